@@ -13,7 +13,7 @@ A refusal names the field, the number and what would work. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -58,8 +58,17 @@ MOST_SELECTING = 1_000
 to list every node of a large cluster by name."""
 MOST_TEXT = 64 << 10
 """Characters in all of these; a node's name has at most 63."""
+MOST_POD_TERMS = 32
+"""Required terms of affinity to other pods, of anti-affinity, and topology spread constraints, each."""
+MOST_POD_TEXT = 16 << 10
+"""Characters of each of these, and of a pod's labels."""
+MOST_LABELS = 256
+"""Labels of a pod; of one that has more, and was not admitted by us, none is read."""
+_OF_TERMS = f"characters, or more than {MOST_POD_TERMS} terms"
 MOST_GATES = 64
 """Scheduling gates."""
+MOST_CLAIMS = 64
+"""ResourceClaims that the pod names."""
 ANNOTATIONS = 256 << 10
 """Bytes of all annotations of an object, names and values, that Kubernetes stores at most."""
 LONGEST_NAME = 317
@@ -83,7 +92,7 @@ _LONGEST_SHARE = GpuShare(
 def problem(pod: Mapping[str, Any]) -> Refusal | None:
     """The first part of the pod that exceeds a bound; None where none does."""
     spec = pod.get("spec") or {}
-    return _containers(spec) or _selecting(spec) or _ports(spec) or _gates(spec)
+    return _containers(spec) or _selecting(spec) or _other_pods(pod) or _ports(spec) or _gates(spec) or _claims(spec)
 
 
 def _containers(spec: Mapping[str, Any]) -> Refusal | None:
@@ -111,6 +120,29 @@ def _selecting(spec: Mapping[str, Any]) -> Refusal | None:
     return None
 
 
+def _other_pods(pod: Mapping[str, Any]) -> Refusal | None:
+    """What the pod says about other pods, which is compared with all of them."""
+    spec, labels = pod.get("spec") or {}, (pod.get("metadata") or {}).get("labels") or {}
+    affinity = spec.get("affinity") or {}
+    for kind in ("podAffinity", "podAntiAffinity"):
+        terms = (affinity.get(kind) or {}).get(_REQUIRED) or []
+        if beyond_pod_terms(terms):
+            return _too_many(f"spec.affinity.{kind}.{_REQUIRED}", _length(terms), _OF_TERMS, MOST_POD_TEXT)
+    spread = spec.get("topologySpreadConstraints") or []
+    if beyond_pod_terms(spread):
+        return _too_many("spec.topologySpreadConstraints", _length(spread), _OF_TERMS, MOST_POD_TEXT)
+    if len(labels) > MOST_LABELS:
+        return _too_many("metadata.labels", len(labels), "labels", MOST_LABELS)
+    if _length(labels) > MOST_POD_TEXT:
+        return _too_many("metadata.labels", _length(labels), "characters", MOST_POD_TEXT)
+    return None
+
+
+def beyond_pod_terms(terms: Sequence[JSON]) -> bool:
+    """Whether terms about other pods are more than we read: more than `MOST_POD_TERMS`, or with too much text."""
+    return len(terms) > MOST_POD_TERMS or _length(terms) > MOST_POD_TEXT
+
+
 def _entries(terms: list[JSON]) -> int:
     expressions = (e for term in terms for kind in ("matchExpressions", "matchFields") for e in term.get(kind) or ())
     return sum(1 + len(expression.get("values") or ()) for expression in expressions)
@@ -135,6 +167,11 @@ def _ports(spec: Mapping[str, Any]) -> Refusal | None:
 def _gates(spec: Mapping[str, Any]) -> Refusal | None:
     number = len(spec.get("schedulingGates") or ())
     return _too_many("spec.schedulingGates", number, "gates", MOST_GATES) if number > MOST_GATES else None
+
+
+def _claims(spec: Mapping[str, Any]) -> Refusal | None:
+    number = len(spec.get("resourceClaims") or ())
+    return _too_many("spec.resourceClaims", number, "claims", MOST_CLAIMS) if number > MOST_CLAIMS else None
 
 
 def _too_many(field: str, number: int, what: str, most: int) -> Refusal:
@@ -167,13 +204,15 @@ def annotations_problem(pod: Mapping[str, Any], request: PodRequest) -> Refusal 
 
 def ours(annotation: str) -> bool:
     """Whether admission writes this annotation, and so replaces what others wrote there."""
-    if annotation in (PIN, PROTECTED, RETURNED) or annotation.startswith(DEVICE_ANNOTATION_PREFIXES):
-        return True
-    return annotation in RESERVED_ANNOTATIONS or annotation.startswith(CONTAINER_PREFIXES)
+    return annotation in _WRITTEN or annotation.startswith(_WRITTEN_PREFIXES)
+
+
+_WRITTEN = frozenset(map(str, (PIN, PROTECTED, RETURNED, *RESERVED_ANNOTATIONS)))
+_WRITTEN_PREFIXES = (*DEVICE_ANNOTATION_PREFIXES, *map(str, CONTAINER_PREFIXES))
 
 
 def _bytes(annotations: Mapping[str, str]) -> int:
-    return sum(len(text.encode()) for pair in annotations.items() for text in pair)
+    return sum(len("".join(texts).encode(errors="surrogatepass")) for texts in (annotations, annotations.values()))
 
 
 def _largest(pod: Mapping[str, Any], request: PodRequest) -> Mapping[str, str]:

@@ -19,12 +19,14 @@ from contract.metrics.webhook import CERTIFICATE_EXPIRY, CONNECTIONS, TURNED_AWA
 from contract.options import NO_OPTIONS, PoolOptions, pool_options
 from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
+from runtime.scraping import scraping
 from runtime.unixhttp import UnixClient
 from webhook.certificates.authority import expiry
 from webhook.certificates.store import CERTIFICATE
 from webhook.serving.application import create_app
-from webhook.serving.asking import allocator
+from webhook.serving.asking import allocator, cards, scraper_review
 from webhook.serving.health import Health, Pulse
+from webhook.serving.known import KnownCards
 from webhook.serving.server import Service
 from webhook.settings import ServeSettings
 
@@ -86,31 +88,35 @@ def make_app(settings: ServeSettings) -> Service:
     metrics.gauge(CERTIFICATE_EXPIRY).set_function(lambda: _expiry_seconds(certificate))
     metrics.gauge(WEBHOOK_OPTIONS_REFUSED).set_function(lambda: float(bool(document.trouble())))
 
-    pulse = Pulse()
+    pulse, known, client = Pulse(), KnownCards(), UnixClient(settings.socket)
+    known.keep_asking(cards(client, patience=settings.allocator_timeout))
     health = Health(
-        ready=lambda: unready(certificate, datetime.datetime.now(datetime.UTC)),
+        ready=lambda: unready(certificate, datetime.datetime.now(datetime.UTC)) or known.unready(),
         trouble=document.trouble,
         alive=pulse.reason,
     )
     app = create_app(
         lambda: replace(fixed, pools=document.options(), warning=document.warning()),
-        allocator(UnixClient(settings.socket), patience=settings.allocator_timeout),
+        allocator(client, patience=settings.allocator_timeout, floor=known.floor),
         metrics,
         health=health,
     )
     turned_away = metrics.counter(TURNED_AWAY)
+    # By a client of its own: a scraper's question must not wait behind those of reviews, nor they behind it.
+    review = scraper_review(UnixClient(settings.socket))
     return Service(
         app,
         health.routes(metrics),
         pulse,
         turned_away=lambda reason: turned_away.labels(reason).inc(),
         watch_open=metrics.gauge(CONNECTIONS).set_function,
+        scraping=scraping(settings.metrics_access, settings.metrics_certificates, review),
     )
 
 
 def unready(certificate: Path, now: datetime.datetime) -> str | None:
     """
-    Why this process cannot serve, or None. Only the certificate matters: without an allocator, pods are still gated.
+    Why this process cannot serve, or None: the certificate. While the allocator does not answer, pods are still gated.
     """
     try:
         end = expiry(certificate.read_bytes())

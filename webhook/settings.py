@@ -13,6 +13,7 @@ from typing import Literal
 from contract import names
 from contract.encoding import quantity
 from contract.options import OPTIONS_SETTING, Options
+from runtime.scraping import ACCESS_SETTING, CERTIFICATES_SETTING
 from runtime.settings import parse_address, setting
 from webhook.admission.admit import Configuration
 from webhook.admission.containers import MPS, PRELOAD, Volumes
@@ -87,9 +88,9 @@ class ServeSettings:
     """`python -m webhook serve`."""
 
     bind: str = setting("0.0.0.0:9443", "Address and port to listen on; private GKE clusters open 10250 already.")
-    listen: str = setting(
-        "0.0.0.0:9444", "Address and port of /metrics, /healthz and /readyz, without TLS; empty serves none."
-    )
+    listen: str = setting("0.0.0.0:9444", "Address and port of /metrics, /healthz and /readyz; empty serves none.")
+    metrics_access: Literal["token", "open"] = setting("token", ACCESS_SETTING)
+    metrics_certificates: Path | None = setting(None, CERTIFICATES_SETTING)
     certificates: Path = setting(_CERTIFICATES, "Directory with tls.crt and tls.key; read again when they change.")
     socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "The allocator's unix socket.")
     allocator_timeout: float = setting(
@@ -104,8 +105,8 @@ class ServeSettings:
     grace: float = setting(20.0, "How long running reviews may take at a stop.", unit="duration", minimum=1)
     client_timeout: float = setting(
         5.0,
-        "How long a client may take for a handshake, for sending a request, and for reading its answer; and how long a "
-        "review may wait for a thread.",
+        "How long a client may take for a handshake, for sending a request, and for reading its answer; and when a "
+        "review is dropped unanswered, unless the API server's own timeout ends before.",
         unit="duration",
         minimum=0.1,
         formerly="silence",

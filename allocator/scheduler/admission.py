@@ -22,8 +22,9 @@ from allocator.scheduler import messages
 from allocator.scheduler.events import PoolsDeclared
 from allocator.scheduler.leadership import SchedulerState
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
-from contract.model import Allocation, FractionRequest
+from contract.model import Allocation, FractionRequest, GpuKind
 from contract.scheduling import needs
+from contract.scheduling.clusterfilters.objects import NO_RULES, read_rules
 from contract.scheduling.fairness import BEHIND
 from contract.scheduling.needs import SchedulingRequest
 
@@ -60,7 +61,8 @@ class Admission:
             question.request,
             needs.needs_of(question.pod, several=question.request.several, bursts=question.request.bursts),
         )
-        return pinning.judged(question.pod, ask, self._options.placement)
+        named = {**question.pod, "metadata": {**(question.pod.get("metadata") or {}), "namespace": question.namespace}}
+        return pinning.judged(question.pod, ask, self._options.placement, read_rules(named))
 
     def answer(self, question: Question, seen: Judged) -> Answer:
         """
@@ -86,6 +88,11 @@ class Admission:
         if unready:
             raise NotReady(unready)
 
+    def cards(self) -> set[GpuKind]:
+        """The kinds of GPUs by which waiting shares count. Raises `NotReady` as `answer` does."""
+        self.require_ready()
+        return self._pools.cards(self._cache.engine)
+
     def pools_declared(self, event: PoolsDeclared, now: float) -> None:
         """Other nodes may come from now on. What waiting pods were told may be outdated."""
         if self._pools.put(event.nodes, event.learned):
@@ -95,7 +102,7 @@ class Admission:
         return self._pools.smallest_accepted(fraction, self._cache.engine)
 
     def _decided(self, question: Question, seen: Judged, decides: bool, held: Reservation | None) -> Answer:
-        if held is not None and not question.refused and _stands_still(held, seen):
+        if held is not None and not question.refused and self._stands_still(held, seen):
             return Placed(held.allocation, held.pin, self._options.protects)
         if held is not None and not question.dry_run:
             self._take_back(held, "denied" if question.refused else "changed")
@@ -104,12 +111,12 @@ class Admission:
         ask, smallest = seen.ask, self._smallest
         if seen.foreign_gates:
             return messages.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)
-        decision = self._cache.decide(ask, Requester("", seen.priority, question.namespace))
+        decision = self._cache.decide(ask, Requester("", seen.priority, question.namespace, seen.rules))
         if not isinstance(decision, Placement):
             return self._refuse(ask, decision, seen.priority, question.namespace)
         if not decides:
             return messages.wait_for_leader(ask.request, smallest)
-        if not ask.needs.node_name and self._somebody_is_before(seen.priority, question.namespace):
+        if self._somebody_is_before(seen.priority, question.namespace):
             return messages.wait_in_line(ask.request, smallest)
         allocation = Allocation(self._new_id(), decision.node, decision.containers)
         pin, key = self._pin(seen, decision.node), messages.key_of(question)
@@ -117,7 +124,8 @@ class Admission:
         if later:
             return messages.wait_until_stored(later, ask.request, smallest)
         if not question.dry_run:
-            self._cache.assume(replace(ledger.assumed(ask, allocation, key, self._clock()), judged=seen, pin=pin))
+            holding = ledger.assumed(ask, allocation, key, self._clock(), seen.rules)
+            self._cache.assume(replace(holding, judged=seen, pin=pin))
         return Placed(allocation, pin, self._options.protects)
 
     def _why_stored_first(self, question: Question, ask: SchedulingRequest, allocation: Allocation) -> str:
@@ -143,9 +151,12 @@ class Admission:
         """
         Whether a pod waits that what has just come free is for, rather than for one that comes only now.
 
-        Who is left for a later cycle because of its namespace's budget is before those of the same namespace only.
+        Who is left for a later cycle or parked because of its namespace's budget is before those of the same namespace
+        only.
         """
         anybody, left = self._trigger.requeued or self._trigger.running, self._rounds.unfinished
+        if self._queue.parking.is_before(namespace, priority):
+            return True
         if not anybody and not left:
             return False
         now = self._clock()
@@ -178,7 +189,7 @@ class Admission:
                 return messages.never(never, (gpu.model for node in nodes for gpu in node.gpus))
         pool = self._pools.only(ask, decision, self._cache.engine)
         answer = messages.wait(decision, ask.request, self._smallest, pool)
-        if self._order.will_be_behind(ask, priority, namespace):
+        if self._order.will_be_behind(priority, namespace):
             answer = replace(answer, reason=f"{answer.reason}; {BEHIND}")
         return answer
 
@@ -189,7 +200,14 @@ class Admission:
         pending = self._cache.pending.total(self._clock())
         return pinning.choose(seen.pin, seen.left_to_scheduler, seen.ask.needs, state, pending)
 
-
-def _stands_still(held: Reservation, seen: Judged) -> bool:
-    """Whether a place that was given before is right for the pod as it is now."""
-    return held.judged is not None and pinning.stands(held.judged, seen, held.allocation.node)
+    def _stands_still(self, held: Reservation, seen: Judged) -> bool:
+        """
+        Whether a place that was given before is right for the pod as it is now. Its labels count only where some pod's
+        rules read them: other webhooks add labels to most pods.
+        """
+        before = held.judged
+        if before is None:
+            return False
+        if not self._cache.neighbours.concerns(before.rules) and not seen.rules.constrained:
+            before, seen = replace(before, rules=NO_RULES), replace(seen, rules=NO_RULES)
+        return pinning.stands(before, seen, held.allocation.node)

@@ -1,14 +1,13 @@
 """
 The table of dialects, and reading a pod through it.
 
-A new dialect is one module and one line here. The order decides only how a message lists two dialects that conflict. A
-pod with names of two dialects is refused, since it is unclear which of them is meant.
+A new dialect is one module, one line here, and its name in `contract.model.DIALECTS`, by which requests are read. The
+order decides only how a message lists two dialects that conflict. A pod with names of two dialects is refused, since it
+is unclear which of them is meant.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -28,6 +27,7 @@ from contract.dialects.base import (
     annotation_field,
     object_of,
 )
+from contract.dialects.spelling import MOST_TOLD, Known, Spelling
 from contract.encoding import quantity
 from contract.encoding.reading import shown
 from contract.model import Allocation, PodRequest
@@ -48,7 +48,7 @@ _BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 RESOURCES = frozenset(resource for dialect in DIALECTS for resource in dialect.resources)
 """Every resource name by which a container can ask for a share."""
 
-_ACCOUNTING = frozenset((str(names.GPU_MEMORY), str(names.GPU_CORES)))
+_ACCOUNTING = frozenset((str(names.GPU_MEMORY), str(names.GPU_CORES), str(names.GPU_MEMORY_LIMIT)))
 """The resources that admission writes for a share."""
 
 
@@ -59,9 +59,7 @@ def dialect_named(name: str) -> Dialect | None:
 
 def asked(pod: Mapping[str, Any], dialects: Iterable[Dialect] = DIALECTS) -> tuple[Dialect, ...]:
     """The dialects in which the pod asks for something, in the table's order."""
-    context = PodReader(pod, DEFAULTS)
-    resources = {name for container in context.containers() for name in container.names()}
-    annotations = context.annotations.keys()
+    resources, annotations = _resources_of(pod), PodReader(pod, DEFAULTS).annotations.keys()
     return tuple(
         dialect
         for dialect in dialects
@@ -69,6 +67,20 @@ def asked(pod: Mapping[str, Any], dialects: Iterable[Dialect] = DIALECTS) -> tup
         or not annotations.isdisjoint(dialect.annotations)
         or (dialect.annotation_prefixes and any(key.startswith(dialect.annotation_prefixes) for key in annotations))
     )
+
+
+def _resources_of(pod: Mapping[str, Any]) -> set[str]:
+    """The resources of all containers. It reads them without `PodReader`, since a pod may have very many containers."""
+    found: set[str] = set()
+    spec = object_of(pod.get("spec"))
+    for kind in ("initContainers", "containers"):
+        listed = spec.get(kind)
+        for container in listed if isinstance(listed, list) else ():
+            resources = object_of(container).get("resources")
+            if resources:
+                for each in ("limits", "requests"):
+                    found.update(object_of(object_of(resources).get(each)))
+    return found
 
 
 def _mentions(pod: Mapping[str, Any], dialect: Dialect) -> Iterator[str]:
@@ -87,18 +99,28 @@ def _mentions(pod: Mapping[str, Any], dialect: Dialect) -> Iterator[str]:
                 yield annotation_field(annotation)
 
 
-def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Refusal | None:
-    """The pod's request; None where it asks for nothing; a `Refusal` where it cannot be served as written."""
-    if not asked(pod):
+def read(
+    pod: Mapping[str, Any], options: Options = DEFAULTS, spelling: Spelling | None = None
+) -> PodRequest | Refusal | None:
+    """
+    The pod's request; None where it asks for nothing; a `Refusal` where it cannot be served as written.
+
+    `spelling` bounds and counts the comparisons of misspelt names.
+    """
+    speaking = asked(pod)
+    if not speaking:
         return None
-    pod, ranged = _as_meant(pod, options)
-    speaking, context = asked(pod), PodReader(pod, options)
+    spelling = spelling or Spelling()
+    written, (pod, ranged) = pod, _as_meant(pod, options)
+    speaking, context = speaking if pod is written else asked(pod), PodReader(pod, options)
     try:
         if len(speaking) > 1:
             _refuse_two(pod, speaking[0], speaking[1])
         context.bounded()  # first: reading one container looks at others, so the work grows with their square
-        for misspelt in _misspelt_resources(context):
+        for misspelt in _misspelt_resources(context, spelling):
             return misspelt  # the share would not be the one that was meant
+        if spelling.exhausted:
+            return _too_many_unknown()
         request = speaking[0].read(context) if speaking else None
     except ReadingRefused as refused:
         return _naming(refused.refusal, context, ranged)
@@ -106,14 +128,20 @@ def read(pod: Mapping[str, Any], options: Options = DEFAULTS) -> PodRequest | Re
         return None
     warnings = (
         *request.warnings,
-        *unread_annotations(context.annotations),
-        *_misspelt_elsewhere(context),
+        *unread_annotations(context.annotations, spelling),
+        *_misspelt_elsewhere(context, spelling),
         *(
             f"container {container}: {', '.join(sorted(resources))} was set by a LimitRange of the namespace"
             for container, resources in ranged.items()
         ),
     )
     return replace(request, warnings=warnings)
+
+
+def _too_many_unknown() -> Refusal:
+    """Of so many unknown resources some are misspelt, and the share would not be the one that was meant."""
+    found = "very many unknown resources with names like those of GPU shares"
+    return Refusal("spec.containers[].resources", found, "remove those that nothing reads")
 
 
 def _refuse_two(pod: Mapping[str, Any], first: Dialect, second: Dialect) -> None:
@@ -168,10 +196,31 @@ def _as_meant(
 
 def _naming(refusal: Refusal, context: PodReader, ranged: RangedRequests) -> Refusal:
     """The refusal, which names the LimitRange where that wrote the refused amount."""
+    if not ranged:
+        return refusal
     for asking in context.containers():
         if any(asking.field(resource) == refusal.field for resource in ranged.get(asking.name, ())):
             return replace(refusal, found=f"{refusal.found}, set by a LimitRange of the namespace")
     return refusal
+
+
+def borne_out(pod: Mapping[str, Any], earlier: PodRequest) -> bool:
+    """
+    Whether the pod still says what the request in its annotation says, as far as that can be known.
+
+    The annotation may be the author's own. Most dialects ask by resources, which admission replaces by the accounting
+    resources, and the request must agree with those (`contract.pods.admitted_before`). The name of a claim is in an
+    annotation that stays on the pod, so the request must agree with that one. Containers may have been added.
+    """
+    if not earlier.claim:
+        return earlier.dialect != claims.DIALECT.name
+    try:
+        found = claims.DIALECT.read(PodReader(pod, DEFAULTS))
+    except ReadingRefused:
+        return False
+    if found is None or found.claim != earlier.claim:
+        return False
+    return {fraction.container for fraction in earlier.containers} <= {each.container for each in found.containers}
 
 
 def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = DEFAULTS) -> PodRequest | Refusal | None:
@@ -276,7 +325,8 @@ def standard(pod: dict[str, Any], options: Options = DEFAULTS) -> dict[str, Any]
         return None
     pod = _renamed(pod, dict(options.resource_names))
     scheduler = object_of(pod.get("spec")).get("schedulerName")
-    if any(scheduler in dialect.schedulers for dialect in asked(pod)):
+    replaced = [dialect for dialect in DIALECTS if scheduler in dialect.schedulers]
+    if replaced and asked(pod, replaced):
         spec = {**object_of(pod.get("spec")), "schedulerName": "default-scheduler"}
         pod = {**pod, "spec": spec}
     return pod
@@ -314,7 +364,7 @@ def _container_renamed(container: Any, standard_of: Mapping[str, str]) -> Any:
 
 def ours(resource: str) -> bool:
     """Whether a resource name is one of a dialect, or one that admission writes."""
-    return resource in RESOURCES or resource in (names.GPU_MEMORY, names.GPU_CORES)
+    return resource in RESOURCES or resource in _ACCOUNTING
 
 
 # -- LimitRanges --------------------------------------------------------------------------------------------------
@@ -327,7 +377,7 @@ def ours(resource: str) -> bool:
 
 RANGE_ANNOTATION = "kubernetes.io/limit-ranger"
 _RANGE_PREFIX = "LimitRanger plugin set: "
-_RANGE_PART = re.compile(r"(?P<resources>\S.*) request for (?:init )?container (?P<container>\S+)")
+_RANGE_REQUEST = " request for "
 _LONGEST_RANGE = 256 << 10
 
 RangedRequests = Mapping[str, frozenset[str]]
@@ -349,9 +399,10 @@ def ranged_requests(pod: Mapping[str, Any]) -> RangedRequests:
         return NO_RANGE
     found: dict[str, frozenset[str]] = {}
     for part in text.removeprefix(_RANGE_PREFIX).split("; "):
-        match = _RANGE_PART.fullmatch(part)
-        if match is not None:
-            found[match["container"]] = frozenset(match["resources"].split(", "))
+        resources, of_requests, container = part.rpartition(_RANGE_REQUEST)
+        kind, separated, name = container.removeprefix("init ").partition(" ")
+        if of_requests and kind == "container" and separated and name and " " not in name:
+            found[name] = frozenset(resources.split(", "))
     return found
 
 
@@ -381,121 +432,93 @@ def _container_without(container: Any, dropped: RangedRequests) -> Any:
 # A misspelt resource beside a share is refused, since the share would not be what was meant. A misspelt annotation is a
 # warning only: a manifest may be written for a newer version than this one.
 
-_ANNOTATIONS = tuple(
+_KNOWN_RESOURCES = Known(RESOURCES)
+_KNOWN_ANNOTATIONS = Known(
     word.name for d in DIALECTS for word in d.glossary if word.on == ANNOTATION and "<" not in word.name
 )
-_LABELS = tuple(word.name for d in DIALECTS for word in d.glossary if word.on == LABEL)
+_KNOWN_LABELS = Known(word.name for d in DIALECTS for word in d.glossary if word.on == LABEL)
+_DOMAINS = tuple(
+    f"{domain}/"
+    for domain in {*_KNOWN_RESOURCES.of_domain, *_KNOWN_ANNOTATIONS.of_domain, *_KNOWN_LABELS.of_domain}
+    if domain
+)
+"""What a name with a domain begins with, in lower case, if it may be a misspelt one."""
 _ALL = tuple(str(key) for key in names.REGISTRY if key.on.startswith("Pod annotation"))
+_WHOLE_NAMES = frozenset(_ALL)
 _OURS = f"{names.GROUP}/"
 _TENANTS = tuple(
     str(key).removeprefix(_OURS) for key in names.REGISTRY if key.on == "Pod annotation" and key.writer == "tenant"
 )
-_LONGEST = 100
-"""Characters that are compared. A valid name has at most 63, but admission comes before validation."""
 _RESOURCES = native.DIALECT.resources
 _PREFIXES = (*(name if name.endswith(".") else f"{name}." for name in _ALL), *names.DEVICE_ANNOTATION_PREFIXES)
 
 
-def misspelt(pod: Mapping[str, Any]) -> tuple[Refusal, ...]:
-    """A refusal for each misspelt resource of a pod that asks for no share; the caller may only warn."""
-    return tuple(_misspelt_resources(PodReader(pod, DEFAULTS)))
+def misspelt(pod: Mapping[str, Any], spelling: Spelling | None = None) -> tuple[Refusal, ...]:
+    """
+    A refusal for each of the first misspelt resources of a pod that asks for no share; the caller may only warn.
+
+    The last one is of our own domain, if there is any of it.
+    """
+    found: list[Refusal] = []
+    for refusal in _misspelt_resources(PodReader(pod, DEFAULTS), spelling or Spelling()):
+        if f"[{_OURS}" in refusal.field:
+            return (*found, refusal)
+        if len(found) < MOST_TOLD:
+            found.append(refusal)
+    return tuple(found)
 
 
-def _misspelt_resources(context: PodReader) -> Iterator[Refusal]:
+def _misspelt_resources(context: PodReader, spelling: Spelling) -> Iterator[Refusal]:
     for asking in context.containers():
         for resource in dict.fromkeys(asking.names()):
-            if resource in RESOURCES or "/" not in resource:
+            if resource in RESOURCES or not resource.lower().startswith(_DOMAINS):
                 continue
-            near = meant(resource, RESOURCES)
+            near = spelling.meant(resource, _KNOWN_RESOURCES)
             if near is not None:
                 yield Refusal(asking.field(shown(resource)[1:-1]), "an unknown resource", f"did you mean {near}?")
-            elif resource.startswith(f"{names.GROUP}/"):
+            elif resource.startswith(_OURS):
                 listed = ", ".join(native.DIALECT.resources)
                 yield Refusal(asking.field(shown(resource)[1:-1]), "an unknown resource", f"give one of {listed}")
 
 
-def _misspelt_elsewhere(context: PodReader) -> Iterator[str]:
+def _misspelt_elsewhere(context: PodReader, spelling: Spelling) -> Iterator[str]:
     """A warning for each annotation and label that resembles an older system's, or has the name of a resource."""
     for what, keys, known in (
-        ("annotations", context.annotations, _ANNOTATIONS),
-        ("labels", context.labels, _LABELS),
+        ("annotations", context.annotations, _KNOWN_ANNOTATIONS),
+        ("labels", context.labels, _KNOWN_LABELS),
     ):
-        for key in sorted(keys):
-            where = f"metadata.{what}[{shown(key)[1:-1]}]"
-            if key.startswith(f"{names.GROUP}/") or key in known:
+        told = 0
+        for key in sorted(key for key in keys if "/" not in key or key.lower().startswith(_DOMAINS)):
+            if key.startswith(_OURS) or key in known.names:
                 continue
             if key in RESOURCES:
-                yield f"{where}: nothing reads it; an amount goes under resources.limits of a container"
-            elif (near := meant(key, known)) is not None:
-                yield f"{where}: nothing reads it; did you mean {near}?"
+                cure = "an amount goes under resources.limits of a container"
+            elif (near := spelling.meant(key, known)) is not None:
+                cure = f"did you mean {near}?"
+            else:
+                continue
+            yield f"metadata.{what}[{shown(key)[1:-1]}]: nothing reads it; {cure}"
+            told += 1
+            if told == MOST_TOLD:
+                break
 
 
-def unread_annotations(annotations: Iterable[str]) -> Iterator[str]:
-    """A warning for each annotation in our own domain that nothing reads."""
-    for each in sorted(annotations):
-        if each.startswith(_OURS) and each not in _ALL and not each.startswith(_PREFIXES):
-            yield f"metadata.annotations[{shown(each)[1:-1]}]: nothing reads it; {_cure(each)}"
+def unread_annotations(annotations: Iterable[str], spelling: Spelling | None = None) -> Iterator[str]:
+    """A warning for each annotation in our own domain that nothing reads; of very many one warning in the end."""
+    spelling = spelling or Spelling()
+    unread = sorted(
+        each
+        for each in annotations
+        if each.startswith(_OURS) and each not in _WHOLE_NAMES and not each.startswith(_PREFIXES)
+    )
+    for each in unread[:MOST_TOLD]:
+        yield f"metadata.annotations[{shown(each)[1:-1]}]: nothing reads it; {_cure(each, spelling)}"
+    if len(unread) > MOST_TOLD:
+        yield f"metadata.annotations: nothing reads {len(unread) - MOST_TOLD} more of {names.GROUP}; remove them"
 
 
-def _cure(name: str) -> str:
+def _cure(name: str, spelling: Spelling) -> str:
     if name in _RESOURCES:
         return "an amount goes under resources.limits of a container"
-    near = difflib.get_close_matches(name.removeprefix(_OURS)[:_LONGEST], _TENANTS, n=1)
-    return f"did you mean {_OURS}{near[0]}?" if near else "remove it"
-
-
-_SEPARATORS = re.compile(r"[-_.]")
-_LONG = 5
-"""Characters of a name, without separators, from which one letter may be wrong: shorter names resemble too many."""
-_SLIPS = 8
-"""Characters from which two may be."""
-
-
-def meant(name: str, known: Iterable[str]) -> str | None:
-    """
-    The known name that `name` misspells; None where it is known itself or resembles none.
-
-    Two names resemble each other if they have the same domain and differ in case and separators only (`gpu-mem`,
-    `gpuMem`), if one is the beginning of the other (`gpumemory`, `gpu-percentage`), or if a letter or two are wrong.
-    Names with different first letters do not (`qgpu-core`, `vgpu`).
-    """
-    domain, plain = _plain(name[:_LONGEST])
-    near = []
-    for each in known:
-        if each == name:
-            return None
-        its_domain, its_plain = _plain(each)
-        if its_domain == domain and _near(plain, its_plain):
-            near.append((-difflib.SequenceMatcher(None, plain, its_plain).ratio(), each))
-    return min(near)[1] if near else None
-
-
-def _plain(name: str) -> tuple[str, str]:
-    domain, _, last = name.rpartition("/")
-    return domain.lower(), _SEPARATORS.sub("", last.lower())
-
-
-def _near(one: str, other: str) -> bool:
-    if one == other or one in (f"{other}s", other[:-1] if other.endswith("s") else other):
-        return True
-    short = min(len(one), len(other))
-    if short < _LONG or one[0] != other[0]:
-        return False
-    if one.startswith(other) or other.startswith(one):
-        return True
-    return _distance(one, other) <= (2 if short >= _SLIPS else 1)
-
-
-def _distance(one: str, other: str) -> int:
-    """How many letters must be inserted, removed, replaced or swapped with the next, to turn one into the other."""
-    before: list[int] = []
-    last = list(range(len(other) + 1))
-    for i, letter in enumerate(one, 1):
-        row = [i]
-        for j, its in enumerate(other, 1):
-            least = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != its))
-            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == its:
-                least = min(least, before[j - 2] + 1)
-            row.append(least)
-        before, last = last, row
-    return last[-1]
+    near = spelling.closest(name.removeprefix(_OURS), _TENANTS)
+    return f"did you mean {_OURS}{near}?" if near else "remove it"

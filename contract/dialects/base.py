@@ -15,6 +15,7 @@ from typing import Any
 
 from contract import names
 from contract.encoding import quantity
+from contract.encoding.plain import is_plain
 from contract.encoding.reading import shown, words
 from contract.model import (
     ISOLATION,
@@ -244,6 +245,7 @@ LIMITS, ANNOTATION, LABEL = "container limits", "Pod annotation", "Pod label"
 class Dialect:
     """
     One system's names. `read` returns None where the pod asks for nothing in this dialect; it raises `ReadingRefused`.
+    `name` is one of `contract.model.DIALECTS`: another one would be read back as unknown.
     """
 
     name: str
@@ -315,6 +317,9 @@ def wished(key: str, text: str) -> tuple[str, ...]:
         raise ReadingRefused(field, f"{len(found)} words", cure)
     if longest > LONGEST_WORD:
         raise ReadingRefused(field, f"a word of {longest} characters", cure)
+    odd = next((word for word in found if not is_plain(word, 4 * LONGEST_WORD)), None)
+    if odd is not None:
+        raise ReadingRefused(field, shown(odd), "give words without control characters")
     return found
 
 

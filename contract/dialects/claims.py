@@ -9,8 +9,6 @@ claim: they have its one share together, which counts once.
 
 from __future__ import annotations
 
-import re
-
 from contract import names
 from contract.dialects.base import (
     ANNOTATION,
@@ -23,12 +21,11 @@ from contract.dialects.base import (
     assumed,
     pod_request,
 )
-from contract.encoding.reading import shown
+from contract.encoding.reading import is_subdomain, shown
 from contract.model import FractionRequest, PodRequest
 
 PREFIX = "egpuc.elasticgpu.io/"
 ASSUMED, CONTAINER_PREFIX = "elasticgpu.io/assumed", "elasticgpu.io/container-"
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 def _read(context: PodReader) -> PodRequest | None:
@@ -36,7 +33,7 @@ def _read(context: PodReader) -> PodRequest | None:
     if not found:
         return None
     for key, name in found.items():
-        if not _NAME.fullmatch(name):
+        if not is_subdomain(name):
             raise ReadingRefused(
                 annotation_field(key), shown(name), "give the name of an ElasticGPUClaim in the pod's namespace"
             )

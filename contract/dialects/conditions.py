@@ -56,7 +56,7 @@ def match_conditions(dialects: Iterable[Dialect] = DIALECTS, renamed: Iterable[s
 def other_conditions(dialects: Iterable[Dialect] = DIALECTS, renamed: Iterable[str] = ()) -> list[dict[str, str]]:
     """The `matchConditions` of the webhook for all other pods, where an administrator wants their GPUs hidden."""
     [ours] = match_conditions(dialects, renamed)
-    return [{"name": OTHERS_NAME, "expression": f"!({ours['expression']})"}]
+    return [{"name": OTHERS_NAME, "expression": negated(ours["expression"])}]
 
 
 def unnamed(expression: str, resources: Iterable[str]) -> tuple[str, ...]:
@@ -64,10 +64,29 @@ def unnamed(expression: str, resources: Iterable[str]) -> tuple[str, ...]:
     return tuple(resource for resource in resources if _literal(resource) not in expression)
 
 
+def extended(expression: str, resources: Iterable[str]) -> str | None:
+    """
+    The expression with those of the resources that it does not name, at the end of its first list; None for one that
+    was not made here. The policy of the keeper of certificates allows this change and no other.
+    """
+    head, end, tail = expression.partition(_END_OF_LIST)
+    if not end or not head.removeprefix("!(").startswith(_LIST):
+        return None
+    return head + "".join(f"{_NEXT}{_literal(each)}" for each in unnamed(expression, resources)) + end + tail
+
+
+def negated(expression: str) -> str:
+    """The condition of all other pods."""
+    return f"!({expression})"
+
+
+_LIST, _NEXT, _END_OF_LIST = "[\n  ", ",\n  ", "\n].exists(name,"
+
+
 def _any(wanted: Iterable[str], found: str) -> str:
     """An expression: does the condition `found` hold for any of the names?"""
-    listed = ",\n  ".join(_literal(text) for text in wanted)
-    return f"[\n  {listed}\n].exists(name,\n  {found})"
+    listed = _NEXT.join(_literal(text) for text in wanted)
+    return f"{_LIST}{listed}{_END_OF_LIST}\n  {found})"
 
 
 def _in_some(kind: str) -> str:

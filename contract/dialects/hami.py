@@ -139,8 +139,9 @@ DIALECT = Dialect(
         Word(
             PRIORITY,
             LIMITS,
-            "0 is high, 1 is low, as is no word: a pod with a container of high priority waits before others of its "
-            f"PriorityClass, and has `{TASK_PRIORITY}=0`, by which the limiter goes; asks for no GPU by itself",
+            "0 is high, 1 is low, as is no word: a pod with a container of high priority goes before others of its "
+            f"namespace and PriorityClass, and has `{TASK_PRIORITY}=0`, by which the limiter goes; asks for no GPU by "
+            "itself",
         ),
         Word(USE_MODELS, ANNOTATION, "comma list: only GPUs whose model contains one of these words"),
         Word(AVOID_MODELS, ANNOTATION, "comma list: no GPU whose model contains one of these words"),

@@ -127,7 +127,8 @@ DIALECT = Dialect(
             names.GPU_MEMORY_LIMIT,
             LIMITS,
             "beside `gpu-memory` and at least as much: what the container may use of each GPU while nobody else needs "
-            "it; the pod goes to a node that enforces such a limit, or waits with that reason",
+            "it, at most the option `memoryLimitRatio` times the request; the pod goes to a node that enforces such a "
+            "limit, or waits with that reason",
         ),
         Word(names.GPU_PERCENT_LIMIT, LIMITS, "the same beside `gpu-percent`, in percent of each GPU's memory"),
         Word(

@@ -15,7 +15,7 @@ _ADMISSION_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.
 
 ADMISSION_REQUESTS = PROGRAM.counter(
     "gpufraction_admission_requests_total",
-    "Admission reviews answered, by outcome (placed, gated, denied, hidden, untouched, malformed, error) and "
+    "Admission reviews answered, by outcome (placed, gated, denied, hidden, untouched, malformed, late, error) and "
     "request dialect.",
     labels=("outcome", "dialect"),
 )

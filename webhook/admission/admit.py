@@ -14,13 +14,23 @@ between are closed off too. Every failure here must end in a pod that sees no GP
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from contract import bounds, dialects, names, pods
 from contract.dialects.base import Refusal, Rendering
 from contract.encoding import codec, resourceclaims
-from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Answer, Never, Placed, Question, Wait
+from contract.encoding.protocol import (
+    NOT_LEADING,
+    QUEUED,
+    STORED_FIRST,
+    UNANSWERED,
+    Answer,
+    Never,
+    Placed,
+    Question,
+    Wait,
+)
 from contract.encoding.reading import Malformed, shown
 from contract.model import Allocation, PodRequest
 from contract.options import DEFAULTS, NO_OPTIONS, Options, PoolOptions
@@ -34,7 +44,9 @@ JSON = dict[str, Any]
 _LONGEST_ID = 64
 """Characters of an allocation's id; ours have half as many."""
 _BY_NAME, _BY_AFFINITY = "nodeName", "affinity"
-_SOON = (NOT_LEADING, STORED_FIRST)
+_SOON = (NOT_LEADING, QUEUED, STORED_FIRST, UNANSWERED)
+SILENT = "the allocator does not answer; the pod is placed as soon as it does"
+"""Why a pod waits where there is no answer."""
 _LINUX = "linux"
 TEMPLATE = "Template"
 """Why the template of an autoscaler waits, as a code."""
@@ -82,18 +94,33 @@ class Reviewed:
     dialect: str = ""
 
 
+class TooLate(Exception):
+    """The client stopped waiting before its answer was there."""
+
+
+OnTime = Callable[[], None]
+"""Raises `TooLate`; called before each step of a review that may take long."""
 Ask = Callable[[Question], Answer | None]
 """Asks the allocator; None where it gave no usable answer."""
 Offers = Callable[[str], frozenset[str]]
 """The resources by which NVIDIA's plugin offers GPUs on a node; none where that is not known."""
 
 
-def admit(asked: Review, configuration: Configuration, ask: Ask, offers: Offers, *, now_ns: int) -> Reviewed:
+def admit(
+    asked: Review,
+    configuration: Configuration,
+    ask: Ask,
+    offers: Offers,
+    *,
+    now_ns: int,
+    on_time: OnTime = lambda: None,
+) -> Reviewed:
     """
-    The answer to a review.
+    The answer to a review. Raises what `on_time` raises.
 
     `now_ns` is the time in nanoseconds since 1970: some older systems write the time of a placement on the pod.
     """
+    on_time()
     if configuration.hide_gpus and asked.debugs_pod:
         return _debugged(asked)
     options = configuration.pools.reading(asked.pod, configuration.options)
@@ -104,6 +131,7 @@ def admit(asked: Review, configuration: Configuration, ask: Ask, offers: Offers,
     # Before the question: the class decides on which nodes a GPU reaches the pod.
     pod = _in_class(pod, configuration.runtime_class)
     planned = plan(pod, options)
+    on_time()
     if isinstance(planned, Allocate | KeepGated):
         pod, planned = _claiming(asked, pod, planned, configuration.dra)
     if asked.is_template and isinstance(planned, Allocate) and not _bound(pod):
@@ -120,6 +148,7 @@ def admit(asked: Review, configuration: Configuration, ask: Ask, offers: Offers,
             answer: Answer | None = None
         case Allocate(request, held, trimmed):
             answer = ask(Question(asked.uid, asked.namespace, request, trimmed, dry_run=asked.dry_run, held=held))
+            on_time()
     return _settled(asked, pod, planned, answer, configuration, now_ns=now_ns)
 
 
@@ -135,9 +164,12 @@ def _claiming(asked: Review, pod: JSON, planned: Allocate | KeepGated, dra: bool
         spec = resourceclaims.with_claim(spec, request, resourceclaims.name_from(asked.uid))
     else:
         spec = resourceclaims.without_claim(spec)
+    if spec == pod.get("spec"):
+        return pod, planned
     pod = {**pod, "spec": spec}
     if isinstance(planned, Allocate):
-        planned = replace(planned, pod=pods.trim(_without_stale_pin(pod)))
+        earlier = planned.earlier or _earlier_pass(pod)
+        planned = replace(planned, pod=pods.trim(_without_stale_pin(pod, earlier)))
     return pod, planned
 
 
@@ -163,7 +195,7 @@ def _settled(
     *,
     now_ns: int = 0,
 ) -> Reviewed:
-    dialect = planned.request.dialect if dialects.dialect_named(planned.request.dialect) else "unknown"
+    dialect = planned.request.dialect
     settled = settle(pod, planned, answer, now_ns=now_ns)
     if isinstance(settled, Deny):
         return _denied(asked, settled.message, settled.code, dialect)
@@ -251,10 +283,29 @@ class Deny:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierPass:
+    """
+    What an earlier pass wrote on the pod. It is read once for a review: the annotations may have 256 KiB, and admission
+    needs what they say again and again.
+    """
+
+    request: PodRequest | None
+    """Where the pod was admitted before."""
+    allocation: Allocation | None
+    """Valid or not."""
+
+
+def _earlier_pass(pod: Mapping[str, Any]) -> EarlierPass:
+    return EarlierPass(_earlier(pod), pods.carried_allocation(pod))
+
+
+@dataclass(frozen=True, slots=True)
 class KeepGated:
     """The pod was admitted before and waits behind the gate: it stays there, and the allocator is not asked."""
 
     request: PodRequest
+    earlier: EarlierPass | None = field(default=None, compare=False)
+    """None: it is read from the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +316,8 @@ class Allocate:
     held: str
     pod: JSON
     """The fields of the pod that a placement needs, without the pin of an allocation that may be stale."""
+    earlier: EarlierPass | None = field(default=None, compare=False)
+    """None: it is read from the pod."""
 
 
 Plan = Pass | Deny | KeepGated | Allocate
@@ -285,8 +338,8 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
         return Deny(str(wrong))
     if pods.MIRROR in pods.annotations_of(pod):
         return Pass(beyond_reach=True)
-    earlier = pods.admitted_before(pod)
-    first_pass = earlier is None
+    before = _earlier_pass(pod)
+    earlier, first_pass = before.request, before.request is None
     request = dialects.read(pod, options) if earlier is None else dialects.read_again(pod, earlier, options) or earlier
     if request is None:
         return _unasked(pod)
@@ -302,11 +355,17 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
     )
     if refused is not None:
         return Deny(str(refused))
-    held = None if first_pass else pods.carried_allocation(pod)
+    held = None if first_pass else before.allocation
     waits = not grown and names.GATE in pods.gates(pod) and not _bound(pod)
     if held is None and waits and _is_counted(request):
-        return KeepGated(request)
-    return Allocate(request, held.id if held else "", pods.trim(_without_stale_pin(pod)))
+        return KeepGated(request, before)
+    return Allocate(request, held.id if held else "", pods.trim(_without_stale_pin(pod, before)), before)
+
+
+def _earlier(pod: Mapping[str, Any]) -> PodRequest | None:
+    """The request of an earlier pass; None where this is the first one, whatever the author wrote as annotation."""
+    earlier = pods.admitted_before(pod)
+    return earlier if earlier is not None and dialects.borne_out(pod, earlier) else None
 
 
 def _foreign_system(pod: Mapping[str, Any]) -> Refusal | None:
@@ -361,15 +420,14 @@ def _bound(pod: Mapping[str, Any]) -> str:
     return (pod.get("spec") or {}).get("nodeName") or ""
 
 
-def _without_stale_pin(pod: Mapping[str, Any]) -> JSON:
+def _without_stale_pin(pod: Mapping[str, Any], earlier: EarlierPass) -> JSON:
     """
     A copy of the pod without the pin to the node of its allocation annotation.
 
     A node that the pod's author named, or that another webhook wrote later, stays.
     """
-    allocation = pods.carried_allocation(pod)
-    spec = pod.get("spec") or {}
-    if allocation is None or pods.admitted_before(pod) is None:
+    allocation, spec = earlier.allocation, pod.get("spec") or {}
+    if allocation is None or earlier.request is None:
         return dict(pod)
     pin = pods.annotations_of(pod).get(names.PIN)
     if pin == _BY_NAME:
@@ -405,7 +463,7 @@ def settle(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *, n
     uncounted = _uncounted(decided.request, _totals(decided.request, answer))
     if uncounted:
         return Deny(_cannot_be_counted(uncounted, answer), FORBIDDEN)
-    bound = _bound(_without_stale_pin(pod))
+    bound = _bound(_without_stale_pin(pod, decided.earlier or _earlier_pass(pod)))
     if bound and not isinstance(answer, Placed) and not _may_wait_for(pod, answer):
         return Deny(_cannot_wait(bound, answer), FORBIDDEN)
     return Admit(_applied(pod, decided, answer, now_ns=now_ns), _warnings(decided, answer, bound))
@@ -432,8 +490,8 @@ def _may_wait_for(pod: Mapping[str, Any], answer: Answer | None) -> bool:
     """
     Whether a pod that names its node may wait behind the gate, with a node affinity instead of the name.
 
-    It may where its node has room and the share is only not given at this moment. kube-scheduler then binds the pod,
-    so the pod must name no other scheduler.
+    It may where the share is only not given at this moment: its node has room, or the allocator does not answer.
+    kube-scheduler then binds the pod, so the pod must name no other scheduler.
     """
     scheduler = (pod.get("spec") or {}).get("schedulerName") or _DEFAULT_SCHEDULER
     return isinstance(answer, Wait) and answer.code in _SOON and scheduler == _DEFAULT_SCHEDULER
@@ -444,7 +502,7 @@ def _warnings(decided: Allocate | KeepGated, answer: Answer | None, bound: str) 
     if isinstance(decided, KeepGated) or isinstance(answer, Placed | Never):
         return warnings
     if answer is None:
-        return (*warnings, "waiting: the allocator does not answer; the pod is placed as soon as it does")
+        return (*warnings, f"waiting: {SILENT}")
     if bound:
         warnings = (*warnings, f"spec.nodeName: found {bound!r}; the pod has a node affinity for it instead, and waits")
     return (*warnings, f"waiting: {answer.reason}")
@@ -466,13 +524,14 @@ def _cannot_wait(bound: str, answer: Wait | None) -> str:
 def _applied(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *, now_ns: int) -> JSON:
     """A copy of the pod as it is stored: placed where the answer is `Placed`, else behind the gate."""
     placed = answer if isinstance(answer, Placed) else None
+    earlier = decided.earlier or _earlier_pass(pod)
     standing = placed is not None and _stands(pod, decided, placed.allocation)
-    changed = _copied(pod if standing else _without_stale_pin(pod))
+    changed = _copied(pod if standing else _without_stale_pin(pod, earlier))
     metadata, spec = changed["metadata"], changed["spec"]
     if metadata.get("annotations"):
         metadata["annotations"] = protection.without(metadata["annotations"])
     if not standing:
-        _drop_rendering(pod, metadata)
+        _drop_rendering(pod, earlier, metadata)
     containers.rewrite(spec, decided.request, _totals(decided.request, answer), dialects.ranged_requests(pod))
     if placed is None:
         held = decided.held if isinstance(decided, Allocate) else pods.annotations_of(pod).get(names.RETURNED, "")
@@ -534,15 +593,14 @@ def _rendering(pod: JSON, request: PodRequest, allocation: Allocation, standing:
     return Rendering({**rendering.annotations, **kept}, rendering.labels)
 
 
-def _drop_rendering(pod: JSON, metadata: JSON) -> None:
+def _drop_rendering(pod: JSON, earlier: EarlierPass, metadata: JSON) -> None:
     """Remove the dialect's own annotations and labels of an allocation that is no longer valid."""
-    request, allocation = pods.admitted_before(pod), pods.carried_allocation(pod)
-    if request is None or allocation is None:
+    if earlier.request is None or earlier.allocation is None:
         return
-    stale = dialects.render(pod, request, allocation, 0)
-    for field, keys in (("annotations", stale.annotations), ("labels", stale.labels)):
-        if metadata.get(field):
-            metadata[field] = {key: value for key, value in metadata[field].items() if key not in keys}
+    stale = dialects.render(pod, earlier.request, earlier.allocation, 0)
+    for part, keys in (("annotations", stale.annotations), ("labels", stale.labels)):
+        if metadata.get(part):
+            metadata[part] = {key: value for key, value in metadata[part].items() if key not in keys}
 
 
 def _annotate(metadata: JSON, ours: Mapping[str, str]) -> None:

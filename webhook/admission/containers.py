@@ -20,10 +20,11 @@ from contract.encoding.reading import shown
 from contract.model import FractionRequest, PodRequest
 from contract.nodes.capacity import VENDOR_GPU, vendor_gpus
 from contract.scheduling import needs, protection
+from contract.scheduling.demand import uncounted
 
 JSON = dict[str, Any]
 
-_ACCOUNTING = frozenset((str(names.GPU_MEMORY), str(names.GPU_CORES)))
+_ACCOUNTING = frozenset((str(names.GPU_MEMORY), str(names.GPU_CORES), str(names.GPU_MEMORY_LIMIT)))
 _NOTHING: JSON = {"name": str(names.VISIBLE_DEVICES), "value": names.NO_DEVICES}
 CACHE_VARIABLE = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
 CACHE_FOLDER = "/var/lib/gpufraction"
@@ -47,6 +48,7 @@ def rewrite(
     API server refuses a container without a resource for which its namespace has a `max`.
     """
     asking = {fraction.container: fraction for fraction in request.containers}
+    besides = uncounted(request, totals)
     environments = {name: _environment(request, fraction) for name, fraction in asking.items()}
     ours = {entry["name"] for entries in environments.values() for entry in entries} | {_NOTHING["name"]}
     for container, _ in needs.containers(spec):
@@ -54,7 +56,7 @@ def rewrite(
         fraction = asking.get(name)
         counted: dict[str, str] = {}
         if fraction is not None:
-            counted = pods.accounting(fraction, totals.get(name, 0))
+            counted = pods.accounting(fraction, totals.get(name, 0), besides)
         _set_resources(container, counted, ranged.get(name, frozenset()))
         _set_environment(container, environments.get(name, [_NOTHING]), ours)
 

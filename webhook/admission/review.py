@@ -12,13 +12,14 @@ import base64
 import json
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from jsonpointer import escape
 
 from contract.dialects.base import Refusal
 from contract.encoding import reading
+from contract.encoding.plain import plain
 from contract.encoding.reading import shown
 
 JSON = dict[str, Any]
@@ -34,6 +35,8 @@ WARNING_LENGTH, WARNINGS_LENGTH = 120, 4096
 
 _OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 _LONGEST_KIND = 253
+_MOST_CHANGED = 256
+"""Items of a list that are changed one by one; where more change, the list is replaced as a whole."""
 _TEMPLATES = "fake-pod-"
 """`generateName` of the pods by which Cluster Autoscaler tries templates (`capacitybuffer/fakepods/dryrun.go`)."""
 
@@ -170,7 +173,8 @@ def allowed(uid: str, *, before: JSON | None = None, after: JSON | None = None, 
 
 def denied(uid: str, message: str, *, code: int = INVALID) -> bytes:
     """The answer that refuses the object. kubectl prints `message`; `code` is `INVALID` or `FORBIDDEN`."""
-    status = {"status": "Failure", "code": code, "reason": _REASONS[code], "message": message}
+    words = plain(message, WARNINGS_LENGTH)
+    status = {"status": "Failure", "code": code, "reason": _REASONS[code], "message": words}
     return _review({"uid": uid, "allowed": False, "status": status})
 
 
@@ -207,6 +211,10 @@ def _list_operations(path: str, before: list[Any], after: list[Any]) -> Iterator
     shorter = min(len(before), len(after))
     start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
     end = next((at for at in range(shorter - start) if before[-1 - at] != after[-1 - at]), shorter - start)
+    if max(len(before), len(after)) - start - end > _MOST_CHANGED:
+        # The API server moves the rest of the list for each item that is added or removed.
+        yield {"op": "replace", "path": path, "value": after}
+        return
     for at in range(start, shorter - end):
         yield from _operations(f"{path}/{at}", before[at], after[at])
     for at in reversed(range(shorter - end, len(before) - end)):
@@ -220,7 +228,7 @@ def split_warnings(warnings: Iterable[str]) -> list[str]:
     lines: list[str] = []
     room = WARNINGS_LENGTH
     for warning in warnings:
-        for line in textwrap.wrap(warning, WARNING_LENGTH, break_on_hyphens=False):
+        for line in textwrap.wrap(plain(warning, WARNINGS_LENGTH), WARNING_LENGTH, break_on_hyphens=False):
             room -= len(line)
             if room < 0:
                 return lines
@@ -241,8 +249,13 @@ def _dump(value: object) -> bytes:
 # An API server sends nothing else, but any client of the port can, and after this check no code of ours meets a string
 # where it reads a list. Only fields that we read are checked: unknown fields and null are fine anywhere.
 
-_Check = Callable[[Any, str], Iterator[Refusal]]
-"""Yields a refusal for every part of a value that is wrong; the text is the value's path."""
+_Check = Callable[[Any], Refusal | None]
+"""
+Refuses the first part of a value that is wrong; None where all is right.
+
+The refusal's field is the part's path within the value, so that no path is made where nothing is wrong: a pod may have
+a hundred thousand parts.
+"""
 
 _TYPES = {
     dict: "an object",
@@ -256,27 +269,31 @@ _TYPES = {
 
 def structure_problem(pod: Mapping[str, Any]) -> Refusal | None:
     """The first part of the pod that has the wrong structure, or None."""
-    found = next(_POD(pod, ""), None)
-    return found or next(_names_twice(pod.get("spec") or {}), None)
+    found = _POD(pod)
+    if found is not None:
+        return replace(found, field=found.field.removeprefix(".") or "the pod")
+    return _names_twice(pod.get("spec") or {})
 
 
-def _names_twice(spec: Mapping[str, Any]) -> Iterator[Refusal]:
+def _names_twice(spec: Mapping[str, Any]) -> Refusal | None:
     """Containers are known by their names, so two of the same name could not be distinguished."""
     seen: set[str] = set()
     for kind in ("initContainers", "containers"):
         for position, container in enumerate(spec.get(kind) or []):
             name = container.get("name") or ""
             if not name or name in seen:
-                yield Refusal(f"spec.{kind}[{position}].name", shown(name), "give every container a name of its own")
+                return Refusal(f"spec.{kind}[{position}].name", shown(name), "give every container a name of its own")
             seen.add(name)
+    return None
 
 
 def _is(*kinds: type) -> _Check:
     wanted = " or ".join(dict.fromkeys(_TYPES[kind] for kind in kinds))
 
-    def check(value: Any, path: str) -> Iterator[Refusal]:
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            yield Refusal(path or "the pod", _TYPES.get(type(value), type(value).__name__), f"give {wanted}")
+    def check(value: Any) -> Refusal | None:
+        if type(value) in kinds or (isinstance(value, kinds) and not isinstance(value, bool)):
+            return None
+        return Refusal("", _TYPES.get(type(value), type(value).__name__), f"give {wanted}")
 
     return check
 
@@ -284,24 +301,26 @@ def _is(*kinds: type) -> _Check:
 def _name(holds: Callable[[str], bool], cure: str) -> _Check:
     """Text that is empty, or a name as Kubernetes has them."""
 
-    def check(value: Any, path: str) -> Iterator[Refusal]:
+    def check(value: Any) -> Refusal | None:
         if not isinstance(value, str):
-            yield from _TEXT(value, path)
-        elif value and not holds(value):
-            yield Refusal(path, shown(value), f"give {cure}")
+            return _TEXT(value)
+        return Refusal("", shown(value), f"give {cure}") if value and not holds(value) else None
 
     return check
 
 
 def _fields(**fields: _Check) -> _Check:
     """An object; the fields that are named here and not null must pass their checks."""
+    checks = tuple(fields.items())
 
-    def check(value: Any, path: str) -> Iterator[Refusal]:
-        yield from _OBJECT(value, path)
-        if isinstance(value, dict):
-            for key, inner in fields.items():
-                if value.get(key) is not None:
-                    yield from inner(value[key], f"{path}.{key}" if path else key)
+    def check(value: Any) -> Refusal | None:
+        if not isinstance(value, dict):
+            return _OBJECT(value)
+        for key, inner in checks:
+            item = value.get(key)
+            if item is not None and (found := inner(item)) is not None:
+                return _within(f".{key}", found)
+        return None
 
     return check
 
@@ -309,11 +328,14 @@ def _fields(**fields: _Check) -> _Check:
 def _each(inner: _Check) -> _Check:
     """A list whose items all pass; null is no item."""
 
-    def check(value: Any, path: str) -> Iterator[Refusal]:
-        yield from _LIST(value, path)
-        if isinstance(value, list):
-            for position, item in enumerate(value):
-                yield from inner(item, f"{path}[{position}]")
+    def check(value: Any) -> Refusal | None:
+        if not isinstance(value, list):
+            return _LIST(value)
+        for position, item in enumerate(value):
+            found = inner(item)
+            if found is not None:
+                return _within(f"[{position}]", found)
+        return None
 
     return check
 
@@ -321,13 +343,20 @@ def _each(inner: _Check) -> _Check:
 def _values(inner: _Check) -> _Check:
     """An object whose values all pass."""
 
-    def check(value: Any, path: str) -> Iterator[Refusal]:
-        yield from _OBJECT(value, path)
-        if isinstance(value, dict):
-            for key, item in value.items():
-                yield from inner(item, f"{path}[{key if len(key) <= _LONGEST_KEY else shown(key)}]")
+    def check(value: Any) -> Refusal | None:
+        if not isinstance(value, dict):
+            return _OBJECT(value)
+        for key, item in value.items():
+            found = inner(item)
+            if found is not None:
+                return _within(f"[{key if len(key) <= _LONGEST_KEY else shown(key)}]", found)
+        return None
 
     return check
+
+
+def _within(step: str, found: Refusal) -> Refusal:
+    return replace(found, field=f"{step}{found.field}")
 
 
 _LONGEST_KEY = 320

@@ -2,9 +2,9 @@
 The webhook as a Flask application: three routes around `webhook.admission.admit`, which decides.
 
 It has no state, so every replica answers every review. Status codes: 400 for a body that is not an AdmissionReview, 413
-over the size limit, and 500 for a fault of ours, so that the failurePolicy decides; otherwise 200 with a verdict
-inside. Pods and the texts of errors are not logged, since environments hold secrets: the log line of a fault has a
-traceback and an id, and the answer has the same id.
+over the size limit, 503 where the client stops waiting before the answer is there, and 500 for a fault of ours, so that
+the failurePolicy decides; otherwise 200 with a verdict inside. Pods and the texts of errors are not logged, since
+environments hold secrets: the log line of a fault has a traceback and an id, and the answer has the same id.
 """
 
 from __future__ import annotations
@@ -17,20 +17,23 @@ from collections.abc import Callable
 from flask import Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException
 
-from contract.encoding.protocol import NOT_LEADING, Answer, Question, Wait
+from contract.encoding.protocol import NOT_LEADING, UNANSWERED, Answer, Question, Wait
 from contract.metrics.webhook import ADMISSION_REQUESTS, ADMISSION_SECONDS, QUESTIONS
 from runtime.httpserver import Reply
 from runtime.metrics import Metrics
 from webhook.admission import review
-from webhook.admission.admit import Ask, Configuration, Reviewed, admit
+from webhook.admission.admit import SILENT, Configuration, Reviewed, TooLate, admit
 from webhook.admission.review import BadReview
 from webhook.serving.asking import Allocator, NoAnswer
 from webhook.serving.health import Health
+from webhook.serving.workers import ANSWER_BY
 
 MAX_BODY = 3 << 20
 """Bytes. An API server accepts no larger request, and stores half as much; a review may have an old and a new pod."""
 MAX_VALUES = 200_000
 """In a body, counted by its commas and brackets. A parsed value takes up to 100 bytes; a pod has a few hundred."""
+
+_LATE = "the review came too late to be answered in time; try again"
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +50,14 @@ def create_app(
     """
     The application. It calls `configuration` for each review.
 
-    `clock` measures durations in seconds; `now_ns` returns the time in nanoseconds since 1970.
+    `clock` measures durations in seconds, and is the clock of `ANSWER_BY`; `now_ns` returns the time in
+    nanoseconds since 1970.
     """
     app = Flask("webhook")
     # One more than allowed: Flask cuts a body without a declared length at this limit instead of refusing it.
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1
     reviews, seconds = metrics.counter(ADMISSION_REQUESTS), metrics.histogram(ADMISSION_SECONDS)
-    ask = _counted(allocator, metrics)
+    counted = _counted(allocator, metrics)
 
     @app.post("/mutate")
     def mutate() -> Response:
@@ -62,9 +66,20 @@ def create_app(
             abort(413)
         if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
             abort(413, f"the review has more than {MAX_VALUES} values")
-        started = clock()
+        started, answer_by = clock(), request.environ.get(ANSWER_BY, float("inf"))
+        if started >= answer_by:
+            reviews.labels("late", "").inc()
+            return _message(_LATE, 503)
+
+        def on_time() -> None:
+            if clock() >= answer_by:
+                raise TooLate
+
+        def ask(question: Question) -> Answer | None:
+            return counted(question, answer_by - clock())
+
         response, outcome, dialect = _guarded(
-            lambda: admit(review.decode(body), configuration(), ask, allocator.offers, now_ns=now_ns())
+            lambda: admit(review.decode(body), configuration(), ask, allocator.offers, now_ns=now_ns(), on_time=on_time)
         )
         reviews.labels(outcome, dialect).inc()
         seconds.labels(outcome).observe(clock() - started)
@@ -91,6 +106,8 @@ def _guarded(answer: Callable[[], Reviewed]) -> tuple[Response, str, str]:
         reviewed = answer()
     except BadReview as error:
         return _message(str(error), 400), "malformed", ""
+    except TooLate:
+        return _message(_LATE, 503), "late", ""
     except RecursionError:
         return _message("the object is nested too deep", 400), "malformed", ""
     except Exception as error:
@@ -100,21 +117,30 @@ def _guarded(answer: Callable[[], Reviewed]) -> tuple[Response, str, str]:
     return Response(reviewed.body, content_type="application/json"), reviewed.outcome, reviewed.dialect
 
 
-def _counted(allocator: Allocator, metrics: Metrics) -> Ask:
-    """The question to the allocator, which counts the answers and logs why there is none."""
+def _counted(allocator: Allocator, metrics: Metrics) -> Callable[[Question, float], Answer | None]:
+    """
+    The question to the allocator, with the seconds that the answer may take at most. It counts the answers and logs why
+    there is none.
+    """
     questions = metrics.counter(QUESTIONS)
 
-    def ask(question: Question) -> Answer | None:
-        answer = allocator.ask(question)
+    def ask(question: Question, within: float) -> Answer | None:
+        answer = allocator.ask(question, within)
         if not question.refused:
             questions.labels(_answer_label(answer)).inc()
         if isinstance(answer, NoAnswer):
             what = "the share of a refused pod was not released" if question.refused else "the allocator gave no answer"
             log.info(what, extra={"reason": answer.code, "detail": answer.detail})
-            return None
+            return _counted_without(question, allocator)
         return answer
 
     return ask
+
+
+def _counted_without(question: Question, allocator: Allocator) -> Answer | None:
+    """What becomes of a pod to which the allocator says nothing: it waits, counted by what was known a moment ago."""
+    known = None if question.refused else allocator.floor(question.request)
+    return Wait(UNANSWERED, SILENT, known) if known is not None else None
 
 
 def _answer_label(answer: Answer | NoAnswer) -> str:

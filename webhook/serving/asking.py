@@ -8,29 +8,38 @@ with its id appears.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from contract.encoding.protocol import (
+    CARDS_PATH,
     OFFERED_PATH,
     RESERVE_PATH,
+    SCRAPER_PATH,
     Answer,
     Placed,
     Question,
     answer_from_json,
+    cards_from_json,
     node_to_json,
     offered_from_json,
     question_to_json,
+    token_to_json,
+    verdict_from_json,
 )
 from contract.encoding.reading import Malformed, shown
+from contract.model import GpuKind, PodRequest
 from runtime import unixhttp
+from runtime.scraping import Review, ScrapeVerdict
 
 DEFAULT_PATIENCE = 0.8
 """Seconds: far below the API server's timeout of 3 s, and far above the few ms that a decision takes."""
 
 UNREACHABLE, LATE, NOT_READY, REFUSED, MALFORMED = "unreachable", "late", "not-ready", "refused", "malformed"
 _OK, _UNAVAILABLE = 200, 503
+_REVIEW_PATIENCE = 8.0
+"""Seconds for a scraper's token, about which the API server is asked twice; a scrape may take 10 by default."""
 _LONGEST = 200
 """Characters of an error's text, which may repeat the answer."""
 
@@ -49,14 +58,22 @@ class Client(Protocol):
     def post(self, target: str, document: Any, *, timeout: float) -> unixhttp.Answer: ...
 
 
-def asker(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[Question], Answer | NoAnswer]:
+class ReadingClient(Protocol):
+    """The part of it that reads. Raises only `SocketError`."""
+
+    def get(self, target: str, *, timeout: float) -> unixhttp.Answer: ...
+
+
+def asker(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[Question, float], Answer | NoAnswer]:
     """
-    A function that asks the allocator to place a pod. It never raises. `patience`: seconds for the whole exchange.
+    A function that asks the allocator to place a pod. It never raises.
+
+    `patience`: seconds for the whole exchange; less where the caller, whose client waits, has less left.
     """
 
-    def ask(question: Question) -> Answer | NoAnswer:
+    def ask(question: Question, within: float) -> Answer | NoAnswer:
         try:
-            answered = client.post(RESERVE_PATH, question_to_json(question), timeout=patience)
+            answered = client.post(RESERVE_PATH, question_to_json(question), timeout=min(patience, within))
             if answered.status == _UNAVAILABLE:
                 return NoAnswer(NOT_READY)
             if answered.status != _OK:
@@ -94,17 +111,64 @@ def offers(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[s
     return offered
 
 
+def scraper_review(client: Client, *, patience: float = _REVIEW_PATIENCE) -> Review:
+    """
+    A function that has the allocator ask the API server about a scraper's token. It never raises; without an answer
+    nobody is let in.
+    """
+
+    def review(token: str) -> ScrapeVerdict:
+        try:
+            answered = client.post(SCRAPER_PATH, token_to_json(token), timeout=patience)
+            return (
+                ScrapeVerdict(verdict_from_json(answered.json()))
+                if answered.status == _OK
+                else ScrapeVerdict.UNAVAILABLE
+            )
+        except (unixhttp.SocketError, Malformed, RecursionError, ValueError):
+            return ScrapeVerdict.UNAVAILABLE
+
+    return review
+
+
+def cards(client: ReadingClient, *, patience: float = DEFAULT_PATIENCE) -> Callable[[], frozenset[GpuKind] | None]:
+    """
+    A function that asks which kinds of GPUs there are; None without an answer.
+
+    It never raises. `patience`: seconds for the whole exchange.
+    """
+
+    def known() -> frozenset[GpuKind] | None:
+        try:
+            answered = client.get(CARDS_PATH, timeout=patience)
+            return cards_from_json(answered.json()) if answered.status == _OK else None
+        except (unixhttp.SocketError, Malformed, RecursionError):
+            return None
+
+    return known
+
+
+Floor = Callable[[PodRequest], Mapping[str, int] | None]
+
+
+def nothing_known(request: PodRequest) -> None:
+    """Where nothing is known of the cards."""
+
+
 @dataclass(frozen=True, slots=True)
 class Allocator:
     """The questions that the webhook asks: to place a pod, and what a node's device plugin offers."""
 
-    ask: Callable[[Question], Answer | NoAnswer]
+    ask: Callable[[Question, float], Answer | NoAnswer]
+    """With the seconds that the answer may take at most."""
     offers: Callable[[str], frozenset[str]] = nothing_offered
+    floor: Floor = nothing_known
+    """The least memory that a waiting pod will have, as it was known a moment ago; None where it was not."""
 
 
-def allocator(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Allocator:
-    """The allocator that `client` reaches. `patience`: seconds for each exchange."""
-    return Allocator(asker(client, patience=patience), offers(client, patience=patience))
+def allocator(client: Client, *, patience: float = DEFAULT_PATIENCE, floor: Floor = nothing_known) -> Allocator:
+    """The allocator that `client` reaches. `patience`: seconds for each exchange; `floor`: as in `Allocator`."""
+    return Allocator(asker(client, patience=patience), offers(client, patience=patience), floor)
 
 
 def _checked(question: Question, answer: Answer) -> Answer | NoAnswer:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import select
 import selectors
 import ssl
 from collections import Counter
@@ -21,6 +22,8 @@ from webhook.serving.http1 import RequestParser, WholeRequest
 
 T = TypeVar("T")
 _CHUNK = 64 << 10
+_ENDED = getattr(select, "POLLRDHUP", 0)
+"""The event of a peer that will send no more (Linux, poll(2)); elsewhere only the resets of such peers are noticed."""
 _NOTHING = memoryview(b"")
 
 
@@ -29,7 +32,10 @@ class Bounds:
     """What clients may use up. Seconds, bytes and counts."""
 
     silence: float = 5.0
-    """For a handshake, for a request from first to last byte, for taking an answer, and for waiting for a thread."""
+    """
+    For a handshake, for a request from first to last byte, for taking an answer; and for an answer from the request's
+    first byte on, where the client does not say that it waits less.
+    """
     idle: float = 120.0
     """Between requests."""
     linger: float = 2.0
@@ -81,6 +87,8 @@ class Connection:
     counted: int = 0
     """The bytes that `Connections` has counted for it."""
     request: WholeRequest | None = None
+    answer_by: float = 0.0
+    """When the client stops waiting for the answer to its request."""
     keep: bool = True
     """Whether the connection stays open after the answer."""
     asked: bool = False
@@ -96,6 +104,13 @@ class Connection:
     def enter(self, state: State, now: float, patience: float) -> None:
         """Begin a step, which may take `patience` seconds."""
         self.state, self.since, self.deadline = state, now, now + patience
+
+    @property
+    def left(self) -> bool:
+        """Whether the client has closed its side of the connection, and so waits for no answer."""
+        poll = select.poll()
+        poll.register(self.sock.fileno(), _ENDED)
+        return bool(poll.poll(0))
 
     def shake(self) -> bool | None:
         """Go on with the handshake; True when it is done."""

@@ -120,6 +120,11 @@ class Front:
         return len(self._connections)
 
     @property
+    def queued(self) -> int:
+        """Requests that wait for a thread."""
+        return sum(connection.state is State.QUEUED for connection in self._connections)
+
+    @property
     def held(self) -> int:
         """Bytes of requests and answers that are stored for all connections."""
         return self._connections.held
@@ -175,13 +180,16 @@ class Front:
     def _late(self, connection: Connection) -> None:
         state = connection.state
         if state is State.QUEUED:
-            self._refuse(connection, RefusedRequest(503, "too many reviews wait here; try again"), QUEUED)
+            self._overdue(connection)
         elif state in (State.READING, State.READING_MORE):
             self._refuse(connection, RefusedRequest(408, "the request did not arrive in time"), LATE_REQUEST)
         else:
             if state in (State.SHAKING, State.WRITING):
                 self._count(LATE_HANDSHAKE if state is State.SHAKING else LATE_READER, connection.source)
             self._close(connection)
+
+    def _overdue(self, connection: Connection) -> None:
+        self._refuse(connection, RefusedRequest(503, "too many reviews wait here; try again"), QUEUED)
 
     def _begin_to_stop(self, now: float, grace: float) -> None:
         for listener in self._listeners:
@@ -361,9 +369,14 @@ class Front:
         if connection.stranger:
             self._refuse(connection, RefusedRequest(403, _NOT_ADMITTED), STRANGER)
             return True
+        # The client's own clock began before its first byte came.
+        waits = http1.patience(found.head.query)
+        connection.answer_by = connection.since + min(
+            self._bounds.silence if waits is None else waits, self._bounds.silence
+        )
         connection.request, connection.keep, connection.asked = found, found.head.keep, True
         self._watch(connection, 0)
-        self._enter(connection, State.QUEUED, self._bounds.silence)
+        self._enter(connection, State.QUEUED, connection.answer_by - self._clock())
         self._turns.put(connection, source=connection.source, size=len(found.body))
         self._account(connection)
         self._dispatch()
@@ -413,9 +426,19 @@ class Front:
 
     def _dispatch(self) -> None:
         while (connection := self._turns.take()) is not None:
-            assert connection.request is not None
+            request = connection.request
+            assert request is not None
             self._enter(connection, State.WORKING, float("inf"))
-            self._workers.put(connection, connection.request, connection.source, keep=connection.keep)
+            if connection.answer_by <= self._clock():
+                self._turns.done(len(request.body))
+                self._guarded(connection, self._overdue)
+            elif connection.left:
+                self._turns.done(len(request.body))
+                self._close(connection)  # nobody did anything wrong that an administrator could mend
+            else:
+                self._workers.put(
+                    connection, request, connection.source, keep=connection.keep, answer_by=connection.answer_by
+                )
 
     def _take_answers(self) -> None:
         for answered in self._workers.answers():

@@ -1,7 +1,8 @@
 """
 The probes and the metrics of the webhook.
 
-They have a port of their own without TLS, so that no client of the reviews' port can keep a probe waiting.
+They have a port of their own, so that no client of the reviews' port can keep a probe waiting. Probes come there
+without TLS, and scrapes with it.
 """
 
 from __future__ import annotations

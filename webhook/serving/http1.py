@@ -20,6 +20,10 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) (/[\x21-\x7e]*) HTTP/1\.([01])")
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:h|ms|m|s|us|ns))+")
+_LONGEST_DURATION = 64
+_PART = re.compile(r"([0-9.]+)([a-z]+)")
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _PHRASES = {
     400: "Bad Request",
     403: "Forbidden",
@@ -168,6 +172,18 @@ def _understood(line: re.Match[bytes], headers: dict[str, str]) -> Head | Refuse
         keep=newer and "close" not in wanted,
         waits=newer and bool(expected) and int(length) > 0,
     )
+
+
+def patience(query: str) -> float | None:
+    """
+    The seconds that the client waits for its answer, where its query says so; else None.
+
+    API servers add `timeout=3s` to the URL of a webhook, a duration in Go's form (`time.ParseDuration`).
+    """
+    found = next((part[len("timeout=") :] for part in query.split("&") if part.startswith("timeout=")), "")
+    if len(found) > _LONGEST_DURATION or _DURATION.fullmatch(found) is None:
+        return None
+    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(found))
 
 
 def answer(

@@ -24,6 +24,7 @@ from gunicorn.workers.base import Worker
 
 from runtime.httpserver import Routes, listening, serve_probes
 from runtime.malloc import give_back_freed_memory
+from runtime.scraping import Scraping
 from webhook.certificates.store import CERTIFICATE, KEY
 from webhook.serving.application import MAX_BODY
 from webhook.serving.connections import Bounds
@@ -51,6 +52,8 @@ class Service:
     """Called with the reason why a client was given up or refused before its review was read."""
     watch_open: Callable[[Callable[[], float]], None] = lambda count: None
     """Called with a function that counts the open connections."""
+    scraping: Scraping = field(default_factory=Scraping)
+    """Who may read the metrics."""
 
 
 class _Logger(Logger):  # type: ignore[misc]  # gunicorn has no types
@@ -89,7 +92,8 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
         sys.setswitchinterval(_TURN)
         self._made = made = self._make()
         if self._probes is not None:
-            serve_probes(made.health, self._probes, name="health")
+            scrapes = made.scraping
+            serve_probes(made.health, self._probes, name="health", guard=scrapes.guard, tls=scrapes.tls)
         # The objects made so far stay for ever; searching them for garbage would delay every review.
         gc.collect()
         gc.freeze()

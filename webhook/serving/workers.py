@@ -21,6 +21,8 @@ from webhook.serving.http1 import RefusedRequest, WholeRequest
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+ANSWER_BY = "gpufraction.answer_by"
+"""The key of WSGI's environment under which the application finds when the client stops waiting."""
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
@@ -39,16 +41,20 @@ class RequestWorkers(Generic[T]):
 
     def __init__(self, app: Wsgi, threads: int, wake: Callable[[], None]) -> None:
         self._app, self._wake = app, wake
-        self._work: queue.SimpleQueue[tuple[T, WholeRequest, str, bool]] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[tuple[T, WholeRequest, str, bool, float]] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answered[T]] = queue.SimpleQueue()
         self.stopping = False
         """From now on no connection stays open after its answer."""
         for number in range(threads):
             threading.Thread(target=self._answer_requests, name=f"review-{number}", daemon=True).start()
 
-    def put(self, key: T, request: WholeRequest, source: str, *, keep: bool) -> None:
-        """Answer a request. `key` returns with the answer; `keep`: whether the connection stays open after it."""
-        self._work.put((key, request, source, keep))
+    def put(self, key: T, request: WholeRequest, source: str, *, keep: bool, answer_by: float = float("inf")) -> None:
+        """
+        Answer a request. `key` returns with the answer; `keep`: whether the connection stays open after it.
+
+        `answer_by`: when the client stops waiting, by the server's clock.
+        """
+        self._work.put((key, request, source, keep, answer_by))
 
     def answers(self) -> Iterator[Answered[T]]:
         """The answers that are there by now."""
@@ -60,10 +66,10 @@ class RequestWorkers(Generic[T]):
 
     def _answer_requests(self) -> None:
         while True:
-            key, request, source, keep = self._work.get()
+            key, request, source, keep, answer_by = self._work.get()
             keep = keep and not self.stopping
             try:
-                answer = answered(self._app, request, keep=keep, source=source)
+                answer = answered(self._app, request, keep=keep, source=source, answer_by=answer_by)
             except BaseException as error:  # a thread that ends is replaced by none
                 log.exception("request failed", extra={"kind": type(error).__name__})
                 answer, keep = http1.refusal(RefusedRequest(500, "internal error")), False
@@ -72,7 +78,7 @@ class RequestWorkers(Generic[T]):
             self._wake()
 
 
-def answered(app: Wsgi, request: WholeRequest, *, keep: bool, source: str) -> bytes:
+def answered(app: Wsgi, request: WholeRequest, *, keep: bool, source: str, answer_by: float = float("inf")) -> bytes:
     """The application's answer as it goes to the client."""
     started: list[tuple[str, Sequence[tuple[str, str]]]] = []
     written: list[bytes] = []
@@ -83,7 +89,7 @@ def answered(app: Wsgi, request: WholeRequest, *, keep: bool, source: str) -> by
         started.append((status, headers))
         return written.append
 
-    result = app(environment(request, source), start_response)
+    result = app({**environment(request, source), ANSWER_BY: answer_by}, start_response)
     try:
         written.extend(result)
     finally:

@@ -4,7 +4,8 @@ RBAC: may this user do this? Roles and bindings are read from the store at every
 Members of `system:masters` may do everything. The default roles are a small part of those of a real cluster.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from playground.api.admission.matching import matches_resource
@@ -17,6 +18,7 @@ from playground.api.store.store import Store
 _GROUP = "rbac.authorization.k8s.io"
 _MASTERS = "system:masters"
 _READ = ("get", "list", "watch")
+_AUDIENCE = "https://kubernetes.default.svc.cluster.local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,16 @@ class Question:
 
 def question_of(request: Request) -> Question:
     kind = request.kind
-    return Question(request.verb, kind.group, kind.plural, request.subresource, request.namespace, request.name)
+    name = request.name or _selected_name(request)
+    return Question(request.verb, kind.group, kind.plural, request.subresource, request.namespace, name)
+
+
+def _selected_name(request: Request) -> str:
+    """The one object of a collection that its field selector names, so that a rule for that name allows it."""
+    if request.verb not in ("list", "watch", "deletecollection"):
+        return ""
+    found = re.fullmatch(r"metadata\.name==?([^=,!]+)", request.query.get("fieldSelector", ""))
+    return found[1] if found else ""
 
 
 class Authorizer:
@@ -183,8 +194,9 @@ def default_objects() -> Iterator[tuple[str, JSON]]:
 class Reviews:
     """The kinds that are questions: answered when created, never stored."""
 
-    def __init__(self, authorizer: Authorizer) -> None:
-        self._authorizer = authorizer
+    def __init__(self, authorizer: Authorizer, authenticate: Callable[[str], User | None]) -> None:
+        """`authenticate` gives a token's user, None for a token of nobody."""
+        self._authorizer, self._authenticate = authorizer, authenticate
 
     def serves(self, kind: Kind) -> bool:
         return kind.plural.endswith("reviews") and kind.verbs == ("create",)
@@ -201,10 +213,32 @@ class Reviews:
                 body["status"] = self._rules(request.user, spec.get("namespace", ""))
             case "selfsubjectaccessreviews":
                 body["status"] = self._access(request.user, spec)
+            case "tokenreviews":
+                body["status"] = self._token(spec)
             case _:
+                self._check_subject(request, spec)
                 other = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
                 body["status"] = self._access(other, spec)
         return body
+
+    def _token(self, spec: JSON) -> JSON:
+        if not spec.get("token"):
+            raise errors.bad_request("token is required for TokenReview in authentication")
+        user = self._authenticate(spec.get("token") or "")
+        if user is None:
+            return {"user": {}, "error": "invalid bearer token"}
+        return {"authenticated": True, "user": user.info(), "audiences": [_AUDIENCE]}
+
+    def _check_subject(self, request: Request, spec: JSON) -> None:
+        problems = []
+        if ("resourceAttributes" in spec) == ("nonResourceAttributes" in spec):
+            text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            problems.append(errors.invalid_field("spec.resourceAttributes", spec.get("resourceAttributes"), text))
+        if not spec.get("user") and not spec.get("groups"):
+            text = "at least one of user or group must be specified"
+            problems.append(errors.invalid_field("spec.user", spec.get("user", ""), text))
+        if problems:
+            raise errors.invalid(request.kind, "", problems)
 
     def _access(self, user: User, spec: JSON) -> JSON:
         resource, path = spec.get("resourceAttributes") or {}, spec.get("nonResourceAttributes") or {}

@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+from benchmarks.admission import families
+from benchmarks.admission.families import filled
+from playground.embedded import Embedded
 from tests.cluster.hostile import strangers
 from tests.cluster.hostile.attack import DELAY, Hostile
 
@@ -67,4 +70,59 @@ def test_a_body_that_is_not_a_review_is_refused_and_nothing_else(hostile: Hostil
     }
     found = {name: strangers.post(port, context, body)[0] for name, body in wrong.items()}
     assert set(found.values()) <= {400, 413}, found
+    assert strangers.complaints(hostile) == []
+
+
+CLIENTS = 48
+ROUNDS = 6
+NAMES = (
+    "annotations like ours",
+    "annotations near HAMi's",
+    "labels near Aliyun's",
+    "limits near HAMi's",
+    "long names of limits",
+    "containers",
+    "init containers",
+    "env of one limiter",
+    "tolerations",
+    "affinity expressions",
+    "node selector",
+    "owners",
+    "an allocation annotation",
+)
+"""Families of names whose reviews cost up to a second for 60 KiB."""
+SMALL = {"name": "main", "image": "x", "resources": {"limits": {"gpufraction.io/gpu-memory": "1Gi"}}}
+
+
+RESTS = {60 << 10: 2.0, 2900 << 10: 16.0}
+"""
+Seconds that a tenant's client waits between two dry runs, by their bytes: an API server of two processors is busy with
+the pods themselves.
+"""
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("tenants", [False, True], ids=["strangers at the port", "dry runs of tenants"])
+@pytest.mark.parametrize(
+    "size", [60 << 10, pytest.param(2900 << 10, marks=pytest.mark.storm)], ids=lambda size: f"{size >> 10}KiB"
+)
+def test_a_crowd_with_costly_names_delays_no_other_review_by_a_second(
+    hostile: Hostile, size: int, tenants: bool
+) -> None:
+    """Each unknown name was compared with each known one: 4 reviews a second of 27 KB stopped all admission."""
+    if tenants and isinstance(hostile.cluster.control_plane, Embedded):
+        pytest.skip("needs a real API server: the embedded one takes seconds to check each of these pods")
+    pods = [filled(family, size) for family in NAMES]
+    bodies = [json.dumps(pod).encode() if tenants else families.review(pod) for pod in pods]
+    rests = RESTS[size] if tenants else 0.0
+    before = max(hostile.neighbour_is_served() for _ in range(3))
+    with strangers.Crowd(hostile, CLIENTS, bodies, tenants=tenants, rests=rests) as crowd:
+        assert crowd.is_at_work()
+        by_replica = [strangers.served_by_each(hostile, SMALL) for _ in range(ROUNDS)]
+        through = [hostile.neighbour_is_served() for _ in range(ROUNDS)]
+        assert strangers.probes_answer(hostile) == []
+    print(f"{crowd.found}; by replica {by_replica}; through the API server {through}, before {before}")
+    assert crowd.found
+    assert max(took for each in by_replica for took in each) < DELAY, by_replica
+    assert max(through) - before < DELAY, (before, through)
     assert strangers.complaints(hostile) == []

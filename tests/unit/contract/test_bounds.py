@@ -192,6 +192,10 @@ SELECTING = {
         pod("p").container("c", ports=[{"containerPort": at + 1} for at in range(513)]).spec(hostNetwork=True),
         Refusal("spec.containers[].ports", "513 host ports", "a pod that asks for a GPU share has at most 512"),
     ),
+    "many claims": (
+        pod("p").spec(resourceClaims=[{"name": f"c{at}"} for at in range(65)]),
+        Refusal("spec.resourceClaims", "65 claims", "a pod that asks for a GPU share has at most 64"),
+    ),
     "many gates": (
         pod("p").gated(*(f"g{at}" for at in range(65))),
         Refusal("spec.schedulingGates", "65 gates", "a pod that asks for a GPU share has at most 64"),

@@ -153,7 +153,7 @@ ANSWERS = {
 def test_readiness_tells_a_wrong_document(reason: str | None, trouble: str, want: tuple[int, str]) -> None:
     app = create_app(
         Configuration,
-        Allocator(lambda question: NoAnswer("unreachable", "")),
+        Allocator(lambda question, within: NoAnswer("unreachable", "")),
         Metrics(metrics_of("webhook")),
         health=Health(ready=lambda: reason, trouble=lambda: trouble),
     )

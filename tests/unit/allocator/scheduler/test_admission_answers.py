@@ -147,7 +147,9 @@ def test_a_pod_held_by_somebody_elses_gate_takes_no_share_yet() -> None:
 
 def test_before_the_first_lists_nothing_is_decided() -> None:
     desk = SchedulerHarness([T4], synced=False)
-    with pytest.raises(NotReady, match=r"still listing configmaps, elasticgpuclaims, .*, gpunodes, nodes, pods"):
+    with pytest.raises(
+        NotReady, match=r"still listing configmaps, elasticgpuclaims, .*, gpunodes, namespaces, nodes, pods"
+    ):
         desk.controller.reserve(question(TRAIN))
 
 

@@ -10,6 +10,7 @@ import pytest
 from allocator.options import SchedulerOptions
 from contract import names
 from contract.encoding.protocol import Answer, Never, Placed, Wait
+from contract.model import PoolSharing
 from contract.scheduling import node_pin
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, question
@@ -22,7 +23,7 @@ FIRST = (
     .tolerates("dedicated", value="gpu", operator="Equal")
 )
 NODES = [
-    node("a1").gpus(1).labelled("pool", "a").tainted("dedicated", "gpu"),
+    node("a1").gpu(sharing=PoolSharing(limit_ratio=3.0)).labelled("pool", "a").tainted("dedicated", "gpu"),
     node("b1").gpus(1).labelled("pool", "b").tainted("dedicated", "gpu"),
 ]
 ZONE_B = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["b"]}]}

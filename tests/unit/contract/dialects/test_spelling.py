@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from contract import dialects, names
-from contract.dialects import meant, unread_annotations
+from contract.dialects import unread_annotations
 from contract.dialects.base import Refusal
+from contract.dialects.spelling import Known, Spelling
 from contract.model import PodRequest
 from tests.builders import PodBuilder, pod
 
+KNOWN = Known(dialects.RESOURCES)
 CASES: dict[str, tuple[str, str]] = {
     "a letter too few": ("gpufraction.io/gpu-model", "did you mean gpufraction.io/gpu-models?"),
     "a letter too many": ("gpufraction.io/node-policyy", "did you mean gpufraction.io/node-policy?"),
@@ -109,12 +111,12 @@ OTHERS = (
 
 @pytest.mark.parametrize(("name", "wanted"), MEANT.items())
 def test_a_near_miss_is_the_resource_that_was_meant(name: str, wanted: str) -> None:
-    assert meant(name, dialects.RESOURCES) == wanted
+    assert Spelling().meant(name, KNOWN) == wanted
 
 
 @pytest.mark.parametrize("name", sorted([*dialects.RESOURCES, *OTHERS]), ids=lambda name: name[:40])
 def test_known_names_and_other_vendors_are_no_near_misses(name: str) -> None:
-    assert meant(name, dialects.RESOURCES) is None
+    assert Spelling().meant(name, KNOWN) is None
 
 
 def unknown(resource: str, near: str) -> Refusal:
@@ -191,3 +193,20 @@ def test_annotations_that_others_write_are_not_told() -> None:
     request = dialects.read(made.json())
     assert isinstance(request, PodRequest)
     assert request.warnings == ()
+
+
+def test_beside_a_share_so_many_unknown_resources_are_refused_that_no_one_can_compare() -> None:
+    made = pod("p").asks("nvidia.com/gpu", 1)
+    for number in range(100):
+        made = made.asks(f"nvidia.com/g{number:03}mem", 1)
+    refusal = dialects.read(made.json())
+    assert isinstance(refusal, Refusal)
+    assert refusal.field == "spec.containers[].resources"
+
+
+def test_of_very_many_unread_annotations_the_rest_is_counted() -> None:
+    told = list(unread_annotations([f"{names.GROUP}/x{number:03}" for number in range(100)]))
+    assert (len(told), told[-1]) == (
+        17,
+        "metadata.annotations: nothing reads 84 more of gpufraction.io; remove them",
+    )

@@ -31,7 +31,7 @@ def answered(
 ) -> JSON:
     app = create_app(
         lambda: Configuration(options=options, hide_gpus=hide_gpus),
-        Allocator(lambda question: NoAnswer(UNREACHABLE), offers),
+        Allocator(lambda question, within: NoAnswer(UNREACHABLE), offers),
         Metrics(metrics_of("webhook")),
         health=Health(ready=lambda: None),
     )

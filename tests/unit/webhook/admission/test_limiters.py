@@ -123,7 +123,7 @@ def test_by_admission(share: bool) -> None:
     asks = pod(container(gpufraction_io__gpu_memory="1Gi") if share else container())
     app = create_app(
         lambda: Configuration(volumes=ALL),
-        Allocator(lambda question: NoAnswer(UNREACHABLE)),
+        Allocator(lambda question, within: NoAnswer(UNREACHABLE)),
         Metrics(metrics_of("webhook")),
         health=Health(ready=lambda: None),
     )

@@ -175,7 +175,12 @@ admitting = st.sampled_from(["placed", "wait", "silence"])
 
 
 def client(ask: Any) -> FlaskClient:
-    app = create_app(Configuration, Allocator(ask), Metrics(metrics_of("webhook")), health=Health(ready=lambda: None))
+    app = create_app(
+        Configuration,
+        Allocator(lambda question, within: ask(question)),
+        Metrics(metrics_of("webhook")),
+        health=Health(ready=lambda: None),
+    )
     return app.test_client()
 
 

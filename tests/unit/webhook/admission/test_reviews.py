@@ -169,3 +169,9 @@ documents = st.dictionaries(
 @given(documents, documents)
 def test_a_patch_makes_the_one_of_the_other(before: JSON, after: JSON) -> None:
     assert jsonpatch.apply_patch(before, reviews.patch(before, after)) == after
+
+
+def test_a_list_in_which_very_much_changes_is_replaced_as_a_whole() -> None:
+    before = {"list": [{"n": number} for number in range(1000)], "kept": 1}
+    after = {"list": [{"n": number + 1} for number in range(1000)], "kept": 1}
+    assert reviews.patch(before, after) == [{"op": "replace", "path": "/list", "value": after["list"]}]

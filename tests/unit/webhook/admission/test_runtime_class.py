@@ -39,7 +39,7 @@ CASES = {
 def test_the_class_that_a_pod_goes_in_with(made: JSON, setting: str, want: str | None) -> None:
     asked: list[Question] = []
 
-    def ask(question: Question) -> NoAnswer:
+    def ask(question: Question, within: float) -> NoAnswer:
         asked.append(question)
         return NoAnswer(UNREACHABLE)
 

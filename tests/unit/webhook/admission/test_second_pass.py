@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 
 import pytest
@@ -414,3 +415,45 @@ def test_what_a_limit_range_writes_again_is_taken_out_again(
         twice["metadata"]["annotations"].pop(NOTE)
         once["metadata"]["annotations"].pop(NOTE)
         assert twice == once
+
+
+def forged(claim: str, **annotations: str) -> JSON:
+    """A pod whose author wrote the request of a pod by claim into its annotation."""
+    request = {"v": 1, "dialect": "claims", "claim": claim, "containers": [{"name": "main", "count": 1}]}
+    return pod(container("main"), annotations={str(names.REQUEST): json.dumps(request), **annotations})
+
+
+BY_CLAIM = "egpuc.elasticgpu.io/x"
+CLAIMS = {
+    "no annotation names a claim": (forged("team"), None),
+    "an annotation names another claim": (forged("others", **{BY_CLAIM: "team"}), "team"),
+    "the name is none": (forged("\ud800" * 1_000, **{BY_CLAIM: "team"}), "team"),
+    "both name the same": (forged("team", **{BY_CLAIM: "team"}), "team"),
+}
+
+
+@pytest.mark.parametrize(("made", "claim"), CLAIMS.values(), ids=CLAIMS.keys())
+def test_a_claim_counts_only_as_an_annotation_of_the_pod_names_it(made: JSON, claim: str | None) -> None:
+    decided = plan(made, Options())
+    if claim is None:
+        assert isinstance(decided, Deny)
+    else:
+        assert isinstance(decided, Allocate)
+        assert (decided.request.dialect, decided.request.claim) == ("claims", claim)
+
+
+@pytest.mark.parametrize("dialect", ["\ud800", "x" * 200_000, "\x1b[2J", 5, "newer"])
+def test_a_dialect_that_nobody_knows_is_stored_as_unknown(dialect: object) -> None:
+    once = admitted(pod(ASKS), WAIT)
+    annotations = once["metadata"]["annotations"]
+    annotations[str(names.REQUEST)] = json.dumps({**json.loads(annotations[names.REQUEST]), "dialect": dialect})
+    again = admitted(once, None)
+    assert json.loads(again["metadata"]["annotations"][names.REQUEST])["dialect"] == "unknown"
+    assert again["spec"] == once["spec"]
+
+
+def test_a_wish_that_cannot_be_shown_is_refused_by_its_field() -> None:
+    decided = plan(pod(ASKS, annotations={str(names.USE_MODELS): "A100,\x1b[2J"}), Options())
+    assert isinstance(decided, Deny)
+    assert decided.message.startswith(f"metadata.annotations[{names.USE_MODELS}]: found '\\x1b[2J'")
+    assert decided.message.isprintable()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from contract.encoding import codec
-from contract.encoding.protocol import NOT_LEADING, Answer, Never, Wait
+from contract.encoding.protocol import NOT_LEADING, QUEUED, Answer, Never, Wait
 from contract.scheduling import node_pin
 from tests.unit.webhook.builders import GIB, WAIT, allocation, container, environment, placed, pod, request_text, share
 from tests.unit.webhook.settling import ASKS, GATE, JSON, PERCENT, admitted, settled
 from webhook.admission.admit import Admit, Deny
 
 ELSEWHERE = Wait(NOT_LEADING, "the leading allocator places the pod in a moment")
+IN_LINE = Wait(QUEUED, "the pods ahead in the queue are placed first")
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 
 
@@ -338,8 +339,9 @@ def test_a_pod_that_is_bound_to_a_node_cannot_wait(made: JSON, answer: Answer | 
     assert settled(made, answer) == Deny(message, 403)
 
 
-def test_a_pod_that_is_bound_to_a_node_waits_for_the_replica_that_leads_by_affinity() -> None:
-    outcome = settled(pod(ASKS, nodeName="gpu-1", schedulerName="default-scheduler"), ELSEWHERE)
+@pytest.mark.parametrize("soon", [ELSEWHERE, IN_LINE], ids=["another replica leads", "others are before it"])
+def test_a_pod_that_is_bound_to_a_node_waits_for_a_moment_by_affinity(soon: Wait) -> None:
+    outcome = settled(pod(ASKS, nodeName="gpu-1", schedulerName="default-scheduler"), soon)
     assert isinstance(outcome, Admit)
     assert {key: value for key, value in outcome.pod["spec"].items() if key != "containers"} == {
         "schedulerName": "default-scheduler",
@@ -348,7 +350,7 @@ def test_a_pod_that_is_bound_to_a_node_waits_for_the_replica_that_leads_by_affin
     }
     assert outcome.warnings == (
         "spec.nodeName: found 'gpu-1'; the pod has a node affinity for it instead, and waits",
-        "waiting: the leading allocator places the pod in a moment",
+        f"waiting: {soon.reason}",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from webhook.admission.admit import Configuration
 from webhook.serving.application import MAX_BODY, create_app
 from webhook.serving.asking import Allocator, NoAnswer
 from webhook.serving.health import Health
+from webhook.serving.workers import ANSWER_BY
 
 JSON = dict[str, Any]
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.json"))
@@ -44,7 +46,7 @@ class Recorder:
         self.answer = answer
         self.questions: list[Question] = []
 
-    def __call__(self, question: Question) -> Answer | NoAnswer:
+    def __call__(self, question: Question, within: float = 1.0) -> Answer | NoAnswer:
         self.questions.append(question)
         return self.answer
 
@@ -217,7 +219,7 @@ def test_other_routes_and_methods_are_refused_as_json() -> None:
 def test_our_own_fault_is_500_and_tells_the_log_but_not_the_pod(caplog: pytest.LogCaptureFixture) -> None:
     secret = "hunter2"
 
-    def broken(question: Question) -> Answer:
+    def broken(question: Question, within: float) -> Answer:
         raise ValueError(f"cannot digest {secret}")
 
     with caplog.at_level(logging.INFO):
@@ -281,6 +283,53 @@ def test_a_silence_is_told_and_logged_as_what_it_is(
     answered = client(Recorder(answer)).post("/mutate", data=json.dumps(review(ASKS))).get_json()
     levels = [record.levelname for record in caplog.records if record.name == "webhook.serving.application"]
     assert (answered["response"]["warnings"], levels) == ([f"waiting: {told}"], logged)
+
+
+class Clock:
+    """Tells the time that it is set to."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Slow(Recorder):
+    """Takes so many seconds for an answer."""
+
+    def __init__(self, clock: Clock, takes: float) -> None:
+        super().__init__(WAIT)
+        self._clock, self._takes = clock, takes
+        self.within: list[float] = []
+
+    def __call__(self, question: Question, within: float = 1.0) -> Answer | NoAnswer:
+        self.within.append(within)
+        self._clock.now += self._takes
+        return super().__call__(question)
+
+
+def late(answer_by: float, takes: float, body: bytes) -> tuple[int, str, list[float]]:
+    """The status and the outcome of a review at the time 100, and how long the allocator was given for its answer."""
+    clock, metrics = Clock(), Metrics(metrics_of("webhook"))
+    ask = Slow(clock, takes)
+    app = create_app(Configuration, Allocator(ask), metrics, health=Health(ready=lambda: None), clock=clock)
+    response = app.test_client().post("/mutate", data=body, environ_base={ANSWER_BY: answer_by})
+    (outcome,) = re.findall(r'requests_total{dialect="[a-z]*",outcome="([a-z]+)"} 1.0', metrics.render().decode())
+    return response.status_code, outcome, ask.within
+
+
+LATE: dict[str, tuple[float, float, bytes, tuple[int, str, list[float]]]] = {
+    "in time": (103.0, 0.5, json.dumps(review(ASKS)).encode(), (200, "gated", [3.0])),
+    "before it is read, whatever it is": (100.0, 0.0, b"no JSON", (503, "late", [])),
+    "while the allocator was asked": (100.5, 0.5, json.dumps(review(ASKS)).encode(), (503, "late", [0.5])),
+}
+
+
+@pytest.mark.parametrize(("answer_by", "takes", "body", "want"), LATE.values(), ids=LATE.keys())
+def test_no_work_is_done_for_who_does_not_wait_any_more(
+    answer_by: float, takes: float, body: bytes, want: tuple[int, str, list[float]]
+) -> None:
+    assert late(answer_by, takes, body) == want
 
 
 def test_a_tenant_cannot_make_metric_labels() -> None:

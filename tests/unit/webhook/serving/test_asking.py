@@ -44,7 +44,7 @@ def ok(document: Any) -> unixhttp.Answer:
 
 def test_the_question_goes_out_once_with_the_bound_on_the_wait() -> None:
     client = Scripted(ok(answer_to_json(WAIT)))
-    assert asker(client, patience=0.3)(question()) == WAIT
+    assert asker(client, patience=0.3)(question(), 1.0) == WAIT
     ((target, document, timeout),) = client.asked
     assert (target, timeout) == (RESERVE_PATH, 0.3)
     assert question_from_json(json.loads(json.dumps(document))) == question()
@@ -55,7 +55,7 @@ ANSWERS = {"placed": placed(), "wait": WAIT, "never": Never("TooLarge", "too lar
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
 def test_answers_come_through(answer: Any) -> None:
-    assert asker(Scripted(ok(answer_to_json(answer))))(question()) == answer
+    assert asker(Scripted(ok(answer_to_json(answer))))(question(), 1.0) == answer
 
 
 SILENCES = {
@@ -80,11 +80,11 @@ SILENCES = {
 
 @pytest.mark.parametrize(("outcome", "want"), SILENCES.values(), ids=SILENCES.keys())
 def test_no_usable_answer_is_a_silence_with_a_reason(outcome: Any, want: NoAnswer) -> None:
-    assert asker(Scripted(outcome))(question()) == want
+    assert asker(Scripted(outcome))(question(), 1.0) == want
 
 
 def test_an_allocation_on_another_node_than_the_pods_own_is_not_used() -> None:
-    assert asker(Scripted(ok(answer_to_json(placed()))))(question(nodeName="gpu-7")) == NoAnswer(
+    assert asker(Scripted(ok(answer_to_json(placed()))))(question(nodeName="gpu-7"), 1.0) == NoAnswer(
         "malformed", "asked for node 'gpu-7', allocated on 'gpu-1'"
     )
 
@@ -106,14 +106,14 @@ def test_over_a_real_socket(tmp_path: Path) -> None:
             return json_reply({})
         return json_reply(answer_to_json(step))
 
-    before = ask(question())
+    before = ask(question(), 1.0)
     server = serve_http({("POST", RESERVE_PATH): reserve}, path, name="allocator")
     try:
-        answers = [ask(question()) for _ in range(4)]
+        answers = [ask(question(), 1.0) for _ in range(4)]
     finally:
         release.set()
         server.close()
-    after = ask(question())
+    after = ask(question(), 1.0)
     assert answers[:3] == [placed(), WAIT, NoAnswer("not-ready")]
     assert [silence.code for silence in (before, answers[3], after) if isinstance(silence, NoAnswer)] == [
         "unreachable",

@@ -396,6 +396,39 @@ def test_requests_that_wait_too_long_for_a_thread_are_told_so(served: Served) ->
     assert served.serves()
 
 
+PATIENT = Bounds(silence=30.0, idle=30.0, linger=0.3, max_body=1 << 20)
+
+
+def test_a_review_is_dropped_unread_once_its_api_server_waits_no_more(certificates: Path) -> None:
+    with serving(certificates, PATIENT) as served:
+        waiting = [asking(served) for _ in range(2)]
+        until(lambda: served.asked == ["/wait", "/wait"])
+        late = served.client()
+        assert late.post(b"", "/late?timeout=100ms")[0] == 503
+        served.release.set()
+        assert [client.answer() for client in waiting] == [(200, b"")] * 2
+        assert served.serves()
+        assert (served.asked, served.turned_away) == (["/wait", "/wait", "/"], {front.QUEUED: 1})
+        for client in (late, *waiting):
+            client.close()
+
+
+def test_nothing_is_done_for_a_client_that_has_left(certificates: Path) -> None:
+    with serving(certificates, PATIENT) as served:
+        waiting = [asking(served) for _ in range(2)]
+        until(lambda: served.asked == ["/wait", "/wait"])
+        left = served.client()
+        left.send(b"POST /left HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+        until(lambda: served.front.queued == 1)
+        left.close()
+        served.release.set()
+        assert [client.answer() for client in waiting] == [(200, b"")] * 2
+        assert served.serves()
+        assert (served.asked, served.turned_away) == (["/wait", "/wait", "/"], {})
+        for client in waiting:
+            client.close()
+
+
 # -- too many -----------------------------------------------------------------------------------------------------
 
 FEW = Bounds(silence=5.0, idle=10.0, linger=0.3, newness=0.1, connections=20, of_one_source=16, max_body=1 << 20)

@@ -17,6 +17,7 @@ from webhook.serving.http1 import (
     RequestParser,
     WholeRequest,
     answer,
+    patience,
     read_head,
     refusal,
 )
@@ -191,3 +192,24 @@ ANSWERS = {
 @pytest.mark.parametrize(("made", "expected"), ANSWERS.values(), ids=ANSWERS.keys())
 def test_answers(made: bytes, expected: bytes) -> None:
     assert made == expected
+
+
+PATIENCE: dict[str, float | None] = {
+    "": None,
+    "timeout=3s": 3.0,
+    "a=b&timeout=10s": 10.0,
+    "timeout=1m0s": 60.0,
+    "timeout=1.5s&timeout=9s": 1.5,
+    "timeout=250ms": 0.25,
+    "timeout=": None,
+    "timeout=3": None,
+    "timeout=-3s": None,
+    "timeout=infs": None,
+    "xtimeout=3s": None,
+    "timeout=" + "1h" * 40: None,
+}
+
+
+@pytest.mark.parametrize(("query", "seconds"), PATIENCE.items())
+def test_how_long_an_api_server_waits_is_in_its_query(query: str, seconds: float | None) -> None:
+    assert patience(query) == seconds

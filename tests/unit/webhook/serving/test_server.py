@@ -21,8 +21,10 @@ from typing import Any
 import pytest
 from gunicorn.workers.base import Worker
 
+from contract.encoding.protocol import CARDS_PATH, cards_to_json
 from playground.programs.probes import free_port
 from playground.waiting import wait_for
+from runtime.httpserver import json_reply, serve_http
 from tests.unit.webhook.builders import container, pod, review
 from webhook.certificates.authority import Bundle, Lives, renewed, service_names
 from webhook.certificates.keeper import SETTLING, Ensure
@@ -106,9 +108,10 @@ def running(directory: Path, *flags: str) -> Iterator[Running]:
     port, health = free_port(), free_port()
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "webhook", "serve", "--bind", f"127.0.0.1:{port}", *flags),
+            *(sys.executable, "-m", "webhook", "serve", "--bind", f"127.0.0.1:{port}"),
             *("--listen", f"127.0.0.1:{health}"),
             *("--certificates", str(places.serving), "--socket", str(directory / "none.sock"), "--grace", "5s"),
+            *flags,
         ],
         cwd=ROOT,
         env={"PATH": os.environ["PATH"]},
@@ -252,8 +255,14 @@ def test_clients_that_stall_in_the_handshake_do_not_stop_the_server(tmp_path: Pa
 
 
 def test_probes_and_metrics_are_answered_on_a_port_of_their_own(tmp_path: Path) -> None:
-    with running(tmp_path, "--threads", "1") as web, contextlib.ExitStack() as busy:
+    socket_of = tmp_path / "allocator.sock"
+    flags = ("--threads", "1", "--socket", str(socket_of), "--metrics-access", "open")
+    with running(tmp_path, *flags) as web, contextlib.ExitStack() as busy:
         assert reviewed(web)
+        assert web.probe("/readyz") == (503, "the allocator has not answered yet\n")
+        cards = {("GET", CARDS_PATH): lambda request: json_reply(cards_to_json(()))}
+        busy.callback(serve_http(cards, socket_of, name="allocator").close)
+        wait_for(lambda: web.probe("/readyz")[0] == 200, "it is never ready", DEADLINE)
         for _ in range(8):
             busy.enter_context(socket.create_connection(("127.0.0.1", web.port))).sendall(b"\x16\x03\x01\x02\x00\x01")
         assert web.probe("/healthz") == (200, "ok\n")

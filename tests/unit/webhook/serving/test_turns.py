@@ -34,15 +34,36 @@ def test_the_requests_of_one_source_do_not_wait_behind_all_of_another() -> None:
 
 def test_large_ones_go_one_at_a_time_beside_the_others_and_the_smallest_first() -> None:
     turns: Turns[str] = Turns(2)
-    for size in (4, 3, 2):
+    for size in (8, 4, 2):
         turns.put(f"large {size}", source="10.0.0.1", size=LARGE * size)
     for number in range(3):
         turns.put(f"small {number}", source="10.0.0.2", size=SMALL)
     assert [turns.take() for _ in range(4)] == ["small 0", "small 1", "large 2", None]
     turns.done(2 * LARGE)
-    assert [turns.take() for _ in range(2)] == ["large 3", None]
+    assert [turns.take() for _ in range(2)] == ["large 4", None]
     turns.done(SMALL)
     assert [turns.take() for _ in range(2)] == ["small 2", None]
+
+
+def test_a_small_one_overtakes_all_larger_ones_of_its_source() -> None:
+    turns: Turns[str] = Turns(1)
+    for number in range(48):
+        turns.put(f"flood {number}", source="api server", size=60 << 10)
+    turns.put("victim", source="api server", size=2 << 10)
+    assert taken(turns, 3) == ["victim", "flood 0", "flood 1"]
+
+
+@pytest.mark.parametrize("large", [60 << 10, 3 << 20], ids=["beside usual ones", "beside large ones"])
+def test_one_turn_in_three_goes_to_what_has_waited_longest(large: int) -> None:
+    turns: Turns[str] = Turns(1)
+    turns.put("large", source="api server", size=large)
+    for number in range(10):
+        turns.put(f"small {number}", source="api server", size=large // 10)
+    order = []
+    for _ in range(4):
+        order.append(turns.take())
+        turns.done(large)
+    assert order == ["small 0", "small 1", "large", "small 2"]
 
 
 def test_what_is_not_wanted_any_more_is_not_answered() -> None:

@@ -1,0 +1,62 @@
+"""Whose token it is and what somebody may do, as programs that are scraped ask an API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cluster.conformance.asking import JSON, Api, Ask
+
+TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+METRICS = {"path": "/metrics", "verb": "get"}
+
+
+def asked(api: Api, path: str, kind: str, spec: JSON) -> tuple[int, Any]:
+    version = path.removeprefix("/apis/").rpartition("/")[0]
+    answer = api.ask(Ask("POST", path, {"apiVersion": version, "kind": kind, "spec": spec}))
+    return answer.code, answer.body
+
+
+def test_a_token_of_nobody_is_not_authenticated(api: Api) -> None:
+    code, review = asked(api, TOKENS, "TokenReview", {"token": "nobodys"})
+    assert (code, review["kind"], review["status"].get("authenticated", False)) == (201, "TokenReview", False)
+    assert "username" not in review["status"].get("user", {})
+
+
+def test_a_review_of_no_token_is_refused(api: Api) -> None:
+    code, said = asked(api, TOKENS, "TokenReview", {})
+    assert (code, said["reason"]) == (400, "BadRequest")
+    assert "token is required for TokenReview in authentication" in said["message"]
+
+
+SUBJECTS: dict[str, tuple[JSON, bool]] = {
+    "a user without a role": ({"user": "nobody", "nonResourceAttributes": METRICS}, False),
+    "a group that may do everything": (
+        {"user": "admin", "groups": ["system:masters"], "nonResourceAttributes": METRICS},
+        True,
+    ),
+    "a path that everybody may get": (
+        {"user": "x", "groups": ["system:authenticated"], "nonResourceAttributes": {"path": "/version", "verb": "get"}},
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "allowed"), SUBJECTS.values(), ids=SUBJECTS.keys())
+def test_who_may_get_a_path(spec: JSON, allowed: bool, api: Api) -> None:
+    code, review = asked(api, ACCESS, "SubjectAccessReview", spec)
+    assert (code, review["status"]["allowed"]) == (201, allowed)
+
+
+def test_a_review_of_nobody_or_of_nothing_is_refused(api: Api) -> None:
+    found = [
+        asked(api, ACCESS, "SubjectAccessReview", spec)[0]
+        for spec in (
+            {"nonResourceAttributes": METRICS},
+            {"user": "x"},
+            {"user": "x", "resourceAttributes": {}, "nonResourceAttributes": METRICS},
+        )
+    ]
+    assert found == [422, 422, 422]

@@ -1,0 +1,57 @@
+"""
+The kinds of cards that the allocator beside this webhook told it last.
+
+By them a share by percent is counted while the allocator restarts: quotas count such a pod, and it waits behind the
+gate as others do. A process that has been told nothing yet is not ready, so no pod comes to it.
+
+Why it is not the other replica that is asked: docs/decisions/0161-the-webhook-keeps-the-kinds-of-cards.md.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from contract.model import GpuKind, PodRequest
+from contract.scheduling.cards import floor, smallest_of
+
+KEPT = 600.0
+"""Seconds for which an answer counts. A node with other cards may have come since."""
+_EVERY, _AGAIN = 5.0, 0.2
+"""Seconds until the allocator is asked again: after an answer, and where there was never one."""
+
+
+class KnownCards:
+    """The last answer, and its age. `clock` in seconds. From any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: tuple[float, frozenset[GpuKind]] | None = None
+
+    def learn(self, cards: frozenset[GpuKind]) -> None:
+        """The allocator answered."""
+        self._last = self._clock(), cards
+
+    def floor(self, request: PodRequest) -> Mapping[str, int] | None:
+        """The least memory in bytes by container that a waiting pod will have; None without a young enough answer."""
+        last = self._last
+        if last is None or self._clock() - last[0] > KEPT:
+            return None
+        return floor(request, smallest_of(last[1]))
+
+    def unready(self) -> str | None:
+        """Why no pod must be sent here yet, or None."""
+        return "the allocator has not answered yet" if self._last is None else None
+
+    def keep_asking(self, ask: Callable[[], frozenset[GpuKind] | None]) -> None:
+        """Ask again and again from now on, on a thread. `ask` never raises, and returns None without an answer."""
+
+        def asking() -> None:
+            while True:
+                cards = ask()
+                if cards is not None:
+                    self.learn(cards)
+                time.sleep(_AGAIN if self._last is None else _EVERY)
+
+        threading.Thread(target=asking, name="known-cards", daemon=True).start()
