@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -27,20 +27,24 @@ from allocator.scheduler.events import (
     InventoriesListed,
     InventoryChanged,
     InventoryDeleted,
+    NamespacesLabelled,
     NodeChanged,
     NodeDeleted,
     NodesListed,
     PodDeleted,
+    PodsReported,
     pods_listed,
 )
 from allocator.scheduler.leadership import KEPT_OUT
 from allocator.workers.claims import informers as claims
-from contract import names, pods
+from contract import kinds, names, pods
 from contract.encoding.reading import Malformed
+from contract.kinds import ObjectKind
 from contract.nodes import attributes, excluded
 from contract.nodes.excluded import KeptOut
 from contract.nodes.idle import idle_from_object
 from contract.nodes.inventories import inventory_from_object
+from contract.nodes.reports import reports_from_object
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.watch import Event, Gone, Informer, Part, Put, Replaced
@@ -84,15 +88,18 @@ class Informers:
         self._on_restart, self._seen = on_restart, seen
         gpunodes = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
         self._others: tuple[Informer, ...] = (
-            self._informer("gpunodes", gpunodes, lambda event: _gpunode(controller, event, faulted), None),
+            self._informer("gpunodes", gpunodes, lambda event: _gpunode(controller, event, faulted), kinds.GPUNODES),
             self._informer(
-                "nodes", paths.path("v1", "nodes"), lambda event: _node(controller, event, faulted), attributes.trim
+                "nodes", paths.path("v1", "nodes"), lambda event: _node(controller, event, faulted), kinds.NODES
             ),
         )
+        namespaces = _NamespaceLabels(controller)
+        labels = self._informer("namespaces", paths.namespaces(), namespaces.handle, kinds.NAMESPACE_LABELS)
+        self._others = (*self._others, labels)
         if follows.kept_out:
             lists = paths.configmaps(excluded.NAMESPACE)
             kept_out = self._informer(
-                KEPT_OUT, lists, lambda event: _kept_out(controller, event, faulted), excluded.trim
+                KEPT_OUT, lists, lambda event: _kept_out(controller, event, faulted), kinds.KEPT_OUT
             )
             self._others = (*self._others, kept_out)
         self._claims = tuple(self._claims_informer(plural) for plural in claims.KINDS if follows.claims)
@@ -151,7 +158,7 @@ class Informers:
             if not retired.is_set():
                 claims.handle(self._controller, objects.SHARES, event, term)
 
-        followed = self._informer("pods", paths.pods(), pods_event, pods.trim, parts=True)
+        followed = self._informer("pods", paths.pods(), pods_event, kinds.PODS, parts=True)
         if not self._follows.claims:
             return (followed,)
         restarted = self._restarted(objects.SHARES)
@@ -174,36 +181,18 @@ class Informers:
         return lambda why: self._on_restart(name, why)
 
     def _informer(
-        self,
-        name: str,
-        path: str,
-        handler: Callable[[Event], None],
-        trim: Callable[[JSON], JSON] | None,
-        *,
-        parts: bool = False,
+        self, name: str, path: str, handler: Callable[[Event], None], of: ObjectKind, *, parts: bool = False
     ) -> Informer:
         return Informer(
             self._kube,
             path,
             handler,
             name=name,
-            trim=self._whole(trim) if trim is not None else None,
+            of=of,
             on_restart=self._restarted(name),
             parts=parts,
             workers=self._workers,
         )
-
-    def _whole(self, trim: Callable[[JSON], JSON]) -> Callable[[JSON], JSON]:
-        """What cannot be made small is taken as it is, so that whoever reads it next finds out whose fault it is."""
-
-        def careful(item: JSON) -> JSON:
-            try:
-                return trim(item)
-            except Exception:
-                self._faulted("trim", _name(item))
-                return item
-
-        return careful
 
 
 def _pod(controller: Controller, event: Event, seen: Callable[[JSON], None], term: int | None) -> None:
@@ -217,6 +206,32 @@ def _pod(controller: Controller, event: Event, seen: Callable[[JSON], None], ter
             seen(pod)
         case Gone(pod):
             controller.handle(PodDeleted(podinfo.named(pod)[0]))
+
+
+class _NamespaceLabels:
+    """The labels of all namespaces, told to the controller as a whole with each change: they seldom change."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self._labels: dict[str, Mapping[str, str]] = {}
+
+    def handle(self, event: Event) -> None:
+        """One event."""
+        match event:
+            case Replaced(items):
+                self._labels = dict(map(_labels_of, items))
+            case Put(namespace):
+                name, labels = _labels_of(namespace)
+                if self._labels.get(name) == labels:
+                    return
+                self._labels = {**self._labels, name: labels}
+            case Gone(namespace):
+                self._labels = {name: found for name, found in self._labels.items() if name != _name(namespace)}
+        self._controller.handle(NamespacesLabelled(self._labels))
+
+
+def _labels_of(namespace: JSON) -> tuple[str, Mapping[str, str]]:
+    return _name(namespace), (namespace.get("metadata") or {}).get("labels") or {}
 
 
 def _each(items: Iterable[JSON], read: Callable[[JSON], T], what: str, faulted: Faulted) -> Iterator[T]:
@@ -249,17 +264,21 @@ def _gpunode(controller: Controller, event: Event, faulted: Faulted) -> None:
             found = tuple(_each(items, inventory_from_object, "gpunode", faulted))
             controller.handle(InventoriesListed(found))
             for item in items:
-                controller.handle(HeldBeyondChanged(_name(item), _beyond(item)))
+                controller.handle(HeldBeyondChanged(_name(item), *_annotated(item)))
                 controller.handle(IdleSharesReported(_name(item), idle_from_object(item), listed=True))
+            reported = {_name(item): reports_from_object(item) for item in items}
+            controller.handle(PodsReported(reported, listed=True))
         case Put(gpunode):
-            controller.handle(HeldBeyondChanged(_name(gpunode), _beyond(gpunode)))
+            controller.handle(HeldBeyondChanged(_name(gpunode), *_annotated(gpunode)))
             controller.handle(IdleSharesReported(_name(gpunode), idle_from_object(gpunode)))
+            controller.handle(PodsReported({_name(gpunode): reports_from_object(gpunode)}))
             found = tuple(_each([gpunode], inventory_from_object, "gpunode", faulted))
             if found:
                 controller.handle(InventoryChanged(found[0]))
             else:
                 controller.handle(InventoryDeleted(_name(gpunode)))
         case Gone(gpunode):
+            controller.handle(PodsReported({_name(gpunode): ()}))
             controller.handle(InventoryDeleted(_name(gpunode)))
 
 
@@ -290,5 +309,7 @@ def _name(item: JSON) -> str:
     return str((item.get("metadata") or {}).get("name", ""))
 
 
-def _beyond(gpunode: JSON) -> str:
-    return str(pods.annotations_of(gpunode).get(names.BEYOND, ""))
+def _annotated(gpunode: JSON) -> tuple[str, str]:
+    """What our own annotations of a GPUNode say."""
+    annotations = pods.annotations_of(gpunode)
+    return str(annotations.get(names.BEYOND, "")), str(annotations.get(names.REPEATED, ""))

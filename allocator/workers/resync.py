@@ -25,7 +25,7 @@ from allocator.scheduler import consistency
 from allocator.scheduler.consistency import ListedPod
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import DriftFound, UncountedFound
-from contract import names
+from contract import kinds, names
 from contract.metrics import allocator as specs
 from contract.options import Options
 from runtime.kubernetes import paths
@@ -120,7 +120,7 @@ class Resync:
 
     def _first_look(self) -> None:
         selector = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
-        namespaces = self._kube.list(paths.namespaces(), {"labelSelector": selector}, trim=_name)
+        namespaces = self._kube.list(paths.namespaces(), {"labelSelector": selector}, of=kinds.NAMESPACES, trim=_name)
         served = frozenset(item["name"] for item in namespaces.items)
         gone, differing, uncounted = set(self._controller.uids()), dict[str, ListedPod](), dict[str, str]()
 
@@ -138,7 +138,7 @@ class Resync:
                 uncounted[listed.uid] = listed.key
             return _NOTHING
 
-        self._kube.list(paths.pods(), trim=see)
+        self._kube.list(paths.pods(), of=kinds.PODS_COMPARED, trim=see)
         if differing or gone:
             self._doubts = Doubts(tuple(differing.values()), tuple(gone))
             self._look_again = self._clock() + _GRACE

@@ -11,11 +11,15 @@ Must not: know any kind's fields, cache anything, log, or let a foreign exceptio
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
-from runtime.kubernetes import wire
+from contract import kinds
+from contract.kinds import ANYTHING, ObjectKind
+from runtime.kubernetes import paths, wire
 from runtime.kubernetes.errors import (
+    KubeBadName,
     KubeConfigError,
     KubeConflict,
     KubeConnectionLost,
@@ -29,12 +33,14 @@ from runtime.kubernetes.errors import (
     KubeTooManyRequests,
     KubeUnavailable,
 )
+from runtime.kubernetes.oversized import oversized
 from runtime.kubernetes.transport import USER_AGENT, HttpRequest, TooLong, Transport, connect_transport
 from runtime.kubernetes.wire import JSON, Query
 
 __all__ = [
     "JSON",
     "Kube",
+    "KubeBadName",
     "KubeConfigError",
     "KubeConflict",
     "KubeError",
@@ -54,6 +60,11 @@ _PAGE_BYTES = 8 << 20
 """The most that one page of a list may have, unless it is one object; 500 ordinary pods have about 3 MiB."""
 _FEWER = 4
 """A page that had more bytes is read again with this many times fewer objects."""
+_AGAIN = 3
+"""How often a list is read from its beginning because its continue token has expired."""
+_LARGE = 256 << 10
+"""Bytes of an event that is decoded by one thread at a time."""
+_ABOUT_OBJECTS = ("ADDED", "MODIFIED", "DELETED")
 _SILENCE = 180.0  # seconds; a watch gets a bookmark about once a minute, so one that missed three is broken
 
 
@@ -78,13 +89,23 @@ class Page:
 class Kube:
     """The Kubernetes API over one transport. Safe to share between threads.
 
-    Every call raises only `KubeError` and its kinds. `query` values are written as Kubernetes expects
+    Every call raises only `KubeError` and its kinds, and `KubeBadName` before anything is sent where a path holds more
+    than names between slashes (see `runtime.kubernetes.paths`). `query` values are written as Kubernetes expects
     (True becomes "true"); `timeout` overrides the client's for one call, in seconds.
     """
 
-    def __init__(self, transport: Transport, *, timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        timeout: float = 10.0,
+        oversized: Callable[[ObjectKind, str, int], None] = oversized,
+    ) -> None:
+        """`oversized` is called with each object that is larger than its kind may be: its name, and its characters."""
         self._transport = transport
         self._timeout = timeout
+        self._oversized = oversized
+        self._decoding = threading.Lock()
 
     @classmethod
     def connect(cls, *, kubeconfig: str | None = None, timeout: float = 10.0, user_agent: str = USER_AGENT) -> Kube:
@@ -106,17 +127,19 @@ class Kube:
         query: Query | None = None,
         page: int = 500,
         *,
+        of: ObjectKind = ANYTHING,
         trim: Callable[[JSON], JSON] | None = None,
         timeout: float | None = None,
     ) -> Listing:
-        """A whole collection, read in pages of `page` objects from one consistent version.
+        """
+        A whole collection, read in pages of `page` objects from one consistent version.
 
-        trim: applied to each object as its page arrives, which bounds the memory. When the continue token expires
-        between two pages, the collection is read again as one page.
+        of: what is kept of each object, and what becomes of one that is too large. Programs always name it.
+        trim: applied to what is kept, before the next object is decoded.
         """
         items: list[JSON] = []
         version = ""
-        for part in self.pages(path, query, page, trim=trim, timeout=timeout):
+        for part in self.pages(path, query, page, of=of, trim=trim, timeout=timeout):
             if part.first:
                 items = []
             items.extend(part.items)
@@ -129,39 +152,73 @@ class Kube:
         query: Query | None = None,
         page: int = 500,
         *,
+        of: ObjectKind = ANYTHING,
         trim: Callable[[JSON], JSON] | None = None,
         timeout: float | None = None,
     ) -> Iterator[Page]:
         """
         What `list` reads, page by page as it comes, for callers that need not hold all of it at once.
 
-        Users choose how large objects are, and decoded JSON takes ten times its size. So a page of more than
-        `_PAGE_BYTES` is dropped and read again with fewer objects; a page of one object is always accepted.
+        Users choose how large objects are. So a page of more than `_PAGE_BYTES` is dropped and read again with fewer
+        objects, and one thread at a time decodes a page. A page of one object has at most `wire.MOST_BYTES`.
+
+        When the continue token expires between two pages, the collection is read again from its beginning, some times.
         """
+        _check(of, path)
         asked = dict(query or {})
-        token, most = "", page
+        page = min(page, of.page)
+        token, most, again = "", page, _AGAIN
         while True:
+            limits: Query = {"limit": page, **({"continue": token} if token else {})}
             try:
-                limits: Query = {"limit": page, **({"continue": token} if token else {})} if page else {}
-                most_bytes = _PAGE_BYTES if page > 1 else None
-                answer = self._call("GET", path, {**asked, **limits}, timeout=timeout, most=most_bytes)
+                raw = self._raw(path, {**asked, **limits}, timeout, _PAGE_BYTES if page > 1 else wire.MOST_BYTES)
             except TooLong:
+                if page == 1:
+                    raise KubeMalformed(f"GET {path}: an object of more than {wire.MOST_BYTES >> 20} MiB") from None
                 page = max(1, page // _FEWER)
                 continue
             except KubeGone:
-                if not token:
+                if not token or not again:
                     raise
-                token, page = "", 0
+                token, again = "", again - 1
                 continue
-            found, meta = wire.page_of(answer, path)
-            del answer
+            items: list[JSON] = []
+
+            def take(found: JSON, length: int, items: list[JSON] = items) -> None:
+                kept = self._kept(of, found, length)
+                if kept is not None:
+                    items.append(trim(kept) if trim is not None else kept)
+
+            with self._decoding:
+                meta = wire.page(raw, path, take)
+            length = len(raw)
+            del raw
             first, token = not token, meta.get("continue") or ""
-            items = list(map(trim, found)) if trim else found
-            del found
             yield Page(items, str(meta.get("resourceVersion") or ""), first, not token)
             if not token:
                 return
-            page = min(most, page * 2)
+            if 2 * length <= _PAGE_BYTES:  # else the next page would be too large, and read in vain
+                page = min(most, page * 2)
+
+    def _kept(self, of: ObjectKind, found: JSON, length: int) -> JSON | None:
+        """What is kept of an object; None where nothing is. `length`: of its text."""
+        try:
+            kept = of.keep(found)
+            if not of.is_beyond(kept, length):
+                return kept
+            reduced = of.beyond(kept) if of.beyond is not None else None
+        except Exception:
+            return found  # of another shape than its API promises; whoever reads it next finds out whose fault it is
+        self._oversized(of, kinds.name_of(found), length)
+        return reduced
+
+    def _raw(self, path: str, query: Query, timeout: float | None, most: int) -> bytes:
+        """The answer to a GET; repeated once where the server may have closed an idle connection."""
+        request = _request("GET", path, query, None, "", self._timeout if timeout is None else timeout)
+        try:
+            return self._exchange(request, most)[1]
+        except KubeConnectionLost:
+            return self._exchange(request, most)[1]
 
     def create(self, path: str, body: JSON, query: Query | None = None, *, timeout: float | None = None) -> JSON:
         """POST to a collection (or to a subresource such as eviction or binding)."""
@@ -199,13 +256,17 @@ class Kube:
         query: Query | None = None,
         timeout_seconds: int,
         on_open: Callable[[Callable[[], None]], None] | None = None,
+        of: ObjectKind = ANYTHING,
     ) -> Generator[JSON, None, None]:
-        """Changes of a collection after `resource_version`, as raw {"type", "object"}, bookmarks included.
+        """Changes of a collection after `resource_version`, as {"type", "object"}, bookmarks included.
+
+        of: what is kept of each object. One that is left out comes as DELETED with its name, whatever happened to it.
 
         Ends when the server ends it (after timeout_seconds at the latest) or when the consumer leaves the loop.
         on_open is called once the server has accepted, with a function that ends the stream from any thread.
         ERROR events are yielded like the others; `error_from_status` makes exceptions of them.
         """
+        _check(of, path)
         asked: dict[str, str | int | bool] = {
             **(query or {}),
             "watch": True,
@@ -221,9 +282,24 @@ class Kube:
             if on_open is not None:
                 on_open(response.close)
             for line in wire.lines(response.chunks()):
-                yield wire.event(line, path)
+                yield self._event(line, path, of)
         finally:
             response.close()
+
+    def _event(self, line: bytes, path: str, of: ObjectKind) -> JSON:
+        if len(line) < _LARGE:
+            return self._reduced(wire.event(line, path), len(line), of)
+        with self._decoding:
+            return self._reduced(wire.event(line, path), len(line), of)
+
+    def _reduced(self, event: JSON, length: int, of: ObjectKind) -> JSON:
+        found = event.get("object")
+        if event["type"] not in _ABOUT_OBJECTS or not isinstance(found, dict):
+            return event
+        kept = self._kept(of, found, length)
+        if kept is None:
+            return {"type": "DELETED", "object": kinds.identity(found)}
+        return {"type": event["type"], "object": kept}
 
     def text(self, path: str, query: Query | None = None, *, timeout: float | None = None) -> str:
         """A body that is not JSON, such as a container's log."""
@@ -254,17 +330,22 @@ class Kube:
         content_type: str = "application/json",
         *,
         timeout: float | None = None,
-        most: int | None = None,
     ) -> JSON:
         request = _request(method, path, query, body, content_type, self._timeout if timeout is None else timeout)
+        most = wire.MOST_BYTES if method == "GET" else None
         try:
             status, raw = self._exchange(request, most)
+        except TooLong:
+            raise KubeMalformed(f"{request}: an object of more than {wire.MOST_BYTES >> 20} MiB") from None
         except KubeConnectionLost:
             if method != "GET":
                 raise
             # The server may have closed an idle connection; a read can be repeated.
             status, raw = self._exchange(request, most)
-        return wire.document(raw, status, str(request))
+        found = wire.document(raw, status, str(request))
+        if method == "GET" and isinstance(found.get("items"), list):
+            raise KubeMalformed(f"{request}: expected an object, got a collection, which `list` reads")
+        return found
 
     def _exchange(self, request: HttpRequest, most: int | None = None) -> tuple[int, bytes]:
         """The status, which is a success, and the body. Raises `TooLong` for a body of more than `most` bytes."""
@@ -273,6 +354,11 @@ class Kube:
         if not 200 <= status < 300:
             raise wire.refusal(status, raw, response.headers, str(request), request.path)
         return status, raw
+
+
+def _check(of: ObjectKind, path: str) -> None:
+    if of.plural and path.rsplit("/", 1)[-1] != of.plural:
+        raise ValueError(f"{path}: this is no collection of {of.plural}")
 
 
 def _request(
@@ -288,4 +374,4 @@ def _request(
     headers, encoded = {"Accept": "application/json"}, None
     if body is not None:
         headers["Content-Type"], encoded = content_type, wire.body(body)
-    return HttpRequest(method, path, wire.parameters(query), headers, encoded, timeout, stream)
+    return HttpRequest(method, paths.checked(path), wire.parameters(query), headers, encoded, timeout, stream)

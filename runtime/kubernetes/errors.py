@@ -11,6 +11,7 @@ Callers match on these only: no exception of an HTTP library, the JSON decoder o
       KubeConflict          409  another writer was first, or the name is taken (`reason` AlreadyExists)
       KubeGone              410  a resourceVersion or continue token that the server no longer keeps
       KubeInvalid           400, 405, 406, 413, 415, 422: the request itself is wrong
+        KubeBadName                a name that cannot be part of a path; nothing was sent
       KubeTooManyRequests   429  `retry_after` seconds
       KubeUnavailable       other 5xx, and connections that could not be made
         KubeTimeout         no answer came in time, or 504
@@ -29,6 +30,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from contract.encoding.plain import NAME, plain
 
 MESSAGE_LIMIT = 256  # characters; webhooks and quota plugins are known to return pages
 MOST_PATIENCE = 60.0  # seconds; a server that asks us to wait a day must not end a watch for a day
@@ -84,6 +87,10 @@ class KubeGone(KubeError):
 
 class KubeInvalid(KubeError):
     """The server refuses the request itself; repeating it cannot help."""
+
+
+class KubeBadName(KubeInvalid, ValueError):
+    """A name cannot be part of a path or of a selector, since the server would read another one. Nothing was sent."""
 
 
 class KubeTooManyRequests(KubeError):
@@ -156,8 +163,8 @@ def error_from_status(
     """
     details = reason = ""
     if isinstance(document, dict) and document.get("kind") == "Status":
-        reason = str(document.get("reason") or "")
-        details = "message withheld" if withhold else cut(str(document.get("message") or ""))
+        reason = plain(str(document.get("reason") or ""), NAME)
+        details = "message withheld" if withhold else plain(cut(str(document.get("message") or "")), MESSAGE_LIMIT << 2)
         found = document.get("details")
         if retry_after is None and isinstance(found, dict):
             retry_after = patience(found.get("retryAfterSeconds"))

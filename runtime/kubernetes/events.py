@@ -6,14 +6,15 @@ One place renders them, so that `kubectl describe` and `kubectl get events` show
 
 from __future__ import annotations
 
+import hashlib
+
+from contract.encoding.plain import plain
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import Kube
+from runtime.kubernetes.client import Kube, KubeConflict
 from runtime.kubernetes.wire import JSON
 
 _LONGEST_NAME = 200
 """Characters of the object's name in the Event's name, which Kubernetes completes and limits to 253."""
-_LONGEST_MESSAGE = 1024
-"""Characters; the API server refuses an Event with a longer message."""
 _NO_NAMESPACE = "default"
 """Where Kubernetes keeps the Events of objects that have no namespace."""
 
@@ -34,26 +35,34 @@ def record(
     component: str,
     host: str = "",
     warns: bool = True,
+    once: str = "",
 ) -> None:
     """
     Write one Event about the object `involved` (see `about`), of type Warning or Normal. Raises `KubeError`.
 
     `at`: the time as Kubernetes writes it. `component`, `host`: the program that reports, and its node if it has one.
-    `message` is cut to what the API server accepts.
+    `message` is made fit to be shown and cut to what the API server accepts. Events with the same `once` have one name,
+    so there is one of them, however often it is recorded; empty: each has its own.
     """
     namespace = involved.get("namespace") or _NO_NAMESPACE
+    start = f"{involved['name'][:_LONGEST_NAME]}."
+    named = {"name": start + hashlib.sha256(once.encode()).hexdigest()[:16]} if once else {"generateName": start}
     event = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{involved['name'][:_LONGEST_NAME]}.", "namespace": namespace},
+        "metadata": {**named, "namespace": namespace},
         "involvedObject": involved,
         "type": "Warning" if warns else "Normal",
         "reason": reason,
-        "message": message[:_LONGEST_MESSAGE],
+        "message": plain(message),
         "source": {"component": component, **({"host": host} if host else {})},
         "reportingComponent": component,
         "firstTimestamp": at,
         "lastTimestamp": at,
         "count": 1,
     }
-    kube.create(paths.events(namespace), event)
+    try:
+        kube.create(paths.events(namespace), event)
+    except KubeConflict:
+        if not once:
+            raise

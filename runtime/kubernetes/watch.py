@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract.backoff import backoff, with_jitter
+from contract.kinds import ANYTHING, ObjectKind
 from runtime.kubernetes.client import (
     JSON,
     Kube,
@@ -214,7 +215,8 @@ class Informer:
     handler: called with every event, in order, on this thread only. When it raises, its view may lack an event: the
     failure is counted in `workers`, and after the pause that `workers` gives the collection is listed again. Without
     `workers` the exception ends the thread, and in our programs the process.
-    trim: makes an object small before it is stored. May change and return the object that it was given.
+    of: what is kept of each object, and what becomes of one that is too large. Programs always name it.
+    trim: applied to what is kept. May change and return the object that it was given.
     on_restart: called with the reason whenever a list or a watch fails; for a metric.
     optional: the server may not serve this kind. Then the collection is empty, and it is listed again later.
     wait: waits so many seconds or until stopped, for tests that own the time.
@@ -230,6 +232,7 @@ class Informer:
         *,
         name: str,
         query: Mapping[str, str | int | bool] | None = None,
+        of: ObjectKind = ANYTHING,
         trim: Callable[[JSON], JSON] | None = None,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
@@ -247,7 +250,7 @@ class Informer:
         self._path = path
         self._handler = handler
         self._query = dict(query or {})
-        self._trim = trim
+        self._of, self._trim = of, trim
         self._clock = clock
         self._on_restart = on_restart
         self._parts, self._page = parts, page
@@ -319,7 +322,9 @@ class Informer:
 
     def _list_whole(self) -> None:
         try:
-            listing = self._kube.list(self._path, self._query, self._page, trim=self._trim, timeout=_LIST_TIMEOUT)
+            listing = self._kube.list(
+                self._path, self._query, self._page, of=self._of, trim=self._trim, timeout=_LIST_TIMEOUT
+            )
         except KubeNotFound:
             if self._optional:
                 self._handler(Replaced([]))
@@ -328,7 +333,9 @@ class Informer:
         self._handler(self._reflector.listed(listing, self._clock()))
 
     def _list_in_parts(self) -> None:
-        read = self._kube.pages(self._path, self._query, self._page, trim=self._trim, timeout=_LIST_TIMEOUT)
+        read = self._kube.pages(
+            self._path, self._query, self._page, of=self._of, trim=self._trim, timeout=_LIST_TIMEOUT
+        )
         for page in read:
             if self._stopping.is_set():
                 return
@@ -343,6 +350,7 @@ class Informer:
             query=self._query,
             timeout_seconds=todo.timeout_seconds,
             on_open=self._opened,
+            of=self._of,
         )
         try:
             with closing(stream) as events:

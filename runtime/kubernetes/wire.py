@@ -9,13 +9,20 @@ Formats: https://kubernetes.io/docs/reference/using-api/api-concepts/
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from runtime.kubernetes.errors import KubeError, KubeMalformed, error_from_status, patience
 
 JSON = dict[str, Any]
 Query = Mapping[str, str | int | bool]
+MOST_BYTES = 20 << 20
+"""
+The most that one object has. An API server takes requests of 3 MiB, and JSON needs at most six bytes for one of them.
+"""
+_DECODER = json.JSONDecoder()
+_SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def parameters(query: Query | None) -> dict[str, str]:
@@ -42,15 +49,104 @@ def document(raw: bytes, status: int, what: str) -> JSON:
     return answer
 
 
-def page_of(answer: JSON, path: str) -> tuple[list[JSON], JSON]:
-    """A list's objects and its metadata. Raises KubeMalformed."""
-    items = answer.get("items")
-    meta = answer.get("metadata")
-    if items is None and str(answer.get("kind", "")).endswith("List"):
-        items = []  # Go encodes an empty list of some kinds as null
-    if not isinstance(items, list) or not isinstance(meta, dict):
-        raise KubeMalformed(f"GET {path}: expected a list, got kind {answer.get('kind')!r}")
-    return items, meta
+def page(raw: bytes, path: str, take: Callable[[JSON, int], None]) -> JSON:
+    """
+    Read a page of a list object by object, and return the list's metadata. Raises KubeMalformed.
+
+    take: called with each object and the number of characters of its text, before the next one is decoded. Decoded
+    JSON takes ten times the bytes of its text, so a page must not be decoded as a whole.
+    """
+    try:
+        text = raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise KubeMalformed(f"GET {path}: 200 with a body that is not JSON") from error
+    head: JSON = {}
+    listed = False
+    try:
+        for key, at in _members(text):
+            if key == "items" and text.startswith("[", at.position):
+                listed = True
+                for start in _elements(text, at):
+                    found, at.position = _decoded(text, start)
+                    if not isinstance(found, dict):
+                        raise KubeMalformed(f"GET {path}: expected objects in a list, got {type(found).__name__}")
+                    take(found, at.position - start)
+                    del found
+            else:
+                head[key], at.position = _decoded(text, at.position)
+    except _NotJson as error:
+        raise KubeMalformed(f"GET {path}: 200 with a body that is not JSON") from error
+    meta = head.get("metadata")
+    # Go encodes an empty list of some kinds as null.
+    empty = head.get("items") is None and str(head.get("kind", "")).endswith("List")
+    if not (listed or empty) or not isinstance(meta, dict):
+        raise KubeMalformed(f"GET {path}: expected a list, got kind {head.get('kind')!r}")
+    return meta
+
+
+class _NotJson(Exception):
+    """The text is not one JSON object."""
+
+
+def _decoded(text: str, start: int) -> tuple[Any, int]:
+    """The value that begins here, and where it ends."""
+    try:
+        return _DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError) as error:
+        raise _NotJson from error
+
+
+class _Position:
+    """Where the next value begins; whoever reads the value moves it to the value's end."""
+
+    def __init__(self) -> None:
+        self.position = 0
+
+
+def _members(text: str) -> Iterator[tuple[str, _Position]]:
+    """The names of the one object in the text, each with the position of its value."""
+    at = _Position()
+    start = _skip(text, 0)
+    if not text.startswith("{", start):
+        raise _NotJson("not an object")
+    at.position = _skip(text, start + 1)
+    while not text.startswith("}", at.position):
+        key, after = _decoded(text, at.position)
+        after = _skip(text, after)
+        if not isinstance(key, str) or not text.startswith(":", after):
+            raise _NotJson("not a name")
+        at.position = _skip(text, after + 1)
+        yield key, at
+        at.position = _next(text, at.position, "}")
+    if _skip(text, at.position + 1) != len(text):
+        raise _NotJson("more than one value")
+
+
+def _elements(text: str, at: _Position) -> Iterator[int]:
+    """Where each element of the list that begins here begins; at the end the position is behind the list."""
+    at.position = _skip(text, at.position + 1)
+    while not text.startswith("]", at.position):
+        yield at.position
+        at.position = _next(text, at.position, "]")
+    at.position += 1
+
+
+def _next(text: str, after: int, end: str) -> int:
+    """The position of the next name or element, or of the end."""
+    after = _skip(text, after)
+    if text.startswith(",", after):
+        after = _skip(text, after + 1)
+        if not text.startswith(end, after):
+            return after
+    elif text.startswith(end, after):
+        return after
+    raise _NotJson("not a comma")
+
+
+def _skip(text: str, start: int) -> int:
+    """The first position that is no white space."""
+    found = _SPACE.match(text, start)
+    return found.end() if found is not None else start
 
 
 def refusal(status: int, raw: bytes, headers: Mapping[str, str], what: str, path: str) -> KubeError:
@@ -69,6 +165,8 @@ def lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         pending += chunk
         if b"\n" not in chunk:
+            if len(pending) > MOST_BYTES:
+                raise KubeMalformed(f"watch: an event of more than {MOST_BYTES >> 20} MiB")
             continue
         *whole, rest = bytes(pending).split(b"\n")
         pending = bytearray(rest)

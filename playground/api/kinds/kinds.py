@@ -118,6 +118,7 @@ BUILT_IN: tuple[Kind, ...] = (
     Kind(_AUTHZ, "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", False, verbs=_REVIEW),
     Kind(_AUTHZ, "v1", "subjectaccessreviews", "SubjectAccessReview", False, verbs=_REVIEW),
     Kind("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False, verbs=_REVIEW),
+    Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False, verbs=_REVIEW),
 )
 
 BY_KEY: Mapping[str, Kind] = {kind.key: kind for kind in BUILT_IN}
