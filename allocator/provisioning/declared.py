@@ -12,7 +12,7 @@ from dataclasses import replace
 from allocator.engine import reference
 from allocator.engine.engine import Engine, NodeClasses
 from allocator.engine.reference import DEFAULT_POLICY, Unschedulable
-from contract.model import FractionRequest, NodeState
+from contract.model import FractionRequest, GpuKind, NodeState
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.reasons import Code, Reason
@@ -78,6 +78,10 @@ class DeclaredPools:
         """
         sizes = (engine.smallest_accepted(fraction), self._sizes.smallest_accepted(fraction))
         return min((size for size in sizes if size), default=0)
+
+    def cards(self, engine: Engine) -> set[GpuKind]:
+        """The kinds of GPUs of the engine's nodes and of those that may come, sized as in `smallest_accepted`."""
+        return engine.cards() | self._sizes.cards()
 
     def _takes(self, node: NodeState, ask: SchedulingRequest) -> bool:
         return not isinstance(reference.evaluate(node, ask, self._limits, DEFAULT_POLICY), Reason)

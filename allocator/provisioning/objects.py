@@ -34,6 +34,8 @@ POD_TEMPLATES = ("v1", "podtemplates", "PodTemplate")
 CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 NO_IMAGE = "gpufraction"
 """For templates of which no pod is made, and where no allocator runs in a pod."""
+_LONGEST = 4096
+"""Characters of an autoscaler's message that are read."""
 _MOST_NAMED = 2_000
 """Nodes that a template names to keep off them, at most."""
 _HOSTNAME = "kubernetes.io/hostname"
@@ -124,7 +126,8 @@ def _refusal(document: Mapping[str, Any]) -> str:
     """The autoscaler's words where it has given up."""
     for condition in (document.get("status") or {}).get("conditions") or []:
         if isinstance(condition, Mapping) and (condition.get("type"), condition.get("status")) == ("Failed", "True"):
-            return " ".join(f"{condition.get('reason', '')}: {condition.get('message', '')}".split())[:200]
+            said = f"{condition.get('reason', '')}: {condition.get('message', '')}"[:_LONGEST]
+            return " ".join("".join(each if each.isprintable() else " " for each in said).split())[:200]
     return ""
 
 

@@ -3,7 +3,9 @@ What an empty node of a declared pool looks like: a virtual node, for the engine
 
 Before a node of the pool was seen, it is what the administrator declared (`contract.nodes.templates`). Afterwards it is
 what such nodes have: what was learned goes before what was declared, since a node that has less than was promised
-serves nobody and was brought for nothing.
+serves nobody and was brought for nothing. A single node does not speak for its pool, though: what a node reports is
+its own word. Where several nodes were seen, most of them decide. Where only one or two were, what they have less than
+half of as declared stays as declared.
 
 A declared node is known less well: no level of isolation, so no pod that requires one is placed there; every way of
 delivery; and the reserve of the options, but not the driver's own.
@@ -14,8 +16,9 @@ Pure. Must not: know which pods wait.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from contract.model import FREE, WITHHELD, Compute, Gpu, NodeState, PoolSharing, Taint
 from contract.nodes.capacity import Reserve
@@ -39,6 +42,11 @@ _PASSING_TAINTS = (
 _PODS = 110
 """What a kubelet accepts where nobody says (`maxPods`)."""
 _NOT_SHARED = WITHHELD[1]
+_FEW, _BELIEVED = 2, 2
+"""So few nodes are not believed to have less than one part in so many of what is declared."""
+_ALIKE = 8
+"""Nodes leave alike amounts to pods where they differ by at most one part in so many."""
+H = TypeVar("H", bound=Hashable)
 _Kind = tuple[tuple[str, int, int, bool, bool, int], ...]
 
 
@@ -75,8 +83,9 @@ def empty_node(pool: Pool, cluster: VgpuOptions, seen: Iterable[NodeState], defa
     """
     if pool.node is None:
         return None
-    alike = _commonest([node for node in seen if is_known(node) and pool.has(node.labels)])
-    made = _learned(dict(pool.node.labels), alike) if alike else _declared(pool.node, pool.options.over(cluster))
+    declared = _declared(pool.node, pool.options.over(cluster))
+    alike = _commonest([node for node in seen if is_known(node) and pool.has(node.labels)], declared)
+    made = _learned(dict(pool.node.labels), alike, declared) if alike else declared
     if not made.gpus or not any(gpu.usable for gpu in made.gpus):
         return None
     gpus = tuple(replace(gpu, sharing=_sharing(gpu.sharing, default_sharers)) for gpu in _named(pool.name, made.gpus))
@@ -95,17 +104,26 @@ def _declared(node: NodeTemplate, options: VgpuOptions) -> NodeState:
     )
 
 
-def _commonest(nodes: list[NodeState]) -> list[NodeState]:
+def _commonest(nodes: list[NodeState], declared: NodeState) -> list[NodeState]:
     """
-    The nodes of the kind of which there are most; of kinds that are as frequent, the one with less.
+    The nodes of the kind of which there are most; of kinds that are as frequent, the one whose memory is nearest to
+    what is declared, or the one with more where nothing is: a broken GPU, or a node that lies, must not close a pool.
 
-    Kinds differ by their GPUs. One node whose GPU is broken, or of another size, does not speak for the pool.
+    Kinds differ by their GPUs. One node whose GPU is broken, or of another size, does not speak for the pool; nor do
+    few that have less than half of the declared memory.
     """
-    numbers = Counter(map(_kind, nodes))
+    numbers, promised = Counter(map(_kind, nodes)), sum(gpu.usable for gpu in declared.gpus)
     if not numbers:
         return []
-    chosen = min(numbers, key=lambda kind: (-numbers[kind], sum(gpu[2] for gpu in kind), kind))
+    wanted = promised or max(map(_memory, numbers))
+    chosen = min(numbers, key=lambda kind: (-numbers[kind], abs(_memory(kind) - wanted), kind))
+    if numbers[chosen] <= _FEW and _memory(chosen) * _BELIEVED < promised:
+        return []
     return sorted((node for node in nodes if _kind(node) == chosen), key=lambda node: node.name)
+
+
+def _memory(kind: _Kind) -> int:
+    return sum(gpu[2] for gpu in kind)
 
 
 def _kind(node: NodeState) -> _Kind:
@@ -116,24 +134,31 @@ def _kind(node: NodeState) -> _Kind:
     )
 
 
-def _learned(selected_by: dict[str, str], alike: list[NodeState]) -> NodeState:
-    """What nodes of one kind have in common, less what belongs to a single one or to the moment."""
-    first, *others = alike
-    labels = {
-        key: text
-        for key, text in first.labels.items()
-        if not _of_one(key, text, first) and all(node.labels.get(key) == text for node in others)
-    }
+def _learned(selected_by: dict[str, str], alike: list[NodeState], declared: NodeState) -> NodeState:
+    """What most nodes of one kind have in common, less what belongs to a single one or to the moment."""
+    labels = _of_most([item for item in node.labels.items() if not _of_one(*item, node)] for node in alike)
     return NodeState(
         "",
-        tuple(_well(gpu) for gpu in first.gpus),
-        labels={**labels, **selected_by},
-        taints=tuple(taint for taint in _lasting(first.taints) if all(taint in node.taints for node in others)),
-        allocatable=_room(alike),
-        delivery=first.delivery,
-        isolation=first.isolation,
-        host_ports=first.host_ports.intersection(*(node.host_ports for node in others)),
+        tuple(_well(gpu) for gpu in alike[0].gpus),
+        labels={**dict(labels), **selected_by},
+        taints=tuple(_of_most(_lasting(node.taints) for node in alike)),
+        allocatable=_room(alike, declared.allocatable),
+        delivery=_commonest_of([node.delivery for node in alike]),
+        isolation=_commonest_of([node.isolation for node in alike]),
+        host_ports=frozenset(_of_most(node.host_ports for node in alike)),
     )
+
+
+def _of_most(sets: Iterable[Iterable[H]]) -> list[H]:
+    """What more than half of these have, in the order in which it is first found."""
+    each = [dict.fromkeys(items) for items in sets]
+    return [
+        item for item, number in Counter(item for items in each for item in items).items() if 2 * number > len(each)
+    ]
+
+
+def _commonest_of(found: list[H]) -> H:
+    return Counter(found).most_common(1)[0][0]
 
 
 def _of_one(key: str, text: str, node: NodeState) -> bool:
@@ -145,15 +170,27 @@ def _lasting(taints: Iterable[Taint]) -> tuple[Taint, ...]:
     return tuple(taint for taint in taints if not taint.key.startswith(_PASSING_TAINTS))
 
 
-def _room(alike: list[NodeState]) -> Compute:
-    """The least that any of the nodes leaves to pods."""
+def _room(alike: list[NodeState], declared: Compute) -> Compute:
+    """What the nodes leave to pods."""
     left = [(node.allocatable, node.requested) for node in alike]
     return Compute(
-        max(0, min(has.cpu - taken.cpu for has, taken in left)),
-        max(0, min(has.memory - taken.memory for has, taken in left)),
-        max(0, min(has.storage - taken.storage for has, taken in left)),
-        max(0, min(has.pods - taken.pods for has, taken in left)),
+        _least([has.cpu - taken.cpu for has, taken in left], declared.cpu),
+        _least([has.memory - taken.memory for has, taken in left], declared.memory),
+        _least([has.storage - taken.storage for has, taken in left], declared.storage),
+        _least([has.pods - taken.pods for has, taken in left], 0),
     )
+
+
+def _least(amounts: list[int], declared: int) -> int:
+    """
+    The least of these amounts, one of each node, but for those that are far below the middle one.
+
+    `declared`: what the middle one of few amounts must come near; else it is the answer itself. 0: nothing is declared.
+    """
+    middle = sorted(amounts)[len(amounts) // 2]
+    if len(amounts) <= _FEW and middle * _BELIEVED < declared:
+        return declared
+    return max(0, min(amount for amount in amounts if amount >= middle - middle // _ALIKE))
 
 
 def _well(gpu: Gpu) -> Gpu:

@@ -8,10 +8,23 @@ last one all sidecars and app containers run together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
-from contract.model import FREE, WHOLE, Allocation, ContainerAllocation, FractionRequest, PodRequest, Usage
+from contract.encoding.quantity import GIB
+from contract.model import (
+    ANY_GPU,
+    FREE,
+    WHOLE,
+    Allocation,
+    ContainerAllocation,
+    FractionRequest,
+    PodRequest,
+    Usage,
+    Wishes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +147,118 @@ def per_gpu(request: PodRequest, placed: Iterable[PlacedShare]) -> Mapping[str, 
         gpu = running.setdefault(uuid, ConcurrentDemand())
         gpu.start(memory, fraction.cores, init=fraction.init, exclusive=fraction.exclusive, burst=burst)
     return {uuid: gpu.demand() for uuid, gpu in running.items()}
+
+
+# -- what is held, and what is counted for it -----------------------------------------------------------------------
+#
+# Kubernetes counts for a pod the most that its containers have at one time. A GPU's share is held for the pod's whole
+# life, so where an init container uses another card than the containers after it, more is held than is counted. So a
+# pod is placed only where it holds no more than `held_at_most`, which is what Kubernetes counts wherever the init
+# containers can use the cards of the others; and `uncounted` is what the accounting resources need besides.
+
+
+_PERCENT = GIB
+"""As how many bytes a percent counts where containers are compared: what is counted must not depend on any card."""
+
+
+@dataclass(slots=True)
+class _Card:
+    """A card that one container has for itself, with the init containers that use it before or beside it."""
+
+    users: list[int]
+    """The positions of its containers in the request."""
+    load: int
+    """Of the container that has it, bytes."""
+    held: int
+    """With the init containers, bytes."""
+    wishes: Wishes
+
+    def more(self, amount: int, position: int) -> int:
+        """What an init container at this position needs here that is not held anyway."""
+        beside = self.load if self.users[0] < position else 0
+        return max(0, beside + amount - self.held)
+
+    def takes(self, wishes: Wishes) -> bool:
+        """Whether one GPU may be what both wish for."""
+        return ANY_GPU in (self.wishes, wishes) or self.wishes == wishes
+
+
+@lru_cache(maxsize=64)
+def _cards(request: PodRequest) -> tuple[tuple[int, ...], ...]:
+    """
+    The cards of the pod, each with the positions of its containers: each container has its own, and an init container
+    uses those of the others on which it needs least besides.
+    """
+    amounts = [fraction.memory or fraction.percent * _PERCENT for fraction in request.containers]
+    cards = [
+        _Card([position], amounts[position], amounts[position], fraction.wishes)
+        for position, fraction in enumerate(request.containers)
+        if not fraction.init
+        for _ in range(fraction.count)
+    ]
+    for position, fraction in enumerate(request.containers):
+        if fraction.init:
+            _add_init(cards, fraction, amounts[position], position)
+    return tuple(tuple(sorted(card.users)) for card in cards)
+
+
+def _add_init(cards: list[_Card], fraction: FractionRequest, amount: int, position: int) -> None:
+    fitting = [card for card in cards if card.takes(fraction.wishes)]
+    used = heapq.nsmallest(fraction.count, fitting, key=lambda card: card.more(amount, position))
+    for card in used:
+        card.held += card.more(amount, position)
+        card.users.append(position)
+        card.wishes = fraction.wishes if card.wishes == ANY_GPU else card.wishes
+    own = range(fraction.count - len(used))
+    cards.extend(_Card([position], 0, amount, fraction.wishes) for _ in own)
+
+
+def held_at_most(request: PodRequest, memory_of: Callable[[FractionRequest], int]) -> tuple[int, int]:
+    """Bytes and percent of cores that the pod may hold on all its GPUs. `memory_of`: a container's bytes on one GPU."""
+    memory = cores = 0
+    for users in _cards(request):
+        card = ConcurrentDemand()
+        for fraction in map(request.containers.__getitem__, users):
+            card.start(memory_of(fraction), fraction.cores, init=fraction.init, exclusive=False)
+        memory += card.peak_memory
+        cores += card.peak_cores
+    return memory, cores
+
+
+@dataclass(frozen=True, slots=True)
+class Uncounted:
+    """What is held beyond what Kubernetes counts, and the container whose accounting resources have it besides."""
+
+    container: str = ""
+    memory: int = 0
+    cores: int = 0
+
+    def of(self, container: str) -> tuple[int, int]:
+        """What this container has besides its own share."""
+        return (self.memory, self.cores) if container == self.container else (0, 0)
+
+
+ALL_COUNTED = Uncounted()
+
+
+def uncounted(request: PodRequest, totals: Mapping[str, int]) -> Uncounted:
+    """What is to be counted besides each container's own share. `totals`: bytes over all GPUs of each container."""
+    containers = request.containers
+    if request.same_gpus or request.claim or not any(fraction.init for fraction in containers):
+        return ALL_COUNTED
+    held = held_at_most(request, lambda fraction: totals.get(fraction.container, 0) // fraction.count)
+    at = max((position for position, fraction in enumerate(containers) if not fraction.init), default=-1)
+    at = at if at >= 0 else len(containers) - 1
+    memory = _lacking(held[0], [(totals.get(each.container, 0), each.init) for each in containers], at)
+    cores = _lacking(held[1], [(each.count * each.cores, each.init) for each in containers], at)
+    return Uncounted(containers[at].container, memory, cores)
+
+
+def _lacking(held: int, amounts: list[tuple[int, bool]], at: int) -> int:
+    """What the container at this place needs besides, so that Kubernetes counts this much for the pod."""
+    running, peaks = 0, []
+    for position, (amount, init) in enumerate(amounts):
+        peaks.append((running + amount, position == at or (position > at and not amounts[at][1])))
+        running += 0 if init else amount
+    counted = max(peak for peak, _ in peaks)
+    return max(0, held - max(peak for peak, grows in peaks if grows)) if counted < held else 0

@@ -1,5 +1,9 @@
 """
-The fair order of the queue: among pods of equal priority, the namespace that holds least for its weight is next.
+The order of the queue between namespaces, and within one.
+
+Across namespaces only the Kubernetes priority counts. Within one, pods of equal priority come in the order that their
+dialect's own priority says (`own_order`). In the fair order, among pods of equal priority, the namespace that holds
+least for its weight is next.
 
 What a namespace holds is its dominant share: the larger of its part of the cluster's GPU memory and its part of the
 cluster's cores, now. No history counts, so who computes it needs to know nothing but the objects. The allocator orders
@@ -11,7 +15,7 @@ from __future__ import annotations
 import heapq
 import math
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -105,25 +109,65 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """What the fair order looks at: priorities (equal ones compete), namespace, creation time."""
+    """
+    What the order of the queue looks at: the Kubernetes priority (pods of equal ones compete), the namespace, the
+    creation time, and whether the pod's dialect puts it before others of its namespace.
+    """
 
-    tier: tuple[int, int]
+    priority: int
     namespace: str
     created: str
+    preferred: bool = False
+
+    @property
+    def line(self) -> tuple[int, str]:
+        """Equal for pods of one namespace and one priority, which their dialect's own priority orders."""
+        return self.priority, self.namespace
+
+
+def own_order(waiting: Iterable[T], of: Callable[[T], QueuePlace]) -> Iterator[T]:
+    """
+    The pods in the order in which each namespace wants its own. `waiting`: the same by Kubernetes priority and age.
+
+    A preferred pod keeps its place; the others of its namespace and priority that are older wait until the last
+    preferred one has had its turn. So no pod ever comes before another namespace's pod that its age puts it behind: a
+    namespace that prefers a young pod delays its old ones, and gains no place.
+    """
+    placed = [(pod, of(pod)) for pod in waiting]
+    left = Counter(place.line for _, place in placed if place.preferred)
+    delayed: dict[tuple[int, str], list[T]] = {}
+    for pod, place in placed:
+        if not place.preferred and left[place.line]:
+            delayed.setdefault(place.line, []).append(pod)
+            continue
+        yield pod
+        if place.preferred:
+            left[place.line] -= 1
+            if not left[place.line]:
+                yield from delayed.pop(place.line, ())
+
+
+def counts_as_created(places: Iterable[QueuePlace]) -> Callable[[QueuePlace], str]:
+    """By which creation time a pod has its place in `own_order` of all these pods."""
+    last: dict[tuple[int, str], str] = {}
+    for place in places:
+        if place.preferred:
+            last[place.line] = max(last.get(place.line, ""), place.created)
+    return lambda place: place.created if place.preferred else max(place.created, last.get(place.line, ""))
 
 
 def in_turn(waiting: Iterable[T], of: Callable[[T], QueuePlace], share: Callable[[str], int]) -> Iterator[T]:
     """
-    The pods in fair order. `waiting`: the same in the order of age, which holds within a namespace. `share`: what a
+    The pods in fair order. `waiting`: the same in `own_order`, which holds within a namespace. `share`: what a
     namespace holds for its weight at this moment; it is asked again after each pod, so that a pod that the caller has
     placed counts for the next one.
 
     Namespaces with equal shares come in the order of their oldest pods, then by name: the order in which the pods of
     one second were seen makes no difference between namespaces.
     """
-    for _, tier in groupby(waiting, key=lambda pod: of(pod).tier):
+    for _, competing in groupby(waiting, key=lambda pod: of(pod).priority):
         lines: dict[str, deque[T]] = {}
-        for pod in tier:
+        for pod in competing:
             lines.setdefault(of(pod).namespace, deque()).append(pod)
         heap = [(share(namespace), of(line[0]).created, namespace) for namespace, line in lines.items()]
         heapq.heapify(heap)

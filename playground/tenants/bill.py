@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-import urllib.request
 
 from playground.cluster import Cluster
 from playground.tenants.scenes import Scene, Seen, create, running, team
@@ -54,8 +53,7 @@ def _counted(cluster: Cluster) -> dict[str, float]:
     """Card seconds by team, and the free ones."""
     found = dict.fromkeys((*_TEAMS, _FREE), 0.0)
     try:
-        with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
-            text = answer.read().decode()
+        text = cluster.metrics()
     except OSError:
         return found
     for name, seconds in _LINE.findall(text):

@@ -6,6 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from contract import names
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.tenants import limiter
@@ -21,6 +22,9 @@ _NOTEBOOKS = tuple(f"notebook-{number}" for number in range(6))
 
 def _show(cluster: Cluster) -> Seen:
     team(cluster, "team-a")
+    options = paths.configmaps(names.NAMESPACE, names.OPTIONS)
+    cluster.kube.patch_merge(options, {"data": {names.OPTIONS_FILE: "memoryLimitRatio: 3"}})
+    wait_for(lambda: _allowed(cluster), "the option memoryLimitRatio is not published")
     create(cluster, "team-a", _NOTEBOOKS[0], _BURSTS, spec=_ON_T4)
     said = [f"without a limiter a pod is told: {message(cluster, 'team-a', _NOTEBOOKS[0])}"]
     waited = not running(cluster, "team-a")
@@ -36,6 +40,11 @@ def _show(cluster: Cluster) -> Seen:
     finally:
         limiter.remove(_LIBRARY)
     return Seen(_line(len(_NOTEBOOKS), waited=True), _line(len(running(cluster, "team-a")), waited=waited), tuple(said))
+
+
+def _allowed(cluster: Cluster) -> bool:
+    """Whether every agent has published the option."""
+    return all((each.get("status") or {}).get("options") for each in cluster.kube.list(paths.gpunodes()).items)
 
 
 def _line(number: int, *, waited: bool) -> str:

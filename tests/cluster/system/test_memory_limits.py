@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from contract import names, pods
+from contract import names
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.tenants import limiter
@@ -45,7 +45,26 @@ def limiting(
     with Cluster(
         directory=directory, settings={"nodeagent": limiter.agents(library)}, control_plane=request.param
     ) as cluster:
+        allow(cluster, "3")
         yield cluster
+
+
+def allow(cluster: Cluster, ratio: str, *more: str) -> None:
+    """Have the agents publish the option; none where it is empty."""
+    text = "\n".join([*([f"memoryLimitRatio: {ratio}"] if ratio else []), *more])
+    cluster.kube.patch_merge(paths.configmaps(names.NAMESPACE, names.OPTIONS), {"data": {names.OPTIONS_FILE: text}})
+    count = len(more) + bool(ratio)
+
+    def published(gpunode: JSON) -> bool:
+        said = (gpunode.get("status") or {}).get("options") or []
+        found = {each["name"]: each["value"] for each in said}
+        return len(found) == count and float(found.get("memoryLimitRatio", 0)) == float(ratio or 0)
+
+    def counted(node: JSON) -> bool:
+        return (str(names.GPU_MEMORY_LIMIT) in node["status"]["allocatable"]) == bool(ratio)
+
+    wait_for(lambda: all(map(published, cluster.kube.list(paths.gpunodes()).items)), "the option is not published", 30)
+    wait_for(lambda: all(map(counted, cluster.kube.list(paths.nodes()).items)), "the capacities do not follow", 30)
 
 
 def t4(name: str, memory: str = "4Gi", limit: str = "12Gi") -> PodBuilder:
@@ -93,7 +112,8 @@ def on_cards(cluster: Cluster, metric: str) -> dict[str, float]:
 
 def test_a_pod_bursts_only_where_its_limit_is_held(limiting: Cluster, library: Path) -> None:
     cluster = limiting
-    quota = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.gpufraction.io/gpu-memory": "100Gi"}}}
+    hard = {f"requests.{each}": "100Gi" for each in (names.GPU_MEMORY, names.GPU_MEMORY_LIMIT)}
+    quota = {"metadata": {"name": "gpus"}, "spec": {"hard": hard}}
     cluster.kube.create(paths.path("v1", "resourcequotas", "default"), quota)
     create(cluster, t4("bursts"), t4("plain", "2Gi", ""), t4("is-its-request", "2Gi", "2Gi"))
     await_running(cluster, "plain", "is-its-request")
@@ -101,7 +121,9 @@ def test_a_pod_bursts_only_where_its_limit_is_held(limiting: Cluster, library: P
     assert "enforce no memory limit above the request" in told
     limiter.install(library)
     await_running(cluster, "bursts")
-    assert "gpufraction.io/gpu-memory-limit" not in str(cluster.kube.get(paths.pods("default", "bursts"))["spec"])
+    (container,) = cluster.kube.get(paths.pods("default", "bursts"))["spec"]["containers"]
+    counted = {"gpufraction.io/gpu-memory": "4Gi", "gpufraction.io/gpu-memory-limit": "12Gi"}
+    assert container["resources"] == {"limits": counted, "requests": counted}
     seen = environment(cluster, "bursts")
     assert {key: seen[key] for key in sorted(seen) if key.startswith(("NVIDIA_GPU", "CUDA_", "GPUFRACTION_M"))} == {
         "CUDA_DEVICE_MEMORY_LIMIT": "12288m",
@@ -113,11 +135,11 @@ def test_a_pod_bursts_only_where_its_limit_is_held(limiting: Cluster, library: P
         "NVIDIA_GPU_MEMORY_REQUEST": "4096",
     }
     used = cluster.kube.get(paths.path("v1", "resourcequotas", "default", "gpus"))["status"]["used"]
-    assert used == {"requests.gpufraction.io/gpu-memory": "8Gi"}
+    assert used == {"requests.gpufraction.io/gpu-memory": "8Gi", "requests.gpufraction.io/gpu-memory-limit": "12Gi"}
     cluster.kube.delete(paths.path("v1", "resourcequotas", "default", "gpus"))
     assert sum(on_cards(cluster, "gpufraction_gpu_memory_allocated_bytes").values()) == 8 * GIB
     assert sum(on_cards(cluster, "gpufraction_gpu_memory_limits_bytes").values()) == 16 * GIB
-    with pytest.raises(KubeError, match="cannot hold the memory limit") as refused:
+    with pytest.raises(KubeError, match="allow no memory limit this far above the request") as refused:
         create(cluster, t4("too-far", limit="40Gi"))
     assert "wanted 40960" in str(refused.value)
     invariants.check(cluster)
@@ -144,29 +166,33 @@ def test_kais_annotations_mean_the_same(limiting: Cluster, library: Path) -> Non
     scenarios.clear(cluster.kube)
 
 
-def test_the_limits_of_a_card_add_up_to_no_more_than_the_option_says(limiting: Cluster, library: Path) -> None:
+def test_a_limit_is_at_most_the_options_multiple_of_its_own_request(limiting: Cluster, library: Path) -> None:
     cluster = limiting
     limiter.install(library)
-    options = paths.configmaps(names.NAMESPACE, names.OPTIONS)
-
-    def write(text: str, wanted: list[JSON]) -> None:
-        cluster.kube.patch_merge(options, {"data": {names.OPTIONS_FILE: text}})
-        wait_for(
-            lambda: cluster.kube.get(paths.gpunodes("t4"))["status"]["options"] == wanted, "the option is not published"
-        )
-
-    write("memoryLimitRatio: 1.75", [{"name": "memoryLimitRatio", "value": "1.75"}])
-    # Two limits of 12 GiB are within 1.75 times a card's 15109 MiB, three are not.
-    create(cluster, *(t4(f"p{number}", "2Gi") for number in range(4)))
-    await_running(cluster, *(f"p{number}" for number in range(4)))
-    limits = on_cards(cluster, "gpufraction_gpu_memory_limits_bytes")
-    assert list(limits.values()) == [24 * GIB, 24 * GIB]
-    create(cluster, t4("p4", "2Gi"), t4("plain", "1Gi", ""))
-    assert "memory limits would add up to too much" in await_reason(cluster, "p4", "LimitsInAll")
-    await_running(cluster, "plain")
-    invariants.check(cluster)
-    write("", [])
-    await_running(cluster, "p4")
-    assert names.GATE not in pods.gates(cluster.kube.get(paths.pods("default", "p4")))
+    allow(cluster, "1.5")
+    with pytest.raises(KubeError, match="allow no memory limit this far above the request"):
+        create(cluster, t4("far"))
+    create(cluster, t4("near", limit="6Gi"))
+    await_running(cluster, "near")
+    # What runs with its limit goes on, and without the option no other pod gets one.
+    allow(cluster, "")
+    with pytest.raises(KubeError, match="allow no memory limit this far above the request"):
+        create(cluster, t4("none", limit="4097Mi"))
+    assert environment(cluster, "near")["NVIDIA_GPU_MEMORY_LIMIT"] == "6144"
     invariants.check(cluster)
     scenarios.clear(cluster.kube)
+    allow(cluster, "3")
+
+
+def test_limits_in_all_refuse_pods_that_burst_and_no_others(limiting: Cluster, library: Path) -> None:
+    """Where cards promise twice what they have, limits add up sooner."""
+    cluster = limiting
+    limiter.install(library)
+    allow(cluster, "1.75", "deviceMemoryScaling: 2")
+    create(cluster, *(t4(f"p{number}", "7Gi", "12Gi") for number in range(4)))
+    await_running(cluster, *(f"p{number}" for number in range(4)))
+    create(cluster, t4("p4", "7Gi", "12Gi"), *(t4(f"plain{number}", "7Gi", "") for number in range(2)))
+    assert "memory limits would add up to too much" in await_reason(cluster, "p4", "LimitsInAll")
+    await_running(cluster, "plain0", "plain1")
+    scenarios.clear(cluster.kube)
+    allow(cluster, "3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from allocator.options import SchedulerOptions
 from allocator.scheduler.events import QueueWeighed
-from contract import pods
+from contract import names, pods
+from contract.encoding import codec
 from contract.nodes.inventories import inventory_from_object
 from contract.scheduling.fairness import BEHIND
 from kubectl_gpufraction.cluster.state import ClusterView
@@ -29,7 +31,12 @@ CLUSTER = [gpunode("n", *[CARD] * CARDS)], [node("n")]
 
 def one(namespace: str, name: str, created: str = SECONDS[0], **more: Any) -> JSON:
     """A pod that asks for a quarter of a card unless it says other."""
+    preferred = more.pop("preferred", False)
     made = admitted(name, "gpufraction.io/gpu-percent", more.pop("percent", 25), created=created, **more)
+    if preferred:
+        annotations = made["metadata"]["annotations"]
+        request = replace(codec.request_from_text(annotations[names.REQUEST]), priority=1)
+        annotations[names.REQUEST] = codec.request_to_text(request)
     made["metadata"] |= {"namespace": namespace, "uid": f"{namespace}/{name}"}
     return made
 
@@ -127,6 +134,7 @@ WAITING = st.lists(
         st.text("xyz", min_size=1, max_size=3),
         st.sampled_from(SECONDS),
         priority=st.sampled_from((0, 0, 10)),
+        preferred=st.sampled_from((False, False, True)),
     ),
     max_size=8,
     unique_by=pods.key,
@@ -137,16 +145,17 @@ WAITING = st.lists(
     WAITING,
     st.lists(st.sampled_from("abc"), max_size=CARDS),
     st.dictionaries(st.sampled_from("abc"), st.sampled_from(("1", "2", "7"))),
+    st.sampled_from(("fair", "age")),
     st.randoms(),
 )
 @settings(max_examples=40, deadline=None)
 def test_the_allocators_place_is_among_those_that_are_shown(
-    made: list[JSON], holders: list[str], weights: dict[str, str], order: Any
+    made: list[JSON], holders: list[str], weights: dict[str, str], mode: str, order: Any
 ) -> None:
     holding = [holder(team, f"h{i}", i) for i, team in enumerate(holders)]
-    state = view(*made, *holding, weights=weights)
+    state = view(*made, *holding, weights=weights if mode == "fair" else None)
     bench = SchedulerHarness(
-        [node_builder("n").gpus(CARDS, mib=CARD)], options=SchedulerOptions(queue_order="fair"), synced=False
+        [node_builder("n").gpus(CARDS, mib=CARD)], options=SchedulerOptions(queue_order=mode), synced=False
     )
     bench.sync([*holding, *sorted(made, key=lambda _: order.random())])
     bench.controller.handle(QueueWeighed({team: int(weight) for team, weight in weights.items()}))

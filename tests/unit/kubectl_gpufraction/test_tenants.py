@@ -139,3 +139,18 @@ def test_who_may_see_cards_alone_sees_what_is_free_and_nobodys_pods(ask: Any) ->
     ]
     rows, whole = (json.loads(ask(given, "nodes", "-o", "json")[1])["items"] for given in (SEEN | cards, WHOLE))
     assert rows[0].keys() == whole[0].keys(), "programs find the same fields"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("explain", "pod/web%2Flog"), ("explain", "web?x"), ("explain", "web", "-n", "a/../kube-system"),
+        ("pods", "-n", ".."), ("waiting", "-n", "a/b"), ("cordon", "n1/status", "0"), ("inspect", "a%2fb"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_name_that_would_be_another_path_is_refused_in_words(ask: Any, words: tuple[str, ...]) -> None:
+    given = SEEN | {"asked": (0, [])}
+    status, out, err = ask(given, *words)
+    assert (status, "expected a name" in out + err) == (1, True), out + err
+    assert [each for each in given["asked"][1] if "%" in each or ".." in each or "/a/" in each] == []

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allocator.provisioning.templates import empty_node, empty_nodes
 from contract.encoding.quantity import GIB, MIB
@@ -173,7 +175,8 @@ def test_a_taint_of_one_node_is_not_the_pools() -> None:
 def test_one_node_with_a_broken_gpu_does_not_speak_for_the_pool() -> None:
     seen = [t4("n1", gpus=1), t4("n2"), t4("n3")]
     assert len(of(options(), seen).gpus) == 2
-    assert len(of(options(), seen[:2]).gpus) == 1  # nothing says which of two is right: what is promised for certain
+    assert len(of(options(), seen[:2]).gpus) == 2, "of two, the one that is nearer to what is declared"
+    assert len(of(options(declared={"max": 1}), seen[:2]).gpus) == 2, "or the one that has more"
     ill = t4("n1").state()
     cordoned = replace(ill.gpus[0], healthy=False, reason="cordoned", withheld="Cordoned")
     well = of(options(), [replace(ill, gpus=(cordoned, replace(ill.gpus[1], healthy=False, reason="XID 79")))])
@@ -203,3 +206,51 @@ def test_slices_and_links_name_the_gpus_of_the_new_node() -> None:
 def test_pods_get_the_least_that_a_node_of_the_pool_leaves() -> None:
     seen = [t4("n1").requested(cpu=500), t4("n2").allocatable(cpu=13_000).requested(cpu=100)]
     assert of(options(), seen).allocatable.cpu == 12_900
+
+
+# -- one node that says what is not so ----------------------------------------------------------------------------
+
+LIES: dict[str, NodeState] = {
+    "almost no CPU": t4("n0").allocatable(cpu=10).state(),
+    "almost no memory": t4("n0").allocatable(memory=1).state(),
+    "one pod": t4("n0").allocatable(pods=1).state(),
+    "everything taken": t4("n0").requested(cpu=14_000, memory=64 * GIB, pods=110).state(),
+    "one small card": t4("n0", gpus=1, mib=100).state(),
+    "no way of delivery": replace(t4("n0").state(), delivery=Delivery(())),
+    "no label": replace(t4("n0").state(), labels={"pool": "t4"}),
+    "a taint of its own": t4("n0").tainted("mine").state(),
+    "ports that are taken": replace(t4("n0").state(), host_ports=frozenset({("TCP", "0.0.0.0", 80)})),
+}
+
+
+def honest(number: int) -> list[NodeState]:
+    made = (t4(f"n{i}").labelled("zone", "a").isolating("driver").state() for i in range(1, number + 1))
+    return [replace(each, delivery=Delivery(("nvidia",))) for each in made]
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
+@pytest.mark.parametrize("number", [2, 3, 5])
+@pytest.mark.parametrize("declared", [DECLARED, {"max": 10}], ids=["declared", "not declared"])
+def test_a_pool_of_several_nodes_ignores_one_that_lies(lie: NodeState, number: int, declared: dict[str, Any]) -> None:
+    document = options(declared=declared)
+    assert of(document, [lie, *honest(number)]) == of(document, honest(number))
+
+
+@pytest.mark.parametrize("lie", [LIES[name] for name in ("almost no CPU", "almost no memory", "one small card")])
+def test_a_lone_node_with_next_to_nothing_leaves_what_is_declared(lie: NodeState) -> None:
+    found, declared = of(options(), [lie]), of(options())
+    assert found.allocatable.cpu * 2 >= declared.allocatable.cpu
+    assert found.allocatable.memory * 2 >= declared.allocatable.memory
+    assert sum(gpu.usable for gpu in found.gpus) * 2 >= sum(gpu.usable for gpu in declared.gpus)
+
+
+AMOUNTS = st.integers(0, 20_000)
+
+
+@given(st.lists(AMOUNTS, min_size=3, max_size=7), AMOUNTS)
+def test_what_one_node_says_changes_the_room_by_little(others: list[int], lie: int) -> None:
+    """Against what the other nodes have: at least the least of them less an eighth, and no more than the most."""
+    rooms = [t4(f"n{i}").allocatable(cpu=cpu).state() for i, cpu in enumerate(others)]
+    found = of(options(declared={"max": 10}), [*rooms, t4("liar").allocatable(cpu=lie).state()]).allocatable.cpu
+    middle = sorted(others)[(len(others) - 1) // 2]
+    assert min(middle, max(others)) - middle // 8 - 1 <= found <= max(others)

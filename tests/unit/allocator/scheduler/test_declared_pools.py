@@ -139,7 +139,7 @@ def test_a_node_without_its_pods_keeps_those_that_every_node_has() -> None:
     desk = SchedulerHarness([T4.allocatable(cpu=8_000)])
     owners = {"DaemonSet": "agent", "Node": "static", "ReplicaSet": "app"}
     for kind, name in owners.items():
-        made = pod(name).uid(name).container("main").needs(cpu=1).host_port(len(name)).on("t4").json()
+        made = pod(name, "kube-system").uid(name).container("main").needs(cpu=1).host_port(len(name)).on("t4").json()
         made["metadata"]["ownerReferences"] = [{"kind": kind, "name": name, "controller": True}]
         desk.controller.handle(pod_event(made))
     placed = desk.controller.reserve(question(pod("p").needs(cpu=2).asks("gpufraction.io/gpu-memory", "8Gi")))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contract.model import FREE, FractionRequest, Gpu, PoolSharing, Usage
 from contract.scheduling.demand import Demand, demand_of
-from contract.scheduling.filters import Limits, free, gpu_reason, overcommitment, shortage
+from contract.scheduling.filters import Limits, allowed_limit, free, gpu_reason, overcommitment, shortage
 from contract.scheduling.reasons import Code, Reason
 
 GPU = Gpu("GPU-0", 0, "T4", 100, 100)
@@ -27,7 +27,8 @@ usages = st.builds(
 def test_a_gpu_without_shortage_takes_the_share_and_no_other_does(
     gpu: Gpu, usage: Usage, memory: int, burst: int, cores: int, exclusive: bool
 ) -> None:
-    limit = memory + burst if burst and memory + burst <= 100 else 0
+    allowed = burst and memory + burst <= allowed_limit(gpu, FractionRequest("main", memory=memory))
+    limit = memory + burst if allowed else 0
     fraction = FractionRequest("main", 1, memory=memory, cores=cores, exclusive=exclusive, limit=limit)
     lacks = shortage(gpu, usage, Demand(memory, cores, exclusive, burst if limit else 0), LIMITS)
     assert demand_of(fraction, gpu.usable) == Demand(memory, cores, exclusive, burst if limit else 0)
@@ -37,32 +38,53 @@ def test_a_gpu_without_shortage_takes_the_share_and_no_other_does(
 
 
 WITH_LIMIT = {
-    "as large as the GPU": (GPU, FREE, 100, None),
-    "larger than the GPU": (GPU, FREE, 101, Reason(Code.LIMIT_TOO_LARGE, 101, 100)),
+    "without an option": (GPU, FREE, 21, Reason(Code.LIMIT_TOO_LARGE, 21, 20)),
+    "as much as the option allows": (BOUNDED, FREE, 40, None),
+    "more than the option allows": (BOUNDED, FREE, 41, Reason(Code.LIMIT_TOO_LARGE, 41, 40)),
     "on a slice, where no limiter works": (
-        replace(GPU, parent="GPU-whole"),
+        replace(BOUNDED, parent="GPU-whole"),
         FREE,
-        100,
-        Reason(Code.LIMIT_TOO_LARGE, 100, 0),
+        40,
+        Reason(Code.LIMIT_TOO_LARGE, 40, 0),
     ),
-    "beside any sum of limits, without an option": (GPU, Usage(30, 0, 1, burst=70), 100, None),
-    "within what limits may add up to": (BOUNDED, Usage(30, 0, 1, burst=70), 100, None),
-    "beyond it": (BOUNDED, Usage(30, 0, 1, burst=71), 100, Reason(Code.LIMITS_IN_ALL, 100, 99)),
-    "of a full GPU": (GPU, Usage(141, 0, 1), 100, Reason(Code.MEMORY, 10, 9)),
+    "within what limits may add up to": (BOUNDED, Usage(90, 0, 1, burst=70), 40, None),
+    "beyond it": (BOUNDED, Usage(90, 0, 1, burst=71), 40, Reason(Code.LIMITS_IN_ALL, 40, 39)),
+    "of a full GPU": (BOUNDED, Usage(131, 0, 1), 40, Reason(Code.MEMORY, 20, 19)),
 }
 
 
 @pytest.mark.parametrize(("gpu", "usage", "limit", "want"), WITH_LIMIT.values(), ids=WITH_LIMIT.keys())
 def test_a_limit_above_the_request_is(gpu: Gpu, usage: Usage, limit: int, want: Reason | None) -> None:
-    assert gpu_reason(gpu, usage, FractionRequest("main", memory=10, limit=limit), LIMITS) == want
+    assert gpu_reason(gpu, usage, FractionRequest("main", memory=20, limit=limit), LIMITS) == want
 
 
-def test_a_ratio_below_the_oversubscription_refuses_no_share_without_a_limit() -> None:
-    gpu = replace(GPU, sharing=PoolSharing(limit_ratio=1.0))
-    assert gpu_reason(gpu, Usage(140, 0, 1), FractionRequest("main", memory=10), LIMITS) is None
-    assert gpu_reason(gpu, Usage(140, 0, 1), FractionRequest("main", memory=9, limit=11), LIMITS) == Reason(
-        Code.LIMITS_IN_ALL, 11, 10
-    )
+def test_a_limit_is_at_most_the_card_and_the_factor_of_a_percentage() -> None:
+    large = replace(BOUNDED, sharing=PoolSharing(limit_ratio=10.0))
+    assert allowed_limit(large, FractionRequest("main", memory=60, limit=99)) == 100
+    assert allowed_limit(BOUNDED, FractionRequest("main", percent=25, limit=99)) == 50
+    assert allowed_limit(GPU, FractionRequest("main", percent=25, limit=99)) == 25
+
+
+@given(usages, st.integers(1, 150), st.sampled_from((0.0, 1.0, 1.25, 2.0, 10.0)))
+def test_limits_of_others_never_refuse_a_pod_that_has_none(usage: Usage, memory: int, ratio: float) -> None:
+    gpu = replace(GPU, sharing=PoolSharing(limit_ratio=ratio))
+    fraction = FractionRequest("main", memory=memory)
+    assert gpu_reason(gpu, usage, fraction, LIMITS) == gpu_reason(gpu, replace(usage, burst=0), fraction, LIMITS)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 100), st.integers(1, 10**9)), max_size=20),
+    st.sampled_from((0.0, 1.0, 1.25, 1.7, 3.0, 10.0)),
+)
+def test_whatever_limits_are_asked_for_they_add_up_to_the_ratio(asked: list[tuple[int, int]], ratio: float) -> None:
+    """However little a pod books, it has no more than that much of it; what is promised bounds all of them."""
+    gpu, usage, pods = replace(GPU, sharing=PoolSharing(limit_ratio=ratio)), FREE, Limits(max_sharers=100)
+    for memory, limit in asked:
+        fraction = FractionRequest("main", memory=memory, limit=limit if limit > memory else 0)
+        if gpu_reason(gpu, usage, fraction, pods) is None:
+            usage = demand_of(fraction, gpu.usable).added_to(usage)
+    assert usage.memory + usage.burst <= max(ratio, 1.0) * usage.memory
+    assert usage.memory + usage.burst <= max(ratio, 1.0) * gpu.usable
 
 
 @given(usages, st.booleans())

@@ -33,7 +33,7 @@ class Waiting:
 
 
 def place(pod: Waiting) -> QueuePlace:
-    return QueuePlace((-pod.priority, 0), pod.team, pod.created)
+    return QueuePlace(pod.priority, pod.team, pod.created)
 
 
 def by_age(pods: list[Waiting]) -> list[Waiting]:

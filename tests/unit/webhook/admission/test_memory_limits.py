@@ -27,8 +27,8 @@ def rewritten() -> dict[str, JSON]:
     return {each["name"]: each for each in spec["containers"]}
 
 
-def test_the_limit_is_taken_out_of_the_resources() -> None:
-    booked = {"gpufraction.io/gpu-memory": "8Gi"}
+def test_the_limit_is_counted_beside_what_is_booked() -> None:
+    booked = {"gpufraction.io/gpu-memory": "8Gi", "gpufraction.io/gpu-memory-limit": "24Gi"}
     assert rewritten()["bursts"]["resources"] == {"limits": booked, "requests": booked}
 
 
