@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from contract import kinds
 from contract.encoding.quantity import MIB
 from contract.metrics import metrics_of
 from contract.nodes.capacity import Reserve
@@ -51,19 +52,21 @@ from nodeagent.settings import AgentSettings, HoldSettings, address
 from nodeagent.sharing.holders import HolderReporter, Own
 from nodeagent.sharing.idleness import IdleTracker
 from nodeagent.sharing.overuse import OveruseMonitor, Rules
-from nodeagent.sharing.overuse_events import OveruseReporter
+from nodeagent.sharing.overuse_reports import OveruseReporter
 from nodeagent.sharing.residents import Residents, trim
 from nodeagent.sharing.usage import NodeUsage
 from runtime import logs
 from runtime.httpserver import HttpServer, serve_probes
 from runtime.kubernetes.client import JSON, Kube, KubeConfigError, KubeError
-from runtime.kubernetes.paths import gpunodes, nodes, pods, resourceclaims
+from runtime.kubernetes.paths import fields, gpunodes, nodes, pods, resourceclaims
 from runtime.kubernetes.watch import Informer
 from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
 from runtime.process import HealthChecks, Process, health_routes
+from runtime.scraping import Review, scraping
 from runtime.settings import SettingsError, describe, effective, load, settings_file
 from runtime.supervision import Workers
+from runtime.tokenreview import kube_review
 
 if TYPE_CHECKING:
     from nodeagent.dra.server import PluginServer
@@ -177,13 +180,12 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         gauges.show_idle(idleness.idle(now), residents.all())
 
     overuse = OveruseReporter(
-        kube,
         residents,
         OveruseMonitor(rules),
-        node=settings.node,
         show=used,
         cgroup_of=library.cgroup_of if isinstance(library, Simulated) else None,
-        more=lambda: faults.steps(limiters.found.mps.report, residents.all()),
+        more=lambda now: faults.reports(limiters.found.mps.report, residents.all(), now),
+        changed=lambda: agent.wake(),
     )
     health = HealthWatch(lambda: latest(), node=settings.node)
     plugin = kubelet_plugin(kube, settings, health, changed=lambda: agent.wake()) if settings.kubelet else None
@@ -230,6 +232,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         options=functools.partial(_document, yaml_file(settings.options, pool_options), gauges),
         published_soon=gauges.show_inventory,
         idle=lambda: idleness.idle(time.time()),
+        reports=lambda: overuse.reports,
     )
     terms = Terms(reserve=_reserve(settings), mig=settings.mig, host=read_host(), startup_taint=settings.startup_taint)
     behaviour = Behaviour(settings.node, settings.interval, settings.heartbeat, terms)
@@ -237,7 +240,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     watches = _watches(kube, agent, residents if settings.pods else None, settings.node, process.workers)
     process.handle_signals()
     process.watch_threads()
-    server = _serve(settings, metrics, agent, process.workers)
+    server = _serve(settings, metrics, agent, process.workers, kube_review(kube))
     process.supervise("gpu-observer", lambda: observer.run(process.stop))
     process.supervise("limits", lambda: isolation.run(process.stop))
     process.supervise("overuse", lambda: overuse.run(process.stop))
@@ -329,23 +332,36 @@ def _watches(
     kube: Kube, agent: Agent, residents: Residents | None, node: str, workers: Workers
 ) -> tuple[Informer, ...]:
     """The watches on this node's own objects. Without `residents` no pods are read."""
-    query, here = {"fieldSelector": f"metadata.name={node}"}, {"fieldSelector": f"spec.nodeName={node}"}
+    query, here = ({"fieldSelector": fields({key: node})} for key in ("metadata.name", "spec.nodeName"))
     own = (
-        Informer(kube, nodes(), agent.node_event, name="node", query=query, workers=workers),
-        Informer(kube, gpunodes(), agent.gpunode_event, name="gpunode", query=query, workers=workers),
+        Informer(kube, nodes(), agent.node_event, name="node", query=query, of=kinds.OWN_NODE, workers=workers),
+        Informer(
+            kube, gpunodes(), agent.gpunode_event, name="gpunode", query=query, of=kinds.GPUNODES, workers=workers
+        ),
     )
     if residents is None:
         return own
-    return (*own, Informer(kube, pods(), residents.event, name="pods", query=here, trim=trim, workers=workers))
+    return (
+        *own,
+        Informer(
+            kube, pods(), residents.event, name="pods", query=here, of=kinds.RESIDENTS, trim=trim, workers=workers
+        ),
+    )
 
 
-def _serve(settings: AgentSettings, metrics: Metrics, agent: Agent, workers: Workers) -> HttpServer | None:
+def _serve(
+    settings: AgentSettings, metrics: Metrics, agent: Agent, workers: Workers, review: Review
+) -> HttpServer | None:
     if not settings.listen:
         return None
     ready, alive = HealthChecks(published=lambda: agent.trouble or None), HealthChecks(workers=workers.broken)
     routes = health_routes(metrics, ready=ready, alive=alive)
     try:
-        return serve_probes(routes, address(settings.listen), name="metrics")
+        scrapes = scraping(settings.metrics_access, settings.metrics_certificates, review)
+    except OSError as error:
+        raise SettingsError([f"metrics_certificates: {settings.metrics_certificates}: {error}"]) from error
+    try:
+        return serve_probes(routes, address(settings.listen), name="metrics", guard=scrapes.guard, tls=scrapes.tls)
     except OSError as error:
         raise SettingsError([f"listen: {settings.listen}: {error.strerror}; give another port"]) from error
 

@@ -49,7 +49,7 @@ from nodeagent.publishing.reconcile import (
 )
 from nodeagent.publishing.startup import Taints
 from nodeagent.publishing.status import DEFAULT_TERMS, Desired, Terms, desired
-from nodeagent.publishing.terms import NodeReport, terms_of
+from nodeagent.publishing.terms import NodeReport, terms_of, unique
 from nodeagent.sharing.ownership import HOLDING
 from runtime.kubernetes import events
 from runtime.kubernetes.client import JSON, Kube, KubeError, KubeForbidden, KubeInvalid, KubeNotFound
@@ -169,9 +169,11 @@ class Agent:
         status = published.gpunode.status if published.gpunode else {}
         taints, why = self._startup_refused
         own = replace(self._behaviour.terms, startup_refused=why if taints == published.node.startup_taints else "")
-        terms = terms_of(own, report, published.node, status)
+        told = unique(published.gpunode.repeated) if published.gpunode else ()
+        terms = terms_of(replace(own, conditions=told), report, published.node, status)
         wanted = desired(self._behaviour.node, report.observation, terms=terms)
-        wanted = replace(wanted, beyond=self._excess.beyond(wanted, published), idle=report.idle)
+        beyond = self._excess.beyond(wanted, published)
+        wanted = replace(wanted, beyond=beyond, idle=report.idle, reports=report.reports)
         now = self._clock()
         wanted = wanted.under(self._machine.enforce(wanted.inventory, now, published.node.labels))
         self._apply(reconcile(wanted, published, self._history, now, self._pace), wanted, published)

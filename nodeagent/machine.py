@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contract import names
 from contract.model import Inventory
 from contract.nodes.idle import IdleShare
+from contract.nodes.reports import PodReport
 from contract.options import NO_OPTIONS
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.levels import NO_LABELS, Enforcement, Isolation
@@ -27,8 +28,8 @@ _PODS_NOT_READ = (
 class Machine:
     """
     `look` returns the latest look at the GPUs, None before the first. `residents` are this node's pods, `options` reads
-    the administrator's document, `published_soon` is called with each inventory that is about to be published, and
-    `idle` gives the shares that compute nothing.
+    the administrator's document, `published_soon` is called with each inventory that is about to be published,
+    `idle` gives the shares that compute nothing, and `reports` what is wrong with pods here.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class Machine:
         options: Callable[[], PoolDocument] = lambda: PoolDocument(NO_OPTIONS),
         published_soon: Callable[[Inventory], None] = lambda inventory: None,
         idle: Callable[[], frozenset[IdleShare]] = frozenset,
+        reports: Callable[[], frozenset[PodReport]] = frozenset,
     ) -> None:
         self._look, self._options, self._published_soon, self._idle = look, options, published_soon, idle
+        self._reports = reports
         self._residents = residents or Residents(known=True)
         self._isolation = isolation or Isolation(self._residents, None, cgroup="", watches=False)
 
@@ -53,8 +56,10 @@ class Machine:
         unknown = ""
         if not self._residents.known:
             unknown = "the pods of this node are not known yet" if self._residents.followed else _PODS_NOT_READ
-        idle = frozenset[IdleShare]() if observation.problem else self._idle()
-        return NodeReport(observation, self._options(), self._residents.held(), unknown, idle)
+        idle, reports = frozenset[IdleShare](), frozenset[PodReport]()
+        if not observation.problem:  # else nobody knows who uses what
+            idle, reports = self._idle(), self._reports()
+        return NodeReport(observation, self._options(), self._residents.held(), unknown, idle, reports)
 
     def enforce(self, inventory: Inventory, now: float, labels: Mapping[str, str] = NO_LABELS) -> Enforcement:
         """Limit containers to their shares of this inventory, and report what is enforced. `labels`: the Node's."""

@@ -17,6 +17,7 @@ from nodeagent.isolation import delivery
 from nodeagent.isolation.cards import IN_CONTAINER
 from nodeagent.isolation.delivery import HANDLERS
 from nodeagent.isolation.limiters import LimiterSettings
+from runtime.scraping import ACCESS_SETTING, CERTIFICATES_SETTING
 from runtime.settings import parse_address, setting
 
 
@@ -129,10 +130,18 @@ class AgentSettings:
         formerly="overuse_patience",
     )
     evict_overuse: float = setting(
-        0.0, "How long after that warning the pod is evicted if it is still over; 0: never.", unit="duration", minimum=0
+        0.0,
+        "How long after that warning the agent asks the allocator to evict the pod if it is still over; needs the "
+        "component allocator-eviction. 0: never.",
+        unit="duration",
+        minimum=0,
     )
     evict_unhealthy: float = setting(
-        0.0, "How long a GPU may be unhealthy before the pods on it are evicted; 0: never.", unit="duration", minimum=0
+        0.0,
+        "How long a GPU may be unhealthy before the agent asks the allocator to evict the pods on it; needs the "
+        "component allocator-eviction. 0: never.",
+        unit="duration",
+        minimum=0,
     )
     idle_least: float = setting(
         60.0,
@@ -153,6 +162,8 @@ class AgentSettings:
     )
     limiters: LimiterSettings = LimiterSettings()
     listen: str = setting("0.0.0.0:9445", "Address and port of /metrics, /healthz and /readyz; empty: none.")
+    metrics_access: Literal["token", "open"] = setting("token", ACCESS_SETTING)
+    metrics_certificates: Path | None = setting(None, CERTIFICATES_SETTING)
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
 

@@ -4,6 +4,9 @@ The status of a GPUNode, to the model and back.
 The node's agent writes the GPUNode; all other programs read it, in older and newer versions too. Whatever the object
 is, reading it raises `Malformed` and no other exception. This is the part that programs read; the agent adds fields for
 people, and decides when to write.
+
+A stranger may have one node's agent. So names are names as Kubernetes has them, levels of isolation are those that are
+known, and text for people is made fit to be shown, each field within its bound.
 """
 
 from __future__ import annotations
@@ -13,8 +16,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract.encoding import quantity
-from contract.encoding.reading import Malformed, Reader
-from contract.model import MOST_MEMORY, MOST_ON_NODE, WITHHELD, Delivery, Gpu, Inventory, PoolSharing
+from contract.encoding.plain import MESSAGE
+from contract.encoding.reading import Malformed, Reader, are_kinds
+from contract.model import (
+    ISOLATION,
+    LONGEST_WORD,
+    MOST_MEMORY,
+    MOST_ON_NODE,
+    WITHHELD,
+    Delivery,
+    Gpu,
+    Inventory,
+    PoolSharing,
+)
+
+_MOST_OPTIONS, _MOST_CLASSES = 64, 64
+_SHORT = 64
+"""Bytes of a version, an address or a word."""
 
 
 def inventory_to_status(inventory: Inventory) -> dict[str, Any]:
@@ -60,11 +78,16 @@ def _delivery_from_json(status: Reader) -> Delivery | None:
     if not status.has("delivery"):
         return None
     found = status.object("delivery")
+    classes, kind = found.lines("runtimeClasses"), found.text("cdiKind", "")
+    if len(classes) > _MOST_CLASSES:
+        raise Malformed(f"status.delivery.runtimeClasses has more than {_MOST_CLASSES} items")
+    if not are_kinds(kind):
+        raise Malformed("status.delivery.cdiKind is not a CDI kind")
     return Delivery(
-        found.texts("runtimeClasses"),
-        found.text("cdiKind", ""),
+        classes,
+        kind,
         found.flag("byAnnotation"),
-        found.text("mounts", ""),
+        found.line("mounts", "", most=_SHORT),
         found.flag("oneGpuPerContainer"),
         found.flag("partitions"),
         found.flag("byClaim"),
@@ -98,9 +121,10 @@ def inventory_from_object(gpunode: Mapping[str, Any]) -> Inventory:
     """Read a GPUNode, whose name is its node's. Raises `Malformed`."""
     if not isinstance(gpunode, Mapping):
         raise Malformed("the GPUNode is not an object")
-    name = Reader(gpunode.get("metadata"), "metadata").text("name")
+    name = Reader(gpunode.get("metadata"), "metadata").name("name")
     status = Reader(gpunode.get("status") or {}, "status")
-    options = tuple((item.text("name"), item.text("value")) for item in status.objects("options"))
+    listed, levels = status.objects("options", most=_MOST_OPTIONS), status.texts("isolation")
+    options = tuple((item.line("name", most=_SHORT), item.line("value")) for item in listed)
     sharing = sharing_of(dict(options))
     gpus = [_gpu_from_json(item, sharing) for item in status.objects("gpus", most=MOST_ON_NODE)]
     if len({gpu.uuid for gpu in gpus}) != len(gpus):
@@ -108,14 +132,14 @@ def inventory_from_object(gpunode: Mapping[str, Any]) -> Inventory:
     return Inventory(
         node=name,
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
-        driver=status.text("driverVersion", ""),
-        cuda=status.text("cudaVersion", ""),
-        problem=status.text("problem", ""),
-        kernel=status.text("kernelVersion", ""),
-        cgroup=status.text("cgroupMode", ""),
+        driver=status.line("driverVersion", "", most=_SHORT),
+        cuda=status.line("cudaVersion", "", most=_SHORT),
+        problem=status.line("problem", "", most=MESSAGE),
+        kernel=status.line("kernelVersion", "", most=LONGEST_WORD),
+        cgroup=status.line("cgroupMode", "", most=_SHORT),
         delivery=_delivery_from_json(status),
-        isolation=status.texts("isolation"),
-        pool=status.text("pool", ""),
+        isolation=tuple(level for level in ISOLATION if level in levels),
+        pool=status.line("pool", ""),
         options=options,
     )
 
@@ -142,18 +166,21 @@ def _gpu_from_json(item: Reader, sharing: PoolSharing) -> Gpu:
     return Gpu(
         uuid=item.uuid("uuid"),
         index=item.amount("index", most=1 << 16),
-        model=item.text("model", ""),
+        model=item.line("model", "", most=LONGEST_WORD),
         memory=memory,
         usable=min(memory, item.amount("usableBytes", memory)),
         # An unknown word of a newer agent means that something is wrong.
         healthy=health == "Healthy",
-        reason=item.text("reason", ""),
+        reason=item.line("reason", ""),
         withheld=health if health in WITHHELD else "",
-        pci=item.text("pciAddress", ""),
-        capability=item.text("computeCapability", ""),
+        pci=item.line("pciAddress", "", most=_SHORT),
+        capability=item.line("computeCapability", "", most=_SHORT),
         numa=item.amount("numaNode", 0) if item.has("numaNode") else -1,
         nvlinks=item.amount("nvlinks", 0),
-        links=tuple((link.text("uuid"), link.text("path")) for link in item.objects("links")),
-        parent=item.text("parent", ""),
+        links=tuple(
+            (link.line("uuid", most=LONGEST_WORD), link.line("path", most=_SHORT))
+            for link in item.objects("links", most=MOST_ON_NODE)
+        ),
+        parent=item.line("parent", "", most=LONGEST_WORD),
         sharing=sharing,
     )

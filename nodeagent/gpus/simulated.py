@@ -11,6 +11,7 @@ read again at every look, so that cards can become unhealthy, vanish or change w
     cards:                             # by index, what differs from the rule
       1: {healthy: false, reason: "XID 79", uuid: GPU-..., vanished: true, used: 5GiB, utilisation: 40}
       0: {computing: {4f1c...: 40}}    # percent by container id; without it nobody knows who computes
+      2: {holding: {4f1c...: 5GiB}}    # memory by container id
 
 UUIDs follow from the node's name and the index alone, so that a restarted agent has the same cards.
 
@@ -26,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from contract.encoding.reading import words
+from contract.encoding.reading import shown, words
 from nodeagent.gpus import library
 from nodeagent.gpus.library import Card, LibraryBroken
 
@@ -47,7 +48,9 @@ _FAILURES: dict[str, type[library.GpuLibraryError]] = {
     )
 }
 _FIELDS = frozenset({"driver", "cuda", "gpus", "failure", "cards"})
-_CARD_FIELDS = frozenset({"healthy", "reason", "uuid", "vanished", "used", "utilisation", "computing", "capability"})
+_CARD_FIELDS = frozenset(
+    {"healthy", "reason", "uuid", "vanished", "used", "utilisation", "computing", "holding", "capability"}
+)
 _FIRST_PID = 1 << 22
 """Above every process id of Linux."""
 
@@ -137,7 +140,7 @@ def cards_from_text(text: str, *, node: str) -> tuple[Card, ...]:
     for group in words(text):
         match = _GROUP.fullmatch(group)
         if match is None:
-            raise BadSimulation(f"{group!r} is not a count, a model and a memory, {_EXAMPLE}")
+            raise BadSimulation(f"{shown(group)} is not a count, a model and a memory, {_EXAMPLE}")
         memory = memory_from_text(match["memory"])
         for _ in range(int(match["count"])):
             index = len(cards)
@@ -150,7 +153,7 @@ def memory_from_text(text: object) -> int:
     """Bytes of `15109MiB`, `15109Mi`, `16GiB` or `16Gi`. Raises `BadSimulation`."""
     match = _MEMORY.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise BadSimulation(f"{text!r} is not an amount of memory such as 15109MiB or 16GiB")
+        raise BadSimulation(f"{shown(text)} is not an amount of memory such as 15109MiB or 16GiB")
     return int(match["number"]) * _UNITS[match["unit"]]
 
 
@@ -171,30 +174,38 @@ def scene_from_document(document: Any, *, node: str) -> SimulatedMachine:
     """A description as decoded YAML or JSON. Raises `BadSimulation`."""
     fields = _known("the description", document, _FIELDS)
     failure = fields.get("failure")
-    if failure and failure not in _FAILURES:
-        raise BadSimulation(f"failure is {failure!r}; it is one of {', '.join(sorted(_FAILURES))}")
+    if failure and (not isinstance(failure, str) or failure not in _FAILURES):
+        raise BadSimulation(f"failure is {shown(failure)}; it is one of {', '.join(sorted(_FAILURES))}")
     gpus = fields.get("gpus") or ""
     if not isinstance(gpus, str):
-        raise BadSimulation(f"gpus is {gpus!r}; it is text {_EXAMPLE}")
+        raise BadSimulation(f"gpus is {shown(gpus)}; it is text {_EXAMPLE}")
     changes = fields.get("cards") or {}
     if not isinstance(changes, Mapping):
-        raise BadSimulation(f"cards is {changes!r}; it is a map from an index to what differs there")
+        raise BadSimulation(f"cards is {shown(changes)}; it is a map from an index to what differs there")
     cards = cards_from_text(gpus, node=node)
     # JSON has no numbers as keys.
-    by_index = {str(index): _known(f"cards.{index}", change, _CARD_FIELDS) for index, change in changes.items()}
+    by_index = {str(index): _known(_card(index), change, _CARD_FIELDS) for index, change in changes.items()}
     strangers = sorted(by_index.keys() - {str(card.index) for card in cards})
     if strangers:
-        raise BadSimulation(f"cards.{strangers[0]} is no card; gpus makes {len(cards)} of them, from 0")
-    shown = [_changed(card, by_index.get(str(card.index), {})) for card in cards]
-    computing = {container: None for change in by_index.values() for container in _computing(change)}
+        raise BadSimulation(f"{_card(strangers[0])} is no card; gpus makes {len(cards)} of them, from 0")
+    changed = [_changed(card, by_index.get(str(card.index), {})) for card in cards]
+    computing = {
+        container: None for change in by_index.values() for container in (*_computing(change), *_holding(change))
+    }
     pids = {container: _FIRST_PID + number for number, container in enumerate(computing)}
     return SimulatedMachine(
         driver=str(fields.get("driver") or _DRIVER),
         cuda=str(fields.get("cuda") or _CUDA),
-        cards=tuple(_used_by(card, by_index.get(str(card.index), {}), pids) for card in shown if card is not None),
+        cards=tuple(_used_by(card, by_index.get(str(card.index), {}), pids) for card in changed if card is not None),
         failure=_FAILURES[failure] if failure else None,
         computing={pid: container for container, pid in pids.items()},
     )
+
+
+def _card(index: object) -> str:
+    """The path of a card in a message."""
+    text = str(index)
+    return f"cards.{text}" if text.isalnum() and len(text) < 10 else f"cards[{shown(text)}]"
 
 
 def _changed(card: Card, change: Mapping[str, Any]) -> Card | None:
@@ -203,7 +214,7 @@ def _changed(card: Card, change: Mapping[str, Any]) -> Card | None:
     healthy = bool(change.get("healthy", True))
     utilisation = change.get("utilisation", card.utilisation)
     if not isinstance(utilisation, int):
-        raise BadSimulation(f"cards.{card.index}.utilisation is {utilisation!r}; it is a percent such as 40")
+        raise BadSimulation(f"cards.{card.index}.utilisation is {shown(utilisation)}; it is a percent such as 40")
     return replace(
         card,
         uuid=str(change.get("uuid") or card.uuid),
@@ -218,23 +229,34 @@ def _changed(card: Card, change: Mapping[str, Any]) -> Card | None:
 def _computing(change: Mapping[str, Any]) -> Mapping[str, int]:
     found = change.get("computing") or {}
     if not isinstance(found, Mapping) or not all(isinstance(percent, int) for percent in found.values()):
-        raise BadSimulation(f"computing is {found!r}; it is a map from a container's id to a percent such as 40")
+        raise BadSimulation(f"computing is {shown(found)}; it is a map from a container's id to a percent such as 40")
     return {str(container): percent for container, percent in found.items()}
 
 
+def _holding(change: Mapping[str, Any]) -> Mapping[str, int]:
+    found = change.get("holding") or {}
+    if not isinstance(found, Mapping):
+        raise BadSimulation(f"holding is {found!r}; it is a map from a container's id to an amount such as 5GiB")
+    return {str(container): memory_from_text(amount) for container, amount in found.items()}
+
+
 def _used_by(card: Card, change: Mapping[str, Any], pids: Mapping[str, int]) -> Card:
-    """The card with its processes, where the description says who computes there; nobody does where that is empty."""
+    """The card with its processes, where the description says who computes or has memory there; it may be nobody."""
+    if "computing" not in change and "holding" not in change:
+        return card
+    held = _holding(change)
+    here = sorted((pids[container], held.get(container, 0)) for container in {*_computing(change), *held})
+    card = replace(card, processes=tuple(here))
     if "computing" not in change:
         return card
     busy = tuple(sorted((pids[container], percent) for container, percent in _computing(change).items()))
-    active = tuple(pid for pid, percent in busy if percent)
-    return replace(card, processes=tuple((pid, 0) for pid, _ in busy), busy=busy, active=active)
+    return replace(card, busy=busy, active=tuple(pid for pid, percent in busy if percent))
 
 
 def _known(what: str, value: Any, known: frozenset[str]) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise BadSimulation(f"{what} is {value!r}; it is a map with {', '.join(sorted(known))}")
+        raise BadSimulation(f"{what} is {shown(value)}; it is a map with {', '.join(sorted(known))}")
     strangers = sorted(str(key) for key in value.keys() - known)
     if strangers:
-        raise BadSimulation(f"{what} has {strangers[0]!r}, which is none of {', '.join(sorted(known))}")
+        raise BadSimulation(f"{what} has {shown(strangers[0])}, which is none of {', '.join(sorted(known))}")
     return value

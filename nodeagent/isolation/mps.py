@@ -15,16 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contract.model import WITHHELD, Allocation, Gpu, Inventory
+from contract.nodes.reports import MPS_FAULT, PodReport
 from nodeagent.conditions import Condition
 from nodeagent.files import read_text
 from nodeagent.gpus.observation import Observation
 from nodeagent.mps.exchange import NOTHING, Report, Shares, most_clients, report_from_text
 from nodeagent.mps.lifecycle import Phase
 from nodeagent.mps.partitions import COMMON, cores_of
-from nodeagent.sharing.overuse import OveruseStep
 from nodeagent.sharing.residents import Resident
 
-FAULT = "MpsFault"
 DAEMONS = "MpsDaemons"
 """The condition that lists what serving daemons cannot do; absent if there is nothing to list."""
 PARTITIONS = "CoresReserved"
@@ -180,33 +179,27 @@ def without_servers(observation: Observation, mps: MpsState) -> Observation:
 
 class Faults:
     """
-    Finds the pods on a GPU whose MPS server has a fault, each once for each fault. One thread uses it.
+    Finds the pods on a GPU whose MPS server has a fault, for as long as it lasts. One thread uses it.
 
     The fault of one client ends the CUDA calls of every client of that server, and the server takes no new ones until
     all of them have ended. The other owners see errors in programs that did nothing wrong.
     """
 
     def __init__(self) -> None:
-        self._warned: set[tuple[str, str]] = set()
+        self._since: dict[tuple[str, str], int] = {}
+        """By the pod's uid and the GPU."""
 
-    def steps(self, report: Report, residents: Iterable[Resident]) -> tuple[OveruseStep, ...]:
-        """The warnings that are due."""
+    def reports(self, report: Report, residents: Iterable[Resident], now: float) -> frozenset[PodReport]:
+        """One for each pod and GPU. `now`: seconds since 1970."""
         faulted = {uuid for uuid, gpu in report.gpus.items() if gpu.phase == Phase.FAULTED}
         affected = {
-            (resident.uid, share.uuid): resident
+            (resident.uid, share.uuid): place
             for resident in residents
-            for container in (resident.allocation.containers if resident.allocation else ())
+            for place, container in enumerate(resident.allocation.containers if resident.allocation else ())
             for share in container.shares
             if share.uuid in faulted
         }
-        warned, self._warned = self._warned, set(affected)
-        return tuple(
-            OveruseStep(
-                resident,
-                FAULT,
-                f"a program on GPU {gpu} caused a fault in its MPS server: the CUDA calls of all programs there fail. "
-                "It takes new programs only after all of them have ended. Restart this pod",
-            )
-            for (uid, gpu), resident in affected.items()
-            if (uid, gpu) not in warned
+        self._since = {key: self._since.get(key, int(now)) for key in affected}
+        return frozenset(
+            PodReport(self._since[uid, gpu], uid, MPS_FAULT, place, gpu) for (uid, gpu), place in affected.items()
         )

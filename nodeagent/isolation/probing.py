@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from contract import kinds
 from contract.model import Delivery
 from nodeagent.isolation import delivery
 from nodeagent.isolation.host import read_files
@@ -46,7 +47,7 @@ class Prober:
             return self._override
         if self._read_at is None or not 0 <= now - self._read_at < self._every:
             try:
-                found = self._kube.list(runtimeclasses()).items
+                found = self._kube.list(runtimeclasses(), of=kinds.RUNTIMECLASSES).items
             except KubeError:
                 return self._known
             classes = {item["metadata"]["name"]: str(item.get("handler", "")) for item in found}

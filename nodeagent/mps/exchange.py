@@ -33,6 +33,8 @@ _MULTIUSER = 555
 """The first driver known to take `-multiuser-server`; the daemons of 550 and 535 refuse to start with it."""
 _STATUS = 550
 """The first driver known to have `get_server_status`; the daemon of 535 does not."""
+_LATEST = 1 << 40
+"""Seconds since the epoch that no clock shows; more of them may be more than a float holds."""
 ROOT = "/run/gpufraction/mps"
 """On the host. Short, since the path of a socket may have 107 characters; empty after the host's restart."""
 PIPE_IN_CONTAINER = "/tmp/nvidia-mps"
@@ -138,7 +140,7 @@ def report_from_text(text: str, *, now: float, patience: float) -> Report | None
     """The report; None if it cannot be read or is older than `patience` seconds."""
     document = _object(text)
     at, gpus = document.get("at"), document.get("gpus")
-    if not isinstance(at, int | float) or not isinstance(gpus, dict):
+    if not isinstance(at, int | float) or not isinstance(gpus, dict) or abs(at) > _LATEST:
         return None
     # A time in the future comes from a clock that was set back since.
     if not -patience <= now - at <= patience:
@@ -191,7 +193,7 @@ def _texts(found: object) -> Mapping[str, str]:
 def _object(text: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 

@@ -71,6 +71,8 @@ class ObjectView:
     status: JSON
     beyond: str = ""
     """The allocator's annotation about pods that hold more than the GPUs promise, unread."""
+    repeated: str = ""
+    """The allocator's annotation about cards that other nodes report too, unread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ def reconcile(
     resize: list[Action] = []
     sized = published.node.capacity == amounts == here
     if not sized and _may_write(wrote_capacity, amounts, now, pace):
-        resize = [WriteCapacity(_capacity_patch(amounts))]
+        resize = [WriteCapacity(_capacity_patch(amounts, published.node))]
         wrote_capacity = _after(wrote_capacity, amounts, now, pace)
     # Capacity that grows must be on the Node before the allocator learns of it from the status. Capacity that shrinks
     # must leave the status first.
@@ -251,6 +253,7 @@ def object_view(gpunode: Mapping[str, Any]) -> ObjectView:
         labels={key: labels[key] for key in LABELS if key in labels},
         status=gpunode.get("status") or {},
         beyond=str(_annotations(gpunode).get(names.BEYOND) or ""),
+        repeated=str(_annotations(gpunode).get(names.REPEATED) or ""),
     )
 
 
@@ -259,8 +262,8 @@ def _annotations(item: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _amounts(resources: Mapping[str, Any]) -> Amounts:
-    memory, cores = (resources.get(name, "0") for name in (names.GPU_MEMORY, names.GPU_CORES))
-    return Amounts(integer_or(memory, _UNREADABLE), integer_or(cores, _UNREADABLE))
+    counted = (names.GPU_MEMORY, names.GPU_CORES, names.GPU_MEMORY_LIMIT)
+    return Amounts(*(integer_or(resources.get(name, "0"), _UNREADABLE) for name in counted))
 
 
 def _metadata(node: str, uid: str) -> JSON:
@@ -268,8 +271,12 @@ def _metadata(node: str, uid: str) -> JSON:
     return {"metadata": {"name": node, "labels": dict(LABELS), "ownerReferences": [owner]}}
 
 
-def _capacity_patch(amounts: Amounts) -> JSON:
-    resources = {str(names.GPU_MEMORY): format_bytes(amounts.memory), str(names.GPU_CORES): str(amounts.cores)}
+def _capacity_patch(amounts: Amounts, before: NodeView) -> JSON:
+    resources: JSON = {str(names.GPU_MEMORY): format_bytes(amounts.memory), str(names.GPU_CORES): str(amounts.cores)}
+    if amounts.limits:
+        resources[str(names.GPU_MEMORY_LIMIT)] = format_bytes(amounts.limits)
+    elif before.capacity.limits or before.allocatable.limits:
+        resources[str(names.GPU_MEMORY_LIMIT)] = None
     return {"status": {"capacity": resources, "allocatable": dict(resources)}}
 
 

@@ -15,10 +15,11 @@ from typing import Any
 from contract import names
 from contract.encoding.quantity import format_bytes
 from contract.model import WITHHELD, Gpu, Inventory
-from contract.nodes import capacity, idle
+from contract.nodes import capacity, idle, reports
 from contract.nodes.capacity import NO_RESERVE, NOTHING, Amounts, Reserve
 from contract.nodes.idle import IdleShare
 from contract.nodes.inventories import inventory_to_status, sharing_of
+from contract.nodes.reports import PodReport
 from nodeagent.conditions import Condition, listed, seconds, timestamp
 from nodeagent.gpus.library import Card
 from nodeagent.gpus.observation import Observation
@@ -78,6 +79,8 @@ class Desired:
     """What pods hold beyond the present promise: of GPUs that were removed or promise less."""
     idle: frozenset[IdleShare] = frozenset()
     """The shares that compute nothing."""
+    reports: frozenset[PodReport] = frozenset()
+    """What is wrong with pods here, for the allocator to act upon."""
     started: bool = False
     """Whether the startup taint is taken off when this is published: the driver answers, and a GPU is shared."""
 
@@ -115,7 +118,7 @@ class Desired:
         For the same reason what pods hold beyond the promise is added: the shares of a removed GPU must not count
         against the present ones.
         """
-        return self.promised + self.beyond
+        return (self.promised + self.beyond).with_limits(self.inventory.gpus)
 
 
 def usable(card: Card, reserve: Reserve) -> int:
@@ -220,6 +223,7 @@ def content_of(wanted: Desired) -> JSON:
     return {
         **inventory_to_status(wanted.inventory),
         idle.FIELD: idle.idle_to_status(wanted.idle),
+        reports.FIELD: reports.reports_to_status(wanted.reports),
         "summary": {
             "gpus": len(gpus),
             "healthy": sum(gpu.healthy for gpu in gpus),

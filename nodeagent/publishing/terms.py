@@ -16,8 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from contract.nodes import repeated
 from contract.nodes.capacity import Reserve
 from contract.nodes.idle import IdleShare
+from contract.nodes.reports import PodReport
 from contract.options import SILENT, BadOption, PoolOptions, VgpuOptions, vgpu_options
 from nodeagent.conditions import Condition
 from nodeagent.gpus.observation import Observation
@@ -27,7 +29,8 @@ from nodeagent.publishing.status import Terms
 from nodeagent.sharing import cordoning
 from nodeagent.sharing.ownership import decide
 
-REFUSED = "OptionsRefused"
+REFUSED, UNIQUE = "OptionsRefused", "GpusUnique"
+_LONGEST = 1024
 _SAID = 512
 """Characters of the error that the condition repeats."""
 
@@ -45,6 +48,7 @@ class NodeReport:
     """
     What the agent saw of its machine in one round. `held`: UUIDs that holder pods report. `pods_unknown`: why the pods
     here, and so the holders, are unknown; empty if they are known. `idle`: the shares that compute nothing.
+    `reports`: what is wrong with pods here.
     """
 
     observation: Observation
@@ -52,6 +56,7 @@ class NodeReport:
     held: frozenset[str] = frozenset()
     pods_unknown: str = ""
     idle: frozenset[IdleShare] = frozenset()
+    reports: frozenset[PodReport] = frozenset()
 
 
 def terms_of(own: Terms, report: NodeReport, node: NodeView, published: Mapping[str, Any]) -> Terms:
@@ -73,6 +78,15 @@ def terms_of(own: Terms, report: NodeReport, node: NodeView, published: Mapping[
             *terms.conditions,
         ),
     )
+
+
+def unique(text: str) -> tuple[Condition, ...]:
+    """The condition for cards that other nodes report too, by the allocator's annotation; none where there is none."""
+    found = repeated.from_text(text)
+    if not found:
+        return ()
+    message = "; ".join(each.words for each in found)
+    return (Condition(False, "RepeatedUuid", message[:_LONGEST], UNIQUE),)
 
 
 def pooled(terms: Terms, document: PoolDocument, labels: Mapping[str, str], published: Mapping[str, Any]) -> Terms:

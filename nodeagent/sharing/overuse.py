@@ -1,17 +1,18 @@
 """
-What to do about a container that uses more than it may or is on an unhealthy GPU: warn and, if so set, evict.
+Which pods of this node use more than they may, or are on an unhealthy GPU: what the agent reports to the allocator.
 
-    within ──over for `patience`──▶ warned ──over for `evict_after` more, where that is set──▶ evicted
-       ▲                              │
-       └──────────── within again ────┘
+    within ──over for `patience`──▶ reported ──over for `evict_after` more, where that is set──▶ reported to be evicted
+       ▲                               │
+       └──────────── within again ─────┘
 
-A short excess is no offence, since programs allocate and free. Each offence has one warning; the eviction is repeated
-until it succeeds.
+A short excess is no offence, since programs allocate and free. A report lasts as long as the offence, with the figures
+of its first moment, so that a status is written when something begins or ends and not at every look.
 
 A container may use its memory limit. Where that is above what it has booked, it may use only what it has booked while
 its GPU is full and another container there has less than it booked: MPS and the preloaded library give nothing back.
 
-Pure but for what it remembers; times are passed in. Must not: write anything.
+Pure but for what it remembers; times are passed in, in seconds since 1970. Must not: write anything. The allocator
+does, since the agent has no right to (`contract.nodes.reports`).
 """
 
 from __future__ import annotations
@@ -19,12 +20,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from contract.encoding.quantity import mib
+from contract.nodes.reports import OVERUSE, PRESSURE, UNHEALTHY, PodReport
 from nodeagent.gpus.library import Card
 from nodeagent.sharing.residents import Resident
 from nodeagent.sharing.usage import NodeUsage, Use
-
-OVERUSE, PRESSURE, UNHEALTHY = "GpuMemoryOveruse", "GpuMemoryPressure", "GpuUnhealthy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +40,11 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class OveruseStep:
-    """One thing to do: an Event on the pod, with its eviction where `evict`."""
-
-    resident: Resident
-    reason: str
-    message: str
-    evict: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class _Offence:
     since: float
     reason: str = OVERUSE
-    warned: bool = False
+    report: PodReport | None = None
+    """What is reported; None before the patience is over."""
 
 
 _Key = tuple[str, str, str]
@@ -70,9 +60,8 @@ class OveruseMonitor:
         self.violations: dict[_Key, int] = {}
         """Warnings of overuse so far by pod uid, container and GPU, of containers that are here."""
 
-    def judge(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> tuple[OveruseStep, ...]:
-        """The steps due at `now`. A warning that it has returned counts as given."""
-        steps = []
+    def judge(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> frozenset[PodReport]:
+        """What is to be reported at `now`. A warning that it has returned counts as given."""
         over: dict[_Key, _Offence] = {}
         together, cards = _by_claim(usage.uses), tuple(cards)
         pressed = self._pressed(usage, cards)
@@ -84,15 +73,14 @@ class OveruseMonitor:
             key = (use.resident.uid, use.container, use.gpu)
             offence = self._offences.get(key, _Offence(now, reason))
             offence = offence if offence.reason == reason else _Offence(now, reason)
-            step, over[key] = self._offended(use, others, offence, now)
-            if step is not None:
-                steps.append(step)
-            if over[key].warned and not offence.warned and reason == OVERUSE:
+            over[key] = self._offended(use, others, offence, now)
+            if over[key].report is not None and offence.report is None and reason == OVERUSE:
                 self.violations[key] = self.violations.get(key, 0) + 1
         self._offences = over
         here = {(use.resident.uid, use.container, use.gpu) for use in usage.uses}
         self.violations = {key: count for key, count in self.violations.items() if key in here}
-        return (*steps, *self._leaving(usage, cards, now))
+        reports = (offence.report for offence in over.values() if offence.report is not None)
+        return frozenset(reports) | self._leaving(usage, cards, now)
 
     def _pressed(self, usage: NodeUsage, cards: Iterable[Card]) -> frozenset[str]:
         """GPUs that are full while a container there has less than it booked. A GPU without figures is not."""
@@ -109,42 +97,38 @@ class OveruseMonitor:
             return OVERUSE
         return PRESSURE if use.gpu in pressed and use.burst and excess > use.share else ""
 
-    def _offended(self, use: Use, others: int, offence: _Offence, now: float) -> tuple[OveruseStep | None, _Offence]:
+    def _offended(self, use: Use, others: int, offence: _Offence, now: float) -> _Offence:
         rules, since = self._rules, now - offence.since
-        message = _message(use, others, offence.reason)
-        if rules.evict_after and since >= rules.patience + rules.evict_after:
-            step = OveruseStep(use.resident, offence.reason, f"{message}; the pod is evicted", evict=True)
-            return step, replace(offence, warned=True)
-        if offence.warned or since < rules.patience:
-            return None, offence
-        threat = f"; the pod is evicted if it goes on for {rules.evict_after:g} s" if rules.evict_after else ""
-        return OveruseStep(use.resident, offence.reason, message + threat), replace(offence, warned=True)
+        evicts = rules.evict_after > 0 and since >= rules.patience + rules.evict_after
+        reported = offence.report
+        if since < rules.patience or (reported is not None and (reported.evict or not evicts)):
+            return offence
+        report = _report(use.resident, use.container, use.gpu, offence.reason, offence.since)
+        report = replace(report, used=use.used, others=others)
+        if evicts:
+            return replace(offence, report=replace(report, evict=True))
+        return replace(offence, report=replace(report, evict_after=int(rules.evict_after)))
 
-    def _leaving(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> tuple[OveruseStep, ...]:
+    def _leaving(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> frozenset[PodReport]:
         """Evictions from GPUs that have been unhealthy for too long. A withheld GPU is not unhealthy."""
-        ill = {card.uuid: card.reason for card in cards if card.uuid and not card.healthy and not card.sliced}
+        ill = {card.uuid for card in cards if card.uuid and not card.healthy and not card.sliced}
         self._sick = {uuid: self._sick.get(uuid, now) for uuid in ill}
         after = self._rules.evict_unhealthy_after
         if not after:
-            return ()
+            return frozenset()
         due = {uuid for uuid, since in self._sick.items() if now - since >= after}
-        found = {use.resident.uid: (use.resident, use.gpu) for use in usage.uses if use.gpu in due}
-        return tuple(
-            OveruseStep(resident, UNHEALTHY, f"GPU {gpu} is unhealthy: {ill[gpu]}; the pod is evicted", evict=True)
-            for resident, gpu in found.values()
+        found = {use.resident.uid: use for use in usage.uses if use.gpu in due}
+        return frozenset(
+            replace(_report(use.resident, use.container, use.gpu, UNHEALTHY, self._sick[use.gpu]), evict=True)
+            for use in found.values()
         )
 
 
-def _message(use: Use, others: int, reason: str) -> str:
-    beside = f" and the others of its claim {mib(others)} MiB" if others else ""
-    uses = f"container {use.container} uses {mib(use.used)} MiB of GPU {use.gpu}{beside}, "
-    if reason == PRESSURE:
-        return (
-            f"{uses}{mib(use.used + others - use.share)} MiB more than the {mib(use.share)} MiB that it has booked, "
-            "and the GPU is full while others there have less than they booked"
-        )
-    bound = "memory limit" if use.burst else "share"
-    return f"{uses}{mib(use.used + others - use.limit)} MiB more than its {bound} of {mib(use.limit)} MiB"
+def _report(resident: Resident, container: str, gpu: str, code: str, since: float) -> PodReport:
+    """A report about a container of this pod, which has a share."""
+    containers = resident.allocation.containers if resident.allocation is not None else ()
+    place = next((place for place, each in enumerate(containers) if each.container == container), 0)
+    return PodReport(int(since), resident.uid, code, place, gpu)
 
 
 def _claim(use: Use) -> str:

@@ -82,7 +82,15 @@ class Running:
         flags = ["--node=n1", f"--simulate=@{self.gpus}", f"--kubeconfig={kubeconfig}", "--interval=100ms"]
         self.port = free_port()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "nodeagent", "run", *flags, f"--listen=127.0.0.1:{self.port}"],
+            [
+                sys.executable,
+                "-m",
+                "nodeagent",
+                "run",
+                *flags,
+                f"--listen=127.0.0.1:{self.port}",
+                "--metrics-access=open",
+            ],
             env=environment(),
             stderr=subprocess.PIPE,
             text=True,

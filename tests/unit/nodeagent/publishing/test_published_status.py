@@ -35,6 +35,7 @@ def test_a_status_is_complete_and_the_allocator_reads_back_what_was_meant() -> N
         "pool": "",
         "options": [],
         "idle": None,
+        "reports": None,
         "observedAt": "2001-09-09T01:46:40Z",
         "gpus": [
             {

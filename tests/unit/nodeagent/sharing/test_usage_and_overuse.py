@@ -6,20 +6,21 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from contract import names
+from contract.encoding.codec import allocation_to_text
 from contract.metrics import metrics_of
 from contract.model import Allocation, ContainerAllocation, GpuShare
+from contract.nodes.reports import PodReport
 from nodeagent.gpus.library import Card
 from nodeagent.publishing.metrics import AgentGauges
-from nodeagent.sharing.overuse import OveruseMonitor, OveruseStep, Rules
-from nodeagent.sharing.overuse_events import OveruseReporter
+from nodeagent.sharing.overuse import OveruseMonitor, Rules
+from nodeagent.sharing.overuse_reports import OveruseReporter
 from nodeagent.sharing.residents import Resident, Residents
 from nodeagent.sharing.usage import NodeUsage, Use, container_of, measure
 from runtime.kubernetes.client import JSON
-from runtime.kubernetes.paths import events, namespaces, pods
 from runtime.kubernetes.watch import Replaced
 from runtime.metrics import Metrics
 from tests.unit.nodeagent.builders import MIB, card, observation
-from tests.unit.nodeagent.cluster import Cluster
 
 ONE, TWO = "a" * 64, "b" * 64
 GROUPS = {
@@ -70,33 +71,37 @@ def test_memory_is_laid_to_containers_and_never_to_the_wrong_one() -> None:
     )
 
 
-OVER = "container main uses 110 MiB of GPU GPU-0, 10 MiB more than its share of 100 MiB"
-WARNED = OveruseStep(P, "GpuMemoryOveruse", OVER)
 RULES = Rules(slack=5 * MIB, patience=30.0)
+WARNED = PodReport(0, "uid-p", "GpuMemoryOveruse", 0, "GPU-0", 110 * MIB)
 
 
 @dataclass(frozen=True)
 class Story:
-    """MiB that P uses at these seconds, and what is to be done at each."""
+    """MiB that P uses at these seconds, and what is reported at each."""
 
     rules: Rules
     used: tuple[tuple[float, int], ...]
-    want: tuple[tuple[OveruseStep, ...], ...]
+    want: tuple[PodReport | None, ...]
+    warnings: int = 0
 
 
 EVICTING = Rules(slack=0, patience=30.0, evict_after=60.0)
-THREAT = OveruseStep(P, "GpuMemoryOveruse", f"{OVER}; the pod is evicted if it goes on for 60 s")
-EVICTED = OveruseStep(P, "GpuMemoryOveruse", f"{OVER}; the pod is evicted", evict=True)
+THREAT = replace(WARNED, evict_after=60)
+EVICTED = replace(WARNED, evict=True)
 STORIES = {
-    "within its share": Story(RULES, ((0, 100), (99, 100)), ((), ())),
-    "within the slack": Story(RULES, ((0, 105), (99, 105)), ((), ())),
-    "over for a moment": Story(RULES, ((0, 110), (29, 110), (30, 100), (31, 110)), ((), (), (), ())),
-    "warned once": Story(RULES, ((0, 110), (30, 110), (60, 110)), ((), (WARNED,), ())),
-    "warned again for another offence": Story(
-        RULES, ((0, 110), (30, 110), (31, 90), (40, 110), (70, 110)), ((), (WARNED,), (), (), (WARNED,))
+    "within its share": Story(RULES, ((0, 100), (99, 100)), (None, None)),
+    "within the slack": Story(RULES, ((0, 105), (99, 105)), (None, None)),
+    "over for a moment": Story(RULES, ((0, 110), (29, 110), (30, 100), (31, 110)), (None, None, None, None)),
+    "reported while it lasts": Story(RULES, ((0, 110), (30, 110), (60, 110)), (None, WARNED, WARNED), 1),
+    "with the figures of its first moment": Story(RULES, ((0, 110), (30, 110), (60, 150)), (None, WARNED, WARNED), 1),
+    "another offence": Story(
+        RULES,
+        ((0, 110), (30, 110), (31, 90), (40, 110), (70, 110)),
+        (None, WARNED, None, None, replace(WARNED, since=40)),
+        2,
     ),
-    "evicted, until it is gone": Story(
-        EVICTING, ((0, 110), (30, 110), (89, 110), (90, 110), (91, 110)), ((), (THREAT,), (), (EVICTED,), (EVICTED,))
+    "to be evicted, until it is gone": Story(
+        EVICTING, ((0, 110), (30, 110), (89, 110), (90, 110), (91, 110)), (None, THREAT, THREAT, EVICTED, EVICTED), 1
     ),
 }
 
@@ -107,10 +112,8 @@ def test_a_container_over_time(story: Story) -> None:
     told = tuple(
         watch.judge(NodeUsage((Use(P, "main", "GPU-0", 100 * MIB, 0, mib * MIB),)), (), at) for at, mib in story.used
     )
-    assert told == story.want
-    assert sum(watch.violations.values()) == len(
-        {step.message for steps in told for step in steps if not step.evict}
-    ) * (2 if told.count((WARNED,)) == 2 else 1)
+    assert told == tuple(frozenset() if report is None else {report} for report in story.want)
+    assert sum(watch.violations.values()) == story.warnings
 
 
 def bursting(used: int, booked: int = 20) -> Use:
@@ -120,31 +123,24 @@ def bursting(used: int, booked: int = 20) -> Use:
 
 FULL, ROOM = card(0, used_bytes=15_108 * MIB), card(0, used_bytes=1 << 30)
 LACKS, HAS = Use(Q, "main", "GPU-0", 100 * MIB, 0, 10 * MIB), Use(Q, "main", "GPU-0", 100 * MIB, 0, 99 * MIB)
-PRESSED = OveruseStep(
-    P,
-    "GpuMemoryPressure",
-    "container main uses 90 MiB of GPU GPU-0, 70 MiB more than the 20 MiB that it has booked, and the GPU is full "
-    "while others there have less than they booked",
-)
-BEYOND = OveruseStep(
-    P, "GpuMemoryOveruse", "container main uses 110 MiB of GPU GPU-0, 10 MiB more than its memory limit of 100 MiB"
-)
-PRESSURE: dict[str, tuple[Card, Use, Use, tuple[OveruseStep, ...]]] = {
-    "there is room": (ROOM, bursting(90), LACKS, ()),
-    "the GPU's use is not known": (card(0, used_bytes=None), bursting(90), LACKS, ()),
-    "full, and everybody has what is booked": (FULL, bursting(90), HAS, ()),
-    "full, and another lacks some": (FULL, bursting(90), LACKS, (PRESSED,)),
-    "full, within what it has booked": (FULL, bursting(90, booked=90), LACKS, ()),
-    "beyond the limit": (ROOM, bursting(110), LACKS, (BEYOND,)),
+PRESSED = PodReport(0, "uid-p", "GpuMemoryPressure", 0, "GPU-0", 90 * MIB)
+BEYOND = PodReport(0, "uid-p", "GpuMemoryOveruse", 0, "GPU-0", 110 * MIB)
+PRESSURE: dict[str, tuple[Card, Use, Use, frozenset[PodReport]]] = {
+    "there is room": (ROOM, bursting(90), LACKS, frozenset()),
+    "the GPU's use is not known": (card(0, used_bytes=None), bursting(90), LACKS, frozenset()),
+    "full, and everybody has what is booked": (FULL, bursting(90), HAS, frozenset()),
+    "full, and another lacks some": (FULL, bursting(90), LACKS, frozenset((PRESSED,))),
+    "full, within what it has booked": (FULL, bursting(90, booked=90), LACKS, frozenset()),
+    "beyond the limit": (ROOM, bursting(110), LACKS, frozenset((BEYOND,))),
 }
 
 
 @pytest.mark.parametrize(("shown", "use", "other", "want"), PRESSURE.values(), ids=PRESSURE.keys())
 def test_what_is_above_the_booked_memory_gives_way_on_a_full_gpu(
-    shown: Card, use: Use, other: Use, want: tuple[OveruseStep, ...]
+    shown: Card, use: Use, other: Use, want: frozenset[PodReport]
 ) -> None:
     watch = OveruseMonitor(RULES)
-    assert watch.judge(NodeUsage((use, other)), (shown,), 0.0) == ()
+    assert watch.judge(NodeUsage((use, other)), (shown,), 0.0) == frozenset()
     assert watch.judge(NodeUsage((use, other)), (shown,), 30.0) == want
     assert sum(watch.violations.values()) == (1 if BEYOND in want else 0)
 
@@ -153,7 +149,7 @@ def test_a_pod_is_evicted_for_what_it_was_warned_of() -> None:
     watch = OveruseMonitor(replace(EVICTING, slack=5 * MIB))
     looks = [(0, FULL, 90), (30, FULL, 90), (89, ROOM, 90), (90, FULL, 90), (120, FULL, 90), (180, FULL, 90)]
     told = [
-        [(step.reason, step.evict) for step in watch.judge(NodeUsage((bursting(used), LACKS)), (shown,), at)]
+        [(each.code, each.evict) for each in watch.judge(NodeUsage((bursting(used), LACKS)), (shown,), at)]
         for at, shown, used in looks
     ]
     warned, evicted = ("GpuMemoryPressure", False), ("GpuMemoryPressure", True)
@@ -165,87 +161,72 @@ def test_the_users_of_a_claim_have_its_share_together() -> None:
     allocation = Allocation("a", "n1", (ContainerAllocation("main", (share,)),), claim="egpu-1")
     one, two, idle = (Resident(f"uid-{name}", "team", name, allocation) for name in ("one", "two", "idle"))
 
-    def said(*used: int) -> list[str]:
+    def said(*used: int) -> list[tuple[str, int, int]]:
         watch = OveruseMonitor(Rules(slack=0, patience=10.0))
         uses = tuple(
             Use(r, "main", "GPU-0", 100 * MIB, 30, n * MIB) for r, n in zip((one, two, idle), used, strict=True)
         )
         usage = NodeUsage(uses)
-        assert watch.judge(usage, (), 0.0) == ()
-        return [f"{step.resident.name}: {step.message}" for step in watch.judge(usage, (), 11.0)]
+        assert watch.judge(usage, (), 0.0) == frozenset()
+        return [(each.pod, each.used // MIB, each.others // MIB) for each in sorted(watch.judge(usage, (), 11.0))]
 
     assert said(60, 40, 0) == []
-    assert said(70, 40, 0) == [
-        "one: container main uses 70 MiB of GPU GPU-0 and the others of its claim 40 MiB, 10 MiB more than its share "
-        "of 100 MiB",
-        "two: container main uses 40 MiB of GPU GPU-0 and the others of its claim 70 MiB, 10 MiB more than its share "
-        "of 100 MiB",
-    ]
+    assert said(70, 40, 0) == [("uid-one", 70, 40), ("uid-two", 40, 70)]
 
 
 def test_pods_leave_a_gpu_that_stays_ill_where_that_is_set() -> None:
     sick = card(0, healthy=False, reason="XID 79")
     usage = NodeUsage((Use(P, "main", "GPU-0", 1, 0, 0), Use(Q, "main", "GPU-1", 1, 0, 0)))
-    leave = OveruseStep(P, "GpuUnhealthy", "GPU GPU-0 is unhealthy: XID 79; the pod is evicted", evict=True)
+    leave, none = frozenset((PodReport(0, "uid-p", "GpuUnhealthy", 0, "GPU-0", evict=True),)), frozenset[PodReport]()
 
-    def told(watch: OveruseMonitor, *looks: tuple[float, Card]) -> list[tuple[OveruseStep, ...]]:
+    def told(watch: OveruseMonitor, *looks: tuple[float, Card]) -> list[frozenset[PodReport]]:
         return [watch.judge(usage, (shown, card(1)), at) for at, shown in looks]
 
     evicting = Rules(evict_unhealthy_after=60.0)
-    assert told(OveruseMonitor(evicting), (0, sick), (59, sick), (60, sick)) == [(), (), (leave,)]
-    assert told(OveruseMonitor(evicting), (0, sick), (30, card(0)), (61, sick)) == [(), (), ()]
-    assert told(OveruseMonitor(Rules()), (0, sick), (9999, sick)) == [(), ()]
+    assert told(OveruseMonitor(evicting), (0, sick), (59, sick), (60, sick)) == [none, none, leave]
+    assert told(OveruseMonitor(evicting), (0, sick), (30, card(0)), (61, sick)) == [none, none, none]
+    assert told(OveruseMonitor(Rules()), (0, sick), (9999, sick)) == [none, none]
 
 
-def on_cluster() -> tuple[Cluster, Residents]:
-    cluster = Cluster("n1")
-    cluster.call("POST", namespaces(), {"metadata": {"name": "team"}})
-    container = {"name": "main", "image": "x"}
-    made = cluster.call("POST", pods("team"), {"metadata": {"name": "p"}, "spec": {"containers": [container]}})
-    from contract.encoding.codec import allocation_to_text
-
-    assert P.allocation is not None
-    made["metadata"]["annotations"] = {"gpufraction.io/allocation": allocation_to_text(P.allocation)}
-    made["status"] = {
-        "phase": "Running",
-        "containerStatuses": [{"name": "main", "containerID": f"containerd://{ONE}"}],
-    }
+def here(*pods: Resident) -> Residents:
+    """These pods, as the watch brings them."""
     residents = Residents()
-    residents.event(Replaced([made]))
-    return cluster, residents
+    residents.event(Replaced([_made(pod) for pod in pods]))
+    return residents
 
 
-def warnings(cluster: Cluster) -> list[JSON]:
-    return list(cluster.call("GET", events("team"))["items"])
+def _made(pod: Resident) -> JSON:
+    assert pod.allocation is not None
+    annotations = {str(names.ALLOCATION): allocation_to_text(pod.allocation)}
+    metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": annotations}
+    statuses = [{"name": name, "containerID": f"containerd://{cid}"} for cid, name in pod.containers]
+    return {"metadata": metadata, "status": {"phase": "Running", "containerStatuses": statuses}}
 
 
-def test_an_offender_is_named_then_evicted_and_an_outage_delays_only() -> None:
-    cluster, residents = on_cluster()
+def test_an_offender_is_reported_once_and_then_to_be_evicted() -> None:
     rules = Rules(slack=0, patience=10.0, evict_after=10.0)
-    now = [1000.0]
+    now, woken = [1000.0], list[float]()
     metrics = Metrics(metrics_of("nodeagent"))
     gauges = AgentGauges(metrics, node="n1")
     gauges.show_isolation(("mps", "watch"))
     guard = OveruseReporter(
-        cluster.kube,
-        residents,
+        here(P),
         OveruseMonitor(rules),
-        node="n1",
         show=gauges.show_usage,
+        changed=lambda: woken.append(now[0]),
         cgroup_of=groups,
         clock=lambda: now[0],
     )
     look = observation(card(0, processes=((1, 200 * MIB),), busy=((1, 40), (99, 60))))
-    for at in (1000.0, 1010.0):
+    found = []
+    for at in (1000.0, 1010.0, 1015.0, 1020.0, 1025.0):
         now[0] = at
         guard.step(look)
-    (warning,) = warnings(cluster)
-    assert (warning["involvedObject"]["name"], warning["reason"], warning["type"]) == (
-        "p",
-        "GpuMemoryOveruse",
-        "Warning",
-    )
-    assert warning["message"].startswith("container main uses 200 MiB of GPU GPU-0, 100 MiB more")
+        found.append(guard.reports)
+    report = PodReport(1000, "uid-p", "GpuMemoryOveruse", 0, "GPU-0", 200 * MIB)
+    warned, evicted = replace(report, evict_after=10), replace(report, evict=True)
+    assert found == [frozenset(), {warned}, {warned}, {evicted}, {evicted}]
+    assert woken == [1010.0, 1020.0], "a status is written when something changes, and not at every look"
     labels = '{container="main",gpu="GPU-0",namespace="team",pod="p"}'
     shown = dict(line.rsplit(" ", 1) for line in metrics.render().decode().splitlines() if not line.startswith("#"))
     assert float(shown[f"gpufraction_share_memory_used_bytes{labels}"]) == 200 * MIB
@@ -255,14 +236,3 @@ def test_an_offender_is_named_then_evicted_and_an_outage_delays_only() -> None:
     assert enforced == {
         'gpufraction_share_enforced{container="main",gpu="GPU-0",level="mps",namespace="team",pod="p"}': "1.0"
     }
-    cluster.network.down, now[0] = "unreachable", 1020.0
-    guard.step(look)
-    assert cluster.api.call("GET", pods("team", "p"))[0] == 200
-    cluster.network.down, now[0] = None, 1030.0
-    guard.step(look)
-    found = cluster.api.call("GET", pods("team", "p"))
-    assert found[0] == 404 or found[1]["metadata"].get("deletionTimestamp"), "evicted"
-    now[0] = 1040.0
-    guard.step(look)
-    told = [each["message"].partition("; ")[2] for each in warnings(cluster)]
-    assert sorted(told) == ["the pod is evicted", "the pod is evicted if it goes on for 10 s"], "each once"

@@ -1,0 +1,207 @@
+"""
+What follows from the reports of the nodes' agents: an Event on the pod, and its eviction where the agent asks for it.
+
+An agent is not trusted. So a report counts only where the pod holds the named share on the agent's own node, by the
+pod's uid. It is a code of a closed list with figures, so no text of the agent's reaches a pod. And a node has so many
+Events and evictions in a time, whatever it reports. A lying agent thus harms pods of its own node only, which it could
+end by itself.
+
+Every replica takes the reports in, and the one that leads acts on them. A new leader finds them in the GPUNodes and
+acts once more: an Event's name follows from its report, so that it is written once, and a pod is evicted by its uid.
+
+Pure; the shell holds the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from allocator.cache.cache import Cache
+from allocator.queue.records import EventRecord, Eviction, PodRecords
+from contract.backoff import backoff
+from contract.nodes import reports
+from contract.nodes.reports import EVICTING, PodReport
+from contract.scheduling.nodeinfo import AllocatedPod
+
+IGNORED = "AgentReportIgnored"
+"""The reason of the Event on a Node whose agent reports about pods that have no such share there."""
+_PER_TICK, _NODE_PER_TICK = 32, 8
+"""Events and evictions in one tick, which comes about once a second, of all nodes and of one; the nodes take turns."""
+_NODE_BURST, _NODE_EVERY = 64, 1.0
+_POD_BURST, _POD_EVERY = 6, 300.0
+"""So many at once and then one each so many seconds, of a node and of a pod. Honest agents stay far below."""
+_FIRST, _LONGEST = 10.0, 300.0
+"""Seconds until an eviction is asked for again while the pod is still there."""
+_STRANGE_AFTER, _STRANGE_EVERY = 60.0, 3600.0
+"""Seconds for which a report must name a pod without that share until the Node's Event, and between two of these."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """What is left of an allowance, as of a time."""
+
+    left: float
+    at: float
+
+    def has(self, now: float, burst: int, every: float) -> bool:
+        self.left = min(float(burst), self.left + max(0.0, now - self.at) / every)
+        self.at = now
+        return self.left >= 1.0
+
+
+@dataclass(slots=True)
+class _Retry:
+    """Evictions of one pod that were asked for, and when the next one is due."""
+
+    tries: int
+    due: float
+
+
+class AgentReports:
+    """The reports of all nodes. Not thread-safe: one owner calls it."""
+
+    def __init__(
+        self, cache: Cache, records: PodRecords, *, holds: Callable[[], bool], wake: Callable[[], None]
+    ) -> None:
+        """`holds`: whether this replica may decide. `wake` is called when there is an Event to write."""
+        self._cache, self._records = cache, records
+        self._holds, self._wake = holds, wake
+        self._nodes: dict[str, tuple[PodReport, ...]] = {}
+        """Only those that report something; the node whose turn is next first."""
+        self._told: dict[str, set[PodReport]] = {}
+        """By node: the reports whose Event is written."""
+        self._retries: dict[str, _Retry] = {}
+        self._by_node: dict[str, _Bucket] = {}
+        self._by_pod: dict[str, _Bucket] = {}
+        self._strange: dict[str, float] = {}
+        """By node: since when it reports about pods that have no such share there, or when that is next said."""
+
+    def seen(self, reported: Mapping[str, tuple[PodReport, ...]], *, listed: bool = False) -> None:
+        """What GPUNodes report, by node; `listed`: these are all GPUNodes that there are."""
+        if listed:
+            for node in self._nodes.keys() - reported.keys():
+                self._forget(node)
+        for node, found in reported.items():
+            if not found:
+                self._forget(node)
+                continue
+            self._nodes[node] = found
+            self._told[node] = self._told.get(node, set()) & set(found)
+
+    def _forget(self, node: str) -> None:
+        self._nodes.pop(node, None)
+        self._told.pop(node, None)
+        self._strange.pop(node, None)
+
+    def tick(self, now: float) -> list[Eviction]:
+        """The evictions that are due; the Events go to the records."""
+        if not self._holds():
+            return []
+        self._tidy(now)
+        evictions: list[Eviction] = []
+        left = _PER_TICK
+        for node in tuple(self._nodes):
+            if left <= 0:
+                break
+            found, acts = self._of(node, min(left, _NODE_PER_TICK), now)
+            evictions += found
+            left -= acts
+            if acts:
+                self._nodes[node] = self._nodes.pop(node)  # the others come first next time
+        return evictions
+
+    def _of(self, node: str, most: int, now: float) -> tuple[list[Eviction], int]:
+        """What one node's reports bring about, and how many acts of at most `most` that took."""
+        evictions: list[Eviction] = []
+        acts = 0
+        told, strange = self._told.setdefault(node, set()), False
+        for report in self._nodes[node]:
+            held = self._held(node, report)
+            if held is None:
+                strange = True
+                continue
+            pod, text = held
+            if pod.ending is not None:
+                continue
+            if report not in told:
+                if acts >= most or not self._may(node, pod.uid, now):
+                    continue
+                acts += 1
+                told.add(report)
+                self._records.note(EventRecord("Pod", pod.key, pod.uid, report.code, text, once=_name(report)))
+                self._wake()
+            if report.evict and acts < most and self._due(node, pod.uid, now):
+                acts += 1
+                evictions.append(Eviction(pod.key, pod.uid, None, EVICTING[report.code], text))
+        self._see_strange(node, strange, now)
+        return evictions, acts
+
+    def _held(self, node: str, report: PodReport) -> tuple[AllocatedPod, str] | None:
+        """The pod that is reported about, and the Event's message; None where it has no such share on the node."""
+        pod, holding = self._cache.allocated.get(report.pod), self._cache.ledger.holding(report.pod)
+        if pod is None or holding is None or pod.node != node or holding.allocation.node != node:
+            return None
+        share = report.share(holding.allocation)
+        if share is None:
+            return None
+        return pod, reports.words(report, holding.allocation.containers[report.container].container, share)
+
+    def _may(self, node: str, uid: str, now: float) -> bool:
+        """Whether the node, and the pod, may have one more act."""
+        pod = self._by_pod.setdefault(uid, _Bucket(_POD_BURST, now))
+        whole = self._by_node.setdefault(node, _Bucket(_NODE_BURST, now))
+        if not (pod.has(now, _POD_BURST, _POD_EVERY) and whole.has(now, _NODE_BURST, _NODE_EVERY)):
+            return False
+        pod.left, whole.left = pod.left - 1.0, whole.left - 1.0
+        return True
+
+    def _due(self, node: str, uid: str, now: float) -> bool:
+        """Whether the pod's eviction is to be asked for now; if so, the next time is later."""
+        retry = self._retries.get(uid)
+        if retry is not None and now < retry.due:
+            return False
+        whole = self._by_node.setdefault(node, _Bucket(_NODE_BURST, now))
+        if not whole.has(now, _NODE_BURST, _NODE_EVERY):
+            return False
+        whole.left -= 1.0
+        tries = retry.tries + 1 if retry is not None else 1
+        self._retries[uid] = _Retry(tries, now + backoff(tries, _FIRST, _LONGEST))
+        return True
+
+    def _see_strange(self, node: str, strange: bool, now: float) -> None:
+        """Say on the Node that its agent reports about pods that have no such share there, if it goes on to."""
+        if not strange:
+            if self._strange.get(node, 0.0) <= now:
+                self._strange.pop(node, None)
+            return
+        due = self._strange.setdefault(node, now + _STRANGE_AFTER)
+        if now >= due:
+            self._strange[node] = now + _STRANGE_EVERY
+            self._records.note(EventRecord("Node", node, node, IGNORED, _IGNORED))
+            self._wake()
+
+    def _tidy(self, now: float) -> None:
+        """Forget what is about pods that hold nothing any more, and allowances that are whole again."""
+        for uid in [uid for uid in (*self._retries, *self._by_pod) if self._cache.allocated.get(uid) is None]:
+            self._retries.pop(uid, None)
+            self._by_pod.pop(uid, None)
+        whole = _NODE_BURST * _NODE_EVERY
+        for node in [node for node, each in self._by_node.items() if node not in self._nodes and now - each.at > whole]:
+            del self._by_node[node]
+
+    def counts(self) -> Mapping[str, int]:
+        """How many reports each node has, for tests."""
+        return {node: len(found) for node, found in self._nodes.items()}
+
+
+def _name(report: PodReport) -> str:
+    """What makes one Event of one report, no matter which replica writes it."""
+    parts = (report.code, report.pod, report.container, report.gpu, report.since, "evict" if report.evict else "warn")
+    return "|".join(map(str, parts))
+
+
+_IGNORED = (
+    "the agent of this node reports about pods that hold no such share on this node; such reports are ignored. If this "
+    "goes on, somebody else may be using the agent's token"
+)

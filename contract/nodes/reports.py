@@ -1,0 +1,157 @@
+"""
+What a node's agent reports about the pods on its node, in the status of the GPUNode (`status.reports`).
+
+An agent has no right to write about pods or to evict them, since a stolen one would have it for all pods. It reports,
+and the allocator writes the Event and evicts: for a pod that has a share on that very node, and for no other.
+
+A report is a code of a closed list and figures, and no text of its author. The pod is named by its uid and the
+container by its place in the allocation, since tenants who may read GPUNodes must not learn which other teams' pods
+there are. What is damaged counts as absent. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contract.encoding import moments
+from contract.encoding.quantity import mib
+from contract.encoding.reading import Malformed, Reader, is_uid
+from contract.model import MOST_CONTAINERS, MOST_MEMORY, Allocation, GpuShare
+
+FIELD = "reports"
+MOST_REPORTS = 256
+"""Reports of one GPUNode, the oldest first; a node with more than that is repaired, not listed."""
+_LONGEST_WAIT = 1 << 31
+_LATEST = 253_402_300_800
+"""The year 10000, in seconds since 1970."""
+
+OVERUSE, PRESSURE, UNHEALTHY, MPS_FAULT = "GpuMemoryOveruse", "GpuMemoryPressure", "GpuUnhealthy", "MpsFault"
+CODES = (OVERUSE, PRESSURE, UNHEALTHY, MPS_FAULT)
+"""The reasons of the Events that follow."""
+EVICTING = {OVERUSE: "overuse", PRESSURE: "overuse", UNHEALTHY: "unhealthy"}
+"""The codes with which an agent may ask for an eviction, and the cause that the metric names."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PodReport:
+    """One container of a pod on one GPU, and what is wrong with it."""
+
+    since: int
+    """Since when: whole seconds since 1970, by the node's clock."""
+    pod: str
+    """The pod's uid."""
+    code: str
+    """One of `CODES`."""
+    container: int
+    """Its place in the pod's allocation, from 0."""
+    gpu: str
+    """UUID."""
+    used: int = 0
+    """Bytes of the GPU that the container used when this was reported; 0 where the code is not about memory."""
+    others: int = 0
+    """Bytes that other users of the same claim used beside it."""
+    evict: bool = False
+    """Whether the pod is to be evicted."""
+    evict_after: int = 0
+    """Seconds after this report until it is to be evicted, where nothing changes; 0: never, or now."""
+
+    def share(self, allocation: Allocation) -> GpuShare | None:
+        """The share that is reported about; None where the allocation has none such."""
+        if self.container >= len(allocation.containers):
+            return None
+        shares = allocation.containers[self.container].shares
+        return next((share for share in shares if share.uuid == self.gpu), None)
+
+
+def reports_to_status(reports: Iterable[PodReport]) -> list[dict[str, Any]] | None:
+    """The field of the status; None where there is nothing to report, which removes it."""
+    return [_to_json(each) for each in sorted(reports)[:MOST_REPORTS]] or None
+
+
+def _to_json(report: PodReport) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "pod": report.pod,
+        "code": report.code,
+        "container": report.container,
+        "gpu": report.gpu,
+        "since": moments.stamp(report.since),
+    }
+    optional = {
+        "usedBytes": report.used,
+        "othersUsedBytes": report.others,
+        "evict": report.evict,
+        "evictAfterSeconds": report.evict_after,
+    }
+    return {**document, **{name: value for name, value in optional.items() if value}}
+
+
+def reports_from_object(gpunode: object) -> tuple[PodReport, ...]:
+    """Read a GPUNode: each report once, the first `MOST_REPORTS` of them. Never raises."""
+    status = gpunode.get("status") if isinstance(gpunode, Mapping) else None
+    listed = status.get(FIELD) if isinstance(status, Mapping) else None
+    found: dict[tuple[str, str, int, str], PodReport] = {}
+    for item in listed[:MOST_REPORTS] if isinstance(listed, list) else ():
+        report = _read(item)
+        if report is not None:
+            found.setdefault((report.pod, report.code, report.container, report.gpu), report)
+    return tuple(found.values())
+
+
+def _read(item: object) -> PodReport | None:
+    try:
+        given = Reader(item, FIELD)
+        report = PodReport(
+            since=_since(given.text("since")),
+            pod=given.text("pod"),
+            code=given.text("code"),
+            container=given.amount("container", most=MOST_CONTAINERS),
+            gpu=given.uuid("gpu"),
+            used=given.amount("usedBytes", 0, most=MOST_MEMORY),
+            others=given.amount("othersUsedBytes", 0, most=MOST_MEMORY),
+            evict=given.flag("evict"),
+            evict_after=given.amount("evictAfterSeconds", 0, most=_LONGEST_WAIT),
+        )
+    except Malformed:
+        return None
+    fits = is_uid(report.pod) and report.code in CODES and (report.code in EVICTING or not report.evict)
+    return report if fits else None
+
+
+def _since(text: str) -> int:
+    found = moments.seconds(text)
+    if found is None or not 0 <= found < _LATEST:
+        raise Malformed(f"{FIELD}: since is no time")
+    return int(found)
+
+
+# -- words --------------------------------------------------------------------------------------------------------
+
+
+def words(report: PodReport, container: str, share: GpuShare) -> str:
+    """The message of the Event. All figures of the share are the allocation's own."""
+    if report.code == MPS_FAULT:
+        return (
+            f"a program on GPU {report.gpu} caused a fault in its MPS server: the CUDA calls of all programs there "
+            "fail. It takes new programs only after all of them have ended. Restart this pod"
+        )
+    if report.code == UNHEALTHY:
+        return f"GPU {report.gpu} is unhealthy, as the agent of its node reports" + _then(report)
+    beside = f" and the others of its claim {mib(report.others)} MiB" if report.others else ""
+    uses = f"container {container} uses {mib(report.used)} MiB of GPU {report.gpu}{beside}, "
+    used = report.used + report.others
+    if report.code == PRESSURE:
+        return (
+            f"{uses}{mib(max(0, used - share.memory))} MiB more than the {mib(share.memory)} MiB that it has booked, "
+            "and the GPU is full while others there have less than they booked" + _then(report)
+        )
+    bound = "memory limit" if share.burst else "share"
+    more = mib(max(0, used - share.limit))
+    return f"{uses}{more} MiB more than its {bound} of {mib(share.limit)} MiB{_then(report)}"
+
+
+def _then(report: PodReport) -> str:
+    if report.evict:
+        return "; the pod is evicted as soon as its disruption budgets allow it"
+    return f"; the pod is evicted if it goes on for {report.evict_after} s" if report.evict_after else ""
