@@ -20,6 +20,7 @@ import logging
 import os
 import socket
 import socketserver
+import ssl
 import stat
 import threading
 import time
@@ -58,6 +59,10 @@ class Request:
     query: str
     headers: Mapping[str, str]
     body: bytes
+    client: str = ""
+    """The client's address; empty on a unix socket."""
+    secure: bool = False
+    """Whether it came by TLS."""
 
     def json(self) -> Any:
         """The body as JSON. Raises HttpError 400."""
@@ -83,6 +88,7 @@ def json_reply(document: Any, status: int = 200) -> Reply:
 
 
 Handler = Callable[[Request], Reply]
+TlsOf = Callable[[], ssl.SSLContext]
 Routes = Mapping[tuple[str, str], Handler]
 
 
@@ -98,6 +104,8 @@ class ServerLimits:
     max_connections: int = 128
 
 
+_HANDSHAKE = b"\x16"
+"""The first byte of a TLS connection (RFC 8446, section 5.1); no HTTP request begins with it."""
 _LITTLE = 16 << 10
 """Bytes; `max_held` never refuses so short an answer, such as a probe's."""
 
@@ -134,18 +142,27 @@ class HttpServer:
 
 
 def serve_http(
-    routes: Routes, address: Address, *, name: str, mode: int = 0o600, limits: ServerLimits | None = None
+    routes: Routes,
+    address: Address,
+    *,
+    name: str,
+    mode: int = 0o600,
+    limits: ServerLimits | None = None,
+    tls: TlsOf | None = None,
 ) -> HttpServer:
     """Serve `routes`, keyed by (method, path), on a thread; returns once connections are accepted.
 
     address: (host, port), port 0 for any; or the path of a unix socket, whose file gets `mode` before a client can
     connect; or a socket made by `listening`. A socket file without a server is replaced. Raises SocketInUse or OSError.
+
+    tls: gives the context for a new connection. A client that begins with a TLS handshake is then served by TLS, and
+    any other without it: a kubelet's probes and a scraper have one port. A handler sees which it was.
     """
     if isinstance(address, socket.socket):
         bound = address
     else:
         bound = _bind_unix(address, mode) if isinstance(address, Path) else listening(address)
-    server = _Server(bound, routes, limits or ServerLimits())
+    server = _Server(bound, routes, limits or ServerLimits(), tls)
     thread = threading.Thread(target=server.serve_forever, args=(0.2,), name=f"http-{name}", daemon=True)
     thread.start()
     return HttpServer(server, thread, address if isinstance(address, Path) else None)
@@ -208,7 +225,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, bound: socket.socket, routes: Routes, limits: ServerLimits) -> None:
+    def __init__(self, bound: socket.socket, routes: Routes, limits: ServerLimits, tls: TlsOf | None = None) -> None:
         super().__init__(("", 0), _Connection, bind_and_activate=False)
         self.socket.close()
         self.socket = bound
@@ -217,6 +234,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.routes = routes
         self.paths = {path for _, path in routes}
         self.limits = limits
+        self.tls = tls
         self.closing = False
         self._lock = threading.Condition()
         self._open: dict[Any, float | None] = {}
@@ -294,7 +312,7 @@ class _Timed(io.RawIOBase):
     """Reads at most `left` bytes from a socket until `deadline`, however slowly they come."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+        self.connection = connection
         self.deadline = 0.0
         self.left = 0
         self.paused = False
@@ -310,8 +328,8 @@ class _Timed(io.RawIOBase):
             raise TimeoutError
         if self.left <= 0:
             raise HttpError(431, "the request line and its headers are too long")
-        self._connection.settimeout(left)
-        got = self._connection.recv_into(buffer, min(len(buffer), self.left))
+        self.connection.settimeout(left)
+        got = self.connection.recv_into(buffer, min(len(buffer), self.left))
         self.left -= got
         return got
 
@@ -325,17 +343,41 @@ class _Connection(BaseHTTPRequestHandler):
         self._timed = _Timed(self.connection)
         self._reader = io.BufferedReader(self._timed, 1 << 16)
         self.rfile = self._reader
+        self._secure: ssl.SSLSocket | None = None
+        self._undecided = self.server.tls is not None
         if self.connection.family != socket.AF_UNIX:
             self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def finish(self) -> None:
         self.rfile.close()
+        if self._secure is not None:
+            with contextlib.suppress(OSError):
+                self._secure.close()
+
+    def _shake_hands(self) -> None:
+        """Speak TLS from here on if the client begins with it. Raises OSError, also for a handshake that fails."""
+        self._undecided = False
+        limits, tls = self.server.limits, self.server.tls
+        self.connection.settimeout(limits.idle)
+        if tls is None or self.connection.recv(1, socket.MSG_PEEK) != _HANDSHAKE:
+            return
+        # Over a second descriptor: the first one is what the server closes to make room.
+        twin = self.connection.dup()
+        try:
+            twin.settimeout(limits.timeout)  # for all of the handshake
+            self._secure = tls().wrap_socket(twin, server_side=True)
+        except OSError:
+            twin.close()
+            raise
+        self.connection = self._timed.connection = self._secure
 
     def handle_one_request(self) -> None:
         limits = self.server.limits
         self.close_connection = True
         try:
             self.server.awaits(self.request)
+            if self._undecided:
+                self._shake_hands()
             self._timed.deadline = time.monotonic() + limits.idle
             self._timed.left = limits.max_head
             if not self._reader.peek(1):
@@ -345,7 +387,7 @@ class _Connection(BaseHTTPRequestHandler):
             if not self.parse_request():  # it has answered with its own error
                 return
             self._exchange()
-        except (TimeoutError, ConnectionError):
+        except (TimeoutError, ConnectionError, ssl.SSLError):
             self.close_connection = True
             return
         except HttpError as refusal:
@@ -385,12 +427,15 @@ class _Connection(BaseHTTPRequestHandler):
             return _refusal(HttpError(405, "method not allowed") if known else HttpError(404, "no such path"))
         headers = {key.lower(): value for key, value in self.headers.items()}
         try:
-            return handler(Request(self.command, path, query, headers, body))
+            return handler(Request(self.command, path, query, headers, body, self._client(), self._secure is not None))
         except HttpError as refusal:
             return _refusal(refusal)
         except Exception:
             log.exception("request failed", extra={"method": self.command, "path": path})
             return _refusal(HttpError(500, "internal error"))
+
+    def _client(self) -> str:
+        return str(self.client_address[0]) if isinstance(self.client_address, tuple) else ""
 
     def _length(self) -> int:
         if "Transfer-Encoding" in self.headers:
@@ -462,9 +507,19 @@ tenth of the time goes into answers, however often a client asks.
 METRICS = ("GET", "/metrics")
 
 
-def serve_probes(routes: Routes, address: Address, *, name: str) -> HttpServer:
-    """As `serve_http`, for probes and `/metrics`, whose answers are cached."""
-    return serve_http({**routes, METRICS: cached(routes[METRICS])}, address, name=name, limits=PROBED)
+def serve_probes(
+    routes: Routes,
+    address: Address,
+    *,
+    name: str,
+    guard: Callable[[Handler], Handler] = lambda handler: handler,
+    tls: TlsOf | None = None,
+) -> HttpServer:
+    """
+    As `serve_http`, for probes and `/metrics`, whose answers are cached. `guard`: who of the clients gets metrics.
+    """
+    served = {**routes, METRICS: guard(cached(routes[METRICS]))}
+    return serve_http(served, address, name=name, limits=PROBED, tls=tls)
 
 
 def cached(handler: Handler, *, clock: Callable[[], float] = time.monotonic) -> Handler:

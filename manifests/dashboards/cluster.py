@@ -194,11 +194,13 @@ _PODS = Row(
     (
         Panel(
             "Pods in the queue",
-            "Pods that wait, nodes that are reserved for one of them, and pods that hold a share and are not bound. "
-            "When unbound pods stay, kube-scheduler refuses them: `kubectl describe pod` says why.",
+            "Pods that wait, those of which only the name is kept, nodes that are reserved for one of them, and "
+            "pods that hold a share and are not bound. When unbound pods stay, kube-scheduler refuses them: "
+            "`kubectl describe pod` says why.",
             "short",
             (
                 Query(over("max", allocator.WAITING_PODS), "waiting"),
+                Query(over("max", allocator.PARKED_PODS), "parked"),
                 Query(over("max", allocator.RESERVED_NODES), "nodes reserved"),
                 Query(over("max", allocator.UNBOUND_PODS), "placed, not bound"),
             ),

@@ -9,7 +9,6 @@ from manifests.dashboards.promql import increase, over
 
 _CARD = 'node="$node", gpu=~"$gpu"'
 _NODE = 'node="$node"'
-_INFO = f"gpu:gpufraction_gpu:info{{{_CARD}}}"
 _SHARE = "{{namespace}}/{{pod}} {{container}}"
 
 
@@ -18,9 +17,8 @@ def _by_card(spec: MetricSpec, function: str = "max") -> str:
 
 
 def _of_shares(spec: MetricSpec) -> str:
-    """What the shares on this node's cards have; the agent's series of shares name the card, not the node."""
-    inner = over("max", spec, "namespace", "pod", "container", "gpu")
-    return f"{inner} * on (gpu) group_left (node) {_INFO}"
+    """What the shares on this node's cards have. The scrape configuration gives the agents' series their node."""
+    return over("max", spec, "namespace", "pod", "container", "gpu", where=_CARD)
 
 
 _CARDS = Row(
@@ -68,7 +66,7 @@ _CARDS = Row(
         Panel(
             "Memory limits over memory, by card",
             "How many times a card's memory the memory limits of its shares add up to. When it is far above 1 and "
-            "programs there run out of memory, bound it with the option memoryLimitRatio.",
+            "programs there run out of memory, lower the option memoryLimitRatio.",
             "short",
             (Query(f"{_by_card(allocator.GPU_MEMORY_LIMITS)} / {_by_card(nodeagent.GPU_MEMORY_TOTAL)}", "{{gpu}}"),),
         ),

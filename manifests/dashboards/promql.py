@@ -9,6 +9,8 @@ from __future__ import annotations
 from contract.metrics.allocator import ALLOCATOR_OPTIONS_REFUSED, LEADER
 from contract.metrics.spec import MetricSpec
 
+OF_TARGET = "node"
+"""The label that the scrape configuration gives every series of an agent."""
 RATE = "$__rate_interval"
 """The shortest span over which Grafana can show a rate at this zoom."""
 RANGE = "$__range"
@@ -70,5 +72,5 @@ def _aggregated(function: str, inner: str, spec: MetricSpec, by: tuple[str, ...]
 
 
 def _has(spec: MetricSpec, label: str) -> None:
-    if label not in spec.labels:
+    if label not in spec.labels and not (label == OF_TARGET and spec.program == "nodeagent"):
         raise ValueError(f"{spec.name} has no label {label!r}; it has {', '.join(spec.labels) or 'none'}")

@@ -6,8 +6,7 @@ dcgm-exporter reads the second. The first is there whatever way a card takes int
 
 from __future__ import annotations
 
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from contract import names
 from contract.encoding import resourceclaims
 from contract.metrics import nodeagent as specs
+from playground.programs import scraping
 from playground.programs.probes import free_port
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
@@ -40,11 +40,11 @@ def sharing(real: RealNodeCluster, way: Way) -> RealNodeCluster:
 
 
 @pytest.fixture
-def figures(real: RealNodeCluster, way: Way) -> Iterator[str]:
-    """The address of the agent's figures; afterwards the agent is what it was."""
+def figures(real: RealNodeCluster, way: Way) -> Iterator[Callable[[], str]]:
+    """Reads the agent's figures; afterwards the agent is what it was."""
     port = free_port()
     real.start_agent("--listen", f"127.0.0.1:{port}")
-    yield f"http://127.0.0.1:{port}/metrics"
+    yield lambda: scraping.scrape(port, real.cluster.scraper_token(), timeout=10)
     real.start_agent()
 
 
@@ -63,11 +63,9 @@ def listed(node: RealNodeCluster) -> dict[tuple[str, str], ContainerDevices]:
     return {key[1:]: value for key, value in pod_resources(Path(link)).items() if key[0] == "default"}
 
 
-def shares(address: str) -> dict[tuple[str, str], str]:
+def shares(figures: Callable[[], str]) -> dict[tuple[str, str], str]:
     """The card of each container that has a share, by the agent's figures; as DCGM writes the card's UUID."""
-    with urllib.request.urlopen(address, timeout=10) as answer:
-        text = answer.read().decode()
-    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    samples = (sample for family in text_string_to_metric_families(figures()) for sample in family.samples)
     return {
         (sample.labels["pod"], sample.labels["container"]): sample.labels["gpu"]
         for sample in samples
@@ -75,7 +73,9 @@ def shares(address: str) -> dict[tuple[str, str], str]:
     }
 
 
-def test_monitors_find_the_card_of_each_container(figures: str, sharing: RealNodeCluster, way: Way) -> None:
+def test_monitors_find_the_card_of_each_container(
+    figures: Callable[[], str], sharing: RealNodeCluster, way: Way
+) -> None:
     """
     By the agent's figures always. For kubelet they are devices of our driver, or none, and never a device plugin's. It
     lists all devices of a claim for each container that has a part of it, so it tells the cards of a pod only.

@@ -18,9 +18,13 @@ from contract.metrics import METRICS
 
 TARGET = frozenset({"instance", "job", "namespace", "pod", "container", "endpoint"})
 """Labels that Prometheus puts on each series for the pod that it is scraped from."""
-DCGM = frozenset(
-    {"gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "DCGM_FI_DRIVER_VERSION", "GPU_I_ID"}
-) | {"GPU_I_PROFILE", "container", "namespace", "pod"}
+OF_NODES = frozenset({"node"})
+"""The label that our scrape configuration puts on each series of an agent, and that one for dcgm-exporter may."""
+DCGM = (
+    OF_NODES
+    | frozenset({"gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "DCGM_FI_DRIVER_VERSION", "GPU_I_ID"})
+    | {"GPU_I_PROFILE", "container", "namespace", "pod"}
+)
 """Labels that dcgm-exporter has on each series of a card."""
 FOREIGN: Mapping[str, frozenset[str]] = {
     "ALERTS": frozenset({"alertname", "alertstate", "severity"}),
@@ -39,7 +43,7 @@ def labels_of_metrics() -> dict[str, frozenset[str]]:
     """Every series that our programs expose, a histogram's three too, with its labels."""
     found: dict[str, frozenset[str]] = {}
     for spec in METRICS:
-        labels = frozenset(spec.labels) | TARGET
+        labels = frozenset(spec.labels) | TARGET | (OF_NODES if spec.program == "nodeagent" else frozenset())
         if spec.kind == "histogram":
             found |= {f"{spec.name}_bucket": labels | {"le"}, f"{spec.name}_sum": labels, f"{spec.name}_count": labels}
         else:
@@ -130,6 +134,10 @@ class QueryReader:
 
     def _called(self, node: Any) -> frozenset[str]:
         inner = frozenset[str]().union(*(self._of(argument) for argument in node.args))
+        if node.func.name == "label_join":
+            target, sources = node.args[1].val, (argument.val for argument in node.args[3:])
+            self._have(frozenset(sources), inner, node)
+            return inner | {target}
         if node.func.name == "label_replace":
             target, source = node.args[1].val, node.args[3].val
             self._have(frozenset({source}), inner, node)

@@ -95,7 +95,12 @@ def _of(spec: MetricSpec) -> Iterator[tuple[str, str]]:
 def _labels(spec: MetricSpec) -> Iterator[dict[str, str]]:
     rows: tuple[dict[str, str], ...] = ({},)
     if "pod" in spec.labels:
-        rows = tuple(dict(zip(("namespace", "pod", "container", "gpu"), share, strict=True)) for share in SHARES)
+        # The node is the target's, by the scrape configuration.
+        on = {gpu: node for node, gpu in CARDS}
+        rows = tuple(
+            {**dict(zip(("namespace", "pod", "container", "gpu"), share, strict=True)), "node": on[share[-1]]}
+            for share in SHARES
+        )
     elif "gpu" in spec.labels:
         rows = tuple({"node": node, "gpu": gpu} for node, gpu in CARDS)
     elif "node" in spec.labels:

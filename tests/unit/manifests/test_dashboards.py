@@ -238,13 +238,15 @@ def test_the_kustomization_of_the_page_labels_what_prometheus_selects(tmp_path: 
     (tmp_path / "kustomization.yaml").write_text(re.sub(r"(?<=- )manifests/", f"{above}/", found), encoding="utf-8")
     items = parsed(tmp_path.resolve())
     labelled = [i for i in items if i["metadata"].get("labels", {}).get("release") == "kube-prometheus-stack"]
-    assert sorted(item["kind"] for item in labelled) == ["PodMonitor", "PrometheusRule", "PrometheusRule"]
+    assert sorted(item["kind"] for item in labelled) == [*["PodMonitor"] * 2, *["PrometheusRule"] * 2]
 
 
 def test_the_page_names_every_dashboard_and_every_recorded_series() -> None:
     text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
     assert [page.uid for page in PAGES if f"`/d/{page.uid}`" not in text] == []
-    joined = {rule["record"] for rule in rules("recording.yaml")} - {"gpu:gpufraction_gpu:info"}
+    joined = {rule["record"] for rule in rules("recording.yaml")} - {
+        f"gpu:gpufraction_gpu:{name}" for name in ("info", "only")
+    }
     assert set(re.findall(r"`((?:gpu|share|namespace|model):\w+:\w+)`", text)) == joined
 
 

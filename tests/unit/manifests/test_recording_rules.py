@@ -42,11 +42,11 @@ def card(uuid: str, node: str = "a") -> dict[str, str]:
     return {named("gpufraction_gpu_memory_total_bytes", labels): steady(16e9)}
 
 
-def share(namespace: str, pod: str, uuid: str, **figures: float) -> dict[str, str]:
-    """A share's series: limit, used and booked in bytes, and utilization where the driver tells."""
-    labels = {"namespace": namespace, "pod": pod, "container": "main", "gpu": uuid, "instance": "a:9445"}
+def share(namespace: str, pod: str, uuid: str, node: str = "a", **figures: float) -> dict[str, str]:
+    """A share's series on its target's node: limit, used and booked in bytes, utilization where the driver tells."""
+    labels = {"namespace": namespace, "pod": pod, "container": "main", "gpu": uuid, "node": node}
+    labels["instance"] = f"{node}:9445"
     names = {"limit": "memory_limit_bytes", "used": "memory_used_bytes", "work": "utilization_ratio"}
-    names["booked"] = "memory_request_bytes"
     names["booked"] = "memory_request_bytes"
     return {named(f"gpufraction_share_{names[key]}", labels): steady(value) for key, value in figures.items()}
 
@@ -101,6 +101,53 @@ def test_two_cards_of_one_index_on_two_nodes_are_not_mixed(tmp_path: Path) -> No
         (CARD, 60),
         ({"gpu": "GPU-2", "node": "b", "model": "Tesla T4"}, 200),
     )
+
+
+REPEATED = {
+    **SHARED,
+    **card("GPU-1", "liar"),
+    **dcgm("DCGM_FI_DEV_POWER_USAGE", 0, "GPU-1", 60, Hostname="a"),
+    **dcgm("DCGM_FI_DEV_POWER_USAGE", 3, "GPU-1", 9000, Hostname="liar"),
+    **share("team-a", "trainer", "GPU-1", "liar", limit=60e9, used=60e9, work=1.0, booked=60e9),
+    **card("GPU-2", "b"),
+    **dcgm("DCGM_FI_DEV_POWER_USAGE", 0, "GPU-2", 200),
+    **share("team-b", "other", "GPU-2", "b", limit=2e9, used=1e9, work=0.5, booked=2e9),
+}
+"""One node reports the card of another, and shares of it that it has not."""
+OTHER = {"gpu": "GPU-2", "node": "b", "model": "Tesla T4"}
+
+
+def test_a_repeated_uuid_takes_no_figure_from_any_card(tmp_path: Path) -> None:
+    liar = {**CARD, "node": "liar"}
+    comes_to(tmp_path, REPEATED, "gpu:dcgm_power:watts", (CARD, 60), (liar, 9000), (OTHER, 200))
+    other = {**OTHER, "namespace": "team-b", "pod": "other", "container": "main", "instance": "b:9445"}
+    forged = {**TRAINER, "node": "liar", "instance": "liar:9445"}
+    power = ((TRAINER, 45), (SERVER, 15), (forged, 9000), (other, 200))
+    comes_to(tmp_path, REPEATED, "share:dcgm_power_by_use:watts", *power)
+
+
+def test_one_nodes_two_models_of_a_card_end_no_rule(tmp_path: Path) -> None:
+    second = {"node": "liar", "gpu": "GPU-9", "model": "B", "instance": "liar:9445"}
+    series = {**SHARED, **card("GPU-9", "liar"), named("gpufraction_gpu_memory_total_bytes", second): steady(1)}
+    comes_to(tmp_path, series, "gpu:dcgm_power:watts", (CARD, 60))
+    comes_to(tmp_path, series, "count(gpu:gpufraction_gpu:info) by (gpu)", ({"gpu": "GPU-1"}, 1), ({"gpu": "GPU-9"}, 1))
+
+
+def test_dcgm_without_a_known_node_is_joined_where_one_node_has_the_card(tmp_path: Path) -> None:
+    silent = {
+        **SHARED,
+        **card("GPU-1", "liar"),
+        **card("GPU-2", "b"),
+        **dcgm("DCGM_FI_DEV_POWER_USAGE", 0, "GPU-2", 200),
+    }
+    comes_to(tmp_path, silent, "gpu:dcgm_power:watts", (OTHER, 200))
+
+
+def test_the_targets_node_counts_before_what_dcgm_says_of_itself(tmp_path: Path) -> None:
+    forged = dcgm("DCGM_FI_DEV_POWER_USAGE", 0, "GPU-1", 9000, Hostname="a", node="liar")
+    honest = dcgm("DCGM_FI_DEV_POWER_USAGE", 0, "GPU-1", 60, Hostname="a", node="a")
+    series = {**card("GPU-1"), **forged, **honest}
+    comes_to(tmp_path, series, "gpu:dcgm_power:watts", (CARD, 60))
 
 
 def test_power_is_divided_by_the_work_of_the_shares(tmp_path: Path) -> None:
@@ -224,11 +271,15 @@ def test_the_page_joins_each_cards_figures_to_its_pods(tmp_path: Path) -> None:
     series: dict[str, str] = {}
     for number, clock, milliwatts in ((1, 1500, 60e3), (2, 900, 30e3), (3, 300, 9e3)):
         uuid = f"GPU-{number}"
-        series |= {**card(uuid), **dcgm("DCGM_FI_DEV_SM_CLOCK", number, uuid, clock)}
+        # One is scraped with its target's node, the others say theirs themselves.
+        where = {"node": "a"} if number == 1 else {"Hostname": "a"}
+        series |= {**card(uuid), **dcgm("DCGM_FI_DEV_SM_CLOCK", number, uuid, clock, **where)}
         # A pod that dcgm-exporter found out for itself, and an instance of MIG; both must not matter.
-        series |= dcgm("DCGM_FI_DEV_SM_CLOCK", number, uuid, clock, exported_pod="holder", exported_namespace="system")
+        series |= dcgm(
+            "DCGM_FI_DEV_SM_CLOCK", number, uuid, clock, exported_pod="holder", exported_namespace="system", **where
+        )
         series |= dcgm("DCGM_FI_DEV_SM_CLOCK", number, uuid, 9000, GPU_I_ID="7")
-        energy = {"gpu": str(number), "UUID": uuid}
+        energy = {"gpu": str(number), "UUID": uuid, "Hostname": "a"}
         series[named("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", energy)] = f"0+{60 * milliwatts}x{MINUTES}"
     shares = [("team-a", "trainer", "main", 1, 6e9), ("team-b", "server", "main", 1, 2e9)]
     shares += [("team-b", "alone", container, 2, 4e9) for container in ("main", "side")]
@@ -252,7 +303,7 @@ def test_the_page_joins_each_cards_figures_to_its_pods(tmp_path: Path) -> None:
         (whole("team-b", "alone", 2), 900),
         (whole("team-b", "alone", 2, "side"), 900),
     )
-    comes_to(tmp_path, series, alone, (of("team-b", "alone", 2), 900))
+    comes_to(tmp_path, series, alone, (of("team-b", "alone", 2, node="a"), 900))
     comes_to(tmp_path, series, teams, ({"namespace": "team-a"}, 1500), ({"namespace": "team-b"}, 1200))
     comes_to(
         tmp_path,

@@ -1,0 +1,40 @@
+"""
+The programs' metrics, read as a Prometheus reads them: by TLS, with the token of the account that the manifests make.
+"""
+
+from __future__ import annotations
+
+import ssl
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from playground.programs import installing
+
+SCRAPER = "gpufraction-metrics"
+"""The account of the component monitoring."""
+
+
+def manifest() -> Path:
+    """The file with the account, its token and its right."""
+    return installing.COMPONENTS / "monitoring" / "scraper.yaml"
+
+
+def token_of(kubeconfig: str) -> str:
+    """The token in a kubeconfig; empty where its user shows a certificate."""
+    document: Any = yaml.safe_load(kubeconfig)
+    return str(document["users"][0]["user"].get("token", ""))
+
+
+def scrape(port: int, token: str, *, timeout: float = 5.0) -> str:
+    """What a program's port answers to `/metrics`. Raises `OSError`, of which `urllib.error.HTTPError` is one."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is self-signed
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(f"https://127.0.0.1:{port}/metrics", headers=headers)
+    with direct.open(request, timeout=timeout) as answer:
+        text: str = answer.read().decode()
+        return text
