@@ -1,12 +1,13 @@
 """
-`make lock`: requirements.lock, the hashes of every wheel that the pinned versions may be installed from.
+`make lock`: requirements.lock, the hashes of every wheel that the pinned versions may be installed from; and the same
+for the plugin in one file, whose packages are plain Python and therefore of older versions.
 
 The index is asked, by pip itself, what it would install for each Python and each architecture, and says the hash of it.
 What a wheel is made of is believed once, when this runs, and never again: the image is built with `--require-hashes`,
 so a file that somebody exchanges later is refused. Wheels of a local folder do not count, since they may have
 been built here.
 
-Must not: choose a version; those stand in constraints.txt.
+Must not: choose a version; those stand in constraints.txt, and the plugin's in manifests/release/plugin.txt.
 """
 
 from __future__ import annotations
@@ -22,12 +23,20 @@ from manifests.image.check import Unfit, normal, pins, unpinned
 from manifests.image.rehearse import MACHINES, report
 
 LOCK = "requirements.lock"
+PLUGIN_LOCK = "manifests/release/plugin.lock"
+PLUGIN_PINS = "manifests/release/plugin.txt"
+PLUGIN_REQUIREMENTS = ("kubernetes>=30,<34", "google-auth<2.40", "PyYAML>=6")
+"""What the plugin in one file needs: the last releases of the client that are plain Python."""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """Those that the image, its rehearsal and a workplace may have."""
 IMAGE_EXTRAS = ("dra",)
 """Extras that the image has too: one image serves nodes of every kind of delivery."""
 PROGRAMS, BUILD, TOOLS = "# -- the programs", "# -- what builds our wheel", "# -- the tools of this repository"
 """What begins a part of the file; the image's build takes the first two."""
+_PLUGIN_HEAD = """\
+# Made by `make lock` from plugin.txt; not edited by hand. The packages of the kubectl plugin in one file.
+# Every wheel for Linux on x86_64 and aarch64, for each Python that is supported.
+"""
 _HEAD = """\
 # Made by `make lock` from pyproject.toml and constraints.txt; not edited by hand.
 # Every wheel for Linux on x86_64 and aarch64, for each Python that is supported.
@@ -48,13 +57,12 @@ def wanted(project: Path) -> tuple[list[str], list[str], list[str]]:
 
 
 def hashes(
-    requirements: Iterable[str], project: Path, python: str, machine: str, environment: Mapping[str, str]
+    requirements: Iterable[str], constraints: Path, python: str, machine: str, environment: Mapping[str, str]
 ) -> Hashes:
     """What pip would install there. Raises `Unfit` where something has no wheel or no pin, or is not from the index."""
     listed = list(requirements)
     if not listed:
         return {}
-    constraints = project / "constraints.txt"
     items = report(["--constraint", str(constraints), *listed], python, machine, environment)
     installed = {normal(item["metadata"]["name"]): item["metadata"]["version"] for item in items}
     if wrong := unpinned(installed, pins(constraints.read_text(encoding="utf-8"))):
@@ -85,6 +93,11 @@ def text(programs: Hashes, build: Hashes, tools: Hashes) -> str:
     return _HEAD + "".join(f"\n{head}\n{_lines(part)}" for head, part in parts)
 
 
+def plugin_text(packages: Hashes) -> str:
+    """The file of the plugin's packages."""
+    return f"{_PLUGIN_HEAD}\n{_lines(packages)}"
+
+
 def _lines(part: Hashes) -> str:
     return "".join(
         " \\\n".join([pin, *(f"    --hash=sha256:{digest}" for digest in sorted(part[pin]))]) + "\n"
@@ -102,15 +115,20 @@ def main(project: Path) -> int:
     try:
         with ThreadPoolExecutor(2) as asking:
 
-            def everywhere(requirements: list[str]) -> Hashes:
-                return together(asking.map(lambda at: hashes(requirements, project, at[0], at[1], environment), places))
+            def everywhere(requirements: Iterable[str], constraints: str = "constraints.txt") -> Hashes:
+                listed, pinned = list(requirements), project / constraints
+                return together(asking.map(lambda at: hashes(listed, pinned, at[0], at[1], environment), places))
 
-            made = text(everywhere(programs), everywhere(build), everywhere(tools))
+            made = {
+                LOCK: text(everywhere(programs), everywhere(build), everywhere(tools)),
+                PLUGIN_LOCK: plugin_text(everywhere(PLUGIN_REQUIREMENTS, PLUGIN_PINS)),
+            }
     except Unfit as unfit:
         print(unfit, file=sys.stderr)
         return 1
-    (project / LOCK).write_text(made, encoding="utf-8")
-    print(f"{LOCK}: {made.count('==')} distributions, {made.count('--hash=')} wheels")
+    for name, lines in made.items():
+        (project / name).write_text(lines, encoding="utf-8")
+        print(f"{name}: {lines.count('==')} distributions, {lines.count('--hash=')} wheels")
     return 0
 
 

@@ -1,11 +1,11 @@
 """
 `make renew`: constraints.txt with the newest versions that pyproject.toml allows, each with a wheel for every supported
-Python.
+Python; and the same for the packages of the plugin in one file.
 
 The oldest Python decides, since what it can have the newer ones can have too; a distribution that only a newer one
 needs is added from there. `make lock` follows, and refuses a version that has no wheel somewhere.
 
-Must not: change pyproject.toml, or touch the file unless everything was answered.
+Must not: change pyproject.toml, or touch a file unless everything was answered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from manifests.image.check import Unfit, normal
-from manifests.image.lock import PYTHONS, wanted
+from manifests.image.lock import PLUGIN_PINS, PLUGIN_REQUIREMENTS, PYTHONS, wanted
 from manifests.image.rehearse import MACHINES, report
 
 JSON = dict[str, Any]
@@ -44,12 +44,16 @@ def main(project: Path, ask: Report = report) -> int:
     environment = {name: value for name, value in os.environ.items() if name != "PIP_FIND_LINKS"}
     environment |= {"PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "10"}
     try:
-        versions = newest([line for part in wanted(project) for line in part], environment, ask)
+        made = {
+            "constraints.txt": newest([line for part in wanted(project) for line in part], environment, ask),
+            PLUGIN_PINS: newest(PLUGIN_REQUIREMENTS, environment, ask),
+        }
     except Unfit as unfit:
         print(unfit, file=sys.stderr)
         return 1
-    (project / "constraints.txt").write_text(text(versions), encoding="utf-8")
-    print(f"constraints.txt: {len(versions)} distributions; now run the tests, with `make test`")
+    for name, versions in made.items():
+        (project / name).write_text(text(versions), encoding="utf-8")
+        print(f"{name}: {len(versions)} distributions; now run the tests, with `make test`")
     return 0
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, below, built, with_components
+from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, below, built, documents, with_components
 
 NAME, TAG = "registry.example.com/team/gpufraction", "9.9.9"
 IMAGES = [{"name": "gpufraction", "newName": NAME, "newTag": TAG}]
@@ -47,6 +47,25 @@ def test_one_entry_names_the_image_of_every_component() -> None:
     }
     assert adding <= set(WITH_CONTAINERS)
     assert ours(with_components(*WITH_CONTAINERS, images=IMAGES)) == {f"{NAME}:{TAG}"}
+
+
+def test_every_image_that_is_not_ours_is_named_by_digest() -> None:
+    found = {
+        image
+        for path in MANIFESTS.rglob("*.yaml")
+        for document in documents(path)
+        for image in images(document)
+        if image.partition(":")[0] != "gpufraction"
+    }
+    assert {image.partition(":")[0] for image in found} == OTHERS
+    assert [image for image in found if not re.fullmatch(r"[\w./-]+:v[\w.]+@sha256:[0-9a-f]{64}", image)] == []
+
+
+def test_a_mirror_of_anothers_image_keeps_the_digest() -> None:
+    mirror = [{"name": "docker.io/projecthami/hami", "newName": "registry.example.com/hami"}]
+    items = with_components("node-access", "preload", images=mirror)
+    [found] = {image for each in items for image in images(each) if "hami" in image}
+    assert re.fullmatch(r"registry\.example\.com/hami:v[\w.]+@sha256:[0-9a-f]{64}", found)
 
 
 def test_no_manifest_names_a_registry_and_all_have_the_version_of_the_sources() -> None:
