@@ -13,14 +13,14 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import indent
 from typing import Any, Protocol
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from contract.dialects.conditions import NAME, OTHERS_NAME, match_conditions, other_conditions, unnamed
+from contract.dialects.conditions import NAME, OTHERS_NAME, extended, match_conditions, other_conditions, unnamed
 from runtime.kubernetes.errors import KubeConflict, KubeInvalid
 from runtime.kubernetes.paths import mutatingwebhookconfigurations
 
@@ -50,9 +50,22 @@ def let_through(kube: ConfigurationApi, configuration: str, renamed: Sequence[st
     """
     Let pods through that name the `renamed` resources; returns how many conditions changed.
 
-    A condition that names all of them already, such as one written by hand, stays as it is. Raises as `trust` does.
+    A condition that names all of them already stays as it is. Raises as `trust` does, and `KubeInvalid` where a
+    condition that was written by hand lacks a name: it is not for us to rewrite.
     """
-    return _change(kube, configuration, lambda found: naming(found, renamed))
+    found: JSON = {}
+
+    def wanted(read: JSON) -> list[JSON]:
+        found.update(read)
+        return naming(read, renamed)
+
+    changed = _change(kube, configuration, wanted)
+    if left := lacking(found, renamed):
+        raise KubeInvalid(
+            f"a condition of {configuration} that was written by hand does not name {', '.join(left)}; "
+            "apply the output of `python -m webhook conditions`"
+        )
+    return changed
 
 
 def _change(kube: ConfigurationApi, configuration: str, wanted: Callable[[JSON], list[JSON]]) -> int:
@@ -126,18 +139,31 @@ def _certificates(pem: bytes) -> list[x509.Certificate]:
 
 
 def naming(configuration: Mapping[str, Any], renamed: Sequence[str]) -> list[JSON]:
-    """One JSON patch operation for each of our conditions that does not name all `renamed` resources."""
-    wanted = {each["name"]: each["expression"] for each in _conditions(renamed)}
+    """
+    One JSON patch operation for each of our conditions that does not name all `renamed` resources and can be extended.
+
+    Names are added and none is taken away, and the condition of all other pods stays the opposite of ours: so every pod
+    is sent through one of the two entries, and the policy of this account can hold it to that.
+    """
     return [
-        {
-            "op": "replace",
-            "path": f"/webhooks/{entry}/matchConditions/{place}/expression",
-            "value": wanted[each["name"]],
-        }
-        for entry, webhook in enumerate(configuration.get("webhooks") or [])
-        for place, each in enumerate(webhook.get("matchConditions") or [])
-        if each["name"] in wanted and unnamed(each["expression"], renamed)
+        {"op": "replace", "path": f"/webhooks/{entry}/matchConditions/{place}/expression", "value": made}
+        for entry, place, expression in _ours(configuration)
+        if unnamed(expression, renamed) and (made := extended(expression, renamed)) is not None
     ]
+
+
+def lacking(configuration: Mapping[str, Any], renamed: Sequence[str]) -> tuple[str, ...]:
+    """The `renamed` resources that one of our conditions does not name and that cannot be added to it."""
+    closed = [expression for _, _, expression in _ours(configuration) if extended(expression, renamed) is None]
+    return tuple(dict.fromkeys(each for expression in closed for each in unnamed(expression, renamed)))
+
+
+def _ours(configuration: Mapping[str, Any]) -> Iterator[tuple[int, int, str]]:
+    """Our conditions: the numbers of the entry and of the condition in it, and the expression."""
+    for entry, webhook in enumerate(configuration.get("webhooks") or []):
+        for place, each in enumerate(webhook.get("matchConditions") or []):
+            if each["name"] in (NAME, OTHERS_NAME):
+                yield entry, place, each["expression"]
 
 
 def patch(configuration: str, renamed: Sequence[str], *, hide_gpus: bool) -> str:

@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from contract import names
-from tests.cluster.hostile.attack import Hostile
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeError
+from tests.cluster.hostile.attack import TENANT, Hostile
 
 JSON = dict[str, Any]
 SERVER_NAME = f"gpufraction-webhook.{names.NAMESPACE}.svc"
@@ -72,27 +74,58 @@ def review(pod: JSON, *, uid: str = "stranger", **request: Any) -> bytes:
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}).encode()
 
 
+def served_by_each(attacked: Hostile, requests: JSON) -> list[float]:
+    """How long each replica takes for the review of a small pod with these requests, as its API server sends one."""
+    context, took = trusting(attacked), []
+    body = review({"metadata": {"name": "small", "namespace": "neighbour"}, "spec": {"containers": [requests]}})
+    body = body.replace(b'"namespace": "default"', b'"namespace": "neighbour", "dryRun": true')
+    for replica in attacked.cluster.replicas:
+        started = time.monotonic()
+        status, answer = post(replica.webhook_port, context, body, path="/mutate?timeout=3s")
+        took.append(time.monotonic() - started)
+        assert status == 200, (status, answer)
+        assert json.loads(answer)["response"]["allowed"] is True
+    return took
+
+
 class Crowd:
     """
     Clients that send these bodies to all webhooks by turns, again and again until the end; what came of it, counted.
-    With a pace each body is sent once, and each client waits so many seconds between two.
+    With a pace each body is sent once, and each client waits so many seconds between two. `tenants`: the bodies are
+    pods, of which the API server is sent dry runs; `rests`: the seconds that each client then waits between two.
 
     They are a process of their own, and polite: the processor that attackers need is not the cluster's.
     """
 
-    def __init__(self, attacked: Hostile, clients: int, bodies: Sequence[bytes], *, pace: float = 0.0) -> None:
+    def __init__(
+        self,
+        attacked: Hostile,
+        clients: int,
+        bodies: Sequence[bytes],
+        *,
+        pace: float = 0.0,
+        tenants: bool = False,
+        rests: float = 0.0,
+    ) -> None:
         self.found: Counter[str] = Counter()
         spawning = multiprocessing.get_context("spawn")
-        self._stop, self._counts = spawning.Event(), spawning.Queue()
+        self._stop, self._answered, self._counts = spawning.Event(), spawning.Event(), spawning.Queue()
         ports = [replica.webhook_port for replica in attacked.cluster.replicas]
         authority = str(attacked.cluster.directory / "certs" / "ca.crt")
+        by = str(attacked.cluster.kubeconfig) if tenants else ""
         self._process = spawning.Process(
-            target=_send, args=(ports, authority, clients, list(bodies), pace, self._stop, self._counts), daemon=True
+            target=_send,
+            args=(ports, authority, by, clients, list(bodies), pace, rests, self._stop, self._answered, self._counts),
+            daemon=True,
         )
 
     def __enter__(self) -> Crowd:
         self._process.start()
         return self
+
+    def is_at_work(self, within: float = 60.0) -> bool:
+        """Wait until one of its requests has come to an end."""
+        return bool(self._answered.wait(within))
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
@@ -103,32 +136,49 @@ class Crowd:
 
 
 def _send(
-    ports: list[int], authority: str, clients: int, bodies: list[bytes], pace: float, stop: Any, counts: Any
+    ports: list[int],
+    authority: str,
+    kubeconfig: str,
+    clients: int,
+    bodies: list[bytes],
+    pace: float,
+    rests: float,
+    stop: Any,
+    answered: Any,
+    counts: Any,
 ) -> None:
     """The process of a `Crowd`."""
     os.nice(15)
     context = ssl.create_default_context(cafile=authority)
+    kube = Kube.connect(kubeconfig=kubeconfig, user_agent="crowd") if kubeconfig else None
+    pods = [json.loads(body) for body in bodies] if kube is not None else []
     found: Counter[str] = Counter()
 
     turn = itertools.count()
     lock = threading.Lock()
 
-    def client() -> None:
+    def client(position: int) -> None:
+        stop.wait(rests * position / clients)
         while not stop.is_set():
             with lock:
                 number = next(turn)
             if pace and number >= len(bodies):
                 return
-            port = ports[(number // len(bodies) + number) % len(ports)]
+            port, which = ports[(number // len(bodies) + number) % len(ports)], number % len(bodies)
             try:
-                key = str(post(port, context, bodies[number % len(bodies)])[0])
-            except OSError as error:
+                if kube is None:
+                    key = str(post(port, context, bodies[which])[0])
+                else:
+                    kube.create(paths.pods(TENANT), pods[which], {"dryRun": "All"}, timeout=30)
+                    key = "201"
+            except (OSError, KubeError) as error:
                 key = type(error).__name__
             with lock:
                 found[key] += 1
-            stop.wait(pace)
+            answered.set()
+            stop.wait(pace or rests)
 
-    threads = [threading.Thread(target=client) for _ in range(clients)]
+    threads = [threading.Thread(target=client, args=(position,)) for position in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:

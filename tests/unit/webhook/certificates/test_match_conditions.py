@@ -85,7 +85,8 @@ HAND = "['example.com/vgpu', 'example.com/vgpumem'].exists(n, n in object.spec.c
 CHANGED: dict[str, tuple[JSON, int]] = {
     "the shipped ones": (shipped(), 2),
     "one made by hand that names them all": (with_condition({"name": "asks-for-a-gpu-share", "expression": HAND}), 0),
-    "one that names some": (with_condition({"name": "asks-for-a-gpu-share", "expression": HAND.replace("mem", "")}), 1),
+    "one made here that names some": (with_condition(*match_conditions(renamed=RENAMED[:1])), 1),
+    "one made here for names of before": (with_condition(*match_conditions(renamed=("example.com/old",))), 1),
     "somebody else's": (with_condition({"name": "not-on-sundays", "expression": "true"}), 0),
     "no conditions": ({"metadata": {"resourceVersion": "1"}, "webhooks": [{"name": "w"}]}, 0),
     "no entries": ({"metadata": {"resourceVersion": "1"}}, 0),
@@ -97,6 +98,24 @@ def test_what_is_changed_and_that_once(configuration: JSON, count: int) -> None:
     api = Api(copy.deepcopy(configuration))
     looks = [conditions.let_through(api, "zz-gpufraction-webhook", RENAMED) for _ in range(2)]
     assert (looks, api.writes) == ([count, 0], int(count > 0))
+
+
+def test_one_made_by_hand_that_lacks_a_name_is_told_and_left_as_it_is() -> None:
+    api = Api(with_condition({"name": "asks-for-a-gpu-share", "expression": HAND.replace("mem", "")}))
+    with pytest.raises(KubeInvalid, match=r"does not name example.com/vgpumem; apply the output of"):
+        conditions.let_through(api, "zz-gpufraction-webhook", RENAMED)
+    assert api.writes == 0
+
+
+def test_names_are_only_added_and_both_entries_stay_opposite() -> None:
+    api = Api(shipped())
+    for renamed in (("example.com/old",), RENAMED, ("example.com/old", "example.com/vgpu")):
+        conditions.let_through(api, "zz-gpufraction-webhook", renamed)
+        others, _, ours = api.configuration["webhooks"]
+        expression = ours["matchConditions"][0]["expression"]
+        assert others["matchConditions"][0]["expression"] == f"!({expression})"
+    assert expression == match_conditions(renamed=("example.com/old", *RENAMED))[0]["expression"]
+    assert api.writes == 2
 
 
 def test_nothing_is_changed_where_nothing_is_renamed() -> None:
