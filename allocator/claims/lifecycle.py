@@ -31,6 +31,7 @@ from allocator.claims.objects import (
     Status,
 )
 from contract import names
+from contract.encoding.plain import plain
 
 JSON = dict[str, Any]
 _GPU_GONE = "its GPU no longer exists"
@@ -164,7 +165,7 @@ def _say_of_share(share: ElasticShare, status: Status) -> Patch | None:
 
 def status_document(status: Status) -> JSON:
     """A status as it stands on the object."""
-    return {"phase": status.phase, "reason": status.reason, "message": status.message}
+    return {"phase": status.phase, "reason": status.reason, "message": plain(status.message)}
 
 
 def _add(path: str, value: object) -> JSON:

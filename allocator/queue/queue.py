@@ -16,17 +16,18 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from allocator.cache.cache import Cache
-from allocator.cache.podinfo import PodInfo
+from allocator.cache.podinfo import PodInfo, WaitingPod
 from allocator.cache.reserved import Requester
+from allocator.queue.parking import Order, ParkedPod, Parking, PodCost
+from contract import pods
 from contract.model import WHOLE
 from contract.scheduling import fairness
+from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.demand import whole_cards
 from contract.scheduling.fairness import Held, QueuePlace, Shares
 from contract.scheduling.needs import SchedulingRequest, queue_order
 
 T = TypeVar("T")
-Tier = tuple[int, int]
-"""The priorities by which pods compete: those of equal ones do."""
 BUDGET = 400
 """What all namespaces have together in one cycle, in decisions: some tenths of a second at 1,000 nodes."""
 LEAST = 8
@@ -50,22 +51,29 @@ class QueuedPodInfo:
     pod: Mapping[str, Any]
     """`pods.outline` of it: no more than its commit and its condition need."""
     foreign: tuple[str, ...] = ()
+    rules: PodRules = NO_RULES
+    """What other pods and volumes have a say in."""
     came: int = 0
     """How many pods were seen before it: creation times have whole seconds, and a Deployment makes many pods in one."""
 
     @property
     def asking(self) -> Requester:
         """The pod as reserved nodes see it."""
-        return Requester(self.uid, self.priority, self.key.split("/", 1)[0])
+        return Requester(self.uid, self.priority, self.key.split("/", 1)[0], self.rules)
 
     @property
-    def order(self) -> tuple[int, int, str, int, str]:
+    def order(self) -> tuple[int, str, int, str]:
         """
-        `queue_order`, then the pod that was seen first.
+        `queue_order`, then the pod that was seen first: the order of age, before `own_order`.
 
         The latter is on no object, so the plugin shows the places that pods of one second have together.
         """
-        return (*queue_order(self.priority, self.ask.request, self.created), self.came, self.uid)
+        return (*queue_order(self.priority, self.created), self.came, self.uid)
+
+    @property
+    def place(self) -> QueuePlace:
+        """What the order of the queue looks at."""
+        return QueuePlace(self.priority, namespace_of(self), self.created, self.ask.request.priority > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +118,25 @@ class _Users(Generic[T]):
 class SchedulingQueue:
     """The pods behind our gate. Not thread-safe: one owner calls it."""
 
-    def __init__(self) -> None:
+    def __init__(self, parking: Parking | None = None) -> None:
+        self.parking = parking or Parking()
+        """Who of the waiting pods is known by name only."""
+        self._turns: set[str] = set()
+        self._parked: list[ParkedPod] = []
         self.unreadable: dict[str, Unreadable] = {}
         """Gated pods (by uid) that cannot be placed as they are."""
         self._waiting: dict[str, QueuedPodInfo] = {}
-        self._in_order: list[tuple[int, int, str, int, str]] = []
+        self._by_age: list[tuple[int, str, int, str]] = []
         """`QueuedPodInfo.order` of each, the first first; its last part is the uid."""
+        self._preferred = 0
+        """How many pods their dialect puts before others of their namespace."""
         self._joined: set[str] = set()
         self._came = 0
+        self._sizes: dict[str, int] = {}
         self._asks = Shared[SchedulingRequest]()
+        self._rules = Shared[PodRules]()
+        self.constrained = 0
+        """How many pods in the queue depend on other pods or on volumes; to others it is for reading."""
         self._cards = Counter[int]()
         """How many pods wait for so many whole cards; for none, and behind another system's gate, they do not count."""
 
@@ -127,8 +145,9 @@ class SchedulingQueue:
         return len(self._waiting)
 
     def in_order(self) -> list[QueuedPodInfo]:
-        """The pods in the queue, the first first."""
-        return [self._waiting[order[-1]] for order in self._in_order]
+        """The pods in the queue, the first first: by priority and age, and each namespace's in its `own_order`."""
+        by_age = [self._waiting[order[-1]] for order in self._by_age]
+        return list(fairness.own_order(by_age, lambda entry: entry.place)) if self._preferred else by_age
 
     def in_any_order(self) -> Iterable[QueuedPodInfo]:
         """The pods in the queue, unsorted; a live view."""
@@ -143,12 +162,25 @@ class SchedulingQueue:
         return self._cards.keys()
 
     def knows(self, uid: str) -> bool:
-        """Whether this pod is in the queue, or would be if it could be read."""
-        return uid in self._waiting or uid in self.unreadable
+        """Whether this pod is in the queue or parked, or would be if it could be read."""
+        return uid in self._waiting or uid in self.unreadable or self.parking.pod(uid) is not None
 
     def uids(self) -> Iterable[str]:
-        """Every pod that is in the queue, or would be if it could be read."""
-        return (*self._waiting, *self.unreadable)
+        """Every pod that is in the queue or parked, or would be if it could be read."""
+        return (*self._waiting, *self.unreadable, *(pod.uid for pod in self.parking.pods()))
+
+    def take_parked(self) -> list[ParkedPod]:
+        """The pods that were parked since the last call."""
+        parked, self._parked = self._parked, []
+        return parked
+
+    def is_due(self, uid: str) -> None:
+        """The next `put` of this parked pod is its turn."""
+        self._turns.add(uid)
+
+    def tried(self, uid: str) -> None:
+        """A pod was tried."""
+        self.parking.tried(uid)
 
     def put(self, pod: PodInfo) -> bool:
         """A pod is new or changed. True if it joined the queue or left it, or asks for something else now."""
@@ -162,10 +194,15 @@ class SchedulingQueue:
             return False
         self.unreadable.pop(uid, None)
         known = self._waiting.get(uid)
+        came = self._came_as(uid)
         ask = self._asks.take(SchedulingRequest(request, waiting.needs))
+        if not self._has_room(pod, waiting, ask, came):
+            self._asks.give_back(ask)
+            return self._remove(uid)
         if known is not None:
             self._asks.give_back(known.ask)
-            self._count_cards(known, -1)
+            self._give_rules_back(known.rules)
+            self._count(known, -1)
         entry = QueuedPodInfo(
             uid=uid,
             key=pod.key,
@@ -174,27 +211,69 @@ class SchedulingQueue:
             created=pod.created,
             pod=waiting.outline,
             foreign=waiting.foreign,
-            came=known.came if known is not None else self._came,
+            rules=self._take_rules(pod.rules),
+            came=came,
         )
-        self._came += known is None
         if known is None or known.order != entry.order:
             self._out_of_order(known)
-            insort(self._in_order, entry.order)
+            insort(self._by_age, entry.order)
         if known is None:
             self._joined.add(uid)
         self._waiting[uid] = entry
-        self._count_cards(entry, 1)
-        return known is None or (known.ask, known.foreign) != (entry.ask, entry.foreign)
+        self._sizes[uid] = waiting.size + waiting.ask_size
+        self._count(entry, 1)
+        return known is None or (known.ask, known.foreign, known.rules) != (entry.ask, entry.foreign, entry.rules)
 
     def drop(self, uid: str) -> bool:
         """A pod waits no longer. True if it was in the queue."""
         self.unreadable.pop(uid, None)
+        self.parking.drop(uid)
+        return self._remove(uid)
+
+    def _came_as(self, uid: str) -> int:
+        """How many pods were seen before this one."""
+        known, parked = self._waiting.get(uid), self.parking.pod(uid)
+        if known is not None or parked is not None:
+            return known.came if known is not None else parked.order[3] if parked is not None else 0
+        self._came += 1
+        return self._came - 1
+
+    def _has_room(self, pod: PodInfo, waiting: WaitingPod, ask: SchedulingRequest, came: int) -> bool:
+        """Whether the pod is kept in memory; others may be parked for it."""
+        uid, namespace = pod.uid, pod.key.split("/", 1)[0]
+        known, parked, turn = self._waiting.get(uid), self.parking.pod(uid), uid in self._turns
+        self._turns.discard(uid)
+        order = _own_order(pod.priority, ask, pod.created, came, uid)
+        cost = PodCost(waiting.size, waiting.ask_size, ask)
+        room = True
+        for gone in self.parking.put(uid, namespace, order, cost, turn=turn):
+            if gone == uid:
+                room = False
+                state = ParkedPod(uid, pod.key, order, cost.alone, pod.version, bool(waiting.foreign))
+                if parked is None or turn:
+                    self._parked.append(state)
+                self.parking.park(state, namespace, had_turn=turn or known is not None)
+            else:
+                self._park(self._waiting[gone])
+        return room
+
+    def _park(self, entry: QueuedPodInfo) -> None:
+        size = self._sizes[entry.uid]
+        order = _own_order(entry.priority, entry.ask, entry.created, entry.came, entry.uid)
+        state = ParkedPod(entry.uid, entry.key, order, size, pods.version(entry.pod), bool(entry.foreign))
+        self._parked.append(state)
+        self.parking.park(state, namespace_of(entry), had_turn=True)
+        self._remove(entry.uid)
+
+    def _remove(self, uid: str) -> bool:
+        self._sizes.pop(uid, None)
         known = self._waiting.pop(uid, None)
         if known is not None:
             self._out_of_order(known)
             self._joined.discard(uid)
             self._asks.give_back(known.ask)
-            self._count_cards(known, -1)
+            self._give_rules_back(known.rules)
+            self._count(known, -1)
         return known is not None
 
     def take_joined(self) -> Collection[str]:
@@ -202,16 +281,30 @@ class SchedulingQueue:
         joined, self._joined = self._joined, set()
         return joined
 
+    def _take_rules(self, rules: PodRules) -> PodRules:
+        self.constrained += rules.constrained
+        return self._rules.take(rules)
+
+    def _give_rules_back(self, rules: PodRules) -> None:
+        self.constrained -= rules.constrained
+        self._rules.give_back(rules)
+
     def _out_of_order(self, known: QueuedPodInfo | None) -> None:
         if known is not None:
-            del self._in_order[bisect_left(self._in_order, known.order)]
+            del self._by_age[bisect_left(self._by_age, known.order)]
 
-    def _count_cards(self, entry: QueuedPodInfo, more: int) -> None:
+    def _count(self, entry: QueuedPodInfo, more: int) -> None:
+        self._preferred += more * entry.place.preferred
         cards = 0 if entry.foreign or entry.ask.request.claim else whole_cards(entry.ask.request)
         if cards:
             self._cards[cards] += more
             if not self._cards[cards]:
                 del self._cards[cards]
+
+
+def _own_order(priority: int, ask: SchedulingRequest, created: str, came: int, uid: str) -> Order:
+    """The place of a pod among those of its namespace, where the priority of a dialect counts too."""
+    return (-priority, -(ask.request.priority > 0), created, came, uid)
 
 
 def weight(entry: QueuedPodInfo) -> int:
@@ -352,7 +445,8 @@ class QueueOrder:
     who is behind whom.
 
     The fair order is worked out from what namespaces hold at this moment, so a new leader has it at once. Within a
-    namespace, and between priorities, it is the order of age. Not thread-safe: one owner calls it.
+    namespace it is the queue's own order. Pods compete with those of their Kubernetes priority, whatever their dialect
+    says. Not thread-safe: one owner calls it.
     """
 
     def __init__(self, cache: Cache, queue: SchedulingQueue, *, fair: bool) -> None:
@@ -360,9 +454,9 @@ class QueueOrder:
         self.fair = fair
         self._weights: Mapping[str, int] = {}
         self._shares: tuple[Held, Shares] | None = None
-        self._waiting: dict[Tier, Counter[str]] = {}
+        self._waiting: dict[int, Counter[str]] = {}
         """How many pods compete, by priority and namespace."""
-        self._least: dict[Tier, float] = {}
+        self._least: dict[int, float] = {}
         """By priority the least share of a namespace with a competing pod, as found since the last placement; infinite
         where none competes."""
 
@@ -384,7 +478,7 @@ class QueueOrder:
 
     def turns(self, chosen: Iterable[str], competes: Callable[[QueuedPodInfo], bool]) -> Iterable[str]:
         """
-        The uids of these pods, which are in the order of age, in the order in which they are tried in one cycle. What
+        The uids of these pods, which are in the queue's order, in the order in which they are tried in one cycle. What
         is placed meanwhile counts. `competes`: whether a pod could be placed now.
         """
         if not self.fair:
@@ -393,7 +487,7 @@ class QueueOrder:
         self._waiting = {}
         for pod in self._queue.in_any_order():
             if not pod.ask.request.claim and competes(pod):
-                self._waiting.setdefault(_place(pod).tier, Counter())[namespace_of(pod)] += 1
+                self._waiting.setdefault(pod.priority, Counter())[namespace_of(pod)] += 1
         return self._in_turn(entry for uid in chosen if (entry := self._queue.pod(uid)) is not None)
 
     def _in_turn(self, entries: Iterable[QueuedPodInfo]) -> Iterator[str]:
@@ -404,25 +498,25 @@ class QueueOrder:
         """The pod waits no longer, and its namespace holds more."""
         self._least.clear()
         if self.fair and not pod.ask.request.claim:
-            self._waiting.get(_place(pod).tier, Counter())[namespace_of(pod)] -= 1
+            self._waiting.get(pod.priority, Counter())[namespace_of(pod)] -= 1
 
     def is_behind(self, pod: QueuedPodInfo) -> bool:
         """Whether a pod of equal priority waits whose namespace holds less for its weight, as of the last cycle."""
-        return not pod.ask.request.claim and self._holds_more(_place(pod))
+        return not pod.ask.request.claim and self._holds_more(pod.priority, namespace_of(pod))
 
-    def will_be_behind(self, ask: SchedulingRequest, priority: int, namespace: str) -> bool:
+    def will_be_behind(self, priority: int, namespace: str) -> bool:
         """The same for a pod that is not stored yet."""
-        return self._holds_more(QueuePlace(_tier(ask, priority), namespace, ""))
+        return self._holds_more(priority, namespace)
 
-    def _holds_more(self, place: QueuePlace) -> bool:
+    def _holds_more(self, priority: int, namespace: str) -> bool:
         if not self.fair:
             return False
-        least = self._least.get(place.tier)
+        least = self._least.get(priority)
         if least is None:
-            competing = self._waiting.get(place.tier, Counter()).items()
+            competing = self._waiting.get(priority, Counter()).items()
             least = min((self._share(each) for each, left in competing if left > 0), default=math.inf)
-            self._least[place.tier] = least
-        return least < self._share(place.namespace)
+            self._least[priority] = least
+        return least < self._share(namespace)
 
     def _share(self, namespace: str) -> int:
         return self._now().of(namespace, self._cache.ledger.held(namespace))
@@ -435,11 +529,7 @@ class QueueOrder:
 
 
 def _place(pod: QueuedPodInfo) -> QueuePlace:
-    return QueuePlace(_tier(pod.ask, pod.priority), namespace_of(pod), pod.created)
-
-
-def _tier(ask: SchedulingRequest, priority: int) -> Tier:
-    return -priority, -ask.request.priority
+    return pod.place
 
 
 def _asks(pod: QueuedPodInfo, card: int) -> Held:

@@ -20,6 +20,7 @@ from allocator.cache.podinfo import LastReported, may_hold
 from allocator.faults import Faulted
 from allocator.queue.queue import QueuedPodInfo
 from contract.backoff import backoff
+from contract.encoding.plain import plain
 from contract.model import Allocation
 
 _BACKOFF, _BACKOFF_CAP = 0.5, 60.0
@@ -64,12 +65,16 @@ class StatusUpdate:
     allocated: bool
     code: str
     reason: str
+    """Made fit to be shown, and bounded: it has words of others."""
     warning: str = ""
     """The reason of a Warning Event; empty where a Normal one does."""
     turned: bool = True
     """Whether the condition's status is another than before, which its time of transition is about."""
     event: bool = True
     """Whether there is an Event too; new figures alone are none."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", plain(self.reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +88,13 @@ class EventRecord:
     code: str
     """The Event's reason."""
     reason: str
-    """Its message."""
+    """Its message, made fit to be shown, and bounded."""
     warns: bool = True
+    once: str = ""
+    """What the Event's name follows from, so that whoever writes it again writes no second one; empty: a new one."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", plain(self.reason))
 
 
 Report = StatusUpdate | EventRecord
@@ -92,7 +102,10 @@ Report = StatusUpdate | EventRecord
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A pod that must go. `cause` is why, for the metric: unbound, repair, preemption, idle or defragmentation."""
+    """
+    A pod that must go. `cause` is why, for the metric: unbound, repair, preemption, idle, defragmentation, overuse or
+    unhealthy.
+    """
 
     key: str
     uid: str

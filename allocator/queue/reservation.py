@@ -19,7 +19,7 @@ what is lacking only shrinks, so it comes to rest. Pure over the cache and the q
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
@@ -151,7 +151,13 @@ def choose_reservation(
     )
     kept = current_reservation(cache, queue, records)
     return first_reservation(
-        waiting, cache.snapshot, cache.engine.limits, kept, held_by=cache.ledger.held_by, failed=failed
+        waiting,
+        cache.snapshot,
+        cache.engine.limits,
+        kept,
+        held_by=cache.ledger.held_by,
+        failed=failed,
+        refused=lambda pod: cache.refused_by_others(pod.ask, pod.rules),
     )
 
 
@@ -182,9 +188,11 @@ def first_reservation(
     held_by: Callable[[str], Staying],
     failed: Callable[[StarvingPod], None],
     lack: Shortage | None = None,
+    refused: Callable[[StarvingPod], Collection[str]] = lambda pod: (),
 ) -> NodeReservation | None:
     """
-    A node for the first of these pods, which are in the order of the queue, that some node could serve.
+    A node for the first of these pods, which are in the order of the queue, that some node could serve. `refused` are
+    the nodes on which other pods do not let it be.
 
     `held_by` gives what the pods of a namespace hold. `lack` is `shortage`, or remembers what it answered.
     """
@@ -192,7 +200,9 @@ def first_reservation(
     for pod in starving:
         before = kept.node if kept is not None and kept.uid == pod.asking.uid else ""
         try:
-            found = _soonest(pod, nodes, limits, before, held_by, lack)
+            out = refused(pod)
+            there = {name: node for name, node in nodes.items() if name not in out} if out else nodes
+            found = _soonest(pod, there, limits, before, held_by, lack)
         except Exception:
             failed(pod)
             continue

@@ -41,6 +41,7 @@ from allocator.scheduler.events import (
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.leadership import SchedulerState
 from contract.model import Allocation
+from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.fairness import BEHIND
 from contract.scheduling.needs import SchedulingRequest
 
@@ -71,8 +72,13 @@ class _Refusal:
         return cls(decision, pool, messages.code(decision), messages.why(decision, ask.request, pool))
 
 
-_Failed = dict[tuple[SchedulingRequest, tuple[NodeReservation, ...]], _Refusal]
-"""By shape and by the reserved nodes to which it may go."""
+_Shape = tuple[SchedulingRequest, tuple[NodeReservation, ...], PodRules, int]
+"""
+What pods have in common that get one decision: the request, the reserved nodes to which they may go, what other pods
+have a say in, and how often that has changed where a pod that is placed may help another one.
+"""
+_Failed = dict[_Shape, _Refusal]
+"""What does not fit."""
 
 
 class SchedulingCycle:
@@ -99,6 +105,7 @@ class SchedulingCycle:
         self.began = 0.0
         """When the last round began."""
         self._failed: _Failed = {}
+        self._neighbours_then = 0
         """Of this round."""
         self._changes = -1
         """`Cache.changes` when the last round began."""
@@ -113,18 +120,21 @@ class SchedulingCycle:
     def turns(self) -> Iterator[None]:
         """
         One cycle, a turn at a time. While nothing is given back room only shrinks, so a shape that did not fit is not
-        tried again in the round; where something was given back between two turns, another round follows.
+        tried again in the round; where something was given back between two turns, another round follows. What was
+        given back is for the pods that were tried already, so no later pod of this cycle is placed on such a node.
         """
         if not self._leadership.holds():
             return
         now = self._clock()
         if self._begins_round(now):
             self._rounds.begin()
+            self._queue.parking.begin_round()
             self._failed.clear()
             if self._claims.claims:
                 self._claims.begin_pass()
             self._trigger.outdated, self.began, self._changes = False, now, self._cache.changes
         self._trigger.begin()
+        self._cache.freed.clear()
         self._rounds.join(self._queue.take_joined())
         try:
             yield from self._in_order(now, self._decided)
@@ -169,6 +179,11 @@ class SchedulingCycle:
             and now - self._records.waits(entry.uid, now) >= after
         )
 
+    def neighbours_changed(self) -> bool:
+        """Whether other pods or volumes have changed since the last call, while a pod waits that depends on them."""
+        before, self._neighbours_then = self._neighbours_then, self._cache.neighbours.version
+        return before != self._neighbours_then and self._queue.constrained > 0
+
     def nodes_expected(self, event: NodesExpected, now: float) -> None:
         """What pods may expect of pools has changed, perhaps; those of whom it has are told soon."""
         before, after = (_codes(expected) for expected in (self._expected, event.expectations))
@@ -194,6 +209,7 @@ class SchedulingCycle:
             entry = self._queue.pod(uid)
             if entry is not None:
                 self._rounds.tried(uid)
+                self._queue.tried(uid)
                 looked += _DECIDED if self._try_alone(entry, now, failed, bindings) else 1
         else:
             if self._claims.claims and not self._rounds.unfinished:
@@ -208,9 +224,12 @@ class SchedulingCycle:
     def _competes(self, entry: QueuedPodInfo, now: float) -> bool:
         return not entry.foreign and self._records.is_schedulable(entry.uid, now)
 
-    def _shape(self, entry: QueuedPodInfo) -> tuple[SchedulingRequest, tuple[NodeReservation, ...]]:
+    def _shape(self, entry: QueuedPodInfo) -> _Shape:
         reservations = self._cache.reservations
-        return entry.ask, reserved.entitled(reservations, entry.asking) if reservations else ()
+        neighbours, rules = self._cache.neighbours, entry.rules
+        rules = rules if neighbours.concerns(rules) else NO_RULES
+        helped = neighbours.version if rules.affinity or rules.spread else 0
+        return entry.ask, reserved.entitled(reservations, entry.asking) if reservations else (), rules, helped
 
     def _try_alone(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> bool:
         """`_try`, of which no error reaches another pod. True if that took a decision."""
@@ -241,7 +260,9 @@ class SchedulingCycle:
             self._say_why(entry, known, now)
             return False
         decision = self._cache.decide(entry.ask, entry.asking)
-        if isinstance(decision, Placement):
+        if isinstance(decision, Placement) and decision.node in self._cache.freed:
+            self._trigger.requeue()
+        elif isinstance(decision, Placement):
             allocation = Allocation(self._new_id(), decision.node, decision.containers)
             bindings.append(self._reserve_waiting(entry, allocation))
         else:
@@ -261,7 +282,7 @@ class SchedulingCycle:
         return ()
 
     def _reserve_waiting(self, entry: QueuedPodInfo, allocation: Allocation) -> Binding:
-        self._cache.assume(ledger.assumed(entry.ask, allocation, entry.key, self._clock()))
+        self._cache.assume(ledger.assumed(entry.ask, allocation, entry.key, self._clock(), entry.rules))
         binding = Binding(entry, allocation, self._leadership.number())
         self._records.begin(binding)
         self._order.placed(entry)
@@ -351,7 +372,8 @@ class Bindings:
 
     def fence_refused(self, event: FenceRefused, now: float) -> None:
         """The API server refuses for good what would fence the pod: the pod is skipped, and learns why."""
-        self._tell_refused(event.pod, messages.fence_refused(event.words), now)
+        if isinstance(event.pod, QueuedPodInfo):
+            self._tell_refused(event.pod, messages.fence_refused(event.words), now)
         self._handlers.pod_fenced(PodFenced(event.pod.uid, None), now)
 
     def faulted(self, event: BindFaulted, now: float) -> None:

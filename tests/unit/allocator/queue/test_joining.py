@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from allocator.cache.podinfo import PodEvent, pod_event
 from allocator.engine.engine import Engine
-from allocator.engine.reference import Decision
+from allocator.engine.reference import NOWHERE, Decision
 from allocator.options import SchedulerOptions
 from allocator.queue.records import StatusUpdate
 from allocator.scheduler.events import PodDeleted
 from contract import names, pods
 from contract.scheduling.needs import SchedulingRequest
+from contract.scheduling.reasons import Reason
 from tests.builders import node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
@@ -21,9 +23,9 @@ class CountingEngine(Engine):
 
     asked = 0
 
-    def decide(self, ask: SchedulingRequest) -> Decision:
+    def decide(self, ask: SchedulingRequest, refused: Mapping[str, Reason] = NOWHERE) -> Decision:
         self.asked += 1
-        return super().decide(ask)
+        return super().decide(ask, refused)
 
 
 def waiting(name: str, mib: int) -> PodEvent:

@@ -73,6 +73,16 @@ def test_a_dialects_priority_counts_among_pods_of_one_class() -> None:
     assert keys(desk.controller.schedule_pending()[0]) == ["default/classy", "default/high", "default/low"]
 
 
+def test_a_dialects_priority_passes_no_pod_of_another_namespace() -> None:
+    desk, _ = occupied()
+    for key, created, urgency in (("a/low", "2028", 1), ("b/plain", "2029", 1), ("a/high", "2031", 0)):
+        namespace, name = key.split("/")
+        made = pod(name, namespace).uid(f"uid-{name}").created(created).asks("nvidia.com/gpumem", 5000)
+        desk.controller.handle(pod_event(waiting(made.asks("nvidia.com/priority", urgency))))
+    desk.controller.handle(PodDeleted("uid-first"))
+    assert keys(desk.controller.schedule_pending()[0]) == ["b/plain", "a/high", "a/low"]
+
+
 def test_a_small_pod_behind_a_large_one_that_does_not_fit_is_placed() -> None:
     desk, _ = occupied()
     desk.controller.handle(pod_event(waiting(worker("large", created="2029"))))

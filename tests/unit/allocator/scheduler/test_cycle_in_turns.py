@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from allocator.cache.podinfo import pod_event
 from allocator.scheduler.events import PodDeleted
 from contract.encoding.protocol import Placed, Wait
+from tests.builders import PodBuilder
 from tests.unit.allocator.harness import SchedulerHarness, question
 from tests.unit.allocator.one_gpu import keys, occupied, waiting, worker
 
@@ -24,14 +27,34 @@ def test_a_long_line_is_gone_down_in_turns_and_others_have_the_state_in_between(
     assert (bindings, len(news), seen) == ([], 30, [30, 30])
 
 
-def test_who_comes_between_two_turns_is_not_placed_before_the_line() -> None:
+@pytest.mark.parametrize("late", [worker("late", mib=1000), worker("late", mib=1000).on("t4")], ids=["", "bound"])
+def test_who_comes_between_two_turns_is_not_placed_before_the_line(late: PodBuilder) -> None:
     desk, _ = occupied()
     long_line(desk)
     answers: list[object] = []
-    desk.give_way = lambda: answers.append(desk.controller.reserve(question(worker("late", mib=1000))))
+    desk.give_way = lambda: answers.append(desk.controller.reserve(question(late)))
     desk.controller.schedule_pending()
     assert [type(answer) for answer in answers] == [Wait, Wait]
     assert isinstance(desk.controller.reserve(question(worker("later", mib=1000))), Placed)
+
+
+def test_what_comes_back_between_two_turns_is_for_those_that_were_tried_already() -> None:
+    desk, _ = occupied()
+    desk.controller.handle(pod_event(waiting(worker("a-first", created="2029", mib=12_000))))
+    long_line(desk)
+    gone: list[str] = []
+
+    def free() -> None:
+        if not gone:
+            gone.append("uid-first")
+            desk.controller.handle(PodDeleted("uid-first"))
+
+    desk.give_way = free
+    bindings, _ = desk.controller.schedule_pending()
+    assert (keys(bindings), gone) == ([], ["uid-first"])
+    bindings, _ = desk.controller.schedule_pending()
+    assert keys(bindings) == ["default/a-first"]
+    desk.controller.check_invariants()
 
 
 def test_a_pod_that_changes_or_goes_between_two_turns_is_taken_as_it_is() -> None:
