@@ -32,7 +32,15 @@ class Leadership:
 
     def __init__(self, leading: Callable[[], bool], term: Callable[[], int | None] | None) -> None:
         self._leading, self._term = leading, term
-        self._unsynced = {"nodes", "gpunodes", "elasticgpuclaims", "elasticgpuclasses", KEPT_OUT, *_BOOKED}
+        self._unsynced = {
+            "namespaces",
+            "nodes",
+            "gpunodes",
+            "elasticgpuclaims",
+            "elasticgpuclasses",
+            KEPT_OUT,
+            *_BOOKED,
+        }
         self._listed_in: dict[str, int] = {}
         self._fenced_in: int | None = None
 

@@ -9,6 +9,7 @@ for it, is failed before it uses a GPU.
 
 from __future__ import annotations
 
+from allocator.queue.parking import ParkedPod
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import StatusUpdate
 from allocator.scheduler import consistency
@@ -34,7 +35,7 @@ class Fence:
     def __init__(self, state: SchedulerState) -> None:
         self._queue, self._trigger, self._leadership = state.queue, state.trigger, state.leadership
         self._term: int | None = None
-        self._left: dict[str, QueuedPodInfo] = {}
+        self._left: dict[str, QueuedPodInfo | ParkedPod] = {}
 
     def tick(self) -> list[Effect]:
         """
@@ -47,8 +48,9 @@ class Fence:
             return []
         if term != self._term:
             self._term = term
-            self._left = {entry.uid: entry for entry in self._queue.in_any_order() if not entry.foreign}
-        self._left = {uid: entry for uid, entry in self._left.items() if self._queue.pod(uid) is not None}
+            waiting: tuple[QueuedPodInfo | ParkedPod, ...] = (*self._queue.in_any_order(), *self._queue.parking.pods())
+            self._left = {entry.uid: entry for entry in waiting if not entry.foreign}
+        self._left = {uid: entry for uid, entry in self._left.items() if self._queue.knows(uid)}
         if self._left:
             return [FencePods(term, tuple(self._left.values()))]
         self._complete(term)

@@ -15,6 +15,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from allocator.cache.podinfo import pod_event
+from allocator.queue.parking import ParkedPod
 from allocator.queue.queue import QueuedPodInfo
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import FencePods, FenceRefused, LatePod, LatePodFailed, PodFenced
@@ -55,14 +56,14 @@ class Fencer:
         if failed:
             raise failed[0]  # nothing is decided until all are fenced, and somebody must learn why that is not so
 
-    def _try_to_touch(self, entry: QueuedPodInfo, word: str, term: int | None) -> bool | Exception:
+    def _try_to_touch(self, entry: QueuedPodInfo | ParkedPod, word: str, term: int | None) -> bool | Exception:
         """True if that pod is done. An error of ours that came of it is returned, so that others are fenced too."""
         try:
             return self._touch(entry, word, term)
         except Exception as error:
             return error
 
-    def _touch(self, entry: QueuedPodInfo, word: str, term: int | None) -> bool:
+    def _touch(self, entry: QueuedPodInfo | ParkedPod, word: str, term: int | None) -> bool:
         if not self._controller.may_write_in(term):
             return False
         touch: JSON = {"metadata": {"uid": entry.uid, "annotations": {str(names.FENCE): word}}}

@@ -41,6 +41,7 @@ def project(tmp_path: Path) -> Path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     shutil.copytree(ROOT / "manifests" / "base", tmp_path / "manifests" / "base")
+    shutil.copytree(ROOT / "manifests" / "release", tmp_path / "manifests" / "release")
     (tmp_path / "build" / "dist").mkdir(parents=True)
     (tmp_path / assemble.PLUGIN).write_bytes(b"#!/usr/bin/env python3\n")
     return tmp_path
@@ -216,9 +217,73 @@ def test_rights_are_given_to_single_jobs_and_actions_are_pinned_by_commit(path: 
 def test_only_the_job_that_publishes_a_thing_may_write_it() -> None:
     rights = {name: job["permissions"] for name, job in jobs(ROOT / ".github/workflows/release.yaml").items()}
     assert {name for name, given in rights.items() if given["contents"] == "write"} == {"page"}
-    assert {name for name, given in rights.items() if "packages" in given} == {"image", "page"}
-    assert {name for name, given in rights.items() if "id-token" in given} == {"image", "page"}
+    assert {name for name, given in rights.items() if "packages" in given} == {"push", "page"}
+    assert {name for name, given in rights.items() if "id-token" in given} == {"push", "page"}
     assert all(set(job["permissions"]) == {"contents"} for job in jobs(ROOT / ".github/workflows/checks.yaml").values())
+
+
+SIGNERS_ACTIONS = {"actions/download-artifact", "sigstore/cosign-installer"}
+SIGNERS_PROGRAMS = {
+    "sha256sum", "diff", "printf", "mv", "echo", "sed", "tee", "docker login", "docker buildx imagetools inspect",
+    "helm registry login", "helm push", "skopeo copy", "cosign sign", "cosign sign-blob", "gh release create",
+}  # fmt: skip
+"""Programs that read, verify, push or sign what was built, and nothing that builds, installs or runs our code."""
+
+
+def may_write(job: JSON) -> bool:
+    return "write" in job["permissions"].values()
+
+
+def programs(script: str) -> list[str]:
+    """What a script runs: the words of each command before its first option, path or variable."""
+    script = re.sub(r"\\\n\s*", " ", script)
+    script = re.sub(r"2>&1|<<<\"[^\"]*\"|'[^']*'", "", script)
+    commands = [part.strip() for part in re.split(r"\n|\|\|?|&&|;|<\(|\$\(|\)", script)]
+    commands = [re.sub(r"^\w+=(\"[^\"]*\"|\S*)\s*", "", command) for command in commands]
+    words = (re.match(r"[a-z][\w-]*( [a-z][\w-]*)*(?= |$)", command) for command in commands)
+    return [found[0] for found in words if found is not None]
+
+
+def test_what_a_script_runs_is_read_also_inside_substitutions() -> None:
+    script = 'a=$(make x)\nb=1 pip install "y" | tee z && helm push "$x"\ndiff - <(curl "$y")\npython3 -m z; gh pr\n'
+    assert programs(script) == ["make x", "pip install", "tee z", "helm push", "diff", "curl", "python3", "gh pr"]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_job_that_may_write_or_sign_builds_nothing_of_ours(path: Path) -> None:
+    for name, job in jobs(path).items():
+        if not may_write(job):
+            continue
+        for step in job["steps"]:
+            assert step.get("uses", "").partition("@")[0] in SIGNERS_ACTIONS | {""}, (name, step)
+            for program in programs(step.get("run", "")):
+                assert any(program == each or program.startswith(f"{each} ") for each in SIGNERS_PROGRAMS), program
+
+
+def test_what_is_signed_is_verified_first_against_what_was_built() -> None:
+    found = jobs(ROOT / ".github/workflows/release.yaml")
+    for name, built in (("push", "image"), ("page", "build")):
+        job = found[name]
+        assert built in job["needs"]
+        assert not may_write(found[built])
+        first, second, *_ = job["steps"]
+        assert first["uses"].startswith("actions/download-artifact@")
+        assert second["env"] == {"SUMS": f"${{{{ needs.{built}.outputs.sums }}}}"}
+        assert second["run"].startswith("sha256sum -- * | diff - <(printf '%s\\n' \"$SUMS\")")
+        assert second["working-directory"] == first["with"]["path"]
+        assert found[built]["outputs"]["sums"] == "${{ steps.sum.outputs.sums }}"
+
+
+def test_only_jobs_without_rights_have_the_sources() -> None:
+    found = jobs(ROOT / ".github/workflows/release.yaml")
+    uploads = {
+        name: step["with"]["name"]
+        for name, job in found.items()
+        for step in job.get("steps", [])
+        if step.get("uses", "").startswith("actions/upload-artifact@")
+    }
+    assert uploads == {"build": "files", "image": "image"}
+    assert [name for name in uploads if may_write(found[name])] == []
 
 
 def test_a_release_is_made_of_targets_and_modules_that_there_are() -> None:

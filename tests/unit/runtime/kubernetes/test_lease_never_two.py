@@ -1,8 +1,10 @@
-"""However calls are delayed, lost or answered late, and however clocks are set, two never lead at once."""
+"""
+However calls are delayed, lost or answered late, however clocks are set, and whatever somebody else writes into the
+Lease, two never lead at once.
+"""
 
 from __future__ import annotations
 
-import copy
 import heapq
 import random
 from collections.abc import Callable, Generator
@@ -10,11 +12,22 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.kubernetes.client import JSON, KubeConflict, KubeError, KubeTimeout
-from runtime.kubernetes.lease import Call, LeaseTiming, LeaseWrite, Observed, Read, campaign, released
+from runtime.kubernetes.lease import (
+    LONGEST,
+    Call,
+    FirstAfter,
+    LeaseTiming,
+    LeaseWrite,
+    Observed,
+    Read,
+    campaign,
+    released,
+)
 
 # A thinner margin than production's, just wide enough for clocks that differ by a fifth.
 TIMING = LeaseTiming(lease_duration=15.0, renew_deadline=12.0)
@@ -34,6 +47,9 @@ class World:
         self.agenda: list[tuple[float, int, Callable[[], None]]] = []
         self.lease: JSON | None = None
         self.version = 0
+        self.made = 0
+        self.history: list[tuple[int, JSON | None]] = []
+        self.records: list[JSON] = []
         self.sequence = 0
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
@@ -57,15 +73,128 @@ class World:
 
     def serve(self, call: Call) -> JSON | KubeError | None:
         if isinstance(call, Read):
-            return copy.deepcopy(self.lease)
+            return self.lease
+        if isinstance(call, FirstAfter):
+            return next((then for number, then in self.history[int(call.since) :] if number > int(call.since)), None)
         if call.verb == "create":
             if self.lease is not None:
                 return KubeConflict("taken", status=409, reason="AlreadyExists")
-        elif self.lease is None or call.body["metadata"] != self.lease["metadata"]:
+            return self.store(call.body)
+        if self.lease is None or version_of(call.body) != version_of(self.lease):
             return KubeConflict("moved on", status=409, reason="Conflict")
+        return self.store(call.body)
+
+    def store(self, body: JSON | None) -> JSON | None:
+        """Write or delete the Lease, as an API server does; a write that changes nothing makes no version."""
+        if body is not None:
+            if self.lease is None:
+                self.made += 1
+            was = self.lease["metadata"] if self.lease else {"uid": str(self.made), "resourceVersion": ""}
+            kept = {key: was[key] for key in ("uid", "resourceVersion")}
+            body = {**body, "metadata": {**(body.get("metadata") or {}), **kept}}
+            if body == self.lease:
+                return body
+            body["metadata"]["resourceVersion"] = str(self.version + 1)
+            self.records.append(body)
         self.version += 1
-        self.lease = {**copy.deepcopy(call.body), "metadata": {"resourceVersion": str(self.version)}}
-        return copy.deepcopy(self.lease)
+        self.lease = body
+        self.history.append((self.version, body))
+        return body
+
+
+Edit = Callable[[random.Random, JSON, list[JSON]], JSON | None]
+"""What somebody else makes of the Lease, given all records that there were; None deletes it."""
+
+
+def version_of(lease: JSON) -> tuple[str, str]:
+    return lease["metadata"]["uid"], lease["metadata"]["resourceVersion"]
+
+
+def of_spec(**fields: list[object]) -> Edit:
+    """Overwrite fields of the record, each by one of these values; `...` removes it."""
+
+    def edit(rng: random.Random, lease: JSON, _: list[JSON]) -> JSON:
+        spec = dict(lease["spec"])
+        for name, values in fields.items():
+            value = rng.choice(values)
+            spec.pop(name, None)
+            if value is not ...:
+                spec[name] = value
+        return {**lease, "spec": spec}
+
+    return edit
+
+
+def of_backup(rng: random.Random, lease: JSON, before: list[JSON]) -> JSON:
+    """Put an earlier record back, with its annotations."""
+    return rng.choice(before)
+
+
+def last_release(rng: random.Random, lease: JSON, before: list[JSON]) -> JSON:
+    """Put a real release back: the most recent one, or any."""
+    given = [each for each in before if each["metadata"].get("annotations") and not each["spec"].get("holderIdentity")]
+    return lease if not given else given[-1] if rng.random() < 0.7 else rng.choice(given)
+
+
+def other_holder(rng: random.Random, lease: JSON, before: list[JSON]) -> JSON:
+    """Name anybody who ever held it."""
+    name = rng.choice([rng.choice(before)["spec"].get("holderIdentity", ""), "nobody"])
+    return {**lease, "spec": {**lease["spec"], "holderIdentity": name}}
+
+
+def labelled(rng: random.Random, lease: JSON, _: list[JSON]) -> JSON:
+    return {**lease, "metadata": {**lease["metadata"], "labels": {"n": str(rng.random())}}}
+
+
+def nothing(rng: random.Random, lease: JSON, _: list[JSON]) -> JSON:
+    return {**lease, "spec": {}}
+
+
+DAMAGE: dict[str, Edit] = {
+    "deleted": lambda rng, lease, before: None,
+    "emptied": of_spec(holderIdentity=["", ...]),
+    "emptied as by a release": of_spec(holderIdentity=[""], leaseDurationSeconds=[1]),
+    "duration": of_spec(leaseDurationSeconds=[0, 1, -5, 10**9, 2**31 - 1, True, "15", 1.5, ...]),
+    "transitions": of_spec(leaseTransitions=[0, 1, -1, 2**31 - 1, 2**31, "3", True, ...]),
+    "times": of_spec(
+        acquireTime=["", "yesterday", 5, ...], renewTime=["", "2001-01-01T00:00:00.000000Z", "9999-01-01", 7, ...]
+    ),
+    "restored": of_backup,
+    "release restored": last_release,
+    "another holder": other_holder,
+    "labelled": labelled,
+    "no record": nothing,
+}
+
+
+@dataclass
+class Editor:
+    """Somebody else who writes the Lease, at any moment, alone or several times in a row."""
+
+    world: World
+    kinds: list[str]
+    every: float
+
+    def begin(self) -> None:
+        world = self.world
+        if world.now >= CHAOS:
+            return
+        for _ in range(world.rng.choice((1, 1, 1, 2, 3))):
+            self.edit(DAMAGE[world.rng.choice(self.kinds)])
+        world.after(world.rng.expovariate(1 / self.every), self.begin)
+
+    def edit(self, damage: Edit) -> None:
+        world = self.world
+        before = world.records
+        if not before:
+            return
+        if world.rng.random() < 0.2:
+            world.store(None)
+        # A backup or an edit of what is not there makes it again, as `kubectl replace --force` does.
+        now = world.lease if world.lease is not None else before[-1]
+        made = damage(world.rng, now, before)
+        if made is not None or world.lease is not None:
+            world.store(made)
 
 
 @dataclass
@@ -83,6 +212,8 @@ class Candidate:
     observed: Observed = field(default_factory=Observed)
     incarnation: int = 0
     tenures: int = 0
+    terms: list[tuple[int, int]] = field(default_factory=list)
+    """Those that it led in, by the process and its number."""
     covered: list[tuple[float, float]] = field(default_factory=list)
     """The time that it answered for, in real time."""
     until: float = float("-inf")
@@ -125,13 +256,10 @@ class Candidate:
 
     def proceed(self, rounds: Generator[Call, JSON | None, Observed], answer: JSON | KubeError | None) -> None:
         try:
-            if isinstance(answer, KubeError):
-                rounds.throw(answer)
-            else:
-                call = rounds.send(answer)
-                # A stalled process: the answer is here, but nobody looks at it for a while.
-                self.world.after(self.world.delay() / 4, lambda: self.ask(rounds, call))
-                return
+            call = rounds.throw(answer) if isinstance(answer, KubeError) else rounds.send(answer)
+            # A stalled process: the answer is here, but nobody looks at it for a while.
+            self.world.after(self.world.delay() / 4, lambda: self.ask(rounds, call))
+            return
         except KubeError:
             pass
         except StopIteration as done:
@@ -150,6 +278,9 @@ class Candidate:
         self.cover()
         if self.leads():
             self.tenures += 1
+            term = (self.incarnation, self.observed.term)
+            if self.terms[-1:] != [term]:
+                self.terms.append(term)
             others = [peer.name for peer in self.peers if peer is not self and peer.leads()]
             assert others == [], f"{self.name} began at {self.world.now} while {others} lead"
 
@@ -160,10 +291,11 @@ class Candidate:
 
     def restart(self) -> None:
         """Stop leading, perhaps release, and come back as somebody new who has seen nothing."""
-        self.observed = replace(self.observed, leads_until=None)
-        lease, me = copy.deepcopy(self.world.lease), self.identity()
-        if self.world.rng.random() < 0.5 and lease is not None and lease["spec"]["holderIdentity"] == me:
-            write = LeaseWrite("replace", released(lease))
+        held, self.observed = self.observed, replace(self.observed, leads_until=None)
+        lease, me = self.world.lease, self.identity()
+        given = None if lease is None else released(lease, me, held, now=self.clock())
+        if self.world.rng.random() < 0.5 and given is not None:
+            write = LeaseWrite("replace", given)
             self.world.after(self.world.delay(), lambda: self._deliver(write))
         self.incarnation += 1
         self.observed, self.until = Observed(), float("-inf")
@@ -199,10 +331,51 @@ def test_never_two_leaders_and_one_in_the_end(
     assert [peer.identity() for peer in peers if peer.leads()] in ([holder], [])
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    trouble=st.floats(0, 0.6),
+    clocks=st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0.9, 1.1)), min_size=2, max_size=3),
+    kinds=st.lists(st.sampled_from(sorted(DAMAGE)), min_size=1, max_size=4, unique=True),
+    every=st.sampled_from((1.0, 3.0, 12.0, 20.0)),
+    honest=st.booleans(),
+)
+def test_never_two_leaders_whatever_others_write_into_the_lease(
+    seed: int, trouble: float, clocks: list[tuple[float, float]], kinds: list[str], every: float, honest: bool
+) -> None:
+    world = World(random.Random(seed), trouble, restarts=0.05)
+    peers: list[Candidate] = []
+    for index, (offset, rate) in enumerate(clocks):
+        peers.append(Candidate(world, peers, f"c{index}", offset, rate, honest=honest))
+    for peer in peers:
+        world.after(world.delay(), peer.begin)
+    world.after(world.rng.uniform(0, 30), Editor(world, kinds, every).begin)
+    world.run(CHAOS + (LONGEST / 0.9 if "duration" in kinds else 0) + CALM)
+    assert [peer.leads() for peer in peers].count(True) == 1
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_leaders_change_and_terms_grow_under_each_kind_of_edit(kind: str) -> None:
+    """Guards the guard: they do lead between the edits, and no process has one number for two of its terms."""
+    led = 0
+    for seed in range(5):
+        world = World(random.Random(seed), 0.1, restarts=0.05)
+        peers: list[Candidate] = []
+        for index in range(2):
+            peers.append(Candidate(world, peers, f"c{index}", index * 1000.0, 1.0))
+        for peer in peers:
+            peer.begin()
+        world.after(20.0, Editor(world, [kind], 25.0).begin)
+        world.run(CHAOS + CALM)
+        assert [peer.terms for peer in peers] == [sorted(set(peer.terms)) for peer in peers]
+        led += sum(len(peer.terms) for peer in peers)
+    assert led >= 10
+
+
 def test_the_simulation_does_change_leaders() -> None:
     """Guards the guard: in trouble, every candidate gets its turn."""
     tenures = [0, 0, 0]
-    for seed in range(10):
+    for seed in range(20):
         world = World(random.Random(seed), 0.3)
         peers: list[Candidate] = []
         for index in range(3):
@@ -249,6 +422,9 @@ def test_every_moment_is_answered_for_where_calls_are_answered() -> None:
         world, peers = covered(seed, 0.0, [0.0, 1000.0, -1000.0], restarts=0.05)
         spans = sorted(span for peer in peers for span in peer.covered)
         led += [sum(bool(peer.covered) for peer in peers)]
-        assert sum(until - since for since, until in spans) > world.now - 3 * TIMING.retry_period
-        assert max(other[0] - one[1] for one, other in pairwise(spans)) < 1e-4
+        # From when the first candidate that still runs sees the new Lease.
+        assert spans[0][0] < TIMING.lease_duration
+        assert spans[-1][1] > world.now - 3 * TIMING.retry_period
+        # What is lost is at most the time of two calls: a renewal that was on its way when the next one looked.
+        assert max(other[0] - one[1] for one, other in pairwise(spans)) < 0.4
     assert sum(led) > 1.5 * len(led), "leaders change"
