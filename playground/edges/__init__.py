@@ -1,0 +1,1 @@
+"""Every edge at which something untrusted arrives, as `docs/edges.md` shows it."""
