@@ -18,11 +18,20 @@ import numpy as np
 
 from allocator.engine import diagnosis, reference
 from allocator.engine.diagnosis import FirstReasons, Wished
-from allocator.engine.reference import DEFAULT_POLICY, FINE, Decision, Placement, Policy, Unschedulable, policy_of
+from allocator.engine.reference import (
+    DEFAULT_POLICY,
+    FINE,
+    NOWHERE,
+    Decision,
+    Placement,
+    Policy,
+    Unschedulable,
+    policy_of,
+)
 from allocator.scoring.ranking import Ranks
 from allocator.scoring.tables import Tables
 from allocator.table import Amounts, Columns, Flags, StaticFilterResult
-from contract.model import WHOLE, FractionRequest, Gpu, NodeState, PoolSharing
+from contract.model import WHOLE, FractionRequest, Gpu, GpuKind, NodeState, PoolSharing
 from contract.scheduling import fit
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, kind_accepted, wishes_for_kind
 from contract.scheduling.fit import Fit, Steps
@@ -66,6 +75,8 @@ class NodeQuery:
     conflicts: Mapping[int, str]
     shares: list[ShareQuery]
     passing: Flags
+    refused: Mapping[int, Reason]
+    """Nodes that are refused for what is beyond them, by their place."""
 
 
 class NodeClasses:
@@ -149,6 +160,10 @@ class NodeClasses:
         apart = {name for name, _ in self.owners((*wishes.use_uuids, *wishes.avoid_uuids))}
         gpus = (gpu for node, _ in self._groups(apart) for gpu in node.gpus)
         return min((gpu.usable for gpu in gpus if _accepted(gpu, fraction)), default=0)
+
+    def cards(self) -> set[GpuKind]:
+        """The kinds of GPUs that there are."""
+        return {GpuKind(model, memory, usable) for kind in self._members for model, memory, usable, *_ in kind}
 
 
 class Engine:
@@ -250,16 +265,16 @@ class Engine:
 
     # -- questions ------------------------------------------------------------------------------------------------
 
-    def decide(self, ask: SchedulingRequest) -> Decision:
+    def decide(self, ask: SchedulingRequest, refused: Mapping[str, Reason] = NOWHERE) -> Decision:
         """The same as `reference.decide` on these nodes with the engine's limits and policy."""
         columns = self.prepare()
         *firsts, last = reference.forms_of(ask, policy_of(ask, self.policy), self.tables)
         for form in firsts:
-            question = self._question(columns, form)
+            question = self._question(columns, form, refused)
             found = self._answer(columns, question)
             if found is not None:
                 return found
-        question = self._question(columns, last)
+        question = self._question(columns, last, refused)
         return self._answer(columns, question) or _refusal(columns, question)
 
     def could_ever(self, ask: SchedulingRequest) -> Unschedulable | None:
@@ -270,18 +285,23 @@ class Engine:
         """Usable bytes of the smallest GPU whose model the share accepts, whatever its state; 0 where there is none."""
         return self._classes.smallest_accepted(fraction)
 
+    def cards(self) -> set[GpuKind]:
+        """The kinds of GPUs of all nodes."""
+        return self._classes.cards()
+
     # -- inside ---------------------------------------------------------------------------------------------------
 
-    def _question(self, columns: Columns, ask: SchedulingRequest) -> NodeQuery:
+    def _question(self, columns: Columns, ask: SchedulingRequest, refused: Mapping[str, Reason]) -> NodeQuery:
         static, conflicts = columns.attributes.static_filter(ask.needs), columns.attributes.port_conflicts(ask.needs)
         passing = _passing(columns, static, ask.needs)
-        passing[list(conflicts)] = False
+        by_row = {columns.row_of[name]: reason for name, reason in refused.items() if name in columns.row_of}
+        passing[[*conflicts, *by_row]] = False
         request = ask.request
         fractions = (fit.combined(request),) if ask.together and request.same_gpus else request.containers
         shares = [self._share(columns, fraction) for fraction in fractions]
         for share in shares:
             passing &= share.enough
-        return NodeQuery(ask, static, conflicts, shares, passing)
+        return NodeQuery(ask, static, conflicts, shares, passing, by_row)
 
     def _answer(self, columns: Columns, asked: NodeQuery) -> Placement | None:
         if not asked.passing.any():
@@ -299,9 +319,8 @@ class Engine:
         wished = self._wished_uuids(columns, fraction), self._wished_models(columns, fraction)
         bears: Flags = columns.open & (columns.free >= wanted) & (columns.free_cores >= (fraction.cores or 1))
         if fraction.limit:
-            bears &= (limit <= columns.largest_limit) | (limit == wanted)
-        if columns.bounded:
-            bears &= columns.free_limits >= limit
+            most = np.minimum(columns.allowed_limit(fraction), columns.free_limits)
+            bears &= (limit <= most) | (limit == wanted)
         if fraction.exclusive:
             bears &= columns.sharers == 0
         for accepted in wished:
@@ -391,6 +410,7 @@ def _refusal(columns: Columns, asked: NodeQuery) -> Unschedulable:
     """Why no node takes the pod."""
     found, needs = FirstReasons(columns, asked.static), asked.ask.needs
     found.add_ports(asked.conflicts)
+    found.add_refused(asked.refused)
     diagnosis.add_compute(found, columns, needs)
     for share in asked.shares:
         diagnosis.add_gpus(found, columns, share.fraction, share.wanted, share.limit, share.bears, share.wished)

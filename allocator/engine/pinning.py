@@ -19,6 +19,7 @@ from contract import dialects, names, pods
 from contract.encoding import resourceclaims
 from contract.model import Compute, NodeState
 from contract.scheduling import needs as scheduling
+from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 
 Pin = Literal["nodeName", "affinity"]
@@ -84,9 +85,11 @@ class Judged:
     priority: int = 0
     foreign_gates: frozenset[str] = frozenset()
     """Other systems' scheduling gates."""
+    rules: PodRules = NO_RULES
+    """What other pods have a say in: labels, affinity to pods, topology spread."""
 
 
-def judged(pod: Mapping[str, Any], ask: SchedulingRequest, default_pin: str) -> Judged:
+def judged(pod: Mapping[str, Any], ask: SchedulingRequest, default_pin: str, rules: PodRules = NO_RULES) -> Judged:
     """What is decided by for this pod, which carries no pin of ours. `default_pin` is the administrator's."""
     return Judged(
         ask=ask,
@@ -94,6 +97,7 @@ def judged(pod: Mapping[str, Any], ask: SchedulingRequest, default_pin: str) -> 
         left_to_scheduler=only_scheduler_can_judge(pod),
         priority=pods.priority(pod),
         foreign_gates=frozenset(pods.gates(pod)) - {names.GATE},
+        rules=rules,
     )
 
 

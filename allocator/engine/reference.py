@@ -19,7 +19,7 @@ from allocator.scoring import reference
 from allocator.scoring.tables import Tables
 from contract.model import WHOLE, ContainerAllocation, NodeState, PodRequest, Usage
 from contract.scheduling import fit
-from contract.scheduling.filters import DEFAULT_LIMITS, Limits, node_reason
+from contract.scheduling.filters import DEFAULT_LIMITS, Limits, compute_reason, lasting_reason
 from contract.scheduling.fit import Fit, GpuScore, Steps
 from contract.scheduling.needs import SchedulingRequest, narrowed
 from contract.scheduling.reasons import Reason, ReasonCount, tally
@@ -100,6 +100,8 @@ def emptiest(share: int) -> int:
 NODE_SCORES: Mapping[str, Callable[[int], int]] = {"binpack": fullest, "spread": emptiest}
 
 
+NOWHERE: Mapping[str, Reason] = {}
+"""No node is refused for what is beyond it."""
 Snapshot = Mapping[str, NodeState]
 """Every node by name, each value frozen. A changed node is a new value."""
 
@@ -163,12 +165,14 @@ def evaluate(
     policy: Policy,
     tables: Tables | None = None,
     steps: Steps | None = None,
+    refused: Reason | None = None,
 ) -> NodeResult:
     """
     Whether and how one node takes the pod. `policy` is what `SchedulingRequest.policy` says, `tables` what was learnt,
-    if any, `steps` what is left of a search that is bounded over several nodes.
+    if any, `steps` what is left of a search that is bounded over several nodes. `refused`: why other pods or volumes
+    keep the pod off this node.
     """
-    reason = node_reason(node, ask.needs)
+    reason = lasting_reason(node, ask.needs) or refused or compute_reason(node, ask.needs)
     if reason is not None:
         return reason
     if policy.learned:
@@ -189,12 +193,16 @@ def decide(
     limits: Limits = DEFAULT_LIMITS,
     policy: Policy = DEFAULT_POLICY,
     tables: Tables | None = None,
+    refused: Mapping[str, Reason] = NOWHERE,
 ) -> Decision:
     """The best node and its shares, or why there is none. Looks at every node; ties go to the lesser name."""
     chosen = policy_of(ask, policy)
     decision: Decision = Unschedulable(())
     for form in forms_of(ask, chosen, tables):
-        verdicts = ((node, evaluate(node, form, limits, chosen, tables)) for node in snapshot.values())
+        verdicts = (
+            (node, evaluate(node, form, limits, chosen, tables, refused=refused.get(node.name)))
+            for node in snapshot.values()
+        )
         decision = _choose(snapshot, form, limits, verdicts)
         if isinstance(decision, Placement):
             break

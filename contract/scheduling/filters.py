@@ -38,14 +38,15 @@ class Limits:
 
     def in_all(self, gpu: Gpu) -> int:
         """
-        Bytes that the memory limits of the GPU's pods may add up to; `UNBOUNDED` without an option about it.
-
-        Never less than the GPU may promise, so that the option refuses nothing on a GPU where no pod bursts.
+        Bytes that the memory limits of the GPU's pods may add up to for another pod that bursts; `UNBOUNDED` without an
+        option about it. A pod that does not burst is never refused for it.
         """
         ratio = gpu.sharing.limit_ratio
         return max(self.capacity(gpu), int(gpu.usable * ratio)) if ratio else UNBOUNDED
 
 
+ONE_FOLD = 1000
+"""Thousandths of a whole, in which factors of memory limits are counted."""
 UNBOUNDED = 1 << 62
 """More bytes than the limits of any number of pods add up to, within 64 bits with any of them added."""
 DEFAULT_LIMITS = Limits()
@@ -119,6 +120,25 @@ def largest_limit(gpu: Gpu) -> int:
     return 0 if gpu.parent else gpu.usable
 
 
+def limit_factor(gpu: Gpu) -> int:
+    """
+    How many thousandths of its own request a container's memory limit may be: the option `memoryLimitRatio`. Without
+    the option nobody may have more than was requested.
+    """
+    return max(ONE_FOLD, round(gpu.sharing.limit_ratio * ONE_FOLD))
+
+
+def raised(asked: int, factor: int) -> int:
+    """An amount of a request times `limit_factor`, rounded down, within 64 bits."""
+    return asked // ONE_FOLD * factor + asked % ONE_FOLD * factor // ONE_FOLD
+
+
+def allowed_limit(gpu: Gpu, fraction: FractionRequest) -> int:
+    """Bytes of the largest memory limit that the container may have on the GPU."""
+    most = raised(fraction.memory or fraction.percent, limit_factor(gpu))
+    return min(most if fraction.memory else gpu.usable * most // WHOLE, largest_limit(gpu))
+
+
 def compute_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
     """What the node lacks of CPU, memory, ephemeral storage or pod slots."""
     has, taken, wanted = node.allocatable, node.requested, needs.compute
@@ -149,8 +169,8 @@ def gpu_reason(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits
         return Reason(Code.MODEL)
     wanted = fraction.memory_on(gpu.usable)
     limit = wanted + fraction.burst_on(gpu.usable)
-    if limit > wanted and limit > largest_limit(gpu):
-        return Reason(Code.LIMIT_TOO_LARGE, limit, largest_limit(gpu))
+    if limit > wanted and limit > allowed_limit(gpu, fraction):
+        return Reason(Code.LIMIT_TOO_LARGE, limit, allowed_limit(gpu, fraction))
     if usage.exclusive:
         return Reason(Code.EXCLUSIVE)
     if fraction.exclusive and usage.sharers:
@@ -161,7 +181,7 @@ def gpu_reason(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits
     if wanted > free:
         return Reason(Code.MEMORY, wanted, max(0, free))
     left = limits.in_all(gpu) - usage.memory - usage.burst
-    if limit > left:
+    if limit > wanted and limit > left:
         return Reason(Code.LIMITS_IN_ALL, limit, max(0, left))
     cores = fraction.cores or 1
     if usage.cores + cores > WHOLE:
@@ -178,7 +198,7 @@ def shortage(gpu: Gpu, usage: Usage, demand: Demand, limits: Limits) -> tuple[in
         usage.memory + demand.memory - limits.capacity(gpu),
         usage.cores + (demand.cores or 1) - WHOLE,
         usage.sharers if demand.exclusive else usage.sharers + 1 - limits.sharers(gpu),
-        usage.memory + usage.burst + demand.memory + demand.burst - limits.in_all(gpu),
+        usage.memory + usage.burst + demand.memory + demand.burst - limits.in_all(gpu) if demand.burst else 0,
     )
 
 

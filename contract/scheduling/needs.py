@@ -275,9 +275,12 @@ def resource_names(spec: Mapping[str, Any]) -> frozenset[str]:
 def _required_affinity(spec: Mapping[str, Any]) -> tuple[Term, ...] | None:
     node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if required is None:
-        return None
-    return Hashed(_term(term) for term in required.get("nodeSelectorTerms") or [])
+    return None if required is None else node_terms(required)
+
+
+def node_terms(selector: Mapping[str, Any]) -> tuple[Term, ...]:
+    """The terms of a NodeSelector, of which one must hold."""
+    return Hashed(_term(term) for term in selector.get("nodeSelectorTerms") or [])
 
 
 def _term(term: Mapping[str, Any]) -> Term:
@@ -341,9 +344,12 @@ def selects(needs: PodNeeds, node: NodeState) -> bool:
     """Whether the pod's nodeSelector and required node affinity accept the node."""
     if any(node.labels.get(key) != value for key, value in needs.node_selector):
         return False
-    if needs.affinity is None:
-        return True
-    return any(term and all(requirement.holds(node) for requirement in term) for term in needs.affinity)
+    return needs.affinity is None or any_term(needs.affinity, node)
+
+
+def any_term(terms: Iterable[Term], node: NodeState) -> bool:
+    """Whether one of the terms holds on the node."""
+    return any(term and all(requirement.holds(node) for requirement in term) for term in terms)
 
 
 def port_conflict(needs: PodNeeds, node: NodeState) -> tuple[str, str, int] | None:
@@ -394,12 +400,15 @@ class SchedulingRequest:
         return any(fraction.one_numa for fraction in self.request.containers)
 
 
-def queue_order(priority: int, request: PodRequest, created: str) -> tuple[int, int, str]:
+def queue_order(priority: int, created: str) -> tuple[int, str]:
     """
-    The sort key of a waiting pod, as objects show it: the higher PriorityClass first, then the higher priority of
-    the dialect, then the older pod. `created`: its creationTimestamp (RFC 3339, UTC), whose text order is time order.
+    The sort key of a waiting pod among the pods of all namespaces, as objects show it: the higher Kubernetes priority
+    first, then the older pod. `created`: its creationTimestamp (RFC 3339, UTC), whose text order is time order.
+
+    What a dialect says of a pod's priority is tenants' text and counts within one namespace only
+    (`contract.scheduling.fairness.own_order`).
     """
-    return (-priority, -request.priority, created)
+    return (-priority, created)
 
 
 def narrowed(ask: SchedulingRequest) -> Iterator[SchedulingRequest]:

@@ -56,7 +56,10 @@ def walked() -> Walked:
             return unixhttp.Answer(reply.status, reply.body)
 
     client = create_app(
-        Configuration, allocator(Beside()), Metrics(metrics_of("webhook")), health=Health(ready=lambda: None)
+        Configuration,
+        allocator(Beside()),
+        Metrics(metrics_of("webhook")),
+        health=Health(ready=lambda: None),
     ).test_client()
     body = json.dumps(review(pod(container(gpufraction_io__gpu_memory="5Gi"))))
     answers: list[Any] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from hypothesis import settings
@@ -21,6 +21,7 @@ from contract.model import Compute, Delivery, FractionRequest, NodeState, PodReq
 from contract.scheduling.demand import per_gpu, shares_of
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import PodNeeds, Requirement, SchedulingRequest, Toleration
+from contract.scheduling.reasons import Code, Reason
 from tests.builders import node
 
 AFFINITIES = (
@@ -35,6 +36,14 @@ AFFINITIES = (
 )
 LIMITS = Limits(max_sharers=3, memory_factor=1.25)
 NAMES = ("a", "b", "c", "d")
+_BEYOND = (
+    Reason(Code.POD_ANTI_AFFINITY),
+    Reason(Code.TOPOLOGY_SPREAD),
+    Reason(Code.CLAIM, what="that does not exist"),
+    Reason(Code.CLAIM, what="that is being deleted"),
+)
+REFUSED = st.dictionaries(st.sampled_from((*NAMES, "not there")), st.sampled_from(_BEYOND), max_size=3)
+"""Nodes that other pods or volumes refuse."""
 MODELS = (("Tesla T4", 15109), ("V100", 32768), ("A10", 23028))
 
 wishes = st.sampled_from(
@@ -171,10 +180,11 @@ class TwoEngines(RuleBasedStateMachine):
         if name in self.snapshot:
             self._put(replace(self.snapshot[name], cordoned=cordoned, ready=ready))
 
-    @rule(ask=asks())
-    def decide(self, ask: SchedulingRequest) -> None:
-        want = reference.decide(self.snapshot, ask, limits=LIMITS, policy=self.policy, tables=self.fast.tables)
-        assert self.fast.decide(ask) == want
+    @rule(ask=asks(), refused=REFUSED)
+    def decide(self, ask: SchedulingRequest, refused: Mapping[str, Reason]) -> None:
+        policy, tables = self.policy, self.fast.tables
+        want = reference.decide(self.snapshot, ask, limits=LIMITS, policy=policy, tables=tables, refused=refused)
+        assert self.fast.decide(ask, refused) == want
         assert self.fast.could_ever(ask) == reference.could_ever(self.snapshot, ask, limits=LIMITS)
         if isinstance(want, Placement):
             self.placed.append((ask, want))

@@ -1,0 +1,53 @@
+"""
+What pods take that each node of a pool has: those of DaemonSets, and static ones.
+
+Which pods these are, their owner references say, and any tenant can write those. So what a namespace's pods can take
+off the picture of an empty node is bounded, except for namespaces in which only administrators create pods. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from contract import names
+from contract.model import Compute
+
+HostPorts = frozenset[tuple[str, str, int]]
+_TRUSTED = frozenset(("kube-system", str(names.NAMESPACE)))
+"""Namespaces in which no tenant creates pods."""
+_OF_ONE, _OF_ALL = 8, 4
+"""Of what a node has, the pods of another namespace count for one part of so many at most; and all of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class StayingPod:
+    """A pod that says that it stays with its node, and what it takes there."""
+
+    namespace: str
+    compute: Compute
+    host_ports: HostPorts = frozenset()
+
+
+def taken_by(pods: Iterable[StayingPod], allocatable: Compute) -> tuple[Compute, HostPorts]:
+    """What these pods take of a new node of the same kind, which has this much: amounts, and ports of the host."""
+    sums: dict[str, tuple[int, int, int, int]] = {}
+    ports: HostPorts = frozenset()
+    for pod in pods:
+        taken, whose = pod.compute, pod.namespace if pod.namespace not in _TRUSTED else ""
+        before = sums.get(whose, (0, 0, 0, 0))
+        sums[whose] = (
+            before[0] + taken.cpu,
+            before[1] + taken.memory,
+            before[2] + taken.storage,
+            before[3] + taken.pods,
+        )
+        if not whose:
+            ports |= pod.host_ports
+    has = (allocatable.cpu, allocatable.memory, allocatable.storage, allocatable.pods)
+    trusted = sums.pop("", (0, 0, 0, 0))
+    cpu, memory, storage, count = (
+        own + min(whole // _OF_ALL, sum(min(amount, whole // _OF_ONE) for amount in others))
+        for own, whole, *others in zip(trusted, has, *sums.values(), strict=True)
+    )
+    return Compute(cpu, memory, storage, count), ports

@@ -1,0 +1,101 @@
+"""
+Informers of claims, volumes and what belongs to them, started once a pod that asks for a share has a claim.
+
+A cluster without such pods pays nothing. Objects are trimmed as they come: a claim has some hundred bytes then. One
+that cannot be read counts as absent, so that a pod that needs it waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from allocator.cache.storage import KINDS, StorageKind, key_of
+from allocator.scheduler.core import Controller
+from allocator.scheduler.events import StorageChanged, StorageDeleted, StorageListed
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube
+from runtime.kubernetes.watch import Event, Gone, Informer, Put, Replaced
+from runtime.supervision import Workers
+
+JSON = dict[str, Any]
+log = logging.getLogger(__name__)
+
+_EVERY = 0.2
+"""Seconds between two looks at whether they are needed."""
+
+
+class VolumeInformers:
+    """Waits until they are needed, and then follows every kind of `allocator.cache.storage.KINDS`."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        controller: Controller,
+        *,
+        on_restart: Callable[[str, str], None],
+        workers: Workers | None = None,
+    ) -> None:
+        self._kube, self._controller, self._on_restart, self._workers = kube, controller, on_restart, workers
+        self._informers: tuple[Informer, ...] = ()
+
+    def run(self, stop: threading.Event) -> None:
+        """Until stopped."""
+        while not self._controller.wants_volumes():
+            if stop.wait(_EVERY):
+                return
+        log.info("following volumes: a pod that asks for a share has a claim")
+        self._informers = tuple(self._informer(kind) for kind in KINDS.values())
+        for informer in self._informers:
+            informer.start()
+        stop.wait()
+        for informer in self._informers:
+            informer.stop()
+
+    def _informer(self, kind: StorageKind) -> Informer:
+        def restarted(why: str) -> None:
+            self._on_restart(kind.plural, why)
+
+        def handle(event: Event) -> None:
+            for told in _events(kind, event):
+                self._controller.handle(told)
+
+        return Informer(
+            self._kube,
+            paths.path(kind.group_version, kind.plural),
+            handle,
+            name=kind.plural,
+            of=kind.of,
+            on_restart=restarted,
+            optional=True,
+            workers=self._workers,
+        )
+
+
+def _events(kind: StorageKind, event: Event) -> list[StorageListed | StorageChanged | StorageDeleted]:
+    match event:
+        case Replaced(items):
+            read = ((key_of(item), _read(kind, item)) for item in items)
+            return [StorageListed(kind.plural, tuple((key, found) for key, found in read if found is not None))]
+        case Put(item):
+            found = _read(kind, item)
+            if found is not None:
+                return [StorageChanged(kind.plural, key_of(item), found)]
+            return [StorageDeleted(kind.plural, key_of(item))]
+        case Gone(item):
+            return [StorageDeleted(kind.plural, key_of(item))]
+    return []
+
+
+def _read(kind: StorageKind, document: Mapping[str, Any]) -> object | None:
+    try:
+        return kind.read(document)
+    except Exception as error:
+        namespace, name = key_of(document)
+        log.warning(
+            "object unreadable",
+            extra={"kind": kind.plural, "namespace": namespace, "object": name, "reason": type(error).__name__},
+        )
+        return None

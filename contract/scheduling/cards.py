@@ -1,0 +1,42 @@
+"""
+What a waiting share counts, and the kinds of cards by which that is known.
+
+A waiting pod's resources are fixed before it is placed, so a share by percent counts as that of the smallest GPU that
+it accepts. The allocator knows each GPU. The webhook keeps the kinds of cards that its allocator told it last, so that
+it can count while the allocator restarts. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from contract.model import FractionRequest, GpuKind, PodRequest
+from contract.scheduling.filters import kind_accepted
+
+Smallest = Callable[[FractionRequest], int]
+"""Usable bytes of the smallest GPU that a share accepts; 0 where there is none."""
+
+
+def floor(request: PodRequest, smallest: Smallest) -> Mapping[str, int]:
+    """The least memory, in bytes by container, that a waiting pod will have. Shares by bytes are exact."""
+    return {
+        fraction.container: fraction.count * fraction.memory_on(0 if fraction.memory else smallest(fraction))
+        for fraction in request.containers
+    }
+
+
+def smallest_of(cards: Iterable[GpuKind]) -> Smallest:
+    """
+    The smallest of these cards that a share accepts by kind.
+
+    Of a share that wishes for single GPUs or avoids some, it is the largest: kinds do not tell which GPUs those are,
+    and a quota must not count less than the share has.
+    """
+    listed = tuple(cards)
+
+    def smallest(fraction: FractionRequest) -> int:
+        usable = [card.usable for card in listed if kind_accepted(card.model, card.memory, fraction)]
+        by_uuid = fraction.wishes.use_uuids or fraction.wishes.avoid_uuids
+        return (max if by_uuid else min)(usable, default=0)
+
+    return smallest

@@ -1,0 +1,49 @@
+"""
+The filters of kube-scheduler that look beyond one node: volumes, affinity between pods, topology spread.
+
+Each module reads one plugin of kube-scheduler's default profile and has `check`: a pod and the cluster in, and out what
+refuses a node; None where the plugin has nothing to say about the pod. `FILTERS` lists them in the order in which
+kube-scheduler runs them. Pure, and written to be read beside the original: what decides fast is held against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from contract.model import NodeState
+from contract.scheduling.clusterfilters import (
+    pod_affinity,
+    topology_spread,
+    volume_binding,
+    volume_limits,
+    volume_restrictions,
+    volume_zone,
+)
+from contract.scheduling.clusterfilters.objects import Check, Cluster, PodRules
+from contract.scheduling.needs import PodNeeds
+from contract.scheduling.reasons import Reason
+
+FILTERS = (
+    volume_restrictions.check,
+    volume_limits.check,
+    volume_binding.check,
+    volume_zone.check,
+    topology_spread.check,
+    pod_affinity.check,
+)
+
+
+def checks(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> tuple[Check, ...]:
+    """What is to be asked of each node for this pod; empty where nothing about other pods or volumes concerns it."""
+    return tuple(found for found in (each(pod, needs, cluster) for each in FILTERS) if found is not None)
+
+
+def refused(pod: PodRules, needs: PodNeeds, cluster: Cluster, nodes: Iterable[NodeState]) -> Mapping[str, Reason]:
+    """Those of the nodes that some filter refuses, with the first reason."""
+    asked = checks(pod, needs, cluster)
+    found = ((node.name, _first(asked, node)) for node in nodes) if asked else ()
+    return {name: reason for name, reason in found if reason is not None}
+
+
+def _first(asked: tuple[Check, ...], node: NodeState) -> Reason | None:
+    return next((reason for check in asked if (reason := check(node)) is not None), None)

@@ -1,0 +1,413 @@
+"""
+What the filters read: a pod that asks for a node, and the pods, namespaces, claims and volumes of the cluster.
+
+Frozen values of the few fields that decide. `read_...` makes each of an object's JSON, which the API server has
+validated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from contract.encoding import quantity
+from contract.model import NodeState
+from contract.scheduling import needs as scheduling
+from contract.scheduling.clusterfilters.selectors import Labels, LabelSelector, read_selector, with_label_keys
+from contract.scheduling.needs import Term
+from contract.scheduling.reasons import Reason
+
+JSON = Mapping[str, Any]
+Policy = Literal["Honor", "Ignore"]
+
+
+Check = Callable[[NodeState], Reason | None]
+"""Why a node is refused for the pod that the check was made for."""
+
+
+class FrozenLabels(dict[str, str]):
+    """Labels that nobody changes, so that they can be part of a key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+NO_LABELS = FrozenLabels()
+
+
+# -- pods ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerm:
+    """A required term of affinity or anti-affinity between pods, with the namespaces of its owner resolved."""
+
+    topology_key: str
+    selector: LabelSelector
+    namespaces: frozenset[str]
+    namespace_selector: LabelSelector
+
+    def matches(self, namespace: str, namespace_labels: Labels, labels: Labels) -> bool:
+        """Whether a pod of that namespace with these labels is meant."""
+        return self.selects_namespace(namespace, namespace_labels) and self.selector.matches(labels)
+
+    def selects_namespace(self, namespace: str, labels: Labels) -> bool:
+        """Whether pods of a namespace with these labels are meant at all."""
+        return namespace in self.namespaces or self.namespace_selector.matches(labels)
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadConstraint:
+    """A topology spread constraint that must hold (`DoNotSchedule`)."""
+
+    topology_key: str
+    selector: LabelSelector
+    max_skew: int
+    min_domains: int = 1
+    node_affinity: Policy = "Honor"
+    node_taints: Policy = "Ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class PodVolume:
+    """A volume of a pod that comes by a claim of its namespace. `ephemeral`: the claim is made for this pod."""
+
+    claim: str
+    ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A disk that the pod's spec names itself. Two pods of one node share it only where both read."""
+
+    kind: Literal["gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd"]
+    names: tuple[str, ...]
+    """What the disk is known by."""
+    hosts: frozenset[str] = frozenset()
+    """Ceph monitors, of which two names of one disk share one at least; empty for other kinds."""
+    read_only: bool = False
+
+    def conflicts(self, other: Disk) -> bool:
+        """Whether both are one disk that the two pods cannot share."""
+        if (self.kind, self.names) != (other.kind, other.names):
+            return False
+        if self.hosts or other.hosts:
+            return not self.hosts.isdisjoint(other.hosts) and not (self.read_only and other.read_only)
+        return self.kind == "awsElasticBlockStore" or not (self.read_only and other.read_only)
+
+
+@dataclass(frozen=True, slots=True)
+class PodRules:
+    """
+    What the filters read of a pod that asks for a node, by its spec without any pin of ours. Hashable: equal pods of a
+    controller are judged once.
+    """
+
+    namespace: str = ""
+    labels: FrozenLabels = NO_LABELS
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    uid: str = ""
+    """Only where a claim is made for this pod, which must be its own."""
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the pod itself says anything that the filters judge by."""
+        return bool(self.affinity or self.anti_affinity or self.spread or self.volumes or self.disks)
+
+    def placed(self, *, terminating: bool = False) -> PodKind:
+        """The pod as others see it once it is on a node."""
+        return PodKind(self.namespace, self.labels, terminating, self.anti_affinity, self.volumes, self.disks, self.uid)
+
+
+NO_RULES = PodRules()
+
+
+@dataclass(frozen=True, slots=True)
+class PodKind:
+    """
+    What the filters read of a pod on a node that has not finished. Hashable: pods that are alike are counted by node.
+
+    A terminating one counts for everything except spreading.
+    """
+
+    namespace: str
+    labels: FrozenLabels = NO_LABELS
+    terminating: bool = False
+    anti_affinity: tuple[PodTerm, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    uid: str = ""
+    """As in `PodRules`."""
+
+
+def read_rules(pod: JSON) -> PodRules:
+    """Read a pod, placed or not."""
+    metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    namespace, labels = metadata.get("namespace", ""), FrozenLabels(metadata.get("labels") or {})
+    affinity = spec.get("affinity") or {}
+    volumes = tuple(_volumes(metadata.get("name", ""), spec))
+    return PodRules(
+        namespace=namespace,
+        labels=labels,
+        affinity=tuple(_terms(affinity.get("podAffinity"), namespace, labels)),
+        anti_affinity=tuple(_terms(affinity.get("podAntiAffinity"), namespace, labels)),
+        spread=tuple(_spread(spec.get("topologySpreadConstraints"), labels)),
+        volumes=volumes,
+        disks=tuple(_disks(spec)),
+        uid=metadata.get("uid", "") if any(volume.ephemeral for volume in volumes) else "",
+    )
+
+
+def _terms(affinity: JSON | None, namespace: str, labels: Labels) -> Iterator[PodTerm]:
+    for item in (affinity or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or ():
+        named, by_labels = item.get("namespaces") or (), item.get("namespaceSelector")
+        yield PodTerm(
+            topology_key=item.get("topologyKey", ""),
+            selector=with_label_keys(
+                read_selector(item.get("labelSelector")),
+                labels,
+                item.get("matchLabelKeys") or (),
+                item.get("mismatchLabelKeys") or (),
+            ),
+            namespaces=frozenset(named) if named or by_labels is not None else frozenset((namespace,)),
+            namespace_selector=read_selector(by_labels),
+        )
+
+
+def _spread(items: Iterable[JSON] | None, labels: Labels) -> Iterator[SpreadConstraint]:
+    for item in items or ():
+        if item.get("whenUnsatisfiable") == "DoNotSchedule":
+            yield SpreadConstraint(
+                topology_key=item.get("topologyKey", ""),
+                selector=with_label_keys(
+                    read_selector(item.get("labelSelector")), labels, item.get("matchLabelKeys") or ()
+                ),
+                max_skew=int(item.get("maxSkew", 1)),
+                min_domains=int(item.get("minDomains") or 1),
+                node_affinity=item.get("nodeAffinityPolicy") or "Honor",
+                node_taints=item.get("nodeTaintsPolicy") or "Ignore",
+            )
+
+
+def _volumes(pod: str, spec: JSON) -> Iterator[PodVolume]:
+    for volume in spec.get("volumes") or ():
+        claim = volume.get("persistentVolumeClaim")
+        if claim is not None:
+            yield PodVolume(claim.get("claimName", ""))
+        elif volume.get("ephemeral") is not None:
+            yield PodVolume(f"{pod}-{volume.get('name', '')}", ephemeral=True)
+
+
+def _disks(spec: JSON) -> Iterator[Disk]:
+    for volume in spec.get("volumes") or ():
+        google, amazon = volume.get("gcePersistentDisk"), volume.get("awsElasticBlockStore")
+        iscsi, ceph = volume.get("iscsi"), volume.get("rbd")
+        if google is not None:
+            yield Disk("gcePersistentDisk", (google.get("pdName", ""),), read_only=bool(google.get("readOnly")))
+        if amazon is not None:
+            yield Disk("awsElasticBlockStore", (amazon.get("volumeID", ""),))
+        if iscsi is not None:
+            yield Disk("iscsi", (iscsi.get("iqn", ""),), read_only=bool(iscsi.get("readOnly")))
+        if ceph is not None:
+            monitors = frozenset(ceph.get("monitors") or ())
+            image = ceph.get("pool") or "rbd", ceph.get("image", "")
+            yield Disk("rbd", image, monitors, read_only=bool(ceph.get("readOnly")))
+
+
+# -- volumes ------------------------------------------------------------------------------------------------------
+
+_CLASS = "volume.beta.kubernetes.io/storage-class"
+_BOUND = "pv.kubernetes.io/bind-completed"
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeClaim:
+    """A PersistentVolumeClaim."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+    volume: str = ""
+    """The volume that it names; see `bound`."""
+    bound: bool = False
+    """Whether the volume is bound to it for certain: only then the annotation stands beside the volume's name."""
+    storage_class: str = ""
+    size: int | None = None
+    """Bytes; None where it asks for none."""
+    modes: frozenset[str] = frozenset()
+    volume_mode: str = "Filesystem"
+    attributes_class: str = ""
+    selector: LabelSelector | None = None
+    selected_node: str | None = None
+    """The node for which a volume is being made."""
+    lost: bool = False
+    deleting: bool = False
+    controller: str = ""
+    """The uid of the pod for which the claim was made, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A PersistentVolume."""
+
+    name: str
+    labels: Labels = field(default_factory=dict)
+    affinity: tuple[Term, ...] | None = None
+    """The nodes that reach it; None for all."""
+    claim: tuple[str, str, str] | None = None
+    """Namespace, name and uid (which may be empty) of the claim that it is for."""
+    storage_class: str = ""
+    size: int = 0
+    modes: frozenset[str] = frozenset()
+    volume_mode: str = "Filesystem"
+    attributes_class: str = ""
+    available: bool = False
+    deleting: bool = False
+    driver: str = ""
+    """The CSI driver; empty for other kinds."""
+    handle: str = ""
+
+    def is_for(self, claim: VolumeClaim) -> bool:
+        """Whether it was made for this claim."""
+        if self.claim is None or self.claim[:2] != (claim.namespace, claim.name):
+            return False
+        return self.claim[2] in ("", claim.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageClass:
+    """A StorageClass. `topologies`: where it makes volumes, any of these terms; None for everywhere."""
+
+    name: str
+    provisioner: str = ""
+    delayed: bool = False
+    topologies: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """A CSIStorageCapacity: how large a volume of a class can be made for nodes with these labels."""
+
+    storage_class: str
+    nodes: LabelSelector
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageObjects:
+    """Claims, volumes and what belongs to them."""
+
+    claims: Mapping[tuple[str, str], VolumeClaim] = field(default_factory=dict)
+    volumes: Mapping[str, Volume] = field(default_factory=dict)
+    classes: Mapping[str, StorageClass] = field(default_factory=dict)
+    driver_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """How many volumes of each CSI driver a node can have attached, by node."""
+    attached: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
+    """Driver and handle of the volumes that VolumeAttachments name, by node."""
+    capacity_tracked: frozenset[str] = frozenset()
+    """CSI drivers that publish capacities."""
+    capacities: tuple[Capacity, ...] = ()
+
+
+NO_STORAGE = StorageObjects()
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Everything that the filters look at, at one moment."""
+
+    nodes: Mapping[str, NodeState] = field(default_factory=dict)
+    """All nodes, those without GPUs too."""
+    pods: Mapping[str, Mapping[PodKind, Mapping[str, int]]] = field(default_factory=dict)
+    """How many pods of each kind are on each node, by namespace."""
+    repelling: Mapping[PodKind, Mapping[str, int]] = field(default_factory=dict)
+    """Of these the kinds that have anti-affinity."""
+    namespaces: Mapping[str, Labels] = field(default_factory=dict)
+    """The labels of each namespace."""
+    storage: StorageObjects = NO_STORAGE
+
+
+def read_claim(claim: JSON) -> VolumeClaim:
+    """Read a PersistentVolumeClaim."""
+    metadata, spec, status = (claim.get(part) or {} for part in ("metadata", "spec", "status"))
+    annotations, volume = metadata.get("annotations") or {}, spec.get("volumeName") or ""
+    requests = (spec.get("resources") or {}).get("requests") or {}
+    return VolumeClaim(
+        namespace=metadata.get("namespace", ""),
+        name=metadata.get("name", ""),
+        uid=metadata.get("uid", ""),
+        volume=volume,
+        bound=bool(volume) and _BOUND in annotations,
+        storage_class=annotations.get(_CLASS, spec.get("storageClassName") or ""),
+        size=quantity.rounded_up(requests["storage"]) if "storage" in requests else None,
+        modes=frozenset(spec.get("accessModes") or ()),
+        volume_mode=spec.get("volumeMode") or "Filesystem",
+        attributes_class=spec.get("volumeAttributesClassName") or "",
+        selector=read_selector(spec["selector"]) if spec.get("selector") is not None else None,
+        selected_node=annotations.get(_SELECTED_NODE),
+        lost=status.get("phase") == "Lost",
+        deleting=bool(metadata.get("deletionTimestamp")),
+        controller=next(
+            (str(o.get("uid", "")) for o in metadata.get("ownerReferences") or () if o.get("controller")), ""
+        ),
+    )
+
+
+def read_volume(volume: JSON) -> Volume:
+    """Read a PersistentVolume."""
+    metadata, spec, status = (volume.get(part) or {} for part in ("metadata", "spec", "status"))
+    reference, required = spec.get("claimRef"), (spec.get("nodeAffinity") or {}).get("required")
+    csi = spec.get("csi") or {}
+    return Volume(
+        name=metadata.get("name", ""),
+        labels=metadata.get("labels") or {},
+        affinity=scheduling.node_terms(required) if required is not None else None,
+        claim=tuple(str(reference.get(key) or "") for key in ("namespace", "name", "uid")) if reference else None,  # type: ignore[arg-type]
+        storage_class=(metadata.get("annotations") or {}).get(_CLASS, spec.get("storageClassName") or ""),
+        size=quantity.rounded_up((spec.get("capacity") or {}).get("storage", 0)),
+        modes=frozenset(spec.get("accessModes") or ()),
+        volume_mode=spec.get("volumeMode") or "Filesystem",
+        attributes_class=spec.get("volumeAttributesClassName") or "",
+        available=status.get("phase") == "Available",
+        deleting=bool(metadata.get("deletionTimestamp")),
+        driver=csi.get("driver", ""),
+        handle=csi.get("volumeHandle", ""),
+    )
+
+
+def read_class(storage_class: JSON) -> StorageClass:
+    """Read a StorageClass."""
+    topologies = storage_class.get("allowedTopologies")
+    return StorageClass(
+        name=(storage_class.get("metadata") or {}).get("name", ""),
+        provisioner=storage_class.get("provisioner", ""),
+        delayed=storage_class.get("volumeBindingMode") == "WaitForFirstConsumer",
+        topologies=tuple(map(_topology, topologies)) if topologies else None,
+    )
+
+
+def _topology(term: JSON) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple((e.get("key", ""), tuple(e.get("values") or ())) for e in term.get("matchLabelExpressions") or ())
+
+
+def read_capacity(capacity: JSON) -> Capacity:
+    """Read a CSIStorageCapacity."""
+    most = capacity.get("maximumVolumeSize", capacity.get("capacity"))
+    return Capacity(
+        storage_class=capacity.get("storageClassName", ""),
+        nodes=read_selector(capacity.get("nodeTopology")),
+        most=quantity.rounded_up(most) if most is not None else None,
+    )
+
+
+def read_driver_limits(csi_node: JSON) -> dict[str, int]:
+    """How many volumes of each driver a CSINode says that its node can have attached."""
+    drivers = (csi_node.get("spec") or {}).get("drivers") or ()
+    counts = ((each.get("name", ""), (each.get("allocatable") or {}).get("count")) for each in drivers)
+    return {name: int(count) for name, count in counts if count is not None}

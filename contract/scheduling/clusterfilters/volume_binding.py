@@ -1,0 +1,148 @@
+"""
+Claims and the volumes that they have or may get: kube-scheduler's VolumeBinding.
+
+A bound claim ties the pod to the nodes that reach its volume. A claim that waits for its first consumer takes a volume
+that is there, or has one made for the node. As the original, volumes are chosen greedily, the smallest claim first
+(pkg/scheduler/framework/plugins/volumebinding of 1.36), and each claim is held against the capacity alone. Disks of
+cloud providers that are not CSI volumes are read as they are written, without the translation to CSI.
+"""
+
+from __future__ import annotations
+
+from contract.model import NodeState
+from contract.scheduling import needs as scheduling
+from contract.scheduling.clusterfilters.objects import (
+    Check,
+    Cluster,
+    PodRules,
+    PodVolume,
+    StorageClass,
+    Volume,
+    VolumeClaim,
+)
+from contract.scheduling.needs import PodNeeds
+from contract.scheduling.reasons import Code, Reason
+
+_UNBOUND = Reason(Code.CLAIM, what="that is not bound yet")
+_NO_VOLUME = Reason(Code.CLAIM, what="whose volume does not exist")
+_ELSEWHERE = Reason(Code.VOLUME)
+_NOT_MADE = Reason(Code.NO_VOLUME)
+_NO_ROOM = Reason(Code.STORAGE_CAPACITY)
+_NO_PROVISIONER = ("", "kubernetes.io/no-provisioner")
+
+
+def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
+    """What the pod's claims ask of a node; None for a pod without claims."""
+    if not pod.volumes:
+        return None
+    claims: list[VolumeClaim] = []
+    for volume in pod.volumes:
+        claim = cluster.storage.claims.get((pod.namespace, volume.claim))
+        wrong = unusable(claim, volume, pod)
+        if claim is None or wrong is not None:
+            return lambda node: wrong
+        claims.append(claim)
+    unbound = [claim for claim in claims if not claim.bound]
+    if any(claim.volume or not _delayed(claim, cluster) for claim in unbound):
+        return lambda node: _UNBOUND
+    bound = [claim.volume for claim in claims if claim.bound]
+
+    def reason(node: NodeState) -> Reason | None:
+        for name in bound:
+            found = cluster.storage.volumes.get(name)
+            if found is None:
+                return _NO_VOLUME
+            if not _reaches(node, found):
+                return _ELSEWHERE
+        return _reason_of_unbound(unbound, node, cluster)
+
+    return reason
+
+
+def unusable(claim: VolumeClaim | None, volume: PodVolume, pod: PodRules) -> Reason | None:
+    """Why the pod cannot use what its volume names, on whatever node; None where it can."""
+    if claim is None:
+        return Reason(Code.CLAIM, what="that does not exist")
+    if claim.lost:
+        return Reason(Code.CLAIM, what="that has lost its volume")
+    if claim.deleting:
+        return Reason(Code.CLAIM, what="that is being deleted")
+    if volume.ephemeral and claim.controller != pod.uid:
+        return Reason(Code.CLAIM, what="that belongs to another pod")
+    return None
+
+
+def _delayed(claim: VolumeClaim, cluster: Cluster) -> bool:
+    storage_class = cluster.storage.classes.get(claim.storage_class)
+    return storage_class is not None and storage_class.delayed
+
+
+def _reaches(node: NodeState, volume: Volume) -> bool:
+    return volume.affinity is None or scheduling.any_term(volume.affinity, node)
+
+
+def _reason_of_unbound(claims: list[VolumeClaim], node: NodeState, cluster: Cluster) -> Reason | None:
+    if any(claim.selected_node is not None and claim.selected_node != node.name for claim in claims):
+        return _NOT_MADE
+    making = [claim for claim in claims if claim.selected_node is not None]
+    chosen: set[str] = set()
+    for claim in sorted((c for c in claims if c.selected_node is None), key=lambda c: c.size or 0):
+        volume = _matching(claim, node, cluster, chosen)
+        if volume is None:
+            making.append(claim)
+        else:
+            chosen.add(volume.name)
+    for claim in making:
+        reason = _reason_of_making(claim, cluster.storage.classes[claim.storage_class], node, cluster)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _matching(claim: VolumeClaim, node: NodeState, cluster: Cluster, chosen: set[str]) -> Volume | None:
+    """The volume that the claim takes on this node: the one that was made for it, else the smallest that fits."""
+    smallest: Volume | None = None
+    for volume in cluster.storage.volumes.values():
+        if volume.name in chosen or volume.storage_class != claim.storage_class or not _holds(volume, claim):
+            continue
+        if volume.is_for(claim):
+            return volume if _reaches(node, volume) else None
+        if volume.claim is None and _is_free_for(volume, claim) and _reaches(node, volume):
+            smallest = volume if smallest is None or volume.size < smallest.size else smallest
+    return smallest
+
+
+def _holds(volume: Volume, claim: VolumeClaim) -> bool:
+    return (
+        volume.size >= (claim.size or 0)
+        and volume.volume_mode == claim.volume_mode
+        and volume.attributes_class == claim.attributes_class
+        and not volume.deleting
+    )
+
+
+def _is_free_for(volume: Volume, claim: VolumeClaim) -> bool:
+    if not volume.available or not claim.modes <= volume.modes:
+        return False
+    return claim.selector is None or claim.selector.matches(volume.labels)
+
+
+def _reason_of_making(
+    claim: VolumeClaim, storage_class: StorageClass, node: NodeState, cluster: Cluster
+) -> Reason | None:
+    if storage_class.provisioner in _NO_PROVISIONER:
+        return _NOT_MADE
+    if storage_class.topologies is not None and not any(
+        term and all(node.labels.get(key) in values for key, values in term) for term in storage_class.topologies
+    ):
+        return _NOT_MADE
+    if claim.size is None or storage_class.provisioner not in cluster.storage.capacity_tracked:
+        return None
+    enough = any(
+        each.storage_class == storage_class.name
+        and each.most is not None
+        and each.most >= claim.size
+        and each.nodes.matches(node.labels)
+        for each in cluster.storage.capacities
+    )
+    return None if enough else _NO_ROOM

@@ -1,0 +1,79 @@
+"""
+How many volumes a node can have attached: kube-scheduler's NodeVolumeLimits.
+
+CSI volumes are counted by driver and handle, those of unbound claims as volumes to be made. A volume that is attached
+to the node and that no pod there uses counts twice for a pod that brings it, as in the original. Disks of cloud
+providers that are not CSI volumes are not counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from contract.model import NodeState
+from contract.scheduling.clusterfilters.objects import Check, Cluster, PodKind, PodRules, PodVolume
+from contract.scheduling.needs import PodNeeds
+from contract.scheduling.reasons import Code, Reason
+
+_NO_CLAIM = Reason(Code.CLAIM, what="that does not exist")
+_FOREIGN = Reason(Code.CLAIM, what="that belongs to another pod")
+_LIMIT = Reason(Code.VOLUME_LIMIT)
+
+CsiVolume = tuple[str, str]
+"""Driver and handle."""
+
+
+def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
+    """The volumes that the pod brings; None for a pod without claims."""
+    if not pod.volumes:
+        return None
+    for each in pod.volumes:
+        claim = cluster.storage.claims.get((pod.namespace, each.claim))
+        if claim is None:
+            return lambda node: _NO_CLAIM
+        if each.ephemeral and claim.controller != pod.uid:
+            return lambda node: _FOREIGN
+    brought = frozenset(_csi_volumes(pod.namespace, pod.volumes, cluster))
+    if not brought:
+        return None
+    by_node: dict[str, list[PodKind]] = {}
+    for kinds in cluster.pods.values():
+        for kind, on_nodes in kinds.items():
+            for name in on_nodes if kind.volumes else ():
+                by_node.setdefault(name, []).append(kind)
+
+    def reason(node: NodeState) -> Reason | None:
+        limits, there = cluster.storage.driver_limits.get(node.name, {}), by_node.get(node.name, [])
+        if not limits:
+            return None
+        if any(_is_foreign(other, cluster) for other in there):
+            return _FOREIGN
+        used = frozenset(volume for o in there for volume in _csi_volumes(o.namespace, o.volumes, cluster))
+        attached = Counter(driver for driver, _ in used | cluster.storage.attached.get(node.name, frozenset()))
+        new = Counter(driver for driver, _ in brought - used)
+        over = any(attached[driver] + count > limits[driver] for driver, count in new.items() if driver in limits)
+        return _LIMIT if over else None
+
+    return reason
+
+
+def _is_foreign(pod: PodKind, cluster: Cluster) -> bool:
+    """Whether a claim has the name of one that is made for the pod, and belongs to somebody else."""
+    made = (cluster.storage.claims.get((pod.namespace, each.claim)) for each in pod.volumes if each.ephemeral)
+    return any(claim is not None and claim.controller != pod.uid for claim in made)
+
+
+def _csi_volumes(namespace: str, volumes: Iterable[PodVolume], cluster: Cluster) -> Iterator[CsiVolume]:
+    for each in volumes:
+        claim = cluster.storage.claims.get((namespace, each.claim))
+        if claim is None:
+            continue
+        volume = cluster.storage.volumes.get(claim.volume) if claim.volume else None
+        if volume is not None:
+            if volume.driver and volume.handle:
+                yield volume.driver, volume.handle
+            continue
+        storage_class = cluster.storage.classes.get(claim.storage_class)
+        if storage_class is not None and storage_class.provisioner:
+            yield storage_class.provisioner, f"to be made for {claim.namespace}/{claim.name}"

@@ -1,0 +1,346 @@
+"""Clusters and pods made up from a seed, with a little of everything that kube-scheduler's filters look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+JSON = dict[str, Any]
+ZONE, RACK, HOST = "topology.kubernetes.io/zone", "rack", "kubernetes.io/hostname"
+OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+SPACES = ("first", "second", "third")
+_DRIVERS = ("disk.example.com", "file.example.com")
+_KEYS = (ZONE, RACK, HOST)
+_APPS = ("a", "b", "c")
+BOUND = "pv.kubernetes.io/bind-completed"
+
+
+@dataclass
+class State:
+    """The objects of one cluster, by the path of their collection, in the order in which to create them."""
+
+    nodes: list[JSON] = field(default_factory=list)
+    namespaces: list[JSON] = field(default_factory=list)
+    classes: list[JSON] = field(default_factory=list)
+    volumes: list[JSON] = field(default_factory=list)
+    claims: list[JSON] = field(default_factory=list)
+    csi_nodes: list[JSON] = field(default_factory=list)
+    csi_drivers: list[JSON] = field(default_factory=list)
+    capacities: list[JSON] = field(default_factory=list)
+    attachments: list[JSON] = field(default_factory=list)
+    pods: list[JSON] = field(default_factory=list)
+    terminating: set[str] = field(default_factory=set)
+    finished: set[str] = field(default_factory=set)
+    available: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
+    deleting: set[str] = field(default_factory=set)
+
+
+def state(random: Random, nodes: int = 9, pods: int = 24) -> State:
+    """A cluster."""
+    made = State()
+    for number in range(nodes):
+        made.nodes.append(_node(random, f"node-{number}"))
+    for name in SPACES:
+        made.namespaces.append({"metadata": {"name": name, "labels": {"team": random.choice("xy")}}})
+    _storage(random, made)
+    for number in range(pods):
+        pod = _pod(random, f"placed-{number}", made, placed=True)
+        pod["spec"]["nodeName"] = random.choice(made.nodes)["metadata"]["name"]
+        made.pods.append(pod)
+        roll = random.random()
+        if roll < 0.1:
+            made.terminating.add(pod["metadata"]["name"])
+        elif roll < 0.2:
+            made.finished.add(pod["metadata"]["name"])
+    return made
+
+
+def probes(random: Random, made: State, number: int) -> list[JSON]:
+    """Pods that ask for a node."""
+    return [_pod(random, f"probe-{each}", made, placed=False) for each in range(number)]
+
+
+def _node(random: Random, name: str) -> JSON:
+    labels = {HOST: name}
+    if random.random() < 0.9:
+        labels[ZONE] = random.choice("abc")
+    if random.random() < 0.1:
+        labels[OLD_ZONE] = random.choice("abc")
+    if random.random() < 0.8:
+        labels[RACK] = random.choice(("r1", "r2"))
+    if random.random() < 0.5:
+        labels["disk"] = random.choice(("ssd", "hdd"))
+    node: JSON = {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {},
+        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "20", "ephemeral-storage": "10Gi"}},
+    }
+    node["status"]["capacity"] = node["status"]["allocatable"]
+    if random.random() < 0.15:
+        node["spec"]["taints"] = [
+            {"key": "only", "value": "some", "effect": random.choice(("NoSchedule", "PreferNoSchedule"))}
+        ]
+    if random.random() < 0.08:
+        node["spec"]["unschedulable"] = True
+    return node
+
+
+# -- storage ------------------------------------------------------------------------------------------------------
+
+
+def _storage(random: Random, made: State) -> None:
+    made.classes += [
+        _class("now", _DRIVERS[0], delayed=False),
+        _class("later", _DRIVERS[0], delayed=True),
+        _class("here", "kubernetes.io/no-provisioner", delayed=True),
+        _class("zoned", _DRIVERS[1], delayed=True, zones=random.sample("abc", random.randint(1, 2))),
+        _class("scarce", "scarce.example.com", delayed=True),
+    ]
+    made.csi_drivers.append({"metadata": {"name": "scarce.example.com"}, "spec": {"storageCapacity": True}})
+    for number in range(random.randint(0, 3)):
+        made.capacities.append(
+            {
+                "metadata": {"name": f"capacity-{number}", "namespace": random.choice(SPACES)},
+                "storageClassName": random.choice(("scarce", "scarce", "later")),
+                "nodeTopology": random.choice(
+                    (
+                        {"matchLabels": {ZONE: random.choice("abc")}},
+                        {},
+                        {"matchExpressions": [{"key": RACK, "operator": "Exists"}]},
+                    )
+                ),
+                "capacity": random.choice(("4Gi", "10Gi")),
+                **({"maximumVolumeSize": random.choice(("2Gi", "6Gi"))} if random.random() < 0.4 else {}),
+            }
+        )
+    for number in range(14):
+        made.volumes.append(_volume(random, f"volume-{number}", made))
+    for space in SPACES:
+        for number in range(8):
+            _claim(random, space, f"claim-{number}", made)
+    for node in made.nodes:
+        if random.random() < 0.7:
+            drivers = [
+                {
+                    "name": name,
+                    "nodeID": "x",
+                    "topologyKeys": [],
+                    **({"allocatable": {"count": random.randint(1, 3)}} if random.random() < 0.7 else {}),
+                }
+                for name in _DRIVERS
+            ]
+            made.csi_nodes.append({"metadata": {"name": node["metadata"]["name"]}, "spec": {"drivers": drivers}})
+    with_driver = [each for each in made.volumes if "csi" in each["spec"]]
+    for number, volume in enumerate(random.sample(with_driver, min(4, len(with_driver)))):
+        made.attachments.append(
+            {
+                "metadata": {"name": f"attachment-{number}"},
+                "spec": {
+                    "attacher": volume["spec"]["csi"]["driver"],
+                    "nodeName": random.choice(made.nodes)["metadata"]["name"],
+                    "source": {"persistentVolumeName": volume["metadata"]["name"]},
+                },
+            }
+        )
+
+
+def _class(name: str, provisioner: str, *, delayed: bool, zones: list[str] | None = None) -> JSON:
+    made: JSON = {
+        "metadata": {"name": name},
+        "provisioner": provisioner,
+        "volumeBindingMode": "WaitForFirstConsumer" if delayed else "Immediate",
+    }
+    if zones is not None:
+        made["allowedTopologies"] = [{"matchLabelExpressions": [{"key": ZONE, "values": zones}]}]
+    return made
+
+
+def _volume(random: Random, name: str, made: State) -> JSON:
+    spec: JSON = {
+        "capacity": {"storage": random.choice(("1Gi", "4Gi", "8Gi"))},
+        "accessModes": random.choice((["ReadWriteOnce"], ["ReadWriteOnce", "ReadWriteMany"], ["ReadWriteOncePod"])),
+        "storageClassName": random.choice(("here", "here", "later", "now")),
+        "persistentVolumeReclaimPolicy": "Retain",
+    }
+    labels: dict[str, str] = {}
+    if random.random() < 0.6:
+        spec["csi"] = {"driver": random.choice(_DRIVERS), "volumeHandle": random.choice((name, "shared"))}
+    else:
+        spec["hostPath"] = {"path": "/tmp/none"}
+    roll = random.random()
+    if roll < 0.4:
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [_expression(random)]}]}}
+    elif roll < 0.6:
+        labels[random.choice((ZONE, OLD_ZONE))] = random.choice(("a", "b", "a__b", "c"))
+    if random.random() < 0.3:
+        labels["kind"] = random.choice("mn")
+    if random.random() < 0.75:
+        made.available.add(name)
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+def _expression(random: Random) -> JSON:
+    return random.choice(
+        (
+            {"key": ZONE, "operator": "In", "values": random.sample("abc", 2)},
+            {"key": HOST, "operator": "In", "values": [f"node-{random.randint(0, 8)}", f"node-{random.randint(0, 8)}"]},
+            {"key": RACK, "operator": "NotIn", "values": ["r1"]},
+            {"key": "disk", "operator": "Exists"},
+        )
+    )
+
+
+def _claim(random: Random, space: str, name: str, made: State) -> None:
+    metadata: JSON = {"name": name, "namespace": space}
+    spec: JSON = {
+        "accessModes": random.choice((["ReadWriteOnce"], ["ReadWriteOnce"], ["ReadWriteMany"], ["ReadWriteOncePod"])),
+        "resources": {"requests": {"storage": random.choice(("1Gi", "3Gi", "5Gi"))}},
+    }
+    roll = random.random()
+    if roll < 0.55:  # bound
+        volume = random.choice(made.volumes)
+        spec["volumeName"], spec["storageClassName"] = volume["metadata"]["name"], volume["spec"]["storageClassName"]
+        if random.random() < 0.9:
+            metadata["annotations"] = {BOUND: "yes"}
+        if random.random() < 0.05:
+            spec["volumeName"] = "volume-that-is-not-there"
+    else:
+        spec["storageClassName"] = random.choice(("here", "later", "later", "zoned", "scarce", "now"))
+        if random.random() < 0.15:
+            node = random.choice(made.nodes)["metadata"]["name"]
+            metadata["annotations"] = {"volume.kubernetes.io/selected-node": node}
+        if random.random() < 0.15:
+            spec["selector"] = {"matchLabels": {"kind": "m"}}
+        if random.random() < 0.3:
+            free = [v for v in made.volumes if "claimRef" not in v["spec"]]
+            chosen = random.choice(free) if free else None
+            if chosen is not None and chosen["spec"]["storageClassName"] == spec["storageClassName"]:
+                chosen["spec"]["claimRef"] = {"namespace": space, "name": name}
+    roll = random.random()
+    if roll < 0.04:
+        made.lost.add(f"{space}/{name}")
+    elif roll < 0.08:
+        made.deleting.add(f"{space}/{name}")
+    made.claims.append({"metadata": metadata, "spec": spec})
+
+
+# -- pods ---------------------------------------------------------------------------------------------------------
+
+
+def _pod(random: Random, name: str, made: State, *, placed: bool) -> JSON:
+    space = random.choice(SPACES)
+    labels = {"app": random.choice(_APPS)}
+    if random.random() < 0.6:
+        labels["version"] = random.choice("12")
+    container: JSON = {"name": "main", "image": "none"}
+    spec: JSON = {"containers": [container], "automountServiceAccountToken": False}
+    if random.random() < 0.3:
+        container["resources"] = {"requests": {"cpu": random.choice(("500m", "2"))}}
+    if random.random() < 0.15:
+        container["ports"] = [{"containerPort": 80, "hostPort": random.choice((8080, 8081))}]
+    affinity: JSON = {}
+    if random.random() < (0.25 if placed else 0.4):
+        affinity["podAntiAffinity"] = _required([_term(random) for _ in range(random.choice((1, 1, 2)))])
+    if not placed and random.random() < 0.4:
+        affinity["podAffinity"] = _required([_term(random) for _ in range(random.choice((1, 1, 2)))])
+    if not placed and random.random() < 0.25:
+        terms = [{"matchExpressions": [_expression(random)]}]
+        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    if affinity:
+        spec["affinity"] = affinity
+    if not placed and random.random() < 0.4:
+        keys = random.sample(_KEYS, random.choice((1, 1, 2)))
+        spec["topologySpreadConstraints"] = [_constraint(random, key) for key in keys]
+    if not placed and random.random() < 0.3:
+        spec["tolerations"] = [{"key": "only", "operator": "Exists"}]
+    volumes = _pod_volumes(random, space, made) if random.random() < 0.5 else []
+    if volumes:
+        spec["volumes"] = volumes
+    return {"metadata": {"name": name, "namespace": space, "labels": labels}, "spec": spec}
+
+
+def _pod_volumes(random: Random, space: str, made: State) -> list[JSON]:
+    found: list[JSON] = []
+    for number in range(random.choice((1, 1, 2))):
+        roll = random.random()
+        if roll < 0.75:
+            claim = f"claim-{random.randint(0, 7)}" if random.random() < 0.95 else "no-such-claim"
+            found.append({"name": f"v{number}", "persistentVolumeClaim": {"claimName": claim}})
+        elif roll < 0.85:
+            disk = {"pdName": random.choice("pq"), "readOnly": random.random() < 0.4}
+            found.append({"name": f"v{number}", "gcePersistentDisk": disk})
+        elif roll < 0.92:
+            iscsi = {
+                "targetPortal": "10.0.0.1",
+                "iqn": "iqn.2001-04.com.example:one",
+                "lun": 0,
+                "readOnly": random.random() < 0.5,
+            }
+            found.append({"name": f"v{number}", "iscsi": iscsi})
+        else:
+            monitors = random.sample(("one:1", "two:2", "three:3"), 2)
+            found.append(
+                {"name": f"v{number}", "rbd": {"monitors": monitors, "image": "i", "readOnly": random.random() < 0.5}}
+            )
+    return found
+
+
+def _required(terms: list[JSON]) -> JSON:
+    return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+
+
+def _term(random: Random) -> JSON:
+    term: JSON = {"topologyKey": random.choice(_KEYS)}
+    selector = _selector(random)
+    if selector is not None:
+        term["labelSelector"] = selector
+        if random.random() < 0.2 and not _names_version(selector):
+            term[random.choice(("matchLabelKeys", "mismatchLabelKeys"))] = ["version"]
+    roll = random.random()
+    if roll < 0.2:
+        term["namespaces"] = random.sample(SPACES, random.randint(1, 2))
+    if 0.1 < roll < 0.4:
+        term["namespaceSelector"] = random.choice(({}, {"matchLabels": {"team": random.choice("xy")}}))
+    return term
+
+
+def _selector(random: Random) -> JSON | None:
+    return random.choice(
+        (
+            {"matchLabels": {"app": random.choice(_APPS)}},
+            {"matchLabels": {"app": random.choice(_APPS)}},
+            {
+                "matchExpressions": [
+                    {"key": "app", "operator": random.choice(("In", "NotIn")), "values": random.sample(_APPS, 2)}
+                ]
+            },
+            {"matchExpressions": [{"key": "version", "operator": random.choice(("Exists", "DoesNotExist"))}]},
+            {},
+            None,
+        )
+    )
+
+
+def _names_version(selector: JSON) -> bool:
+    """Whether the API server would refuse the key in `matchLabelKeys` beside this selector."""
+    return any(each["key"] == "version" for each in selector.get("matchExpressions", []))
+
+
+def _constraint(random: Random, key: str) -> JSON:
+    selector = _selector(random)
+    constraint: JSON = {"topologyKey": key, "maxSkew": random.choice((1, 1, 2)), "whenUnsatisfiable": "DoNotSchedule"}
+    if random.random() < 0.1:
+        constraint["whenUnsatisfiable"] = "ScheduleAnyway"
+    elif random.random() < 0.2:
+        constraint["minDomains"] = random.randint(1, 4)
+    if selector is not None:
+        constraint["labelSelector"] = selector
+        if random.random() < 0.2 and not _names_version(selector):
+            constraint["matchLabelKeys"] = ["version"]
+    if random.random() < 0.3:
+        constraint["nodeAffinityPolicy"] = random.choice(("Honor", "Ignore"))
+    if random.random() < 0.3:
+        constraint["nodeTaintsPolicy"] = random.choice(("Honor", "Ignore"))
+    return constraint
