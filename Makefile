@@ -9,7 +9,7 @@ WORKFLOWS := $(wildcard .github/workflows/*.yaml)
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests benchmarks tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-tenants playground playground-upgrade test test-realcluster test-realnode test-engines test-hostile test-browser screenshots storm storm-realcluster fuzz explore test-gpu bench bench-scale bench-quality bench-throughput structure check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
+.PHONY: help setup demo demo-tenants playground playground-upgrade test test-realcluster test-differential test-realnode test-engines test-hostile test-browser screenshots storm storm-realcluster fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -48,6 +48,10 @@ test-realcluster: $(STAMP) ## run the cluster tests, but for the attacks, on a r
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
 	$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile -m 'realcluster and not storm and not hostile and not engines'
 
+test-differential: $(STAMP) ## our filters beside the real kube-scheduler of KUBEBUILDER_ASSETS, on generated clusters; STATES=how many
+	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd, kube-apiserver and kube-scheduler"; exit 1; }
+	$(if $(STATES),GPUFRACTION_DIFFERENTIAL_STATES=$(STATES)) $(RUN) -m pytest -q -s tests/cluster/differential
+
 test-engines: $(STAMP) ## run Kueue and Cluster Autoscaler from ENGINES_ASSETS beside us on a real control plane from KUBEBUILDER_ASSETS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
 	@test -n "$(ENGINES_ASSETS)" || { echo "ENGINES_ASSETS must name a folder with kueue and cluster-autoscaler; docs/testing.md says how"; exit 1; }
@@ -69,6 +73,19 @@ storm-realcluster: $(STAMP) ## the same on a real kube-apiserver from KUBEBUILDE
 
 fuzz: $(STAMP) ## 100,000 made-up pods through dialects and webhook, with a count of what became of them; many minutes
 	$(RUN) -m pytest -q -s -m fuzz
+
+FUZZER := $(VENV)/.fuzzer
+$(FUZZER): $(STAMP) tests/fuzzing/atheris.txt
+	$(PIP) install --no-deps --require-hashes --only-binary=:all: --requirement tests/fuzzing/atheris.txt
+	@touch $(FUZZER)
+
+SECONDS ?= 600
+CAMPAIGN = $(RUN) -m tests.fuzzing.campaign --seconds $(SECONDS) $(addprefix --target ,$(TARGET))
+fuzz-coverage: $(FUZZER) ## fuzz every decoder, guided by coverage; SECONDS=600 in all, TARGET="names of some"
+	@$(CAMPAIGN)
+
+fuzz-corpus: $(FUZZER) ## the same, and take what it reaches into the corpus of the repository
+	@$(CAMPAIGN) --keep
 
 BROWSER := $(VENV)/.browser
 $(BROWSER): $(STAMP)
@@ -134,16 +151,12 @@ docs: $(STAMP) ## write the pages that are made from the code
 dashboards: $(STAMP) ## write the Grafana dashboards from the registry of metrics and the alerts
 	$(RUN) -m manifests.dashboards
 
-# One file holds no compiled modules, hence the last releases of the client that are plain Python.
+# By hash, from a lock of its own: one file holds no compiled modules, so its packages are older ones.
 plugin: $(STAMP) ## make build/kubectl-gpufraction, the kubectl plugin in one file for any Python 3.11 or newer
 	rm -rf build/plugin build/kubectl-gpufraction
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-compile --target build/plugin 'kubernetes>=30,<34' 'google-auth<2.40' 'PyYAML>=6'
-	cp -r contract runtime kubectl_gpufraction $(VENV)/lib/python*/site-packages/gpufraction-*.dist-info build/plugin/
-	find build/plugin '(' -name '*.so' -o -name '*.pyi' ')' -delete
-	find build/plugin '(' -name __pycache__ -o -name bin ')' -prune -exec rm -r '{}' +
-	$(RUN) -m compileall -q -b --invalidation-mode unchecked-hash build/plugin
-	$(RUN) -m zipapp build/plugin --compress --main kubectl_gpufraction.__main__:run --python "/usr/bin/env python3" --output build/kubectl-gpufraction
-	chmod 755 build/kubectl-gpufraction
+	$(PIP) install $(if $(LOCKED),--require-hashes) --only-binary=:all: --no-deps --no-compile --target build/plugin \
+		--requirement manifests/release/plugin.$(if $(LOCKED),lock,txt)
+	$(RUN) -m manifests.release.plugin --packages build/plugin --output build/kubectl-gpufraction
 
 chart: $(STAMP) ## make build/gpufraction-VERSION.tgz, the Helm chart, from the kustomizations in manifests/; and its files in build/chart
 	@$(RUN) -m manifests.chart
@@ -194,10 +207,10 @@ image-steps: $(STAMP) ## what the image's build does, without an engine: install
 	$(RUN) -m pytest -q -n $(WORKERS) -m image tests/unit/manifests
 	$(RUN) -m manifests.image.rehearse
 
-lock: $(STAMP) ## write requirements.lock: the hashes of the wheels of every pinned version; needs a package index
+lock: $(STAMP) ## write requirements.lock and the plugin's: the hashes of the wheels of every pinned version; needs a package index
 	$(RUN) -m manifests.image.lock
 
-renew: $(STAMP) ## pin the newest versions of everything in constraints.txt, their hashes in requirements.lock, and the images' digests
+renew: $(STAMP) ## pin the newest versions of everything in constraints.txt and the plugin's pins, their hashes in the locks, and the images' digests
 	$(RUN) -m manifests.image.renew
 	$(MAKE) --no-print-directory lock pin-images
 

@@ -41,6 +41,7 @@ from allocator.workers.namespaces import NamespaceLabel, NamespaceLabels
 from allocator.workers.provisioner import PoolReport, Provisioner, ProvisioningBounds, ProvisioningCounters
 from allocator.workers.recorder import Upkeep
 from allocator.workers.resync import Resync, ResyncCounters
+from allocator.workers.volumes import VolumeInformers
 from contract import names
 from contract.encoding import resourceclaims
 from contract.metrics import allocator as specs
@@ -56,6 +57,9 @@ from runtime.kubernetes.lease import Leader, LeaseTiming
 from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
 from runtime.process import HealthChecks, Process, health_routes
+from runtime.scraping import scraping
+from runtime.settings import SettingsError
+from runtime.tokenreview import kube_review
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -144,13 +148,20 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
         workers=workers,
         faulted=faulted,
     )
+    volumes = VolumeInformers(
+        kube,
+        controller,
+        on_restart=lambda name, why: restarts.labels(informer=name, reason=why).inc(),
+        workers=workers,
+    )
     ready = HealthChecks(
         cache=lambda: controller.ready() or None,
         watch=functools.partial(_stale, fed),
     )
+    review = kube_review(kube)
     doors = [
         serve_http(
-            http.socket_routes(controller, metrics, faulted=faulted),
+            http.socket_routes(controller, metrics, faulted=faulted, review=review),
             settings.socket,
             name="socket",
             mode=http.SOCKET_MODE,
@@ -163,7 +174,12 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
         gauges.CardHours(metrics, metering.counted, new=settings.card_hours_after, clock=time.monotonic)
         host, port = settings.listen.rsplit(":", 1)
         routes = health_routes(metrics, ready=ready, alive=HealthChecks(workers=workers.broken))
-        health = serve_probes(gauges.scraped(routes, figures.refresh), (host, int(port)), name="health")
+        try:
+            scrapes = scraping(settings.metrics_access, settings.metrics_certificates, review)
+        except OSError as error:
+            raise SettingsError([f"metrics_certificates: {settings.metrics_certificates}: {error}"]) from error
+        served = gauges.scraped(routes, figures.refresh)
+        health = serve_probes(served, (host, int(port)), name="health", guard=scrapes.guard, tls=scrapes.tls)
         doors.append(health)
     recorder = EventRecorder(kube, clock=lambda: datetime.now(UTC), leading=leading, faulted=faulted)
     claims_woken = threading.Event()
@@ -204,6 +220,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
         process.supervise("kueue", functools.partial(fits.run, process.stop))
     if settings.claims:
         process.supervise("claims", lambda: claims.run(process.stop))
+    process.supervise("volumes", lambda: volumes.run(process.stop))
     process.supervise("recorder", lambda: recorder.run(process.stop))
     process.supervise("upkeep", lambda: upkeep.run(process.stop))
     if by_claims:
@@ -400,6 +417,8 @@ def _controller(
             unsatisfiable=settings.placement.unsatisfiable,
             assume_ttl=settings.assume_ttl,
             queue_order=settings.queue.order,
+            queue_memory=settings.queue.memory,
+            queue_memory_total=settings.queue.memory_total,
             starvation_timeout=settings.starvation_timeout,
             starvation_reservation_limit=settings.starvation_reservation_limit,
             unbound=settings.unbound,

@@ -29,6 +29,10 @@ class SchedulerOptions:
     """Seconds that kube-scheduler must have failed for."""
     queue_order: str = "age"
     """`age` or `fair`: which of the waiting pods of equal priority come first."""
+    queue_memory: int = 32 << 20
+    """Bytes that the waiting pods of one namespace have; further ones are parked."""
+    queue_memory_total: int = 192 << 20
+    """Bytes that those of all namespaces have together."""
     starvation_timeout: float = 300.0
     """Seconds that a pod waits until a node is reserved for it; 0 reserves none."""
     claims: bool = True

@@ -10,6 +10,7 @@ from typing import Literal
 
 from contract.encoding import quantity
 from contract.options import OPTIONS_SETTING, Options
+from runtime.scraping import ACCESS_SETTING, CERTIFICATES_SETTING
 from runtime.settings import setting
 
 Preference = Literal["binpack", "spread"]
@@ -64,6 +65,20 @@ class QueueSettings:
         "the namespace that holds the smallest part of the cluster's GPU memory or cores, whichever part is larger, "
         "divided by its weight (the namespace's label gpufraction.io/queue-weight, 1 by default); within a namespace "
         "by age.",
+    )
+    memory: int = setting(
+        32 * quantity.MIB,
+        "What the waiting pods of one namespace may take of the allocator's memory. Further ones are parked: only "
+        "their names are kept, and they are read again when their turn comes. An ordinary pod takes about 10 KiB.",
+        unit="bytes",
+        minimum=8 * quantity.MIB,
+    )
+    memory_total: int = setting(
+        192 * quantity.MIB,
+        "What the waiting pods of all namespaces may take together; where it is used up, those of the namespace that "
+        "uses most are parked. The default is a quarter of the memory limit in the manifests.",
+        unit="bytes",
+        minimum=32 * quantity.MIB,
     )
 
 
@@ -181,9 +196,11 @@ class ElectionSettings:
     lease: float = setting(
         15.0,
         "How long after a leader's last renewal another replica may take over; pods wait meanwhile. A shorter lease "
-        "takes over faster and costs more requests.",
+        "takes over faster and costs more requests. A new installation waits as long for its first leader, and so does "
+        "one whose Lease somebody deleted or edited.",
         unit="duration",
         minimum=1,
+        maximum=300,
     )
     renew: float = setting(
         10.0, "How long a leader that cannot renew keeps deciding; less than `lease`.", unit="duration", minimum=0.5
@@ -250,6 +267,8 @@ class Settings:
 
     socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "Unix socket on which the webhook asks.")
     listen: str = setting("0.0.0.0:9402", "Address and port of /metrics, /healthz and /readyz; empty serves none.")
+    metrics_access: Literal["token", "open"] = setting("token", ACCESS_SETTING)
+    metrics_certificates: Path | None = setting(None, CERTIFICATES_SETTING)
     options: Path = setting(Path(), OPTIONS_SETTING)
     kubeconfig: str = setting("", "Path of a kubeconfig; empty takes the service account, or the user's own.")
     assume_ttl: float = setting(

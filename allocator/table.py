@@ -27,15 +27,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from contract.model import WHOLE, Delivery, Gpu, NodeState, PoolSharing, Taint
+from contract.model import WHOLE, Delivery, FractionRequest, Gpu, NodeState, PoolSharing, Taint
 from contract.scheduling import needs as scheduling
 from contract.scheduling.filters import (
-    UNBOUNDED,
+    ONE_FOLD,
     UNSCHEDULABLE,
     WAYS,
     Limits,
     largest_limit,
     lasting_reason,
+    limit_factor,
 )
 from contract.scheduling.needs import PodNeeds, Requirement, Term
 from contract.scheduling.reasons import Code, of_withheld
@@ -73,6 +74,7 @@ _PER_GPU: Mapping[str, type] = {
             "numa",
             "withheld",
             "largest_limit",
+            "limit_factor",
             "in_all",
             "free_limits",
         ),
@@ -120,6 +122,8 @@ class Columns:
     """The code of why an unhealthy GPU takes no new pods; 0 of a healthy one."""
     largest_limit: Amounts
     """The largest memory limit above a request that the GPU can hold."""
+    limit_factor: Amounts
+    """How many thousandths of its request a container's memory limit may be there."""
     in_all: Amounts
     """What the memory limits of its pods may add up to."""
     free_limits: Amounts
@@ -146,8 +150,6 @@ class Columns:
         """All slots are less than this."""
         self.layout = 0
         """Changes whenever the sorts of GPUs are in other places."""
-        self.bounded = False
-        """Whether the sum of memory limits was ever bounded on a GPU; else `free_limits` need not be looked at."""
         self._free_slots: list[int] = []
         self._changes = 0
         self.nodes = sorted(nodes, key=lambda node: node.name)
@@ -164,6 +166,13 @@ class Columns:
         self.attributes = NodeAttributes(self.nodes)
         for row, node in enumerate(self.nodes):
             self._write(row, None, node)
+
+    def allowed_limit(self, fraction: FractionRequest) -> Amounts:
+        """`filters.allowed_limit` of every GPU."""
+        asked, factor = fraction.memory or fraction.percent, self.limit_factor
+        most = asked // ONE_FOLD * factor + asked % ONE_FOLD * factor // ONE_FOLD
+        found: Amounts = np.minimum(most if fraction.memory else self.usable * most // WHOLE, self.largest_limit)
+        return found
 
     def put(self, node: NodeState) -> bool:
         """Take over a new or changed node. False if it has more GPUs than there is room for: make new columns."""
@@ -240,8 +249,8 @@ class Columns:
         self.model[:width, row] = [self._model_id(gpu) for gpu in gpus]
         self.numa[:width, row] = [gpu.numa for gpu in gpus]
         self.largest_limit[:width, row] = [largest_limit(gpu) for gpu in gpus]
-        self.in_all[:width, row] = in_all = [self.limits.in_all(gpu) for gpu in gpus]
-        self.bounded = self.bounded or any(bound != UNBOUNDED for bound in in_all)
+        self.limit_factor[:width, row] = [limit_factor(gpu) for gpu in gpus]
+        self.in_all[:width, row] = [self.limits.in_all(gpu) for gpu in gpus]
         self.gpus[row] = width
         self.layout += before != (self.model[:, row].tolist(), width)
         self.total[row] = sum(gpu.usable for gpu in gpus)

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from benchmarks.admission import creation, latency
+from benchmarks.admission import cost, creation, latency
 from benchmarks.decisions import report, scale, waiting
 from benchmarks.latencies import coldstart, freed, nodes, stored_first
 from benchmarks.progress import say
@@ -23,6 +23,7 @@ SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
     "decision": report.decisions,
     "waiting": waiting.waiting,
     "admission": latency.admission,
+    "review": cost.costs,
     "creation": creation.real,
     "stored": stored_first.stored_first,
     "freed": freed.freed,

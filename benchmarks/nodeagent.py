@@ -27,7 +27,7 @@ from nodeagent.gpus.observation import Observation, Observer
 from nodeagent.machine import Machine
 from nodeagent.publishing.metrics import AgentGauges
 from nodeagent.sharing.overuse import OveruseMonitor, Rules
-from nodeagent.sharing.overuse_events import OveruseReporter, read_cgroup
+from nodeagent.sharing.overuse_reports import OveruseReporter, read_cgroup
 from nodeagent.sharing.residents import Resident, Residents
 from runtime.kubernetes.client import JSON, Kube
 from runtime.kubernetes.transport import HttpRequest
@@ -138,10 +138,8 @@ def measure(library: GpuLibrary, *, looks: int) -> Cost:
     residents = _Sharers(cards)
     kube = Kube(_Memory())
     guard = OveruseReporter(
-        kube,
         residents,
         OveruseMonitor(Rules()),
-        node="bench",
         show=gauges.show_usage,
         cgroup_of=lambda pid: _cgroup(pid),
     )

@@ -21,7 +21,7 @@ from contract import names
 from playground.api.kinds.values import ADMIN, User
 from playground.embedded import ControlPlane, Embedded
 from playground.machinery.kubelet.gpuruntime import NodeGpu, NodeGpus
-from playground.programs import installing
+from playground.programs import installing, scraping
 from playground.programs.balancer import Balancer
 from playground.programs.kubeletplugin import KubeletPlugins
 from playground.programs.mounted import Mounted
@@ -50,6 +50,11 @@ COMPONENT_FLAGS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "delivery-dra": {"allocator": ("--dra=true",), "webhook": ("--dra=true",)},
 }
 """What components change of the programs' flags, which run as processes here; by component and program."""
+_ELECTION = ("--election-lease", "3s", "--election-renew", "2s", "--election-retry", "300ms")
+"""
+A new cluster waits one lease for its first leader. So this is as quick as a busy machine of two cores bears, where a
+call that takes longer than it may to renew ends a leader's term.
+"""
 _ACCOUNT_SECONDS = 20.0
 _AWAY_SECONDS = 30.0
 _REPLACED_SECONDS = 60.0
@@ -124,6 +129,7 @@ class Cluster:
         self._namespaces = tuple(namespaces)
         self._route = route
         self._components = tuple(components)
+        self._scraper_token = ""
         self.programs: dict[str, Program] = {}
         self.kubeconfig = self.directory / "kubeconfig"
         self._options = self.directory / "options"
@@ -179,12 +185,24 @@ class Cluster:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def allocator_url(self, replica: int = 0) -> str:
-        """Where an allocator serves its health and metrics."""
+        """Where an allocator answers probes."""
         return f"http://127.0.0.1:{self.replicas[replica].allocator_port}"
 
     def webhook_url(self, replica: int = 0) -> str:
-        """Where a webhook serves its health and metrics."""
+        """Where a webhook answers probes."""
         return f"http://127.0.0.1:{self.replicas[replica].health_port}"
+
+    def scraper_token(self) -> str:
+        """The token with which a Prometheus of this cluster scrapes."""
+        if not self._scraper_token:
+            self._scraper_token = scraping.token_of(self.control_plane.kubeconfig(account(scraping.SCRAPER)))
+        return self._scraper_token
+
+    def metrics(self, replica: int = 0, *, of: str = "allocator", timeout: float = 5.0) -> str:
+        """What the allocator or the webhook of a replica answers to a scrape. Raises `OSError`."""
+        found = self.replicas[replica]
+        port = found.allocator_port if of == "allocator" else found.health_port
+        return scraping.scrape(port, self.scraper_token(), timeout=timeout)
 
     def webhook_answers(self, replica: int = 0) -> bool:
         """Whether a webhook takes TLS connections."""
@@ -254,6 +272,8 @@ class Cluster:
                 document, beside = self.reached(document)
             for each in (*beside, document):
                 installing.apply(self.kube, each)
+        for document in installing.documents(scraping.manifest()):
+            installing.apply(self.kube, document)
 
     def _start_programs(self) -> None:
         certs = self.directory / "certs"
@@ -305,6 +325,7 @@ class Cluster:
                     "--election-identity",
                     f"replica-{replica.number}",
                 ),
+                *_ELECTION,
                 *self._settings.get("allocator", ()),
             ],
             account("gpufraction-allocator"),
@@ -349,6 +370,10 @@ class Cluster:
                 return f"{replica.name('allocator')} is not ready"
             if not self.webhook_answers(replica.number):
                 return f"{replica.name('webhook')} does not listen"
+            if not healthy(f"{self.webhook_url(replica.number)}/readyz"):
+                return f"{replica.name('webhook')} is not ready"
+        if not any(map(self._leads, self.replicas)):
+            return "no allocator leads yet"
         for node in self.nodes:
             found = self._node(node.spec.name)
             if names.GPU_MEMORY not in (found.get("status", {}).get("allocatable") or {}):
@@ -356,6 +381,12 @@ class Cluster:
         if not self._webhook_trusted():
             return "the webhook configuration has no CA yet"
         return ""
+
+    def _leads(self, replica: Replica) -> bool:
+        try:
+            return "\ngpufraction_leader 1.0\n" in self.metrics(replica.number)
+        except OSError:
+            return False
 
     def _node(self, name: str) -> JSON:
         try:

@@ -27,6 +27,7 @@ from contract.model import (
     PodRequest,
 )
 from contract.scheduling.needs import MOST_PORTS
+from playground.edges.table import FEATURES
 
 _MADE = "<!-- Made by `python -m playground.documentation`; change the code, not this page. -->"
 
@@ -127,7 +128,7 @@ _ADDING = """## Adding a dialect
 1. Write `contract/dialects/<name>.py` with one `Dialect` value: the resource names and annotations that mean a request,
    `read` from a pod to a request, what is written back (`render`, `environment`), and glossary and examples for this
    page.
-2. Add it to the table `DIALECTS` in `contract/dialects/__init__.py`.
+2. Add it to the table `DIALECTS` in `contract/dialects/__init__.py`, and its name to the one in `contract/model.py`.
 3. Run `python -m playground.documentation`. The webhook's `matchConditions` are made from the same table by
    `contract.dialects.conditions`."""
 
@@ -158,7 +159,7 @@ def outcome(example: Example) -> str:
             if found.claim:
                 return f"the share of the claim `{found.claim}`"
             said = (f"warns: `{warning}`" for warning in found.warnings)
-            first = ("waits before others",) if found.priority else ()
+            first = ("goes before others of its namespace",) if found.priority else ()
             needed = example.annotations.get(names.ISOLATION, "")
             where = (f"only where {needed} or stronger is enforced",) if needed else ()
             return "; ".join((*(described(fraction) for fraction in found.containers), *where, *first, *said))
@@ -218,6 +219,42 @@ def metrics_page() -> str:
     )
 
 
+def edges_page() -> str:
+    """`docs/edges.md`: who may write what, where it arrives, what bounds it and which test shows that."""
+    parts = []
+    found: dict[str, list[str]] = {}
+    for feature in FEATURES:
+        link = f"[{feature.title}](#{_anchor(feature.title)})"
+        rows = [(row.who, row.writes, row.arrives, row.bound, _listed(row.tests)) for row in feature.rows]
+        parts += [f"## {feature.title}", _table(("Who", "May write", "Arrives at", "Bounded by", "Shown by"), rows)]
+        for edge in dict.fromkeys(each for row in feature.rows for each in row.covers):
+            found.setdefault(edge, []).append(link)
+    listed = [
+        (kind, f"`{rest}`", ", ".join(found[edge])) for edge in sorted(found) for kind, _, rest in [edge.partition(" ")]
+    ]
+    return _page(
+        "# Who may write what",
+        "With this page you check, feature by feature, what each untrusted actor may write, where it arrives, what "
+        "bounds it, and which test shows that. Attacks are in [security.md](security.md), and so is [who is "
+        "trusted](security.md#who-is-trusted). `fuzzing NAME` is a target of `make fuzz-coverage`; see "
+        "[testing.md](testing.md#fuzzing-with-coverage). Other tests are in `tests/`.",
+        f"Features: {', '.join(f'[{each.title}](#{_anchor(each.title)})' for each in FEATURES)}. At the end is [every "
+        "edge](#every-edge), in alphabetical order.",
+        *parts,
+        "## Every edge",
+        "A test compares this list with the names, dialects, roles, routes, kinds and paths of the host that the code "
+        "and the manifests have. A new edge without a row above fails that test.",
+        _table(("Kind", "Edge", "Feature"), listed),
+    )
+
+
+def _anchor(title: str) -> str:
+    """What a link to the heading ends in."""
+    return "".join(character for character in title.lower() if character.isalnum() or character in " -").replace(
+        " ", "-"
+    )
+
+
 _SCRAPED = (
     ("webhook", "Port `health` of the Deployment's pods (9444)."),
     ("allocator", "Port `http` of the Deployment's pods (9402). Where replicas differ, the leader's count is the one."),
@@ -225,6 +262,7 @@ _SCRAPED = (
 )
 
 PAGES: Mapping[str, Callable[[], str]] = {
+    "edges.md": edges_page,
     "names.md": names_page,
     "dialects.md": dialects_page,
     "metrics.md": metrics_page,

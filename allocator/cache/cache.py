@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from sys import intern
 from typing import Any
 
-from allocator.cache import reserved
+from allocator.cache import reserved, staying
 from allocator.cache.idle import IdleShares
 from allocator.cache.ledger import (
     OWN,
@@ -26,19 +27,22 @@ from allocator.cache.ledger import (
     is_overcommitted,
     usage_of,
 )
+from allocator.cache.neighbours import Neighbours
 from allocator.cache.podinfo import AllocatedPods, NodeUse, PodInfo, TrackedPod
 from allocator.cache.reserved import NodeReservation, Requester
-from allocator.engine import reference
+from allocator.cache.staying import StayingPod
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Snapshot
 from allocator.faults import Faulted, surfaced
 from allocator.scoring.tables import Tables
-from contract.model import FREE, WHOLE, Compute, Gpu, Inventory, NodeState
+from contract.model import FREE, WHOLE, Compute, Gpu, Inventory, NodeState, Usage
 from contract.nodes.attributes import NodeFacts
 from contract.nodes.idle import IdleReport
+from contract.scheduling.clusterfilters.objects import PodRules
 from contract.scheduling.fairness import Held
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import plus
+from contract.scheduling.reasons import Reason
 
 JSON = dict[str, Any]
 _NOTHING = Compute()
@@ -143,6 +147,8 @@ class Cache:
         self.allocated = AllocatedPods()
         """The pods that hold a share, as far as they were seen."""
         self._on_node: dict[str, NodeUse] = {}
+        self.neighbours = Neighbours()
+        """All pods on nodes, for what they say of each other; to others it is for reading."""
         self.pending = Pending()
         """Pods that kube-scheduler is about to place; to others it is for reading."""
         self._pods_of: dict[str, dict[str, NodeUse]] = {}
@@ -156,6 +162,8 @@ class Cache:
         self._closed: frozenset[str] = frozenset()
         self.changes = 0
         """How often what decisions see has changed: the state of a node, or which nodes are reserved."""
+        self.freed: set[str] = set()
+        """Nodes that may have more room than when its reader emptied it."""
         self._touched: dict[str, None] = {}
         self._stale: set[str] | None = None
         """Nodes that changed since `hold`; None where every state is what it should be."""
@@ -172,13 +180,10 @@ class Cache:
         state = self._snapshot.get(name)
         if state is None:
             return None
-        staying = [use for use in self._pods_of.get(name, {}).values() if use.daemon]
-        return replace(
-            state,
-            usage=(FREE,) * len(state.gpus),
-            requested=_sum(use.compute for use in staying),
-            host_ports=_NO_PORTS.union(*(use.host_ports for use in staying)),
-        )
+        uses = (use for use in self._pods_of.get(name, {}).values() if use.staying)
+        pods = (StayingPod(use.staying, use.compute, use.host_ports) for use in uses)
+        requested, host_ports = staying.taken_by(pods, state.allocatable)
+        return replace(state, usage=(FREE,) * len(state.gpus), requested=requested, host_ports=host_ports)
 
     def tracked(self, uid: str) -> TrackedPod:
         """What is known of a pod that does not wait; `UNTRACKED` of one that takes nothing of any node."""
@@ -204,9 +209,12 @@ class Cache:
     def decide(self, ask: SchedulingRequest, who: Requester = _NOBODY) -> Decision:
         """Where a pod goes."""
         self.prepare()
-        if self._kept:
-            return reserved.decide(self.engine, self._snapshot, self._kept, ask, who)
-        return reference.by_preference(self.engine.decide, ask)
+        refused = self.refused_by_others(ask, who.rules)
+        return reserved.decide(self.engine, self._snapshot, self._kept, ask, who, refused)
+
+    def refused_by_others(self, ask: SchedulingRequest, rules: PodRules) -> Mapping[str, Reason]:
+        """The nodes on which other pods do not let this one be, with the reason; see `Neighbours`."""
+        return self.neighbours.refused(rules, ask.needs, self._snapshot.values())
 
     def overcommitted(self) -> dict[str, tuple[str, ...]]:
         """GPUs with more booked than they have, by node."""
@@ -236,6 +244,7 @@ class Cache:
         if self._facts.get(facts.name) == facts:
             return False
         self._facts[facts.name] = facts
+        self.neighbours.put_node(facts)
         return self._refresh(facts.name)
 
     def facts(self) -> tuple[NodeFacts, ...]:
@@ -259,6 +268,7 @@ class Cache:
     def drop_node(self, name: str) -> bool:
         """A Node was deleted."""
         self._facts.pop(name, None)
+        self.neighbours.drop_node(name)
         return self._refresh(name)
 
     def offered(self, name: str) -> frozenset[str]:
@@ -283,6 +293,7 @@ class Cache:
     def put_pod(self, pod: PodInfo, now: float) -> bool:
         """A pod is new or changed. True if something was given back. A pod behind our gate holds nothing."""
         uid, allocation, request = pod.uid, pod.allocation, pod.request
+        self._note_neighbour(pod)
         if pod.finished:
             if pod.ended is not None and self.ledger.holding(uid) is None:
                 self.ledger.note_ended(
@@ -323,6 +334,7 @@ class Cache:
     def drop_pod(self, uid: str) -> bool:
         """A pod finished or was deleted. True if that gave something back."""
         self.pending.drop(uid)
+        self.neighbours.drop(uid)
         known = self._on_node.pop(uid, None)
         if known is not None:
             self._pods_of[known.node].pop(uid, None)
@@ -448,6 +460,8 @@ class Cache:
     def assume(self, holding: Reservation) -> None:
         """Reserve what was just decided."""
         self.ledger.assume(holding)
+        if holding.rules is not None:
+            self.neighbours.put(holding.allocation.id, holding.rules.placed(), holding.allocation.node)
         self._refresh(holding.allocation.node)
 
     def forget(self, allocation_id: str) -> bool:
@@ -455,6 +469,7 @@ class Cache:
         holding = self.ledger.holding(allocation_id)
         if holding is None or not self.ledger.forget(allocation_id):
             return False
+        self.neighbours.drop(allocation_id)
         self._refresh(holding.allocation.node)
         return True
 
@@ -480,11 +495,21 @@ class Cache:
         else:
             self.pending.put(pod.uid, pod.compute, now)
 
+    def _note_neighbour(self, pod: PodInfo) -> None:
+        """Count the pod where it is, and no longer where its share was reserved."""
+        if pod.allocation_id and pod.allocation is not None:
+            self.neighbours.drop(pod.allocation_id)
+        if pod.node and not pod.finished:
+            self.neighbours.put(pod.uid, pod.rules.placed(terminating=pod.deleting), pod.node)
+        else:
+            self.neighbours.drop(pod.uid)
+
     def _put_on_node(self, pod: PodInfo) -> bool:
         """Count what the pod takes of its node; it may be resized there. True if it takes less than before."""
         uid, node = pod.uid, pod.node
         known = self._on_node.get(uid)
-        entry = NodeUse(node, pod.compute, pod.host_ports, pod.daemon) if node else None
+        namespace = intern(pod.key.split("/", 1)[0]) if pod.daemon else ""
+        entry = NodeUse(node, pod.compute, pod.host_ports, namespace) if node else None
         if known == entry:
             return False
         if known is not None:
@@ -528,6 +553,8 @@ class Cache:
         if before == after:
             return False
         self.changes += 1
+        if before is None or _may_have_more(before, after):
+            self.freed.add(name)
         self._snapshot[name] = after
         self._note_overcommitted(after)
         self.engine.put(self._shown(after))
@@ -579,6 +606,7 @@ class Cache:
         """Raise unless the ledger is consistent and every snapshot state is what it would be if made now."""
         self.ledger.check_invariants()
         self.pending.check_invariants()
+        self.neighbours.check_invariants()
         if {pod.uid for on in self.allocated.by_node().values() for pod in on} != set(self._holding_pods()):
             raise AssertionError("the pods that hold a share are not those of the ledger")
         names_known = self._facts.keys() & self._inventories.keys()
@@ -600,6 +628,28 @@ def _sum(amounts: Iterable[Compute]) -> Compute:
         storage += amount.storage
         count += amount.pods
     return Compute(min(cpu, _MOST_TAKEN), min(memory, _MOST_TAKEN), min(storage, _MOST_TAKEN), count)
+
+
+def _may_have_more(before: NodeState, after: NodeState) -> bool:
+    """Whether a pod may fit on the node now that did not before."""
+    taken = replace(after, usage=before.usage, requested=before.requested, host_ports=before.host_ports)
+    return (
+        taken != before
+        or any(_is_less(now, was) for now, was in zip(after.usage, before.usage, strict=True))
+        or _takes_less(after.requested, before.requested)
+        or after.requested.pods < before.requested.pods
+        or not before.host_ports <= after.host_ports
+    )
+
+
+def _is_less(now: Usage, was: Usage) -> bool:
+    return (
+        now.memory < was.memory
+        or now.cores < was.cores
+        or now.sharers < was.sharers
+        or now.memory + now.burst < was.memory + was.burst
+        or (was.exclusive and not now.exclusive)
+    )
 
 
 def _takes_less(now: Compute, before: Compute) -> bool:

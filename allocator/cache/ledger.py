@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from allocator.engine.pinning import Judged
 from contract.model import FREE, Allocation, Compute, Gpu, PodRequest, Usage
+from contract.scheduling.clusterfilters.objects import PodRules
 from contract.scheduling.demand import Demand, demands
 from contract.scheduling.fairness import NOTHING, Held, held_of
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, overcommitment
@@ -68,6 +69,8 @@ class Reservation:
     """The pin that admission was answered."""
     held_since: float = 0.0
     """Since when its pod has the share by what the pod says, in seconds since 1970; 0 where it does not say."""
+    rules: PodRules | None = None
+    """What other pods see of its pod, where that has not been seen."""
 
 
 class ShareMoved(NamedTuple):
@@ -135,7 +138,9 @@ class Journal:
         return taken
 
 
-def assumed(ask: SchedulingRequest, allocation: Allocation, pod: str, now: float) -> Reservation:
+def assumed(
+    ask: SchedulingRequest, allocation: Allocation, pod: str, now: float, rules: PodRules | None = None
+) -> Reservation:
     """The reservation of what was just decided for the pod `namespace/name`."""
     return Reservation(
         key=allocation.id,
@@ -146,6 +151,7 @@ def assumed(ask: SchedulingRequest, allocation: Allocation, pod: str, now: float
         state=ReservationState.ASSUMED,
         since=now,
         host_ports=ask.needs.host_ports,
+        rules=rules,
     )
 
 

@@ -16,12 +16,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
+from allocator.cache import footprint
 from allocator.cache.ledger import Reservation
 from contract import names, pods
 from contract.encoding import codec, moments, quantity
+from contract.encoding.plain import MESSAGE, NAME, is_plain, plain
 from contract.model import Allocation, Compute, PodRequest
 from contract.scheduling import consent, protection
 from contract.scheduling import needs as scheduling
+from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules, read_rules
 from contract.scheduling.demand import demands
 from contract.scheduling.needs import ONE_POD, PodNeeds, SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
@@ -35,6 +38,8 @@ _WHOLE_NODE = Compute(cpu=10**9, pods=1)
 """More CPU than any node has."""
 _STAYING = ("DaemonSet", "Node")
 """Owners whose pods every node of a kind has; a Node owns the mirrors of its static pods."""
+MOST_WAITING = 2 << 20
+"""Bytes that are kept of one waiting pod at most; one at all other bounds takes less than half of that."""
 _DISAGREES = (
     f"metadata.annotations[{names.REQUEST}]: found none that agrees with the containers' resources; "
     "create the pod again, so that admission writes it"
@@ -65,6 +70,9 @@ class WaitingPod(NamedTuple):
     foreign: tuple[str, ...] = ()
     """Other systems' gates."""
     unreadable: str = ""
+    size: int = 0
+    """Bytes that are kept of it, beside what it asks for; and those of what it asks for."""
+    ask_size: int = 0
 
 
 class EndedShare(NamedTuple):
@@ -99,7 +107,7 @@ class PodInfo(NamedTuple):
     owner: str = ""
     """uid of the controller that will make another in its place; empty without one."""
     daemon: bool = False
-    """It is on its node as long as the node is there: a DaemonSet's pod, or a static one."""
+    """It says that it is on its node as long as the node is there: a DaemonSet's pod, or a static one."""
     node: str = ""
     """The node that it is bound to, or has a share on."""
     bound: bool = False
@@ -115,7 +123,7 @@ class PodInfo(NamedTuple):
     unschedulable: str | None = None
     """What kube-scheduler says of a pod that it cannot bind; None of one that is bound, ending, or not tried yet."""
     waiting: WaitingPod | None = None
-    """Where our gate holds it."""
+    """Where our gate holds it and nobody has deleted it."""
     behind: str = ""
     """Another system's gate that holds it although it has a share: the gate came after our last pass at admission."""
     held_since: float = 0.0
@@ -126,6 +134,8 @@ class PodInfo(NamedTuple):
     """As in `AllocatedPod`."""
     protected: tuple[str, ...] = ()
     """Annotations against scale-down that we wrote beside the share of such a pod."""
+    rules: PodRules = NO_RULES
+    """What other pods have a say in, and what this one says about others."""
 
 
 class PodEvent(NamedTuple):
@@ -176,12 +186,15 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     annotations, gates, finished = metadata.get("annotations") or {}, pods.gates(pod), pods.finished(pod)
     carried = pods.carried_allocation(pod) if names.ALLOCATION in annotations else None
-    waiting = _waiting(pod, gates) if names.GATE in gates and not finished else None
-    takes = waiting is None and not finished
+    deleting = bool(metadata.get("deletionTimestamp"))
+    held_back = names.GATE in gates and not finished
+    # A finalizer keeps a deleted pod, as every pod of a Job: it would take a share and never run.
+    rules = read_rules(pod) if not finished else NO_RULES
+    waiting = _waiting(pod, gates, rules) if held_back and not deleting else None
+    takes = not held_back and not finished
     request = pods.holding(pod) if takes and names.REQUEST in annotations else None
     given = request is not None and carried is not None and pods.is_granted(request, carried)
     allocation = carried if given else None
-    deleting = bool(metadata.get("deletionTimestamp"))
     owner = _owner(metadata)
     successor = _successor(pod, request) if request is not None and allocation is not None and owner else None
     bound = str(spec.get("nodeName") or "")
@@ -213,17 +226,31 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         ended=_ended(pod, carried) if finished and carried is not None else None,
         idle_after=consent.idle_after(annotations.get(names.IDLE_AFTER)),
         protected=protection.written(annotations) if gates and allocation is not None else (),
+        rules=rules,
     )
 
 
-def _waiting(pod: Mapping[str, Any], gates: tuple[str, ...]) -> WaitingPod:
+def _waiting(pod: Mapping[str, Any], gates: tuple[str, ...], rules: PodRules) -> WaitingPod:
     too_much = pods.beyond(pod)
     request = None if too_much else pods.admitted(pod)
     if request is None:
         return WaitingPod(None, PodNeeds(compute=_NOTHING), {}, unreadable=too_much or _DISAGREES)
     foreign = tuple(gate for gate in gates if gate != names.GATE)
     needs = scheduling.needs_of(pod, several=request.several, bursts=request.bursts)
-    return WaitingPod(request, needs, pods.outline(pod), foreign)
+    outline = pods.outline(pod)
+    size = footprint.POD + footprint.size_of((pods.uid(pod), pods.key(pod), outline, foreign, rules))
+    ask_size = footprint.size_of((request, needs))
+    if size + ask_size > MOST_WAITING:
+        return WaitingPod(None, PodNeeds(compute=_NOTHING), {}, unreadable=_too_large(size + ask_size))
+    return WaitingPod(request, needs, outline, foreign, size=size, ask_size=ask_size)
+
+
+def _too_large(size: int) -> str:
+    return (
+        f"spec: found constraints, claims and gates of {size >> 10} KiB as gpufraction keeps them; a waiting pod has "
+        f"at most {MOST_WAITING >> 10} KiB: select nodes by a label instead of by many expressions, and create the pod "
+        "again"
+    )
 
 
 def _taken(metadata: Mapping[str, Any], spec: Mapping[str, Any], successor: SchedulingRequest | None) -> Compute:
@@ -253,6 +280,8 @@ def _successor(pod: Mapping[str, Any], request: PodRequest) -> SchedulingRequest
     metadata = pod.get("metadata") or {}
     if request.claim or _daemon(metadata) or protection.stays(metadata.get("annotations") or {}):
         return None
+    if read_rules(pod).constrained:
+        return None  # where its successor may go depends on pods that come and go meanwhile
     try:
         needs = scheduling.needs_of(pod, several=request.several, bursts=request.bursts)
         return SchedulingRequest(request, scheduling.unpinned(needs))
@@ -269,7 +298,10 @@ def stands(pod: Mapping[str, Any]) -> LastReported | None:
     """What the pod's own condition says; None where it has none."""
     for each in (pod.get("status") or {}).get("conditions") or ():
         if each.get("type") == names.ALLOCATED_CONDITION:
-            return LastReported(each.get("status") == "True", str(each.get("reason", "")), str(each.get("message", "")))
+            message = str(each.get("message", ""))
+            # One that we would not write is not kept: it is only known to be another.
+            kept = message if is_plain(message, MESSAGE) else ""
+            return LastReported(each.get("status") == "True", plain(str(each.get("reason", "")), NAME), kept)
     return None
 
 
@@ -304,7 +336,7 @@ def _is_unready(condition: Mapping[str, Any]) -> bool:
 def _unschedulable(pod: Mapping[str, Any]) -> str | None:
     for condition in (pod.get("status") or {}).get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return str(condition.get("message", "")) if condition.get("reason") == "Unschedulable" else None
+            return plain(str(condition.get("message", ""))) if condition.get("reason") == "Unschedulable" else None
     return None
 
 
@@ -348,7 +380,8 @@ class NodeUse:
     node: str
     compute: Compute
     host_ports: frozenset[tuple[str, str, int]] = _NO_PORTS
-    daemon: bool = False
+    staying: str = ""
+    """The namespace of a pod that says that it stays with its node; else empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 
 from allocator.engine import reference
 from allocator.engine.engine import Engine
-from allocator.engine.reference import Decision, Placement, Unschedulable
+from allocator.engine.reference import NOWHERE, Decision, Placement, Unschedulable
 from contract.model import Compute, NodeState, Usage
+from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.reasons import Code, Reason, ReasonCount
 
@@ -48,6 +49,8 @@ class Requester:
     uid: str = ""
     priority: int = 0
     namespace: str = ""
+    rules: PodRules = NO_RULES
+    """What other pods and volumes have a say in."""
 
 
 def closed(node: NodeState) -> NodeState:
@@ -80,14 +83,16 @@ def decide(
     reservations: Sequence[NodeReservation],
     ask: SchedulingRequest,
     who: Requester,
+    refused: Mapping[str, Reason] = NOWHERE,
 ) -> Decision:
     """
-    Where the pod goes. `engine` knows the reserved nodes as `closed`, `nodes` has them as they are.
+    Where the pod goes. `engine` knows the reserved nodes as `closed`, `nodes` has them as they are. `refused` nodes are
+    out of the question, no matter who they are reserved for.
 
     A pod with a reservation goes there as soon as it fits; one of higher priority only where no other node has room.
     """
     there = [one for one in reservations if one.node in nodes]
-    return reference.by_preference(lambda form: _decide(engine, nodes, there, form, who), ask)
+    return reference.by_preference(lambda form: _decide(engine, nodes, there, form, who, refused), ask)
 
 
 def _decide(
@@ -96,27 +101,29 @@ def _decide(
     reservations: Sequence[NodeReservation],
     ask: SchedulingRequest,
     who: Requester,
+    refused: Mapping[str, Reason],
 ) -> Decision:
     if not reservations:
-        return engine.decide(ask)
+        return engine.decide(ask, refused)
     theirs = entitled(reservations, who)
     open_to_it = {one.node: _left(nodes[one.node], one) for one in theirs}
     if any(one.uid == who.uid for one in theirs):
-        own = _there(engine, open_to_it, ask)
+        own = _there(engine, open_to_it, ask, refused)
         if isinstance(own, Placement):
             return own
-    decision = engine.decide(ask)
+    decision = engine.decide(ask, refused)
     if isinstance(decision, Placement):
         return decision
     refusal = decision
     for name in sorted({one.node for one in reservations}):
         reasons: tuple[ReasonCount, ...] = (ReasonCount(Code.RESERVED, 1),)
         if name in open_to_it:
-            found = _there(engine, {name: open_to_it[name]}, ask)
+            found = _there(engine, {name: open_to_it[name]}, ask, refused)
             if isinstance(found, Placement):
                 return found
             reasons = found.reasons
-        refusal = _with_own_reasons(engine, nodes[name], ask, refusal, reasons)
+        if name not in refused:
+            refusal = _with_own_reasons(engine, nodes[name], ask, refusal, reasons)
     return refusal
 
 
@@ -143,8 +150,11 @@ def _most(one: Usage, other: Usage) -> Usage:
     )
 
 
-def _there(engine: Engine, nodes: Mapping[str, NodeState], ask: SchedulingRequest) -> Decision:
-    return reference.decide(nodes, ask, limits=engine.limits, policy=engine.policy, tables=engine.tables)
+def _there(
+    engine: Engine, nodes: Mapping[str, NodeState], ask: SchedulingRequest, refused: Mapping[str, Reason]
+) -> Decision:
+    limits, policy, tables = engine.limits, engine.policy, engine.tables
+    return reference.decide(nodes, ask, limits=limits, policy=policy, tables=tables, refused=refused)
 
 
 def _with_own_reasons(

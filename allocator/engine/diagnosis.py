@@ -14,7 +14,7 @@ import numpy as np
 from allocator.table import Amounts, Columns, Flags, StaticFilterResult
 from contract.model import WHOLE, FractionRequest
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Code, ReasonCount
+from contract.scheduling.reasons import Code, Reason, ReasonCount
 
 Amount = Amounts | int
 Wished = tuple[Flags | None, Flags | None]
@@ -30,6 +30,7 @@ class FirstReasons:
         self._wanted: Amounts = np.zeros_like(self.codes)
         self._most: Amounts = np.zeros_like(self.codes)
         self._ports: Mapping[int, str] = {}
+        self._refused: Mapping[int, Reason] = {}
 
     @property
     def without_reason(self) -> Flags:
@@ -50,6 +51,13 @@ class FirstReasons:
         self.add(where, Code.PORTS)
         self._ports = conflicts
 
+    def add_refused(self, refused: Mapping[int, Reason]) -> None:
+        """What refuses nodes because of other pods or of volumes, by the node's place."""
+        for row, reason in refused.items():
+            if not self.codes[row]:
+                self.codes[row], self._wanted[row], self._most[row] = reason.code, reason.wanted, reason.most
+        self._refused = refused
+
     def counts(self) -> tuple[ReasonCount, ...]:
         """All reasons, added up by code."""
         found = []
@@ -66,7 +74,8 @@ class FirstReasons:
             return min(self._static.taints[int(number)] for number in np.unique(self._columns.attributes.taints[here]))
         if code is Code.PORTS:
             return min(self._ports[int(row)] for row in np.flatnonzero(here))
-        return ""
+        beyond = (reason.what for row, reason in self._refused.items() if here[row] and reason.code is code)
+        return min(beyond, default="")
 
 
 def add_compute(found: FirstReasons, columns: Columns, needs: PodNeeds) -> None:
@@ -115,15 +124,16 @@ def _furthest(
     if by_model is not None:
         found.refuse(Code.MODEL, ~by_model)
     if fraction.limit:
-        too_large = (limit > wanted) & (limit > columns.largest_limit)
-        found.refuse(Code.LIMIT_TOO_LARGE, too_large, limit, columns.largest_limit)
+        allowed = columns.allowed_limit(fraction)
+        found.refuse(Code.LIMIT_TOO_LARGE, (limit > wanted) & (limit > allowed), limit, allowed)
     found.refuse(Code.EXCLUSIVE, columns.exclusive)
     if fraction.exclusive:
         found.refuse(Code.BUSY, columns.sharers > 0)
     found.refuse(Code.SHARERS, columns.sharers >= columns.most_sharers, columns.most_sharers)
     found.refuse(Code.MEMORY, columns.free < wanted, wanted, columns.free)
-    if columns.bounded:
-        found.refuse(Code.LIMITS_IN_ALL, columns.free_limits < limit, limit, columns.free_limits)
+    if fraction.limit:
+        beyond = (limit > wanted) & (columns.free_limits < limit)
+        found.refuse(Code.LIMITS_IN_ALL, beyond, limit, columns.free_limits)
     cores = np.array(fraction.cores or 1, np.int64)
     found.refuse(Code.CORES, columns.free_cores < cores, cores, columns.free_cores)
     return found.code, found.want, found.most

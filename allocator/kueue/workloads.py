@@ -14,6 +14,8 @@ from typing import Any
 
 from allocator.kueue.domains import TopologyDomain, domains
 from contract import names, pods
+from contract.encoding.plain import plain
+from contract.encoding.reading import shown
 
 JSON = dict[str, Any]
 GROUP = "kueue.x-k8s.io"
@@ -24,8 +26,6 @@ FIELD_MANAGER = "gpufraction-fits"
 PENDING, READY, RETRY, REJECTED = "Pending", "Ready", "Retry", "Rejected"
 ACTIVE = "Active"
 _POD_PRIORITY = "scheduling.k8s.io"
-_WORDS = 1024
-"""Characters of a message."""
 
 
 class UnreadableObject(Exception):
@@ -37,8 +37,8 @@ def reading(what: str) -> Iterator[None]:
     """Raise `UnreadableObject` for what a document of another shape makes the code inside raise."""
     try:
         yield
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise UnreadableObject(f"{what}: {type(error).__name__}: {error}") from error
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise UnreadableObject(f"{shown(what)}: {type(error).__name__}: {shown(str(error))}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,5 +294,4 @@ def activating(check: Mapping[str, Any], *, now: str) -> list[JSON]:
 
 def shortened(words: str) -> str:
     """The words on one line, and not too many of them."""
-    line = " ".join(words.split())
-    return line if len(line) <= _WORDS else line[: _WORDS - 1] + "…"
+    return plain(" ".join(words.split()))

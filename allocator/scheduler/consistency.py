@@ -50,7 +50,10 @@ def listed(pod: Mapping[str, Any], options: Options, served: Container[str] = ()
     allocation = pods.allocation_of(pod, request) if request is not None else None
     node = (pod.get("spec") or {}).get("nodeName") or (allocation.node if allocation is not None else "")
     finished = pods.finished(pod)
-    known = UNTRACKED if finished else TrackedPod("", True) if gated else TrackedPod(node, False, allocation)
+    deleting = bool((pod.get("metadata") or {}).get("deletionTimestamp"))
+    # As `read_pod` has it: behind our gate a deleted pod neither waits nor takes anything.
+    behind_gate = UNTRACKED if deleting else TrackedPod("", True)
+    known = UNTRACKED if finished else behind_gate if gated else TrackedPod(node, False, allocation)
     uncounted = not finished and not gated and allocation is None and _is_missed(pod, options, served)
     return ListedPod(pods.uid(pod), pods.key(pod), pods.version(pod), known, uncounted)
 

@@ -15,6 +15,7 @@ are one step, and no two can take the same share.
 | `Leadership`, `Fence`, `LatePods` | whether this replica may decide, and what it owes to the leader before |
 | `Preemptor`, `Defragmenter`, `StarvationGuard` | reserve nodes |
 | `Housekeeping`, `OvercommitReporter` | what time brings; what is wrong |
+| `AgentReports` | what nodes' agents report about their pods |
 | `ClaimManager` | ElasticGPUClaims |
 """
 
@@ -35,9 +36,11 @@ from allocator.claims.manager import ClaimManager
 from allocator.claims.rendering import ClaimBinding
 from allocator.faults import Faulted, surfaced
 from allocator.options import SchedulerOptions
+from allocator.preemption.agent_reports import AgentReports
 from allocator.preemption.tracker import PreemptionTracker
 from allocator.provisioning.declared import DeclaredPools
 from allocator.provisioning.wishes import Unserved
+from allocator.queue.parking import Parking
 from allocator.queue.queue import CycleTrigger, QueuedPodInfo, QueueOrder, Rounds, SchedulingQueue
 from allocator.queue.records import Binding, Eviction, PodFaults, PodRecords, Report
 from allocator.scheduler import view
@@ -71,17 +74,23 @@ from allocator.scheduler.events import (
     InventoryChanged,
     InventoryDeleted,
     LatePodFailed,
+    NamespacesLabelled,
     NodeChanged,
     NodeDeleted,
     NodesExpected,
     NodesListed,
+    ParkedRead,
     PodDeleted,
     PodFenced,
     PodsListed,
+    PodsReported,
     PoolsDeclared,
     QueueWeighed,
     ReservationsChecked,
     ShareTaken,
+    StorageChanged,
+    StorageDeleted,
+    StorageListed,
     TickPhase,
     UncountedFound,
 )
@@ -93,8 +102,9 @@ from allocator.scheduler.succession import Fence, LatePods
 from allocator.scheduler.view import SchedulerFigures, SchedulerView
 from allocator.scoring.tables import Tables
 from contract.encoding.protocol import Answer, Question
-from contract.model import NodeState, PodRequest
+from contract.model import GpuKind, NodeState, PodRequest
 from contract.nodes.attributes import NodeFacts
+from contract.scheduling.fairness import own_order
 from contract.scheduling.needs import SchedulingRequest
 
 _LOOKED_AT = 256
@@ -136,7 +146,9 @@ class Controller:
         self._journal, self._wall = journal, wall
         self._lock = threading.Lock()  # guards everything below
         self._options, self._clock, self._give_way = options, clock, give_way
-        self._cache, self._queue, self._records = cache, SchedulingQueue(), PodRecords()
+        self._cache, self._records = cache, PodRecords()
+        parking = Parking(each=options.queue_memory, total=options.queue_memory_total, stays=self._records.is_writing)
+        self._queue = SchedulingQueue(parking)
         self._leadership = Leadership(leading, term)
         self._trigger, rounds = CycleTrigger(wake), Rounds()
         self._order = QueueOrder(cache, self._queue, fair=options.queue_order == "fair")
@@ -229,6 +241,7 @@ class Controller:
         self._housekeeping = Housekeeping(
             state,
             capacities=self._capacities,
+            repeated=self._handlers.repeated,
             unconfirmed=unconfirmed,
             arrivals=arrivals,
             options=options,
@@ -241,11 +254,16 @@ class Controller:
             evict=self._housekeeping.evict if options.repair == "evict" else None,
         )
 
+        self._reports = AgentReports(cache, self._records, holds=self._leadership.holds, wake=self._trigger.wake)
         claim_handlers = ClaimHandlers(self._claims, self._handlers, self._records, self._trigger)
         self._taken_by: Mapping[type, Callable[[Any, float], None]] = {
             PodEvent: self._handlers.pod_changed,
             PodsListed: self._handlers.pods_listed,
             PodDeleted: self._handlers.pod_deleted,
+            NamespacesLabelled: self._handlers.namespaces_labelled,
+            StorageListed: self._handlers.storage_listed,
+            StorageChanged: self._handlers.storage_changed,
+            StorageDeleted: self._handlers.storage_deleted,
             NodesListed: self._handlers.nodes_listed,
             NodeChanged: self._handlers.node_changed,
             NodeDeleted: self._handlers.node_deleted,
@@ -254,9 +272,11 @@ class Controller:
             InventoryDeleted: self._handlers.inventory_deleted,
             HeldBeyondChanged: self._handlers.held_beyond_changed,
             IdleSharesReported: self._handlers.idle_shares_reported,
+            PodsReported: lambda event, now: self._reports.seen(event.reports, listed=event.listed),
             ConsentsListed: self._handlers.consents_listed,
             ExcludedGpusListed: self._handlers.excluded_gpus_listed,
             ExcludedGpusChanged: self._handlers.excluded_gpus_changed,
+            ParkedRead: self._handlers.parked_read,
             PodFenced: self._handlers.pod_fenced,
             ClaimsListed: claim_handlers.listed,
             ClaimChanged: claim_handlers.changed,
@@ -288,7 +308,11 @@ class Controller:
             TickPhase.UPKEEP: self._upkeep,
             TickPhase.BINDINGS: self._bindings.tick,
             TickPhase.RESERVATIONS: self._housekeeping.overdue,
-            TickPhase.EVICTIONS: lambda now: [*self._housekeeping.evictions(now), *self.preemptor.warnings(now)],
+            TickPhase.EVICTIONS: lambda now: [
+                *self._housekeeping.evictions(now),
+                *self._reports.tick(now),
+                *self.preemptor.warnings(now),
+            ],
         }
         if self._taken_by.keys() != set(get_args(Event)) or self._phases.keys() != set(TickPhase):
             raise AssertionError("every event and every phase of a tick needs its part")
@@ -314,6 +338,10 @@ class Controller:
         if self._journal is not None:
             self._journal.stamp(now, self._wall())
 
+    def wants_volumes(self) -> bool:
+        """Whether a pod that asks for a share has a claim, so that claims and volumes are to be followed."""
+        return self._cache.neighbours.storage.wanted  # one attribute, so no lock
+
     def take_changes(self) -> tuple[list[tuple[float, Change]], bool]:
         """
         The changes of shares and cards since the last call, each with its time; and whether all is known that was so
@@ -332,11 +360,12 @@ class Controller:
     def _upkeep(self, now: float) -> list[Effect]:
         self._housekeeping.tick(now)
         self._starvation.tick(now)
+        self._trigger.event(self._cycle.neighbours_changed())
         # Only a replica that decides runs the cycle that this asks for.
         if self._cycle.is_outdated(now) and self._leadership.holds():
             self._trigger.wake()
         self._trigger.event(self._claims.tick())
-        return [*self._housekeeping.status_updates(now)]
+        return [*self._housekeeping.status_updates(now), *self._handlers.read_parked()]
 
     # -- the webhook's question -----------------------------------------------------------------------------------
 
@@ -355,6 +384,11 @@ class Controller:
         with self._lock:
             self._admission.require_ready()
             return self._cache.offered(node)
+
+    def cards(self) -> set[GpuKind]:
+        """`Admission.cards`."""
+        with self._lock:
+            return self._admission.cards()
 
     # -- the scheduling cycle -------------------------------------------------------------------------------------
 
@@ -551,7 +585,8 @@ class Controller:
         with self._lock:
             if waiting is None or not self._cycle.settled():
                 return None
-        return tuple(Unserved(entry.uid, entry.ask) for entry in sorted(found, key=lambda entry: entry.order))
+        by_age = sorted(found, key=lambda entry: entry.order)
+        return tuple(Unserved(entry.uid, entry.ask) for entry in own_order(by_age, lambda entry: entry.place))
 
     def frozen(self) -> tuple[FrozenCluster, bool]:
         """The cluster at this moment; False where pods of the queue are about to be given what has come free."""

@@ -16,15 +16,19 @@ from typing import Any, Literal
 from allocator.cache.capacities import HeldBeyond
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import PodEvent, pod_event
+from allocator.cache.repeated import RepeatedNote
+from allocator.cache.storage import Key as StorageKey
 from allocator.claims.lifecycle import Refused, Step
 from allocator.claims.rendering import ClaimBinding
 from allocator.provisioning.wishes import Expectation
+from allocator.queue.parking import ParkedPod
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import Binding, EventRecord, Eviction, StatusUpdate
 from contract.model import Inventory, NodeState
 from contract.nodes.attributes import NodeFacts
 from contract.nodes.excluded import KeptOut
 from contract.nodes.idle import IdleReport
+from contract.nodes.reports import PodReport
 
 JSON = dict[str, Any]
 
@@ -57,6 +61,38 @@ class PodDeleted:
     """A pod was deleted."""
 
     uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacesLabelled:
+    """The labels of all namespaces."""
+
+    labels: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageListed:
+    """All objects of one of `allocator.cache.storage.KINDS`, with their keys."""
+
+    plural: str
+    found: tuple[tuple[StorageKey, object], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageChanged:
+    """An object of such a kind is new or changed."""
+
+    plural: str
+    key: StorageKey
+    found: object
+
+
+@dataclass(frozen=True, slots=True)
+class StorageDeleted:
+    """An object of such a kind was deleted."""
+
+    plural: str
+    key: StorageKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +139,14 @@ class InventoryDeleted:
 
 @dataclass(frozen=True, slots=True)
 class HeldBeyondChanged:
-    """What a GPUNode says of what pods hold beyond its GPUs' promise; empty where it says nothing."""
+    """
+    What a GPUNode says of what pods hold beyond its GPUs' promise, and of its cards that other nodes report too; empty
+    where it says nothing.
+    """
 
     node: str
     text: str
+    repeated: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +195,14 @@ class IdleSharesReported:
 
     node: str
     report: IdleReport
+    listed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodsReported:
+    """What GPUNodes report about the pods of their nodes, by node; `listed`: these are all GPUNodes that there are."""
+
+    reports: Mapping[str, tuple[PodReport, ...]]
     listed: bool = False
 
 
@@ -227,10 +275,19 @@ class PodFenced:
 
 
 @dataclass(frozen=True, slots=True)
+class ParkedRead:
+    """A parked pod was read; None where it could not be. `gone`: there is no such pod."""
+
+    uid: str
+    pod: PodEvent | None
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class FenceRefused:
     """The API server refuses for good what would fence the pod, in these words."""
 
-    pod: QueuedPodInfo
+    pod: QueuedPodInfo | ParkedPod
     words: str
 
 
@@ -349,6 +406,11 @@ Event = (
     PodsListed
     | PodEvent
     | PodDeleted
+    | NamespacesLabelled
+    | StorageListed
+    | StorageChanged
+    | StorageDeleted
+    | ParkedRead
     | NodesListed
     | NodeChanged
     | NodeDeleted
@@ -357,6 +419,7 @@ Event = (
     | InventoryDeleted
     | HeldBeyondChanged
     | IdleSharesReported
+    | PodsReported
     | ConsentsListed
     | ExcludedGpusListed
     | ExcludedGpusChanged
@@ -386,7 +449,7 @@ Event = (
 )
 
 # -- effects ----------------------------------------------------------------------------------------------------------
-# `Binding`, `Eviction`, `StatusUpdate`, `EventRecord` and `HeldBeyond` are effects too.
+# `Binding`, `Eviction`, `StatusUpdate`, `EventRecord`, `HeldBeyond` and `RepeatedNote` are effects too.
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +464,14 @@ class FencePods:
     """Give each of these pods a later version; see `Fence`."""
 
     term: int
-    pods: tuple[QueuedPodInfo, ...]
+    pods: tuple[QueuedPodInfo | ParkedPod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadParked:
+    """Read this parked pod, and answer with `ParkedRead`."""
+
+    pod: ParkedPod
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,6 +532,7 @@ class CheckReservations:
 Effect = (
     Relist
     | FencePods
+    | ReadParked
     | LatePod
     | TakeShare
     | Binding
@@ -472,6 +543,7 @@ Effect = (
     | StatusUpdate
     | EventRecord
     | HeldBeyond
+    | RepeatedNote
 )
 
 
@@ -485,7 +557,7 @@ class TickPhase(StrEnum):
     FOREIGN_GATES = "foreign-gates"
     """`TakeShare`."""
     UPKEEP = "upkeep"
-    """`StatusUpdate`, `HeldBeyond`; pauses end, and nodes are reserved."""
+    """`StatusUpdate`, `HeldBeyond`, `RepeatedNote`, `ReadParked`; pauses end, and nodes are reserved."""
     BINDINGS = "bindings"
     """`Binding`, `ReadBack`: bindings whose outcome is unknown."""
     RESERVATIONS = "reservations"

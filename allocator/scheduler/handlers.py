@@ -17,6 +17,7 @@ from allocator.cache.capacities import Capacities
 from allocator.cache.excluded import ExcludedGpus
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import PodEvent, PodInfo, TrackedPod, made_of, may_hold
+from allocator.cache.repeated import RepeatedGpus
 from allocator.cache.unconfirmed import Arrivals
 from allocator.claims import events
 from allocator.claims.lifecycle import Refused
@@ -31,6 +32,7 @@ from allocator.scheduler.events import (
     ClaimsListed,
     ClaimStepAnswered,
     ConsentsListed,
+    Effect,
     ExcludedGpusChanged,
     ExcludedGpusListed,
     HeldBeyondChanged,
@@ -38,12 +40,18 @@ from allocator.scheduler.events import (
     InventoriesListed,
     InventoryChanged,
     InventoryDeleted,
+    NamespacesLabelled,
     NodeChanged,
     NodeDeleted,
     NodesListed,
+    ParkedRead,
     PodDeleted,
     PodFenced,
     PodsListed,
+    ReadParked,
+    StorageChanged,
+    StorageDeleted,
+    StorageListed,
 )
 from allocator.scheduler.housekeeping import ForeignGates
 from allocator.scheduler.leadership import KEPT_OUT, SchedulerState
@@ -78,7 +86,7 @@ class EventHandlers:
         self._leadership, self._fence, self._late, self._gates = state.leadership, fence, late, gates
         self._capacities, self._faults = capacities, faults
         self._arrivals, self._forgotten, self._asked = arrivals, forgotten, asked
-        self._kept_out = ExcludedGpus()
+        self._kept_out, self.repeated = ExcludedGpus(), RepeatedGpus()
         self._listed: set[str] = set()
         """The uids in the parts of a list that have come so far."""
         self._reported_in: int | None = None
@@ -105,6 +113,7 @@ class EventHandlers:
         self._catch_up()
         self._trigger.event(helped)
         if event.last:
+            self._put_inventories(self.repeated.settle(self.holds))
             self.synced("pods", event.term)
 
     def _begin_leadership(self, term: int | None) -> None:
@@ -196,6 +205,7 @@ class EventHandlers:
         if holding is None:
             self._late.failing.discard(uid)
             self._tell_unreadable(uid, now)
+            self._tell_parked(pod, now)
             if not self.tracks(uid):
                 self._records.drop(uid)  # nobody would notice if its end were missed
             return might_help
@@ -218,6 +228,44 @@ class EventHandlers:
             return
         if self._records.tell(StatusUpdate(found.key, uid, False, _UNREADABLE, f"waiting: {found.why}"), now):
             self._trigger.wake()
+
+    def _tell_parked(self, pod: PodInfo, now: float) -> None:
+        """Pods that are parked learn it: this one, and those that were parked for it."""
+        parked = {each.uid: each for each in self._queue.take_parked()}
+        known = self._queue.parking.pod(pod.uid)
+        if known is not None:
+            parked.setdefault(pod.uid, known)
+        if not self._leadership.leads():
+            return
+        for each in parked.values():
+            text = messages.parked(each.size, self._queue.parking.each)
+            stands = pod.condition if each.uid == pod.uid else None
+            if self._records.tell(StatusUpdate(each.key, each.uid, False, messages.PARKED, text), now, stands):
+                self._trigger.wake()
+
+    def parked_read(self, event: ParkedRead, now: float) -> None:
+        """
+        A parked pod was read, whose turn it is. What is older than what the watch has brought meanwhile does not count.
+        """
+        uid, parked = event.uid, self._queue.parking.pod(event.uid)
+        if parked is None:
+            return
+        if event.gone:
+            self._trigger.event(self.take_out(uid))
+            return
+        read = event.pod
+        if read is None or read.uid != uid or (read.version or 0) < (parked.version or 0):
+            self._queue.parking.unread(uid)
+            return
+        self._queue.is_due(uid)
+        self._trigger.event(self.take_in(read, now))
+        self._queue.parking.unread(uid)
+        if self.tracks(uid):
+            self._records.touched(uid, read.version)
+
+    def read_parked(self) -> list[Effect]:
+        """The parked pods whose turn it is, where this replica may decide."""
+        return [ReadParked(each) for each in self._queue.parking.due()] if self._leadership.holds() else []
 
     def _tell_what_is_asked(self, pod: PodInfo, holding: Reservation | None) -> None:
         waiting = self._queue.pod(pod.uid)
@@ -256,6 +304,24 @@ class EventHandlers:
         """Every pod that waits, takes something of a node, or is about to."""
         return self._cache.pod_uids().union(self._queue.uids())
 
+    def namespaces_labelled(self, event: NamespacesLabelled, now: float) -> None:
+        """The labels of all namespaces, by which pods' affinity selects namespaces."""
+        self._cache.neighbours.label_namespaces(event.labels)
+        self.synced("namespaces")
+
+    def storage_listed(self, event: StorageListed, now: float) -> None:
+        """All claims, volumes, or what belongs to them, of one kind."""
+        self._cache.neighbours.storage.listed(event.plural, event.found)
+        self._trigger.wake()
+
+    def storage_changed(self, event: StorageChanged, now: float) -> None:
+        """One of them is new or changed."""
+        self._cache.neighbours.storage.put(event.plural, event.key, event.found)
+
+    def storage_deleted(self, event: StorageDeleted, now: float) -> None:
+        """One of them was deleted."""
+        self._cache.neighbours.storage.drop(event.plural, event.key)
+
     def nodes_listed(self, event: NodesListed, now: float) -> None:
         """The whole list of nodes."""
         self._cache.replace_nodes({node.name: node for node in event.nodes})
@@ -273,14 +339,15 @@ class EventHandlers:
     def inventories_listed(self, event: InventoriesListed, now: float) -> None:
         """The whole list of GPUNodes."""
         published = {inventory.node: inventory for inventory in event.inventories}
-        self._cache.replace_inventories(self._kept_out.inventories(published))
+        once = self.repeated.replace(published, self.holds)
+        self._cache.replace_inventories(self._kept_out.inventories(once))
         self._cache.retain_idle(published)
         self._tell_of_strangers()
         self.synced("gpunodes")
 
     def inventory_changed(self, event: InventoryChanged, now: float) -> None:
         """A GPUNode is new or changed."""
-        self._trigger.event(self._cache.put_inventory(self._kept_out.inventory(event.inventory)))
+        self._put_inventories(self.repeated.put(event.inventory, self.holds))
         self._tell_of_strangers()
 
     def inventory_deleted(self, event: InventoryDeleted, now: float) -> None:
@@ -289,11 +356,21 @@ class EventHandlers:
         self._capacities.drop(event.node)
         self._cache.drop_idle(event.node)
         self._cache.drop_inventory(event.node)
+        self._put_inventories(self.repeated.drop(event.node, self.holds))
         self._trigger.outdated = True
+
+    def holds(self, node: str, uuid: str) -> bool:
+        """Whether pods on the node hold the card."""
+        return uuid in self._cache.ledger.used(node)
+
+    def _put_inventories(self, changed: Iterable[Inventory]) -> None:
+        for inventory in changed:
+            self._trigger.event(self._cache.put_inventory(self._kept_out.inventory(inventory)))
 
     def held_beyond_changed(self, event: HeldBeyondChanged, now: float) -> None:
         """What a GPUNode says of what pods hold beyond its GPUs' promise."""
         self._capacities.see(event.node, event.text)
+        self.repeated.note(event.node, event.repeated)
 
     def idle_shares_reported(self, event: IdleSharesReported, now: float) -> None:
         """What a GPUNode says of the shares that compute nothing."""

@@ -13,6 +13,7 @@ from allocator.cache import unconfirmed
 from allocator.cache.capacities import Capacities, HeldBeyond
 from allocator.cache.ledger import OWN, Reservation
 from allocator.cache.podinfo import PodInfo, UnboundPod
+from allocator.cache.repeated import REPEATED, RepeatedGpus, RepeatedNote
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
 from allocator.faults import Faulted
 from allocator.options import SchedulerOptions
@@ -47,6 +48,7 @@ class Housekeeping:
         state: SchedulerState,
         *,
         capacities: Capacities,
+        repeated: RepeatedGpus,
         unconfirmed: Unconfirmed,
         arrivals: Arrivals,
         options: SchedulerOptions,
@@ -59,7 +61,7 @@ class Housekeeping:
             state.trigger,
             state.leadership,
         )
-        self._capacities = capacities
+        self._capacities, self._repeated = capacities, repeated
         self._unconfirmed, self._arrivals, self._options = unconfirmed, arrivals, options
         self._forgotten, self._faulted = forgotten, faulted
         self._evictions: list[Eviction] = []
@@ -86,14 +88,20 @@ class Housekeeping:
         """Have the pod evicted by whoever carries evictions out."""
         self._evictions.append(order)
 
-    def status_updates(self, now: float) -> list[HeldBeyond | StatusUpdate]:
+    def status_updates(self, now: float) -> list[HeldBeyond | RepeatedNote | StatusUpdate]:
         """
-        What is to be written besides the reports of a cycle: on GPUNodes what pods hold beyond what their GPUs promise,
-        and on pods what was written before and does not show. Pods whose GPU is gone learn it.
+        What is to be written besides the reports of a cycle: on GPUNodes what pods hold beyond what their GPUs promise
+        and which cards other nodes report too, and on pods what was written before and does not show. Pods whose GPU is
+        gone learn it.
         """
         if not self._leadership.holds():
             return []
-        updates: list[HeldBeyond | StatusUpdate] = [
+        notes, news = self._repeated.look(now)
+        for node, why in news:
+            self._records.note(EventRecord("Node", node, node, REPEATED, why))
+            self._trigger.wake()
+        updates: list[HeldBeyond | RepeatedNote | StatusUpdate] = [
+            *notes,
             *self._capacities.look(self._cache, now),
             *self._records.repeat_overwritten(now),
         ]

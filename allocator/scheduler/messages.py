@@ -7,16 +7,19 @@ what the webhook is answered and a pod is told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from allocator.cache.podinfo import UnboundPod
 from allocator.engine.reference import Unschedulable
 from allocator.provisioning.wishes import Expectation, Outcome
 from contract import dialects, names
 from contract.encoding import moments, quantity
-from contract.encoding.protocol import NOT_LEADING, STORED_FIRST, Never, Question, Wait
-from contract.model import Allocation, FractionRequest, PodRequest
+from contract.encoding.plain import plain
+from contract.encoding.protocol import NOT_LEADING, QUEUED, STORED_FIRST, Never, Question, Wait
+from contract.encoding.quantity import mib
+from contract.model import Allocation, PodRequest
 from contract.scheduling import reasons
+from contract.scheduling.cards import Smallest, floor
 from contract.scheduling.demand import Demand, demands, of_claim
 from contract.scheduling.reasons import Code
 
@@ -26,6 +29,7 @@ NODE_REQUESTED = "NodeRequested"
 NODE_NOT_BROUGHT = "NodeNotBrought"
 POOL_FULL = "PoolFull"
 REFUSED = "PlacementRefused"
+PARKED = "Parked"
 SHARE_RETURNED = "GPUShareReturned"
 PREEMPTED, IDLE, GAVE_WAY = "GPUSharePreempted", "GPUShareIdle", "GPUShareGaveWay"
 MOVED = "GPUShareMoved"
@@ -39,8 +43,6 @@ _IN_VAIN: Mapping[Outcome, str] = {
 _SAID = 300
 _LISTED = 8
 """GPUs or models that are named in one message."""
-Smallest = Callable[[FractionRequest], int]
-"""Usable bytes of the smallest GPU that a share accepts; 0 where there is none."""
 
 
 def asked_to_give_way(lasted: float, agreed: int, grace: float, *, own: bool) -> str:
@@ -90,12 +92,22 @@ def wait(decision: Unschedulable, request: PodRequest, smallest: Smallest, pool:
 
 def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:
     """A share came back a moment ago, and those who wait have not been asked yet."""
-    return Wait("Queued", "the pods ahead in the queue are placed first", floor(request, smallest))
+    return Wait(QUEUED, "the pods ahead in the queue are placed first", floor(request, smallest))
 
 
 def wait_for_leader(request: PodRequest, smallest: Smallest) -> Wait:
     """The pod fits, as far as a replica knows that must not reserve."""
     return Wait(NOT_LEADING, "the leading allocator places the pod in a moment", floor(request, smallest))
+
+
+def parked(size: int, budget: int) -> str:
+    """Of a pod of which only the name is kept, since its namespace's budget is used. Sizes in bytes."""
+    return (
+        f"waiting: parked, since the waiting pods of this namespace use what they may of gpufraction's memory "
+        f"({mib(budget)} MiB); this pod takes {max(size >> 10, 1)} KiB of it and is read again when its turn comes. "
+        "With shorter selectors, affinity and tolerations more pods wait at once; an administrator can raise "
+        "queue.memory"
+    )
 
 
 def expected_code(expectation: Expectation) -> str:
@@ -193,8 +205,7 @@ def fence_refused(words: str) -> str:
 
 def _short(words: str) -> str:
     """Others' words on one line, and not too many of them."""
-    line = " ".join(words.split())
-    return line if len(line) <= _SAID else line[: _SAID - 1] + "…"
+    return plain(" ".join(words.split()), _SAID)
 
 
 def not_bound(stuck: UnboundPod, minutes: float) -> str:
@@ -203,19 +214,6 @@ def not_bound(stuck: UnboundPod, minutes: float) -> str:
         f"holds its GPU share on node {stuck.node} unused: kube-scheduler has not bound the pod there for "
         f"{minutes:.0f} min ({_short(stuck.said)}). Resolve that, or delete the pod to release the share"
     )
-
-
-def floor(request: PodRequest, smallest: Smallest) -> Mapping[str, int]:
-    """
-    The least memory, in bytes by container, that a waiting pod will have.
-
-    A waiting pod's resources are fixed before it is placed, so a share by percent counts as that of the smallest GPU
-    that it accepts. Shares by bytes are exact.
-    """
-    return {
-        fraction.container: fraction.count * fraction.memory_on(0 if fraction.memory else smallest(fraction))
-        for fraction in request.containers
-    }
 
 
 def key_of(question: Question) -> str:

@@ -115,17 +115,14 @@ class Preemptor:
         nodes = self.as_planned(sharers) if idle is None else self._as_asked(sharers)
         leaving = self.leaving(sharers)
         names = {each.node for each in self.preemptions.under_way.values()}
-        planned = tuple(node for node in nodes if node.name in names)
-        return [
-            VictimSearch(
-                entry,
-                self._question(entry, leaving, idle),
-                planned,
-                tuple(node for node in nodes if not tracker.closed_to(kept, node.name, entry)),
-                sharers,
-            )
-            for entry in entries
-        ]
+        found = []
+        for entry in entries:
+            refused = self._cache.refused_by_others(entry.ask, entry.rules)
+            there = tuple(node for node in nodes if node.name not in refused)
+            planned = tuple(node for node in there if node.name in names)
+            open_to_it = tuple(node for node in there if not tracker.closed_to(kept, node.name, entry))
+            found.append(VictimSearch(entry, self._question(entry, leaving, idle), planned, open_to_it, sharers))
+        return found
 
     def _due(self) -> list[AllocatedPod]:
         """
@@ -323,6 +320,8 @@ class Preemptor:
         waits = self._queue.pod(entry.uid) == entry and self._records.is_schedulable(entry.uid, self._clock())
         if node is None or not waits or not self._leadership.holds():
             return None
+        if plan.node in self._cache.refused_by_others(entry.ask, entry.rules):
+            return None
         question = self._question(entry, self.leaving(on), idle)
         found = planner.without_any([node], question) or planner.choose([node], on, question)
         return found if found is not None and len(found.victims) <= len(plan.victims) else None
@@ -442,6 +441,7 @@ class Defragmenter:
         movable = {uid: pod for node in nodes for uid, pod in self._movable(node, sharers.get(node.name, ()), now)}
         open_to = {
             entry.uid: frozenset(node.name for node in nodes if not tracker.closed_to(kept, node.name, entry))
+            - self._cache.refused_by_others(entry.ask, entry.rules).keys()
             for entry, _ in waiting
         }
         return MoveSearch(waiting, nodes, open_to, sharers, movable) if movable else None

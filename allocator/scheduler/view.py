@@ -33,6 +33,8 @@ class SchedulerFigures:
     unbound: int = 0
     reserved: int = 0
     quarantined: int = 0
+    parked: int = 0
+    """Those of the waiting pods of which only the name is kept."""
     idle: tuple[int, int] = (0, 0)
     """Pods that compute nothing: those that agreed to give way, and the others."""
 
@@ -98,7 +100,8 @@ def figures(cache: Cache, queue: SchedulingQueue, *, unbound: int, quarantined: 
     return SchedulerFigures(
         assumed=assumed,
         confirmed=len(cache.ledger) - assumed,
-        waiting=len(queue),
+        waiting=len(queue) + queue.parking.number,
+        parked=queue.parking.number,
         unreadable=len(queue.unreadable),
         overcommitted=sum(len(uuids) for uuids in cache.overcommitted().values()),
         unbound=unbound,

@@ -24,6 +24,7 @@ from contract.encoding.reading import Malformed
 from contract.metrics import allocator as specs
 from runtime.httpserver import HttpError, Reply, Request, Routes, ServerLimits, json_reply
 from runtime.metrics import Metrics
+from runtime.scraping import Review, ScrapeVerdict
 
 log = logging.getLogger(__name__)
 SOCKET_MODE = 0o660
@@ -41,8 +42,9 @@ def socket_routes(
     *,
     clock: Callable[[], float] = time.monotonic,
     faulted: Faulted = surfaced,
+    review: Review = lambda token: ScrapeVerdict.UNAVAILABLE,
 ) -> Routes:
-    """What is served on the unix socket."""
+    """What is served on the unix socket. `review`: whose token a scraper of the webhook shows, which has no token."""
     outcomes = metrics.counter(specs.DECISIONS)
     seconds = metrics.histogram(specs.DECISION_SECONDS)
 
@@ -68,21 +70,39 @@ def socket_routes(
         outcomes.labels(outcome=_OUTCOMES[type(answer)]).inc()
         return json_reply(protocol.answer_to_json(answer))
 
-    def offered(request: Request) -> Reply:
-        try:
-            found = controller.offered(protocol.node_from_json(request.json()))
-        except Malformed as error:
-            return json_reply({"error": str(error)}, 400)
-        except NotReady as error:
-            return json_reply({"error": str(error)}, 503)
-        return json_reply(protocol.offered_to_json(found))
-
     return {
         ("POST", protocol.RESERVE_PATH): reserve,
-        ("POST", protocol.OFFERED_PATH): offered,
+        ("POST", protocol.SCRAPER_PATH): lambda request: _verdict(request, review),
+        ("POST", protocol.OFFERED_PATH): lambda request: _offered(request, controller),
+        ("GET", protocol.CARDS_PATH): lambda request: _cards(controller),
         ("GET", SNAPSHOT_PATH): lambda request: json_reply(debug.to_json(controller.view())),
         ("GET", WAITING_PATH): lambda request: json_reply(_waiting(controller)),
     }
+
+
+def _offered(request: Request, controller: Controller) -> Reply:
+    try:
+        found = controller.offered(protocol.node_from_json(request.json()))
+    except Malformed as error:
+        return json_reply({"error": str(error)}, 400)
+    except NotReady as error:
+        return json_reply({"error": str(error)}, 503)
+    return json_reply(protocol.offered_to_json(found))
+
+
+def _verdict(request: Request, review: Review) -> Reply:
+    try:
+        token = protocol.token_from_json(request.json())
+    except Malformed as error:
+        return json_reply({"error": str(error)}, 400)
+    return json_reply(protocol.verdict_to_json(review(token)))
+
+
+def _cards(controller: Controller) -> Reply:
+    try:
+        return json_reply(protocol.cards_to_json(controller.cards()))
+    except NotReady as error:
+        return json_reply({"error": str(error)}, 503)
 
 
 def _waiting(controller: Controller) -> list[dict[str, object]]:

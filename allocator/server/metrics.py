@@ -6,6 +6,7 @@ Which GPUs there are changes, so their gauges are read row by row and a node tha
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
@@ -16,13 +17,18 @@ from contract.model import WHOLE, Usage
 from runtime.httpserver import Reply, Request, Routes
 from runtime.metrics import Metrics
 
+log = logging.getLogger(__name__)
+
 
 def scraped(routes: Routes, refresh: Callable[[], None]) -> Routes:
     """The routes, with the gauges brought up to date before each `/metrics`."""
     render = routes["GET", "/metrics"]
 
     def fresh(request: Request) -> Reply:
-        refresh()
+        try:
+            refresh()
+        except Exception:  # the other metrics are wanted all the more then
+            log.exception("gauges not brought up to date")
         return render(request)
 
     return {**routes, ("GET", "/metrics"): fresh}
@@ -36,6 +42,7 @@ class AllocatorGauges:
         self._one_at_a_time = threading.Lock()  # two scrapes at once would mix their figures
         self._reservations = metrics.gauge(specs.RESERVATIONS)
         self._waiting = metrics.gauge(specs.WAITING_PODS)
+        self._parked = metrics.gauge(specs.PARKED_PODS)
         self._unreadable = metrics.gauge(specs.UNREADABLE_PODS)
         self._overcommitted = metrics.gauge(specs.OVERCOMMITTED_GPUS)
         self._reserved_nodes = metrics.gauge(specs.RESERVED_NODES)
@@ -57,6 +64,7 @@ class AllocatorGauges:
             self._reservations.labels(state="assumed").set(look.assumed)
             self._reservations.labels(state="confirmed").set(look.confirmed)
             self._waiting.set(look.waiting)
+            self._parked.set(look.parked)
             self._unreadable.set(look.unreadable)
             self._overcommitted.set(look.overcommitted)
             self._reserved_nodes.set(look.reserved)

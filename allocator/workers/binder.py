@@ -19,6 +19,7 @@ import jsonpointer
 
 from allocator.cache.capacities import HeldBeyond
 from allocator.cache.podinfo import pod_event
+from allocator.cache.repeated import RepeatedNote
 from allocator.faults import Faulted, surfaced
 from allocator.queue.records import Binding, EventRecord, Eviction, Report, StatusUpdate
 from allocator.scheduler.events import BindFailed, BindSucceeded, BindUnknown, EvictionOutcome
@@ -41,7 +42,7 @@ from runtime.kubernetes.client import (
 )
 
 JSON = dict[str, Any]
-Tellable = Report | HeldBeyond
+Tellable = Report | HeldBeyond | RepeatedNote
 log = logging.getLogger(__name__)
 _VERSIONS = {"ElasticGPUClaim": "elasticgpu.io/v1alpha1"}
 """API versions of the kinds that Events are about, where they are not `v1`."""
@@ -180,16 +181,18 @@ def evict(kube: Kube, order: Eviction, *, dry_run: bool = False) -> EvictionOutc
 
 def record(kube: Kube, news: Report, now: datetime) -> None:
     """Write an Event. Raises `KubeError` if it is not taken."""
+    once = ""
     match news:
         case StatusUpdate():
             kind, reason = "Pod", news.warning or ("GPUAllocated" if news.allocated else "GPUWaiting")
             warns = bool(news.warning)
         case EventRecord():
-            kind, reason, warns = news.kind, news.code, news.warns
+            kind, reason, warns, once = news.kind, news.code, news.warns, news.once
     namespace, _, name = news.key.rpartition("/")
     involved = events.about(kind, namespace, name, news.uid, version=_VERSIONS.get(kind, "v1"))
     at = _timestamp(now)
-    events.record(kube, involved, reason=reason, message=news.reason, at=at, component=_COMPONENT, warns=warns)
+    said = {"reason": reason, "message": news.reason, "at": at}
+    events.record(kube, involved, **said, component=_COMPONENT, warns=warns, once=once)
 
 
 def _timestamp(now: datetime) -> str:
@@ -283,8 +286,10 @@ class EventRecorder:
 
     def _tell(self, news: Tellable) -> None:
         if isinstance(news, HeldBeyond):
-            note = {"metadata": {"annotations": {str(names.BEYOND): news.text}}}
-            self._kube.patch_merge(paths.gpunodes(news.key), note)
+            self._annotate(news.key, names.BEYOND, news.text)
+            return
+        if isinstance(news, RepeatedNote):
+            self._annotate(news.key, names.REPEATED, news.text or None)
             return
         now = self._clock()
         if isinstance(news, StatusUpdate):
@@ -295,6 +300,10 @@ class EventRecorder:
             if not news.event:
                 return
         record(self._kube, news, now)
+
+    def _annotate(self, gpunode: str, name: str, text: str | None) -> None:
+        """Write an annotation of a GPUNode; None removes it."""
+        self._kube.patch_merge(paths.gpunodes(gpunode), {"metadata": {"annotations": {str(name): text}}})
 
     def _set_condition(self, news: StatusUpdate, now: str) -> None:
         namespace, name = news.key.split("/", 1)
@@ -316,5 +325,7 @@ def _about(news: Tellable) -> tuple[str, ...]:
             return (news.uid,)
         case HeldBeyond():
             return ("gpunode", news.key)
+        case RepeatedNote():
+            return ("repeated", news.key)
         case EventRecord():
-            return (news.uid, news.kind, news.key, news.code)
+            return (news.uid, news.kind, news.key, news.code, news.once)

@@ -126,7 +126,10 @@ class PoolWatcher:
         self._seen = {name: nodes for name in declared if (nodes := found.get(name) or self._seen.get(name, []))}
         seen = [node for nodes in self._seen.values() for node in nodes]
         empty = templates.empty_nodes(options, seen, self._limits.max_sharers)
-        told = PoolsDeclared(empty, frozenset(node.name for node in empty if node.name in self._seen))
+        unseen = templates.empty_nodes(options, (), self._limits.max_sharers)
+        told = PoolsDeclared(
+            empty, frozenset(node.name for node in empty if node.name in self._seen and node not in unseen)
+        )
         if told != self._last:
             self._last = told
             self._declare(told)

@@ -19,7 +19,10 @@ from typing import Any
 
 from allocator.cache.capacities import HeldBeyond
 from allocator.cache.ledger import Reservation
+from allocator.cache.podinfo import PodEvent, pod_event
+from allocator.cache.repeated import RepeatedNote
 from allocator.faults import Faulted, surfaced
+from allocator.queue.parking import ParkedPod
 from allocator.queue.records import Binding, EventRecord, Eviction, StatusUpdate
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import (
@@ -31,7 +34,9 @@ from allocator.scheduler.events import (
     CheckReservations,
     FencePods,
     LatePod,
+    ParkedRead,
     ReadBack,
+    ReadParked,
     Relist,
     ReservationsChecked,
     ShareTaken,
@@ -42,7 +47,7 @@ from allocator.scheduler.events import (
 from allocator.workers.binder import EventRecorder, Unwritable, read_back, write
 from allocator.workers.evictor import Evictor
 from allocator.workers.fence import Fencer
-from contract import pods
+from contract import kinds, pods
 from contract.encoding import reading
 from contract.metrics import allocator as specs
 from runtime.kubernetes import paths
@@ -180,7 +185,9 @@ class SchedulingLoop:
                     self._evictor.carry_out(effect)
                 case WarnIdlePods():
                     self._evictor.warn(effect)
-                case StatusUpdate() | EventRecord() | HeldBeyond():
+                case ReadParked(parked):
+                    self._pool.submit(self._read_parked, parked)
+                case StatusUpdate() | EventRecord() | HeldBeyond() | RepeatedNote():
                     self._recorder.put(effect)
 
     def _resolve(self, effect: Binding | ReadBack) -> None:
@@ -244,7 +251,7 @@ class SchedulingLoop:
         if not reading.is_label(namespace):
             return set()
         try:
-            listing = self._kube.list(paths.pods(namespace), trim=_holds, timeout=_LIST_TIMEOUT)
+            listing = self._kube.list(paths.pods(namespace), of=kinds.PODS, trim=_holds, timeout=_LIST_TIMEOUT)
         except KubeNotFound:
             return set()
         except KubeError as error:
@@ -254,6 +261,20 @@ class SchedulingLoop:
             self._faulted("overdue", namespace)
             return None
         return {item["id"] for item in listing.items}
+
+    def _read_parked(self, parked: ParkedPod) -> None:
+        """Read a pod of which only the name is kept. Whatever happens is answered, or it would never be read again."""
+        found: PodEvent | None = None
+        gone = False
+        try:
+            found = pod_event(self._kube.get(paths.pods(*parked.key.split("/", 1)), timeout=_LIST_TIMEOUT), pods.trim)
+        except KubeNotFound:
+            gone = True
+        except KubeError as error:
+            log.info("parked pod not read", extra={"pod": parked.key, "reason": str(error)})
+        except Exception:
+            self._faulted("parked", parked.key)
+        self._controller.handle(ParkedRead(parked.uid, found, gone))
 
     def _bind(self, binding: Binding) -> None:
         """Write it and tell the controller. No error keeps others from being written, or leaves this one as it is."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from contract import kinds
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
 
@@ -62,7 +63,11 @@ class NamespaceLabels:
 
         try:
             listed = self._kube.list(
-                paths.namespaces(), {"labelSelector": label.name}, trim=valued, timeout=self._timeout
+                paths.namespaces(),
+                {"labelSelector": label.name},
+                of=kinds.NAMESPACES,
+                trim=valued,
+                timeout=self._timeout,
             )
         except KubeError as error:
             log.warning("labels of namespaces not read", extra={"label": label.name, "reason": str(error)})

@@ -35,7 +35,7 @@ from allocator.provisioning.wishes import (
 from allocator.queue.records import EventRecord
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import NodesExpected
-from contract import names
+from contract import kinds, names
 from contract.encoding import moments
 from contract.metrics import allocator as specs
 from contract.nodes import pool_status
@@ -274,7 +274,9 @@ class Provisioner:
 
     def _provisioning_requests(self) -> list[JSON]:
         try:
-            found = self._kube.list(provisioning_requests(self._bounds.namespace), _OURS).items
+            found = self._kube.list(
+                provisioning_requests(self._bounds.namespace), _OURS, of=kinds.PROVISIONINGREQUESTS
+            ).items
         except KubeNotFound:
             self._served = False
             return []
@@ -282,7 +284,7 @@ class Provisioner:
         return found
 
     def _placeholders(self) -> list[JSON]:
-        return self._kube.list(paths.pods(self._bounds.namespace), _OURS).items
+        return self._kube.list(paths.pods(self._bounds.namespace), _OURS, of=kinds.PLACEHOLDERS).items
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -331,12 +333,15 @@ class Provisioner:
             request = objects.provisioning_request(form, count, bounds.patience)
             self._kube.create(provisioning_requests(bounds.namespace), request)
         else:
-            self._image = self._image or objects.image_of(self._kube.list(paths.pods(names.NAMESPACE), _REPLICAS).items)
+            self._image = self._image or self._own_image()
             for number in range(count):
                 one = replace(form, name=f"{form.name}-{number}", image=self._image)
                 self._kube.create(paths.pods(bounds.namespace), objects.placeholder(one))
         self._counted.asked(view.name, count)
         log.info("nodes asked for", extra={"pool": view.name, "nodes": count, "request": form.name})
+
+    def _own_image(self) -> str:
+        return objects.image_of(self._kube.list(paths.pods(names.NAMESPACE), _REPLICAS, of=kinds.PLACEHOLDERS).items)
 
     def _end(self, end: Ended) -> None:
         request, namespace = end.request, self._bounds.namespace
@@ -365,12 +370,17 @@ class Provisioner:
         if not self._served:
             return
         kept = {_name(each) for each in self._provisioning_requests()}
-        for template in self._kube.list(pod_templates(self._bounds.namespace), _OURS).items:
+        for template in _templates(self._kube, self._bounds.namespace):
             if _name(template) not in kept and not objects.is_spare_name(_name(template)):
                 self._delete(pod_templates(self._bounds.namespace, _name(template)))
 
     def _delete(self, path: str) -> None:
         _delete(self._kube, path)
+
+
+def _templates(kube: Kube, namespace: str) -> list[JSON]:
+    """The PodTemplates of ours."""
+    return kube.list(pod_templates(namespace), _OURS, of=kinds.PODTEMPLATES).items
 
 
 class SpareKeeper:
@@ -397,12 +407,12 @@ class SpareKeeper:
             return
         namespace, by_name = self._bounds.namespace, {view.name: view for view in views}
         try:
-            buffers = _by_pool(self._kube.list(capacity_buffers(namespace), _OURS).items)
+            buffers = _by_pool(self._kube.list(capacity_buffers(namespace), _OURS, of=kinds.CAPACITYBUFFERS).items)
         except KubeNotFound:
             self._unserved(wanted)
             return
         self._served = True
-        listed = self._kube.list(pod_templates(namespace), _OURS).items
+        listed = _templates(self._kube, namespace)
         templates = _by_pool(each for each in listed if objects.is_spare_name(_name(each)))
         for spare in wanted:
             view = by_name[spare.pool]

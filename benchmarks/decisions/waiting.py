@@ -23,6 +23,7 @@ from allocator.scheduler.events import (
     ClaimsListed,
     ExcludedGpusListed,
     InventoriesListed,
+    NamespacesLabelled,
     NodeChanged,
     NodesListed,
     pods_listed,
@@ -92,6 +93,7 @@ def _controller() -> Controller:
     controller.handle(NodesListed(tuple(mix.facts(number) for number in range(_NODES))))
     controller.handle(InventoriesListed(tuple(mix.inventory(number) for number in range(_NODES))))
     controller.handle(ExcludedGpusListed(()))
+    controller.handle(NamespacesLabelled({}))
     for plural in (objects.CLAIMS, objects.CLASSES, objects.SHARES):
         controller.handle(ClaimsListed(plural, ()))
     controller.handle(pods_listed(()))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -95,6 +94,5 @@ def _is_pinned(pod: JSON) -> bool:
 
 def _placements(cluster: Cluster) -> float:
     """How many placements of waiting pods the allocator has written."""
-    with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = cluster.metrics().splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith(f'{BINDINGS.name}{{outcome="succeeded"'))

@@ -115,7 +115,9 @@ class Api:
         self._subresources = Subresources(
             store=self.store, writer=self._writer, remover=self._remover, admission=self.admission, clock=clock
         )
-        self._reviews = Reviews(self.authorizer)
+        self.authenticate: Callable[[str], User | None] = lambda token: None
+        """Whose a token is, for TokenReviews; whoever issues tokens sets it."""
+        self._reviews = Reviews(self.authorizer, lambda token: self.authenticate(token))
         for path, body in bootstrap():
             self.call("POST", path, body=body)
 

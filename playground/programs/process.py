@@ -41,6 +41,7 @@ class Program:
         command: Sequence[str] = PYTHON_MODULE,
     ) -> None:
         self.name, self.log = name, log
+        self.arguments, self.environment = tuple(arguments), dict(environment)
         self._arguments = [*command, *arguments]
         self._environment = {**_inherited(), **environment, "PYTHONUNBUFFERED": "1"}
         self._process: subprocess.Popen[bytes] | None = None

@@ -19,7 +19,7 @@ from typing import Any
 from allocator.faults import Faulted, surfaced
 from allocator.workers.delivery import writer
 from allocator.workers.delivery.writer import NotWritten
-from contract import names, pods
+from contract import kinds, names, pods
 from contract.encoding import resourceclaims
 from contract.model import Allocation, PodRequest
 from runtime.kubernetes import paths
@@ -136,15 +136,19 @@ class ClaimSweeper:
 
     def once(self) -> Sweep:
         """One look, and what follows from it. Raises `KubeError` where the lists cannot be read."""
-        query = {"labelSelector": resourceclaims.SELECTOR}
-        claims = [claim_state(each) for each in self._kube.list(paths.resourceclaims(), query, trim=_slim).items]
-        listed = self._kube.list(paths.pods(), trim=_naming, timeout=_LIST_TIMEOUT).items
-        found = sweep(claims, (each for each in map(holder, listed) if each is not None))
+        claims = [claim_state(each) for each in self._claims()]
+        listed = self._kube.list(paths.pods(), of=kinds.PODS, trim=_holding, timeout=_LIST_TIMEOUT).items
+        found = sweep(claims, (each["holder"] for each in listed if each))
         for claim in found.remove:
             self._guarded(claim.name, lambda claim=claim: self._remove(claim))  # type: ignore[misc]
         for each in found.restore:
             self._guarded(each.claim, lambda each=each: self._restore(each))  # type: ignore[misc]
         return found
+
+    def _claims(self) -> list[JSON]:
+        """Those of ours, of all that there are."""
+        listed = self._kube.list(paths.resourceclaims(), of=kinds.RESOURCECLAIMS, trim=_ours, timeout=_LIST_TIMEOUT)
+        return [each for each in listed.items if each]
 
     def _guarded(self, name: str, act: Callable[[], None]) -> None:
         if not self._leading():
@@ -177,12 +181,15 @@ class ClaimSweeper:
         log.warning("missing resource claim made again", extra={"pod": pods.key(each.pod), "claim": each.claim})
 
 
-def _slim(claim: JSON) -> JSON:
-    status = claim.get("status") or {}
-    kept = {key: True for key in ("allocation", "reservedFor") if status.get(key)}
-    return {"metadata": claim.get("metadata") or {}, "status": kept}
+def _ours(claim: JSON) -> JSON:
+    """
+    The claim where it is ours, else nothing of it. Ours is known by the name, which nobody can change: labels are what
+    users make of them.
+    """
+    return claim if resourceclaims.is_ours((claim.get("metadata") or {}).get("name")) else {}
 
 
-def _naming(pod: JSON) -> JSON:
-    """The pod where it names a claim of ours, else nothing of it."""
-    return pods.trim(pod) if resourceclaims.named_by(pod.get("spec") or {}) else {}
+def _holding(pod: JSON) -> JSON:
+    """What is read of a pod that names a claim of ours; nothing of all others."""
+    found = holder(pod)
+    return {"holder": found} if found is not None else {}

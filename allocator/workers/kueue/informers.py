@@ -17,6 +17,7 @@ from allocator.faults import Faulted
 from allocator.kueue import workloads
 from allocator.kueue.checks import FitChecks
 from allocator.kueue.workloads import CHECKS, FLAVORS, GROUP, VERSIONS, WORKLOADS, UnreadableObject
+from contract import kinds
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
 from runtime.kubernetes.watch import Event, Gone, Informer, Put, Replaced
@@ -25,6 +26,7 @@ from runtime.supervision import Workers
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 KINDS = (CHECKS, FLAVORS, WORKLOADS)
+_READ = {CHECKS: kinds.ADMISSIONCHECKS, FLAVORS: kinds.RESOURCEFLAVORS, WORKLOADS: kinds.WORKLOADS}
 _LOOK_AGAIN = 10.0
 """Seconds between two questions for the versions that are served."""
 
@@ -105,6 +107,7 @@ class KueueInformers:
             paths.path(f"{GROUP}/{self.version}", plural),
             lambda event: self._take(plural, event),
             name=f"kueue-{plural}",
+            of=_READ[plural],
             trim=self._trim if plural == WORKLOADS else None,
             on_restart=lambda why: self._on_restart(f"kueue-{plural}", why),
             optional=True,

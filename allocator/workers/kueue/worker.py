@@ -36,7 +36,7 @@ from allocator.kueue.workloads import UnreadableObject, Workload, key_of
 from allocator.scheduler.core import Controller
 from allocator.workers.kueue import answers
 from allocator.workers.kueue.informers import KueueInformers
-from contract import names
+from contract import kinds, names
 from contract.scheduling.filters import Limits
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
@@ -168,7 +168,9 @@ class FitsWorker:
             return True
         selector = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
         try:
-            listed = self._kube.list(paths.namespaces(), {"labelSelector": selector}, timeout=self._timeout)
+            listed = self._kube.list(
+                paths.namespaces(), {"labelSelector": selector}, of=kinds.NAMESPACES, timeout=self._timeout
+            )
         except KubeError as error:
             log.info("served namespaces not known", extra={"reason": str(error)})
             return False

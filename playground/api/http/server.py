@@ -75,6 +75,7 @@ class HttpsServer:
         self._users: dict[str, User] = {}
         self._tokens: dict[_UserKey, str] = {}
         self._lock = threading.Lock()
+        api.authenticate = self.user_of
         names = ("localhost", host, "kubernetes", "kubernetes.default", "kubernetes.default.svc")
         self._listener = _Listener((host, port), self._context(names), self)
         self._thread: threading.Thread | None = None

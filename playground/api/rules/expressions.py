@@ -53,7 +53,7 @@ def evaluate(text: str, variables: Mapping[str, Any]) -> Any:
     try:
         context = cel.Context(variables=named, functions=dict(_FUNCTIONS))
         return _compiled(text).execute(context)
-    except (ValueError, RuntimeError, KeyError, TypeError) as failure:
+    except (ValueError, RuntimeError, LookupError, TypeError) as failure:
         return Failed(_message(failure))
 
 

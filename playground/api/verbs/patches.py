@@ -45,7 +45,8 @@ _MERGE_KEYS: Mapping[str, str] = {
 _MERGED_SETS = ("finalizers",)
 _NO_MERGE: Mapping[str, tuple[str, ...]] = {
     "customresourcedefinitions.apiextensions.k8s.io": ("conditions",),
-    "poddisruptionbudgets.policy": (),
+    "endpointslices.discovery.k8s.io": ("ports",),
+    "networkpolicies.networking.k8s.io": ("ports",),
 }
 _DIRECTIVE, _ORDER, _REMOVE, _RETAIN = "$patch", "$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys"
 
@@ -136,14 +137,10 @@ class _Strategic:
             result[key] = value
 
     def _merge_key(self, field: str) -> str | None:
-        if field == "ports":
-            return (
-                {"services": "port"}.get(self._kind.key, "containerPort")
-                if self._kind.name != "EndpointSlice"
-                else None
-            )
         if field in _NO_MERGE.get(self._kind.key, ()):
             return None
+        if field == "ports":
+            return "port" if self._kind.key == "services" else "containerPort"
         return _MERGE_KEYS.get(field)
 
     def _list(self, field: str, current: list[Any], patch: list[Any]) -> list[Any]:

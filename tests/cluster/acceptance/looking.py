@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -203,8 +202,7 @@ def _overcommitted(cluster: Cluster) -> float:
     How many cards the allocator has found to be overcommitted; -1 while it does not answer, having just been started.
     """
     try:
-        with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
-            text = answer.read().decode()
+        text = cluster.metrics()
     except OSError:
         return -1
     return float(re.findall(r"^gpufraction_overcommitted_gpus (\S+)$", text, re.MULTILINE)[0])

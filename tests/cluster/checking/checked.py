@@ -78,7 +78,7 @@ def healthy(cluster: Cluster) -> Want:
         ok("keeper-of-certificates", "1 of 1 replicas of the Deployment gpufraction-certs Ready"),
         ok("certificates", "the authority of the webhook is valid for 3649 days"),
         ok("leader", "replica-0 leads"),
-        ok("program-rights", "our service accounts may do what their settings need (8 looked at)"),
+        ok("program-rights", "our service accounts may do what their settings need (12 looked at)"),
         ok("dry-run", "a pod in namespace default: the webhook answers; the pod would run on t4"),
         ok("gpus", "2 of 2 nodes share 4 GPUs"),
         ok("namespaces", "served: default"),

@@ -159,7 +159,14 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
     ),
     "the agents' rights are missing": (
         lambda cluster: faults.deleted(cluster, rbac("clusterrolebindings", "gpufraction-nodeagent")),
-        (fail("program-rights", "gpufraction-nodeagent may not patch gpunodes/status, nor patch nodes/status", APPLY),),
+        (
+            fail(
+                "program-rights",
+                "gpufraction-nodeagent may not create tokenreviews, nor create subjectaccessreviews, nor patch "
+                "gpunodes/status, nor patch nodes/status",
+                APPLY,
+            ),
+        ),
         (),
     ),
     "a setting needs a component that is not installed": (

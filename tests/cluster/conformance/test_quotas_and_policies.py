@@ -183,3 +183,23 @@ def test_who_may_do_nothing_is_told_what(server: Server, api: Api) -> None:
         f'pods "p" is forbidden: User "tenant" cannot patch resource "pods" {cannot}',
     )
     assert api.ask(get("p")).code == 200
+
+
+def test_who_may_list_one_object_may_do_so_by_its_name_alone(server: Server, api: Api) -> None:
+    root = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{api.namespace}"
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["one"], "verbs": ["list", "watch"]}]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "one"}
+    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}
+    api.done(Ask("POST", f"{root}/roles", {"metadata": {"name": "one"}, "rules": rules}))
+    api.done(Ask("POST", f"{root}/rolebindings", {"metadata": {"name": "one"}, "roleRef": role, "subjects": [user]}))
+    reader = Api(server.transport(User("reader", ())), api.namespace)
+
+    def codes(**query: str) -> list[int]:
+        watched = {**query, "watch": "1", "timeoutSeconds": "1"}
+        return [reader.ask(Ask("GET", "configmaps", query=each)).code for each in (query, watched)]
+
+    # A real API server follows its roles by a watch.
+    wait_for(lambda: codes(fieldSelector="metadata.name=one") == [200, 200], "the role does not work")
+    selectors = ("metadata.name=two", "metadata.name!=one", "metadata.namespace=one")
+    assert [codes(fieldSelector=each) for each in selectors] == [[403, 403]] * 3
+    assert codes() == [403, 403]

@@ -102,18 +102,21 @@ def hostile_cluster(
     nodes: Sequence[GpuNode] = DEMO,
     flags: Sequence[str] = (),
     webhook: Sequence[str] = (),
+    nodeagent: Sequence[str] = (),
     components: Sequence[str] = (),
+    route: Callable[[str, str], str] = lambda program, kubeconfig: kubeconfig,
 ) -> Iterator[Hostile]:
-    """A cluster with other settings, for a fixture to `yield from`."""
+    """A cluster with other settings, for a fixture to `yield from`. `route`: as of `Cluster`."""
     pace = ("--assume-ttl", f"{ASSUME_TTL:.0f}s", "--repair-every", "1s", "--placement-node-policy", "binpack")
     cluster = Cluster(
         nodes=nodes,
         directory=directory,
-        settings={"allocator": (*pace, *flags), "webhook": tuple(webhook)},
+        settings={"allocator": (*pace, *flags), "webhook": tuple(webhook), "nodeagent": tuple(nodeagent)},
         replicas=2,
         namespaces=(TENANT, NEIGHBOUR),
         components=components,
         control_plane=plane,
+        route=route,
     )
     with cluster:
         footprint = Footprint(cluster)

@@ -97,11 +97,6 @@ def asked(hostile: Hostile, replica: int) -> dict[str, float]:
 
 
 def _asked(hostile: Hostile, replica: int) -> dict[str, float]:
-    connection = http.client.HTTPConnection("127.0.0.1", hostile.cluster.replicas[replica].health_port, timeout=20)
-    try:
-        connection.request("GET", "/metrics")
-        lines = connection.getresponse().read().decode().splitlines()
-    finally:
-        connection.close()
+    lines = hostile.cluster.metrics(replica, of="webhook", timeout=20).splitlines()
     name = 'gpufraction_allocator_questions_total{answer="'
     return {line[len(name) :].split('"')[0]: float(line.split()[-1]) for line in lines if line.startswith(name)}

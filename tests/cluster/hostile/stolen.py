@@ -22,13 +22,14 @@ from playground.cluster import Cluster, account
 from playground.programs import installing
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import Kube, KubeForbidden, KubeInvalid
+from runtime.kubernetes.client import Kube, KubeConflict, KubeForbidden, KubeInvalid
 from tests.builders import pod
 
 JSON = dict[str, Any]
 SERVED, SYSTEM, OURS = "default", "kube-system", str(names.NAMESPACE)
 FOREIGN_GATE = "example.com/not-yet"
 ALLOWED, BY_POLICY, BY_RBAC = "allowed", "refused by a policy", "refused by RBAC"
+ANOTHER = "not done, since it is another object"
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Attempt:
             return BY_POLICY if judged else said
         except KubeForbidden:
             return BY_RBAC
+        except KubeConflict:
+            return ANOTHER
         return ALLOWED
 
 

@@ -35,7 +35,7 @@ VISIBLE = str(names.VISIBLE_DEVICES)
 def hiding(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
     flags = ("--hide-gpus=true",)
     for made in hostile_cluster(request.param, tmp_path_factory.mktemp("hiding"), webhook=flags):
-        _hide_gpus(made)
+        hide_gpus(made)
         made.kube.patch_merge(f"{NODE}/status", {"status": {"capacity": {MIG: "2"}}})
         wait_for(
             lambda: MIG in made.kube.get(NODE)["status"]["allocatable"],  # noqa: B023
@@ -49,7 +49,7 @@ def hidden(hiding: Hostile) -> Iterator[Hostile]:
     yield from unharmed(hiding)
 
 
-def _hide_gpus(made: Hostile) -> None:
+def hide_gpus(made: Hostile) -> None:
     """What the component adds to the webhook's configuration, and what the keeper of certificates then does."""
     base = installing.webhook_configuration()
     (component,) = installing.documents(installing.COMPONENTS / "hide-gpus" / "webhook.yaml")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from contract import names
+from contract.dialects.conditions import match_conditions
 from playground import scenarios
 from playground.api.kinds.values import User
 from playground.cluster import account
@@ -15,7 +16,18 @@ from playground.shapes import DEMO
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeForbidden
 from tests.cluster.hostile.attack import Hostile, hostile_cluster
-from tests.cluster.hostile.stolen import ALLOWED, BY_POLICY, BY_RBAC, OURS, SERVED, SYSTEM, Attempt, Tokens, prepare
+from tests.cluster.hostile.stolen import (
+    ALLOWED,
+    ANOTHER,
+    BY_POLICY,
+    BY_RBAC,
+    OURS,
+    SERVED,
+    SYSTEM,
+    Attempt,
+    Tokens,
+    prepare,
+)
 from tests.clusters import control_planes
 
 pytestmark = pytest.mark.hostile
@@ -88,10 +100,15 @@ def patched(want: str, path: str, body: Any, who: User = ALLOCATOR, form: str = 
     return Attempt(want, who, form, path, body)
 
 
-def evicted(want: str, namespace: str, name: str) -> Attempt:
-    about = {"name": name, "namespace": namespace}
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about}
-    return Attempt(want, ALLOCATOR, "create", paths.pods(namespace, name, "eviction"), body)
+AGENT, ELSEWHERE = account("gpufraction-nodeagent", node=NODE), account("gpufraction-nodeagent")
+
+
+def evicted(want: str, namespace: str, name: str, who: User = ALLOCATOR, uid: str = "another") -> Attempt:
+    """The eviction of a pod; by its uid unless that is empty."""
+    body: JSON = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
+    if uid:
+        body["deleteOptions"] = {"preconditions": {"uid": uid}}
+    return Attempt(want, who, "create", paths.pods(namespace, name, "eviction"), body)
 
 
 POD_ATTEMPTS = {
@@ -161,7 +178,11 @@ POD_ATTEMPTS = {
     ),
     "an annotation by way of the status": patched(BY_POLICY, f"{PLACED}/status", annotated(allocation="{}")),
     "a label by way of the status": patched(BY_POLICY, f"{PLACED}/status", {"metadata": {"labels": {"app": "x"}}}),
-    "a pod's eviction": evicted(ALLOWED, SERVED, "placed"),
+    "a pod's eviction by another's uid": evicted(ANOTHER, SERVED, "placed"),
+    "a pod's eviction whatever pod that is": evicted(BY_POLICY, SERVED, "placed", uid=""),
+    "an agent evicts a pod": evicted(BY_RBAC, SERVED, "placed", AGENT),
+    "an agent evicts the cluster's own pod": evicted(BY_RBAC, SYSTEM, "dns", AGENT),
+    "the keeper of certificates evicts": evicted(BY_RBAC, SERVED, "placed", account("gpufraction-certs")),
     "the eviction of the cluster's own pod": evicted(BY_POLICY, SYSTEM, "dns"),
     "the eviction of a pod of ours": evicted(BY_POLICY, OURS, "mps"),
     "a pod of its own": Attempt(BY_RBAC, ALLOCATOR, "create", paths.pods(SYSTEM), {"metadata": {"name": "x"}}),
@@ -232,9 +253,6 @@ def test_the_allocator_cannot_read_the_clusters_own_objects(group: str, tokens: 
         tokens.client(ALLOCATOR).list(paths.path("v1", group, SYSTEM))
 
 
-AGENT, ELSEWHERE = account("gpufraction-nodeagent", node=NODE), account("gpufraction-nodeagent")
-
-
 def event(*, component: str, reason: str = "GpuGone", host: str = "", kind: str = "Pod", name: str = "placed") -> JSON:
     """An Event of the namespace that is served."""
     return {
@@ -272,9 +290,21 @@ AGENT_ATTEMPTS = {
     "the allocator tells a pod": told(ALLOWED, ALLOCATOR, component="gpufraction-allocator", reason="GPUWaiting"),
     "the allocator in a kubelet's name": told(BY_POLICY, ALLOCATOR, component="kubelet", reason="Evicted"),
     "the allocator in the agent's name": told(BY_POLICY, ALLOCATOR, component="gpufraction-nodeagent"),
-    "an agent tells of a card": told(ALLOWED, AGENT, component="gpufraction-nodeagent", host=NODE),
+    "an agent writes an Event of a pod": told(BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE),
+    "an agent tells of a pod's overuse": told(
+        BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE, reason="GpuMemoryOveruse"
+    ),
     "an agent tells of its Node": told(
         ALLOWED, AGENT, component="gpufraction-nodeagent", host=NODE, kind="Node", name=NODE
+    ),
+    "an agent tells of its Node with a pod's reason": told(
+        BY_POLICY,
+        AGENT,
+        component="gpufraction-nodeagent",
+        host=NODE,
+        kind="Node",
+        name=NODE,
+        reason="GpuMemoryOveruse",
     ),
     "an agent tells of another's Node": told(
         BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE, kind="Node", name="n2"
@@ -344,6 +374,8 @@ KEEPER = account("gpufraction-certs")
 HOOK = paths.mutatingwebhookconfigurations("zz-gpufraction-webhook")
 SECRET = paths.secrets(OURS, "gpufraction-webhook-certs")
 FIRST = "/webhooks/0"
+SHIPPED = match_conditions()[0]["expression"]
+RENAMED = match_conditions(renamed=("example.com/gpu",))[0]["expression"]
 EVERYTHING = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"], "scope": "*"}
 
 
@@ -355,9 +387,21 @@ def configured(want: str, path: str, value: Any, op: str = "replace") -> Attempt
 
 KEEPER_ATTEMPTS = {
     "the keeper has an authority trusted": configured(ALLOWED, f"{FIRST}/clientConfig/caBundle", ""),
-    "the keeper lets renamed resources through": configured(
-        ALLOWED, f"{FIRST}/matchConditions/0/expression", "'example.com/gpu' == 'x'"
+    "the keeper lets renamed resources through": configured(ALLOWED, f"{FIRST}/matchConditions/0/expression", RENAMED),
+    "pods with a share are not sent": configured(BY_POLICY, f"{FIRST}/matchConditions/0/expression", "false"),
+    "all pods are sent": configured(BY_POLICY, f"{FIRST}/matchConditions/0/expression", "true"),
+    "pods of one dialect are not sent": configured(
+        BY_POLICY, f"{FIRST}/matchConditions/0/expression", SHIPPED.replace(",\n  'aliyun.com/gpu-mem'", "")
     ),
+    "something else is added than a name": configured(
+        BY_POLICY,
+        f"{FIRST}/matchConditions/0/expression",
+        RENAMED.replace("/gpu'\n", "/gpu'].exists(x, false) && ['x'\n"),
+    ),
+    "pods with any CPU are sent": configured(
+        BY_POLICY, f"{FIRST}/matchConditions/0/expression", RENAMED.replace("example.com/gpu", "cpu")
+    ),
+    "a condition that is renamed": configured(BY_POLICY, f"{FIRST}/matchConditions/0/name", "other"),
     "the keeper looks at its Secret": Attempt(ALLOWED, KEEPER, "get", SECRET),
     "the keeper writes its Secret": patched(ALLOWED, SECRET, {"data": {"tls.crt": "eA=="}}, KEEPER, "merge"),
     "reviews are sent elsewhere": configured(BY_POLICY, f"{FIRST}/clientConfig", {"url": "https://thief.example.com"}),
@@ -399,3 +443,9 @@ KEEPER_ATTEMPTS = {
 def test_what_the_certificate_keepers_token_can_write(attempt: Attempt, tokens: Tokens) -> None:
     """B4: the keeper changes whom the API server trusts for our webhook, and not where anything is sent."""
     assert tokens.outcome(attempt) == attempt.want
+
+
+def test_the_allocator_evicts_the_very_pod_that_it_names(tokens: Tokens) -> None:
+    """The positive case beside the refused evictions: the uid is the pod's."""
+    uid = tokens.kube.get(PLACED)["metadata"]["uid"]
+    assert tokens.outcome(evicted(ALLOWED, SERVED, "placed", uid=uid)) == ALLOWED

@@ -66,7 +66,7 @@ class RealNodeCluster:
             control_plane=lambda gpus_of: Real(Assets(assets.folder), gpus_of=gpus_of, stand_in=False),
             directory=folder / "cluster",
             settings=settings,
-            components=("node-access", "delivery-dra"),
+            components=("node-access", "delivery-dra", "allocator-eviction"),
         )
         self._runtime, self._hidden, self._first = runtime, hide_gpus, way
         self.agent: Program | None = None

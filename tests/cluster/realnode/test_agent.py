@@ -77,7 +77,10 @@ def test_memory_is_laid_to_its_container_which_is_warned_and_evicted_once(node: 
     node.await_gone("deaf")
     events = node.told("deaf", submitted["metadata"]["uid"])
     told = [line.partition("; ")[2] for line in events if line.startswith("GpuMemoryOveruse")]
-    assert sorted(told) == ["the pod is evicted", "the pod is evicted if it goes on for 1 s"]
+    assert sorted(told) == [
+        "the pod is evicted as soon as its disruption budgets allow it",
+        "the pod is evicted if it goes on for 1 s",
+    ]
     assert not any(line.startswith("GpuMemoryOveruse") for line in node.told("modest"))
     assert scenarios.is_running(node.running("modest"))
 

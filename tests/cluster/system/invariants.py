@@ -15,7 +15,6 @@ The promises that hold whenever a cluster is quiet, checked from the API server 
 from __future__ import annotations
 
 import re
-import urllib.request
 from fractions import Fraction
 from typing import Any
 
@@ -24,7 +23,7 @@ from allocator.claims import objects
 from allocator.claims.rendering import CLAIMED
 from allocator.server.http import WAITING_PATH
 from contract import names, pods
-from contract.model import Allocation, Compute, PodRequest
+from contract.model import Allocation, Compute, Inventory, PodRequest
 from contract.nodes.inventories import inventory_from_object
 from contract.scheduling import reasons
 from contract.scheduling.filters import DEFAULT_LIMITS
@@ -143,7 +142,14 @@ def _allocation(pod: JSON) -> Any:
     return pods.allocation_of(pod, request)
 
 
-def _nothing_overbooked(cluster: Cluster, found: list[JSON]) -> None:
+def overbooked(cluster: Cluster) -> list[str]:
+    """The cards on which pods and ElasticGPUs hold more than there is, right now, by their UUID."""
+    ledger, known = _ledger(cluster, _unfinished(cluster))
+    return [uuid for i in known.values() for uuid in ledger.overcommitted(i.node, i.gpus)]
+
+
+def _ledger(cluster: Cluster, found: list[JSON]) -> tuple[Ledger, dict[str, Inventory]]:
+    """What the pods and the ElasticGPUs hold, and the cards by node."""
     ledger = Ledger()
     for pod in found:
         allocation, request = _allocation(pod), pods.admitted(pod)
@@ -153,7 +159,11 @@ def _nothing_overbooked(cluster: Cluster, found: list[JSON]) -> None:
         assert share.allocation is not None
         ledger.confirm(_holding(f"{OWN}{share.name}", CLAIMED, share.allocation))
     path = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
-    known = {i.node: i for i in map(inventory_from_object, cluster.kube.list(path).items)}
+    return ledger, {i.node: i for i in map(inventory_from_object, cluster.kube.list(path).items)}
+
+
+def _nothing_overbooked(cluster: Cluster, found: list[JSON]) -> None:
+    ledger, known = _ledger(cluster, found)
     assert {holding.allocation.node for holding in ledger} <= known.keys()
     assert [uuid for i in known.values() for uuid in ledger.overcommitted(i.node, i.gpus)] == []
     used = [(gpu, ledger.usage(i.node, gpu.uuid)) for i in known.values() for gpu in i.gpus]
@@ -177,8 +187,7 @@ def _reservations(cluster: Cluster) -> list[dict[str, int]]:
 def figures(cluster: Cluster, replica: int = 0) -> dict[str, float]:
     """An allocator's metrics by name and labels; none while it does not answer."""
     try:
-        with urllib.request.urlopen(f"{cluster.allocator_url(replica)}/metrics", timeout=5) as answer:
-            text = answer.read().decode()
+        text = cluster.metrics(replica)
     except OSError:
         return {}
     lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))

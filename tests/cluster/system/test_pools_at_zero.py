@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,9 +96,7 @@ def test_pods_wait_for_the_first_node_of_a_declared_pool(empty: Cluster, tmp_pat
 
 def options_refused(cluster: Cluster) -> bool:
     """Whether the allocator says that it cannot read the options."""
-    with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
-    return "gpufraction_allocator_options_refused 1.0" in lines
+    return "gpufraction_allocator_options_refused 1.0" in cluster.metrics().splitlines()
 
 
 def test_while_the_options_cannot_be_read_the_pools_stay_as_they_were(empty: Cluster) -> None:

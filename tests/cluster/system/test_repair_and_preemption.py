@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 import time
-import urllib.request
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -93,8 +92,7 @@ def wait_for_event(cluster: Cluster, name: str, reason: str, namespace: str = "d
 
 
 def metric(cluster: Cluster, name: str) -> float:
-    with urllib.request.urlopen(f"{cluster.allocator_url()}/metrics", timeout=5) as answer:
-        found = re.findall(rf"^{re.escape(name)} (\S+)$", answer.read().decode(), re.MULTILINE)
+    found = re.findall(rf"^{re.escape(name)} (\S+)$", cluster.metrics(), re.MULTILINE)
     return float(found[0]) if found else 0.0
 
 

@@ -22,6 +22,7 @@ from allocator.scheduler.events import (
     FencePods,
     InventoriesListed,
     LatePod,
+    NamespacesLabelled,
     NodesListed,
     Relist,
     TickPhase,
@@ -101,6 +102,7 @@ class SchedulerHarness:
     def no_claims(self) -> None:
         """The lists of a cluster that has none of them, nor any card that is kept out."""
         self.controller.handle(ExcludedGpusListed(()))
+        self.controller.handle(NamespacesLabelled({}))
         for plural in (objects.CLAIMS, objects.CLASSES, objects.SHARES):
             self.controller.handle(ClaimsListed(plural, ()))
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from contract.encoding.plain import NAME, plain
 from contract.metrics import METRICS, metrics_of
-from contract.metrics.allocator import DECISIONS, GPU_MEMORY_ALLOCATED, LEADER, WAITING_PODS
+from contract.metrics.allocator import DECISIONS, GPU_MEMORY_ALLOCATED, LEADER, WAITING_PODS, WATCH_RESTARTS
 from contract.metrics.spec import MetricSpec
 from contract.metrics.webhook import ADMISSION_SECONDS
 from runtime.metrics import Metrics
@@ -57,9 +60,43 @@ def test_rows_are_read_at_each_scrape_and_parse_as_they_were() -> None:
         assert (found.type, found.documentation) == ("gauge", GPU_MEMORY_ALLOCATED.help)
         return [(sample.labels, sample.value) for sample in found.samples]
 
-    assert scraped() == [({"node": "n", "gpu": "GPU-1"}, 3 << 30), ({"node": "n", "gpu": ODD}, 0.5)]
+    on_one_line = ODD.replace("\n", " ")
+    assert scraped() == [({"node": "n", "gpu": "GPU-1"}, 3 << 30), ({"node": "n", "gpu": on_one_line}, 0.5)]
     del rows[0]
-    assert scraped() == [({"node": "n", "gpu": ODD}, 0.5)]
+    assert scraped() == [({"node": "n", "gpu": on_one_line}, 0.5)]
+
+
+ANYTHING = st.text(st.characters() | st.sampled_from('\ud800\udfff\x1b\x00\n\x7f\x9b\u202e"'), max_size=400)
+
+
+@given(st.lists(st.tuples(ANYTHING, ANYTHING), max_size=5, unique=True), ANYTHING)
+def test_whatever_a_label_is_a_scrape_is_answered_and_parses(rows: list[tuple[str, str]], reason: str) -> None:
+    metrics = Metrics(metrics_of("allocator"))
+    metrics.rows(GPU_MEMORY_ALLOCATED, lambda: [(labels, 1.0) for labels in rows])
+    metrics.counter(WATCH_RESTARTS).labels(informer="pods", reason=reason).inc()
+    text = metrics.render().decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert text.replace("\n", "").isprintable()
+    series = [tuple(sample.labels.values()) for sample in families[GPU_MEMORY_ALLOCATED.name].samples]
+    assert set(series) == {tuple(plain(value, NAME) for value in labels) for labels in rows}
+    assert len(series) == len(set(series))
+    restarts = families[WATCH_RESTARTS.name.removesuffix("_total")].samples
+    assert [sample.labels["reason"] for sample in restarts] == [plain(reason, NAME)]
+
+
+def test_a_metric_that_cannot_be_read_is_left_out_alone(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> list[tuple[tuple[str, ...], float]]:
+        raise RuntimeError("no rows")
+
+    metrics = Metrics(metrics_of("allocator"))
+    metrics.rows(GPU_MEMORY_ALLOCATED, broken)
+    metrics.gauge(WAITING_PODS).set(4)
+    text = metrics.render().decode()
+    assert "gpufraction_waiting_pods 4.0\n" in text
+    assert GPU_MEMORY_ALLOCATED.name not in text
+    assert [(record.message, vars(record)["metric"]) for record in caplog.records] == [
+        ("metric left out of a scrape", GPU_MEMORY_ALLOCATED.name)
+    ]
 
 
 def test_a_histogram_has_its_declared_buckets() -> None:

@@ -35,6 +35,7 @@ from contract.model import (
 )
 from contract.options import Options
 from contract.scheduling import fit
+from contract.scheduling.demand import held_at_most
 from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.fit import Fit, Steps
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
@@ -99,9 +100,10 @@ def test_the_order_is_that_of_a_search_through_all(request: PodRequest, used: li
 
 
 def bears(state: NodeState, request: PodRequest, chosen: tuple[tuple[int, ...], ...]) -> bool:
-    """Whether the GPUs bear all of it, each container alone too."""
+    """Whether the GPUs bear all of it, each container alone too, and the pod holds no more than is counted for it."""
     demands = fit.demands_of(state, request, chosen)
-    return all(
+    most, _ = held_at_most(request, lambda fraction: fraction.memory)
+    return sum(demand.memory for demand in demands.values()) <= most and all(
         state.usage[position].memory + demand.memory <= state.gpus[position].usable
         for position, demand in demands.items()
     )

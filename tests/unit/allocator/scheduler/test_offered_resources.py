@@ -8,7 +8,7 @@ import pytest
 
 from allocator.scheduler.events import NodeChanged, NodeDeleted
 from allocator.server import http
-from contract.encoding.protocol import OFFERED_PATH
+from contract.encoding.protocol import CARDS_PATH, OFFERED_PATH
 from contract.metrics import metrics_of
 from contract.nodes.attributes import facts, trim
 from runtime.httpserver import serve_http
@@ -16,7 +16,7 @@ from runtime.metrics import Metrics
 from runtime.unixhttp import UnixClient
 from tests.builders import JSON, node
 from tests.unit.allocator.harness import SchedulerHarness
-from webhook.serving.asking import offers
+from webhook.serving.asking import cards, offers
 
 MIG = "nvidia.com/mig-1g.10gb"
 AMOUNTS = {
@@ -65,6 +65,20 @@ def test_before_the_first_lists_nothing_is_known(tmp_path: Path) -> None:
         assert offers(client, patience=2)("n") == set()
         asked: list[object] = [{"node": "n"}, {"node": 5}, []]
         statuses = [client.post(OFFERED_PATH, each, timeout=2).status for each in asked]
+        statuses.append(client.get(CARDS_PATH, timeout=2).status)
     finally:
         server.close()
-    assert statuses == [503, 400, 400]
+    assert statuses == [503, 400, 400, 503]
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["the leader", "a follower"])
+def test_every_replica_says_which_kinds_of_cards_there_are(tmp_path: Path, leads: bool) -> None:
+    desk = SchedulerHarness([node("a").gpus(2, mib=16384), node("b").gpus(1, mib=8192)], leads=leads)
+    routes = http.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
+    server = serve_http(routes, tmp_path / "a.sock", name="a")
+    try:
+        found = cards(UnixClient(tmp_path / "a.sock"), patience=2)()
+    finally:
+        server.close()
+    assert found is not None
+    assert sorted(card.usable >> 20 for card in found) == [8192, 16384]

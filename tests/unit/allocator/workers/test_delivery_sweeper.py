@@ -115,3 +115,29 @@ def test_the_status_written_anew_gives_the_same_devices(bench: Bench) -> None:
     (again,) = bench.kube.list(paths.resourceclaims()).items
     assert again["metadata"]["uid"] != claim["metadata"]["uid"]
     assert resourceclaims.prepared(again, uid=again["metadata"]["uid"], node="a") == first
+
+
+WRITTEN_BY_TENANTS: dict[str, JSON] = {
+    "no label": {"labels": None},
+    "other labels": {"labels": {"app.kubernetes.io/name": "mine", "app.kubernetes.io/managed-by": "me"}},
+    "annotations": {"annotations": {f"a{i}": "x" * 100 for i in range(100)}},
+    "a finalizer": {"finalizers": ["example.com/stays"]},
+}
+
+
+@pytest.mark.parametrize("metadata", WRITTEN_BY_TENANTS.values(), ids=WRITTEN_BY_TENANTS.keys())
+def test_whatever_tenants_write_on_a_claim_the_sweep_sees_it(bench: Bench, metadata: JSON) -> None:
+    bench.pod("a")
+    bench.sweeper.once()
+    bench.kube.patch_merge(paths.resourceclaims("default", resourceclaims.name_from("a")), {"metadata": metadata})
+    assert bench.sweeper.once() == sweeper.Sweep()
+    bench.kube.patch_merge(paths.pods("default", "a", "status"), {"status": {"phase": "Succeeded"}})
+    assert [claim.name for claim in bench.sweeper.once().remove] == [resourceclaims.name_from("a")]
+
+
+def test_other_systems_claims_are_none_of_the_sweeps_business(bench: Bench) -> None:
+    labels = {"app.kubernetes.io/name": "gpufraction", "app.kubernetes.io/managed-by": "gpufraction-allocator"}
+    request = {"name": "r", "exactly": {"deviceClassName": "example.com"}}
+    body = {"metadata": {"name": "mine", "labels": labels}, "spec": {"devices": {"requests": [request]}}}
+    bench.kube.create(paths.resourceclaims("default"), body)
+    assert bench.sweeper.once() == sweeper.Sweep()

@@ -58,7 +58,7 @@ def test_a_message_is_cut_to_what_the_api_server_accepts() -> None:
     wire = Script(Answer(201, {}))
     node = events.about("Node", "", "n1", "n1")
     events.record(Kube(wire), node, reason="R", message="m" * 1_025, at="t", component="c")
-    assert wire.sent[0].body["message"] == "m" * 1_024
+    assert wire.sent[0].body["message"] == "m" * 997 + "…"
 
 
 def test_an_eviction_names_the_pod_that_was_judged() -> None:

@@ -166,7 +166,8 @@ def test_a_list_in_parts_that_breaks_off_begins_anew() -> None:
     watcher.step()
     assert [(_named(event.items), event.first, event.last) for event in seen if isinstance(event, Part)] == [
         (["a", "b"], True, False),
-        (["b", "c", "d"], True, True),
+        (["b", "c"], True, False),
+        (["d"], False, True),
     ]
     assert watcher.synced.is_set()
 

@@ -1,0 +1,184 @@
+"""Where other pods and volumes have a say: affinity between pods in both directions, spreading, claims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allocator.cache.podinfo import pod_event
+from allocator.cache.storage import KINDS, key_of
+from allocator.scheduler.events import PodDeleted, StorageListed, TickPhase
+from contract import names, pods
+from contract.encoding.protocol import Placed, Wait
+from tests.builders import NodeBuilder, PodBuilder, node, pod
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question
+
+JSON = dict[str, Any]
+HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+
+
+def nodes(*zones: str) -> tuple[NodeBuilder, ...]:
+    """A node with a free card in each of these zones, `n0` first."""
+    made = enumerate(zones)
+    return tuple(node(f"n{i}").gpu(mib=16384).labelled(HOST, f"n{i}").labelled(ZONE, zone) for i, zone in made)
+
+
+def asking(name: str, app: str, **spec: Any) -> PodBuilder:
+    """A pod with the label `app` that asks for 1 GiB."""
+    return pod(name).uid(f"uid-{name}").labelled("app", app).asks(names.GPU_MEMORY, "1Gi").spec(**spec)
+
+
+def required(kind: str, app: str, key: str = HOST) -> JSON:
+    """Required affinity, or anti-affinity, to pods with the label."""
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def apart(app: str) -> JSON:
+    return required("podAntiAffinity", app)
+
+
+def even(app: str) -> JSON:
+    selector = {"matchLabels": {"app": app}}
+    constraint = {"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    return {"topologySpreadConstraints": [constraint]}
+
+
+def place(it: SchedulerHarness, builder: PodBuilder, *, stored: bool = True) -> str:
+    """The node that admission chooses, or why there is none. `stored`: the watch brings the pod too."""
+    answer = it.controller.reserve(question(builder))
+    if not isinstance(answer, Placed):
+        assert isinstance(answer, Wait), answer
+        return answer.reason
+    if stored:
+        there = admitted(builder.on(answer.allocation.node), allocation=answer.allocation)
+        it.controller.handle(pod_event(pods.trim(there)))
+    return answer.allocation.node
+
+
+def bound(it: SchedulerHarness) -> list[str]:
+    """The nodes of the pods that one scheduling cycle places."""
+    bindings, _ = it.controller.schedule_pending()
+    return [binding.allocation.node for binding in bindings]
+
+
+def test_replicas_with_anti_affinity_go_to_one_node_each() -> None:
+    it = SchedulerHarness(nodes("a", "a", "a"))
+    placed = [place(it, asking(f"web-{number}", "web", **apart("web"))) for number in range(3)]
+    assert sorted(placed) == ["n0", "n1", "n2"]
+
+
+def test_a_share_that_was_just_decided_counts_before_its_pod_is_seen() -> None:
+    it = SchedulerHarness(nodes("a", "a"))
+    placed = [place(it, asking(f"web-{number}", "web", **apart("web")), stored=False) for number in range(2)]
+    assert sorted(placed) == ["n0", "n1"]
+
+
+def test_the_replica_too_many_waits_and_says_why() -> None:
+    it = SchedulerHarness(nodes("a", "a"))
+    *_, third = (place(it, asking(f"web-{number}", "web", **apart("web"))) for number in range(3))
+    assert third == "0 of 2 GPU nodes fit: 2 because of anti-affinity to another pod"
+
+
+def test_a_pod_goes_to_the_node_of_the_pod_that_it_wants() -> None:
+    it = SchedulerHarness(nodes("a", "a", "a"))
+    it.controller.handle(pod_event(pods.trim(pod("db").uid("db").labelled("app", "db").container("c").on("n2").json())))
+    assert place(it, asking("web", "web", **required("podAffinity", "db"))) == "n2"
+
+
+def test_a_running_pods_anti_affinity_keeps_a_pod_without_affinity_off() -> None:
+    it = SchedulerHarness(nodes("a", "a"))
+    quiet = pod("quiet").uid("quiet").container("c").on("n0").spec(**apart("web"))
+    it.controller.handle(pod_event(pods.trim(quiet.json())))
+    assert place(it, asking("web", "web")) == "n1"
+
+
+def test_pods_are_spread_over_zones_before_they_are_pinned() -> None:
+    it = SchedulerHarness(nodes("a", "a", "b"))
+    zones = {"n0": "a", "n1": "a", "n2": "b"}
+    placed = [zones[place(it, asking(f"web-{number}", "web", **even("web")))] for number in range(4)]
+    assert (placed.count("a"), placed.count("b")) == (2, 2)
+
+
+def test_a_waiting_pod_is_placed_when_the_pod_in_its_way_is_gone() -> None:
+    it = SchedulerHarness(nodes("a"))
+    place(it, asking("first", "web", **apart("web")))
+    second = asking("second", "web", **apart("web"))
+    it.controller.handle(pod_event(pods.trim(admitted(second, gated=True))))
+    assert bound(it) == []
+    it.controller.handle(PodDeleted("uid-first"))
+    assert bound(it) == ["n0"]
+
+
+def test_a_pod_that_is_wanted_wakes_the_pod_that_waits_for_it() -> None:
+    it = SchedulerHarness(nodes("a", "a"))
+    web = asking("web", "web", **required("podAffinity", "db"))
+    it.controller.handle(pod_event(pods.trim(admitted(web, gated=True))))
+    assert bound(it) == []
+    it.controller.handle(pod_event(pods.trim(pod("db").uid("db").labelled("app", "db").container("c").on("n1").json())))
+    it.controller.tick(TickPhase.UPKEEP)
+    assert bound(it) == ["n1"]
+
+
+def test_a_gang_that_wants_itself_starts_together() -> None:
+    it = SchedulerHarness(nodes("a", "b"))
+    together = required("podAffinity", "gang", ZONE)
+    placed = {place(it, asking(f"gang-{number}", "gang", **together)) for number in range(3)}
+    assert len(placed) == 1
+
+
+# -- volumes ------------------------------------------------------------------------------------------------------
+
+
+def with_claim(name: str) -> PodBuilder:
+    """A pod with the claim `disk`."""
+    return asking(name, "notebook", volumes=[{"name": "home", "persistentVolumeClaim": {"claimName": "disk"}}])
+
+
+def stored(it: SchedulerHarness, plural: str, *documents: JSON) -> None:
+    """The informer of the kind lists these."""
+    found = tuple((key_of(each), KINDS[plural].read(each)) for each in documents)
+    it.controller.handle(StorageListed(plural, found))
+
+
+def volumes(it: SchedulerHarness, *, zone: str) -> None:
+    """The claim `disk` is bound to a volume that only nodes of the zone reach."""
+    reach = {"nodeSelectorTerms": [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]}
+    claim = {
+        "metadata": {
+            "namespace": "default",
+            "name": "disk",
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+        },
+        "spec": {"volumeName": "vol"},
+    }
+    volume = {"metadata": {"name": "vol"}, "spec": {"nodeAffinity": {"required": reach}}}
+    listed = {"persistentvolumeclaims": [claim], "persistentvolumes": [volume]}
+    for plural in KINDS:
+        stored(it, plural, *listed.get(plural, []))
+
+
+def test_a_pod_with_a_claim_waits_until_volumes_are_read() -> None:
+    it = SchedulerHarness(nodes("a", "b"))
+    assert not it.controller.wants_volumes()
+    waits = place(it, with_claim("notebook"))
+    assert waits == "0 of 2 GPU nodes fit: 2 because of a PersistentVolumeClaim that is still being read"
+    assert it.controller.wants_volumes()
+
+
+def test_a_pod_goes_to_the_zone_of_its_volume() -> None:
+    it = SchedulerHarness(nodes("a", "a", "b"))
+    volumes(it, zone="b")
+    assert place(it, with_claim("notebook")) == "n2"
+
+
+def test_a_pod_whose_claim_does_not_exist_waits_until_it_does() -> None:
+    it = SchedulerHarness(nodes("a", "b"))
+    for plural in KINDS:
+        stored(it, plural)
+    notebook = with_claim("notebook")
+    assert place(it, notebook) == "0 of 2 GPU nodes fit: 2 because of a PersistentVolumeClaim that does not exist"
+    it.controller.handle(pod_event(pods.trim(admitted(notebook, gated=True))))
+    assert bound(it) == []
+    volumes(it, zone="a")
+    it.controller.tick(TickPhase.UPKEEP)
+    assert bound(it) == ["n0"]
