@@ -13,6 +13,16 @@ _REFERENCE: JSON = {
 }
 _TEXTS: JSON = {"type": "array", "items": {"type": "string"}}
 
+_RELABELING = {
+    "type": "object",
+    "properties": {
+        "action": {"type": "string", "enum": ["replace", "keep", "drop", "labeldrop", "labelkeep"]},
+        "sourceLabels": {"type": "array", "items": {"type": "string"}},
+        "regex": {"type": "string"},
+        "targetLabel": {"type": "string"},
+        "replacement": {"type": "string"},
+    },
+}
 _LABELS: JSON = {"type": "object", "additionalProperties": {"type": "string"}}
 
 SPECS: dict[tuple[str, str], JSON] = {
@@ -52,6 +62,10 @@ SPECS: dict[tuple[str, str], JSON] = {
         "required": ["selector", "podMetricsEndpoints"],
         "properties": {
             "selector": {"type": "object", "properties": {"matchLabels": _LABELS}},
+            "sampleLimit": {"type": "integer"},
+            "labelLimit": {"type": "integer"},
+            "labelNameLengthLimit": {"type": "integer"},
+            "labelValueLengthLimit": {"type": "integer"},
             "podMetricsEndpoints": {
                 "type": "array",
                 "items": {
@@ -61,6 +75,19 @@ SPECS: dict[tuple[str, str], JSON] = {
                         "honorLabels": {"type": "boolean"},
                         "scheme": {"type": "string", "enum": ["http", "https"]},
                         "tlsConfig": {"type": "object", "properties": {"insecureSkipVerify": {"type": "boolean"}}},
+                        "authorization": {
+                            "type": "object",
+                            "properties": {
+                                "type": {"type": "string"},
+                                "credentials": {
+                                    "type": "object",
+                                    "required": ["key"],
+                                    "properties": {"name": {"type": "string"}, "key": {"type": "string"}},
+                                },
+                            },
+                        },
+                        "relabelings": {"type": "array", "items": _RELABELING},
+                        "metricRelabelings": {"type": "array", "items": _RELABELING},
                     },
                 },
             },

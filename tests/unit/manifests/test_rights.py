@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from allocator.cache import storage
 from contract import dialects, names
 from contract.encoding import codec
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from contract.nodes import excluded as keptout
 from contract.scheduling import protection
-from nodeagent.isolation.mps import FAULT
 from nodeagent.publishing import changes
-from nodeagent.sharing.overuse import OVERUSE, PRESSURE, UNHEALTHY
 from tests.unit.manifests.install import CONFIGURATION, pods
 from tests.unit.manifests.kube import MANIFESTS, of, one, sources, texts
 
@@ -40,16 +39,39 @@ def rights(account: str, component: str = "") -> set[Right]:
     }
 
 
+REVIEWS: set[Right] = {("tokenreviews", "create", ()), ("subjectaccessreviews", "create", ())}
+"""By which a program learns whose token a scraper shows."""
+
+
+def test_metrics_are_read_by_who_is_bound_to_one_role() -> None:
+    role = one(sources(), "ClusterRole", "gpufraction-metrics-reader")
+    assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    assert "labels" not in role["metadata"], "nobody has it by itself"
+    monitoring = sources("components/monitoring")
+    [binding] = of(monitoring, "ClusterRoleBinding")
+    assert (binding["roleRef"]["name"], [subject["name"] for subject in binding["subjects"]]) == (
+        "gpufraction-metrics-reader",
+        ["gpufraction-metrics"],
+    )
+    secret = one(monitoring, "Secret", "gpufraction-metrics-token")
+    assert secret["metadata"]["annotations"] == {"kubernetes.io/service-account.name": "gpufraction-metrics"}
+    assert {"data", "stringData"} & secret.keys() == set(), "the cluster fills it in"
+
+
 def test_the_allocator_reads_the_cluster_and_writes_what_it_decided() -> None:
     read = {(resource, verb, ()) for resource in ("pods", "nodes", "gpunodes") for verb in ("get", "list", "watch")}
-    lease = {("leases", "create", ()), *(("leases", verb, ("gpufraction-allocator",)) for verb in ("get", "update"))}
+    of_one = (("leases", verb, ("gpufraction-allocator",)) for verb in ("get", "update", "watch"))
+    lease = {("leases", "create", ()), *of_one}
     write = {
         ("gpunodes", "patch", ()),
         ("pods", "patch", ()),
         ("pods/status", "patch", ()),
         ("events", "create", ()),
     }
-    assert rights("gpufraction-allocator") == read | lease | write | {("namespaces", "list", ())}
+    placing = {
+        (plural, verb, ()) for plural in ("namespaces", *storage.KINDS) for verb in ("list", "watch")
+    }  # what pods' rules about other pods and volumes are judged by
+    assert rights("gpufraction-allocator") == read | lease | write | REVIEWS | placing
 
 
 def test_claims_and_lists_of_kept_out_cards_are_rights_of_components() -> None:
@@ -122,7 +144,7 @@ def test_the_node_agent_writes_gpunodes_and_the_status_of_nodes() -> None:
     write = {("gpunodes", "create", ()), ("gpunodes", "patch", ())}
     status = {("gpunodes/status", "patch", ()), ("nodes/status", "patch", ())}
     around = {("runtimeclasses", "list", ()), ("events", "create", ())}
-    assert rights("gpufraction-nodeagent") == read | write | status | around
+    assert rights("gpufraction-nodeagent") == read | write | status | around | REVIEWS
 
 
 def test_the_node_agent_patches_nodes_with_the_component_for_startup_taints() -> None:
@@ -144,10 +166,40 @@ def test_the_node_agent_reads_pods_with_the_components_that_need_it() -> None:
     assert bound == {"holders", "node-access"}
 
 
+def test_no_component_lets_an_agent_write_about_pods_or_evict_them() -> None:
+    components = sorted(path.parent.name for path in (MANIFESTS / "components").glob("*/kustomization.yaml"))
+    held = {(component, *right[:2]) for component in components for right in _bound("gpufraction-nodeagent", component)}
+    about_pods = {right for right in held if right[1].partition("/")[0] == "pods"}
+    assert about_pods == {(name, "pods", verb) for name in ("holders", "node-access") for verb in ("list", "watch")}
+    evicting = {
+        binding["metadata"]["name"]
+        for component in components
+        for binding in of(sources(f"components/{component}"), "ClusterRoleBinding")
+        if "eviction" in binding["roleRef"]["name"]
+    }
+    assert evicting == {"gpufraction-allocator-eviction"}
+
+
+def _bound(account: str, component: str) -> set[Right]:
+    """As `rights`, where a component binds a role of the base."""
+    items = sources(f"components/{component}")
+    return {
+        (resource, verb, tuple(rule.get("resourceNames", ())))
+        for kind in ("ClusterRoleBinding", "RoleBinding")
+        for binding in of(items, kind)
+        if account in [subject["name"] for subject in binding["subjects"]]
+        for role in of([*items, *sources()], binding["roleRef"]["kind"])
+        if role["metadata"]["name"] == binding["roleRef"]["name"]
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
 def test_the_node_agents_events_have_the_reasons_that_the_policy_lets_through() -> None:
     said = "\n".join(texts(one(sources(), "ValidatingAdmissionPolicy", "gpufraction-events")))
     [listed] = re.findall(r"object.reason in \[(.+?)\]", said)
-    assert set(re.findall(r"'(.+?)'", listed)) == {*changes.REASONS, OVERUSE, PRESSURE, UNHEALTHY, FAULT}
+    assert set(re.findall(r"'(.+?)'", listed)) == changes.REASONS
 
 
 def test_the_keeper_of_certificates_touches_one_configuration_and_one_secret() -> None:
@@ -239,7 +291,7 @@ def test_policies_name_our_accounts_gate_and_resources() -> None:
         f"{names.NAMESPACE}:gpufraction-{name}" for name in ("allocator", "nodeagent", "certs")
     }
     assert f"g.name == '{names.GATE}'" in said
-    assert f"['{names.GPU_MEMORY}', '{names.GPU_CORES}']" in said
+    assert f"['{names.GPU_MEMORY}', '{names.GPU_CORES}', '{names.GPU_MEMORY_LIMIT}']" in said
     assert f"namespaceObject.metadata.labels['{names.INJECT_LABEL}'] == '{names.INJECT_ENABLED}'" in said
 
 
