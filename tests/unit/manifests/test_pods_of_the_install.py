@@ -82,12 +82,12 @@ def test_the_image_is_set_in_one_place() -> None:
 
 def test_the_image_holds_the_programs_that_the_manifests_start() -> None:
     stages = (ROOT / "Containerfile").read_text(encoding="utf-8").split("\nFROM ")
-    copied = set(re.findall(r"^COPY ([\w/]+) \1$", stages[1], re.MULTILINE)) - {"manifests/image"}
+    copied = set(re.findall(r"^COPY ([\w/]+) \1$", stages[1], re.MULTILINE)) - {"release/image"}
     ignored = (ROOT / ".containerignore").read_text(encoding="utf-8").splitlines()
     page = yaml.safe_load((MANIFESTS / "components" / "ui" / "deployment.yaml").read_text(encoding="utf-8"))
     [container] = page["spec"]["template"]["spec"]["containers"]
     started = {container["command"][2], *(command(name)[0] for name in containers())}
     assert copied == {"contract", "runtime", *started}
-    texts = {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "requirements.lock", "manifests/image"}
+    texts = {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "requirements.lock", "release/image"}
     assert copied | texts == {line[1:] for line in ignored if line[:1] == "!"}
     assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", stages[2], re.MULTILINE)

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from contract.metrics import METRICS
-from manifests.dashboards.__main__ import dashboards
-from manifests.dashboards.model import Dashboard
+from release.dashboards.__main__ import dashboards
+from release.dashboards.model import Dashboard
 from tests.unit.manifests import promtool
 from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, documents
 from tests.unit.manifests.promql import in_grafana

@@ -1,0 +1,211 @@
+"""The dashboard of namespaces: what their shares hold, what they use of it, and how they are held to it."""
+
+from __future__ import annotations
+
+from contract.metrics import allocator, nodeagent
+from contract.metrics.spec import MetricSpec
+from release.dashboards.model import RED, YELLOW, Dashboard, Panel, Query, Row, Variable
+from release.dashboards.promql import hours, over, rate, series
+
+_OURS = 'namespace=~"$namespace"'
+_USED, _LIMIT = nodeagent.SHARE_MEMORY_USED, nodeagent.SHARE_MEMORY_LIMIT
+
+
+_IDLE_SINCE = over("min", nodeagent.SHARE_IDLE_SINCE, "namespace", "pod", where=_OURS)
+
+
+def _sum(spec: MetricSpec, *by: str) -> str:
+    return over("sum", spec, *by, where=_OURS)
+
+
+def _of_limit(*by: str) -> str:
+    on = f" / on ({', '.join(by)}) " if by else " / "
+    return f"{_sum(_USED, *by)}{on}{_sum(_LIMIT, *by)}"
+
+
+_HELD = Row(
+    "What the namespaces hold",
+    (
+        Panel(
+            "Containers with a share",
+            "Containers that hold a share now, counted once for each card. When it is 0 and pods exist, they wait: "
+            "`kubectl gpufraction waiting -n NAMESPACE`.",
+            "short",
+            (Query(f"count({series(_LIMIT, _OURS)})"),),
+            kind="stat",
+            width=6,
+            height=4,
+        ),
+        Panel(
+            "Memory held",
+            "The sum of all shares' memory. When it is near the quota, further pods are refused: "
+            "`kubectl describe quota -n NAMESPACE`.",
+            "bytes",
+            (Query(_sum(_LIMIT)),),
+            kind="stat",
+            width=6,
+            height=4,
+        ),
+        Panel(
+            "Part of the held memory that is used",
+            "Low for days: the shares are larger than needed, make them smaller. Above 1: a container uses more than "
+            "its share; see the violations below.",
+            "percentunit",
+            (Query(_of_limit()),),
+            kind="stat",
+            width=6,
+            height=4,
+            thresholds=((1, RED),),
+        ),
+        Panel(
+            "GPUs reserved by cores",
+            "The sum of the cores that shares reserve, in whole GPUs. When it is 0, the containers use the cores that "
+            "others leave, and have no promise.",
+            "short",
+            (Query(_sum(nodeagent.SHARE_CORES)),),
+            kind="stat",
+            width=6,
+            height=4,
+        ),
+        Panel(
+            "Memory held, by namespace",
+            "When one team holds most of the cluster, give it a quota (samples/workloads/quota-team.yaml).",
+            "bytes",
+            (Query(_sum(_LIMIT, "namespace"), "{{namespace}}"),),
+            stacked=True,
+        ),
+        Panel(
+            "Memory used, by namespace",
+            "What the processes really have. When it is far below what is held, that memory serves nobody.",
+            "bytes",
+            (Query(_sum(_USED, "namespace"), "{{namespace}}"),),
+            stacked=True,
+        ),
+    ),
+)
+
+_HOURS = Row(
+    "Card hours",
+    (
+        Panel(
+            "Cards held, by namespace",
+            "How many whole cards the namespace's shares come to, each by the larger of its memory and its cores. When "
+            "it is more than the team needs, make the shares smaller.",
+            "short",
+            (Query(rate(allocator.SHARE_HELD_SECONDS, "namespace", where=_OURS), "{{namespace}}"),),
+            stacked=True,
+        ),
+        Panel(
+            "Part of the held time that was idle",
+            "Of the card hours that were held, those in which the share computed nothing. When it is high for days, "
+            "see whose: `kubectl gpufraction idle`. It is 0 where the driver does not tell of processes.",
+            "percentunit",
+            (
+                Query(
+                    f"{rate(allocator.SHARE_IDLE_SECONDS, 'namespace', where=_OURS)} / on (namespace) "
+                    f"{rate(allocator.SHARE_HELD_SECONDS, 'namespace', where=_OURS)}",
+                    "{{namespace}}",
+                ),
+            ),
+            thresholds=((0.5, YELLOW),),
+            most=1,
+        ),
+        Panel(
+            "Card hours of the time shown, by model",
+            "What a bill is made of; see the page on tenants. When a costly model leads, see whether a cheaper one "
+            "would do.",
+            "h",
+            (Query(hours(allocator.SHARE_HELD_SECONDS, "namespace", "model", where=_OURS), "{{namespace}} {{model}}"),),
+            kind="bargauge",
+            width=24,
+        ),
+    ),
+)
+
+_PODS = Row(
+    "Pods",
+    (
+        Panel(
+            "Memory that is held and not used",
+            "The pods that would give back most. Make the share of the first ones smaller.",
+            "bytes",
+            (
+                Query(
+                    f"topk(15, {_sum(_LIMIT, 'namespace', 'pod')} - on (namespace, pod) "
+                    f"{_sum(_USED, 'namespace', 'pod')})",
+                    "{{namespace}}/{{pod}}",
+                ),
+            ),
+            kind="bargauge",
+            height=10,
+        ),
+        Panel(
+            "Used part of the share, by pod",
+            "Above 1 a pod uses more than its share and may fail or be ended: give it a larger share. Below 0.5 for "
+            "days: a smaller one.",
+            "percentunit",
+            (Query(_of_limit("namespace", "pod"), "{{namespace}}/{{pod}}"),),
+            thresholds=((0.95, YELLOW), (1, RED)),
+            height=10,
+        ),
+        Panel(
+            "Work of pods",
+            "The part of a GPU's multiprocessors that each pod keeps busy, over its cards. When it stays at 0, the "
+            "pod holds a share and does nothing: ask its owner. None where the driver does not tell.",
+            "percentunit",
+            (Query(_sum(nodeagent.SHARE_UTILIZATION, "namespace", "pod"), "{{namespace}}/{{pod}}"),),
+        ),
+        Panel(
+            "Idle for the longest time",
+            "Since when pods have computed nothing on their cards. When one stays for days, its share is free for "
+            "others once it is deleted, or agrees to give way: `kubectl gpufraction idle -n NAMESPACE`.",
+            "s",
+            (
+                Query(
+                    f"topk(15, -1 * ({_IDLE_SINCE} - time()))",
+                    "{{namespace}}/{{pod}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Warnings for too much memory",
+            "How often containers were warned for using more than their share. When it grows, give the pod a larger "
+            "share, or enforce shares with a component of isolation.",
+            "short",
+            (
+                Query(
+                    f"topk(15, {_sum(nodeagent.SHARE_VIOLATIONS, 'namespace', 'pod', 'container')} > 0)",
+                    "{{namespace}}/{{pod}} {{container}}",
+                ),
+            ),
+            thresholds=((1, YELLOW),),
+        ),
+        Panel(
+            "How shares are enforced",
+            "Containers by the strongest level that holds them to their memory. When `none` is not 0, nothing stops "
+            "these containers from using the whole card: the page on isolation says what to install.",
+            "short",
+            (Query(over("sum", nodeagent.SHARE_ENFORCED, "level", where=_OURS), "{{level}}"),),
+            stacked=True,
+        ),
+        Panel(
+            "Power by use, by dcgm-exporter",
+            "An estimate: each card's watts, divided by the work of its shares. None where dcgm-exporter is not "
+            "scraped or the driver does not tell of processes. When a namespace rises without more work, look for "
+            "pods that spin.",
+            "watt",
+            (Query(f"sum by (namespace) (share:dcgm_power_by_use:watts{{{_OURS}}})", "{{namespace}}"),),
+            stacked=True,
+        ),
+    ),
+)
+
+PAGE = Dashboard(
+    uid="gpufraction-namespace",
+    title="gpufraction / Namespace",
+    description="What the shares of namespaces hold, what they use of it, and how they are held to it.",
+    rows=(_HELD, _HOURS, _PODS),
+    variables=(Variable("namespace", _LIMIT.name, "namespace", several=True),),
+    since="24h",
+    refresh="5m",
+)
