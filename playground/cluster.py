@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from contract import names
+from contract.components import component
 from playground.api.kinds.values import ADMIN, User
 from playground.embedded import ControlPlane, Embedded
 from playground.machinery.kubelet.gpuruntime import NodeGpu, NodeGpus
@@ -38,18 +39,6 @@ _WEBHOOK = "zz-gpufraction-webhook"
 _PROGRAMS = ("certs", "webhook", "allocator", "nodeagent")
 DEFAULT_COMPONENTS = ("claims", "unhealthy-lists")
 """What the samples need beyond the base."""
-COMPONENT_FLAGS: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "claims": {"allocator": ("--claims=true",)},
-    "kueue-check": {"allocator": ("--fits-enabled=true",)},
-    "unhealthy-lists": {"allocator": ("--unhealthy-lists=true",)},
-    "holders": {"nodeagent": ("--pods=true",)},
-    "node-access": {"nodeagent": ("--pods=true",)},
-    "node-provisioning": {"allocator": ("--provisioning-enabled=true",)},
-    "node-placeholders": {"allocator": ("--provisioning-placeholders=true",)},
-    "startup-taint": {"nodeagent": ("--startup-taint=true",)},
-    "delivery-dra": {"allocator": ("--dra=true",), "webhook": ("--dra=true",)},
-}
-"""What components change of the programs' flags, which run as processes here; by component and program."""
 _ELECTION = ("--election-lease", "3s", "--election-renew", "2s", "--election-retry", "300ms")
 """
 A new cluster waits one lease for its first leader. So this is as quick as a busy machine of two cores bears, where a
@@ -95,7 +84,8 @@ class Cluster:
     removed. `settings` are extra flags by program: `certs`, `webhook`, `allocator`, `nodeagent`. `route` may send a
     program to the API server by another way: it is given the program's name and kubeconfig, and gives the kubeconfig to
     use.
-    `components` are those of the manifests; of what they change of the workloads, the flags in `COMPONENT_FLAGS` count.
+    `components` are those of the manifests; of what they change of the
+    workloads, the settings of `contract.components` count, except `pod_settings`.
     """
 
     def __init__(
@@ -419,7 +409,7 @@ class Cluster:
 
 
 def _flags(components: Sequence[str], program: str) -> tuple[str, ...]:
-    return tuple(flag for name in components for flag in COMPONENT_FLAGS.get(name, {}).get(program, ()))
+    return tuple(flag for name in components for flag in component(name).flags(program))
 
 
 def _embedded(gpus_of: Callable[[str], NodeGpus]) -> ControlPlane:

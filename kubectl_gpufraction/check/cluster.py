@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from contract import dialects, names
+from contract.components import Access
 from contract.encoding.quantity import integer_or
 from kubectl_gpufraction.check.facts import (
-    Access,
     ClusterFacts,
     installed,
     labels_of,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contract import names
+from contract.components import Access
 from kubectl_gpufraction.check.findings import Unseen
 from kubectl_gpufraction.cluster.programs import settings_of
 
@@ -23,21 +24,6 @@ ADMISSION, CERTS, AGENT = "gpufraction", "gpufraction-certs", "gpufraction-nodea
 INJECT = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
 """The label of served namespaces, as kubectl takes it."""
 LEASE = "gpufraction-allocator"
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """One thing that somebody may do or not. `resource` may name a subresource: `pods/eviction`."""
-
-    verb: str
-    group: str
-    resource: str
-    namespace: str = ""
-    name: str = ""
-
-    def __str__(self) -> str:
-        where = f" in {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {self.resource}{f' {self.name}' if self.name else ''}{where}"
 
 
 @dataclass(frozen=True, slots=True)

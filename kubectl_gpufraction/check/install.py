@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from contract import names
+from contract import components, names
+from contract.components import Access
 from kubectl_gpufraction.check import trial
 from kubectl_gpufraction.check.facts import (
     ADMISSION,
@@ -19,7 +20,6 @@ from kubectl_gpufraction.check.facts import (
     CERTS,
     CONFIGURATION,
     LEASE,
-    Access,
     ClusterFacts,
     ProgramRight,
     installed,
@@ -57,53 +57,27 @@ _SILENT = 15.0
 _SOON = 7 * 86400.0
 _HOST = ("hostNetwork", "hostPID", "hostIPC")
 
-_ALLOCATOR, _AGENT, _CERTS = "gpufraction-allocator", "gpufraction-nodeagent", "gpufraction-certs"
 _BASE = (
-    ProgramRight(_ALLOCATOR, Access("list", "", "pods")),
-    ProgramRight(_ALLOCATOR, Access("patch", "", "pods")),
-    ProgramRight(_ALLOCATOR, Access("list", "", "nodes")),
-    ProgramRight(_ALLOCATOR, Access("list", names.GROUP, "gpunodes")),
-    ProgramRight(_ALLOCATOR, Access("update", "coordination.k8s.io", "leases", names.NAMESPACE, LEASE)),
+    ProgramRight(components.ALLOCATOR, Access("list", "", "pods")),
+    ProgramRight(components.ALLOCATOR, Access("patch", "", "pods")),
+    ProgramRight(components.ALLOCATOR, Access("list", "", "nodes")),
+    ProgramRight(components.ALLOCATOR, Access("list", names.GROUP, "gpunodes")),
+    ProgramRight(components.ALLOCATOR, Access("update", "coordination.k8s.io", "leases", names.NAMESPACE, LEASE)),
     *(
         ProgramRight(account, Access("create", group, resource))
-        for account in (_ALLOCATOR, _AGENT)
+        for account in (components.ALLOCATOR, components.AGENT)
         for group, resource in (
             ("authentication.k8s.io", "tokenreviews"),
             ("authorization.k8s.io", "subjectaccessreviews"),
         )
     ),
-    ProgramRight(_AGENT, Access("patch", names.GROUP, "gpunodes/status")),
-    ProgramRight(_AGENT, Access("patch", "", "nodes/status")),
+    ProgramRight(components.AGENT, Access("patch", names.GROUP, "gpunodes/status")),
+    ProgramRight(components.AGENT, Access("patch", "", "nodes/status")),
 )
-_EVICTION = Access("create", "", "pods/eviction")
-_PODS = Access("list", "", "pods")
-_OPTIONAL = (
-    ("preemption", _ALLOCATOR, _EVICTION, "allocator-eviction"),
-    ("idle-evict", _ALLOCATOR, _EVICTION, "allocator-eviction"),
-    ("idle-evict", _AGENT, _PODS, "node-access"),
-    ("repair", _ALLOCATOR, _EVICTION, "allocator-eviction"),
-    ("unbound", _ALLOCATOR, _EVICTION, "allocator-eviction"),
-    ("claims", _ALLOCATOR, Access("list", "elasticgpu.io", "elasticgpuclaims"), "claims"),
-    ("dra", _ALLOCATOR, Access("create", "resource.k8s.io", "resourceclaims"), "delivery-dra"),
-    ("unhealthy-lists", _ALLOCATOR, Access("list", "", "configmaps", "kube-system"), "unhealthy-lists"),
-    ("fits-enabled", _ALLOCATOR, Access("list", "kueue.x-k8s.io", "workloads"), "kueue-check"),
-    (
-        "provisioning-enabled",
-        _ALLOCATOR,
-        Access("patch", "", "configmaps", names.NAMESPACE, str(names.POOLS)),
-        "node-provisioning",
-    ),
-    ("provisioning-placeholders", _ALLOCATOR, Access("create", "", "pods", names.NAMESPACE), "node-placeholders"),
-    ("pods", _AGENT, _PODS, "node-access"),
-    ("startup-taint", _AGENT, Access("patch", "", "nodes"), "startup-taint"),
-    ("evict-overuse", _ALLOCATOR, _EVICTION, "allocator-eviction"),
-    ("evict-unhealthy", _ALLOCATOR, _EVICTION, "allocator-eviction"),
-)
-"""Settings that need a right beyond the base: the setting, the account, the right, and the component that grants it."""
 _OFF = frozenset(("", "false", "0", "0s", "0m", "report", "keep"))
 """Values with which such a setting needs nothing."""
 _KEEPER = ProgramRight(
-    _CERTS,
+    components.CERTS,
     Access("patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", CONFIGURATION),
 )
 
@@ -328,11 +302,14 @@ def program_rights(facts: ClusterFacts) -> tuple[ProgramRight, ...]:
     needed = list(_BASE)
     if named(facts.deployments, CERTS) is not None:
         needed.append(_KEEPER)
-    for setting, account, access, component in _OPTIONAL:
+    for component, grant in ((each, grant) for each in components.COMPONENTS for grant in each.grants):
         # Who is idle, agents must know, and the allocator evicts for what agents report.
-        found = {**agent, **allocator} if account == _ALLOCATOR else {**allocator, **agent}
-        if found.get(setting, "").lower() not in _OFF:
-            needed.append(ProgramRight(account, access, component, setting))
+        found = {**agent, **allocator} if grant.account == components.ALLOCATOR else {**allocator, **agent}
+        needed += (
+            ProgramRight(grant.account, grant.access, component.name, setting)
+            for setting in grant.settings
+            if found.get(setting, "").lower() not in _OFF
+        )
     return tuple(needed)
 
 

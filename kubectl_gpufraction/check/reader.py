@@ -16,11 +16,11 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from contract import kinds, names
+from contract.components import Access
 from kubectl_gpufraction.check import cluster, install, trial
 from kubectl_gpufraction.check.facts import (
     CONFIGURATION,
     LEASE,
-    Access,
     Authorities,
     ClusterFacts,
     DryRun,

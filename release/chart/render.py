@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from contract.components import COMPONENTS
 from release.chart import values
-from release.chart.choices import EXCLUDED_BY_OVERLAY, EXCLUDES, NEEDS
 from release.chart.kustomizations import Entry, Manifests
 from release.chart.template import written
 from release.chart.tree import ABSENT, MORE, Expression, Node, Text, Unsupported, Values, When, where_present
@@ -226,15 +226,17 @@ def _checks(manifests: Manifests) -> str:
         f'ne .Release.Namespace "{NAMESPACE}"',
         f"the namespace is {NAMESPACE}, which policies and certificates name; add --namespace {NAMESPACE}",
     )
-    for name, (other, reason) in NEEDS.items():
-        text = f"components.{name} needs components.{other}: true, because {reason}"
-        lines += _refused(f"and {_variable(name)} (not {_variable(other)})", text)
-    for (name, other), reason in EXCLUDES.items():
-        text = f"components.{name} and components.{other} do not go together: {reason}"
-        lines += _refused(f"and {_variable(name)} {_variable(other)}", text)
-    for (on, name), reason in EXCLUDED_BY_OVERLAY.items():
-        text = f"overlay: {on} and components.{name} do not go together: {reason}"
-        lines += _refused(f'and (eq .Values.overlay "{on}") {_variable(name)}', text)
+    for each in COMPONENTS:
+        here = _variable(each.name)
+        for other, reason in each.needs.items():
+            text = f"components.{each.name} needs components.{other}: true, because {reason}"
+            lines += _refused(f"and {here} (not {_variable(other)})", text)
+        for other, reason in each.excludes.items():
+            text = f"components.{each.name} and components.{other} do not go together: {reason}"
+            lines += _refused(f"and {here} {_variable(other)}", text)
+        for overlay, reason in each.excluded_by.items():
+            text = f"overlay: {overlay} and components.{each.name} do not go together: {reason}"
+            lines += _refused(f'and (eq .Values.overlay "{overlay}") {here}', text)
     return "\n".join(lines) + "\n"
 
 

@@ -11,11 +11,10 @@ import yaml
 
 import nodeagent.settings
 import webhook.settings
-from contract import names
+from contract import components, names
 from contract.dialects.conditions import match_conditions, other_conditions
 from contract.metrics import METRICS
 from contract.options import PoolOptions, VgpuOptions, pool_options
-from playground.cluster import COMPONENT_FLAGS
 from runtime.settings import load
 from tests.unit.manifests import foreign
 from tests.unit.manifests.install import CONFIGURATION, wrong
@@ -361,15 +360,21 @@ def test_cert_manager_goes_with_a_clouds_component() -> None:
     assert serve_settings(items).bind == "0.0.0.0:10250"
 
 
-def test_the_playgrounds_programs_have_the_flags_of_components() -> None:
-    for name, by_program in COMPONENT_FLAGS.items():
-        before, after = (arguments(items) for items in (built(), with_components(name)))
-        added = {program: tuple(after[program][len(given) :]) for program, given in before.items()}
-        assert {program: flags for program, flags in added.items() if flags} == by_program, name
+@pytest.mark.parametrize("each", components.COMPONENTS, ids=lambda each: each.name)
+def test_a_component_sets_what_the_table_says_and_nothing_else(each: components.Component) -> None:
+    before, after = (arguments(items) for items in (built(), with_components(each.name)))
+    added = {program: set(after[program]) - set(given) for program, given in before.items()}
+    brought = [each, *(components.component(other) for other in each.needs if other == "external-certificates")]
+    told = {
+        program: {f"--{name}={value}" for it in brought for name, value in both(it, program).items()}
+        for program in before
+    }
+    assert added == told
 
 
-HERE_ONLY = ("GPUFRACTION_HOST_ROOT", "GPUFRACTION_KUBELET", "GPUFRACTION_LIMITERS_CDI")
-"""Settings of a component that say where something is mounted, which a process has not."""
+def both(each: components.Component, program: str) -> dict[str, str]:
+    """What the component sets of the program, in a pod."""
+    return {**each.settings.get(program, {}), **each.pod_settings.get(program, {})}
 
 
 def arguments(items: list[JSON]) -> dict[str, list[str]]:
@@ -378,7 +383,7 @@ def arguments(items: list[JSON]) -> dict[str, list[str]]:
     found = {container["name"]: list(container["args"]) for spec in specs for container in spec["containers"]}
     for container in (container for spec in specs for container in spec["containers"]):
         for each in container.get("env", ()):
-            if each["name"].startswith("GPUFRACTION_") and "value" in each and each["name"] not in HERE_ONLY:
+            if each["name"].startswith("GPUFRACTION_") and "value" in each:
                 flag = each["name"].removeprefix("GPUFRACTION_").lower().replace("_", "-")
                 found[container["name"]].append(f"--{flag}={each['value']}")
     return found

@@ -93,7 +93,9 @@ def test_the_layers_are_those_that_are_checked() -> None:
     linter.read(ROOT / ".importlinter")
     checked = linter["importlinter:contract:top-layers"]["layers"].strip().splitlines()
     rows = re.findall(
-        r"^\| (?:publishing|measurements|programs|plumbing|vocabulary) \| ([^:|]+)", text("architecture.md"), re.MULTILINE
+        r"^\| (?:publishing|measurements|programs|plumbing|vocabulary) \| ([^:|]+)",
+        text("architecture.md"),
+        re.MULTILINE,
     )
     assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == [{n.strip() for n in c.split("|")} for c in checked]
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from contract.components import COMPONENTS as TABLE
+from contract.components import component
 from contract.options import pool_options
-from release.chart import choices
 from tests.unit.manifests import kube
 from tests.unit.release import helm
 
@@ -23,7 +24,7 @@ COMPONENTS, OVERLAYS = kube.below("components"), kube.below("overlays")
 
 def needed(*components: str) -> list[str]:
     """These components and those that they need, in the chart's order. What kustomize brings by itself is left out."""
-    found = {*components, *(choices.NEEDS[name][0] for name in components if name in choices.NEEDS)}
+    found = {*components, *(other for name in components for other in component(name).needs)}
     return sorted(found - ({"external-certificates"} if "cert-manager" in components else set()))
 
 
@@ -71,7 +72,7 @@ def test_components_together(tmp_path: Path, components: list[str]) -> None:
 def test_each_overlay_with_components(tmp_path: Path, name: str) -> None:
     # Kustomize adds an overlay's components first. So its arguments may have another order than the chart's, and of two
     # components that must have one order it cannot keep it: mps comes before nvidia-runtimeclass.
-    refused = {other for overlay, other in choices.EXCLUDED_BY_OVERLAY if overlay == name}
+    refused = {each.name for each in TABLE if name in each.excluded_by}
     [own] = kube.documents(kube.MANIFESTS / "overlays" / name / "kustomization.yaml")
     have = {Path(path).name for path in own.get("components", ())}
     late = {"mps"} if "nvidia-runtimeclass" in have else set()
@@ -274,16 +275,19 @@ def test_a_wrong_value_is_refused_by_its_field(tmp_path: Path, name: str) -> Non
 
 TOGETHER = [
     *(
-        (f"components.{one} needs components.{other}: true", "", [one], {other: False})
-        for one, (other, _) in choices.NEEDS.items()
+        (f"components.{each.name} needs components.{other}: true", "", [each.name], {other: False})
+        for each in TABLE
+        for other in each.needs
     ),
     *(
-        (f"components.{one} and components.{other} do not go together", "", [one, other], {})
-        for one, other in choices.EXCLUDES
+        (f"components.{each.name} and components.{other} do not go together", "", [each.name, other], {})
+        for each in TABLE
+        for other in each.excludes
     ),
     *(
-        (f"overlay: {overlay} and components.{name} do not go together", overlay, [name], {})
-        for overlay, name in choices.EXCLUDED_BY_OVERLAY
+        (f"overlay: {overlay} and components.{each.name} do not go together", overlay, [each.name], {})
+        for each in TABLE
+        for overlay in each.excluded_by
     ),
     ("components.host-network and components.port-10250 do not go together", "gke", ["host-network"], {}),
 ]

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from contract.components import COMPONENTS
 from contract.options import BadOption, pool_options
-from release.chart import choices, kustomizations
+from release.chart import kustomizations
 from release.chart.__main__ import files, main, packed
 from release.chart.tree import ABSENT, Unsupported, When, edited, merged, simplified
 from tests.unit.manifests import kube
@@ -134,11 +135,10 @@ def test_every_component_and_overlay_is_a_choice() -> None:
         assert f"  # {name}: true\n" in found["values.yaml"]
 
 
-def test_the_tables_of_choices_name_components_and_overlays() -> None:
-    needs = {name for name, (other, _) in choices.NEEDS.items() for name in (name, other)}
-    pairs = {name for pair in choices.EXCLUDES for name in pair}
-    assert needs | pairs | {name for _, name in choices.EXCLUDED_BY_OVERLAY} <= set(kube.below("components"))
-    assert {overlay for overlay, _ in choices.EXCLUDED_BY_OVERLAY} <= set(kube.below("overlays"))
+def test_the_table_of_components_names_components_and_overlays() -> None:
+    assert [each.name for each in COMPONENTS] == kube.below("components")
+    assert {other for each in COMPONENTS for other in (*each.needs, *each.excludes)} <= set(kube.below("components"))
+    assert {overlay for each in COMPONENTS for overlay in each.excluded_by} <= set(kube.below("overlays"))
 
 
 def test_the_schema_has_the_options_that_the_programs_read() -> None:
