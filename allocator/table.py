@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from contract.model import WHOLE, Delivery, FractionRequest, Gpu, NodeState, PoolSharing, Taint
+from contract.reasons.nodes import Code, of_withheld
 from contract.scheduling import needs as scheduling
 from contract.scheduling.filters import (
     ONE_FOLD,
@@ -39,7 +40,6 @@ from contract.scheduling.filters import (
     limit_factor,
 )
 from contract.scheduling.needs import PodNeeds, Requirement, Term
-from contract.scheduling.reasons import Code, of_withheld
 
 Amounts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -425,8 +425,6 @@ ALLOCATED_CONDITION = Key(
     writer="allocator",
     doc="`True` when the pod has its share; `False` with the reason while it waits.",
 )
-SHARE_TAKEN = "GPUShareTaken"
-"""The reason of a pod that is failed in its first second, because its share was allocated to another before."""
 CLAIM_FINALIZER = Key(
     f"{GROUP}/claim-in-use",
     on="ElasticGPUClaim finalizer",

@@ -1,5 +1,6 @@
 """
-The pages of the documentation that are made from code: names, metrics, and the dialects with what examples mean.
+The pages of the documentation that are made from code: names, metrics, reasons, and the dialects with what examples
+mean.
 
 `python -m playground.documentation [FOLDER]` writes them, into `docs` where no folder is named; a test holds the
 committed pages to what is made here. What stands beside an example is read by the dialect itself, so it is never wrong.
@@ -26,6 +27,8 @@ from contract.model import (
     FractionRequest,
     PodRequest,
 )
+from contract.reasons import REGISTRY, Change, Kind, Row, Word
+from contract.reasons.base import STORAGE
 from contract.scheduling.needs import MOST_PORTS
 from playground.edges.table import FEATURES
 
@@ -255,6 +258,77 @@ def _anchor(title: str) -> str:
     )
 
 
+def reasons_page() -> str:
+    """`docs/reasons.md`: every reason of a condition or Event, by where it is read."""
+    parts = []
+    for kind, about in _READ:
+        rows = [_reason(word, row) for word, row in REGISTRY if row.kind is kind]
+        columns = [number for number in range(5) if number < 2 or any(row[number] for row in rows)]
+        head = ("Reason", "What it says", "What you can do", "Cured by", "More")
+        listed = _table(_only(columns, head), [_only(columns, row) for row in rows])
+        parts += [f"## {kind}", about, listed]
+    return _page(
+        "# Reasons",
+        "With this page you look up a reason that a condition or an Event of gpufraction has: what it says, what you "
+        "can do, and [what can cure it](#what-can-cure-a-reason). From a symptom to a reason: "
+        "[troubleshooting.md](troubleshooting.md).",
+        *parts,
+        "## What can cure a reason",
+        "A waiting pod is tried again when something happens that can cure one of the reasons in its message, and "
+        "whenever its figures are refreshed, which is after 15 s at most while the cluster changes.",
+        _table(("Cured by", "What happens"), [(change.value, change.doc) for change in Change]),
+    )
+
+
+def _reason(word: Word, row: Row) -> tuple[str, ...]:
+    cured_by = "objects of storage" if row.cured_by >= STORAGE else ""
+    others = row.cured_by - STORAGE if cured_by else row.cured_by
+    listed = ", ".join(filter(None, (*(change for change in Change if change in others), cured_by)))
+    return (f"`{word}`", _shown(row), row.cure, listed, _page_of(row))
+
+
+def _only(columns: Iterable[int], cells: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(cells[number] for number in columns)
+
+
+def _shown(row: Row) -> str:
+    text = row.text
+    for figure, shown in (("{free}", " free"), ("{most}", "..."), ("{wanted}", "..."), ("{what}", "...")):
+        text = text.replace(figure, shown)
+    return text
+
+
+def _page_of(row: Row) -> str:
+    return f"[{row.page.partition('#')[0]}]({row.page})" if row.page else ""
+
+
+_READ: tuple[tuple[Kind, str], ...] = (
+    (
+        Kind.NODE,
+        "The message of a waiting pod has these phrases with a number of nodes and figures: `0 of 3 GPU nodes fit: 2 "
+        "short of memory (largest free 5120 MiB, wanted 8192), 1 cordoned`. The condition's reason is that of the node "
+        "on which the pod passed the most checks: of the reasons in the message, the lowest in this table. A pod that "
+        "no GPU of the cluster could ever serve is denied with the same phrases.",
+    ),
+    (
+        Kind.WAITS,
+        "Reasons of the condition `gpufraction.io/Allocated` of a waiting pod that are not about nodes. A pod whose "
+        "ElasticGPUClaim waits has the claim's reason behind `Claim`, as `ClaimInvalid`.",
+    ),
+    (Kind.PLACED, "Reasons of the condition `gpufraction.io/Allocated` when it is True."),
+    (Kind.ANSWER, "What the webhook says of a pod that it creates behind the gate, in a warning that kubectl shows."),
+    (
+        Kind.POD_EVENT,
+        "A reason of the condition that an administrator must act upon is the reason of a Warning Event too.",
+    ),
+    (Kind.NODE_EVENT, "See `kubectl describe node NODE`; Events about a list are on its ConfigMap in kube-system."),
+    (Kind.CLAIM, "Reasons in the status of the objects. A claim for which no node has room has a reason of nodes."),
+    (Kind.CLAIM_EVENT, "See `kubectl describe egpuc NAME`."),
+    (Kind.GPUNODE, "See `kubectl get gpunode NODE -o yaml`. The text starts with the type of the condition."),
+    (Kind.CHECK, "See `kubectl get admissionchecks.kueue.x-k8s.io -o yaml`, and [kueue.md](kueue.md)."),
+)
+
+
 _SCRAPED = (
     ("webhook", "Port `health` of the Deployment's pods (9444)."),
     ("allocator", "Port `http` of the Deployment's pods (9402). Where replicas differ, the leader's count is the one."),
@@ -266,6 +340,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "names.md": names_page,
     "dialects.md": dialects_page,
     "metrics.md": metrics_page,
+    "reasons.md": reasons_page,
 }
 """Each page that is made, by its name in `docs`."""
 

@@ -38,11 +38,11 @@ from allocator.scoring.tables import Tables
 from contract.model import FREE, WHOLE, Compute, Gpu, Inventory, NodeState, Usage
 from contract.nodes.attributes import NodeFacts
 from contract.nodes.idle import IdleReport
+from contract.reasons.nodes import Reason
 from contract.scheduling.clusterfilters.objects import PodRules
 from contract.scheduling.fairness import Held
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import plus
-from contract.scheduling.reasons import Reason
 
 JSON = dict[str, Any]
 _NOTHING = Compute()

@@ -17,6 +17,7 @@ from allocator.cache.cache import Cache
 from allocator.cache.ledger import OWN, Reservation, ReservationState
 from contract.model import Gpu, Inventory
 from contract.nodes import capacity
+from contract.reasons.pods import PodEvent
 
 AGAIN = 30.0
 """Seconds until what the watch does not show is written once more."""
@@ -24,7 +25,6 @@ _AT_ONCE = 500
 """Nodes that are looked at in one turn: some milliseconds."""
 _LASTS = 3.0
 """Seconds for which a GPU must be missing until that is reported to its pods; agents publish while a machine starts."""
-GONE, REPLACED = "GPUGone", "GPUReplaced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,4 +134,4 @@ def _stranded(holding: Reservation, uuid: str, inventory: Inventory | None) -> S
         f"GPU {index} of node {holding.allocation.node}, of which this pod has a share, {what} ({uuid}); the pod keeps "
         "running without it. Delete the pod, so that it is placed again"
     )
-    return Stranded(holding.pod, holding.key, REPLACED if replaced else GONE, why)
+    return Stranded(holding.pod, holding.key, PodEvent.GPU_REPLACED if replaced else PodEvent.GPU_GONE, why)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from allocator.cache.storage import Storage
 from contract.model import NodeState
 from contract.nodes.attributes import NodeFacts
+from contract.reasons.nodes import Code, Reason
 from contract.scheduling import clusterfilters
 from contract.scheduling.clusterfilters.objects import NO_STORAGE, Cluster, PodKind, PodRules
 from contract.scheduling.clusterfilters.selectors import Labels
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Code, Reason
 
 _UNREAD = Reason(Code.CLAIM, what="that is still being read")
 NOWHERE_REFUSED: Mapping[str, Reason] = {}

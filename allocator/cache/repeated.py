@@ -23,8 +23,6 @@ from contract.nodes.repeated import RepeatedGpu
 AGAIN = 10.0
 """Seconds until an annotation is written again that does not appear."""
 _AT_ONCE = 50
-REPEATED = "GPURepeated"
-"""The reason of the Event on each of the nodes."""
 
 Held = Callable[[str, str], bool]
 """Whether pods on a node hold the card with a UUID."""

@@ -18,9 +18,9 @@ from allocator.engine import reference
 from allocator.engine.engine import Engine
 from allocator.engine.reference import NOWHERE, Decision, Placement, Unschedulable
 from contract.model import Compute, NodeState, Usage
+from contract.reasons.nodes import Code, Reason, ReasonCount
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.needs import SchedulingRequest
-from contract.scheduling.reasons import Code, Reason, ReasonCount
 
 _NOTHING = Compute()
 

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from allocator.claims.lifecycle import Patch, Step
-from allocator.claims.objects import BOUND, CLAIMS, LOST, WRITE_REFUSED, Claim
+from allocator.claims.objects import BOUND, CLAIMS, LOST, Claim
 from allocator.claims.shares import REFUSALS
 from allocator.queue.records import EventRecord
 from contract import pods
 from contract.encoding.plain import plain
+from contract.reasons.claims import ClaimEvent, ClaimReason
 
 _LONGEST = 300
 """Bytes of the API server's words."""
@@ -28,7 +29,7 @@ def event(step: Step, answer: Mapping[str, Any]) -> EventRecord | None:
         return None
     status = answer.get("status") or {}
     phase, why, message = (str(status.get(key) or "") for key in ("phase", "reason", "message"))
-    if why == WRITE_REFUSED:
+    if why == ClaimReason.WRITE_REFUSED:
         return None  # it has been said, with `refused`
     code, warns = _word(phase, why)
     if not message:
@@ -39,7 +40,7 @@ def event(step: Step, answer: Mapping[str, Any]) -> EventRecord | None:
 
 def refused(claim: Claim, words: str) -> EventRecord:
     """The Event on a claim for which the API server does not store what we write; `words` are the API server's."""
-    return EventRecord("ElasticGPUClaim", claim.key, claim.uid, "ClaimWriteRefused", refused_text(words))
+    return EventRecord("ElasticGPUClaim", claim.key, claim.uid, ClaimEvent.WRITE_REFUSED, refused_text(words))
 
 
 def refused_text(words: str) -> str:
@@ -50,10 +51,10 @@ def refused_text(words: str) -> str:
     )
 
 
-def _word(phase: str, why: str) -> tuple[str, bool]:
+def _word(phase: str, why: str) -> tuple[ClaimEvent, bool]:
     """The Event's reason, and whether it is a warning."""
     if phase == LOST:
-        return "ClaimLost", True
+        return ClaimEvent.LOST, True
     if phase == BOUND:
-        return ("ClaimBound", False) if why == BOUND else ("ClaimInUse", False)
-    return ("ClaimRefused", True) if why in REFUSALS else ("ClaimWaiting", False)
+        return (ClaimEvent.BOUND, False) if why == ClaimReason.BOUND else (ClaimEvent.IN_USE, False)
+    return (ClaimEvent.REFUSED, True) if why in REFUSALS else (ClaimEvent.WAITING, False)

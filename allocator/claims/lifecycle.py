@@ -32,6 +32,7 @@ from allocator.claims.objects import (
 )
 from contract import names
 from contract.encoding.plain import plain
+from contract.reasons.claims import ClaimReason
 
 JSON = dict[str, Any]
 _GPU_GONE = "its GPU no longer exists"
@@ -85,7 +86,7 @@ def of_claim(
     if share is None:
         gone = Status(
             LOST,
-            "ElasticGPUGone",
+            ClaimReason.ELASTIC_GPU_GONE,
             f"ElasticGPU {claim.own_share} no longer exists; delete the claim and create it again",
         )
         said = gone if claim.bound else pending
@@ -95,10 +96,14 @@ def of_claim(
     if not (share.deleting or (claim.kept and claim.bound)):
         return _adopt(claim, share)
     if not card:
-        gone = Status(LOST, "GPUGone", "its GPU no longer exists; the claim is bound again when the GPU returns")
-        failed = Status(FAILED, "GPUGone", _GPU_GONE)
+        gone = Status(
+            LOST, ClaimReason.GPU_GONE, "its GPU no longer exists; the claim is bound again when the GPU returns"
+        )
+        failed = Status(FAILED, ClaimReason.GPU_GONE, _GPU_GONE)
         return _say_of_share(share, failed) or _say_of_claim(claim, gone)
-    return _say_of_share(share, Status(BOUND, "Bound", "")) or _say_of_claim(claim, Status(BOUND, "Bound", ""))
+    return _say_of_share(share, Status(BOUND, ClaimReason.BOUND, "")) or _say_of_claim(
+        claim, Status(BOUND, ClaimReason.BOUND, "")
+    )
 
 
 def of_orphan(share: ElasticShare, *, in_use: bool) -> Step | None:
@@ -110,7 +115,7 @@ def of_orphan(share: ElasticShare, *, in_use: bool) -> Step | None:
     if share.reclaim == DELETE:
         return Delete(share.name, share.uid, share.key, share.claim_uid)
     text = "its claim no longer exists; delete this object to release the share"
-    return _say_of_share(share, Status(RELEASED, "ClaimGone", text))
+    return _say_of_share(share, Status(RELEASED, ClaimReason.CLAIM_GONE, text))
 
 
 def _end(claim: Claim, share: ElasticShare | None, in_use: bool, card: bool) -> Step | None:
@@ -120,9 +125,11 @@ def _end(claim: Claim, share: ElasticShare | None, in_use: bool, card: bool) -> 
     if in_use:
         told = "deleted; removed when no pod uses it"
         if share is None:
-            return _say_of_claim(claim, Status(claim.status.phase, "InUse", told))
-        stands = Status(BOUND, "Bound", "") if card else Status(FAILED, "GPUGone", _GPU_GONE)
-        return _say_of_share(share, stands) or _say_of_claim(claim, Status(BOUND if card else LOST, "InUse", told))
+            return _say_of_claim(claim, Status(claim.status.phase, ClaimReason.IN_USE, told))
+        stands = Status(BOUND, ClaimReason.BOUND, "") if card else Status(FAILED, ClaimReason.GPU_GONE, _GPU_GONE)
+        return _say_of_share(share, stands) or _say_of_claim(
+            claim, Status(BOUND if card else LOST, ClaimReason.IN_USE, told)
+        )
     if share is not None and share.reclaim == DELETE:
         return of_orphan(share, in_use=False) if share.deleting else Delete(share.name, share.uid)
     step = of_orphan(share, in_use=False) if share is not None else None

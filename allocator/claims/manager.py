@@ -23,19 +23,22 @@ from allocator.cache.podinfo import may_hold
 from allocator.claims import events, lifecycle, objects, quota, shares
 from allocator.claims.inflight import InFlight
 from allocator.claims.lifecycle import Refused, Step
-from allocator.claims.objects import IMMEDIATE, LOST, PENDING, WRITE_REFUSED, Claim, ElasticShare, GpuClass, Status
+from allocator.claims.objects import IMMEDIATE, LOST, PENDING, Claim, ElasticShare, GpuClass, Status
 from allocator.claims.rendering import CLAIMED, ClaimBinding
 from allocator.claims.shares import ClaimTerms, Problem
 from allocator.engine.reference import Decision, Placement
 from allocator.faults import Faulted, surfaced
 from allocator.queue.queue import QueuedPodInfo
-from allocator.queue.records import INTERNAL_ERROR, EventRecord
+from allocator.queue.records import EventRecord
 from contract.encoding import resourceclaims
 from contract.model import Allocation, Compute, ContainerAllocation, NodeState, PodRequest
-from contract.scheduling import fit, reasons
+from contract.reasons import nodes as reasons
+from contract.reasons.claims import ClaimReason, PodOfClaim
+from contract.reasons.nodes import Reason, of_withheld
+from contract.reasons.pods import of_claim
+from contract.scheduling import fit
 from contract.scheduling.filters import node_reason
 from contract.scheduling.needs import PodNeeds, SchedulingRequest, Toleration
-from contract.scheduling.reasons import Reason, of_withheld
 
 JSON = dict[str, Any]
 _PAUSE = 2.0
@@ -45,7 +48,6 @@ _PAUSE_REFUSED = 15.0
 _SET_ASIDE = 600.0
 """Seconds for which a claim is left alone of which an error of ours came."""
 _ERROR = "internal error of gpufraction; the allocator's log has it"
-BINDING = "ClaimBinding"
 """The reason of a pod whose claim is bound in a moment."""
 _OFF = (
     "ElasticGPUClaims are switched off in this cluster; ask in the resources of a container, or have the administrator "
@@ -198,25 +200,26 @@ class ClaimManager:
         """Where a claim stands, as a pod that names it is told."""
         claim = self.claims.get(f"{namespace}/{name}")
         if not self._follows:
-            return Status(PENDING, "ClaimsOff", _OFF)
+            return Status(PENDING, PodOfClaim.OFF, _OFF)
         if claim is None:
-            return Status(PENDING, "ClaimMissing", f"ElasticGPUClaim {name} is not in the namespace; create it")
+            return Status(PENDING, PodOfClaim.MISSING, f"ElasticGPUClaim {name} is not in the namespace; create it")
         if claim.deleting:
-            return Status(PENDING, "ClaimDeleted", f"ElasticGPUClaim {name} is being deleted; create it again")
+            return Status(PENDING, PodOfClaim.DELETED, f"ElasticGPUClaim {name} is being deleted; create it again")
         share = self._shares.get(claim.own_share)
         if share is None and claim.bound:
-            return Status(LOST, "ClaimLost", f"ElasticGPUClaim {name} is lost; delete it and create it again")
+            return Status(LOST, PodOfClaim.LOST, f"ElasticGPUClaim {name} is lost; delete it and create it again")
         if share is None:
             told = self._told.get(claim.uid)
             if told is None:
-                return Status(PENDING, BINDING, f"ElasticGPUClaim {name} is being bound")
-            return Status(PENDING, f"Claim{told.reason}", f"ElasticGPUClaim {name}: {told.message}")
+                return Status(PENDING, PodOfClaim.BINDING, f"ElasticGPUClaim {name} is being bound")
+            return Status(PENDING, of_claim(told.reason), f"ElasticGPUClaim {name}: {told.message}")
         if not self._has_card(share):
-            return Status(LOST, "ClaimLost", f"the GPU of ElasticGPUClaim {name} no longer exists")
+            return Status(LOST, PodOfClaim.LOST, f"the GPU of ElasticGPUClaim {name} no longer exists")
         ready = claim.status.phase == share.status.phase == objects.BOUND and claim.kept and claim.bound
         if share.deleting or share.claim_uid != claim.uid or not ready or claim.uid in self._going:
-            return Status(PENDING, BINDING, f"ElasticGPUClaim {name} is being bound")
-        return Status(objects.BOUND, "ClaimBound", f"ElasticGPUClaim {name} is bound; the pod is placed in a moment")
+            return Status(PENDING, PodOfClaim.BINDING, f"ElasticGPUClaim {name} is being bound")
+        text = f"ElasticGPUClaim {name} is bound; the pod is placed in a moment"
+        return Status(objects.BOUND, PodOfClaim.BOUND, text)
 
     def _use(self, claim: Claim, share: ElasticShare, held: Allocation, entry: QueuedPodInfo) -> Allocation | Status:
         state, shares_held = self._cache.snapshot[held.node], held.containers[0].shares
@@ -227,10 +230,10 @@ class ClaimManager:
             return Allocation(self._new_id(), held.node, containers, share.name)
         if not self._in_use(share.name):
             moved = self._bind(claim, entry, share)
-            if moved.reason == BINDING:
+            if moved.reason == PodOfClaim.BINDING:
                 return moved
         text = f"ElasticGPUClaim {claim.name} has its share on node {held.node}: {reasons.of_one(reason)}"
-        return Status(objects.BOUND, reasons.name_of(reason.code), text)
+        return Status(objects.BOUND, reason.code.word, text)
 
     # -- binding --------------------------------------------------------------------------------------------------
 
@@ -251,7 +254,7 @@ class ClaimManager:
             return
         if wanted.binding != IMMEDIATE:
             text = "bound when the first pod names it"
-            self._told[claim.uid] = Status(PENDING, objects.FIRST_CONSUMER, text)
+            self._told[claim.uid] = Status(PENDING, ClaimReason.FIRST_CONSUMER, text)
             return
         if wanted.request in failed:
             self._told[claim.uid] = failed[wanted.request]
@@ -263,7 +266,7 @@ class ClaimManager:
     def _set_aside(self, claim: Claim) -> None:
         """To be called as an error of ours is handled that came of the claim: it is left alone for a while."""
         fault = self._faulted("claim", claim.key)
-        self._told[claim.uid] = Status(PENDING, INTERNAL_ERROR, f"{_ERROR} (fault {fault})")
+        self._told[claim.uid] = Status(PENDING, ClaimReason.INTERNAL_ERROR, f"{_ERROR} (fault {fault})")
         self._paused[claim.uid] = self._clock() + _SET_ASIDE
 
     def _unbound(self, claim: Claim) -> bool:
@@ -318,16 +321,14 @@ class ClaimManager:
     ) -> Status | None:
         """Reserve what was decided and note it to be written; or why there is no place, which the claim is told."""
         if not isinstance(decision, Placement):
-            told = Status(
-                PENDING, reasons.name_of(reasons.leading(decision.reasons)), reasons.summary(decision.reasons)
-            )
+            told = Status(PENDING, reasons.leading(decision.reasons).word, reasons.summary(decision.reasons))
             self._told[claim.uid] = told
             return told
         if self._most_memory:
             taken = self._shares.values(), self._going.binds()
             beyond = quota.beyond(claim, decision.containers, *taken, most=self._most_memory)
             if beyond:
-                self._told[claim.uid] = Status(PENDING, quota.CODE, beyond)
+                self._told[claim.uid] = Status(PENDING, ClaimReason.NAMESPACE_LIMIT, beyond)
                 return None  # another namespace's claim of the same kind may well have it
         self._told.pop(claim.uid, None)
         allocation = Allocation(OWN + self._new_id(), decision.node, decision.containers, claim.own_share)
@@ -367,7 +368,7 @@ class ClaimManager:
         uid = bind.claim.uid
         if self._paused.pop(uid, None) is not None:
             self._not_bound[uid] = self._clock() + _PAUSE_REFUSED
-            self._told[uid] = Status(PENDING, WRITE_REFUSED, events.refused_text(refused.words))
+            self._told[uid] = Status(PENDING, ClaimReason.WRITE_REFUSED, events.refused_text(refused.words))
         return self._note_refused(bind.claim, refused)
 
     # -- steps ----------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from contract.encoding import codec
 from contract.encoding.plain import MESSAGE, NAME, plain
 from contract.encoding.reading import Malformed
 from contract.model import Allocation
+from contract.reasons.base import Word
 
 JSON = dict[str, Any]
 
@@ -29,13 +30,20 @@ PROVISIONER = "gpushare.provisioner.elasticgpu.io"
 RETAIN, DELETE = "Retain", "Delete"
 IMMEDIATE, FIRST_CONSUMER = "Immediate", "WaitForFirstConsumer"
 PENDING, BOUND, LOST, RELEASED, FAILED = "Pending", "Bound", "Lost", "Released", "Failed"
-WRITE_REFUSED = "WriteRefused"
-"""The reason of a claim for which the API server does not store what we write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A phase, and why in a word and in a sentence."""
+    """A phase, and why in a word of the registry and in a sentence."""
+
+    phase: str
+    reason: Word
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What an object's status says."""
 
     phase: str = ""
     reason: str = ""
@@ -68,7 +76,7 @@ class Claim:
     """The ElasticGPU that its spec names."""
     finalizers: tuple[str, ...] = ()
     deleting: bool = False
-    status: Status = Status()
+    status: Published = Published()
     created: str = ""
 
     @property
@@ -107,7 +115,7 @@ class ElasticShare:
     reclaim: str = ""
     finalizers: tuple[str, ...] = ()
     deleting: bool = False
-    status: Status = Status()
+    status: Published = Published()
 
     @property
     def key(self) -> str:
@@ -178,9 +186,9 @@ def _allocation(annotations: Mapping[str, Any], name: str) -> Allocation | None:
     return found if found.claim == name else None
 
 
-def _status(document: Mapping[str, Any]) -> Status:
+def _status(document: Mapping[str, Any]) -> Published:
     status = _part(document, "status")
-    return Status(_text(status, "phase"), _text(status, "reason"), _text(status, "message", MESSAGE))
+    return Published(_text(status, "phase"), _text(status, "reason"), _text(status, "message", MESSAGE))
 
 
 def _part(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:

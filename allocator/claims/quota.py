@@ -16,9 +16,6 @@ from allocator.claims.rendering import ClaimBinding
 from contract.encoding.quantity import mib
 from contract.model import ContainerAllocation
 
-CODE = "NamespaceLimit"
-"""The reason of a claim that waits for it."""
-
 
 def beyond(
     claim: Claim,

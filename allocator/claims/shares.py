@@ -14,13 +14,14 @@ from allocator.claims.objects import DELETE, FIRST_CONSUMER, IMMEDIATE, PROVISIO
 from contract.encoding import quantity
 from contract.encoding.reading import is_subdomain, shown
 from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest
+from contract.reasons.claims import ClaimReason
 
 CONTAINER = "claim"
 """The name under which a claim's share is booked, where a pod has containers."""
 GROUPS = (PROVISIONER, "elasticgpu.io", "elasticgpu.com")
 """What the names of a claim's amounts may start with."""
 _UNITS = {"GiB": quantity.GIB, "MiB": quantity.MIB}
-_ANOTHERS, _NO_CLASS, _INVALID = REFUSALS = ("NamesElasticGPU", "ClassMissing", "Invalid")
+REFUSALS = (ClaimReason.NAMES_ELASTIC_GPU, ClaimReason.CLASS_MISSING, ClaimReason.INVALID)
 """Codes of problems."""
 _CORES, _MEMORY = "gpu-core", "gpu-memory"
 
@@ -29,7 +30,7 @@ _CORES, _MEMORY = "gpu-core", "gpu-memory"
 class Problem:
     """Why a claim cannot be served as it is."""
 
-    code: str
+    code: ClaimReason
     message: str
 
 
@@ -50,18 +51,18 @@ def wanted(claim: Claim, found: GpuClass | None) -> ClaimTerms | Problem:
     """Read a claim by its class, which is None where there is none of that name."""
     if claim.share_name and not claim.bound:
         text = f"spec.elasticGPUName: found {shown(claim.share_name)}; leave it empty, it is filled in when bound"
-        return Problem(_ANOTHERS, text)
+        return Problem(ClaimReason.NAMES_ELASTIC_GPU, text)
     if claim.class_name and not is_subdomain(claim.class_name):
         text = f"spec.elasticGPUClassName: found {shown(claim.class_name)}; give the name of an ElasticGPUClass"
-        return Problem(_INVALID, text)
+        return Problem(ClaimReason.INVALID, text)
     if claim.class_name and found is None:
-        return Problem(_NO_CLASS, f"ElasticGPUClass {claim.class_name} does not exist; create it")
+        return Problem(ClaimReason.CLASS_MISSING, f"ElasticGPUClass {claim.class_name} does not exist; create it")
     try:
         rules = found or GpuClass("")
         _check(rules)
         fraction = _fraction(claim, _UNITS[rules.unit or "GiB"])
     except _Wrong as wrong:
-        return Problem(_INVALID, str(wrong))
+        return Problem(ClaimReason.INVALID, str(wrong))
     return ClaimTerms(
         PodRequest("claims", (fraction,)),
         rules.binding or IMMEDIATE,

@@ -13,8 +13,8 @@ import numpy as np
 
 from allocator.table import Amounts, Columns, Flags, StaticFilterResult
 from contract.model import WHOLE, FractionRequest
+from contract.reasons.nodes import Code, Reason, ReasonCount
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Code, Reason, ReasonCount
 
 Amount = Amounts | int
 Wished = tuple[Flags | None, Flags | None]

@@ -32,11 +32,11 @@ from allocator.scoring.ranking import Ranks
 from allocator.scoring.tables import Tables
 from allocator.table import Amounts, Columns, Flags, StaticFilterResult
 from contract.model import WHOLE, FractionRequest, Gpu, GpuKind, NodeState, PoolSharing
+from contract.reasons.nodes import Code, Reason, ReasonCount
 from contract.scheduling import fit
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, kind_accepted, wishes_for_kind
 from contract.scheduling.fit import Fit, Steps
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
-from contract.scheduling.reasons import Code, Reason, ReasonCount
 
 _NEVER = np.iinfo(np.int64).max
 _NOWHERE: Flags = np.zeros(0, np.bool_)

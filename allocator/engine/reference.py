@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from allocator.scoring import reference
 from allocator.scoring.tables import Tables
 from contract.model import WHOLE, ContainerAllocation, NodeState, PodRequest, Usage
+from contract.reasons.nodes import Reason, ReasonCount, tally
 from contract.scheduling import fit
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, compute_reason, lasting_reason
 from contract.scheduling.fit import Fit, GpuScore, Steps
 from contract.scheduling.needs import SchedulingRequest, narrowed
-from contract.scheduling.reasons import Reason, ReasonCount, tally
 
 FINE = 1_000_000
 """Steps of the used share of a node."""

@@ -26,10 +26,10 @@ from contract.dialects.base import Refusal
 from contract.encoding import resourceclaims
 from contract.model import NodeState
 from contract.options import DEFAULTS, NO_OPTIONS, Options, PoolOptions
+from contract.reasons.nodes import Reason
 from contract.scheduling import needs, nodeinfo
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import SchedulingRequest
-from contract.scheduling.reasons import Reason
 
 MOST_PODS = 4096
 """Pods of one Workload that are placed in a trial; a larger one is judged by these."""

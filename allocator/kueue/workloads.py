@@ -16,6 +16,7 @@ from allocator.kueue.domains import TopologyDomain, domains
 from contract import names, pods
 from contract.encoding.plain import plain
 from contract.encoding.reading import shown
+from contract.reasons.gpunodes import CheckReason
 
 JSON = dict[str, Any]
 GROUP = "kueue.x-k8s.io"
@@ -278,7 +279,7 @@ def activating(check: Mapping[str, Any], *, now: str) -> list[JSON]:
     condition = {
         "type": ACTIVE,
         "status": "True",
-        "reason": ACTIVE,
+        "reason": CheckReason.ACTIVE,
         "message": "gpufraction judges whether the pods of a Workload fit on the GPUs",
         "lastTransitionTime": now,
         "observedGeneration": metadata.get("generation", 0),

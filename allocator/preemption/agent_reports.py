@@ -22,10 +22,9 @@ from allocator.queue.records import EventRecord, Eviction, PodRecords
 from contract.backoff import backoff
 from contract.nodes import reports
 from contract.nodes.reports import EVICTING, PodReport
+from contract.reasons.gpunodes import NodeEvent
 from contract.scheduling.nodeinfo import AllocatedPod
 
-IGNORED = "AgentReportIgnored"
-"""The reason of the Event on a Node whose agent reports about pods that have no such share there."""
 _PER_TICK, _NODE_PER_TICK = 32, 8
 """Events and evictions in one tick, which comes about once a second, of all nodes and of one; the nodes take turns."""
 _NODE_BURST, _NODE_EVERY = 64, 1.0
@@ -178,7 +177,7 @@ class AgentReports:
         due = self._strange.setdefault(node, now + _STRANGE_AFTER)
         if now >= due:
             self._strange[node] = now + _STRANGE_EVERY
-            self._records.note(EventRecord("Node", node, node, IGNORED, _IGNORED))
+            self._records.note(EventRecord("Node", node, node, NodeEvent.REPORT_IGNORED, _IGNORED))
             self._wake()
 
     def _tidy(self, now: float) -> None:

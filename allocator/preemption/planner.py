@@ -17,12 +17,12 @@ from allocator.preemption import set_cover
 from allocator.preemption.set_cover import Budget
 from allocator.queue import reservation
 from contract.model import FREE, ContainerAllocation, NodeState, PodRequest
+from contract.reasons.nodes import Reason
 from contract.scheduling import filters, fit, nodeinfo
 from contract.scheduling.demand import Demand
 from contract.scheduling.filters import Limits, gpu_reason, node_reason
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
-from contract.scheduling.reasons import Reason
 
 _NODES = 100
 """Nodes with a way to make room that are compared, those first that lack least; kube-scheduler compares as many."""

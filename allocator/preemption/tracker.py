@@ -22,6 +22,8 @@ from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import Eviction
 from contract.backoff import backoff
 from contract.model import NodeState
+from contract.reasons.base import Word
+from contract.reasons.pods import PodReason
 from contract.scheduling import nodeinfo
 from contract.scheduling.nodeinfo import AllocatedPod
 
@@ -38,9 +40,6 @@ _PAUSE, _PAUSE_CAP = 30.0, 600.0
 
 DEFRAGMENTATION = "defragmentation"
 """The cause of evictions of pods that have room elsewhere."""
-PREEMPTING, BLOCKED, FAILED = "Preempting", "PreemptionBlocked", "PreemptionFailed"
-GIVING_WAY = "IdleGivesWay"
-"""Idle pods were asked to give way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class _Attempts:
     paused_until: float = float("-inf")
     vain: int = 0
     """How often in a row room was made for the pod and it was not placed after all."""
-    says: tuple[str, str] | None = None
+    says: tuple[Word, str] | None = None
     """What preemption means for the pod now, as a code and an addition to why it waits."""
 
 
@@ -97,14 +96,14 @@ class PreemptionTracker:
         self._spared = {uid: until for uid, until in self._spared.items() if until > now}
         return frozenset(self._spared)
 
-    def says(self, uid: str) -> tuple[str, str] | None:
+    def says(self, uid: str) -> tuple[Word, str] | None:
         """What preemption means for a waiting pod, as a code and an addition to why it waits; None where nothing."""
         attempts = self._attempts.get(uid)
         return attempts.says if attempts is not None else None
 
     def serves(self, uid: str) -> bool:
         """Whether room is made for the pod, or idle pods were asked to."""
-        return uid in self.under_way or (self.says(uid) or ("",))[0] == GIVING_WAY
+        return uid in self.under_way or (self.says(uid) or ("",))[0] == PodReason.IDLE_GIVES_WAY
 
     def vain(self) -> frozenset[str]:
         """uids of the waiting pods for which room was made in vain."""
@@ -118,7 +117,7 @@ class PreemptionTracker:
         awaited = leaving | before | {victim.uid for victim in plan.victims}
         self.under_way[pod.uid] = OngoingPreemption(pod, plan, awaited, now)
         if not plan.victims:
-            self._attempts[pod.uid].says = (PREEMPTING, f"waits until pods on node {plan.node} end")
+            self._attempts[pod.uid].says = (PodReason.PREEMPTING, f"waits until pods on node {plan.node} end")
         return [eviction(plan, victim) for victim in plan.victims]
 
     def granted(self, order: Eviction) -> None:
@@ -129,7 +128,7 @@ class PreemptionTracker:
         under_way = self._of(order)
         if under_way is not None:
             text = f"waits for {_whom(under_way.plan)} on node {under_way.node}, evicted to make room"
-            self._attempts[under_way.pod.uid].says = (PREEMPTING, text)
+            self._attempts[under_way.pod.uid].says = (PodReason.PREEMPTING, text)
 
     def _of(self, order: Eviction) -> OngoingPreemption | None:
         """The preemption that this eviction belongs to."""
@@ -162,13 +161,13 @@ class PreemptionTracker:
 
     def _say_failed(self, uid: str, plan: PreemptionPlan) -> None:
         text = f"{_whom(plan)} could make room, but evicting them failed; the allocator's log says why"
-        self._attempts[uid].says = (FAILED, text)
+        self._attempts[uid].says = (PodReason.PREEMPTION_FAILED, text)
 
     def asked(self, plan: OngoingPreemption) -> None:
         """Idle pods were asked to give way for the pod."""
         count = len(plan.plan.victims)
         text = f"waits for {count} idle pod{'s' * (count != 1)} on node {plan.node} to give way"
-        self._attempts[plan.pod.uid].says = (GIVING_WAY, text)
+        self._attempts[plan.pod.uid].says = (PodReason.IDLE_GIVES_WAY, text)
 
     def not_asked(self, plan: OngoingPreemption, order: Eviction, now: float, *, forbidden: bool) -> None:
         """Idle pods cannot be asked to give way, as this one's eviction would be refused; `forbidden`: by a budget."""
@@ -180,7 +179,7 @@ class PreemptionTracker:
 
     def withdrawn(self, uid: str) -> None:
         """Idle pods that were asked to give way for the pod need not any more, or cannot."""
-        if (self.says(uid) or ("",))[0] == GIVING_WAY:
+        if (self.says(uid) or ("",))[0] == PodReason.IDLE_GIVES_WAY:
             self._attempts[uid].says = None
 
     def fruitless(self, uid: str, blocked: int, now: float, *, idle: bool = False) -> None:
@@ -196,7 +195,7 @@ class PreemptionTracker:
             pods = f"{blocked} pod{'s' * (blocked != 1)} of lower priority"
             if idle:
                 pods = f"{blocked} idle pod{'s' * (blocked != 1)}"
-            attempts.says = (BLOCKED, f"{pods} could make room, but disruption budgets do not allow it now")
+            attempts.says = (PodReason.BLOCKED, f"{pods} could make room, but disruption budgets do not allow it now")
 
     def in_vain(self, uid: str, now: float) -> None:
         """All awaited pods have ended, or did not end in time, and the pod still waits."""
@@ -205,7 +204,7 @@ class PreemptionTracker:
 
     def over(self, uid: str) -> None:
         """The pod is placed, has left the queue, or its preemption is given up."""
-        if self.under_way.pop(uid, None) is not None and (self.says(uid) or ("",))[0] == PREEMPTING:
+        if self.under_way.pop(uid, None) is not None and (self.says(uid) or ("",))[0] == PodReason.PREEMPTING:
             self._attempts[uid].says = None
 
     def retain(self, waits: Callable[[str], bool]) -> None:

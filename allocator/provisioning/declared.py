@@ -13,9 +13,9 @@ from allocator.engine import reference
 from allocator.engine.engine import Engine, NodeClasses
 from allocator.engine.reference import DEFAULT_POLICY, Unschedulable
 from contract.model import FractionRequest, GpuKind, NodeState
+from contract.reasons.nodes import Code, Reason
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import SchedulingRequest
-from contract.scheduling.reasons import Code, Reason
 
 _LASTING = frozenset((Code.NO_GPUS, Code.DELIVERY, Code.ISOLATION, Code.TAINT, Code.SELECTOR, Code.MODEL))
 """Why a node does not serve a pod however empty it gets."""

@@ -22,6 +22,8 @@ from allocator.queue.queue import QueuedPodInfo
 from contract.backoff import backoff
 from contract.encoding.plain import plain
 from contract.model import Allocation
+from contract.reasons.base import Word
+from contract.reasons.pods import PodReason
 
 _BACKOFF, _BACKOFF_CAP = 0.5, 60.0
 """Seconds before a pod whose write failed is tried again: the first pause, and the longest."""
@@ -35,8 +37,6 @@ _QUIET = 900.0
 """Seconds without a repair after which the pause is short again."""
 _AT_ONCE = 50
 """Conditions that are written once more in one call, at most."""
-INTERNAL_ERROR = "InternalError"
-"""The code that a quarantined pod is reported."""
 READING = "pod"
 """The place of an error in reading a pod; all others come of what is done for it."""
 _UNCHANGED = 600.0
@@ -63,11 +63,11 @@ class StatusUpdate:
     """`namespace/name`."""
     uid: str
     allocated: bool
-    code: str
+    code: Word
     reason: str
     """Made fit to be shown, and bounded: it has words of others."""
-    warning: str = ""
-    """The reason of a Warning Event; empty where a Normal one does."""
+    warning: Word | None = None
+    """The reason of a Warning Event; None where a Normal one does."""
     turned: bool = True
     """Whether the condition's status is another than before, which its time of transition is about."""
     event: bool = True
@@ -85,7 +85,7 @@ class EventRecord:
     key: str
     """`namespace/name`; a Node's name alone."""
     uid: str
-    code: str
+    code: Word
     """The Event's reason."""
     reason: str
     """Its message, made fit to be shown, and bounded."""
@@ -596,7 +596,8 @@ class PodFaults:
             return
         text = fault.message()
         if self._cache.ledger.holding(uid) is None and not may_hold(pod):
-            self._records.tell(StatusUpdate(key, uid, False, INTERNAL_ERROR, text, warning=INTERNAL_ERROR), now)
+            code = PodReason.INTERNAL_ERROR
+            self._records.tell(StatusUpdate(key, uid, False, code, text, warning=code), now)
         elif fault.since == now:
-            self._records.note(EventRecord("Pod", key, uid, INTERNAL_ERROR, text))
+            self._records.note(EventRecord("Pod", key, uid, PodReason.INTERNAL_ERROR, text))
         self._wake()

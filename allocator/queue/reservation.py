@@ -30,12 +30,12 @@ from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
 from allocator.queue.records import PodRecords
 from contract.backoff import backoff
 from contract.model import FREE, WHOLE, FractionRequest, Gpu, NodeState, Usage
+from contract.reasons.nodes import Reason
 from contract.scheduling import filters, fit
 from contract.scheduling.demand import demand_of
 from contract.scheduling.filters import Limits, gpu_reason, lasting_reason
 from contract.scheduling.fit import Steps
 from contract.scheduling.needs import SchedulingRequest
-from contract.scheduling.reasons import Reason
 
 _TRIES = 8
 """Pods in the queue that are looked at; each costs a look at every GPU, and most often the first one gets a node."""

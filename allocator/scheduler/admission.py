@@ -23,6 +23,7 @@ from allocator.scheduler.events import PoolsDeclared
 from allocator.scheduler.leadership import SchedulerState
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.model import Allocation, FractionRequest, GpuKind
+from contract.reasons.pods import Answered
 from contract.scheduling import needs
 from contract.scheduling.clusterfilters.objects import NO_RULES, read_rules
 from contract.scheduling.fairness import BEHIND
@@ -107,7 +108,7 @@ class Admission:
         if held is not None and not question.dry_run:
             self._take_back(held, "denied" if question.refused else "changed")
         if question.refused:
-            return Never("Refused", "the webhook refused the pod")
+            return Never(Answered.REFUSED, "the webhook refused the pod")
         ask, smallest = seen.ask, self._smallest
         if seen.foreign_gates:
             return messages.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)

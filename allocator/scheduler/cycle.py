@@ -16,7 +16,7 @@ from typing import Any
 from allocator.cache import ledger, reserved
 from allocator.cache.podinfo import PodEvent, stands
 from allocator.cache.reserved import NodeReservation
-from allocator.claims.manager import BINDING, ClaimManager
+from allocator.claims.manager import ClaimManager
 from allocator.claims.objects import Status
 from allocator.engine.reference import Placement, Unschedulable
 from allocator.preemption.tracker import PreemptionTracker
@@ -41,6 +41,9 @@ from allocator.scheduler.events import (
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.leadership import SchedulerState
 from contract.model import Allocation
+from contract.reasons.base import Word
+from contract.reasons.claims import PodOfClaim
+from contract.reasons.pods import PodReason
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.fairness import BEHIND
 from contract.scheduling.needs import SchedulingRequest
@@ -64,7 +67,7 @@ class _Refusal:
     decision: Unschedulable
     pool: str
     """The declared pool of which only a new node would serve it, if any."""
-    code: str
+    code: Word
     why: str
 
     @classmethod
@@ -249,7 +252,7 @@ class SchedulingCycle:
         if not self._records.is_schedulable(entry.uid, now):
             return False
         if entry.foreign:
-            self._tell(entry, messages.FOREIGN_GATE, f"held by the scheduling gate {entry.foreign[0]} first", now)
+            self._tell(entry, PodReason.FOREIGN_GATE, f"held by the scheduling gate {entry.foreign[0]} first", now)
             return False
         if entry.ask.request.claim:
             bindings.extend(self._by_claim(entry, now))
@@ -277,7 +280,7 @@ class SchedulingCycle:
         if not isinstance(found, Status):
             return (self._reserve_waiting(entry, found),)
         # What is over in a moment is not worth a write to the pod, which would be in the way of its binding.
-        if found.reason != BINDING or now - self._records.waits(entry.uid, now) > _TELL_AFTER:
+        if found.reason != PodOfClaim.BINDING or now - self._records.waits(entry.uid, now) > _TELL_AFTER:
             self._tell(entry, found.reason, f"waiting: {found.message}", now)
         return ()
 
@@ -302,8 +305,8 @@ class SchedulingCycle:
             reason = f"{reason}; {BEHIND}"
         self._tell(entry, code, f"waiting: {reason}", now, warns=in_vain)
 
-    def _tell(self, entry: QueuedPodInfo, code: str, reason: str, now: float, *, warns: bool = False) -> None:
-        news = StatusUpdate(entry.key, entry.uid, False, code, reason, warning=code if warns else "")
+    def _tell(self, entry: QueuedPodInfo, code: Word, reason: str, now: float, *, warns: bool = False) -> None:
+        news = StatusUpdate(entry.key, entry.uid, False, code, reason, warning=code if warns else None)
         self._records.tell(news, now, stands(entry.pod))
 
 
@@ -367,7 +370,7 @@ class Bindings:
 
     def _tell_refused(self, entry: QueuedPodInfo, text: str, now: float) -> None:
         if self._queue.pod(entry.uid) is not None and self._leadership.leads():
-            news = StatusUpdate(entry.key, entry.uid, False, messages.REFUSED, text, warning=messages.REFUSED)
+            news = StatusUpdate(entry.key, entry.uid, False, PodReason.REFUSED, text, warning=PodReason.REFUSED)
             self._records.tell(news, now, stands(entry.pod))
 
     def fence_refused(self, event: FenceRefused, now: float) -> None:

@@ -59,10 +59,10 @@ from allocator.scheduler.succession import Fence, LatePods
 from contract.model import Inventory, PodRequest
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
+from contract.reasons.gpunodes import NodeEvent
+from contract.reasons.pods import PodReason
 
 JSON = dict[str, Any]
-_ALLOCATED = "Allocated"
-_UNREADABLE = "Unreadable"
 _ALL_OUT = "until then no GPU of the node takes new pods"
 
 
@@ -216,7 +216,7 @@ class EventHandlers:
             models = {gpu.uuid: gpu.model for gpu in inventory.gpus} if inventory is not None else {}
             text = messages.allocated(holding.request, holding.allocation, models)
             # Of a pod that kube-scheduler has yet to bind, its Event `Scheduled` will say the node.
-            news = StatusUpdate(holding.pod, uid, True, _ALLOCATED, text, event=pod.bound)
+            news = StatusUpdate(holding.pod, uid, True, PodReason.ALLOCATED, text, event=pod.bound)
             if self._records.tell(news, now):
                 self._trigger.wake()
         return might_help
@@ -226,7 +226,7 @@ class EventHandlers:
         found = self._queue.unreadable.get(uid)
         if found is None or not self._leadership.leads():
             return
-        if self._records.tell(StatusUpdate(found.key, uid, False, _UNREADABLE, f"waiting: {found.why}"), now):
+        if self._records.tell(StatusUpdate(found.key, uid, False, PodReason.UNREADABLE, f"waiting: {found.why}"), now):
             self._trigger.wake()
 
     def _tell_parked(self, pod: PodInfo, now: float) -> None:
@@ -240,7 +240,7 @@ class EventHandlers:
         for each in parked.values():
             text = messages.parked(each.size, self._queue.parking.each)
             stands = pod.condition if each.uid == pod.uid else None
-            if self._records.tell(StatusUpdate(each.key, each.uid, False, messages.PARKED, text), now, stands):
+            if self._records.tell(StatusUpdate(each.key, each.uid, False, PodReason.PARKED, text), now, stands):
                 self._trigger.wake()
 
     def parked_read(self, event: ParkedRead, now: float) -> None:
@@ -395,7 +395,7 @@ class EventHandlers:
         told = False
         for found in lists:
             if found.wrong:
-                self._note_list(found, "ListUnreadable", f"{found.wrong}; {_ALL_OUT}")
+                self._note_list(found, NodeEvent.LIST_UNREADABLE, f"{found.wrong}; {_ALL_OUT}")
                 told = True
         self._trigger.event(any([told, *(self._cache.put_inventory(inventory) for inventory in changed)]))
         self._tell_of_strangers()
@@ -403,10 +403,10 @@ class EventHandlers:
     def _tell_of_strangers(self) -> None:
         """A list that names a card which is not there keeps nothing out, and whoever wrote it believes otherwise."""
         for found, wrong in self._kept_out.take_warnings():
-            self._note_list(found, "ListNamesNoGPU", wrong)
+            self._note_list(found, NodeEvent.LIST_NAMES_NO_GPU, wrong)
             self._trigger.wake()
 
-    def _note_list(self, found: KeptOut, code: str, said: str) -> None:
+    def _note_list(self, found: KeptOut, code: NodeEvent, said: str) -> None:
         key = f"{excluded.NAMESPACE}/{excluded.PREFIX}{found.node}"
         self._records.note(EventRecord("ConfigMap", key, found.uid, code, said))
 

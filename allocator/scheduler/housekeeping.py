@@ -13,7 +13,7 @@ from allocator.cache import unconfirmed
 from allocator.cache.capacities import Capacities, HeldBeyond
 from allocator.cache.ledger import OWN, Reservation
 from allocator.cache.podinfo import PodInfo, UnboundPod
-from allocator.cache.repeated import REPEATED, RepeatedGpus, RepeatedNote
+from allocator.cache.repeated import RepeatedGpus, RepeatedNote
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
 from allocator.faults import Faulted
 from allocator.options import SchedulerOptions
@@ -31,6 +31,8 @@ from allocator.scheduler.events import (
 from allocator.scheduler.leadership import SchedulerState
 from contract import names
 from contract.encoding import codec
+from contract.reasons.gpunodes import NodeEvent
+from contract.reasons.pods import PodEvent, PodReason
 
 _HARD_END = 3
 """Times `assume_ttl` after which a reservation ends though nobody could say whether its pod exists."""
@@ -98,7 +100,7 @@ class Housekeeping:
             return []
         notes, news = self._repeated.look(now)
         for node, why in news:
-            self._records.note(EventRecord("Node", node, node, REPEATED, why))
+            self._records.note(EventRecord("Node", node, node, NodeEvent.GPU_REPEATED, why))
             self._trigger.wake()
         updates: list[HeldBeyond | RepeatedNote | StatusUpdate] = [
             *notes,
@@ -115,7 +117,7 @@ class Housekeeping:
     def _say_unbound(self, stuck: UnboundPod, now: float) -> None:
         text = messages.not_bound(stuck, (now - stuck.since) / 60)
         self._records.tell(
-            StatusUpdate(stuck.key, stuck.uid, True, messages.NOT_SCHEDULED, text, warning="GPUShareUnused"), now
+            StatusUpdate(stuck.key, stuck.uid, True, PodReason.NOT_SCHEDULED, text, warning=PodEvent.SHARE_UNUSED), now
         )
         if self._options.unbound == "delete" and stuck.owned:
             self.evict(Eviction(stuck.key, stuck.uid, stuck.version, "unbound", text))
@@ -239,5 +241,5 @@ class ForeignGates:
         """The share was taken off: the pod learns it by an Event, and pods in the queue may fit now."""
         take = event.take
         text = messages.share_taken(take.gate)
-        self._records.note(EventRecord("Pod", take.key, take.uid, messages.SHARE_RETURNED, text))
+        self._records.note(EventRecord("Pod", take.key, take.uid, PodEvent.SHARE_RETURNED, text))
         self._trigger.wake()

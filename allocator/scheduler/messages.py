@@ -1,7 +1,7 @@
 """
 The allocator's answers in words and figures: what a "no" is called, and what a pod that waits has to reckon with.
 
-Pure functions of decisions. The sentences over nodes are made in `contract.scheduling.reasons`; here they become
+Pure functions of decisions. The sentences over nodes are made in `contract.reasons`; here they become
 what the webhook is answered and a pod is told.
 """
 
@@ -15,25 +15,16 @@ from allocator.provisioning.wishes import Expectation, Outcome
 from contract import dialects, names
 from contract.encoding import moments, quantity
 from contract.encoding.plain import plain
-from contract.encoding.protocol import NOT_LEADING, QUEUED, STORED_FIRST, Never, Question, Wait
+from contract.encoding.protocol import Never, Question, Wait
 from contract.encoding.quantity import mib
 from contract.model import Allocation, PodRequest
-from contract.scheduling import reasons
+from contract.reasons import nodes as reasons
+from contract.reasons.base import Word
+from contract.reasons.nodes import Code
+from contract.reasons.pods import Answered, PodReason
 from contract.scheduling.cards import Smallest, floor
 from contract.scheduling.demand import Demand, demands, of_claim
-from contract.scheduling.reasons import Code
 
-FOREIGN_GATE = "ForeignGate"
-NOT_SCHEDULED = "NotScheduled"
-NODE_REQUESTED = "NodeRequested"
-NODE_NOT_BROUGHT = "NodeNotBrought"
-POOL_FULL = "PoolFull"
-REFUSED = "PlacementRefused"
-PARKED = "Parked"
-SHARE_RETURNED = "GPUShareReturned"
-PREEMPTED, IDLE, GAVE_WAY = "GPUSharePreempted", "GPUShareIdle", "GPUShareGaveWay"
-MOVED = "GPUShareMoved"
-"""Reasons of Events on pods that are evicted for another one, and of the warning of an idle one before that."""
 _ONLY_NEW = "no node of this cluster would serve it"
 _IN_VAIN: Mapping[Outcome, str] = {
     "too-late": "no node of pool {pool} came in time",
@@ -55,9 +46,9 @@ def asked_to_give_way(lasted: float, agreed: int, grace: float, *, own: bool) ->
     )
 
 
-def code(decision: Unschedulable) -> str:
+def code(decision: Unschedulable) -> Word:
     """The one word for why a pod was not placed."""
-    return reasons.name_of(reasons.leading(decision.reasons))
+    return reasons.leading(decision.reasons).word
 
 
 def why(decision: Unschedulable, request: PodRequest, pool: str = "") -> str:
@@ -71,10 +62,10 @@ def why(decision: Unschedulable, request: PodRequest, pool: str = "") -> str:
 
 def why_expecting(
     decision: Unschedulable, request: PodRequest, pool: str, expectation: Expectation
-) -> tuple[str, str, bool]:
+) -> tuple[Word, str, bool]:
     """The same for a pod that may expect a node: a code, the sentence, and whether nodes were asked for in vain."""
     expected, text = _expected(expectation)
-    return expected, f"{_ONLY_NEW if pool else _why(decision, request)}; {text}", expected == NODE_NOT_BROUGHT
+    return expected, f"{_ONLY_NEW if pool else _why(decision, request)}; {text}", expected == PodReason.NODE_NOT_BROUGHT
 
 
 def _why(decision: Unschedulable, request: PodRequest) -> str:
@@ -92,12 +83,12 @@ def wait(decision: Unschedulable, request: PodRequest, smallest: Smallest, pool:
 
 def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:
     """A share came back a moment ago, and those who wait have not been asked yet."""
-    return Wait(QUEUED, "the pods ahead in the queue are placed first", floor(request, smallest))
+    return Wait(Answered.QUEUED, "the pods ahead in the queue are placed first", floor(request, smallest))
 
 
 def wait_for_leader(request: PodRequest, smallest: Smallest) -> Wait:
     """The pod fits, as far as a replica knows that must not reserve."""
-    return Wait(NOT_LEADING, "the leading allocator places the pod in a moment", floor(request, smallest))
+    return Wait(Answered.NOT_LEADING, "the leading allocator places the pod in a moment", floor(request, smallest))
 
 
 def parked(size: int, budget: int) -> str:
@@ -110,20 +101,20 @@ def parked(size: int, budget: int) -> str:
     )
 
 
-def expected_code(expectation: Expectation) -> str:
+def expected_code(expectation: Expectation) -> Word:
     """The one word for what a pod may expect of a pool whose empty node would serve it."""
     if expectation.asked is not None:
-        return NODE_REQUESTED
-    return NODE_NOT_BROUGHT if expectation.until else POOL_FULL
+        return PodReason.NODE_REQUESTED
+    return PodReason.NODE_NOT_BROUGHT if expectation.until else PodReason.POOL_FULL
 
 
-def _expected(expectation: Expectation) -> tuple[str, str]:
+def _expected(expectation: Expectation) -> tuple[Word, str]:
     """The same, and an addition to why the pod waits. Times are absolute, so that the sentence stays true."""
     pool, found = expectation.pool, expected_code(expectation)
-    if found == NODE_NOT_BROUGHT:
+    if found == PodReason.NODE_NOT_BROUGHT:
         vain = _IN_VAIN[expectation.failed or "too-late"].format(pool=pool)
         return found, f"{vain}; another is asked for {moments.at(expectation.until)}"
-    if found == POOL_FULL or expectation.asked is None:
+    if found == PodReason.POOL_FULL or expectation.asked is None:
         return found, f"pool {pool} has as many nodes as it may have ({expectation.most})"
     if expectation.node:
         return found, f"node {expectation.node} of pool {pool} has come and is not ready yet"
@@ -142,12 +133,14 @@ def share_taken(gate: str) -> str:
 def wait_until_stored(why: str, request: PodRequest, smallest: Smallest) -> Wait:
     """The pod fits, and is given its share once it is stored."""
     said = f"the pod is placed in a moment, once it is stored: {why}"
-    return Wait(STORED_FIRST, said, floor(request, smallest))
+    return Wait(Answered.STORED_FIRST, said, floor(request, smallest))
 
 
 def wait_for_gate(gate: str, request: PodRequest, smallest: Smallest) -> Wait:
     """Somebody else's scheduling gate holds the pod, so that it must not take a share yet."""
-    return Wait(FOREIGN_GATE, f"the pod is held by the scheduling gate {gate} first", floor(request, smallest))
+    return Wait(
+        PodReason.FOREIGN_GATE, f"the pod is held by the scheduling gate {gate} first", floor(request, smallest)
+    )
 
 
 def never(found: Unschedulable, models: Iterable[str] = ()) -> Never:
@@ -156,7 +149,7 @@ def never(found: Unschedulable, models: Iterable[str] = ()) -> Never:
 
     `models`: those of the cluster, which are named to a pod that wishes another one.
     """
-    text = reasons.summary(found.reasons).replace("largest free", "largest").replace("most free", "most")
+    text = reasons.summary(found.reasons, free=False)
     there = sorted(set(filter(None, models))) if any(each.code is Code.MODEL for each in found.reasons) else []
     named = f"; the models of this cluster: {_and(there, ', ')}" if there else ""
     return Never(code(found), f"no GPU of this cluster could ever serve it, even when free: {text}{named}")

@@ -15,8 +15,8 @@ from allocator.queue.records import StatusUpdate
 from allocator.scheduler import consistency
 from allocator.scheduler.events import Effect, FencePods, LatePod, LatePodFailed
 from allocator.scheduler.leadership import SchedulerState
-from contract import names
 from contract.encoding import codec
+from contract.reasons.pods import PodReason
 
 
 class Fence:
@@ -116,7 +116,7 @@ class LatePods:
         self._newcomers.discard(late.uid)
         if self._cache.ledger.holding(late.uid) is not None:
             self.failing.add(late.uid)
-            reason = names.SHARE_TAKEN
+            reason = PodReason.SHARE_TAKEN
             self._records.tell(StatusUpdate(late.key, late.uid, False, reason, late.why, warning=reason), now)
             self._trigger.requeue()
 

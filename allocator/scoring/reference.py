@@ -15,10 +15,10 @@ from allocator.scoring.classes import CARD, kind_of, left, remainder
 from allocator.scoring.tables import LANES, ONE, Tables
 from allocator.table import TIE_BITS, tie
 from contract.model import FractionRequest, NodeState, PodRequest
+from contract.reasons.nodes import Reason
 from contract.scheduling import fit
 from contract.scheduling.filters import Limits, gpu_reason
 from contract.scheduling.fit import Fit
-from contract.scheduling.reasons import Reason
 
 STEP, STEP_OF_PRESSED = ONE // 50, ONE * 15 // 100
 """Losses of worth count in such steps. With finer ones chance would decide: each request would prefer another node than

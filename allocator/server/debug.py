@@ -23,9 +23,11 @@ from allocator.scheduler.view import QueuedPodView, SchedulerView
 from allocator.server import jsonform
 from contract.encoding.reading import Malformed
 from contract.model import NodeState
-from contract.scheduling import nodeinfo, reasons
+from contract.reasons import nodes as reasons
+from contract.reasons.nodes import Reason
+from contract.reasons.pods import PodReason
+from contract.scheduling import nodeinfo
 from contract.scheduling.needs import SchedulingRequest
-from contract.scheduling.reasons import Reason
 
 JSON = dict[str, Any]
 VERSION = 2
@@ -81,7 +83,7 @@ def one_cycle(view: SchedulerView) -> Iterator[Outcome]:
             yield Outcome(position, pod, None, pod.busy.capitalize(), f"passed over: {pod.busy}")
         elif pod.foreign:
             text = f"held by the scheduling gate {pod.foreign[0]} first"
-            yield Outcome(position, pod, None, messages.FOREIGN_GATE, text)
+            yield Outcome(position, pod, None, PodReason.FOREIGN_GATE, text)
         else:
             who = Requester(pod.uid, pod.priority, pod.key.split("/", 1)[0])
             shape = (pod.ask, reserved.entitled(reservations, who))

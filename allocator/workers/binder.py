@@ -27,6 +27,7 @@ from allocator.workers.delivery import writer
 from contract import dialects, names, pods
 from contract.backoff import backoff
 from contract.encoding import codec
+from contract.reasons.pods import PodEvent
 from contract.scheduling import node_pin, protection
 from runtime.kubernetes import events, evictions, paths
 from runtime.kubernetes.client import (
@@ -184,7 +185,7 @@ def record(kube: Kube, news: Report, now: datetime) -> None:
     once = ""
     match news:
         case StatusUpdate():
-            kind, reason = "Pod", news.warning or ("GPUAllocated" if news.allocated else "GPUWaiting")
+            kind, reason = "Pod", news.warning or (PodEvent.ALLOCATED if news.allocated else PodEvent.WAITING)
             warns = bool(news.warning)
         case EventRecord():
             kind, reason, warns, once = news.kind, news.code, news.warns, news.once

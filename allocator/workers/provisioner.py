@@ -41,6 +41,7 @@ from contract.metrics import allocator as specs
 from contract.nodes import pool_status
 from contract.nodes.pool_status import BLOCKED, FRESHENED, PoolsStatus, PoolStatus
 from contract.options import NO_OPTIONS, PoolOptions
+from contract.reasons.gpunodes import NodeEvent
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import SchedulingRequest
 from runtime.kubernetes import paths
@@ -53,8 +54,6 @@ _EVERY, _SOON = 2.0, 0.25
 """Seconds from one pass to the next, and to the next try where the queue had to be tried first."""
 _RESTS, _LONGEST_REST = 4.0, 30.0
 """The pause after a long pass: so many times what it took, and at most so many seconds."""
-_WITHOUT_GPUS = "NodeWithoutGPUs"
-"""The reason of the Event about a node that came and did not get ready."""
 _NO_WAY = (
     "ProvisioningRequests are not served, or switched off; run Cluster Autoscaler with --enable-provisioning-requests, "
     "or add manifests/components/node-placeholders"
@@ -363,7 +362,7 @@ class Provisioner:
                 "kubectl -n gpufraction-system get pods -o wide"
             )
             log.warning("node does not serve", extra={"node": node, "pool": end.request.pool, "reason": said})
-            self._tell(EventRecord("Node", node, node, _WITHOUT_GPUS, said))
+            self._tell(EventRecord("Node", node, node, NodeEvent.WITHOUT_GPUS, said))
 
     def _sweep(self) -> None:
         """Delete the PodTemplates of requests that are gone, or that were never made."""

@@ -3,7 +3,7 @@ The protocol between the webhook and the allocator over the unix socket: the que
 
 JSON over HTTP, `POST /v1/reserve`. The webhook has read the pod's dialect, so the question has the canonical request,
 and the pod trimmed to what a placement needs. A replica that does not lead reserves nothing. It answers by its own view
-of the cluster, and where the pod fits with a `Wait` of the code `NOT_LEADING`. Without an answer (no socket, late, HTTP
+of the cluster, and where the pod fits with a `Wait` of the code `NotLeading`. Without an answer (no socket, late, HTTP
 503 before the cluster was listed) the webhook gates the pod, and the leader places it a moment later.
 """
 
@@ -26,16 +26,6 @@ The question whether a scraper's token lets it read metrics. The webhook has no 
 """
 CARDS_PATH = "/v1/cards"
 """The question which kinds of GPUs there are; every replica answers that has listed the cluster."""
-NOT_LEADING = "NotLeading"
-"""The code of a `Wait` for a pod that fits, from a replica that does not lead; the leader places it soon."""
-STORED_FIRST = "StoredFirst"
-"""The code of a `Wait` for a pod that fits, and that gets its share a moment after it is stored."""
-QUEUED = "Queued"
-"""The code of a `Wait` for a pod that fits, while pods that wait for longer are about to be tried."""
-
-UNANSWERED = "Unanswered"
-"""The code of a `Wait` that the webhook makes itself where its allocator gives no answer."""
-
 MOST_CARDS = 4_096
 """Kinds of GPUs in an answer; a cluster has a few."""
 MOST_QUESTION = 1 << 20

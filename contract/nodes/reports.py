@@ -19,6 +19,7 @@ from contract.encoding import moments
 from contract.encoding.quantity import mib
 from contract.encoding.reading import Malformed, Reader, is_uid
 from contract.model import MOST_CONTAINERS, MOST_MEMORY, Allocation, GpuShare
+from contract.reasons.pods import FORMER, PodEvent
 
 FIELD = "reports"
 MOST_REPORTS = 256
@@ -27,9 +28,10 @@ _LONGEST_WAIT = 1 << 31
 _LATEST = 253_402_300_800
 """The year 10000, in seconds since 1970."""
 
-OVERUSE, PRESSURE, UNHEALTHY, MPS_FAULT = "GpuMemoryOveruse", "GpuMemoryPressure", "GpuUnhealthy", "MpsFault"
-CODES = (OVERUSE, PRESSURE, UNHEALTHY, MPS_FAULT)
-"""The reasons of the Events that follow."""
+OVERUSE, PRESSURE = PodEvent.MEMORY_OVERUSE, PodEvent.MEMORY_PRESSURE
+UNHEALTHY, MPS_FAULT = PodEvent.UNHEALTHY, PodEvent.MPS_FAULT
+CODES: Mapping[str, PodEvent] = {**FORMER, **{code: code for code in (OVERUSE, PRESSURE, UNHEALTHY, MPS_FAULT)}}
+"""The reasons of the Events that follow, by each spelling that an agent of this version or of a former one writes."""
 EVICTING = {OVERUSE: "overuse", PRESSURE: "overuse", UNHEALTHY: "unhealthy"}
 """The codes with which an agent may ask for an eviction, and the cause that the metric names."""
 
@@ -42,7 +44,7 @@ class PodReport:
     """Since when: whole seconds since 1970, by the node's clock."""
     pod: str
     """The pod's uid."""
-    code: str
+    code: PodEvent
     """One of `CODES`."""
     container: int
     """Its place in the pod's allocation, from 0."""
@@ -105,7 +107,7 @@ def _read(item: object) -> PodReport | None:
         report = PodReport(
             since=_since(given.text("since")),
             pod=given.text("pod"),
-            code=given.text("code"),
+            code=CODES[given.text("code")],
             container=given.amount("container", most=MOST_CONTAINERS),
             gpu=given.uuid("gpu"),
             used=given.amount("usedBytes", 0, most=MOST_MEMORY),
@@ -113,9 +115,9 @@ def _read(item: object) -> PodReport | None:
             evict=given.flag("evict"),
             evict_after=given.amount("evictAfterSeconds", 0, most=_LONGEST_WAIT),
         )
-    except Malformed:
+    except (Malformed, KeyError):
         return None
-    fits = is_uid(report.pod) and report.code in CODES and (report.code in EVICTING or not report.evict)
+    fits = is_uid(report.pod) and (report.code in EVICTING or not report.evict)
     return report if fits else None
 
 

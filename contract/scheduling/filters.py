@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from contract.model import ISOLATION, LIMITING, WHOLE, FractionRequest, Gpu, NodeState, Taint, Usage
+from contract.reasons.nodes import Code, Reason, of_withheld
 from contract.scheduling import needs as scheduling
 from contract.scheduling.demand import Demand
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Code, Reason, of_withheld
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,9 @@ from contract.model import (
     PodRequest,
     Usage,
 )
+from contract.reasons.nodes import Code, Reason
 from contract.scheduling.demand import ConcurrentDemand, Demand, held_at_most, per_gpu
 from contract.scheduling.filters import Limits, gpu_reason
-from contract.scheduling.reasons import Code, Reason
 
 _MOST_STEPS = 2_000
 """Steps of the search on one node, each one container on its GPUs: some ten milliseconds. 8 GPUs and 3 containers need

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from contract.model import Allocation, NodeState
-from contract.scheduling import fit, nodeinfo, reasons
+from contract.reasons import nodes as reasons
+from contract.reasons.nodes import Reason, ReasonCount
+from contract.scheduling import fit, nodeinfo
 from contract.scheduling.demand import demands
 from contract.scheduling.filters import node_reason
-from contract.scheduling.reasons import Reason, ReasonCount
 from kubectl_gpufraction.cluster import room
 from kubectl_gpufraction.cluster.room import NO_LIMITS, NodeWithPods, RoomRequest
 

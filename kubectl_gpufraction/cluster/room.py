@@ -11,12 +11,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from contract.model import NodeState, PodRequest
+from contract.reasons.nodes import Reason
 from contract.scheduling import fit, nodeinfo
 from contract.scheduling.demand import Demand
 from contract.scheduling.filters import Limits, node_reason
 from contract.scheduling.fit import GpuChoice
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Reason
 from kubectl_gpufraction.cluster.state import Pod
 
 NO_LIMITS = Limits(max_sharers=1 << 30)

@@ -21,6 +21,7 @@ from contract.model import WHOLE, Allocation, Gpu, Inventory, PodRequest
 from contract.nodes import attributes
 from contract.nodes.excluded import KeptOut
 from contract.nodes.inventories import inventory_from_object
+from contract.reasons.pods import PodReason
 from contract.scheduling import fairness
 from contract.scheduling.demand import Demand, demands, of_claim
 from contract.scheduling.fairness import NOTHING, Held, QueuePlace, Shares
@@ -29,8 +30,6 @@ from contract.scheduling.needs import queue_order
 
 JSON = dict[str, Any]
 T = TypeVar("T")
-_FOREIGN_GATE = "ForeignGate"
-"""The reason of a pod that another system's scheduling gate holds."""
 
 
 TERMINATING = "Terminating"
@@ -91,7 +90,7 @@ class Pod:
     @property
     def competes(self) -> bool:
         """Whether it waits for room on GPUs: not for a claim, and not for another system's gate."""
-        return self.waits and not self.request.claim and self.code != _FOREIGN_GATE
+        return self.waits and not self.request.claim and self.code != PodReason.FOREIGN_GATE
 
     def shares(self) -> Mapping[str, Demand]:
         """What it uses, by GPU UUID. Init containers run one after the other, so their largest share counts."""

@@ -21,7 +21,7 @@ from contract import pods as podfields
 from contract.encoding import codec, resourceclaims
 from contract.encoding.reading import Malformed
 from contract.model import Allocation
-from contract.scheduling import reasons
+from contract.reasons import nodes as reasons
 from contract.scheduling.needs import needs_of, unpinned
 from kubectl_gpufraction.advice import hosts
 from kubectl_gpufraction.advice.rehearsal import Rehearsal, RehearsedPlacement

@@ -11,7 +11,8 @@ from contract import dialects, names
 from contract import pods as podfields
 from contract.encoding.quantity import mib
 from contract.model import FractionRequest, Gpu
-from contract.scheduling import reasons
+from contract.reasons import WAITING, Change
+from contract.reasons.nodes import Code
 from contract.scheduling.demand import usage_of
 from contract.scheduling.filters import gpu_reason
 from kubectl_gpufraction.cluster import targets
@@ -26,11 +27,14 @@ from runtime.kubernetes.client import KubeNotFound
 
 JSON = dict[str, Any]
 Row = Mapping[str, Any]
-_CURED_BY_AN_END = frozenset(("", "Memory", "Cores", "Exclusive", "Busy", "Sharers"))
-"""Reasons that the end of another pod on a GPU can remove; a taint or a lack of CPU stays."""
-_NO_NODE_COMES = frozenset(("NodeNotBrought", "PoolFull"))
-"""Reasons beside which the message names another one."""
-_OTHER_MODEL = reasons.name_of(reasons.Code.MODEL)
+_PODS_END = frozenset(
+    word for word, row in WAITING.items() if Change.SHARE in row.cured_by and word != Code.RESERVED.word
+)
+"""
+Reasons that the end of another pod on a GPU can remove; a taint or a lack of CPU stays, and a reserved node is for
+another pod.
+"""
+_OTHER_MODEL = Code.MODEL.word
 _MOST_EXPLAINED = 5
 """Pods of a workload that are explained in full; -o json has all."""
 
@@ -142,7 +146,7 @@ def _cures(state: ClusterView, pod: Pod) -> list[str]:
 
 
 def _an_end_helps(pod: Pod) -> bool:
-    return pod.code in _CURED_BY_AN_END or (pod.code in _NO_NODE_COMES and "short of" in pod.reason)
+    return not pod.code or pod.code in _PODS_END
 
 
 def _one_share(pod: Pod) -> bool:

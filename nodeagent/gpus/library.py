@@ -21,38 +21,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from contract.reasons.gpunodes import GPUNodeReason
+
 ACTIVE_SECONDS = 20.0
 """The time over which a look tells that a process used a card at all: two of the agent's intervals, to miss no use."""
 
 
 class GpuLibraryError(Exception):
-    """The GPUs cannot be read now. `reason` is a CamelCase word for conditions."""
+    """The GPUs cannot be read now. `reason` is the condition's."""
 
-    reason = "LibraryBroken"
+    reason = GPUNodeReason.LIBRARY_BROKEN
 
 
 class LibraryMissing(GpuLibraryError):
     """No NVML library can be loaded."""
 
-    reason = "LibraryMissing"
+    reason = GPUNodeReason.LIBRARY_MISSING
 
 
 class LibraryOutdated(GpuLibraryError):
     """Library and kernel driver are of different versions."""
 
-    reason = "LibraryOutdated"
+    reason = GPUNodeReason.LIBRARY_OUTDATED
 
 
 class DriverGone(GpuLibraryError):
     """The library is present, the driver is not."""
 
-    reason = "DriverGone"
+    reason = GPUNodeReason.DRIVER_GONE
 
 
 class NoPermission(GpuLibraryError):
     """The driver refuses to talk to this process."""
 
-    reason = "NoPermission"
+    reason = GPUNodeReason.NO_PERMISSION
 
 
 class LibraryBroken(GpuLibraryError):

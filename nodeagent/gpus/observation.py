@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.gpus.health import Record
 from nodeagent.gpus.library import Card, GpuLibrary, GpuLibraryError
 
@@ -30,7 +31,7 @@ class Observation:
     driver: str = ""
     cuda: str = ""
     problem: str = ""
-    reason: str = ""
+    reason: GPUNodeReason | None = None
 
 
 def look(library: GpuLibrary) -> Observation:
@@ -41,7 +42,9 @@ def look(library: GpuLibrary) -> Observation:
     except GpuLibraryError as error:
         return Observation(problem=str(error), reason=error.reason)
     if not cards:
-        return Observation(driver=driver, cuda=cuda, problem="the driver works and reports no GPU", reason="NoGpu")
+        return Observation(
+            driver=driver, cuda=cuda, problem="the driver works and reports no GPU", reason=GPUNodeReason.NO_GPU
+        )
     return Observation(cards, driver, cuda)
 
 
@@ -78,7 +81,7 @@ class Observer:
                 return self._latest
         # This text is published, so it must not change every second.
         problem = f"the driver does not answer: a call into it has taken more than {self._patience:g} s"
-        return Observation(problem=problem, reason="DriverHangs")
+        return Observation(problem=problem, reason=GPUNodeReason.DRIVER_HANGS)
 
     def look_once(self) -> None:
         """One look, on the calling thread."""
@@ -89,7 +92,9 @@ class Observer:
             seen = replace(seen, cards=self._record.judged(seen.cards, self._clock()))
         except Exception as error:  # publish a bug of ours too, or the old inventory would stay
             log.exception("reading the GPUs failed")
-            seen = Observation(problem=f"the agent failed while looking: {type(error).__name__}", reason="AgentFailed")
+            seen = Observation(
+                problem=f"the agent failed while looking: {type(error).__name__}", reason=GPUNodeReason.AGENT_FAILED
+            )
         with self._lock:
             changed = seen.problem != (self._latest.problem if self._latest else "")
             self._latest, self._asked_at = seen, None

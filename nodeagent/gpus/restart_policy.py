@@ -16,11 +16,12 @@ Pure but for what it remembers. Must not: end anything.
 
 from __future__ import annotations
 
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.gpus.library import LibraryBroken, LibraryOutdated, NoPermission
 from nodeagent.gpus.observation import Observation
 
 _LOST = (6, "the GPUs are out of reach; the agent restarts to reach them again")
-REASONS: dict[str, tuple[int, str]] = {
+REASONS: dict[GPUNodeReason, tuple[int, str]] = {
     LibraryOutdated.reason: (
         2,
         "the driver was replaced; the agent restarts to load the new driver's library",
@@ -35,11 +36,12 @@ class RestartPolicy:
     """One thread uses it."""
 
     def __init__(self) -> None:
-        self._read, self._reason, self._looks = False, "", 0
+        self._read, self._looks = False, 0
+        self._reason: GPUNodeReason | None = None
 
     def seen(self, observation: Observation) -> str:
         """Why to restart after this look; empty if there is no need or no use."""
         self._looks = self._looks + 1 if observation.reason == self._reason else 1
         self._reason, self._read = observation.reason, self._read or not observation.problem
-        looks, why = REASONS.get(observation.reason, (0, ""))
+        looks, why = REASONS.get(observation.reason, (0, "")) if observation.reason is not None else (0, "")
         return why if self._read and self._looks >= looks else ""

@@ -25,6 +25,7 @@ from typing import Any
 
 from contract import names
 from contract.model import Delivery
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.conditions import Condition
 
 TOOLKIT = (
@@ -130,17 +131,20 @@ def by_claim(
     beside others, by UUID, each with the reason.
     """
     if registered is False:
-        return NONE, Condition(False, "NotRegistered", f"kubelet has not registered the plugin: {why}", CLAIMS)
+        message = f"kubelet has not registered the plugin: {why}"
+        return NONE, Condition(False, GPUNodeReason.NOT_REGISTERED, message, CLAIMS)
     if kind is None:
         message = missing or "no CDI description of this node's GPUs by UUID was found; see docs/dra.md"
-        return NONE, Condition(False, "NoDescription", message, CLAIMS)
+        return NONE, Condition(False, GPUNodeReason.NO_DESCRIPTION, message, CLAIMS)
     classes = concluded.classes if concluded is not None else ()
     found = Delivery(tuple(sorted({"", *classes})), kind, dra=True)
     if registered is None:
-        return found, Condition(False, "NotRegisteredYet", "kubelet has not registered the plugin yet", CLAIMS)
+        message = "kubelet has not registered the plugin yet"
+        return found, Condition(False, GPUNodeReason.NOT_REGISTERED_YET, message, CLAIMS)
     told = "; ".join(f"{uuid} is not described: {reason}" for uuid, reason in sorted(without.items())[:_MOST_NAMED])
     more = f"; {len(without)} GPUs are not described in all" if len(without) > _MOST_NAMED else ""
-    return found, Condition(True, "Registered", f"cards have the CDI kind {kind}{told and f'; {told}'}{more}", CLAIMS)
+    message = f"cards have the CDI kind {kind}{told and f'; {told}'}{more}"
+    return found, Condition(True, GPUNodeReason.REGISTERED, message, CLAIMS)
 
 
 def described_kind(files: Mapping[str, str]) -> str | None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from contract.model import BY_CDI, BY_HOST_PATH, Allocation, Delivery, Inventory
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.conditions import Condition
 from nodeagent.files import read_text, write_atomically
 from nodeagent.isolation import cdi, mps
@@ -163,8 +164,8 @@ class Limiters:
         if not self._settings.preload:
             return found
         trouble = self.found.trouble
-        there = Condition(not trouble, "LibraryNotUsable" if trouble else "LibraryReady", trouble, LIBRARY)
-        return (*found, there)
+        reason = GPUNodeReason.LIBRARY_NOT_USABLE if trouble else GPUNodeReason.LIBRARY_READY
+        return (*found, Condition(not trouble, reason, trouble, LIBRARY))
 
     def _way(self, delivery: Delivery | None) -> str:
         if not (self._settings.mps or self._settings.preload):
@@ -175,26 +176,26 @@ class Limiters:
 
     def _reach_condition(self) -> Condition:
         if self._mounts == BY_CDI:
-            return Condition(True, "ByCdi", "by a CDI description that the agent writes", MOUNTS)
+            return Condition(True, GPUNodeReason.BY_CDI, "by a CDI description that the agent writes", MOUNTS)
         if self._unwritten:
             message = f"the CDI description {cdi.FILE} is not there; see the agent's log"
-            return Condition(False, "NotWritten", message, MOUNTS)
+            return Condition(False, GPUNodeReason.NOT_WRITTEN, message, MOUNTS)
         if not self._known:
             message = "how GPUs reach containers here is not known; see the agent's settings host_root and delivery"
-            return Condition(False, "DeliveryUnknown", message, MOUNTS)
+            return Condition(False, GPUNodeReason.DELIVERY_UNKNOWN, message, MOUNTS)
         need = "GPUs do not come by CDI here, so pods get what limits them by hostPath volumes only"
         if self.reaches:
             message = f"{need}; the namespace must allow those, which Pod Security does at the Privileged level only"
-            return Condition(True, "ByHostPath", message, MOUNTS)
+            return Condition(True, GPUNodeReason.BY_HOST_PATH, message, MOUNTS)
         message = f"{need}: set host_paths of the agent and of the webhook, for namespaces that may have such volumes"
-        return Condition(False, "NeedsHostPath", message, MOUNTS)
+        return Condition(False, GPUNodeReason.NEEDS_HOST_PATH, message, MOUNTS)
 
     def _reserved_condition(self) -> tuple[Condition, ...]:
         if not self._settings.partitions or self._places is None:
             return ()
         if self._mounts != BY_CDI:
             message = "cores are capped by percentages and not reserved: containers do not get GPUs by CDI here"
-            return (Condition(False, "NeedsCdi", message, mps.PARTITIONS),)
+            return (Condition(False, GPUNodeReason.NEEDS_CDI, message, mps.PARTITIONS),)
         return (self.found.mps.reserved(self._wanted),) if self._wanted else ()
 
     def _want(self, inventory: Inventory) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from contract.model import WITHHELD, Allocation, Gpu, Inventory
 from contract.nodes.reports import MPS_FAULT, PodReport
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.conditions import Condition
 from nodeagent.files import read_text
 from nodeagent.gpus.observation import Observation
@@ -80,17 +81,17 @@ class MpsState:
         if capped:
             message = f"cores are capped by percentages and not reserved on {len(capped)} of {len(gpus)} GPUs: "
             whys = sorted({found[uuid].why for uuid in capped if uuid in found and found[uuid].why})
-            return Condition(False, "Capped", "; ".join([message + ", ".join(capped), *whys]), PARTITIONS)
+            return Condition(False, GPUNodeReason.CAPPED, "; ".join([message + ", ".join(capped), *whys]), PARTITIONS)
         told = sorted(f"{uuid}: {found[uuid].rounded}" for uuid in gpus if found[uuid].rounded)
         chunks = ", ".join(map(str, sorted({found[uuid].chunks for uuid in gpus})))
         message = f"each GPU has {chunks} chunks of multiprocessors; a pod's cores are whole chunks of its own"
-        return Condition(True, "Partitioned", "; ".join([message, *told]), PARTITIONS)
+        return Condition(True, GPUNodeReason.PARTITIONED, "; ".join([message, *told]), PARTITIONS)
 
     def conditions(self) -> tuple[Condition, ...]:
         """What serving daemons cannot do although it is set. For the others the GPU's health has the reason."""
         gpus = {} if self.stale else self.report.gpus
         whys = sorted({gpu.why for gpu in gpus.values() if gpu.serving and gpu.why})
-        return (Condition(False, "Limited", "; ".join(whys), DAEMONS),) if whys else ()
+        return (Condition(False, GPUNodeReason.LIMITED, "; ".join(whys), DAEMONS),) if whys else ()
 
 
 NO_DAEMONS = MpsState()

@@ -16,20 +16,20 @@ from typing import Any
 from contract.encoding.reading import Malformed
 from contract.model import Gpu, Inventory
 from contract.nodes.inventories import inventory_from_object
+from contract.reasons.gpunodes import NodeEvent
 from nodeagent.conditions import Condition, listed
 from nodeagent.sharing.cordoning import NAMES_NO_GPU
 
-GONE, REPLACED = "GpuGone", "GpuReplaced"
-_WITH_EVENT = frozenset((NAMES_NO_GPU,))
+_WITH_EVENT = {NAMES_NO_GPU: NodeEvent.CORDON_NAMES_NO_GPU}
 """Conditions that begin with an Event on the Node: an administrator who edits a Node does not look at its GPUNode."""
-REASONS = frozenset((GONE, REPLACED, *_WITH_EVENT))
+REASONS = frozenset((NodeEvent.GPU_GONE, NodeEvent.GPU_REPLACED, *_WITH_EVENT.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One Event: a CamelCase reason and a sentence."""
+    """One Event: a reason and a sentence."""
 
-    reason: str
+    reason: NodeEvent
     message: str
 
 
@@ -45,7 +45,7 @@ def new_warnings(conditions: Iterable[Condition], status: Mapping[str, Any]) -> 
     """Events for conditions that need one and that the published status does not have yet."""
     known = {(kind, item.get("message")) for kind, item in listed(status).items()}
     return tuple(
-        Change(condition.kind, condition.message)
+        Change(_WITH_EVENT[condition.kind], condition.message)
         for condition in conditions
         if condition.kind in _WITH_EVENT and (condition.kind, condition.message) not in known
     )
@@ -66,7 +66,7 @@ def changes(before: tuple[Gpu, ...], now: Inventory) -> tuple[Change, ...]:
         what = f"GPU {gpu.uuid} ({gpu.model}, index {gpu.index})"
         if successor is not None and successor.uuid not in known:
             message = f"{what} was removed; at its index is {successor.uuid} ({successor.model})"
-            found.append(Change(REPLACED, f"{message}. Pods of the old one have no GPU"))
+            found.append(Change(NodeEvent.GPU_REPLACED, f"{message}. Pods of the old one have no GPU"))
         else:
-            found.append(Change(GONE, f"{what} was removed. Its pods have no GPU"))
+            found.append(Change(NodeEvent.GPU_GONE, f"{what} was removed. Its pods have no GPU"))
     return tuple(found)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contract import names
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.conditions import Condition
 
 JSON = dict[str, Any]
@@ -50,9 +51,9 @@ def left_on(taints: Taints, *, removes: bool, refused: str = "") -> tuple[Condit
             f"the Node has the taint {names.STARTUP_TAINT}, and the API server refuses its removal, so no pod comes "
             f"here: take the taint out of the pool; {refused[:_SAID]}"
         )
-        return (Condition(True, "RemovalRefused", message, NOT_REMOVED),)
+        return (Condition(True, GPUNodeReason.REMOVAL_REFUSED, message, NOT_REMOVED),)
     message = (
         f"the Node has the taint {names.STARTUP_TAINT}, and this agent may not take it off, so no pod comes here: "
         "install manifests/components/startup-taint, or take the taint out of the pool"
     )
-    return (Condition(True, "MayNotRemove", message, NOT_REMOVED),)
+    return (Condition(True, GPUNodeReason.MAY_NOT_REMOVE, message, NOT_REMOVED),)

@@ -20,6 +20,7 @@ from contract.nodes.capacity import NO_RESERVE, NOTHING, Amounts, Reserve
 from contract.nodes.idle import IdleShare
 from contract.nodes.inventories import inventory_to_status, sharing_of
 from contract.nodes.reports import PodReport
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.conditions import Condition, listed, seconds, timestamp
 from nodeagent.gpus.library import Card
 from nodeagent.gpus.observation import Observation
@@ -194,18 +195,18 @@ def _cut(text: str) -> str:
 
 def _condition(observation: Observation) -> Condition:
     if observation.problem:
-        return Condition(False, observation.reason or "LibraryBroken", _cut(observation.problem))
+        return Condition(False, observation.reason or GPUNodeReason.LIBRARY_BROKEN, _cut(observation.problem))
     whole = [card for card in observation.cards if not card.parent]
     # A card in MIG mode is not faulty: pods use its slices.
     sick = [card for card in whole if (not card.healthy and not card.sliced) or not card.uuid]
     total = len(whole)
     if not sick:
-        return Condition(True, "AllGpusHealthy", f"{total} of {total} GPUs are healthy")
+        return Condition(True, GPUNodeReason.ALL_HEALTHY, f"{total} of {total} GPUs are healthy")
     reasons = "; ".join(f"GPU {card.index}: {_cut(card.reason) or 'has no UUID of its own'}" for card in sick)
     message = f"{total - len(sick)} of {total} GPUs are healthy; {reasons}"
     if len(sick) == total:
-        return Condition(False, "NoHealthyGpu", message)
-    return Condition(True, "SomeGpusUnhealthy", message)
+        return Condition(False, GPUNodeReason.NONE_HEALTHY, message)
+    return Condition(True, GPUNodeReason.SOME_UNHEALTHY, message)
 
 
 def status_of(wanted: Desired, *, previous: JSON, now: float) -> JSON:
@@ -236,8 +237,8 @@ def content_of(wanted: Desired) -> JSON:
 def says(published: JSON, wanted: Desired) -> bool:
     """Whether a published status already says this, apart from times."""
     content = content_of(wanted)
-    conditions = {item.kind: item for item in (wanted.condition, *wanted.others)}
-    stated = {kind: _condition_from_json(kind, item) for kind, item in listed(published).items()}
+    conditions = {each.kind: _stated(each) for each in (wanted.condition, *wanted.others)}
+    stated = {kind: _read(item) for kind, item in listed(published).items()}
     return {key: published.get(key) for key in content} == content and stated == conditions
 
 
@@ -254,7 +255,10 @@ def _condition_to_json(condition: Condition, previous: JSON, now: float) -> JSON
     }
 
 
-def _condition_from_json(kind: str, found: JSON) -> Condition | None:
-    if found.get("status") not in ("True", "False"):
-        return None
-    return Condition(found["status"] == "True", str(found.get("reason")), str(found.get("message")), kind)
+def _stated(condition: Condition) -> tuple[object, ...]:
+    return ("True" if condition.ready else "False", condition.reason, condition.message)
+
+
+def _read(published: JSON) -> tuple[object, ...]:
+    """What a published condition says; it may be of another version or damaged, and then differs."""
+    return tuple(published.get(key) for key in ("status", "reason", "message"))

@@ -21,6 +21,7 @@ from contract.nodes.capacity import Reserve
 from contract.nodes.idle import IdleShare
 from contract.nodes.reports import PodReport
 from contract.options import SILENT, BadOption, PoolOptions, VgpuOptions, vgpu_options
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.conditions import Condition
 from nodeagent.gpus.observation import Observation
 from nodeagent.publishing import startup
@@ -86,7 +87,7 @@ def unique(text: str) -> tuple[Condition, ...]:
     if not found:
         return ()
     message = "; ".join(each.words for each in found)
-    return (Condition(False, "RepeatedUuid", message[:_LONGEST], UNIQUE),)
+    return (Condition(False, GPUNodeReason.REPEATED_UUID, message[:_LONGEST], UNIQUE),)
 
 
 def pooled(terms: Terms, document: PoolDocument, labels: Mapping[str, str], published: Mapping[str, Any]) -> Terms:
@@ -117,4 +118,4 @@ def _refused(trouble: str) -> tuple[Condition, ...]:
     if not trouble:
         return ()
     message = f"the options are refused, and the earlier ones stay in use: {trouble[:_SAID]}"
-    return (Condition(True, "CannotBeRead", message, REFUSED),)
+    return (Condition(True, GPUNodeReason.CANNOT_BE_READ, message, REFUSED),)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from contract import names
 from contract.encoding.reading import shown
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.conditions import Condition
 from nodeagent.gpus.library import Card
 
@@ -53,4 +54,4 @@ def _wrong(strangers: list[str], cards: tuple[Card, ...]) -> tuple[Condition, ..
         f"metadata.annotations[{names.CORDON}]: found {found}{more}, which is no GPU of this node and excludes none; "
         f"give indexes ({here}) or UUIDs, separated by commas"
     )
-    return (Condition(True, "NoSuchGpu", message, NAMES_NO_GPU),)
+    return (Condition(True, GPUNodeReason.NO_SUCH_GPU, message, NAMES_NO_GPU),)

@@ -23,6 +23,7 @@ from typing import Any
 
 from contract import names
 from contract.encoding.quantity import integer_or
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.conditions import Condition
 
 PLUGIN_CONFLICT, HELD = "PluginConflict", "Held"
@@ -67,14 +68,13 @@ def decide(ownership: Ownership, held: frozenset[str], cards: Iterable[str]) -> 
         return SharedGpus()
     if ownership.choice == DEDICATED:
         found = f"the Node is labelled {names.OWNERSHIP}={DEDICATED}, and a device plugin still offers GPUs here"
-        return _conflict("PluginStillOn", f"{found}; {_WAYS.split(', or ')[0]}, or choose {HOLDING}")
+        return _conflict(GPUNodeReason.PLUGIN_STILL_ON, f"{found}; {_WAYS.split(', or ')[0]}, or choose {HOLDING}")
     choice = f" ({names.OWNERSHIP} is {ownership.choice!r}, which is neither)" if ownership.choice else ""
-    return _conflict(
-        "NoChoice", f"a device plugin offers GPUs here and could allocate GPUs that we share{choice}: {_WAYS}"
-    )
+    found = f"a device plugin offers GPUs here and could allocate GPUs that we share{choice}: {_WAYS}"
+    return _conflict(GPUNodeReason.NO_CHOICE, found)
 
 
-def _conflict(reason: str, message: str) -> SharedGpus:
+def _conflict(reason: GPUNodeReason, message: str) -> SharedGpus:
     condition = Condition(True, reason, f"no GPU is shared: {message}", PLUGIN_CONFLICT)
     return SharedGpus(frozenset(), "a device plugin may give it away; see the condition PluginConflict", (condition,))
 
@@ -83,5 +83,5 @@ def _held(held: frozenset[str], cards: frozenset[str]) -> SharedGpus:
     ours = held & cards
     strangers = f"; holders report {len(held - cards)} that are not here" if held - cards else ""
     message = f"{len(ours)} of {len(cards)} GPUs are held by holder pods and shared{strangers}"
-    condition = Condition(bool(ours), "GpusHeld" if ours else "NothingHeld", message, HELD)
+    condition = Condition(bool(ours), GPUNodeReason.HELD if ours else GPUNodeReason.NOTHING_HELD, message, HELD)
     return SharedGpus(ours, "no holder pod holds it against the device plugin", (condition,))

@@ -20,20 +20,11 @@ from typing import Any
 from contract import bounds, dialects, names, pods
 from contract.dialects.base import Refusal, Rendering
 from contract.encoding import codec, resourceclaims
-from contract.encoding.protocol import (
-    NOT_LEADING,
-    QUEUED,
-    STORED_FIRST,
-    UNANSWERED,
-    Answer,
-    Never,
-    Placed,
-    Question,
-    Wait,
-)
+from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.encoding.reading import Malformed, shown
 from contract.model import Allocation, PodRequest
 from contract.options import DEFAULTS, NO_OPTIONS, Options, PoolOptions
+from contract.reasons.pods import Answered
 from contract.scheduling import needs, node_pin, protection
 from webhook.admission import containers, review
 from webhook.admission.containers import NO_VOLUMES, Volumes
@@ -44,7 +35,7 @@ JSON = dict[str, Any]
 _LONGEST_ID = 64
 """Characters of an allocation's id; ours have half as many."""
 _BY_NAME, _BY_AFFINITY = "nodeName", "affinity"
-_SOON = (NOT_LEADING, QUEUED, STORED_FIRST, UNANSWERED)
+_SOON = (Answered.NOT_LEADING, Answered.QUEUED, Answered.STORED_FIRST, Answered.UNANSWERED)
 SILENT = "the allocator does not answer; the pod is placed as soon as it does"
 """Why a pod waits where there is no answer."""
 _LINUX = "linux"
@@ -513,10 +504,10 @@ def _cannot_wait(bound: str, answer: Wait | None) -> str:
     cure = "remove spec.nodeName (a nodeSelector can choose the node) and the pod waits in the queue"
     if answer is None:
         return f"spec.nodeName: found {bound!r} while the allocator does not answer; create it again soon, or {cure}"
-    if answer.code == NOT_LEADING:
+    if answer.code == Answered.NOT_LEADING:
         why = "which only the replica that leads can give it, and this one does not"
         return f"spec.nodeName: found {bound!r}, {why}; create it again, remove spec.schedulerName, or {cure}"
-    if answer.code == STORED_FIRST:
+    if answer.code == Answered.STORED_FIRST:
         return f"spec.nodeName: found {bound!r}, and {answer.reason}; remove spec.schedulerName, or {cure}"
     return f"spec.nodeName: found {bound!r}, which cannot take the pod now: {answer.reason}; {cure}"
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from contract.model import NodeState
+from contract.reasons.nodes import Reason
 from contract.scheduling.clusterfilters import (
     pod_affinity,
     topology_spread,
@@ -21,7 +22,6 @@ from contract.scheduling.clusterfilters import (
 )
 from contract.scheduling.clusterfilters.objects import Check, Cluster, PodRules
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Reason
 
 FILTERS = (
     volume_restrictions.check,

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 from contract.encoding import quantity
 from contract.model import NodeState
+from contract.reasons.nodes import Reason
 from contract.scheduling import needs as scheduling
 from contract.scheduling.clusterfilters.selectors import Labels, LabelSelector, read_selector, with_label_keys
 from contract.scheduling.needs import Term
-from contract.scheduling.reasons import Reason
 
 JSON = Mapping[str, Any]
 Policy = Literal["Honor", "Ignore"]

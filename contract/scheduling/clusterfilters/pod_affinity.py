@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from contract.model import NodeState
+from contract.reasons.nodes import Code, Reason
 from contract.scheduling.clusterfilters.objects import Check, Cluster, PodKind, PodRules, PodTerm
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Code, Reason
 
 _AFFINITY = Reason(Code.POD_AFFINITY)
 _ANTI_AFFINITY = Reason(Code.POD_ANTI_AFFINITY)

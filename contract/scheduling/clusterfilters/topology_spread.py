@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 
 from contract.model import NodeState
+from contract.reasons.nodes import Code, Reason
 from contract.scheduling import needs as scheduling
 from contract.scheduling.clusterfilters.objects import Check, Cluster, PodRules, SpreadConstraint
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Code, Reason
 
 _NO_LABEL = Reason(Code.TOPOLOGY_LABEL)
 _SKEW = Reason(Code.TOPOLOGY_SPREAD)

@@ -10,6 +10,7 @@ cloud providers that are not CSI volumes are read as they are written, without t
 from __future__ import annotations
 
 from contract.model import NodeState
+from contract.reasons.nodes import Code, Reason
 from contract.scheduling import needs as scheduling
 from contract.scheduling.clusterfilters.objects import (
     Check,
@@ -21,7 +22,6 @@ from contract.scheduling.clusterfilters.objects import (
     VolumeClaim,
 )
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Code, Reason
 
 _UNBOUND = Reason(Code.CLAIM, what="that is not bound yet")
 _NO_VOLUME = Reason(Code.CLAIM, what="whose volume does not exist")

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from contract.model import NodeState
+from contract.reasons.nodes import Code, Reason
 from contract.scheduling.clusterfilters.objects import Check, Cluster, PodKind, PodRules, PodVolume
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Code, Reason
 
 _NO_CLAIM = Reason(Code.CLAIM, what="that does not exist")
 _FOREIGN = Reason(Code.CLAIM, what="that belongs to another pod")

@@ -8,9 +8,9 @@ cannot be attached twice to one node for writing.
 from __future__ import annotations
 
 from contract.model import NodeState
+from contract.reasons.nodes import Code, Reason
 from contract.scheduling.clusterfilters.objects import Check, Cluster, Disk, PodRules
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Code, Reason
 
 _NO_CLAIM = Reason(Code.CLAIM, what="that does not exist")
 _ONE_POD = Reason(Code.VOLUME_IN_USE)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from contract.model import NodeState
+from contract.reasons.nodes import Code, Reason
 from contract.scheduling.clusterfilters.objects import Check, Cluster, PodRules, Volume
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Code, Reason
 
 _ELSEWHERE = Reason(Code.VOLUME)
 _NO_VOLUME = Reason(Code.CLAIM, what="without a volume")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from contract.scheduling.reasons import Code
+from contract.reasons.nodes import Code
 from nodeagent.isolation import limiters, mps
 from playground import scenarios
 from playground.cluster import Cluster

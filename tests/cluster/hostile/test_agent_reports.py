@@ -122,7 +122,7 @@ def test_who_uses_too_much_is_warned_and_evicted_and_others_are_not(watched: Wat
     wait_for(lambda: len(watched.told(uid)) == 2, lambda: str(watched.told(uid)))
     start = "container main uses 5120 MiB of GPU "
     assert {(e["reason"], e["source"]["component"], e["message"].startswith(start)) for e in watched.told(uid)} == {
-        ("GpuMemoryOveruse", "gpufraction-allocator", True)
+        ("GPUMemoryOveruse", "gpufraction-allocator", True)
     }
     ends = sorted(event["message"].partition("; ")[2] for event in watched.told(uid))
     assert ends == [
@@ -150,7 +150,7 @@ def test_the_next_leader_evicts_and_tells_nothing_twice(watched: Watched) -> Non
 
 
 def forged(uid: str, gpu: str, **fields: Any) -> JSON:
-    report = {"pod": uid, "code": "GpuMemoryOveruse", "container": 0, "gpu": gpu, "since": "2030-01-01T00:00:00Z"}
+    report = {"pod": uid, "code": "GPUMemoryOveruse", "container": 0, "gpu": gpu, "since": "2030-01-01T00:00:00Z"}
     return {**report, "usedBytes": 1 << 40, "evict": True, **fields}
 
 
@@ -161,7 +161,7 @@ def test_a_stolen_agent_ends_pods_of_its_own_node_only(watched: Watched) -> None
     uid = others["metadata"]["uid"]
     agent.kill()
     try:
-        lies = [forged(uid, cards[ONE]), forged(uid, cards[OTHER]), forged(uid, cards[OTHER], code="GpuUnhealthy")]
+        lies = [forged(uid, cards[ONE]), forged(uid, cards[OTHER]), forged(uid, cards[OTHER], code="GPUUnhealthy")]
         kube.patch_merge(paths.gpunodes(ONE, "status"), {"status": {"reports": lies}})
         for write in ({"code": "Evicted"}, {"pod": ""}, {"usedBytes": -1}):
             body = {"status": {"reports": [forged(uid, cards[ONE], **write)]}}
@@ -191,7 +191,7 @@ def test_a_stolen_agent_evicts_nobody_and_writes_no_event_about_a_pod(watched: W
         "metadata": {"generateName": "own.", "namespace": TENANT},
         "involvedObject": {"kind": "Pod", "namespace": TENANT, "name": "own", "uid": about["uid"], "apiVersion": "v1"},
         "type": "Warning",
-        "reason": "GpuGone",
+        "reason": "GPUGone",
         "message": "m",
         "source": {"component": "gpufraction-nodeagent", "host": ONE},
     }

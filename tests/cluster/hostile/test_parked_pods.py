@@ -7,8 +7,8 @@ from statistics import median
 
 import pytest
 
-from allocator.scheduler import messages
 from contract import names
+from contract.reasons.pods import PodReason
 from playground import scenarios
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
@@ -69,4 +69,4 @@ def test_more_waiting_pods_than_fit_are_parked_and_delay_nobody_else(hostile: Ho
 def is_parked(made: dict[str, object]) -> bool:
     status = made.get("status")
     conditions = status.get("conditions") or [] if isinstance(status, dict) else []
-    return any(c.get("type") == names.ALLOCATED_CONDITION and c.get("reason") == messages.PARKED for c in conditions)
+    return any(c.get("type") == names.ALLOCATED_CONDITION and c.get("reason") == PodReason.PARKED for c in conditions)

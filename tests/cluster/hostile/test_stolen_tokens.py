@@ -253,7 +253,7 @@ def test_the_allocator_cannot_read_the_clusters_own_objects(group: str, tokens: 
         tokens.client(ALLOCATOR).list(paths.path("v1", group, SYSTEM))
 
 
-def event(*, component: str, reason: str = "GpuGone", host: str = "", kind: str = "Pod", name: str = "placed") -> JSON:
+def event(*, component: str, reason: str = "GPUGone", host: str = "", kind: str = "Pod", name: str = "placed") -> JSON:
     """An Event of the namespace that is served."""
     return {
         "metadata": {"generateName": "e.", "namespace": SERVED},
@@ -292,7 +292,7 @@ AGENT_ATTEMPTS = {
     "the allocator in the agent's name": told(BY_POLICY, ALLOCATOR, component="gpufraction-nodeagent"),
     "an agent writes an Event of a pod": told(BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE),
     "an agent tells of a pod's overuse": told(
-        BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE, reason="GpuMemoryOveruse"
+        BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE, reason="GPUMemoryOveruse"
     ),
     "an agent tells of its Node": told(
         ALLOWED, AGENT, component="gpufraction-nodeagent", host=NODE, kind="Node", name=NODE
@@ -304,7 +304,7 @@ AGENT_ATTEMPTS = {
         host=NODE,
         kind="Node",
         name=NODE,
-        reason="GpuMemoryOveruse",
+        reason="GPUMemoryOveruse",
     ),
     "an agent tells of another's Node": told(
         BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE, kind="Node", name="n2"

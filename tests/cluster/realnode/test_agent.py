@@ -76,12 +76,12 @@ def test_memory_is_laid_to_its_container_which_is_warned_and_evicted_once(node: 
     node.show_cards(f"process 0 {greedy} {5 << 30}", f"process 0 {modest} {3 << 30}")
     node.await_gone("deaf")
     events = node.told("deaf", submitted["metadata"]["uid"])
-    told = [line.partition("; ")[2] for line in events if line.startswith("GpuMemoryOveruse")]
+    told = [line.partition("; ")[2] for line in events if line.startswith("GPUMemoryOveruse")]
     assert sorted(told) == [
         "the pod is evicted as soon as its disruption budgets allow it",
         "the pod is evicted if it goes on for 1 s",
     ]
-    assert not any(line.startswith("GpuMemoryOveruse") for line in node.told("modest"))
+    assert not any(line.startswith("GPUMemoryOveruse") for line in node.told("modest"))
     assert scenarios.is_running(node.running("modest"))
 
 

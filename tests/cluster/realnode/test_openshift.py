@@ -143,9 +143,9 @@ def test_what_a_container_uses_is_laid_to_it_and_its_pod_is_evicted(node: RealNo
     greedy, modest = (process_of(node.running(name)) for name in "ab")
     node.show_cards(f"process 0 {greedy} {5 << 30}", f"process 0 {modest} {3 << 30}")
     node.await_gone("a")
-    told = [line for line in node.told("a") if line.startswith("GpuMemoryOveruse")]
+    told = [line for line in node.told("a") if line.startswith("GPUMemoryOveruse")]
     assert any("container c uses 5120 MiB" in line and "1024 MiB more than its share" in line for line in told), told
-    assert not any(line.startswith("GpuMemoryOveruse") for line in node.told("b"))
+    assert not any(line.startswith("GPUMemoryOveruse") for line in node.told("b"))
     assert scenarios.is_running(node.running("b"))
     node.start_agent()
 

@@ -25,9 +25,9 @@ from allocator.server.http import WAITING_PATH
 from contract import names, pods
 from contract.model import Allocation, Compute, Inventory, PodRequest
 from contract.nodes.inventories import inventory_from_object
-from contract.scheduling import reasons
+from contract.reasons import nodes as reasons
+from contract.reasons.nodes import Code
 from contract.scheduling.filters import DEFAULT_LIMITS
-from contract.scheduling.reasons import Code
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.waiting import wait_for

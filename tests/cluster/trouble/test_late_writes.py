@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from contract import names, pods
+from contract.reasons.pods import PodReason
 from playground import scenarios
 from playground.machinery.kubelet.podrun import START_SECONDS
 from playground.scenarios import Outcome
@@ -108,7 +109,7 @@ def test_an_admitted_pod_that_is_stored_when_its_share_was_given_away_is_failed(
     assert found["spec"]["nodeName"] == "t4", "it was bound when it was admitted"
     status = found["status"]
     assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
-    wait_for(lambda: told(trouble, name) == ("False", names.SHARE_TAKEN), "it is not told")
+    wait_for(lambda: told(trouble, name) == ("False", PodReason.SHARE_TAKEN), "it is not told")
     if start != "0":
         assert not any(s.get("started") for s in status.get("containerStatuses", ()))
         assert scenarios.printed(trouble.cluster.kube, found, "main") == ""

@@ -8,8 +8,8 @@ from typing import Any
 from allocator.engine.engine import Engine
 from allocator.engine.reference import NOWHERE, Decision
 from contract.model import FractionRequest
+from contract.reasons.nodes import Reason
 from contract.scheduling.needs import SchedulingRequest
-from contract.scheduling.reasons import Reason
 
 JSON = dict[str, Any]
 

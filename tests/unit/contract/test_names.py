@@ -36,7 +36,6 @@ PINNED = {
     "PIN": "gpufraction.io/pin",
     "PROTECTED": "gpufraction.io/protected",
     "RETURNED": "gpufraction.io/returned",
-    "SHARE_TAKEN": "GPUShareTaken",
     "REQUEST": "gpufraction.io/request",
     "ALLOCATION": "gpufraction.io/allocation",
     "PLACEMENT": "gpufraction.io/placement",

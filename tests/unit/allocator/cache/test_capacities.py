@@ -37,7 +37,7 @@ from nodeagent.publishing.reconcile import NodeView, ObjectView, Published
 from nodeagent.publishing.status import Desired
 
 NODE = "n"
-READY = Condition(True, "AllGpusHealthy", "")
+READY = Condition(True, "AllGPUsHealthy", "")
 
 
 def gpu(uuid: str, usable: int = 100, *, index: int = 0, withheld: str = "") -> Gpu:

@@ -10,10 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from allocator.cache.neighbours import Neighbours
 from contract.model import NodeState
 from contract.nodes.attributes import NodeFacts
+from contract.reasons.nodes import Reason
 from contract.scheduling import clusterfilters
 from contract.scheduling.clusterfilters.objects import Cluster, PodKind, PodRules, read_rules
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Reason
 
 HOST = "kubernetes.io/hostname"
 NODES = {

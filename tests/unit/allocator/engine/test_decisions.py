@@ -11,11 +11,11 @@ from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Placement, Policy, Unschedulable
 from contract.encoding.quantity import GIB, MIB
 from contract.model import ContainerAllocation, Delivery, FractionRequest, GpuShare, PodRequest, PoolSharing, Wishes
+from contract.reasons.nodes import Code, ReasonCount
 from contract.scheduling import filters
 from contract.scheduling import needs as scheduling
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits
 from contract.scheduling.needs import PodNeeds, SchedulingRequest, Toleration
-from contract.scheduling.reasons import Code, ReasonCount
 from tests.builders import NodeBuilder, node
 
 

@@ -18,10 +18,10 @@ from allocator.scoring.estimator import Learner
 from allocator.scoring.tables import Tables
 from contract.encoding.quantity import GIB
 from contract.model import Compute, Delivery, FractionRequest, NodeState, PodRequest, PoolSharing, Usage, Wishes
+from contract.reasons.nodes import Code, Reason
 from contract.scheduling.demand import per_gpu, shares_of
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import PodNeeds, Requirement, SchedulingRequest, Toleration
-from contract.scheduling.reasons import Code, Reason
 from tests.builders import node
 
 AFFINITIES = (

@@ -34,12 +34,12 @@ from contract.model import (
     PodRequest,
 )
 from contract.options import Options
+from contract.reasons.nodes import Reason
 from contract.scheduling import fit
 from contract.scheduling.demand import held_at_most
 from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.fit import Fit, Steps
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
-from contract.scheduling.reasons import Reason
 from tests.builders import PodBuilder, node
 from tests.unit.allocator.harness import SchedulerHarness, admitted
 from tests.unit.allocator.one_gpu import ONE_GPU, keys, worker

@@ -51,7 +51,7 @@ class Reported(SchedulerHarness):
         self.pods[name] = admitted(made.on(on), allocation=answer.allocation)
         self.controller.handle(pod_event(pods.trim(self.pods[name])))
 
-    def report(self, node_name: str, name: str, code: str = "GpuMemoryOveruse", **fields: Any) -> PodReport:
+    def report(self, node_name: str, name: str, code: str = "GPUMemoryOveruse", **fields: Any) -> PodReport:
         made = PodReport(1_700_000_000, f"uid-{name}", code, 0, self.gpus[node_name], 2048 * MIB)
         return replace(made, **fields)
 
@@ -76,11 +76,11 @@ def test_a_report_is_told_once_and_its_eviction_goes_on_with_pauses() -> None:
     gpu = bench.gpus[HERE]
     bench.says(HERE, bench.report(HERE, "here"))
     assert [bench.second() for _ in range(3)] == [[], [], []]
-    assert bench.said() == [("default/here", "GpuMemoryOveruse", OVER.format(gpu))]
+    assert bench.said() == [("default/here", "GPUMemoryOveruse", OVER.format(gpu))]
     bench.says(HERE, bench.report(HERE, "here", evict=True))
     evicted = [at for at in range(100) if bench.second() == ["default/here uid-here overuse"]]
     assert evicted == [0, 10, 30, 70]
-    assert bench.said()[1:] == [("default/here", "GpuMemoryOveruse", OVER.format(gpu) + THEN)]
+    assert bench.said()[1:] == [("default/here", "GPUMemoryOveruse", OVER.format(gpu) + THEN)]
     bench.controller.handle(PodDeleted("uid-here"))
     assert [bench.second(400) for _ in range(3)] == [[], [], []]
 

@@ -21,12 +21,12 @@ from contract import pods
 from contract.encoding.protocol import Placed
 from contract.encoding.quantity import GIB
 from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage
+from contract.reasons.nodes import Reason
 from contract.scheduling import fit, nodeinfo, protection
 from contract.scheduling.demand import Demand
 from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
-from contract.scheduling.reasons import Reason
 from tests.builders import node
 from tests.unit.allocator.harness import admitted, question
 from tests.unit.allocator.preemption.test_preemption import Bench, worker

@@ -36,9 +36,9 @@ from allocator.scheduler.events import (
 from contract import names, pods
 from contract.encoding.protocol import Placed
 from contract.nodes.idle import IdleReport
+from contract.reasons.nodes import Reason
 from contract.scheduling import nodeinfo
 from contract.scheduling.consent import agreed, idle_after
-from contract.scheduling.reasons import Reason
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
 

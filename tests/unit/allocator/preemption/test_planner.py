@@ -19,10 +19,10 @@ from allocator.preemption import planner
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
 from contract.encoding.quantity import GIB
 from contract.model import Allocation, Compute, FractionRequest, NodeState, PodRequest, PoolSharing
+from contract.reasons.nodes import Reason
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
-from contract.scheduling.reasons import Reason
 from tests.builders import node
 
 LIMITS = Limits(max_sharers=3)

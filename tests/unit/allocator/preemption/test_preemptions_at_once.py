@@ -26,10 +26,10 @@ from allocator.scheduler.events import BindSucceeded, EvictionAnswered, Eviction
 from contract import pods
 from contract.encoding.protocol import Placed
 from contract.model import NodeState
+from contract.reasons.nodes import Reason
 from contract.scheduling import nodeinfo
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
-from contract.scheduling.reasons import Reason
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
 

@@ -12,8 +12,8 @@ from allocator.options import SchedulerOptions
 from allocator.queue.records import StatusUpdate
 from allocator.scheduler.events import PodDeleted
 from contract import names, pods
+from contract.reasons.nodes import Reason
 from contract.scheduling.needs import SchedulingRequest
-from contract.scheduling.reasons import Reason
 from tests.builders import node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 

@@ -10,7 +10,7 @@ import pytest
 
 from allocator.cache.podinfo import made_of, pod_event
 from allocator.options import SchedulerOptions
-from allocator.queue.records import INTERNAL_ERROR, EventRecord, PodRecords, StatusUpdate
+from allocator.queue.records import EventRecord, PodRecords, StatusUpdate
 from allocator.scheduler.events import PodDeleted, TickPhase, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import SchedulingLoop
@@ -18,6 +18,7 @@ from contract import pods
 from contract.encoding.protocol import Placed, Wait
 from contract.encoding.quantity import MIB
 from contract.model import Allocation, ContainerAllocation, GpuShare
+from contract.reasons.pods import PodReason
 from runtime.kubernetes.client import Kube
 from runtime.supervision import Workers
 from tests.builders import node, pod
@@ -27,6 +28,7 @@ from tests.unit.allocator.one_gpu import ONE_GPU, keys, running, waiting, worker
 from tests.unit.allocator.poison import Fuse, Picky, poisoned
 
 JSON = dict[str, Any]
+CODE = PodReason.INTERNAL_ERROR
 SAID = (
     "internal error of gpufraction (fault fault-1). The pod is tried again when its spec or annotations change, "
     "or after 10 min; the allocator's log has the fault"
@@ -79,7 +81,9 @@ def test_one_bad_pod_in_a_list_spoils_nothing_for_the_others() -> None:
     bindings, news = desk.controller.schedule_pending()
     assert keys(bindings) == ["default/a", "default/z"]
     assert (desk.faults, desk.controller.look().quarantined) == ([("pod", "default/bad")], 1)
-    assert news == [StatusUpdate("default/bad", "uid-bad", False, INTERNAL_ERROR, SAID, warning=INTERNAL_ERROR)]
+    assert news == [
+        StatusUpdate("default/bad", "uid-bad", False, PodReason.INTERNAL_ERROR, SAID, warning=PodReason.INTERNAL_ERROR)
+    ]
     desk.controller.handle(pod_event(bad))
     assert desk.faults == [("pod", "default/bad")], "it is said once"
     bomb.armed = False
@@ -131,7 +135,9 @@ def test_who_holds_a_share_and_cannot_be_read_any_more_goes_on_being_counted() -
     desk.controller.handle(pod_event(bad))
     assert desk.controller.look().confirmed == 1
     assert isinstance(desk.controller.reserve(question(worker("c", mib=1000))), Wait), "the node is closed"
-    assert desk.controller.schedule_pending()[1] == [EventRecord("Pod", "default/bad", "uid-bad", INTERNAL_ERROR, SAID)]
+    assert desk.controller.schedule_pending()[1] == [
+        EventRecord("Pod", "default/bad", "uid-bad", PodReason.INTERNAL_ERROR, SAID)
+    ]
     desk.controller.check_invariants()
     desk.controller.handle(PodDeleted("uid-bad"))
     assert desk.controller.look().confirmed == 0
@@ -155,7 +161,9 @@ def test_a_pod_that_cannot_be_decided_keeps_nobody_from_being_placed() -> None:
     desk = odd_line(engine)
     bindings, news = desk.controller.schedule_pending()
     assert keys(bindings) == ["default/a", "default/z"]
-    assert news == [StatusUpdate("default/bad", "uid-bad", False, INTERNAL_ERROR, SAID, warning=INTERNAL_ERROR)]
+    assert news == [
+        StatusUpdate("default/bad", "uid-bad", False, PodReason.INTERNAL_ERROR, SAID, warning=PodReason.INTERNAL_ERROR)
+    ]
     assert desk.controller.schedule_pending() == ([], [])
     assert (engine.looked, desk.faults) == (1, [("decision", "default/bad")]), "it is left alone"
     desk.controller.check_invariants()

@@ -134,7 +134,7 @@ def test_the_administrator_may_let_the_impossible_wait() -> None:
 def test_a_cluster_whose_gpu_nodes_are_still_to_come_lets_wait() -> None:
     desk = SchedulerHarness([])
     answer = desk.controller.reserve(question(TRAIN))
-    assert answer == Wait("NoGpus", "no GPU node has reported its GPUs yet", {"main": 5 * GIB})
+    assert answer == Wait("NoGPUs", "no GPU node has reported its GPUs yet", {"main": 5 * GIB})
 
 
 def test_a_pod_held_by_somebody_elses_gate_takes_no_share_yet() -> None:

@@ -29,7 +29,6 @@ from allocator.cache.podinfo import pod_event
 from allocator.claims import objects
 from allocator.metering.meter import Counted, Meter, Span
 from allocator.options import SchedulerOptions
-from allocator.preemption import tracker
 from allocator.queue.records import Binding
 from allocator.scheduler.events import (
     BindFailed,
@@ -49,6 +48,7 @@ from allocator.workers.fence import Fencer
 from contract import names, pods
 from contract.encoding.protocol import Never, Placed, Wait
 from contract.model import Allocation, NodeState, PodRequest, PoolSharing
+from contract.reasons.pods import PodReason
 from contract.scheduling.demand import demands
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
@@ -64,7 +64,7 @@ SIZES = st.sampled_from(("8Gi", "16Gi", "16Gi", "20Gi"))
 MEMORY_LIMITS = st.sampled_from(("", "", "10Gi", "16Gi"))
 """Within the option's multiple of a request of 8 GiB."""
 NAMES = st.sampled_from(("x", "y", "z"))
-PREEMPTION = (tracker.PREEMPTING, tracker.BLOCKED, tracker.FAILED)
+PREEMPTION = (PodReason.PREEMPTING, PodReason.BLOCKED, PodReason.PREEMPTION_FAILED)
 FATES: tuple[Fate, ...] = ("answered", "answered", "lost-and-done", "lost", "refused")
 
 

@@ -15,8 +15,9 @@ from allocator.options import SchedulerOptions
 from allocator.scheduler.events import TickPhase, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import SchedulingLoop
-from contract import names, pods
+from contract import pods
 from contract.encoding.protocol import Placed
+from contract.reasons.pods import PodReason
 from runtime.kubernetes.client import Kube, KubeError
 from runtime.kubernetes.errors import KubeForbidden, KubeTooManyRequests, KubeUnavailable
 from tests.unit.allocator.apiserver import ApiServer
@@ -128,4 +129,4 @@ def test_a_pod_that_was_stored_and_forgotten_comes_too_late() -> None:
     assert isinstance(other, Placed)
     desk.controller.handle(pod_event(admitted(worker("p"), allocation=answer.allocation)))
     assert [late.key for late in late_pods(desk.controller)] == ["default/p"]
-    assert names.SHARE_TAKEN
+    assert PodReason.SHARE_TAKEN

@@ -23,7 +23,7 @@ from contract.nodes.reports import (
 )
 
 MIB = 1 << 20
-ONE = PodReport(1_700_000_000, "uid-1", "GpuMemoryOveruse", 0, "GPU-1", 110 * MIB, evict=True)
+ONE = PodReport(1_700_000_000, "uid-1", "GPUMemoryOveruse", 0, "GPU-1", 110 * MIB, evict=True)
 SHARE = GpuShare("GPU-1", 0, 100 * MIB, 0, 1 << 34)
 ALLOCATION = Allocation("a", "n1", (ContainerAllocation("main", (SHARE,)), ContainerAllocation("side", ())))
 
@@ -76,7 +76,7 @@ def test_a_node_reports_so_many_pods_and_each_once() -> None:
 
 FORGED: dict[str, dict[str, Any]] = {
     "a reason of its own": {"code": "Evicted"},
-    "an eviction for a fault that has none": {"code": "MpsFault", "evict": True},
+    "an eviction for a fault that has none": {"code": "MPSFault", "evict": True},
     "a pod's name in place of its uid": {"pod": "team/p\n"},
     "more memory than there is": {"usedBytes": 1 << 60},
     "no container": {"container": -1},
@@ -105,8 +105,8 @@ def test_the_words_have_the_allocations_figures() -> None:
         words(ONE, "main", SHARE),
         words(threat, "main", SHARE),
         words(replace(ONE, evict=False, others=10 * MIB), "main", limited),
-        words(replace(ONE, code="GpuMemoryPressure", used=90 * MIB, evict=False), "main", limited),
-        words(replace(ONE, code="GpuUnhealthy"), "main", SHARE),
+        words(replace(ONE, code="GPUMemoryPressure", used=90 * MIB, evict=False), "main", limited),
+        words(replace(ONE, code="GPUUnhealthy"), "main", SHARE),
         words(replace(ONE, used=0, evict=False), "main", SHARE),
     ] == [
         f"{USES}, 10 MiB more than its share of 100 MiB{THEN}",

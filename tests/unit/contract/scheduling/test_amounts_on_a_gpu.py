@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.model import FREE, FractionRequest, Gpu, PoolSharing, Usage
+from contract.reasons.nodes import Code, Reason
 from contract.scheduling.demand import Demand, demand_of
 from contract.scheduling.filters import Limits, allowed_limit, free, gpu_reason, overcommitment, shortage
-from contract.scheduling.reasons import Code, Reason
 
 GPU = Gpu("GPU-0", 0, "T4", 100, 100)
 BOUNDED = Gpu("GPU-0", 0, "T4", 100, 100, sharing=PoolSharing(limit_ratio=2.0))

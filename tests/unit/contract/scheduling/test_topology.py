@@ -14,11 +14,11 @@ from allocator.engine.engine import Engine
 from allocator.engine.reference import Placement
 from contract.encoding.quantity import GIB
 from contract.model import LINKS, Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage, Wishes
+from contract.reasons.nodes import Reason
 from contract.scheduling import fit as fitting
 from contract.scheduling.filters import DEFAULT_LIMITS, gpu_reason
 from contract.scheduling.fit import connected, far
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
-from contract.scheduling.reasons import Reason
 
 WHOLE = FractionRequest("main", percent=100, cores=100, exclusive=True)
 Links = dict[tuple[int, int], str]

@@ -378,7 +378,7 @@ def test_text_that_is_not_utf8_is_a_fault_of_that_card(machine: Machine, tmp_pat
 
 def test_a_machine_without_cards(machine: Machine) -> None:
     machine.shows("driver 550.54.15")
-    assert (machine.look().reason, machine.look().driver) == ("NoGpu", "550.54.15")
+    assert (machine.look().reason, machine.look().driver) == ("NoGPU", "550.54.15")
 
 
 OLD = {

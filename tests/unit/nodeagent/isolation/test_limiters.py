@@ -396,7 +396,7 @@ def test_it_is_all_on_the_gpunode_after_one_round(node: Node) -> None:
         ("Healthy", ""),
         ("Unhealthy", "MPS is starting"),
     ]
-    assert {item["type"]: item["reason"] for item in status["conditions"]}["LimitsReachContainers"] == "ByCdi"
+    assert {item["type"]: item["reason"] for item in status["conditions"]}["LimitsReachContainers"] == "ByCDI"
     writes = len(cluster.network.writes)
     agent.step()
     assert len(cluster.network.writes) == writes, "what stands as it should is left alone"
@@ -511,4 +511,4 @@ def test_where_gpus_come_without_cdi_cores_are_capped(node: Node) -> None:
     limiters = reserving(node)
     node.round(PLAIN, gpu())
     condition = next(each for each in limiters.conditions() if each.kind == "CoresReserved")
-    assert (shares(node), condition.reason) == ({}, "NeedsCdi")
+    assert (shares(node), condition.reason) == ({}, "NeedsCDI")

@@ -14,6 +14,6 @@ WELL = Report(0.0, {"GPU-1": GpuReport("serving")})
 def test_everybody_on_the_gpu_is_reported_while_the_fault_lasts() -> None:
     faults = Faults()
     looks = ((1, WELL), (2, FAULTED), (3, FAULTED), (4, WELL), (5, FAULTED))
-    first, second = (PodReport(since, "uid-p", "MpsFault", 0, "GPU-1") for since in (2, 5))
+    first, second = (PodReport(since, "uid-p", "MPSFault", 0, "GPU-1") for since in (2, 5))
     found = [faults.reports(report, (P, Q), now) for now, report in looks]
     assert found == [frozenset(), {first}, {first}, frozenset(), {second}]

@@ -32,12 +32,12 @@ class Case:
 CASES = {
     "the same": Case((card(0), card(1)), observation(card(0), card(1))),
     "one came": Case((card(0),), observation(card(0), card(1))),
-    "one went": Case((card(0), card(1)), observation(card(0)), (("GpuGone", GONE),)),
+    "one went": Case((card(0), card(1)), observation(card(0)), (("GPUGone", GONE),)),
     "another stands in its place": Case(
-        (card(0), card(1)), observation(card(0), card(1, uuid="GPU-9")), (("GpuReplaced", REPLACED),)
+        (card(0), card(1)), observation(card(0), card(1, uuid="GPU-9")), (("GPUReplaced", REPLACED),)
     ),
     "the next moved up": Case(
-        (card(0), card(1), card(2)), observation(card(0), card(1, uuid="GPU-2")), (("GpuGone", GONE),)
+        (card(0), card(1), card(2)), observation(card(0), card(1, uuid="GPU-2")), (("GPUGone", GONE),)
     ),
     "two changed places": Case((card(0), card(1)), observation(card(0, uuid="GPU-1"), card(1, uuid="GPU-0"))),
     "nothing can be seen": Case((card(0), card(1)), BLIND),
@@ -69,10 +69,10 @@ def test_a_card_that_was_replaced_while_the_agent_was_away_is_told_at_its_start_
     agent().step()
     shown[0] = observation(card(0), card(1, uuid="GPU-9"))
     second = agent()
-    assert (second.step() > 0, told()) == (True, ["GpuReplaced"])
+    assert (second.step() > 0, told()) == (True, ["GPUReplaced"])
     shown[0] = BLIND
     second.step()
     shown[0] = observation(card(0))
     second.step()
     second.step()
-    assert told() == ["GpuReplaced", "GpuGone"], "a driver that was away in between hides nothing"
+    assert told() == ["GPUReplaced", "GPUGone"], "a driver that was away in between hides nothing"

@@ -26,7 +26,7 @@ FULL = card(
 TERMS = Terms(pool="p", options=(("deviceSplitCount", "5"),))
 HELD = Enforcement(Delivery(("",), "nvidia.com/gpu", mounts="cdi"), ("watch",))
 IDLE = frozenset((IdleShare(0, "uid-a"),))
-REPORTS = frozenset((PodReport(0, "uid-a", "GpuMemoryOveruse", 0, "GPU-0", 2, 1, evict=True, evict_after=1),))
+REPORTS = frozenset((PodReport(0, "uid-a", "GPUMemoryOveruse", 0, "GPU-0", 2, 1, evict=True, evict_after=1),))
 WANTED = replace(desired("n1", observation(FULL), terms=TERMS).under(HELD), idle=IDLE, reports=REPORTS)
 STATUS = status_of(WANTED, previous={}, now=0)
 TYPES = {"string": str, "boolean": bool, "integer": int, "array": list, "object": dict}

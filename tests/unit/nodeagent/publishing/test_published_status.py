@@ -62,7 +62,7 @@ def test_a_status_is_complete_and_the_allocator_reads_back_what_was_meant() -> N
             {
                 "type": "Ready",
                 "status": "True",
-                "reason": "SomeGpusUnhealthy",
+                "reason": "SomeGPUsUnhealthy",
                 "message": "1 of 2 GPUs are healthy; GPU 1: XID 79",
                 "lastTransitionTime": "2001-09-09T01:46:40Z",
             }
@@ -88,25 +88,25 @@ LOOKS = {
     "well cards are published in the order of their index": Seen(
         observation(card(1), card(0)),
         (gpu(0), gpu(1)),
-        Condition(True, "AllGpusHealthy", "2 of 2 GPUs are healthy"),
+        Condition(True, "AllGPUsHealthy", "2 of 2 GPUs are healthy"),
         Amounts(2 * T4, 200),
     ),
     "a sick card keeps its part of the capacity, because pods still hold shares of it": Seen(
         observation(card(0), card(1, healthy=False, reason="lost")),
         (gpu(0), gpu(1, healthy=False, reason="lost")),
-        Condition(True, "SomeGpusUnhealthy", "1 of 2 GPUs are healthy; GPU 1: lost"),
+        Condition(True, "SomeGPUsUnhealthy", "1 of 2 GPUs are healthy; GPU 1: lost"),
         Amounts(2 * T4, 200),
     ),
     "no well card at all is not ready": Seen(
         observation(card(0, healthy=False, reason="lost")),
         (gpu(0, healthy=False, reason="lost"),),
-        Condition(False, "NoHealthyGpu", "0 of 1 GPUs are healthy; GPU 0: lost"),
+        Condition(False, "NoHealthyGPU", "0 of 1 GPUs are healthy; GPU 0: lost"),
         Amounts(T4, 100),
     ),
     "a card without a name is told of and given to nobody": Seen(
         observation(card(0), card(1, uuid="")),
         (gpu(0),),
-        Condition(True, "SomeGpusUnhealthy", "1 of 2 GPUs are healthy; GPU 1: has no UUID of its own"),
+        Condition(True, "SomeGPUsUnhealthy", "1 of 2 GPUs are healthy; GPU 1: has no UUID of its own"),
         Amounts(T4, 100),
     ),
     "a machine without a driver has nothing, and says why": Seen(
@@ -174,21 +174,21 @@ STRATEGIES = {
 def test_slices_are_published_by_strategy(mig: str, cards: list[Card], want: list[int]) -> None:
     wanted = desired("n1", observation(*cards), terms=Terms(mig=mig))
     assert [gpu.usable for gpu in wanted.inventory.gpus] == want
-    assert wanted.condition.reason == "AllGpusHealthy"
+    assert wanted.condition.reason == "AllGPUsHealthy"
 
 
 def test_a_cordoned_card_takes_no_new_pods_and_stays_in_the_sum() -> None:
     wanted = desired("n1", observation(card(0), card(1)), terms=Terms(cordoned=frozenset({"GPU-1"})))
     told = "cordoned by the annotation gpufraction.io/cordon of its Node"
     assert wanted.inventory.gpus == (gpu(0), gpu(1, healthy=False, withheld="Cordoned", reason=told))
-    assert (wanted.amounts, wanted.condition.reason) == (Amounts(2 * T4, 200), "AllGpusHealthy")
+    assert (wanted.amounts, wanted.condition.reason) == (Amounts(2 * T4, 200), "AllGPUsHealthy")
 
 
 def test_a_gpu_that_no_container_can_get_takes_no_new_pods_and_stays_in_the_sum() -> None:
     held = Enforcement(unreachable={"GPU-1": "its device file is missing", "GPU-gone": "never seen"})
     wanted = desired("n1", observation(card(0), card(1))).under(held)
     assert wanted.inventory.gpus == (gpu(0), gpu(1, healthy=False, reason="its device file is missing"))
-    assert (wanted.amounts, wanted.condition.reason) == (Amounts(2 * T4, 200), "AllGpusHealthy")
+    assert (wanted.amounts, wanted.condition.reason) == (Amounts(2 * T4, 200), "AllGPUsHealthy")
 
 
 def test_a_gpu_that_is_unhealthy_itself_keeps_its_reason() -> None:
@@ -242,7 +242,7 @@ SIGHTS = {
     "cards": (Machine((card(0),)), observation(card(0))),
     "a driver without cards": (
         Machine(),
-        Observation((), "550.54.15", "12.4", "the driver works and reports no GPU", "NoGpu"),
+        Observation((), "550.54.15", "12.4", "the driver works and reports no GPU", "NoGPU"),
     ),
     "no driver": (Machine(error=DriverGone("gone")), Observation(problem="gone", reason="DriverGone")),
 }

@@ -20,7 +20,7 @@ def wrong(found: str, here: str = "0, 1") -> tuple[Condition, ...]:
         f"metadata.annotations[gpufraction.io/cordon]: found {found}, which is no GPU of this node and excludes none; "
         f"give indexes ({here}) or UUIDs, separated by commas"
     )
-    return (Condition(True, "NoSuchGpu", text, NAMES_NO_GPU),)
+    return (Condition(True, "NoSuchGPU", text, NAMES_NO_GPU),)
 
 
 WORDS: dict[str, tuple[set[str], tuple[Card, ...], Cordon]] = {

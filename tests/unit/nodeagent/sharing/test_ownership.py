@@ -44,7 +44,7 @@ CASES = {
         Ownership("dedicated", 2), frozenset(), frozenset(), (("PluginConflict", True, "PluginStillOn"),)
     ),
     "held: exactly what holders report": Case(
-        Ownership("held", 2), frozenset({"GPU-1", "GPU-9"}), frozenset({"GPU-1"}), (("Held", True, "GpusHeld"),)
+        Ownership("held", 2), frozenset({"GPU-1", "GPU-9"}), frozenset({"GPU-1"}), (("Held", True, "GPUsHeld"),)
     ),
     "held, and no holder runs": Case(Ownership("held", 2), frozenset(), frozenset(), (("Held", False, "NothingHeld"),)),
 }

@@ -72,7 +72,7 @@ def test_memory_is_laid_to_containers_and_never_to_the_wrong_one() -> None:
 
 
 RULES = Rules(slack=5 * MIB, patience=30.0)
-WARNED = PodReport(0, "uid-p", "GpuMemoryOveruse", 0, "GPU-0", 110 * MIB)
+WARNED = PodReport(0, "uid-p", "GPUMemoryOveruse", 0, "GPU-0", 110 * MIB)
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def bursting(used: int, booked: int = 20) -> Use:
 
 FULL, ROOM = card(0, used_bytes=15_108 * MIB), card(0, used_bytes=1 << 30)
 LACKS, HAS = Use(Q, "main", "GPU-0", 100 * MIB, 0, 10 * MIB), Use(Q, "main", "GPU-0", 100 * MIB, 0, 99 * MIB)
-PRESSED = PodReport(0, "uid-p", "GpuMemoryPressure", 0, "GPU-0", 90 * MIB)
-BEYOND = PodReport(0, "uid-p", "GpuMemoryOveruse", 0, "GPU-0", 110 * MIB)
+PRESSED = PodReport(0, "uid-p", "GPUMemoryPressure", 0, "GPU-0", 90 * MIB)
+BEYOND = PodReport(0, "uid-p", "GPUMemoryOveruse", 0, "GPU-0", 110 * MIB)
 PRESSURE: dict[str, tuple[Card, Use, Use, frozenset[PodReport]]] = {
     "there is room": (ROOM, bursting(90), LACKS, frozenset()),
     "the GPU's use is not known": (card(0, used_bytes=None), bursting(90), LACKS, frozenset()),
@@ -152,7 +152,7 @@ def test_a_pod_is_evicted_for_what_it_was_warned_of() -> None:
         [(each.code, each.evict) for each in watch.judge(NodeUsage((bursting(used), LACKS)), (shown,), at)]
         for at, shown, used in looks
     ]
-    warned, evicted = ("GpuMemoryPressure", False), ("GpuMemoryPressure", True)
+    warned, evicted = ("GPUMemoryPressure", False), ("GPUMemoryPressure", True)
     assert told == [[], [warned], [], [], [warned], [evicted]], "a while with room begins anew"
 
 
@@ -177,7 +177,7 @@ def test_the_users_of_a_claim_have_its_share_together() -> None:
 def test_pods_leave_a_gpu_that_stays_ill_where_that_is_set() -> None:
     sick = card(0, healthy=False, reason="XID 79")
     usage = NodeUsage((Use(P, "main", "GPU-0", 1, 0, 0), Use(Q, "main", "GPU-1", 1, 0, 0)))
-    leave, none = frozenset((PodReport(0, "uid-p", "GpuUnhealthy", 0, "GPU-0", evict=True),)), frozenset[PodReport]()
+    leave, none = frozenset((PodReport(0, "uid-p", "GPUUnhealthy", 0, "GPU-0", evict=True),)), frozenset[PodReport]()
 
     def told(watch: OveruseMonitor, *looks: tuple[float, Card]) -> list[frozenset[PodReport]]:
         return [watch.judge(usage, (shown, card(1)), at) for at, shown in looks]
@@ -223,7 +223,7 @@ def test_an_offender_is_reported_once_and_then_to_be_evicted() -> None:
         now[0] = at
         guard.step(look)
         found.append(guard.reports)
-    report = PodReport(1000, "uid-p", "GpuMemoryOveruse", 0, "GPU-0", 200 * MIB)
+    report = PodReport(1000, "uid-p", "GPUMemoryOveruse", 0, "GPU-0", 200 * MIB)
     warned, evicted = replace(report, evict_after=10), replace(report, evict=True)
     assert found == [frozenset(), {warned}, {warned}, {evicted}, {evicted}]
     assert woken == [1010.0, 1020.0], "a status is written when something changes, and not at every look"

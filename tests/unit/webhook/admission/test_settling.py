@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from contract.encoding import codec
-from contract.encoding.protocol import NOT_LEADING, QUEUED, Answer, Never, Wait
+from contract.encoding.protocol import Answer, Never, Wait
+from contract.reasons.pods import Answered
 from contract.scheduling import node_pin
 from tests.unit.webhook.builders import GIB, WAIT, allocation, container, environment, placed, pod, request_text, share
 from tests.unit.webhook.settling import ASKS, GATE, JSON, PERCENT, admitted, settled
 from webhook.admission.admit import Admit, Deny
 
-ELSEWHERE = Wait(NOT_LEADING, "the leading allocator places the pod in a moment")
-IN_LINE = Wait(QUEUED, "the pods ahead in the queue are placed first")
+ELSEWHERE = Wait(Answered.NOT_LEADING, "the leading allocator places the pod in a moment")
+IN_LINE = Wait(Answered.QUEUED, "the pods ahead in the queue are placed first")
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 
 
@@ -153,7 +154,7 @@ def test_the_memory_that_is_counted(made: JSON, answer: Answer | None, want: str
 TWO_CONTAINERS = pod(container(gpufraction_io__gpu_memory="5Gi"), container("side", gpufraction_io__gpu_percent="1"))
 UNCOUNTED: dict[str, tuple[JSON, Answer | None, str, str]] = {
     "nobody to ask": (PERCENT, None, "main", "the allocator does not answer"),
-    "no GPU that it accepts": (PERCENT, Wait("NoGpus", "none here yet"), "main", "none here yet"),
+    "no GPU that it accepts": (PERCENT, Wait("NoGPUs", "none here yet"), "main", "none here yet"),
     "a share of nothing": (PERCENT, Wait("NoRoom", "full", {"main": 0}), "main", "full"),
     "a whole GPU": (pod(container(nvidia_com__gpu="1")), None, "main", "the allocator does not answer"),
     "cores that stand for memory": (

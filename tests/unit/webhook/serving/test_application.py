@@ -13,8 +13,9 @@ import pytest
 from flask.testing import FlaskClient
 
 from contract import names
-from contract.encoding.protocol import NOT_LEADING, Answer, Never, Question, Wait
+from contract.encoding.protocol import Answer, Never, Question, Wait
 from contract.metrics import metrics_of
+from contract.reasons.pods import Answered
 from runtime.logs import TextLines
 from runtime.metrics import Metrics
 from tests.unit.webhook.builders import (
@@ -271,7 +272,7 @@ TOLD: dict[str, tuple[Answer | NoAnswer, str, list[str]]] = {
         "the allocator does not answer; the pod is placed as soon as it does",
         ["INFO"],
     ),
-    "a replica that does not lead, as every other one": (Wait(NOT_LEADING, ELSEWHERE), ELSEWHERE, []),
+    "a replica that does not lead, as every other one": (Wait(Answered.NOT_LEADING, ELSEWHERE), ELSEWHERE, []),
 }
 
 

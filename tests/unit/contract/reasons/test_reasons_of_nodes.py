@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from contract.scheduling.reasons import Code, Reason, leading, name_of, summary, tally
+from contract.reasons.nodes import Code, Reason, leading, summary, tally
 
 CORDONED, TAINT, MEMORY = Reason(Code.CORDONED), Reason(Code.TAINT, what="a=b:NoSchedule"), Reason(Code.MEMORY, 8, 4)
 WORDS: dict[str, tuple[tuple[Reason, ...], str]] = {
-    "no node at all": ((), "NoGpus"),
+    "no node at all": ((), "NoGPUs"),
     "all alike": ((MEMORY, MEMORY), "Memory"),
     "three cordoned, and one short of memory": ((CORDONED, CORDONED, CORDONED, MEMORY), "Memory"),
     "whichever is named first": ((MEMORY, CORDONED, CORDONED), "Memory"),
@@ -16,7 +16,7 @@ WORDS: dict[str, tuple[tuple[Reason, ...], str]] = {
     "short of CPU, and a sick GPU": ((Reason(Code.CPU, 2000, 500),) * 3 + (Reason(Code.UNHEALTHY),), "Unhealthy"),
     "a sick GPU, and one that an administrator may let in": (
         (Reason(Code.UNHEALTHY), Reason(Code.UNHEALTHY), Reason(Code.GPU_CORDONED)),
-        "GpuCordoned",
+        "GPUCordoned",
     ),
     "a plugin's GPUs, and others of another model": ((Reason(Code.NOT_SHARED), Reason(Code.MODEL)), "Model"),
     "room on a node that is reserved for another": ((MEMORY, MEMORY, Reason(Code.RESERVED)), "Reserved"),
@@ -26,7 +26,7 @@ WORDS: dict[str, tuple[tuple[Reason, ...], str]] = {
 
 @pytest.mark.parametrize(("reasons", "word"), WORDS.values(), ids=WORDS.keys())
 def test_the_word(reasons: tuple[Reason, ...], word: str) -> None:
-    assert name_of(leading(tally(reasons))) == word
+    assert leading(tally(reasons)).word == word
 
 
 def test_the_sentence_has_all_of_them_with_their_figures_the_most_frequent_first() -> None:

@@ -1,0 +1,158 @@
+"""The reasons of what is about no pod and no claim: conditions of GPUNodes and checks, Events about Nodes and lists."""
+
+from __future__ import annotations
+
+from contract.reasons.base import NEVER, Change, Kind, Reasons, Row, changes
+
+_MPS = "isolation.md"
+_SEE = "Repair the node; see its agent's log and the driver."
+
+
+def _is(text: str, cure: str = "", page: str = "") -> Row:
+    return Row(Kind.GPUNODE, text, cure, changes(Change.GPUS) if cure else NEVER, page)
+
+
+class GPUNodeReason(Reasons):
+    """Reasons of a GPUNode's conditions. The condition's type says what it is about."""
+
+    ALL_HEALTHY = "AllGPUsHealthy", _is("Ready: all GPUs are healthy.")
+    SOME_UNHEALTHY = "SomeGPUsUnhealthy", _is("Ready: some GPUs are unhealthy; the message says which and why.", _SEE)
+    NONE_HEALTHY = "NoHealthyGPU", _is("Ready: no GPU is healthy.", _SEE)
+    NO_GPU = "NoGPU", _is("Ready: the driver works and reports no GPU.", _SEE)
+    LIBRARY_BROKEN = "LibraryBroken", _is("Ready: the driver's library fails.", _SEE)
+    LIBRARY_MISSING = "LibraryMissing", _is("Ready: no NVML library can be loaded.", "Install the driver on the node.")
+    LIBRARY_OUTDATED = (
+        "LibraryOutdated",
+        _is(
+            "Ready: library and kernel driver are of different versions.",
+            "Wait: the agent restarts. Else reboot the node.",
+        ),
+    )
+    DRIVER_GONE = "DriverGone", _is("Ready: the library is there, and the driver is not.", "Load the driver.")
+    DRIVER_HANGS = "DriverHangs", _is("Ready: the driver does not answer.", "Reboot the node.")
+    NO_PERMISSION = "NoPermission", _is("Ready: the agent may not use the GPUs.", _SEE)
+    AGENT_FAILED = "AgentFailed", _is("Ready: the agent failed while looking at the GPUs.", "Report it.")
+    PLUGIN_STILL_ON = (
+        "PluginStillOn",
+        _is("PluginConflict: a device plugin still offers GPUs here.", "Do what the message says.", "installing.md"),
+    )
+    NO_CHOICE = (
+        "NoChoice",
+        _is("PluginConflict: a device plugin offers GPUs here.", "Do what the message says.", "installing.md"),
+    )
+    HELD = "GPUsHeld", _is("Held: holder pods hold GPUs against the device plugin.")
+    NOTHING_HELD = (
+        "NothingHeld",
+        _is("Held: no holder pod holds a GPU.", "See the node's holder pods.", "installing.md"),
+    )
+    NO_SUCH_GPU = (
+        "NoSuchGPU",
+        _is("CordonNamesNoGpu: the annotation names a GPU that the node does not have.", "Correct the annotation."),
+    )
+    REPEATED_UUID = (
+        "RepeatedUUID",
+        _is("GpusUnique: another node reports the same UUID; the GPU takes new pods on one node.", "Do what it says."),
+    )
+    CANNOT_BE_READ = (
+        "CannotBeRead",
+        _is("OptionsRefused: the ConfigMap cannot be read; the former options are in effect.", "Correct the line."),
+    )
+    REMOVAL_REFUSED = (
+        "RemovalRefused",
+        _is("StartupTaint: the API server refuses that the agent removes it.", "Change the policy that refuses it."),
+    )
+    MAY_NOT_REMOVE = (
+        "MayNotRemove",
+        _is("StartupTaint: the agent has no right to remove it.", "Apply the component `startup-taint`."),
+    )
+    LIBRARY_READY = "LibraryReady", _is("PreloadedLibrary: it is on the node.", page=_MPS)
+    LIBRARY_NOT_USABLE = "LibraryNotUsable", _is("PreloadedLibrary: it cannot be used.", "Do what it says.", _MPS)
+    BY_CDI = "ByCDI", _is("LimitsReachContainers: by a CDI description that the agent writes.", page=_MPS)
+    BY_HOST_PATH = "ByHostPath", _is("LimitsReachContainers: by hostPath volumes of pods.", page=_MPS)
+    NOT_WRITTEN = (
+        "NotWritten",
+        _is("LimitsReachContainers: the CDI description is missing.", "See the agent's log.", _MPS),
+    )
+    DELIVERY_UNKNOWN = (
+        "DeliveryUnknown",
+        _is("LimitsReachContainers: how GPUs reach containers is unknown.", "Set `host_root` or `delivery`.", _MPS),
+    )
+    NEEDS_HOST_PATH = (
+        "NeedsHostPath",
+        _is("LimitsReachContainers: only hostPath volumes would.", "Set `host_paths` of agent and webhook.", _MPS),
+    )
+    NEEDS_CDI = "NeedsCDI", _is("CoresReserved: GPUs do not come by CDI here.", "Do what the message says.", _MPS)
+    CAPPED = "Capped", _is("CoresReserved: cores are capped and not reserved on some GPUs.", "Do what it says.", _MPS)
+    PARTITIONED = "Partitioned", _is("CoresReserved: a pod's cores are its own.", page=_MPS)
+    LIMITED = "Limited", _is("MpsDaemons: serving daemons cannot do what is set.", "Do what the message says.", _MPS)
+    NOT_REGISTERED = (
+        "NotRegistered",
+        _is("DeliversByClaim: kubelet has not registered the plugin.", "Do what the message says.", "dra.md"),
+    )
+    NOT_REGISTERED_YET = "NotRegisteredYet", _is("DeliversByClaim: kubelet has not answered yet.", "Wait.", "dra.md")
+    NO_DESCRIPTION = (
+        "NoDescription",
+        _is("DeliversByClaim: no CDI description of the GPUs was found.", "Do what the message says.", "dra.md"),
+    )
+    REGISTERED = "Registered", _is("DeliversByClaim: kubelet uses the plugin.", page="dra.md")
+
+
+class CheckReason(Reasons):
+    """Reasons of the condition of an AdmissionCheck that we answer."""
+
+    ACTIVE = "Active", Row(Kind.CHECK, "gpufraction judges whether the pods of a Workload fit on the GPUs", "")
+
+
+def _event(text: str, cure: str, page: str = "") -> Row:
+    return Row(Kind.NODE_EVENT, text, cure, NEVER, page)
+
+
+class NodeEvent(Reasons):
+    """Reasons of Events about Nodes, and about the ConfigMaps that list excluded GPUs."""
+
+    GPU_GONE = "GPUGone", _event("A GPU of the node was removed.", "Restart its pods.")
+    GPU_REPLACED = "GPUReplaced", _event("A GPU of the node was replaced.", "Restart the pods of the old one.")
+    GPU_REPEATED = (
+        "GPURepeated",
+        _event(
+            "Another node reports a GPU of the same UUID.", "See which node has the GPU, and restart the other's agent."
+        ),
+    )
+    OVERCOMMITTED = (
+        "GPUOvercommitted",
+        _event(
+            "More is allocated on a GPU than it has.",
+            "After a reduction of oversubscription this ends by itself; otherwise delete the youngest pod of the GPU.",
+            "troubleshooting.md#more-is-allocated-than-there-is",
+        ),
+    )
+    CORDON_NAMES_NO_GPU = (
+        "CordonNamesNoGPU",
+        _event("The annotation that cordons GPUs names one that the node does not have.", "Correct the annotation."),
+    )
+    REPORT_IGNORED = (
+        "AgentReportIgnored",
+        _event(
+            "The node's agent reports about pods that have no share there.",
+            "If this goes on, somebody else may be using the agent's token: replace it.",
+            "security.md",
+        ),
+    )
+    WITHOUT_GPUS = (
+        "NodeWithoutGPUs",
+        _event(
+            "A node came for a request and does not serve.", "See its agent: `kubectl get gpunodes`.", "autoscaling.md"
+        ),
+    )
+    LIST_UNREADABLE = (
+        "ListUnreadable",
+        _event("A list of excluded GPUs cannot be read, so no GPU of the node takes new pods.", "Correct the list."),
+    )
+    LIST_NAMES_NO_GPU = (
+        "ListNamesNoGPU",
+        _event("A list of excluded GPUs names one that the node does not have.", "Correct the list."),
+    )
+
+
+FORMER = {"GpuGone": NodeEvent.GPU_GONE, "GpuReplaced": NodeEvent.GPU_REPLACED}
+"""How node agents of former versions spell the reasons of their Events."""

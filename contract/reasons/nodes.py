@@ -1,0 +1,453 @@
+"""
+Why a node, or the cluster, cannot take a pod: codes, figures, and the sentence that a tenant reads.
+
+A reason is a value. Only this module makes the sentence, so kubectl's warning, the pod's condition, the Event and the
+command line agree. It names no other tenant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from contract import names
+from contract.encoding.quantity import mib
+from contract.model import WITHHELD, Gpu
+from contract.reasons.base import STORAGE, Change, Kind, Row, Word, changes
+
+_FIXED = changes(Change.NODE)
+"""A node that joins may have whatever others lack, so it can cure every code."""
+_CARDS = _FIXED | {Change.GPUS}
+_HELD = _CARDS | {Change.SHARE}
+"""
+Of several GPUs the node reports the one that came furthest. A GPU with an earlier code may still become the one that
+fits, so each code of a GPU has the cures of the codes before it.
+"""
+_NODES_ROOM = _FIXED | {Change.ROOM, Change.ALLOCATABLE}
+_VOLUMES = _FIXED | STORAGE | {Change.LABELS}
+_NEIGHBOURS = _FIXED | {Change.POD, Change.NAMESPACE, Change.LABELS, Change.NODE_GONE}
+
+
+def _cpu(thousandths: int) -> str:
+    return f"{thousandths / 1000:g}"
+
+
+def _row(text: str, cure: str, cured_by: frozenset[Change], page: str = "") -> Row:
+    return Row(Kind.NODE, text, cure, cured_by, page)
+
+
+class Code(IntEnum):
+    """
+    What a node lacks, in the order of the checks: of several reasons on one node, the highest is reported.
+
+    The place in this table is the order. A member has its name in conditions and Events as `word`, and what is said of
+    it as `row`. Its text may have the figures of `ReasonCount`; `{free}` is left out where figures are not of now.
+    """
+
+    word: Word
+    row: Row
+    shown: Callable[[int], object]
+
+    def __new__(cls, word: str, row: Row, shown: Callable[[int], object] = int) -> Code:
+        """One row. `shown`: how its figures are shown, which have the unit of `ReasonCount`."""
+        member = int.__new__(cls, len(cls.__members__) + 1)
+        member._value_ = int(member)
+        member.word = Word(word)
+        member.row = row
+        member.shown = shown
+        return member
+
+    NO_GPUS = (
+        "NoGPUs",
+        _row(
+            "without GPUs to share",
+            "See why the nodes have no usable GPUNode: `kubectl get gpunodes`.",
+            _CARDS,
+            "troubleshooting.md#a-node-gets-no-pods",
+        ),
+    )
+    NODE_NAME = (
+        "NodeName",
+        _row("not the node that the pod names", "Remove `spec.nodeName`, or name a node with room.", _FIXED),
+    )
+    DELIVERY = (
+        "Delivery",
+        _row(
+            "that cannot deliver GPUs to the pod: its runtime class, several GPUs under MPS, or no "
+            "ResourceClaim (see status.delivery of the GPUNode)",
+            "Remove `runtimeClassName`, or ask for one GPU where MPS limits containers.",
+            _CARDS,
+            "isolation.md",
+        ),
+    )
+    ISOLATION = (
+        "Isolation",
+        _row(
+            f"that do not enforce the isolation asked for ({names.ISOLATION})",
+            "Ask for a weaker level, or have an administrator switch on that level.",
+            _CARDS,
+            "enforcement.md",
+        ),
+    )
+    LIMIT_NOT_HELD = (
+        "LimitNotHeld",
+        _row(
+            "that enforce no memory limit above the request (it takes the level driver, mps or preload)",
+            "Remove `gpu-memory-limit`, or have an administrator switch on a level that holds it.",
+            _CARDS,
+            "enforcement.md",
+        ),
+    )
+    CORDONED = (
+        "Cordoned",
+        _row(
+            "cordoned", "Wait, or have an administrator uncordon nodes: `kubectl get nodes`.", _FIXED | {Change.TAINTS}
+        ),
+    )
+    NOT_READY = (
+        "NotReady",
+        _row("not ready", "Have an administrator repair the nodes: `kubectl get nodes`.", _FIXED | {Change.READY}),
+    )
+    TAINT = (
+        "Taint",
+        _row(
+            "with a taint that the pod does not tolerate ({what})",
+            "Add a toleration to the pod, or remove the taint from the node. The node's agent removes a startup taint "
+            "itself; if it stays, see the conditions `Ready` and `StartupTaint` of the GPUNode.",
+            _FIXED | {Change.TAINTS},
+        ),
+    )
+    SELECTOR = (
+        "Selector",
+        _row(
+            "not matching the pod's node selector or affinity",
+            "Change the pod's node selector or affinity, or label nodes.",
+            _FIXED | {Change.LABELS},
+        ),
+    )
+    PORTS = (
+        "Ports",
+        _row(
+            "with the host port in use ({what})",
+            "Use another host port, or wait until the pod with that port ends.",
+            _FIXED | {Change.PORTS},
+        ),
+    )
+    CLAIM = (
+        "Claim",
+        _row(
+            "because of a PersistentVolumeClaim {what}",
+            "See `kubectl describe pvc NAME`. `that is still being read` ends by itself within seconds.",
+            _VOLUMES,
+        ),
+    )
+    VOLUME = (
+        "Volume",
+        _row(
+            "because of a volume that the node does not reach",
+            "The volume is in another zone or on another node that has no room: wait, or move the data.",
+            _VOLUMES,
+        ),
+    )
+    NO_VOLUME = (
+        "NoVolume",
+        _row(
+            "because of a claim for which no volume can be bound there",
+            "No free volume fits and none can be created on those nodes: see the claim's StorageClass.",
+            _VOLUMES,
+        ),
+    )
+    STORAGE_CAPACITY = (
+        "StorageCapacity",
+        _row(
+            "short of storage for a new volume",
+            "Ask for a smaller volume, or have an administrator add storage: `kubectl get csistoragecapacities -A`.",
+            _VOLUMES,
+        ),
+    )
+    VOLUME_IN_USE = (
+        "VolumeInUse",
+        _row(
+            "because of a volume that another pod uses and cannot share",
+            "Wait until the other pod ends, or use another volume.",
+            _VOLUMES | {Change.POD},
+        ),
+    )
+    VOLUME_LIMIT = (
+        "VolumeLimit",
+        _row(
+            "with as many volumes as can be attached",
+            "Wait until other pods with volumes end, or add nodes.",
+            _VOLUMES | {Change.POD},
+        ),
+    )
+    TOPOLOGY_LABEL = (
+        "TopologyLabel",
+        _row(
+            "without a label of the pod's topology spread constraints",
+            "Label the nodes with the constraint's `topologyKey`, or change the constraint.",
+            _FIXED | {Change.LABELS},
+        ),
+    )
+    TOPOLOGY_SPREAD = (
+        "TopologySpread",
+        _row(
+            "because of a topology spread constraint",
+            "Add GPU nodes to the emptier domains, raise `maxSkew`, or use `ScheduleAnyway`.",
+            _NEIGHBOURS | {Change.TAINTS},
+        ),
+    )
+    POD_AFFINITY = (
+        "PodAffinity",
+        _row(
+            "because of required affinity to another pod",
+            "Start the pod that yours requires first, or make room on its node.",
+            _NEIGHBOURS,
+        ),
+    )
+    POD_ANTI_AFFINITY = (
+        "PodAntiAffinity",
+        _row(
+            "because of anti-affinity to another pod",
+            "The pod's own anti-affinity, or that of a pod that runs there: wait until that pod ends, or add nodes. "
+            "The message does not name a pod of another namespace.",
+            _NEIGHBOURS,
+        ),
+    )
+    CPU = (
+        "CPU",
+        _row(
+            "short of CPU (most{free} {most}, wanted {wanted})",
+            "Request less CPU, or wait until pods on GPU nodes end.",
+            _NODES_ROOM,
+        ),
+        _cpu,
+    )
+    MEMORY_OF_NODE = (
+        "MemoryOfNode",
+        _row(
+            "short of node memory (most{free} {most} MiB, wanted {wanted})",
+            "Request less memory, or wait until pods on GPU nodes end.",
+            _NODES_ROOM,
+        ),
+        mib,
+    )
+    STORAGE = (
+        "Storage",
+        _row(
+            "short of ephemeral storage (most{free} {most} MiB, wanted {wanted})",
+            "Request less ephemeral storage, or wait until pods on GPU nodes end.",
+            _NODES_ROOM,
+        ),
+        mib,
+    )
+    PODS = ("Pods", _row("full of pods", "Wait until pods on GPU nodes end, or add nodes.", _NODES_ROOM))
+    TOO_FEW_GPUS = (
+        "TooFewGPUs",
+        _row(
+            "with too few GPUs (most {most}, wanted {wanted})",
+            "Ask for fewer GPUs, or have an administrator add nodes with more.",
+            _CARDS,
+        ),
+    )
+    UNHEALTHY = (
+        "Unhealthy",
+        _row(
+            "with unhealthy GPUs",
+            "See which and why: `kubectl get gpunode NODE -o yaml`.",
+            _CARDS,
+            "troubleshooting.md#a-node-gets-no-pods",
+        ),
+    )
+    NOT_SHARED = (
+        "NotShared",
+        _row(
+            "with GPUs that are not shared, since a vendor's device plugin may allocate them",
+            "An administrator: see the condition `PluginConflict` or `Held` of the GPUNode.",
+            _CARDS,
+            "installing.md",
+        ),
+    )
+    GPU_CORDONED = (
+        "GPUCordoned",
+        _row(
+            "with GPUs that an administrator cordoned",
+            "See the Node's annotation `gpufraction.io/cordon`, or the ConfigMap `unhealthy-gpu-NODE` of kube-system; "
+            "`kubectl gpufraction nodes -o wide` says which.",
+            _CARDS,
+        ),
+    )
+    UUID = (
+        "UUID",
+        _row(
+            "without the GPU UUIDs asked for",
+            "Change the pod's annotations; `kubectl gpufraction nodes -o json` lists the UUIDs.",
+            _CARDS,
+        ),
+    )
+    MODEL = (
+        "Model",
+        _row(
+            "without the GPU model asked for",
+            "Change the pod's annotations; `kubectl gpufraction nodes` lists the models.",
+            _CARDS,
+        ),
+    )
+    LIMIT_TOO_LARGE = (
+        "LimitTooLarge",
+        _row(
+            "that allow no memory limit this far above the request (largest {most} MiB, wanted {wanted})",
+            "Take a smaller limit or a larger request; an administrator may raise `memoryLimitRatio`. A limit is at "
+            "most a card's memory, and there is none on slices of cards.",
+            _CARDS,
+            "tenants.md#memory-that-may-burst",
+        ),
+        mib,
+    )
+    EXCLUSIVE = (
+        "Exclusive",
+        _row("with GPUs held whole by others", "Wait until one of these pods ends, or add nodes.", _HELD),
+    )
+    BUSY = (
+        "Busy",
+        _row(
+            "with no GPU that is entirely free",
+            "Wait, or see `kubectl gpufraction advise` for the fewest evictions that make room.",
+            _HELD,
+        ),
+    )
+    SHARERS = (
+        "Sharers",
+        _row("with {wanted} pods on each GPU already", "Wait until one of these pods ends, or add nodes.", _HELD),
+    )
+    MEMORY = (
+        "Memory",
+        _row(
+            "short of memory (largest{free} {most} MiB, wanted {wanted})",
+            "The cluster is full: wait, ask for less, or see `kubectl gpufraction advise` for the fewest evictions "
+            "that make room.",
+            _HELD,
+        ),
+        mib,
+    )
+    LIMITS_IN_ALL = (
+        "LimitsInAll",
+        _row(
+            "on whose GPUs the memory limits would add up to too much (most left {most} MiB, wanted {wanted})",
+            "Wait, or take a smaller limit or none; an administrator may raise `memoryLimitRatio`.",
+            _HELD,
+            "tenants.md#memory-that-may-burst",
+        ),
+        mib,
+    )
+    CORES = (
+        "Cores",
+        _row(
+            "short of cores (most{free} {most} %, wanted {wanted} %)",
+            "The cluster is full: wait, ask for fewer cores, or see `kubectl gpufraction advise`.",
+            _HELD,
+        ),
+    )
+    NUMA = (
+        "NUMA",
+        _row(
+            "without enough such GPUs on one NUMA node (most {most}, wanted {wanted})",
+            "Wait, ask for fewer GPUs, or remove the wish for one NUMA node.",
+            _HELD,
+        ),
+    )
+    RESERVED = (
+        "Reserved",
+        _row(
+            "reserved for a pod ahead in the queue",
+            "Wait: a large pod has waited for longer than `starvation_timeout` and has a node reserved, for "
+            "`starvation_reservation_limit` at most. If it waits for pods of your namespace, end these.",
+            _HELD | {Change.RESERVATION},
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why one node does not fit: the amount wanted and the most that is free, in the code's unit (0 for none)."""
+
+    code: Code
+    wanted: int = 0
+    most: int = 0
+    what: str = ""
+    """The taint, port or claim in the way; empty otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """How many nodes gave one code, with the largest figures among them and the first `what`."""
+
+    code: Code
+    nodes: int
+    wanted: int = 0
+    most: int = 0
+    what: str = ""
+
+
+def tally(reasons: Iterable[Reason]) -> tuple[ReasonCount, ...]:
+    """Reasons added up by code, in the order of the codes."""
+    by_code: dict[Code, list[Reason]] = {}
+    for reason in reasons:
+        by_code.setdefault(reason.code, []).append(reason)
+    return tuple(
+        ReasonCount(
+            code,
+            len(group),
+            max(r.wanted for r in group),
+            max(r.most for r in group),
+            min(r.what for r in group),
+        )
+        for code, group in sorted(by_code.items())
+    )
+
+
+def _what(found: ReasonCount) -> str:
+    if found.code is Code.TAINT and found.what.startswith(names.STARTUP_TAINT):
+        return f"{found.what}, until the node's GPUs are published"
+    return found.what
+
+
+def _phrase(found: ReasonCount, free: bool) -> str:
+    code = found.code
+    wanted, most = code.shown(found.wanted), code.shown(found.most)
+    return code.row.text.format(wanted=wanted, most=most, what=_what(found), free=" free" if free else "")
+
+
+def summary(tallies: Iterable[ReasonCount], *, free: bool = True) -> str:
+    """
+    One sentence over all nodes: `0 of 3 GPU nodes fit: 2 short of memory (...), 1 cordoned`.
+
+    `free`: the figures are what is free; otherwise the largest that there are.
+    """
+    order = sorted(tallies, key=lambda t: (-t.nodes, -t.code))
+    if not order:
+        return "no GPU node has reported its GPUs yet"
+    total = sum(found.nodes for found in order)
+    return f"0 of {total} GPU nodes fit: {', '.join(f'{found.nodes} {_phrase(found, free)}' for found in order)}"
+
+
+def of_one(reason: Reason) -> str:
+    """What one node lacks, as a phrase after its name."""
+    return _phrase(tally((reason,))[0], True)
+
+
+def leading(tallies: Iterable[ReasonCount]) -> Code:
+    """
+    The code of the node that passed the most checks, since that node needs the least change, however many nodes have
+    another code; `NO_GPUS` without nodes.
+    """
+    return max((found.code for found in tallies), default=Code.NO_GPUS)
+
+
+def of_withheld(gpu: Gpu) -> Code:
+    """The code of a GPU that takes no new pods, because it is unhealthy or withheld."""
+    return _WITHHELD.get(gpu.withheld, Code.UNHEALTHY)
+
+
+_WITHHELD: Mapping[str, Code] = dict(zip(WITHHELD, (Code.GPU_CORDONED, Code.NOT_SHARED), strict=True))

@@ -1,0 +1,287 @@
+"""The reasons of a pod's condition, of what admission answers, and of Events about pods."""
+
+from __future__ import annotations
+
+from contract import names
+from contract.reasons.base import NEVER, Change, Kind, Reasons, Row, Word, changes
+
+_ROOM = changes(Change.NODE, Change.GPUS, Change.SHARE, Change.ROOM)
+
+
+def _waits(text: str, cure: str, cured_by: frozenset[Change] = NEVER, page: str = "") -> Row:
+    return Row(Kind.WAITS, text, cure, cured_by, page)
+
+
+class PodReason(Reasons):
+    """Reasons of the condition `gpufraction.io/Allocated`, besides those of nodes and of claims."""
+
+    ALLOCATED = "Allocated", Row(Kind.PLACED, "How much of which GPUs the pod has, and on which node.", "")
+    NOT_SCHEDULED = (
+        "NotScheduled",
+        Row(
+            Kind.PLACED,
+            "The pod has its share, and kube-scheduler does not bind the pod.",
+            "Resolve what kube-scheduler's message says, or delete the pod to release the share.",
+            changes(Change.OWN),
+            "troubleshooting.md#a-pod-has-its-share-and-does-not-start",
+        ),
+    )
+    FOREIGN_GATE = (
+        "ForeignGate",
+        _waits(
+            "held by the scheduling gate ... first",
+            "The gate belongs to another system, which must remove it.",
+            changes(Change.OWN),
+        ),
+    )
+    UNREADABLE = (
+        "Unreadable",
+        _waits(
+            "The pod's request annotation contradicts its resources.",
+            "Delete the pod and create it again.",
+            changes(Change.OWN),
+        ),
+    )
+    PARKED = (
+        "Parked",
+        _waits(
+            "parked, since the waiting pods of this namespace use what they may of gpufraction's memory ...",
+            "The pod waits like the others and is read again when its turn comes. Shorten node selectors, affinity and "
+            "tolerations of the namespace's waiting pods, or delete some; an administrator may raise `queue.memory`.",
+            changes(Change.TIME),
+            "operations.md#memory-of-waiting-pods",
+        ),
+    )
+    REFUSED = (
+        "PlacementRefused",
+        _waits(
+            "node ... has room, but the API server rejects the placement; or the API server refuses what gpufraction "
+            "writes to this pod: ...",
+            "Change the policy, webhook or size limit that the API server's message names. The write is tried again, "
+            "in the end once a minute.",
+            changes(Change.TIME, Change.OWN),
+        ),
+    )
+    INTERNAL_ERROR = (
+        "InternalError",
+        _waits(
+            "internal error of gpufraction (fault ...)",
+            "A bug of ours, which affects only this pod: report it with the traceback from the allocator's log "
+            "(`FAULT`). The pod is tried again when its spec or annotations change, or after 10 min.",
+            changes(Change.TIME, Change.OWN),
+            "troubleshooting.md#what-to-send",
+        ),
+    )
+    NODE_REQUESTED = (
+        "NodeRequested",
+        _waits(
+            "a node of pool ... was asked for at ...; or node ... of pool ... has come and is not ready yet",
+            "Wait; `kubectl gpufraction explain` shows the time as an age.",
+            changes(Change.NODE, Change.READY),
+            "autoscaling.md",
+        ),
+    )
+    NODE_NOT_BROUGHT = (
+        "NodeNotBrought",
+        _waits(
+            "no node of pool ... came in time, the autoscaler could not bring one, or one came and showed no GPUs",
+            "An administrator: `kubectl gpufraction pools` says why. It is asked again at the time in the message.",
+            _ROOM,
+            "autoscaling.md",
+        ),
+    )
+    POOL_FULL = (
+        "PoolFull",
+        _waits(
+            "pool ... has as many nodes as it may have",
+            "Wait until other pods end; an administrator may raise `node.max` of the pool.",
+            _ROOM,
+            "autoscaling.md",
+        ),
+    )
+    PREEMPTING = (
+        "Preempting",
+        _waits(
+            "waits until pods on node ... end",
+            "Wait: pods of lower priority are being evicted for this pod.",
+            _ROOM,
+            "operations.md",
+        ),
+    )
+    BLOCKED = (
+        "PreemptionBlocked",
+        _waits(
+            "pods could make room, but disruption budgets do not allow it now",
+            "Wait, or have the owners of these pods change their PodDisruptionBudgets.",
+            _ROOM | {Change.TIME},
+            "operations.md",
+        ),
+    )
+    PREEMPTION_FAILED = (
+        "PreemptionFailed",
+        _waits(
+            "pods could make room, but evicting them failed",
+            "An administrator: the allocator's log says why.",
+            _ROOM | {Change.TIME},
+            "operations.md",
+        ),
+    )
+    IDLE_GIVES_WAY = (
+        "IdleGivesWay",
+        _waits(
+            "idle pods were asked to give way",
+            "Wait: the idle pods are evicted at the end of their warning, unless they compute again.",
+            _ROOM | {Change.TIME},
+            "operations.md",
+        ),
+    )
+    SHARE_TAKEN = (
+        "GPUShareTaken",
+        _waits(
+            "The pod was stored after its reservation had expired, and its share had gone to others: the pod fails.",
+            "Its controller creates the pod again; if there is none, create it again.",
+        ),
+    )
+
+
+def _answer(text: str, cure: str) -> Row:
+    return Row(Kind.ANSWER, text, cure, changes(Change.TIME))
+
+
+class Answered(Reasons):
+    """Reasons of an answer at admission that no condition has."""
+
+    NOT_LEADING = (
+        "NotLeading",
+        _answer("The pod fits, and this replica does not lead.", "Wait: the leading allocator places the pod soon."),
+    )
+    STORED_FIRST = (
+        "StoredFirst",
+        _answer("The pod fits.", "Wait: the pod gets its share a moment after it is stored."),
+    )
+    QUEUED = (
+        "Queued",
+        _answer("The pod fits, and pods ahead of it in the queue are about to be tried.", "Wait a moment."),
+    )
+    UNANSWERED = (
+        "Unanswered",
+        _answer(
+            "The allocator gave the webhook no answer in time.",
+            "Wait: the pod is placed once an allocator leads. If this lasts, see whether one does.",
+        ),
+    )
+    REFUSED = (
+        "Refused",
+        Row(Kind.ANSWER, "The webhook refuses the pod.", "Change what the message of the denial names."),
+    )
+
+
+def _event(text: str, cure: str = "", page: str = "") -> Row:
+    return Row(Kind.POD_EVENT, text, cure, NEVER, page)
+
+
+class PodEvent(Reasons):
+    """Reasons of Events about pods. A reason of a condition is one too where it is a warning."""
+
+    ALLOCATED = "GPUAllocated", _event("How much of which GPUs the pod has, and on which node.")
+    WAITING = "GPUWaiting", _event("Why the pod waits, as in its condition.", page="troubleshooting.md")
+
+    SHARE_RETURNED = (
+        "GPUShareReturned",
+        _event(
+            "Another system's scheduling gate was added after the pod had its share, so the share went back.",
+            "Delete the pod and create it again. Have the webhook that adds the gate run before "
+            "`zz-gpufraction-webhook`.",
+        ),
+    )
+    SHARE_UNUSED = (
+        "GPUShareUnused",
+        _event(
+            "The pod has its share, and kube-scheduler has not bound it for some minutes.",
+            "Resolve what kube-scheduler's message says, or delete the pod to release the share.",
+            "troubleshooting.md#a-pod-has-its-share-and-does-not-start",
+        ),
+    )
+    SHARE_UNCOUNTED = (
+        "GPUShareUncounted",
+        _event(
+            "The pod runs with access to GPUs and without an allocation that can be read.",
+            "Create the pod again.",
+            "operations.md#metrics-and-alerts",
+        ),
+    )
+    PREEMPTED = "GPUSharePreempted", _event("The pod is evicted for a pod of higher priority.", page="operations.md")
+    IDLE = (
+        "GPUShareIdle",
+        _event(
+            "The pod's share computes nothing while another pod waits: the warning before the eviction.",
+            f"Compute again, or change the pod's annotation or its namespace's label {names.IDLE_AFTER}.",
+            "operations.md",
+        ),
+    )
+    GAVE_WAY = "GPUShareGaveWay", _event("The idle pod is evicted after its warning.", page="operations.md")
+    MOVED = (
+        "GPUShareMoved",
+        _event("The pod is evicted to make room for a larger pod, and has room on another node.", page="operations.md"),
+    )
+    GPU_GONE = (
+        "GPUGone",
+        _event("The pod's GPU was removed; the pod has no GPU any more.", "Restart the pod."),
+    )
+    GPU_REPLACED = (
+        "GPUReplaced",
+        _event("The pod's GPU was replaced; the pod has no GPU any more.", "Restart the pod."),
+    )
+    OVERCOMMITTED = (
+        "GPUOvercommitted",
+        _event(
+            "More is allocated on the pod's GPU than it has, and this pod is the youngest there.",
+            "After a reduction of oversubscription this ends by itself; otherwise delete the youngest pod.",
+            "troubleshooting.md#more-is-allocated-than-there-is",
+        ),
+    )
+    MEMORY_OVERUSE = (
+        "GPUMemoryOveruse",
+        _event(
+            "A container uses more of a GPU's memory than its share.",
+            "Use less memory, or ask for a larger share. Where `evict_overuse` is set, the pod is evicted if it goes "
+            "on.",
+            "isolation.md",
+        ),
+    )
+    MEMORY_PRESSURE = (
+        "GPUMemoryPressure",
+        _event(
+            "A container uses more of a GPU's memory than it has booked, and the GPU is full.",
+            "Use less memory, or request what is used. Where `evict_overuse` is set, the pod is evicted if it goes on.",
+            "isolation.md",
+        ),
+    )
+    UNHEALTHY = (
+        "GPUUnhealthy",
+        _event("The pod's GPU is unhealthy.", "Have an administrator repair the GPU; restart the pod elsewhere."),
+    )
+    MPS_FAULT = (
+        "MPSFault",
+        _event(
+            "A program on the GPU caused a fault in its MPS server: the CUDA calls of all programs there fail.",
+            "Restart the pod.",
+            "isolation.md",
+        ),
+    )
+
+
+FORMER = {
+    "GpuMemoryOveruse": PodEvent.MEMORY_OVERUSE,
+    "GpuMemoryPressure": PodEvent.MEMORY_PRESSURE,
+    "GpuUnhealthy": PodEvent.UNHEALTHY,
+    "MpsFault": PodEvent.MPS_FAULT,
+}
+"""How node agents of former versions spell the codes of their reports."""
+
+_OF_A_CLAIM = "Claim"
+
+
+def of_claim(word: Word) -> Word:
+    """The reason of a pod that waits because of its ElasticGPUClaim, from the claim's own reason."""
+    return Word(_OF_A_CLAIM + word)
