@@ -68,7 +68,7 @@ class Request:
         """The body as JSON. Raises HttpError 400."""
         try:
             return json.loads(self.body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise HttpError(400, f"body: expected JSON, {error}") from error
 
 

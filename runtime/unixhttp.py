@@ -61,7 +61,7 @@ class Answer:
         """The body as JSON. Raises BadAnswer."""
         try:
             return json.loads(self.body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadAnswer(f"{self.status}: body is not JSON") from error
 
 

@@ -207,8 +207,10 @@ class Kube:
             if not of.is_beyond(kept, length):
                 return kept
             reduced = of.beyond(kept) if of.beyond is not None else None
-        except Exception:
-            return found  # of another shape than its API promises; whoever reads it next finds out whose fault it is
+        except Exception:  # of another shape than its API promises
+            if length <= of.most:
+                return found  # whoever reads it next finds out whose fault it is
+            reduced = None
         self._oversized(of, kinds.name_of(found), length)
         return reduced
 

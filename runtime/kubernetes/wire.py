@@ -21,8 +21,15 @@ MOST_BYTES = 20 << 20
 """
 The most that one object has. An API server takes requests of 3 MiB, and JSON needs at most six bytes for one of them.
 """
+_DEEPEST = 100
+"""
+Levels of a value that are read where it has more than Python can decode. No kind of Kubernetes has thirty, but users
+can nest ten thousand in what an API server keeps as it is: anybody who may write an object writes its `managedFields`.
+"""
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\r\n]*")
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)
+"""A text, which may have brackets in it, or a bracket. A text without an end goes on to the end of all."""
 
 
 def parameters(query: Query | None) -> dict[str, str]:
@@ -41,8 +48,8 @@ def body(value: JSON | Sequence[JSON]) -> bytes:
 def document(raw: bytes, status: int, what: str) -> JSON:
     """The object in a successful answer to the call `what`. Raises KubeMalformed."""
     try:
-        answer = json.loads(raw)
-    except (ValueError, RecursionError) as error:
+        answer = _whole(raw)
+    except _NotJson as error:
         raise KubeMalformed(f"{what}: {status} with a body that is not JSON") from error
     if not isinstance(answer, dict):
         raise KubeMalformed(f"{what}: expected an object, got {type(answer).__name__}")
@@ -56,13 +63,10 @@ def page(raw: bytes, path: str, take: Callable[[JSON, int], None]) -> JSON:
     take: called with each object and the number of characters of its text, before the next one is decoded. Decoded
     JSON takes ten times the bytes of its text, so a page must not be decoded as a whole.
     """
-    try:
-        text = raw.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError as error:
-        raise KubeMalformed(f"GET {path}: 200 with a body that is not JSON") from error
     head: JSON = {}
     listed = False
     try:
+        text = _text(raw)
         for key, at in _members(text):
             if key == "items" and text.startswith("[", at.position):
                 listed = True
@@ -88,12 +92,59 @@ class _NotJson(Exception):
     """The text is not one JSON object."""
 
 
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise _NotJson from error
+
+
+def _whole(raw: bytes) -> Any:
+    """The one value of a body."""
+    text = _text(raw)
+    found, end = _decoded(text, _skip(text, 0))
+    if _skip(text, end) != len(text):
+        raise _NotJson("more than one value")
+    return found
+
+
 def _decoded(text: str, start: int) -> tuple[Any, int]:
-    """The value that begins here, and where it ends."""
+    """
+    The value that begins here, and where it ends.
+
+    One object that nobody could read would keep its whole collection from being read. So of a value that is nested too
+    deeply what is below `_DEEPEST` levels becomes null.
+    """
     try:
         return _DECODER.raw_decode(text, start)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        shallow, end = _shallow(text, start)
+    except ValueError as error:
         raise _NotJson from error
+    try:
+        return _DECODER.decode(shallow), end
+    except ValueError as error:
+        raise _NotJson from error
+
+
+def _shallow(text: str, start: int, deepest: int = _DEEPEST) -> tuple[str, int]:
+    """The text of the object or list that begins here, with null for what is too deep in it, and where it ends."""
+    kept: list[str] = []
+    depth, since = 0, start
+    for token in _TOKEN.finditer(text, start):
+        first = text[token.start()]
+        if first in "[{":
+            depth += 1
+            if depth == deepest + 1:
+                kept += (text[since : token.start()], "null")
+        elif first in "]}":
+            if depth == deepest + 1:
+                since = token.end()
+            depth -= 1
+            if not depth:
+                kept.append(text[since : token.end()])
+                return "".join(kept), token.end()
+    raise _NotJson("no end")
 
 
 class _Position:
@@ -152,8 +203,8 @@ def _skip(text: str, start: int) -> int:
 def refusal(status: int, raw: bytes, headers: Mapping[str, str], what: str, path: str) -> KubeError:
     """The error for an answer that refuses. It leaves out the server's message about Secrets."""
     try:
-        answer = json.loads(raw)
-    except (ValueError, RecursionError):
+        answer = _whole(raw)
+    except _NotJson:
         answer = None
     asked = patience(headers.get("retry-after"))
     return error_from_status(status, answer, what=what, retry_after=asked, withhold="/secrets" in path)
@@ -176,8 +227,8 @@ def lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
 def event(line: bytes, path: str) -> JSON:
     """One line of a watch: {"type", "object"}. Raises KubeMalformed."""
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        found = _whole(line)
+    except _NotJson as error:
         raise KubeMalformed(f"watch {path}: an event that is not JSON") from error
     if not isinstance(found, dict) or not isinstance(found.get("type"), str):
         raise KubeMalformed(f"watch {path}: expected an object with type and object")
