@@ -368,11 +368,51 @@ _LABEL = _name(reading.is_label, "a name of at most 63 of a-z, 0-9 and -")
 _TEXTS, _AMOUNTS = _values(_TEXT), _values(_is(str, int, float))
 _EXPRESSIONS = _each(_fields(key=_TEXT, operator=_TEXT, values=_each(_TEXT)))
 _NODE_SELECTOR = _fields(nodeSelectorTerms=_each(_fields(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS)))
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_LABEL_SELECTOR = _fields(matchLabels=_TEXTS, matchExpressions=_EXPRESSIONS)
+_POD_TERMS = _fields(
+    **{
+        _REQUIRED: _each(
+            _fields(
+                topologyKey=_TEXT,
+                labelSelector=_LABEL_SELECTOR,
+                namespaces=_each(_TEXT),
+                namespaceSelector=_LABEL_SELECTOR,
+                matchLabelKeys=_each(_TEXT),
+                mismatchLabelKeys=_each(_TEXT),
+            )
+        )
+    }
+)
+_SPREAD = _each(
+    _fields(
+        topologyKey=_TEXT,
+        whenUnsatisfiable=_TEXT,
+        maxSkew=_is(int),
+        minDomains=_is(int),
+        labelSelector=_LABEL_SELECTOR,
+        nodeAffinityPolicy=_TEXT,
+        nodeTaintsPolicy=_TEXT,
+        matchLabelKeys=_each(_TEXT),
+    )
+)
+_VOLUMES = _each(
+    _fields(
+        name=_TEXT,
+        persistentVolumeClaim=_fields(claimName=_TEXT),
+        ephemeral=_OBJECT,
+        gcePersistentDisk=_fields(pdName=_TEXT),
+        awsElasticBlockStore=_fields(volumeID=_TEXT),
+        iscsi=_fields(iqn=_TEXT),
+        rbd=_fields(monitors=_each(_TEXT), pool=_TEXT, image=_TEXT),
+    )
+)
+_RESOURCES = _fields(limits=_AMOUNTS, requests=_AMOUNTS)
 _CONTAINERS = _each(
     _fields(
         name=_LABEL,
         restartPolicy=_TEXT,
-        resources=_fields(limits=_AMOUNTS, requests=_AMOUNTS),
+        resources=_RESOURCES,
         env=_each(_fields(name=_TEXT)),
         volumeMounts=_each(_fields(name=_TEXT, mountPath=_TEXT)),
         ports=_each(_fields(hostPort=_is(int), containerPort=_is(int), hostIP=_TEXT, protocol=_TEXT)),
@@ -394,10 +434,18 @@ _POD = _fields(
         hostNetwork=_is(bool),
         os=_fields(name=_TEXT),
         overhead=_AMOUNTS,
-        affinity=_fields(nodeAffinity=_fields(requiredDuringSchedulingIgnoredDuringExecution=_NODE_SELECTOR)),
+        affinity=_fields(
+            nodeAffinity=_fields(**{_REQUIRED: _NODE_SELECTOR}), podAffinity=_POD_TERMS, podAntiAffinity=_POD_TERMS
+        ),
+        topologySpreadConstraints=_SPREAD,
+        resourceClaims=_each(_fields(name=_TEXT, resourceClaimName=_TEXT, resourceClaimTemplateName=_TEXT)),
+        resources=_RESOURCES,
+        runtimeClassName=_TEXT,
+        priority=_is(int),
+        preemptionPolicy=_TEXT,
         tolerations=_each(_fields(key=_TEXT, operator=_TEXT, value=_TEXT, effect=_TEXT)),
         schedulingGates=_each(_fields(name=_TEXT)),
-        volumes=_each(_fields(name=_TEXT)),
+        volumes=_VOLUMES,
         initContainers=_CONTAINERS,
         ephemeralContainers=_CONTAINERS,
         containers=_CONTAINERS,
