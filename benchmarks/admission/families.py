@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from contract.model import MOST_ASKING
+
 JSON = dict[str, Any]
 _OURS, _HAMI, _ALIYUN = "gpufraction.io/", "nvidia.com/", "aliyun.com/"
 _SHARE = {f"{_OURS}gpu-memory": "1Gi"}
@@ -110,6 +112,13 @@ def _asking_again(number: int) -> JSON:
     pod["spec"]["containers"] = [
         {"name": f"c{at}", "resources": {"limits": {f"{_OURS}gpu-memory": "1Gi"}}} for at in range(number)
     ]
+    return pod
+
+
+def grown(number: int) -> JSON:
+    """A pod that was admitted before with many containers that ask, and has so many more that do not."""
+    pod = _asking_again(MOST_ASKING)
+    pod["spec"]["containers"] += [{"name": f"x{at}"} for at in range(number)]
     return pod
 
 

@@ -230,6 +230,10 @@ def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = D
     The added containers are read in the dialect of the earlier ones, and both make one request. None where no container
     asks for anything new; a `Refusal` for another dialect, and for a new amount in a container that has its share.
     """
+    try:
+        PodReader(pod, options).bounded()  # first: each container is looked up among those of the earlier request
+    except ReadingRefused as refused:
+        return refused.refusal
     pod, ranged = _as_meant(pod, options, earlier)
     context = PodReader(pod, options)
     asking = [each for each in context.containers() if _asks_more(each, earlier)]
@@ -246,7 +250,6 @@ def read_again(pod: Mapping[str, Any], earlier: PodRequest, options: Options = D
         object_of(pod.get("spec")), lambda each: each if each.get("name") in names_ else {**each, "resources": {}}
     )
     try:
-        context.bounded()
         return _joined(was, context, earlier, was.read(PodReader({**pod, "spec": spec}, options)))
     except ReadingRefused as refused:
         return _naming(refused.refusal, context, ranged)

@@ -98,6 +98,11 @@ def test_the_work_for_a_review_grows_with_its_bytes_only(family: str, hides: boo
     assert each[-1] <= max(each[0], 200) * GROWTH
 
 
+def test_containers_added_to_a_large_request_are_not_each_compared_with_it() -> None:
+    body = families.review(families.grown(4_000))
+    assert work(body, Configuration()) * 1024 / len(body) <= MOST_LINES
+
+
 @pytest.mark.parametrize("size", [60 << 10, 650 << 10], ids=lambda size: f"{size >> 10} KiB")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_bounded_number_of_names_is_compared(family: str, size: int) -> None:
