@@ -85,7 +85,7 @@ def _explain(view: SchedulerView, outcome: Outcome, out: TextIO) -> None:
     print(f"{outcome.pod.key}  position {outcome.position}  {outcome.reason}", file=out)
     if before:
         print(f"nodes as they are before the {before} pod{'s' if before > 1 else ''} ahead of it:", file=out)
-    for node, text in debug.explain(view, outcome.pod.ask):
+    for node, text in debug.explain(view, outcome.pod.ask, outcome.pod.rules):
         print(f"  {node}: {text}", file=out)
 
 

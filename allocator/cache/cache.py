@@ -39,6 +39,7 @@ from contract.model import FREE, WHOLE, Compute, Gpu, Inventory, NodeState, Usag
 from contract.nodes.attributes import NodeFacts
 from contract.nodes.idle import IdleReport
 from contract.reasons.nodes import Reason
+from contract.scheduling.clusterfilters.neighbourhood import NO_NEIGHBOURS, NeighbourSnapshot
 from contract.scheduling.clusterfilters.objects import PodRules
 from contract.scheduling.fairness import Held
 from contract.scheduling.needs import SchedulingRequest
@@ -66,6 +67,8 @@ class FrozenCluster:
     tables: Tables | None = None
     to_come: tuple[NodeState, ...] = ()
     """An empty node of each declared pool."""
+    neighbours: NeighbourSnapshot = NO_NEIGHBOURS
+    """Pods, namespaces and volumes, for filters that look beyond one node."""
 
 
 class Pending:
@@ -204,7 +207,8 @@ class Cache:
 
     def frozen(self, to_come: tuple[NodeState, ...] = ()) -> FrozenCluster:
         """The cluster at this moment, for decisions that are only tried."""
-        return FrozenCluster(tuple(self._snapshot.values()), self._kept, self.engine.tables, to_come)
+        seen = self.neighbours.snapshot()
+        return FrozenCluster(tuple(self._snapshot.values()), self._kept, self.engine.tables, to_come, seen)
 
     def decide(self, ask: SchedulingRequest, who: Requester = _NOBODY) -> Decision:
         """Where a pod goes."""

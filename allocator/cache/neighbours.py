@@ -8,21 +8,18 @@ its pod is seen there, as kube-scheduler counts what it has assumed. Pure; not t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from allocator.cache.storage import Storage
 from contract.model import NodeState
 from contract.nodes.attributes import NodeFacts
-from contract.reasons.nodes import Code, Reason
-from contract.scheduling import clusterfilters
-from contract.scheduling.clusterfilters.objects import NO_STORAGE, Cluster, PodKind, PodRules
+from contract.reasons.nodes import Reason
+from contract.scheduling.clusterfilters import neighbourhood
+from contract.scheduling.clusterfilters.neighbourhood import NOWHERE_REFUSED, Neighbourhood, NeighbourSnapshot
+from contract.scheduling.clusterfilters.objects import PodKind, PodRules
 from contract.scheduling.clusterfilters.selectors import Labels
 from contract.scheduling.needs import PodNeeds
-
-_UNREAD = Reason(Code.CLAIM, what="that is still being read")
-NOWHERE_REFUSED: Mapping[str, Reason] = {}
-"""No node is refused for what is beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +34,12 @@ class Neighbours:
     def __init__(self) -> None:
         self._places: dict[str, _Place] = {}
         """By the pod's uid, or by the id of an allocation whose pod was not seen yet."""
-        self._pods: dict[str, dict[PodKind, dict[str, int]]] = {}
-        self._repelling: dict[PodKind, dict[str, int]] = {}
-        self._kinds: dict[PodKind, PodKind] = {}
-        self._nodes: dict[str, NodeState] = {}
-        self._namespaces: Mapping[str, Labels] = {}
+        self._there = Neighbourhood()
         self.storage = Storage()
         """Claims and volumes; to others it is for reading."""
         self.changes = 0
         """How often something has changed that a constrained pod is judged by."""
+        self._frozen, self._frozen_at = NeighbourSnapshot(), -1
 
     # -- what changed ---------------------------------------------------------------------------------------------
 
@@ -55,48 +49,31 @@ class Neighbours:
         if known is not None and known.node == node and known.kind == kind:
             return
         self.drop(key)
-        on_nodes = self._pods.setdefault(kind.namespace, {}).get(kind)
-        if on_nodes is None:
-            on_nodes = self._pods[kind.namespace][kind] = {}
-            self._kinds[kind] = kind
-            if kind.anti_affinity:
-                self._repelling[kind] = on_nodes
-        on_nodes[node] = on_nodes.get(node, 0) + 1
-        self._places[key] = _Place(self._kinds[kind], node)
+        self._places[key] = _Place(self._there.add(kind, node), node)
         self.changes += 1
 
     def drop(self, key: str) -> None:
         """The pod is on no node any more."""
         place = self._places.pop(key, None)
-        if place is None:
-            return
-        self.changes += 1
-        kind, node = place.kind, place.node
-        on_nodes = self._pods[kind.namespace][kind]
-        on_nodes[node] -= 1
-        if not on_nodes[node]:
-            del on_nodes[node]
-        if not on_nodes:
-            del self._pods[kind.namespace][kind], self._kinds[kind]
-            self._repelling.pop(kind, None)
-            if not self._pods[kind.namespace]:
-                del self._pods[kind.namespace]
+        if place is not None:
+            self.changes += 1
+            self._there.remove(place.kind, place.node)
 
     def put_node(self, facts: NodeFacts) -> None:
         """A Node is new or changed."""
-        known = self._nodes.get(facts.name)
+        known = self._there.nodes.get(facts.name)
         if known is None or (known.labels, known.taints) != (facts.labels, facts.taints):
-            self._nodes[facts.name] = NodeState(facts.name, labels=facts.labels, taints=facts.taints)
+            self._there.nodes[facts.name] = NodeState(facts.name, labels=facts.labels, taints=facts.taints)
             self.changes += 1
 
     def drop_node(self, name: str) -> None:
         """A Node was deleted."""
-        self.changes += self._nodes.pop(name, None) is not None
+        self.changes += self._there.nodes.pop(name, None) is not None
 
     def label_namespaces(self, labels: Mapping[str, Labels]) -> None:
         """The labels of all namespaces."""
-        self.changes += self._namespaces != labels
-        self._namespaces = labels
+        self.changes += self._there.namespaces != labels
+        self._there.namespaces = labels
 
     # -- questions ------------------------------------------------------------------------------------------------
 
@@ -107,29 +84,70 @@ class Neighbours:
 
     def concerns(self, rules: PodRules) -> bool:
         """Whether other pods or volumes may have a say in where this one goes. False costs nothing to decide."""
-        return rules.constrained or bool(self._repelling)
+        return self._there.concerns(rules)
 
     def refused(self, rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]) -> Mapping[str, Reason]:
         """Those of the nodes on which the pod cannot be because of other pods, with the reason."""
         if not self.concerns(rules):
             return NOWHERE_REFUSED
-        if rules.volumes and not self.storage.known:
-            self.storage.wanted = True
-            return {node.name: _UNREAD for node in nodes}
-        return clusterfilters.refused(rules, needs, self._cluster(rules), nodes)
+        self._read_volumes(rules)
+        return self._there.refused(rules, needs, nodes)
 
-    def _cluster(self, rules: PodRules) -> Cluster:
-        storage = self.storage.objects() if rules.volumes else NO_STORAGE
-        return Cluster(self._nodes, self._pods, self._repelling, self._namespaces, storage)
+    def refused_if_new(self, rules: PodRules, needs: PodNeeds, empty: NodeState) -> Reason | None:
+        """Why the pod could not be on a new node that is like `empty`; None where it could."""
+        self._read_volumes(rules)
+        return self._there.refused_if_new(rules, needs, empty)
+
+    def refused_without(
+        self, gone: Iterable[str], rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]
+    ) -> Mapping[str, Reason]:
+        """`refused` once the pods with these uids have ended."""
+        places = [place for uid in gone if (place := self._places.get(uid)) is not None]
+        with self._there.without((place.kind, place.node) for place in places):
+            return self.refused(rules, needs, nodes)
+
+    def in_the_way(
+        self, rules: PodRules, needs: PodNeeds, node: NodeState, candidates: Sequence[str]
+    ) -> frozenset[str] | None:
+        """
+        Those of the candidates that must end before a node that is refused no longer is; None where it is refused all
+        the same. `candidates`: uids of pods on the node, those first that should go first.
+
+        As kube-scheduler does, all of them are taken off, and each of those that are most worth keeping is put back
+        where the pod can be there in spite of it.
+        """
+        places = {uid: place for uid in candidates if (place := self._places.get(uid)) is not None}
+        namespaces = self._there.namespaces
+        going = [uid for uid, place in places.items() if neighbourhood.hinders(place.kind, rules, namespaces)]
+        if not going or self.refused_without(going, rules, needs, (node,)):
+            return None
+        for uid in reversed(tuple(going)):
+            fewer = [each for each in going if each != uid]
+            if not self.refused_without(fewer, rules, needs, (node,)):
+                going = fewer
+        return frozenset(going)
+
+    def attracted_by(self, rules: PodRules, uids: Iterable[str]) -> frozenset[str]:
+        """Those of the pods that required affinity of a pod with these rules means: without them it may be refused."""
+        if not rules.affinity:
+            return frozenset()
+        places = ((uid, place) for uid in uids if (place := self._places.get(uid)) is not None)
+        return frozenset(
+            uid for uid, place in places if neighbourhood.attracts(place.kind, rules, self._there.namespaces)
+        )
+
+    def snapshot(self) -> NeighbourSnapshot:
+        """All of it at this moment; made again once something has changed."""
+        if self._frozen_at != self.version:
+            self._there.storage = self.storage.objects() if self.storage.known else None
+            self._frozen, self._frozen_at = self._there.snapshot(), self.version
+        return self._frozen
+
+    def _read_volumes(self, rules: PodRules) -> None:
+        if rules.volumes:
+            self.storage.wanted |= not self.storage.known
+            self._there.storage = self.storage.objects() if self.storage.known else None
 
     def check_invariants(self) -> None:
         """Raise unless the counts are those of the pods."""
-        found: dict[str, dict[PodKind, dict[str, int]]] = {}
-        for place in self._places.values():
-            on_nodes = found.setdefault(place.kind.namespace, {}).setdefault(place.kind, {})
-            on_nodes[place.node] = on_nodes.get(place.node, 0) + 1
-        if found != self._pods:
-            raise AssertionError("the pods by kind are not the pods on nodes")
-        kinds = [kind for kinds in found.values() for kind in kinds]
-        if self._repelling.keys() != {kind for kind in kinds if kind.anti_affinity} or self._kinds.keys() != set(kinds):
-            raise AssertionError("the kinds are not those of the pods on nodes")
+        self._there.check_invariants((place.kind, place.node) for place in self._places.values())

@@ -1,9 +1,9 @@
 """
 Whether all pods of a Workload fit on the cards as they are, together.
 
-A trial is the cluster at one moment, with the same engine, policy and learned tables that decide for pods. Pods are
-placed there one after another; nothing of it is reserved. What does not fit as a whole is taken off again, so that the
-next Workload is judged by what is free. Pure.
+Pods are placed one after another on a trial, the cluster at one moment with all that decides for pods, filters of other
+pods and volumes included. What does not fit as a whole is taken off again, so that the next Workload is judged by what
+is free. Pure.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from allocator.cache import reserved
 from allocator.cache.cache import FrozenCluster
-from allocator.cache.reserved import NodeReservation, Requester
+from allocator.cache.reserved import Requester
+from allocator.cache.trial import Trial
 from allocator.engine import reference
-from allocator.engine.engine import Engine
 from allocator.engine.reference import DEFAULT_POLICY, Decision, Placement, Policy, Unschedulable
 from allocator.kueue import workloads
 from allocator.kueue.workloads import JSON, Flavor, PodSet, Workload
@@ -27,7 +26,9 @@ from contract.encoding import resourceclaims
 from contract.model import NodeState
 from contract.options import DEFAULTS, NO_OPTIONS, Options, PoolOptions
 from contract.reasons.nodes import Reason
-from contract.scheduling import needs, nodeinfo
+from contract.scheduling import needs
+from contract.scheduling.clusterfilters.neighbourhood import as_new
+from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules, read_rules
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import SchedulingRequest
 
@@ -54,6 +55,8 @@ class GangPart:
     name: str
     count: int
     ask: SchedulingRequest
+    rules: PodRules = NO_RULES
+    """What other pods and volumes have a say in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,11 @@ class Gang:
     def pods(self) -> int:
         """How many there are."""
         return sum(part.count for part in self.parts)
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether volumes have a say in where they go."""
+        return any(part.rules.volumes for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +156,20 @@ def gang_of(
         if isinstance(asked, Refusal):
             return NotAdmitted(pod_set.name, str(asked))
         if asked is not None and not asked.request.claim:
-            parts += _in_domains(pod_set, pod, asked)
+            with workloads.reading(f"{workload.key}, pod set {pod_set.name}"):
+                rules = rules_of(pod, workload.namespace)
+            parts += (replace(part, rules=rules) for part in _in_domains(pod_set, pod, asked))
     return Gang(tuple(parts), Requester("", workload.priority, workload.namespace))
+
+
+def rules_of(pod: JSON, namespace: str) -> PodRules:
+    """
+    What other pods and volumes have a say in, of the pods of a template. Claims that are made for one pod are left out:
+    they exist only once the pod does.
+    """
+    metadata = {**(pod.get("metadata") or {}), "namespace": namespace}
+    found = read_rules({**pod, "metadata": metadata})
+    return replace(found, volumes=tuple(each for each in found.volumes if not each.ephemeral), uid="")
 
 
 def _in_domains(pod_set: PodSet, pod: JSON, asked: SchedulingRequest) -> Iterator[GangPart]:
@@ -208,25 +228,24 @@ def _asked(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal |
 
 
 def _pool_of(name: str) -> str:
-    return name.rpartition("/")[0]
+    return name.rsplit("/", 2)[0]
 
 
-class Trial:
+class GangTrial:
     """
-    A copy of the cluster on which pods are placed and taken off again. Not thread-safe: one owner calls it.
+    A trial on which gangs are placed, each as a whole or not at all. Not thread-safe: one owner calls it.
 
-    It is kept from one moment to the next: only nodes that have changed are taken in again.
+    Pods of a gang count for each other: one that must not be beside another, or that spreads, finds those before it
+    where they were placed.
     """
 
     def __init__(self, limits: Limits, policy: Policy, *, give_way: Callable[[], None] = lambda: None) -> None:
         """`give_way` is called between two pods, so that other threads run."""
-        self._engine = Engine(limits=limits, policy=policy)
+        self._trial = Trial(limits, policy)
         self._give_way = give_way
-        self._nodes: dict[str, NodeState] = {}
-        self._reservations: tuple[NodeReservation, ...] = ()
-        self._closed: frozenset[str] = frozenset()
         self._to_come: dict[str, NodeState] = {}
         self._may_open: dict[str, int] = {}
+        self._knows_volumes = True
 
     def begin(self, cluster: FrozenCluster, may_open: Mapping[str, int] = MappingProxyType({})) -> None:
         """
@@ -234,65 +253,56 @@ class Trial:
         still come, by its name, where an autoscaler is asked for them.
         """
         self._may_open = dict(may_open)
-        closed = frozenset(one.node for one in cluster.reservations)
-        wanted = {node.name: node for node in cluster.nodes}
-        for name in self._nodes.keys() - wanted.keys():
-            del self._nodes[name]
-            self._engine.drop(name)
-        changed = self._closed ^ closed
         self._to_come = {node.name: node for node in cluster.to_come}
-        self._reservations, self._closed = cluster.reservations, closed
-        for name, node in wanted.items():
-            if self._nodes.get(name) is not node or name in changed:
-                self._put(node)
-        if cluster.tables is not self._engine.tables:
-            self._engine.adopt(cluster.tables)
-
-    def _put(self, node: NodeState) -> None:
-        self._nodes[node.name] = node
-        self._engine.put(reserved.closed(node) if node.name in self._closed else node)
+        self._knows_volumes = cluster.neighbours.storage is not None
+        self._trial.begin(cluster)
 
     def judge(self, gang: Gang) -> Verdict:
-        """Whether all of them fit; those of a gang that fits stay placed until the trial begins again."""
+        """
+        Whether all of them fit; those of a gang that fits stay placed until the trial begins again. Raises `NotSeen`
+        where it has claims, and claims and volumes were not read.
+        """
+        if gang.has_claims and not self._knows_volumes:
+            raise NotSeen("the list of claims and volumes")
         for part in gang.parts:
-            never = self._engine.could_ever(part.ask)
+            never = self._trial.engine.could_ever(part.ask)
             if never is not None and not self._may_come(part.ask):
                 return NeverFits(part, never)
-        before: dict[str, NodeState] = {}
+        mark = self._trial.mark()
         opened: list[str] = []
         placed = 0
         for part in gang.parts:
             for _ in range(min(part.count, MOST_PODS - placed)):
-                decision = self._place(part.ask, gang.who, before, opened)
+                decision = self._place(part, gang.who, opened)
                 if not isinstance(decision, Placement):
-                    self._restore(before, opened)
+                    self._trial.undo(mark)
+                    self._close(opened)
                     return FallsShort(part, placed, gang.pods, decision)
                 placed += 1
         return Fits(gang.pods, tuple(sorted(Counter(map(_pool_of, opened)).items())))
 
-    def _restore(self, before: Mapping[str, NodeState], opened: Iterable[str]) -> None:
-        for node in before.values():
-            self._put(node)
+    def _close(self, opened: Iterable[str]) -> None:
         for name in opened:
-            del self._nodes[name]
-            self._engine.drop(name)
             self._may_open[_pool_of(name)] += 1
 
-    def _open(self, ask: SchedulingRequest, opened: list[str]) -> bool:
+    def _open(self, part: GangPart, opened: list[str]) -> bool:
         """Add an empty node of the first pool that would take the pod. False where there is none."""
         for pool, empty in self._to_come.items():
             left = self._may_open.get(pool, 0)
-            verdict = reference.evaluate(empty, ask, self._engine.limits, DEFAULT_POLICY)
+            refused = self._trial.refused_if_new(part.rules, part.ask.needs, empty)
+            verdict = reference.evaluate(empty, part.ask, self._trial.engine.limits, DEFAULT_POLICY, refused=refused)
             if left > 0 and not isinstance(verdict, Reason):
-                opened.append(f"{pool}/{left}")  # no node's name has a slash
+                new = as_new(replace(empty, name=f"{pool}/{left}"))
+                opened.append(new.name)
                 self._may_open[pool] = left - 1
-                self._put(replace(empty, name=opened[-1]))
+                self._trial.open(new)
                 return True
         return False
 
     def _may_come(self, ask: SchedulingRequest) -> bool:
         """Whether a node of a declared pool would have GPUs for the pod."""
-        return bool(self._to_come) and reference.could_ever(self._to_come, ask, limits=self._engine.limits) is None
+        limits = self._trial.engine.limits
+        return bool(self._to_come) and reference.could_ever(self._to_come, ask, limits=limits) is None
 
     def assume(self, gang: Gang) -> None:
         """Place those of a gang that was judged before; what does not fit any more is left out."""
@@ -300,27 +310,14 @@ class Trial:
         for part in gang.parts:
             for _ in range(min(part.count, MOST_PODS - number)):
                 number += 1
-                if not isinstance(self._place(part.ask, gang.who, {}, []), Placement):
+                if not isinstance(self._place(part, gang.who, []), Placement):
                     break
 
-    def _place(
-        self, ask: SchedulingRequest, who: Requester, before: dict[str, NodeState], opened: list[str]
-    ) -> Decision:
-        """
-        Place one pod, on a node that must come if no other takes it. `before`: the nodes that were changed, as they
-        were; `opened`: those that must come. Both grow.
-        """
+    def _place(self, part: GangPart, who: Requester, opened: list[str]) -> Decision:
+        """Place one pod, on a node that must come if no other takes it. `opened`: those that must come; it grows."""
         self._give_way()
-        decision = self._decide(ask, who)
-        while not isinstance(decision, Placement) and self._open(ask, opened):
-            decision = self._decide(ask, who)
-        if isinstance(decision, Placement):
-            node = self._nodes[decision.node]
-            before.setdefault(node.name, node)
-            self._put(nodeinfo.booked(node, ask, decision.containers))
+        asking = replace(who, rules=part.rules)
+        decision = self._trial.place(part.ask, asking)
+        while not isinstance(decision, Placement) and self._open(part, opened):
+            decision = self._trial.place(part.ask, asking)
         return decision
-
-    def _decide(self, ask: SchedulingRequest, who: Requester) -> Decision:
-        if self._reservations:
-            return reserved.decide(self._engine, self._nodes, self._reservations, ask, who)
-        return reference.by_preference(self._engine.decide, ask)

@@ -342,6 +342,10 @@ class Controller:
         """Whether a pod that asks for a share has a claim, so that claims and volumes are to be followed."""
         return self._cache.neighbours.storage.wanted  # one attribute, so no lock
 
+    def follow_volumes(self) -> None:
+        """Claims and volumes are to be followed from now on."""
+        self._cache.neighbours.storage.wanted = True
+
     def take_changes(self) -> tuple[list[tuple[float, Change]], bool]:
         """
         The changes of shares and cards since the last call, each with its time; and whether all is known that was so

@@ -17,6 +17,9 @@ from allocator.scoring import estimator
 from allocator.scoring.classes import Demanded, supply_of
 from allocator.scoring.tables import Tables
 from contract.model import NodeState
+from contract.scheduling.clusterfilters import trimming
+from contract.scheduling.clusterfilters.neighbourhood import NO_NEIGHBOURS, NeighbourSnapshot
+from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import SchedulingRequest
 
@@ -56,6 +59,8 @@ class QueuedPodView:
     Why the pod is passed over, empty where it is not: `writing` while it is being bound, `pausing` after a binding that
     failed, `in quarantine`, `by claim` where it has a claim's share.
     """
+    rules: PodRules = NO_RULES
+    """What other pods and volumes have a say in, with the labels that some pod's rules ask about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,8 @@ class SchedulerView:
     """The number of cards of the largest node when the tables were made."""
     awaited: int = 0
     """The most whole cards of one node that a waiting pod asked for at the last look; 0 where none asks for several."""
+    neighbours: NeighbourSnapshot = NO_NEIGHBOURS
+    """As much of other nodes, pods on nodes and volumes as decides about the queue."""
 
     def tables(self) -> Tables | None:
         """The tables that decide, made again."""
@@ -119,7 +126,9 @@ def _idle(cache: Cache) -> tuple[int, int]:
 
 def view(cache: Cache, order: QueueOrder, records: PodRecords, now: float) -> SchedulerView:
     """Exactly what the next decision will see."""
-    engine = cache.engine
+    engine, queue = cache.engine, tuple(order.in_order())
+    seen, rules = trimming.trimmed(cache.neighbours.snapshot(), [pod.rules for pod in queue])
+    others = tuple(node for node in seen.nodes if node.name not in cache.snapshot)
     waiting = tuple(
         QueuedPodView(
             pod.key,
@@ -129,8 +138,9 @@ def view(cache: Cache, order: QueueOrder, records: PodRecords, now: float) -> Sc
             pod.created,
             pod.foreign,
             "by claim" if pod.ask.request.claim else records.busy(pod.uid, now),  # a view has no claims
+            read,
         )
-        for pod in order.in_order()
+        for pod, read in zip(queue, rules, strict=True)
     )
     learnt = engine.tables
     return SchedulerView(
@@ -143,4 +153,5 @@ def view(cache: Cache, order: QueueOrder, records: PodRecords, now: float) -> Sc
         tuple(learnt.scarcity.tolist()) if learnt is not None else (),
         learnt.largest if learnt is not None else 0,
         learnt.awaited if learnt is not None else 0,
+        replace(seen, nodes=others),
     )

@@ -4,7 +4,8 @@ What a decision saw, as a value that can be written to a file, and the same deci
 `GET /debug/snapshot` gives a `SchedulerView` as JSON, `python -m allocator replay` reads it. The person on call thus
 asks "why is this pod there, why does that one wait" of the very state that decided, on another machine, without the
 cluster. It holds node names, labels and taints, GPUs and what is taken of them, and the pods in the queue with what
-they ask for: no environment, no annotation, no secret. Pure.
+they ask for; where rules between pods or volumes decide, also the labels that these rules ask about, and claims and
+volumes. No environment, no annotation, no secret. Pure.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator.cache import reserved
+from allocator.cache.cache import FrozenCluster
 from allocator.cache.reserved import NodeReservation, Requester
+from allocator.cache.trial import Trial
 from allocator.engine import reference
-from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Placement, Unschedulable, policy_of
 from allocator.scheduler import messages
 from allocator.scheduler.view import QueuedPodView, SchedulerView
 from allocator.server import jsonform
 from contract.encoding.reading import Malformed
-from contract.model import NodeState
 from contract.reasons import nodes as reasons
 from contract.reasons.nodes import Reason
 from contract.reasons.pods import PodReason
-from contract.scheduling import nodeinfo
+from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.needs import SchedulingRequest
 
 JSON = dict[str, Any]
@@ -64,20 +65,20 @@ class Outcome:
     reason: str
 
 
+_Shape = tuple[SchedulingRequest, tuple[NodeReservation, ...], PodRules, int]
+
+
+def trial(view: SchedulerView) -> Trial:
+    """The cluster as it was, for pods to be placed on."""
+    made = Trial(view.limits, view.policy)
+    made.begin(FrozenCluster(view.nodes, view.reserved, view.tables(), neighbours=view.neighbours))
+    return made
+
+
 def one_cycle(view: SchedulerView) -> Iterator[Outcome]:
     """One scheduling cycle: each pod that fits is placed, and what it takes is not there for the pods behind it."""
-    chooser = Engine(limits=view.limits, policy=view.policy)
-    chooser.adopt(view.tables())
-    nodes = {node.name: node for node in view.nodes}
-    reservations, closed = view.reserved, {one.node for one in view.reserved}
-
-    def put(node: NodeState) -> None:
-        nodes[node.name] = node
-        chooser.put(reserved.closed(node) if node.name in closed else node)
-
-    for node in view.nodes:
-        put(node)
-    failed: dict[tuple[SchedulingRequest, tuple[NodeReservation, ...]], Decision] = {}
+    cluster = trial(view)
+    failed: dict[_Shape, Decision] = {}
     for position, pod in enumerate(view.queue, 1):
         if pod.busy:
             yield Outcome(position, pod, None, pod.busy.capitalize(), f"passed over: {pod.busy}")
@@ -85,14 +86,22 @@ def one_cycle(view: SchedulerView) -> Iterator[Outcome]:
             text = f"held by the scheduling gate {pod.foreign[0]} first"
             yield Outcome(position, pod, None, PodReason.FOREIGN_GATE, text)
         else:
-            who = Requester(pod.uid, pod.priority, pod.key.split("/", 1)[0])
-            shape = (pod.ask, reserved.entitled(reservations, who))
-            decision = failed.get(shape) or reserved.decide(chooser, nodes, reservations, pod.ask, who)
+            who = Requester(pod.uid, pod.priority, pod.key.split("/", 1)[0], pod.rules)
+            shape = _shape(cluster, pod.ask, who)
+            decision = failed.get(shape) or cluster.place(pod.ask, who)
             if isinstance(decision, Unschedulable):
-                failed[shape] = decision  # room only shrinks within a pass, so the controller does not ask again
-            else:
-                put(nodeinfo.booked(nodes[decision.node], pod.ask, decision.containers))
+                failed[shape] = decision  # the controller does not ask again within a pass either
             yield _outcome(position, pod, decision)
+
+
+def _shape(cluster: Trial, ask: SchedulingRequest, who: Requester) -> _Shape:
+    """
+    What is equal for pods that get the same refusal: room only shrinks within a pass, and a pod that was placed may
+    help only one that wants to be beside others, or spread.
+    """
+    rules = who.rules if cluster.concerns(who.rules) else NO_RULES
+    helped = cluster.changes if rules.affinity or rules.spread else 0
+    return ask, reserved.entitled(cluster.reservations, who), rules, helped
 
 
 def _outcome(position: int, pod: QueuedPodView, decision: Decision) -> Outcome:
@@ -104,15 +113,16 @@ def _outcome(position: int, pod: QueuedPodView, decision: Decision) -> Outcome:
     )
 
 
-def explain(view: SchedulerView, ask: SchedulingRequest) -> Iterator[tuple[str, str]]:
+def explain(view: SchedulerView, ask: SchedulingRequest, rules: PodRules = NO_RULES) -> Iterator[tuple[str, str]]:
     """Every node, the preferred first, with its score or why it does not take the pod."""
     policy, tables = policy_of(ask, view.policy), view.tables()
+    refused = trial(view).refused(rules, ask.needs)
     refusing: list[tuple[str, str]] = []
     left = list(view.nodes)
     for form in reference.forms_of(ask, policy, tables):
         taking, refusing = [], []
         for node in left:
-            verdict = reference.evaluate(node, form, view.limits, policy, tables)
+            verdict = reference.evaluate(node, form, view.limits, policy, tables, refused=refused.get(node.name))
             if isinstance(verdict, Reason):
                 refusing.append((node.name, reasons.of_one(verdict)))
             else:

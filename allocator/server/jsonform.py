@@ -24,11 +24,16 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def to_json(value: Any) -> Any:
-    """Dataclasses, tuples, frozensets, dicts with text keys, and plain values. Fields at their default are left out."""
+    """
+    Dataclasses, tuples, frozensets, mappings and plain values. A mapping whose keys are no texts becomes a list of
+    pairs. Fields at their default are left out.
+    """
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
+        if all(isinstance(key, str) for key in value):
+            return {key: to_json(item) for key, item in value.items()}
+        return [[to_json(key), to_json(item)] for key, item in value.items()]
     if isinstance(value, frozenset):
         return sorted(to_json(item) for item in value)
     if isinstance(value, tuple | list):
@@ -68,11 +73,25 @@ def _read(kind: Any, value: Any, path: str) -> Any:
         return _read(only, value, path)
     if origin in (tuple, frozenset):
         return _read_sequence(origin, arguments, value, path)
-    if origin is dict:
-        if not isinstance(value, dict):
-            raise Malformed(f"{path} is not an object")
-        return {str(key): _read(arguments[1], item, f"{path}.{key}") for key, item in value.items()}
+    if origin in (dict, Mapping):
+        return _read_mapping(arguments, value, path)
+    if isinstance(kind, type) and issubclass(kind, dict):
+        return kind(_read_mapping((str, str), value, path))
+    if origin is typing.Literal:
+        if value not in arguments:
+            raise Malformed(f"{path} is none of {', '.join(map(str, arguments))}")
+        return value
     return _read_plain(kind, value, path)
+
+
+def _read_mapping(arguments: tuple[Any, ...], value: Any, path: str) -> dict[Any, Any]:
+    of_key, of_item = arguments
+    if of_key is not str and isinstance(value, list | dict):
+        pairs = _read_sequence(tuple, (tuple[of_key, of_item], ...), list(value), path)
+        return dict(pairs)
+    if not isinstance(value, dict):
+        raise Malformed(f"{path} is not an object")
+    return {str(key): _read(of_item, item, f"{path}.{key}") for key, item in value.items()}
 
 
 def _read_plain(kind: Any, value: Any, path: str) -> Any:

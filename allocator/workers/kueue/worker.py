@@ -24,10 +24,10 @@ from allocator.kueue.checks import FitChecks
 from allocator.kueue.judge import (
     Fits,
     Gang,
+    GangTrial,
     NotAdmitted,
     NotSeen,
     TemplateReading,
-    Trial,
     Verdict,
     gang_of,
     may_open,
@@ -91,7 +91,7 @@ class FitsWorker:
         self._kube, self._controller, self._options, self._reading = kube, controller, options, reading
         self._timeout, self._clock, self._today = timeout, clock, today
         self._counted, self._faulted = counted, faulted
-        self._trial = Trial(limits, policy, give_way=lambda: time.sleep(0))
+        self._trial = GangTrial(limits, policy, give_way=lambda: time.sleep(0))
         self._lock = threading.Lock()  # guards the checks
         self._checks = FitChecks(hold=options.hold, age_of=self._age_of)
         self._woken = threading.Event()
@@ -250,6 +250,8 @@ class FitsWorker:
             counted = self._checks.is_assumed(workload)
             ours = self._checks.ours()
         verdict: Verdict
+        if isinstance(gang, Gang) and gang.has_claims:
+            self._controller.follow_volumes()
         if isinstance(gang, NotAdmitted):
             verdict = gang
         elif counted:  # it was answered Ready, and whether that was written is not known

@@ -98,7 +98,7 @@ def test_a_deployments_replicas_are_one_entry() -> None:
     it = Neighbours()
     for number in range(1000):
         it.put(str(number), rules("x").placed(), f"node-{number % 3}")
-    assert [len(kinds) for kinds in it._pods.values()] == [1]
+    assert [len(each.nodes) for each in it.snapshot().pods] == [3]
 
 
 def test_nothing_is_asked_where_no_pod_has_rules() -> None:

@@ -14,7 +14,7 @@ from allocator.engine import reference
 from allocator.engine.engine import Engine
 from allocator.engine.reference import DEFAULT_POLICY, Placement
 from allocator.kueue import judge, workloads
-from allocator.kueue.judge import FallsShort, Fits, Gang, NeverFits, NotAdmitted, NotSeen, TemplateReading, Trial
+from allocator.kueue.judge import FallsShort, Fits, Gang, GangTrial, NeverFits, NotAdmitted, NotSeen, TemplateReading
 from allocator.workers.kueue.answers import answer_to
 from contract.encoding import quantity
 from contract.model import Delivery, Usage
@@ -55,8 +55,8 @@ def gang(case: Case, waiting: dict[str, SchedulingRequest] | None = None) -> Gan
     return judge.gang_of(read, flavors, waiting or {}, case.reading)
 
 
-def trial(nodes: list[NodeBuilder], *reservations: NodeReservation) -> Trial:
-    made = Trial(DEFAULT_LIMITS, DEFAULT_POLICY)
+def trial(nodes: list[NodeBuilder], *reservations: NodeReservation) -> GangTrial:
+    made = GangTrial(DEFAULT_LIMITS, DEFAULT_POLICY)
     made.begin(FrozenCluster(tuple(each.state() for each in nodes), reservations, None))
     return made
 
@@ -289,7 +289,7 @@ def test_new_nodes_of_a_declared_pool_count_as_far_as_they_may_come() -> None:
     cluster = FrozenCluster((there,), to_come=(empty,))
     most = judge.may_open(POOLS, cluster.nodes)
     assert most == {"t4": 2}
-    made = Trial(DEFAULT_LIMITS, DEFAULT_POLICY)
+    made = GangTrial(DEFAULT_LIMITS, DEFAULT_POLICY)
     four = gang_of_document(workload("w", pod_set("main", 4, EIGHT)))
     made.begin(cluster)
     assert isinstance(made.judge(four), FallsShort), "nobody is asked for nodes"
@@ -313,7 +313,7 @@ def test_new_nodes_of_a_declared_pool_count_as_far_as_they_may_come() -> None:
 def test_what_only_a_new_node_could_serve_is_not_rejected() -> None:
     large = node("t4").gpu("A100", mib=80 << 10).state()
     twenty = gang_of_document(workload("w", pod_set("main", 1, pod("w").asks(MEMORY, "20Gi"))))
-    made = Trial(DEFAULT_LIMITS, DEFAULT_POLICY)
+    made = GangTrial(DEFAULT_LIMITS, DEFAULT_POLICY)
     made.begin(FrozenCluster(tuple(each.state() for each in TWO), to_come=(large,)))
     assert isinstance(made.judge(twenty), FallsShort)
     made.begin(FrozenCluster((), to_come=(large,)), {"t4": 1})
@@ -351,7 +351,7 @@ def test_nodes_that_deliver_by_claims_count_where_pods_will_name_one() -> None:
     by_claims = tuple(replace(each.state(), delivery=Delivery(("",), "nvidia.com/gpu", dra=True)) for each in TWO)
     answers = []
     for claims in (True, False):
-        made = Trial(DEFAULT_LIMITS, DEFAULT_POLICY)
+        made = GangTrial(DEFAULT_LIMITS, DEFAULT_POLICY)
         made.begin(FrozenCluster(by_claims, (), None))
         read = gang(Case(workload("w", pod_set("main", 4, EIGHT)), "", reading=TemplateReading(claims=claims)))
         assert isinstance(read, Gang)
@@ -389,7 +389,7 @@ def test_a_gang_fits_where_its_pods_are_placed_one_after_another(seed: int) -> N
     nodes, parts = clusters(random), gangs(random)
     document = workload("w", *(pod_set(f"s{n}", count, made) for n, (count, made) in enumerate(parts)))
     states = tuple(each.state() for each in nodes)
-    made = Trial(DEFAULT_LIMITS, DEFAULT_POLICY)
+    made = GangTrial(DEFAULT_LIMITS, DEFAULT_POLICY)
     made.begin(FrozenCluster(states))
     verdict = made.judge(gang_of_document(document))
 

@@ -1,0 +1,159 @@
+"""
+A copy of the cluster on which pods are placed and taken off again, to know what the allocator would decide.
+
+The same engine, policy, learned tables and filters decide that decide for pods; nothing is reserved. Kueue's check
+(`allocator.kueue.judge`) and the replay of a snapshot (`allocator.server.debug`) stand on it. Pure; not thread-safe:
+one owner calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from allocator.cache import reserved
+from allocator.cache.cache import FrozenCluster
+from allocator.cache.reserved import NodeReservation, Requester
+from allocator.engine import reference
+from allocator.engine.engine import Engine
+from allocator.engine.reference import Decision, Placement, Policy
+from contract.model import NodeState
+from contract.reasons.nodes import Reason
+from contract.scheduling import nodeinfo
+from contract.scheduling.clusterfilters.neighbourhood import (
+    NO_NEIGHBOURS,
+    NOWHERE_REFUSED,
+    Neighbourhood,
+    NeighbourSnapshot,
+)
+from contract.scheduling.clusterfilters.objects import PodKind, PodRules
+from contract.scheduling.filters import Limits
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
+
+
+class Trial:
+    """It is kept from one moment to the next: only nodes that have changed are taken in again."""
+
+    def __init__(self, limits: Limits, policy: Policy) -> None:
+        self.engine = Engine(limits=limits, policy=policy)
+        """It knows reserved nodes as closed; to others it is for questions."""
+        self._nodes: dict[str, NodeState] = {}
+        self.reservations: tuple[NodeReservation, ...] = ()
+        self._closed: frozenset[str] = frozenset()
+        self._seen: NeighbourSnapshot = NO_NEIGHBOURS
+        self._repelled = False
+        self._there: Neighbourhood | None = None
+        """Made of `_seen` once a pod is tried that other pods or volumes have a say in."""
+        self._placed: list[tuple[NodeState | None, str, PodKind | None]] = []
+        """What was done since the trial began: the node as it was before, its name, and the pod that came."""
+        self.changes = 0
+        """How many pods have come, by which a pod may fit that did not before."""
+
+    @property
+    def nodes(self) -> Mapping[str, NodeState]:
+        """The nodes with GPUs, with what was placed there."""
+        return self._nodes
+
+    def begin(self, cluster: FrozenCluster) -> None:
+        """Forget what was placed, and be the cluster at this moment."""
+        closed = frozenset(one.node for one in cluster.reservations)
+        wanted = {node.name: node for node in cluster.nodes}
+        for name in self._nodes.keys() - wanted.keys():
+            self._drop(name)
+        changed = self._closed ^ closed
+        self.reservations, self._closed = cluster.reservations, closed
+        for name, node in wanted.items():
+            if self._nodes.get(name) is not node or name in changed:
+                self._put(node)
+        if cluster.tables is not self.engine.tables:
+            self.engine.adopt(cluster.tables)
+        if self._seen is not cluster.neighbours or self._placed:
+            self._there = None
+        self._seen, self._placed = cluster.neighbours, []
+        self._repelled = any(each.kind.anti_affinity for each in self._seen.pods)
+
+    # -- questions ------------------------------------------------------------------------------------------------
+
+    def decide(self, ask: SchedulingRequest, who: Requester) -> Decision:
+        """Where the pod would go now."""
+        refused = self.refused(who.rules, ask.needs)
+        if self.reservations:
+            return reserved.decide(self.engine, self._nodes, self.reservations, ask, who, refused)
+        return reference.by_preference(lambda form: self.engine.decide(form, refused), ask)
+
+    def concerns(self, rules: PodRules) -> bool:
+        """Whether other pods or volumes may have a say in where the pod goes."""
+        if rules.constrained or self._repelled:
+            return True
+        return any(kind is not None and bool(kind.anti_affinity) for _, _, kind in self._placed)
+
+    def refused(self, rules: PodRules, needs: PodNeeds) -> Mapping[str, Reason]:
+        """The nodes on which other pods and volumes do not let the pod be, with the reason."""
+        if not self.concerns(rules):
+            return NOWHERE_REFUSED
+        return self._neighbourhood().refused(rules, needs, self._nodes.values())
+
+    def refused_if_new(self, rules: PodRules, needs: PodNeeds, empty: NodeState) -> Reason | None:
+        """Why the pod could not be on a new node that is like `empty`; None where it could."""
+        return self._neighbourhood().refused_if_new(rules, needs, empty) if self.concerns(rules) else None
+
+    # -- changes --------------------------------------------------------------------------------------------------
+
+    def place(self, ask: SchedulingRequest, who: Requester) -> Decision:
+        """Decide, and count the pod where it goes."""
+        decision = self.decide(ask, who)
+        if isinstance(decision, Placement):
+            node, kind = self._nodes[decision.node], who.rules.placed()
+            self._note(node, node.name, kind)
+            self._put(nodeinfo.booked(node, ask, decision.containers))
+            if self._there is not None:
+                self._there.add(kind, node.name)
+        return decision
+
+    def open(self, node: NodeState) -> None:
+        """A node that has come, in thought."""
+        self._note(None, node.name, None)
+        self._put(node)
+        if self._there is not None:
+            self._there.nodes[node.name] = node
+
+    def mark(self) -> int:
+        """This moment, for `undo`."""
+        return len(self._placed)
+
+    def undo(self, mark: int) -> None:
+        """Be as at that moment again."""
+        before: dict[str, NodeState | None] = {}
+        while len(self._placed) > mark:
+            node, name, kind = self._placed.pop()
+            before[name] = node
+            if self._there is not None and kind is not None:
+                self._there.remove(kind, name)
+        for name, was in before.items():
+            if was is not None:
+                self._put(was)
+            else:
+                self._drop(name)
+                if self._there is not None:
+                    self._there.nodes.pop(name, None)
+
+    def _note(self, before: NodeState | None, name: str, kind: PodKind | None) -> None:
+        self._placed.append((before, name, kind))
+        self.changes += 1
+
+    def _put(self, node: NodeState) -> None:
+        self._nodes[node.name] = node
+        self.engine.put(reserved.closed(node) if node.name in self._closed else node)
+
+    def _drop(self, name: str) -> None:
+        del self._nodes[name]
+        self.engine.drop(name)
+
+    def _neighbourhood(self) -> Neighbourhood:
+        if self._there is None:
+            self._there = Neighbourhood(self._seen)
+            for node in self._nodes.values():
+                self._there.nodes.setdefault(node.name, node)
+            for _, name, kind in self._placed:
+                if kind is not None:
+                    self._there.add(kind, name)
+        return self._there

@@ -1,0 +1,187 @@
+"""
+All nodes, namespaces and pods on nodes, as filters that look beyond one node see them: live, frozen, and for a trial.
+
+Pods that are alike are kept once and counted by node, so a Deployment costs one entry however many replicas it has.
+Pure; not thread-safe: one owner calls a `Neighbourhood`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from contract.model import NodeState
+from contract.reasons.nodes import Code, Reason
+from contract.scheduling import clusterfilters
+from contract.scheduling.clusterfilters.objects import (
+    NO_STORAGE,
+    Cluster,
+    PodKind,
+    PodRules,
+    PodTerm,
+    StorageObjects,
+)
+from contract.scheduling.clusterfilters.selectors import Labels
+from contract.scheduling.needs import PodNeeds
+
+UNREAD = Reason(Code.CLAIM, what="that is still being read")
+NOWHERE_REFUSED: Mapping[str, Reason] = {}
+"""No node is refused for what is beyond it."""
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class PodsOfKind:
+    """Pods that are alike, and how many of them are on each node."""
+
+    kind: PodKind
+    nodes: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourSnapshot:
+    """What the filters look at, at one moment."""
+
+    nodes: tuple[NodeState, ...] = ()
+    pods: tuple[PodsOfKind, ...] = ()
+    namespaces: Mapping[str, Labels] = field(default_factory=dict)
+    storage: StorageObjects | None = NO_STORAGE
+    """None where claims and volumes were not read."""
+
+
+NO_NEIGHBOURS = NeighbourSnapshot()
+
+
+def attracts(kind: PodKind, rules: PodRules, namespaces: Mapping[str, Labels]) -> bool:
+    """Whether required affinity of a pod with these rules means such pods."""
+    return bool(rules.affinity) and all(_means(term, kind, namespaces) for term in rules.affinity)
+
+
+def hinders(kind: PodKind, rules: PodRules, namespaces: Mapping[str, Labels]) -> bool:
+    """Whether such a pod on a node may be why a pod with these rules cannot be there."""
+    if any(_means(term, kind, namespaces) for term in rules.anti_affinity):
+        return True
+    if any(_means(term, rules, namespaces) for term in kind.anti_affinity):
+        return True
+    if kind.namespace == rules.namespace and any(each.selector.matches(kind.labels) for each in rules.spread):
+        return True
+    if rules.volumes and kind.volumes:
+        return True
+    return any(own.conflicts(disk) for own in rules.disks for disk in kind.disks)
+
+
+def _means(term: PodTerm, pod: PodKind | PodRules, namespaces: Mapping[str, Labels]) -> bool:
+    return term.matches(pod.namespace, namespaces.get(pod.namespace, {}), pod.labels)
+
+
+class Neighbourhood:
+    """Nodes, namespaces, and the pods on nodes by kind."""
+
+    def __init__(self, start: NeighbourSnapshot = NO_NEIGHBOURS) -> None:
+        """`start`: what is there at first."""
+        self._pods: dict[str, dict[PodKind, dict[str, int]]] = {}
+        self._repelling: dict[PodKind, dict[str, int]] = {}
+        self._kinds: dict[PodKind, PodKind] = {}
+        self.nodes: dict[str, NodeState] = {node.name: node for node in start.nodes}
+        """All nodes, those without GPUs too; only their labels and taints are read."""
+        self.namespaces: Mapping[str, Labels] = start.namespaces
+        """The labels of each namespace."""
+        self.storage = start.storage
+        """None where claims and volumes were not read."""
+        for each in start.pods:
+            for node, number in each.nodes:
+                self.add(each.kind, node, number)
+
+    def add(self, kind: PodKind, node: str, number: int = 1) -> PodKind:
+        """So many pods of a kind are on a node. Returns the kind as it is kept, one value for all that are equal."""
+        on_nodes = self._pods.setdefault(kind.namespace, {}).get(kind)
+        if on_nodes is None:
+            on_nodes = self._pods[kind.namespace][kind] = {}
+            self._kinds[kind] = kind
+            if kind.anti_affinity:
+                self._repelling[kind] = on_nodes
+        on_nodes[node] = on_nodes.get(node, 0) + number
+        return self._kinds[kind]
+
+    def remove(self, kind: PodKind, node: str) -> None:
+        """One pod of a kind is on that node no more."""
+        on_nodes = self._pods[kind.namespace][kind]
+        on_nodes[node] -= 1
+        if not on_nodes[node]:
+            del on_nodes[node]
+        if not on_nodes:
+            del self._pods[kind.namespace][kind], self._kinds[kind]
+            self._repelling.pop(kind, None)
+            if not self._pods[kind.namespace]:
+                del self._pods[kind.namespace]
+
+    @contextmanager
+    def without(self, pods: Iterable[tuple[PodKind, str]]) -> Iterator[None]:
+        """As if these pods, each on its node, had ended."""
+        gone = tuple(pods)
+        for kind, node in gone:
+            self.remove(kind, node)
+        try:
+            yield
+        finally:
+            for kind, node in gone:
+                self.add(kind, node)
+
+    # -- questions ------------------------------------------------------------------------------------------------
+
+    def concerns(self, rules: PodRules) -> bool:
+        """Whether other pods or volumes may have a say in where a pod goes. False costs nothing to decide."""
+        return rules.constrained or bool(self._repelling)
+
+    def refused(self, rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]) -> Mapping[str, Reason]:
+        """Those of the nodes on which a pod cannot be because of other pods or volumes, with the reason."""
+        if not self.concerns(rules):
+            return NOWHERE_REFUSED
+        if rules.volumes and self.storage is None:
+            return {node.name: UNREAD for node in nodes}
+        return clusterfilters.refused(rules, needs, self.cluster(rules), nodes)
+
+    def refused_if_new(self, rules: PodRules, needs: PodNeeds, empty: NodeState) -> Reason | None:
+        """
+        Why a pod could not be on a node that does not exist yet and is like `empty`; None where it could.
+
+        As cluster-autoscaler does, the node is judged as one of the cluster's, under a host name that nobody has.
+        """
+        if not self.concerns(rules):
+            return None
+        new = as_new(empty)
+        self.nodes[new.name] = new
+        try:
+            return self.refused(rules, needs, (new,)).get(new.name)
+        finally:
+            del self.nodes[new.name]
+
+    def cluster(self, rules: PodRules) -> Cluster:
+        """What filters read, for a pod with these rules; it lives on with this."""
+        storage = self.storage if rules.volumes and self.storage is not None else NO_STORAGE
+        return Cluster(self.nodes, self._pods, self._repelling, self.namespaces, storage)
+
+    def snapshot(self) -> NeighbourSnapshot:
+        """All of it at this moment."""
+        pods = (pair for kinds in self._pods.values() for pair in kinds.items())
+        kinds = tuple(PodsOfKind(kind, tuple(on_nodes.items())) for kind, on_nodes in pods)
+        return NeighbourSnapshot(tuple(self.nodes.values()), kinds, self.namespaces, self.storage)
+
+    def check_invariants(self, places: Iterable[tuple[PodKind, str]]) -> None:
+        """Raise unless the counts are those of these pods."""
+        found: dict[str, dict[PodKind, dict[str, int]]] = {}
+        for kind, node in places:
+            on_nodes = found.setdefault(kind.namespace, {}).setdefault(kind, {})
+            on_nodes[node] = on_nodes.get(node, 0) + 1
+        if found != self._pods:
+            raise AssertionError("the pods by kind are not the pods on nodes")
+        kinds = [kind for of_namespace in found.values() for kind in of_namespace]
+        if self._repelling.keys() != {kind for kind in kinds if kind.anti_affinity} or self._kinds.keys() != set(kinds):
+            raise AssertionError("the kinds are not those of the pods on nodes")
+
+
+def as_new(empty: NodeState) -> NodeState:
+    """A node that does not exist yet: its name and its host name are nobody's, since no node's name has a slash."""
+    name = f"{empty.name}/new"
+    return replace(empty, name=name, labels={**empty.labels, _HOSTNAME: name})

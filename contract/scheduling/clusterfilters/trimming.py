@@ -1,0 +1,91 @@
+"""
+As much of the cluster as decides about some pods, for a file that a decision is repeated from.
+
+Labels are a stranger's text, and most of them say nothing to any filter: of each pod and namespace only the labels stay
+that some selector asks about. Of pods that nobody's rules mean, and of volumes that nobody has a claim to, nothing
+stays. The filters answer for these pods as they do with the whole. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from contract.scheduling.clusterfilters.neighbourhood import NeighbourSnapshot, PodsOfKind, attracts, hinders
+from contract.scheduling.clusterfilters.objects import (
+    NO_RULES,
+    NO_STORAGE,
+    FrozenLabels,
+    PodKind,
+    PodRules,
+    PodTerm,
+    StorageObjects,
+)
+from contract.scheduling.clusterfilters.selectors import Labels, LabelSelector
+
+
+def trimmed(whole: NeighbourSnapshot, asking: Sequence[PodRules]) -> tuple[NeighbourSnapshot, tuple[PodRules, ...]]:
+    """What decides about pods with these rules, and their rules with no more labels than that takes."""
+    rules = [each for each in set(asking) if each.constrained]
+    kept = tuple(each for each in whole.pods if each.kind.anti_affinity or _matters(each.kind, rules, whole))
+    if not kept and not rules:
+        return NeighbourSnapshot(storage=None if whole.storage is None else NO_STORAGE), (NO_RULES,) * len(asking)
+    keys = _Keys.of((*rules, *(each.kind for each in kept)))
+    seen = NeighbourSnapshot(
+        whole.nodes,
+        tuple(replace(each, kind=replace(each.kind, labels=_only(each.kind.labels, keys.of_pods))) for each in kept),
+        {name: labels for name, every in whole.namespaces.items() if (labels := _only(every, keys.of_namespaces))},
+        _storage(whole.storage, rules, kept),
+    )
+    return seen, tuple(replace(each, labels=_only(each.labels, keys.of_pods)) for each in asking)
+
+
+def _matters(kind: PodKind, rules: Iterable[PodRules], whole: NeighbourSnapshot) -> bool:
+    namespaces = whole.namespaces
+    return any(hinders(kind, each, namespaces) or attracts(kind, each, namespaces) for each in rules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The keys of the labels that selectors ask about."""
+
+    of_pods: frozenset[str]
+    of_namespaces: frozenset[str]
+
+    @classmethod
+    def of(cls, pods: Sequence[PodRules | PodKind]) -> _Keys:
+        terms = [term for pod in pods for term in _terms(pod)]
+        spread = [each.selector for pod in pods if isinstance(pod, PodRules) for each in pod.spread]
+        return cls(
+            _asked([*(term.selector for term in terms), *spread]),
+            _asked([term.namespace_selector for term in terms]),
+        )
+
+
+def _terms(pod: PodRules | PodKind) -> Iterable[PodTerm]:
+    return (*pod.affinity, *pod.anti_affinity) if isinstance(pod, PodRules) else pod.anti_affinity
+
+
+def _asked(selectors: Iterable[LabelSelector]) -> frozenset[str]:
+    return frozenset(key for selector in selectors for key, _, _ in selector.expressions)
+
+
+def _only(labels: Labels, keys: frozenset[str]) -> FrozenLabels:
+    return FrozenLabels({key: value for key, value in labels.items() if key in keys})
+
+
+def _storage(
+    whole: StorageObjects | None, rules: Iterable[PodRules], kept: Iterable[PodsOfKind]
+) -> StorageObjects | None:
+    if whole is None or not any(each.volumes for each in rules):
+        return None if whole is None else NO_STORAGE
+    named = {(each.namespace, volume.claim) for each in rules for volume in each.volumes}
+    named |= {(each.kind.namespace, volume.claim) for each in kept for volume in each.kind.volumes}
+    claims = {key: claim for key, claim in whole.claims.items() if key in named}
+    bound = {claim.volume for claim in claims.values()}
+    volumes = {
+        name: volume
+        for name, volume in whole.volumes.items()
+        if name in bound or volume.claim is None or volume.claim[:2] in named
+    }
+    return replace(whole, claims=claims, volumes=volumes)
