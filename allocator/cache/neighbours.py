@@ -17,7 +17,7 @@ from contract.nodes.attributes import NodeFacts
 from contract.reasons.nodes import Reason
 from contract.scheduling.clusterfilters import neighbourhood
 from contract.scheduling.clusterfilters.neighbourhood import NOWHERE_REFUSED, Neighbourhood, NeighbourSnapshot
-from contract.scheduling.clusterfilters.objects import PodKind, PodRules
+from contract.scheduling.clusterfilters.objects import NO_RULES, PodKind, PodRules
 from contract.scheduling.clusterfilters.selectors import Labels
 from contract.scheduling.needs import PodNeeds
 
@@ -106,22 +106,25 @@ class Neighbours:
         with self._there.without((place.kind, place.node) for place in places):
             return self.refused(rules, needs, nodes)
 
+    def hindering(self, rules: PodRules, uids: Iterable[str]) -> list[str]:
+        """Those of the pods that may be why a pod with these rules is refused where they are, in the order given."""
+        places = ((uid, place) for uid in uids if (place := self._places.get(uid)) is not None)
+        return [uid for uid, place in places if neighbourhood.hinders(place.kind, rules, self._there.namespaces)]
+
     def in_the_way(
-        self, rules: PodRules, needs: PodNeeds, node: NodeState, candidates: Sequence[str]
+        self, rules: PodRules, needs: PodNeeds, node: NodeState, hindering: Sequence[str]
     ) -> frozenset[str] | None:
         """
-        Those of the candidates that must end before a node that is refused no longer is; None where it is refused all
-        the same. `candidates`: uids of pods on the node, those first that should go first.
+        Those of the pods `hindering` that must end before a node that is refused no longer is; None where it is refused
+        all the same. Those that should go first are first.
 
         As kube-scheduler does, all of them are taken off, and each of those that are most worth keeping is put back
         where the pod can be there in spite of it.
         """
-        places = {uid: place for uid in candidates if (place := self._places.get(uid)) is not None}
-        namespaces = self._there.namespaces
-        going = [uid for uid, place in places.items() if neighbourhood.hinders(place.kind, rules, namespaces)]
-        if not going or self.refused_without(going, rules, needs, (node,)):
+        going = list(hindering)
+        if self.refused_without(going, rules, needs, (node,)):
             return None
-        for uid in reversed(tuple(going)):
+        for uid in reversed(hindering):
             fewer = [each for each in going if each != uid]
             if not self.refused_without(fewer, rules, needs, (node,)):
                 going = fewer
@@ -135,6 +138,11 @@ class Neighbours:
         return frozenset(
             uid for uid, place in places if neighbourhood.attracts(place.kind, rules, self._there.namespaces)
         )
+
+    def rules_of(self, uid: str) -> PodRules:
+        """What others read of a pod on a node, without rules of its own; `NO_RULES` of one that is on none."""
+        place = self._places.get(uid)
+        return NO_RULES if place is None else PodRules(place.kind.namespace, place.kind.labels)
 
     def snapshot(self) -> NeighbourSnapshot:
         """All of it at this moment; made again once something has changed."""

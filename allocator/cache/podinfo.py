@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -473,6 +473,10 @@ class AllocatedPods:
         self._priorities[gone.priority] -= 1
         if not self._priorities[gone.priority]:
             del self._priorities[gone.priority]
+
+    def uids(self) -> Collection[str]:
+        """All of them; it lives on."""
+        return self._pods.keys()
 
     def get(self, uid: str) -> AllocatedPod | None:
         """A holder by its uid."""

@@ -49,6 +49,8 @@ class Movable:
     """As its successor would ask."""
     cards: float
     work: float
+    refused: frozenset[str] = frozenset()
+    """Nodes on which other pods do not let its successor be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,10 @@ class Larger:
     could: float
     most: int
     """Evictions at most."""
+
+
+Home = tuple[SchedulingRequest, frozenset[str]]
+"""What decides whether a pod that may be evicted has a place elsewhere: its successor's request, and `refused`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +110,7 @@ def choose(
     sharers: Mapping[str, Sequence[AllocatedPod]],
     larger: Larger,
     movable: Mapping[str, Movable],
-    homes: dict[SchedulingRequest, bool] | None = None,
+    homes: dict[Home, bool] | None = None,
 ) -> Move | None:
     """
     The evictions that let the pod start; None where none were found. `nodes` are all on which pods may start.
@@ -117,9 +123,10 @@ def choose(
     candidates = set()
     for uid, pod in movable.items():
         if pod.cards < larger.cards and pod.work <= larger.could:
-            if pod.ask not in homes:
-                homes[pod.ask] = _room(nodes, pod.ask, larger) is not None
-            if homes[pod.ask]:
+            home = pod.ask, pod.refused
+            if home not in homes:
+                homes[home] = _room(nodes, pod, larger) is not None
+            if homes[home]:
                 candidates.add(uid)
     for _ in range(_TRIES):
         plan = _fewest(here, sharers, larger, candidates, movable) if candidates else None
@@ -198,17 +205,18 @@ def _with_places(
     states = {**nodes, plan.node: nodeinfo.booked(left, larger.question.ask, plan.containers)}
     places = {}
     for uid in sorted(gone, key=lambda uid: (-movable[uid].cards, uid)):
-        ask = movable[uid].ask
-        found = _room([state for name, state in states.items() if name != plan.node], ask, larger)
+        moved = movable[uid]
+        found = _room([state for name, state in states.items() if name != plan.node], moved, larger)
         if found is None:
             return uid
         places[uid] = found.node
-        states[found.node] = nodeinfo.booked(states[found.node], ask, found.containers)
+        states[found.node] = nodeinfo.booked(states[found.node], moved.ask, found.containers)
     return Move(plan, places)
 
 
-def _room(nodes: Iterable[NodeState], ask: SchedulingRequest, larger: Larger) -> PreemptionPlan | None:
-    return planner.without_any(nodes, PreemptionRequest(ask, 0, larger.question.limits))
+def _room(nodes: Iterable[NodeState], pod: Movable, larger: Larger) -> PreemptionPlan | None:
+    open_to_it = (node for node in nodes if node.name not in pod.refused)
+    return planner.without_any(open_to_it, PreemptionRequest(pod.ask, 0, larger.question.limits))
 
 
 class MoveBudget:

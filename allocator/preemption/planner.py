@@ -66,6 +66,10 @@ class PreemptionRequest:
     uids of idle pods that agreed to give way. Where it is given, these of at most the same priority are the candidates;
     else all pods of lower priority are.
     """
+    in_the_way: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By node the uids of pods that must end before the pod may be there, whatever room there is."""
+    needed: Container[str] = ()
+    """uids of pods that the pod has to be beside, so that it would be refused without them."""
 
 
 def choose(
@@ -87,6 +91,8 @@ def choose(
 def without_any(nodes: Iterable[NodeState], question: PreemptionRequest) -> PreemptionPlan | None:
     """The first of these nodes that has room for the pod as it is; None where none has."""
     for node in sorted(nodes, key=lambda node: node.name):
+        if any(uid not in question.leaving for uid in question.in_the_way.get(node.name, ())):
+            continue
         room = _room(node, (), question, ())
         if room:
             return PreemptionPlan(node.name, (), room)
@@ -106,12 +112,20 @@ def _promising(
     return (node for _, _, node in sorted(lacking, key=lambda entry: entry[:2]))
 
 
+def may_end(sharers: Iterable[AllocatedPod], question: PreemptionRequest) -> list[AllocatedPod]:
+    """Those that end anyway, and then the candidates, spared ones too; who should go first is first."""
+    asked = replace(question, spared=())
+    ending = [sharer for sharer in sharers if sharer.uid in question.leaving]
+    return [*ending, *sorted((sharer for sharer in sharers if _may_go(sharer, asked)), key=lambda s: s.worth)]
+
+
 def _may_go(sharer: AllocatedPod, question: PreemptionRequest) -> bool:
     if question.idle is None:
         goes = sharer.priority < question.priority
     else:
         goes = sharer.priority <= question.priority and sharer.uid in question.idle
-    return goes and sharer.ending is None and sharer.uid not in question.leaving and sharer.uid not in question.spared
+    kept = sharer.uid in question.leaving or sharer.uid in question.spared or sharer.uid in question.needed
+    return goes and sharer.ending is None and not kept
 
 
 def _on(
@@ -119,19 +133,23 @@ def _on(
 ) -> PreemptionPlan | None:
     """The best plan on one node that needs at most `most` victims."""
     leaving = [sharer for sharer in sharers if sharer.uid in question.leaving]
-    candidates = sorted((s for s in sharers if _may_go(s, question)), key=lambda s: s.worth)
+    in_the_way = question.in_the_way.get(node.name, frozenset())
+    must_go = tuple(s for s in sharers if s.uid in in_the_way and s.uid not in question.leaving)
+    if not all(_may_go(sharer, question) for sharer in must_go) or (most is not None and len(must_go) > most):
+        return None
+    candidates = sorted((s for s in sharers if _may_go(s, question) and s not in must_go), key=lambda s: s.worth)
     best: PreemptionPlan | None = None
     for target in _targets(node, question.ask.request, question.limits):
         lacks = _lacks(node, sharers, target, question)
-        for sharer in leaving:
+        for sharer in (*leaving, *must_go):
             lacks = [lack - gain for lack, gain in zip(lacks, _gain(node, sharer, target), strict=True)]
         gains = [(sharer, _gain(node, sharer, target)) for sharer in candidates]
         helpful = [(s, g) for s, g in gains if any(lack > 0 < got for lack, got in zip(lacks, g, strict=True))]
-        bound = len(helpful) if most is None else most
+        bound = len(helpful) if most is None else most - len(must_go)
         places = [range(at, at + len(_NOTHING)) for at in range(0, len(target) * len(_NOTHING), len(_NOTHING))]
         chosen = set_cover.cover([gain for _, gain in helpful], lacks, bound, places=places, budget=budget)
         if chosen is not None:
-            victims = tuple(helpful[position][0] for position in chosen)
+            victims = (*must_go, *(helpful[position][0] for position in chosen))
             plan = PreemptionPlan(node.name, victims, idle=question.idle is not None)
             if best is None or plan.cost < best.cost:
                 best, most = plan, len(plan.victims)

@@ -7,14 +7,14 @@ room made for it, and idle pods that agreed to it give way for one of the same p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Placement
 from allocator.options import SchedulerOptions
 from allocator.preemption import defragmentation, planner, tracker
-from allocator.preemption.defragmentation import Larger, Movable, Move, MoveBudget
+from allocator.preemption.defragmentation import Home, Larger, Movable, Move, MoveBudget
 from allocator.preemption.giving_way import GivingWay
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
 from allocator.preemption.tracker import PreemptionTracker
@@ -40,6 +40,8 @@ _RESERVE_EVERY = 5.0
 """Seconds until the choice of the reserved node is made again; it takes a look at every GPU of the cluster."""
 _IDLE_EVERY = 5.0
 """Seconds between two looks at all pods that agents call idle."""
+_MOST_IN_THE_WAY = 32
+"""Refused nodes of which it is found out which evictions would open them; each takes some rounds of the filters."""
 _TRIES = 4
 """Pending pods for which victims are looked for at a time; each costs a look at many nodes."""
 
@@ -119,10 +121,12 @@ class Preemptor:
         found = []
         for entry in entries:
             refused = self._cache.refused_by_others(entry.ask, entry.rules)
-            there = tuple(node for node in nodes if node.name not in refused)
+            question = self._question(entry, leaving, idle)
+            question = self._with_neighbours(entry, question, [n for n in nodes if n.name in refused], sharers)
+            there = tuple(n for n in nodes if n.name not in refused or n.name in question.in_the_way)
             planned = tuple(node for node in there if node.name in names)
             open_to_it = tuple(node for node in there if not tracker.closed_to(kept, node.name, entry))
-            found.append(VictimSearch(entry, self._question(entry, leaving, idle), planned, open_to_it, sharers))
+            found.append(VictimSearch(entry, question, planned, open_to_it, sharers))
         return found
 
     def _due(self) -> list[AllocatedPod]:
@@ -309,7 +313,35 @@ class Preemptor:
         self, entry: QueuedPodInfo, leaving: frozenset[str], idle: Container[str] | None
     ) -> PreemptionRequest:
         spared = self.preemptions.spared(self._clock())
-        return PreemptionRequest(entry.ask, entry.priority, self._cache.engine.limits, leaving, spared, idle)
+        needed = self._cache.neighbours.attracted_by(entry.rules, self.sharers.uids())
+        limits = self._cache.engine.limits
+        return PreemptionRequest(entry.ask, entry.priority, limits, leaving, spared, idle, needed=needed)
+
+    def _with_neighbours(
+        self,
+        entry: QueuedPodInfo,
+        question: PreemptionRequest,
+        refused: Iterable[NodeState],
+        sharers: Mapping[str, Sequence[AllocatedPod]],
+    ) -> PreemptionRequest:
+        """
+        The question with the pods that keep this one off nodes that are `refused` only because of pods which end anyway
+        or may be evicted. Whom a disruption budget spares now counts too, so that the pod can be told.
+        """
+        neighbours, found, tried = self._cache.neighbours, dict[str, frozenset[str]](), 0
+        for node in refused:
+            ending = [uid for each in self.preemptions.on(node.name) for uid in each.awaited]
+            candidates = planner.may_end(sharers.get(node.name, ()), question)
+            hindering = neighbours.hindering(entry.rules, [*ending, *(each.uid for each in candidates)])
+            if not hindering:
+                continue
+            opened = neighbours.in_the_way(entry.rules, entry.ask.needs, node, hindering)
+            if opened is not None:
+                found[node.name] = opened - frozenset(ending)
+            tried += 1
+            if tried == _MOST_IN_THE_WAY:
+                break
+        return replace(question, in_the_way=found) if found else question
 
     def _best_there_now(
         self, entry: QueuedPodInfo, plan: PreemptionPlan, idle: Container[str] | None
@@ -321,9 +353,11 @@ class Preemptor:
         waits = self._queue.pod(entry.uid) == entry and self._records.is_schedulable(entry.uid, self._clock())
         if node is None or not waits or not self._leadership.holds():
             return None
-        if plan.node in self._cache.refused_by_others(entry.ask, entry.rules):
-            return None
         question = self._question(entry, self.leaving(on), idle)
+        if plan.node in self._cache.refused_by_others(entry.ask, entry.rules):
+            question = self._with_neighbours(entry, question, [node], on)
+            if plan.node not in question.in_the_way:
+                return None
         found = planner.without_any([node], question) or planner.choose([node], on, question)
         return found if found is not None and len(found.victims) <= len(plan.victims) else None
 
@@ -394,7 +428,7 @@ class MoveSearch:
     """Names of the nodes that are not reserved for another pod, by the uid of the pod that waits."""
     sharers: Mapping[str, tuple[AllocatedPod, ...]]
     movable: Mapping[str, Movable]
-    homes: dict[SchedulingRequest, bool] = field(default_factory=dict)
+    homes: dict[Home, bool] = field(default_factory=dict)
     """Whether a node has room for such a pod, as far as that was asked."""
 
     def run(self, entry: QueuedPodInfo, larger: Larger) -> Move | None:
@@ -467,12 +501,15 @@ class Defragmenter:
         if not usable or self._trigger.requeued:
             return ()
         limits, most = self._cache.engine.limits, self._budget.left(now)
+        neighbours, holders = self._cache.neighbours, self._cache.allocated.uids()
         found = []
         for entry in self._order.in_order():
             if tracker.wanted(entry, kept) and self._may_be_helped(entry, now):
                 cards = defragmentation.cards_of(entry.ask.request, usable)
                 could = cards * (now - self._records.waits(entry.uid, now))
-                found.append((entry, Larger(PreemptionRequest(entry.ask, entry.priority, limits), cards, could, most)))
+                needed = neighbours.attracted_by(entry.rules, holders)
+                question = PreemptionRequest(entry.ask, entry.priority, limits, needed=needed)
+                found.append((entry, Larger(question, cards, could, most)))
         found.sort(key=lambda each: -each[1].could)
         return tuple(each for each in found[:_TRIES] if self._preemptor.has_no_room(each[0]))
 
@@ -486,7 +523,15 @@ class Defragmenter:
             if pod.successor is None or not agreed or pod.uid in spared or self._budget.rests(pod.owner, now):
                 continue
             cards = defragmentation.held(pod, node)
-            yield pod.uid, Movable(pod.successor, cards, cards * max(1.0, defragmentation.age(pod.created, wall)))
+            work = cards * max(1.0, defragmentation.age(pod.created, wall))
+            yield pod.uid, Movable(pod.successor, cards, work, self._refused_elsewhere(pod, pod.successor))
+
+    def _refused_elsewhere(self, pod: AllocatedPod, successor: SchedulingRequest) -> frozenset[str]:
+        """The nodes on which other pods do not let the pod's successor be; a pod with rules of its own has none."""
+        neighbours, rules = self._cache.neighbours, self._cache.neighbours.rules_of(pod.uid)
+        if not neighbours.concerns(rules):
+            return frozenset()
+        return frozenset(neighbours.refused(rules, successor.needs, self._cache.snapshot.values()))
 
 
 class StarvationGuard:
