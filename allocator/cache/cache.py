@@ -220,6 +220,13 @@ class Cache:
         """The nodes on which other pods do not let this one be, with the reason; see `Neighbours`."""
         return self.neighbours.refused(rules, ask.needs, self._snapshot.values())
 
+    def closed_pools(self, ask: SchedulingRequest, rules: PodRules, empty: Iterable[NodeState]) -> frozenset[str]:
+        """The pools, of each an empty node under its name, on whose new nodes other pods or volumes refuse the pod."""
+        if not self.neighbours.concerns(rules):
+            return frozenset()
+        refused = (node.name for node in empty if self.neighbours.refused_if_new(rules, ask.needs, node) is not None)
+        return frozenset(refused)
+
     def overcommitted(self) -> dict[str, tuple[str, ...]]:
         """GPUs with more booked than they have, by node."""
         return dict(self._overcommitted)

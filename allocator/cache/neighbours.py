@@ -144,6 +144,10 @@ class Neighbours:
         place = self._places.get(uid)
         return NO_RULES if place is None else PodRules(place.kind.namespace, place.kind.labels)
 
+    def repels_itself(self, rules: PodRules) -> bool:
+        """Whether no two pods with these rules may be on one node."""
+        return neighbourhood.repels_itself(rules, self._there.namespaces)
+
     def snapshot(self) -> NeighbourSnapshot:
         """All of it at this moment; made again once something has changed."""
         if self._frozen_at != self.version:

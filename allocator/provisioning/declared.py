@@ -33,7 +33,7 @@ class DeclaredPools:
         """Each under its pool's name, in the order of the options."""
         self._learned: frozenset[str] = frozenset()
         self._sizes = self._exact = NodeClasses()
-        self._serving: dict[SchedulingRequest, str] = {}
+        self._serving: dict[tuple[SchedulingRequest, frozenset[str]], str] = {}
 
     def put(self, nodes: tuple[NodeState, ...], learned: Collection[str]) -> bool:
         """These are the empty nodes from now on; `learned`: pools of which nodes were seen. True if that changed."""
@@ -51,18 +51,24 @@ class DeclaredPools:
         """Whether the GPUs of an empty node of some pool would serve the pod, whatever else the node has."""
         return bool(self.nodes) and self._exact.could_ever(ask, self._limits) is None
 
-    def serving(self, ask: SchedulingRequest) -> str:
-        """The first pool whose empty node would take the pod; empty for none."""
-        found = self._serving.get(ask)
+    def serving(self, ask: SchedulingRequest, closed: frozenset[str] = frozenset()) -> str:
+        """
+        The first pool whose empty node would take the pod; empty for none. `closed`: pools on whose empty node other
+        pods or volumes would not let it be.
+        """
+        found = self._serving.get((ask, closed))
         if found is None:
             if len(self._serving) >= _MOST_REMEMBERED:
                 self._serving.clear()
-            found = self._serving[ask] = next((node.name for node in self.nodes if self._takes(node, ask)), "")
+            open_to_it = (node for node in self.nodes if node.name not in closed)
+            found = self._serving[ask, closed] = next((n.name for n in open_to_it if self._takes(n, ask)), "")
         return found
 
-    def only(self, ask: SchedulingRequest, decision: Unschedulable, engine: Engine) -> str:
+    def only(
+        self, ask: SchedulingRequest, decision: Unschedulable, engine: Engine, closed: frozenset[str] = frozenset()
+    ) -> str:
         """The pool of `serving`, where no node of the engine would take the pod even when it is empty; else empty."""
-        pool = self.serving(ask)
+        pool = self.serving(ask, closed)
         if not pool:
             return ""
         lasting = all(found.code in _LASTING for found in decision.reasons)

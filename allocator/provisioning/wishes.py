@@ -25,12 +25,14 @@ from allocator.provisioning.packing import Packer, Packing, PoolRoom
 from contract.backoff import backoff
 from contract.model import NodeState
 from contract.scheduling.filters import Limits
-from contract.scheduling.needs import SchedulingRequest
+from contract.scheduling.needs import Requirement, SchedulingRequest
 
 _PAUSE, _PAUSE_CAP = 60.0, 1800.0
 """Seconds until a pool is asked again that gave nothing: the first pause, and the longest."""
 _SETTLING = 10.0
 """Seconds within which a node that is ready shows in what is placed."""
+_POOL = "/pool"
+"""The label of an empty node that says its pool, while pods are packed; no label's key begins with a slash."""
 MOST_NODES = 1_000
 """Nodes of one request, at most."""
 
@@ -88,6 +90,24 @@ class Unserved:
 
     uid: str
     ask: SchedulingRequest
+    closed: frozenset[str] = frozenset()
+    """Pools on whose empty node other pods or volumes would not let it be."""
+    apart: int | None = None
+    """Equal for pods of which no two may be on one node; None for a pod that may share its node with its like."""
+
+    def as_packed(self) -> SchedulingRequest:
+        """
+        The request with requirements in place of what other pods and volumes have a say in, as if its author had
+        written them: against the pools that are closed to it, and a host port that only its like has.
+        """
+        needs = self.ask.needs
+        if self.closed:
+            against = Requirement(_POOL, "NotIn", tuple(sorted(self.closed)))
+            terms = ((),) if needs.affinity is None else tuple(filter(None, needs.affinity))
+            needs = replace(needs, affinity=tuple((*term, against) for term in terms))
+        if self.apart is not None:
+            needs = replace(needs, host_ports=needs.host_ports | {("", "apart", self.apart)})
+        return self.ask if needs is self.ask.needs else replace(self.ask, needs=needs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +213,8 @@ def reconcile(
     is withdrawn. `packer` remembers what it packed in the last call; without one everything is packed.
     """
     packer = packer or Packer(bounds.limits)
+    pools = [replace(pool, empty=_labelled(pool)) for pool in pools]
+    asks = [pod.as_packed() for pod in unserved]
     by_pool = {pool.name: pool for pool in pools}
     standing = _standing(by_pool, requests)
     ended = [end for each in standing if (end := _ends(each, by_pool.get(each.request.pool), now, bounds)) is not None]
@@ -202,7 +224,7 @@ def reconcile(
 
     coming = [node for pool in pools for node in _coming(pool, live, ready_since, now, bounds)]
     rooms = [_room(pool, live, pauses, now) for pool in pools]
-    packing = packer.pack([each.ask for each in unserved], [node.state for node in coming], rooms)
+    packing = packer.pack(asks, [node.state for node in coming], rooms)
     used = set(packing.places)
     needless = [each for each in live if not _is_needed(each, coming, used)]
     ended += [Ended(each.request, "withdrawn") for each in needless]
@@ -210,12 +232,16 @@ def reconcile(
     return Plan(
         make=tuple((pool, min(number, MOST_NODES)) for pool, number in packing.opened),
         end=tuple(ended),
-        expectations=_expectations(unserved, packing, coming, later, now),
+        expectations=_expectations(zip(unserved, asks, strict=True), packing, coming, later, now),
         memory=Memory(pauses, ready_since),
         packing=packing,
         live=tuple(each for each in live if each not in needless),
         needed=frozenset(later.needed),
     )
+
+
+def _labelled(pool: PoolView) -> NodeState:
+    return replace(pool.empty, labels={**pool.empty.labels, _POOL: pool.name})
 
 
 def _standing(pools: Mapping[str, PoolView], requests: Iterable[NodeRequest]) -> list[Standing]:
@@ -346,7 +372,7 @@ def _is_needed(standing: Standing, coming: Iterable[_Coming], used: set[str]) ->
 
 
 def _expectations(
-    unserved: Sequence[Unserved],
+    unserved: Iterable[tuple[Unserved, SchedulingRequest]],
     packing: Packing,
     coming: Iterable[_Coming],
     later: _Later,
@@ -354,13 +380,13 @@ def _expectations(
 ) -> dict[str, Expectation]:
     by_name = {each.state.name: each for each in coming}
     found = {}
-    for pod, place in zip(unserved, packing.places, strict=True):
+    for (pod, ask), place in zip(unserved, packing.places, strict=True):
         expected = by_name.get(place)
         if expected is not None:
             found[pod.uid] = Expectation(expected.pool, expected.since, expected.node)
         elif place:
             found[pod.uid] = Expectation(place.rsplit("/", 1)[0], now)
-        elif (vain := later.expectation(pod.ask)) is not None:
+        elif (vain := later.expectation(ask)) is not None:
             found[pod.uid] = vain
     return found
 

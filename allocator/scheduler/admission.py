@@ -114,7 +114,7 @@ class Admission:
             return messages.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)
         decision = self._cache.decide(ask, Requester("", seen.priority, question.namespace, seen.rules))
         if not isinstance(decision, Placement):
-            return self._refuse(ask, decision, seen.priority, question.namespace)
+            return self._refuse(seen, decision, question.namespace)
         if not decides:
             return messages.wait_for_leader(ask.request, smallest)
         if self._somebody_is_before(seen.priority, question.namespace):
@@ -182,15 +182,17 @@ class Admission:
                 return holding
         return None
 
-    def _refuse(self, ask: SchedulingRequest, decision: Unschedulable, priority: int, namespace: str) -> Answer:
+    def _refuse(self, seen: Judged, decision: Unschedulable, namespace: str) -> Answer:
+        ask = seen.ask
         if self._options.unsatisfiable == "deny":
             never = self._cache.engine.could_ever(ask)
             if never is not None and not self._pools.could_ever(ask):
                 nodes = self._cache.snapshot.values()
                 return messages.never(never, (gpu.model for node in nodes for gpu in node.gpus))
-        pool = self._pools.only(ask, decision, self._cache.engine)
+        closed = self._cache.closed_pools(ask, seen.rules, self._pools.nodes)
+        pool = self._pools.only(ask, decision, self._cache.engine, closed)
         answer = messages.wait(decision, ask.request, self._smallest, pool)
-        if self._order.will_be_behind(priority, namespace):
+        if self._order.will_be_behind(seen.priority, namespace):
             answer = replace(answer, reason=f"{answer.reason}; {BEHIND}")
         return answer
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, get_args
 
 from allocator.cache.cache import Cache, FrozenCluster
@@ -104,6 +105,7 @@ from allocator.scoring.tables import Tables
 from contract.encoding.protocol import Answer, Question
 from contract.model import GpuKind, NodeState, PodRequest
 from contract.nodes.attributes import NodeFacts
+from contract.scheduling.clusterfilters.objects import PodRules
 from contract.scheduling.fairness import own_order
 from contract.scheduling.needs import SchedulingRequest
 
@@ -586,11 +588,23 @@ class Controller:
                 now, some = self._clock(), (waiting or ())[start : start + _LOOKED_AT]
                 found.extend(entry for entry in some if self._cycle.is_unserved(entry, now, after))
             self._give_way()
+        by_age = sorted(found, key=lambda entry: entry.order)
+        judged: dict[tuple[SchedulingRequest, PodRules], Unserved] = {}
+        for entry in by_age:
+            if (entry.ask, entry.rules) not in judged:
+                with self._lock:
+                    judged[entry.ask, entry.rules] = self._unserved(entry)
         with self._lock:
             if waiting is None or not self._cycle.settled():
                 return None
-        by_age = sorted(found, key=lambda entry: entry.order)
-        return tuple(Unserved(entry.uid, entry.ask) for entry in own_order(by_age, lambda entry: entry.place))
+        in_order = own_order(by_age, lambda entry: entry.place)
+        return tuple(replace(judged[entry.ask, entry.rules], uid=entry.uid) for entry in in_order)
+
+    def _unserved(self, entry: QueuedPodInfo) -> Unserved:
+        """The pod, and what other pods and volumes say of it on a node that does not exist yet."""
+        closed = self._cache.closed_pools(entry.ask, entry.rules, self._pools.nodes)
+        apart = hash(entry.rules) if self._cache.neighbours.repels_itself(entry.rules) else None
+        return Unserved(entry.uid, entry.ask, closed, apart)
 
     def frozen(self) -> tuple[FrozenCluster, bool]:
         """The cluster at this moment; False where pods of the queue are about to be given what has come free."""

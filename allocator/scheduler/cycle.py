@@ -269,7 +269,8 @@ class SchedulingCycle:
             allocation = Allocation(self._new_id(), decision.node, decision.containers)
             bindings.append(self._reserve_waiting(entry, allocation))
         else:
-            pool = self._pools.only(entry.ask, decision, self._cache.engine)
+            closed = self._cache.closed_pools(entry.ask, entry.rules, self._pools.nodes)
+            pool = self._pools.only(entry.ask, decision, self._cache.engine, closed)
             failed[shape] = refusal = _Refusal.of(decision, entry.ask, pool)
             self._say_why(entry, refusal, now)
         return True

@@ -71,6 +71,11 @@ def hinders(kind: PodKind, rules: PodRules, namespaces: Mapping[str, Labels]) ->
     return any(own.conflicts(disk) for own in rules.disks for disk in kind.disks)
 
 
+def repels_itself(rules: PodRules, namespaces: Mapping[str, Labels]) -> bool:
+    """Whether no two pods with these rules may be on one node."""
+    return any(term.topology_key == _HOSTNAME and _means(term, rules, namespaces) for term in rules.anti_affinity)
+
+
 def _means(term: PodTerm, pod: PodKind | PodRules, namespaces: Mapping[str, Labels]) -> bool:
     return term.matches(pod.namespace, namespaces.get(pod.namespace, {}), pod.labels)
 

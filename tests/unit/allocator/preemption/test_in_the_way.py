@@ -1,4 +1,4 @@
-"""Pods that keep a waiting pod off a node are evicted as those without room are, and nobody goes where that is no use."""
+"""Pods that keep a waiting pod off a node are evicted as those without room are, and nobody goes in vain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from allocator.scheduler.events import EvictionAnswered, PodDeleted
 from contract.model import Compute, Usage
 from contract.scheduling.demand import Demand
 from contract.scheduling.filters import DEFAULT_LIMITS
-from contract.scheduling.needs import SchedulingRequest
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import request_of
@@ -156,4 +156,4 @@ def test_a_pod_moves_to_no_node_where_another_refuses_it() -> None:
 
 
 def asking(memory: str) -> SchedulingRequest:
-    return SchedulingRequest(request_of(pod("p").asks("gpufraction.io/gpu-memory", memory).json()))
+    return SchedulingRequest(request_of(pod("p").asks("gpufraction.io/gpu-memory", memory).json()), PodNeeds())

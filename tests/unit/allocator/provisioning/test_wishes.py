@@ -19,7 +19,7 @@ from allocator.provisioning.wishes import (
 )
 from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage
 from contract.scheduling.filters import Limits
-from contract.scheduling.needs import PodNeeds, SchedulingRequest
+from contract.scheduling.needs import PodNeeds, Requirement, SchedulingRequest
 
 GIB = 1 << 30
 NOW, PATIENCE = 10_000.0, 900.0
@@ -206,3 +206,34 @@ def test_the_first_pool_that_serves_is_asked() -> None:
     small, large = pool(name="small"), pool(name="large", state=empty(memory=80 * GIB))
     assert plan([small, large], [], pods(1, 10 * GIB)).make == (("small", 1),)
     assert plan([small, large], [], pods(1, 40 * GIB)).make == (("large", 1),)
+
+
+def test_no_node_is_asked_of_a_pool_on_which_others_would_refuse_the_pod() -> None:
+    kept_from_a = [replace(each, closed=frozenset({"a"})) for each in pods(1)]
+    found = plan([pool()], [], kept_from_a)
+    assert (found.make, found.expectations, found.needed) == ((), {}, frozenset())
+    found = plan([pool(), pool(name="b")], [], [*kept_from_a, replace(pods(1)[0], uid="free")])
+    assert found.make == (("a", 1), ("b", 1)), "the other one goes to the first pool"
+
+
+def test_a_node_that_comes_serves_no_pod_that_others_would_refuse_there() -> None:
+    asked = request(1)
+    kept_from_a = [replace(pods(1)[0], closed=frozenset({"a"}))]
+    assert [end.outcome for end in plan([pool()], [asked], kept_from_a).end] == ["withdrawn"]
+
+
+def test_pods_that_must_not_meet_bring_a_node_each() -> None:
+    small = pods(3, 1 * GIB)
+    assert plan([pool()], [], small).make == (("a", 1),)
+    assert plan([pool()], [], [replace(each, apart=7) for each in small]).make == (("a", 3),)
+    two_kinds = [replace(each, apart=number % 2) for number, each in enumerate(pods(4, 1 * GIB))]
+    assert plan([pool()], [], two_kinds).make == (("a", 2),)
+
+
+def test_requirements_of_its_own_stay_beside_those_of_others() -> None:
+    in_b = Requirement("zone", "In", ("b",))
+    own = SchedulingRequest(pods(1)[0].ask.request, PodNeeds(affinity=((in_b,), ())))
+    pod = Unserved("u", own, frozenset({"y", "x"}), 3)
+    against = Requirement("/pool", "NotIn", ("x", "y"))
+    assert pod.as_packed().needs == PodNeeds(affinity=((in_b, against),), host_ports=frozenset({("", "apart", 3)}))
+    assert Unserved("u", own).as_packed() is own
