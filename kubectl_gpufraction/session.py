@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -17,6 +17,8 @@ from contract import kinds, names
 from contract.encoding import moments
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
+from kubectl_gpufraction.cluster import neighbours
+from kubectl_gpufraction.cluster.neighbours import AskingPod, NeighbourReader, Surroundings
 from kubectl_gpufraction.cluster.programs import settings_of
 from kubectl_gpufraction.cluster.state import ClusterView, trimmed
 from kubectl_gpufraction.output.forms import CommandOutput
@@ -25,6 +27,24 @@ from runtime.kubernetes.client import Kube, KubeError, KubeForbidden, KubeNotFou
 from runtime.kubernetes.warnings import WarningTransport
 
 JSON = dict[str, Any]
+_MOST_READ = 100_000
+"""Objects of one kind that are read to judge a pod by; filters that need more are not evaluated."""
+_STORAGE = "storage.k8s.io/v1"
+_PATHS = {
+    neighbours.NAMESPACES: paths.namespaces(),
+    neighbours.CLAIMS: paths.path("v1", neighbours.CLAIMS),
+    neighbours.VOLUMES: paths.path("v1", neighbours.VOLUMES),
+    **{
+        plural: paths.path(_STORAGE, plural)
+        for plural in (
+            neighbours.CLASSES,
+            neighbours.CSI_NODES,
+            neighbours.DRIVERS,
+            neighbours.CAPACITIES,
+            neighbours.ATTACHMENTS,
+        )
+    },
+}
 
 
 class Exit(IntEnum):
@@ -63,19 +83,73 @@ class Session:
     namespace: str
     now: Callable[[], float] = time.time
 
-    def state(self) -> ClusterView:
-        """The cluster now."""
-        nodes, pods = self.items(paths.nodes()), self.pods()
+    def state(self, reader: NeighbourReader | None = None) -> ClusterView:
+        """The cluster now. `reader` takes in the nodes and pods too."""
+        nodes, pods = self.items(paths.nodes()), self.pods(reader=reader)
+        if reader is not None:
+            reader.see_nodes(nodes)
         return ClusterView.of(self.gpunodes(), nodes, pods, self.elasticgpus(), self.kept_out(), weights=self.weights())
 
-    def seen(self) -> ClusterView:
-        """The cluster now; for a tenant, who may not list it, the pods of one namespace."""
+    def seen(self, reader: NeighbourReader | None = None) -> ClusterView:
+        """
+        The cluster now; for a tenant, who may not list it, the pods of one namespace. `reader` takes in what is listed.
+        """
         try:
-            return self.state()
+            return self.state(reader)
         except KubeForbidden:
             if self.given.all_namespaces:
                 raise
-            return ClusterView.of((), (), self.pods(self.namespace), whole=False)
+            return ClusterView.of((), (), self.pods(self.namespace, reader), whole=False)
+
+    def surroundings(self, reader: NeighbourReader, asked: Sequence[AskingPod], *, whole: bool) -> Surroundings:
+        """
+        What filters read to judge these pods, as far as the user may list it. `whole`: nodes, GPUNodes and all pods
+        were listed, and `reader` has them.
+        """
+        wanted = neighbours.kinds_for(asked)
+        unread = {} if whole else self._unlisted()
+        found = {kind: self._bounded(kind, unread) for kind in _PATHS if kind in wanted}
+        if unread.get(neighbours.CLAIMS) == neighbours.FORBIDDEN:
+            unread[neighbours.ALL_CLAIMS] = unread.pop(neighbours.CLAIMS)
+            own = sorted({pod.rules.namespace for pod in asked if pod.rules.volumes})
+            claims = paths.NamespacedResource("v1", neighbours.CLAIMS)
+            found[neighbours.CLAIMS] = [
+                each for namespace in own for each in self._bounded(neighbours.CLAIMS, unread, claims(namespace))
+            ]
+        labels = {
+            str(each["metadata"].get("name")): each["metadata"].get("labels") or {}
+            for each in found.get(neighbours.NAMESPACES, ())
+        }
+        return Surroundings(reader, labels, neighbours.storage_of(found), unread)
+
+    def _unlisted(self) -> dict[str, str]:
+        """Which of nodes, GPUNodes and all pods the user may not list: one object of each is asked for."""
+        found = {}
+        tried = ((neighbours.NODES, paths.nodes()), (neighbours.GPU_NODES, paths.gpunodes()))
+        for kind, path in (*tried, (neighbours.PODS, paths.pods())):
+            try:
+                next(iter(self.kube.pages(path, page=1, of=kinds.SHOWN)), None)
+            except KubeForbidden:
+                found[kind] = neighbours.FORBIDDEN
+            except KubeNotFound:
+                continue
+        return found
+
+    def _bounded(self, kind: str, unread: dict[str, str], path: str = "") -> list[JSON]:
+        """The objects of a kind; none where that kind is `unread`: forbidden, or more than so many."""
+        found: list[JSON] = []
+        try:
+            for part in self.kube.pages(path or _PATHS[kind], of=kinds.SHOWN):
+                found = [*part.items] if part.first else [*found, *part.items]
+                if len(found) > _MOST_READ:
+                    unread[kind] = f"there are more than {_MOST_READ} {kind}"
+                    return []
+        except KubeForbidden:
+            unread[kind] = neighbours.FORBIDDEN
+            return []
+        except KubeNotFound:
+            return []  # the cluster serves no such kind, so there are none
+        return found
 
     def nothing(self, what: str) -> str:
         """The sentence for an empty table of pods."""
@@ -89,9 +163,10 @@ class Session:
         except absent:
             return []
 
-    def pods(self, namespace: str | None = None) -> list[JSON]:
+    def pods(self, namespace: str | None = None, reader: NeighbourReader | None = None) -> list[JSON]:
         """The pods of one namespace or of all, as far as `ClusterView` reads them."""
-        return self.kube.list(paths.pods(namespace), of=kinds.SHOWN, trim=trimmed).items
+        trim = reader.pod if reader is not None else trimmed
+        return self.kube.list(paths.pods(namespace), of=kinds.SHOWN, trim=trim).items
 
     def gpunodes(self) -> list[JSON]:
         """The inventories. Raises `Failed` if their kind is not installed."""

@@ -7,16 +7,19 @@ memory is taken. The number of pods that fit is the same on equal GPUs, whatever
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from contract.model import Allocation, NodeState
 from contract.reasons import nodes as reasons
 from contract.reasons.nodes import Reason, ReasonCount
 from contract.scheduling import fit, nodeinfo
+from contract.scheduling.clusterfilters.objects import NO_RULES
 from contract.scheduling.demand import demands
-from contract.scheduling.filters import node_reason
+from contract.scheduling.filters import lasting_reason, node_reason
+from contract.scheduling.needs import PodNeeds
 from kubectl_gpufraction.cluster import room
+from kubectl_gpufraction.cluster.neighbours import AskingPod, NeighbourReader, Surroundings, Unevaluated
 from kubectl_gpufraction.cluster.room import NO_LIMITS, NodeWithPods, RoomRequest
 
 
@@ -28,37 +31,60 @@ class RehearsedPlacement:
     gpus: tuple[int, ...]
 
 
+UNRULED = AskingPod(NO_RULES, PodNeeds())
+"""A pod in which no other pod or volume has a say."""
+
+
 class Rehearsal:
     """The cluster's nodes, and the pods that were placed on them in thought."""
 
-    def __init__(self, hosts: Iterable[NodeWithPods]) -> None:
+    def __init__(self, hosts: Iterable[NodeWithPods], around: Surroundings | None = None) -> None:
+        """`around`: what other pods and volumes say; None where the manifest's pods are all that counts."""
         self._states: dict[str, NodeState] = {host.name: host.without(()) for host in hosts}
         self._touched: set[str] = set()
+        self._around = around or Surroundings(NeighbourReader())
+        self._there = self._around.there()
+        for state in self._states.values():
+            self._there.nodes.setdefault(state.name, state)
 
-    def book(self, wanted: RoomRequest, allocation: Allocation) -> bool:
+    def unevaluated(self, asking: AskingPod) -> tuple[Unevaluated, ...]:
+        """The filters that concern such pods and are not evaluated here."""
+        return self._around.unevaluated(asking)
+
+    def book(self, wanted: RoomRequest, allocation: Allocation, asking: AskingPod = UNRULED) -> bool:
         """
-        A pod that the API server would place there; False if pods before it have taken that room. On a node without
-        such pods the API server is right, whatever the objects say.
+        A pod that the API server would place there; False if pods before it have taken that room, or refuse it. On a
+        node without such pods the API server is right, whatever the objects say.
         """
         state = self._states.get(allocation.node)
         if state is None:
             return True  # not in our lists, so nothing of ours is there
+        if self._touched and state.name in self._refused(asking):
+            return False
         if state.name in self._touched and room.takes(state, wanted) is None:
             return False
-        self._touched.add(state.name)
-        self._states[state.name] = nodeinfo.holding(state, [(demands(wanted.request, allocation), wanted.needs)])
+        self._take(nodeinfo.holding(state, [(demands(wanted.request, allocation), wanted.needs)]), asking)
         return True
 
-    def place(self, wanted: RoomRequest) -> RehearsedPlacement | tuple[ReasonCount, ...]:
+    def place(self, wanted: RoomRequest, asking: AskingPod = UNRULED) -> RehearsedPlacement | tuple[ReasonCount, ...]:
         """The next pod like this: its place, or why no node takes it."""
+        refused = self._refused(asking)
         for state in sorted(self._states.values(), key=_free_memory):
-            chosen = room.takes(state, wanted)
+            chosen = room.takes(state, wanted) if state.name not in refused else None
             if chosen is not None:
-                self._touched.add(state.name)
-                self._states[state.name] = room.booked(state, wanted, chosen)
+                self._take(room.booked(state, wanted, chosen), asking)
                 indexes = {state.gpus[at].index for positions in chosen for at in positions}
                 return RehearsedPlacement(state.name, tuple(sorted(indexes)))
-        return reasons.tally(_why(state, wanted) for state in self._states.values())
+        return reasons.tally(_why(state, wanted, refused) for state in self._states.values())
+
+    def _take(self, state: NodeState, asking: AskingPod) -> None:
+        self._touched.add(state.name)
+        self._states[state.name] = state
+        self._there.add(asking.rules.placed(), state.name)
+
+    def _refused(self, asking: AskingPod) -> Mapping[str, Reason]:
+        found = self._around.refused(asking, self._there, tuple(self._states.values()))
+        return {each.node: each.reason for each in found}
 
 
 def _free_memory(state: NodeState) -> tuple[int, str]:
@@ -66,7 +92,8 @@ def _free_memory(state: NodeState) -> tuple[int, str]:
     return free, state.name
 
 
-def _why(state: NodeState, wanted: RoomRequest) -> Reason:
-    found = node_reason(state, wanted.needs) or fit.fit(state, wanted.request, NO_LIMITS, fit.least_free)
+def _why(state: NodeState, wanted: RoomRequest, refused: Mapping[str, Reason]) -> Reason:
+    by_node = lasting_reason(state, wanted.needs) or refused.get(state.name) or node_reason(state, wanted.needs)
+    found = by_node or fit.fit(state, wanted.request, NO_LIMITS, fit.least_free)
     assert isinstance(found, Reason), "the node does not take the pod"
     return found

@@ -22,11 +22,14 @@ from contract.encoding import codec, resourceclaims
 from contract.encoding.reading import Malformed
 from contract.model import Allocation
 from contract.reasons import nodes as reasons
-from contract.scheduling.needs import needs_of, unpinned
+from contract.scheduling.clusterfilters.objects import read_rules
+from contract.scheduling.needs import PodNeeds, needs_of, unpinned
 from kubectl_gpufraction.advice import hosts
 from kubectl_gpufraction.advice.rehearsal import Rehearsal, RehearsedPlacement
 from kubectl_gpufraction.cluster.manifests import Template, templates
+from kubectl_gpufraction.cluster.neighbours import AskingPod, NeighbourReader
 from kubectl_gpufraction.cluster.room import RoomRequest
+from kubectl_gpufraction.cluster.state import legible
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
 from kubectl_gpufraction.output.wording import few, many
@@ -101,16 +104,29 @@ def row(template: Template, found: Verdict, rehearsal: Rehearsal | None) -> Row:
         untried = template.replicas - 1
         reason = "; ".join(filter(None, (found.reason, UNTRIED if untried else "")))
         return _row(template, "Placed", (first,), reason, untried=untried)
-    placed = [first] if rehearsal.book(wanted, found.allocation) else []
-    reason = found.reason
+    asked = replica_of(found.pod, wanted.needs)
+    placed = [first] if rehearsal.book(wanted, found.allocation, asked) else []
+    unevaluated = rehearsal.unevaluated(asked) if template.replicas > 1 else ()
+    reason = "; ".join(
+        filter(None, (found.reason, *(f"{each.filter} not evaluated: {each.why}" for each in unevaluated)))
+    )
     while len(placed) < template.replicas:
-        following = rehearsal.place(wanted)
+        following = rehearsal.place(wanted, asked)
         if not isinstance(following, RehearsedPlacement):
             reason = reasons.summary(following)
             break
         placed.append(following)
     word = "Placed" if len(placed) == template.replicas else "Partly" if placed else "Waiting"
     return _row(template, word, placed, reason)
+
+
+def replica_of(pod: JSON, needs: PodNeeds) -> AskingPod:
+    """
+    What filters read of a further replica. Claims that are made for one pod are left out: they exist only once the pod
+    does.
+    """
+    rules = read_rules(pod)
+    return AskingPod(replace(rules, volumes=tuple(each for each in rules.volumes if not each.ephemeral), uid=""), needs)
 
 
 def _wanted(pod: JSON) -> RoomRequest | None:
@@ -184,7 +200,10 @@ def run(session: Session) -> CommandOutput:
         found = list(templates(yaml.safe_load_all(text), session.namespace))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise Failed(f"{session.given.filename}: {error}") from error
-    rehearsal = _rehearsal(session) if any(each.pod is not None for each in found) else None
+    tried_pods = [each.pod for each in found if each.pod is not None]
+    several = sum(each.replicas for each in found if each.pod is not None) > 1
+    asked = tuple(legible(lambda pod: replica_of(pod, PodNeeds()), tried_pods)) if several else ()
+    rehearsal = _rehearsal(session, asked) if tried_pods else None
     rows, skipped = [], []
     for template in found:
         if template.pod is None:
@@ -205,19 +224,26 @@ def run(session: Session) -> CommandOutput:
     )
 
 
-def _rehearsal(session: Session) -> Rehearsal | None:
+def _rehearsal(session: Session, asked: Sequence[AskingPod]) -> Rehearsal | None:
+    reader = NeighbourReader()
     try:
+        nodes, pods = session.items(paths.nodes()), session.items(paths.pods())
         cluster = hosts.advice_input(
             session.gpunodes(),
-            session.items(paths.nodes()),
-            session.items(paths.pods()),
+            nodes,
+            pods,
             (),
             session.elasticgpus(),
             session.kept_out(),
         )
     except (KubeForbidden, Failed):
         return None
-    return Rehearsal(cluster.hosts)
+    if not asked:
+        return Rehearsal(cluster.hosts)
+    reader.see_nodes(nodes)
+    for pod in pods:
+        reader.pod(pod)
+    return Rehearsal(cluster.hosts, session.surroundings(reader, asked, whole=True))
 
 
 def _name(template: Template) -> str:

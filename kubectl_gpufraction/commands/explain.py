@@ -12,10 +12,12 @@ from contract import pods as podfields
 from contract.encoding.quantity import mib
 from contract.model import FractionRequest, Gpu
 from contract.reasons import WAITING, Change
+from contract.reasons import nodes as reasons
 from contract.reasons.nodes import Code
 from contract.scheduling.demand import usage_of
 from contract.scheduling.filters import gpu_reason
 from kubectl_gpufraction.cluster import targets
+from kubectl_gpufraction.cluster.neighbours import NO_VERDICT, NeighbourReader, Verdict
 from kubectl_gpufraction.cluster.room import NO_LIMITS
 from kubectl_gpufraction.cluster.state import ClusterView, Node, Pod
 from kubectl_gpufraction.cluster.targets import BadTarget, Target
@@ -39,8 +41,11 @@ _MOST_EXPLAINED = 5
 """Pods of a workload that are explained in full; -o json has all."""
 
 
-def explanation(state: ClusterView, pod: Pod) -> list[str]:
-    """Where a pod is, or why it waits, its place in the queue, and which pods' end would make room."""
+def explanation(state: ClusterView, pod: Pod, verdict: Verdict = NO_VERDICT) -> list[str]:
+    """
+    Where a pod is, or why it waits, its place in the queue, and which pods' end would make room. `verdict`: what other
+    pods and volumes say of it.
+    """
     lines = [f"{pod.key} asks for {asked(pod)} ({pod.request.dialect})"]
     if pod.allocation is not None:
         lines.append(f"It is {pod.phase} on node {pod.node}:")
@@ -58,7 +63,7 @@ def explanation(state: ClusterView, pod: Pod) -> list[str]:
         return [*lines, f"It is being deleted: {pod.reason}"]
     why = reason(state, pod) or f"not decided yet; if this lasts, no allocator leads: {_LEADS}"
     if not state.whole:
-        return [*lines, f"It waits: {why}", *_cures_of_claim(pod), _MORE]
+        return [*lines, f"It waits: {why}", *_judged(verdict), *_cures_of_claim(pod), _MORE]
     queue, places, group = state.waiting(), state.places(), state.groups()
     place = places[pod.key]
     lines.append(f"It waits, {place} of {len(queue)} in the queue: {why}")
@@ -71,11 +76,33 @@ def explanation(state: ClusterView, pod: Pod) -> list[str]:
     if others:
         lines.append(f"Created in the same second, in an order that only the allocator knows: {few(others)}")
     lines += _models(state, pod)
+    lines += _judged(verdict)
     lines += _cures(state, pod)
     return lines
 
 
-def row(state: ClusterView, pod: Pod, lines: Sequence[str]) -> Row:
+def _judged(verdict: Verdict) -> Iterator[str]:
+    """What other pods and volumes say of a pod now, and the filters that could not be evaluated."""
+    by_reason: dict[str, list[str]] = {}
+    for each in verdict.refused:
+        by_reason.setdefault(reasons.of_one(each.reason), []).append(each.node)
+    if by_reason:
+        why = "; ".join(f"{few(nodes)} {text}" for text, nodes in by_reason.items())
+        refused = f"{len(verdict.refused)} of {many(verdict.nodes, 'GPU node')}"
+        yield f"Other pods and volumes keep it off {refused} now: {why}"
+    if verdict.in_the_way:
+        yield f"By anti-affinity it is kept apart from: {few([f'{p.key} on {p.node}' for p in verdict.in_the_way])}"
+    for name, wrong in verdict.claims:
+        yield f"Its PersistentVolumeClaim {name} is one {wrong}"
+    by_why: dict[str, list[str]] = {}
+    for unevaluated in verdict.unevaluated:
+        by_why.setdefault(unevaluated.why, []).append(unevaluated.filter)
+    if by_why:
+        named = [f"{', '.join(filters)} ({why})" for why, filters in by_why.items()]
+        yield f"Not evaluated: {'; '.join(named)}"
+
+
+def row(state: ClusterView, pod: Pod, lines: Sequence[str], verdict: Verdict = NO_VERDICT) -> Row:
     """The same for programs. `lines`: the sentences."""
     waits = pod.waits
     return {
@@ -97,6 +124,11 @@ def row(state: ClusterView, pod: Pod, lines: Sequence[str]) -> Row:
         "roomAfter": [
             {"pod": other, "node": node.name, "gpu": gpu.index} for node, gpu, other in _whose_end_helps(state, pod)
         ],
+        "refusedBy": [
+            {"node": each.node, "filter": each.filter, "code": reasons.name_of(each.reason.code)}
+            for each in verdict.refused
+        ],
+        "notEvaluated": [{"filter": each.filter, "why": each.why} for each in verdict.unevaluated],
         "sentences": list(lines),
     }
 
@@ -209,13 +241,14 @@ def run(session: Session) -> CommandOutput:
     except BadTarget as error:
         raise Failed(str(error), status=Exit.USAGE) from None
     session = replace(session, namespace=target.namespace)
-    state = session.seen()
+    reader = NeighbourReader()
+    state = session.seen(reader)
     known = {pod.key: pod for pod in state.pods}
     if target.kind == "pod":
         found = known.get(f"{target.namespace}/{target.name}")
         if found is None:
             raise Failed(f"{target}: {_unknown(session, target)}")
-        return _output(session, state, [found])
+        return _output(session, state, [found], reader)
     raw = _pods_of(session, target)
     shared = [known[key] for key in map(podfields.key, raw) if key in known]
     if not shared:
@@ -226,7 +259,7 @@ def run(session: Session) -> CommandOutput:
     beside = f"; {len(deleted)} being deleted" if deleted else ""
     beside += f"; {rest} without a share" if rest else ""
     head = f"{target.kind}/{target.name}: {many(len(raw), 'pod')}, {have} with a share, {len(waiting)} waiting{beside}"
-    return _output(session, state, [*waiting, *(pod for pod in shared if not pod.waits)], head)
+    return _output(session, state, [*waiting, *(pod for pod in shared if not pod.waits)], reader, head)
 
 
 def _unknown(session: Session, target: Target) -> str:
@@ -254,19 +287,35 @@ def _pods_of(session: Session, target: Target) -> list[JSON]:
     return found
 
 
-def _output(session: Session, state: ClusterView, pods: Sequence[Pod], head: str = "") -> CommandOutput:
+def _output(
+    session: Session, state: ClusterView, pods: Sequence[Pod], reader: NeighbourReader, head: str = ""
+) -> CommandOutput:
     """The pods explained; for people the first few of them, with an empty line between two."""
-    said = [[session.spoken(line) for line in explanation(state, pod)] for pod in pods]
+    verdicts = _verdicts(session, state, pods, reader)
+    said = [[session.spoken(line) for line in explanation(state, pod, verdicts[pod.key])] for pod in pods]
     lines = [head] if head else []
     for number, each in enumerate(said[:_MOST_EXPLAINED]):
         lines += ["", *each] if head or number else each
     if len(said) > _MOST_EXPLAINED:
         lines += ["", f"{len(said) - _MOST_EXPLAINED} more; -o json has all of them"]
     return CommandOutput(
-        rows=[row(state, pod, each) for pod, each in zip(pods, said, strict=True)],
+        rows=[row(state, pod, each, verdicts[pod.key]) for pod, each in zip(pods, said, strict=True)],
         lines=lines,
         names=[f"pod/{pod.name}" for pod in pods],
     )
+
+
+def _verdicts(
+    session: Session, state: ClusterView, pods: Sequence[Pod], reader: NeighbourReader
+) -> Mapping[str, Verdict]:
+    """What other pods and volumes say of those that wait, by `namespace/name`; pods that are alike are judged once."""
+    asked = {pod.key: reader.asking[pod.key] for pod in pods if pod.waits and pod.key in reader.asking}
+    if not asked:
+        return dict.fromkeys((pod.key for pod in pods), NO_VERDICT)
+    around = session.surroundings(reader, tuple(asked.values()), whole=state.whole)
+    nodes = [node.name for node in state.nodes]
+    judged = {each: around.judge(each, nodes) for each in dict.fromkeys(asked.values())}
+    return {pod.key: judged[asked[pod.key]] if pod.key in asked else NO_VERDICT for pod in pods}
 
 
 COMMAND = Command(

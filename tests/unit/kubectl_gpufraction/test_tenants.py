@@ -66,7 +66,8 @@ MORE = (
 
 
 def test_a_tenant_sees_why_a_pod_waits(ask: Any) -> None:
-    want = f"default/waits asks for 1x2Gi (native)\nIt waits: {FULL}\n{MORE}\n"
+    unread = "Not evaluated: InterPodAffinity (you may not list nodes, gpunodes, pods of all namespaces)"
+    want = f"default/waits asks for 1x2Gi (native)\nIt waits: {FULL}\n{unread}\n{MORE}\n"
     assert ask(SEEN, "explain", "waits") == (0, want, "")
     status, shown, _ = ask(SEEN, "waiting")
     assert (status, shown.splitlines()[1].split()[:3]) == (0, ["-", "default", "waits"])

@@ -1,0 +1,286 @@
+"""
+What other pods and volumes say of a pod, by the allocator's own filters, as far as the user may read what they look at.
+
+The filters are `contract.scheduling.clusterfilters`; each is evaluated only where everything that it reads was read,
+and is named with the reason where it was not. Pure: JSON in, frozen values out. Must not: call the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from contract import names, pods
+from contract.model import NodeState
+from contract.nodes import attributes
+from contract.reasons.nodes import Reason
+from contract.scheduling import clusterfilters
+from contract.scheduling import needs as scheduling
+from contract.scheduling.clusterfilters import neighbourhood, objects, volume_binding
+from contract.scheduling.clusterfilters.neighbourhood import Neighbourhood, NeighbourSnapshot
+from contract.scheduling.clusterfilters.objects import Cluster, PodKind, PodRules, StorageObjects
+from contract.scheduling.needs import PodNeeds
+from kubectl_gpufraction.cluster.state import legible, pod_of, trimmed
+
+JSON = dict[str, Any]
+NODES, GPU_NODES, PODS, NAMESPACES = "nodes", "gpunodes", "pods of all namespaces", "namespaces"
+CLAIMS, ALL_CLAIMS = "persistentvolumeclaims", "persistentvolumeclaims of all namespaces"
+VOLUMES, CLASSES, CSI_NODES = "persistentvolumes", "storageclasses", "csinodes"
+DRIVERS, CAPACITIES, ATTACHMENTS = "csidrivers", "csistoragecapacities", "volumeattachments"
+FORBIDDEN = "forbidden"
+_EVERYWHERE = (NODES, GPU_NODES)
+"""What is read to judge by whatever filter, since the answer is about nodes with GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterReads:
+    """A filter by kube-scheduler's name for it, and what it reads. `always`: others' rules concern every pod."""
+
+    name: str
+    kinds: tuple[str, ...]
+    always: bool = False
+
+
+_READS: Mapping[str, FilterReads] = {
+    "volume_restrictions": FilterReads("VolumeRestrictions", (PODS, CLAIMS)),
+    "volume_limits": FilterReads(
+        "NodeVolumeLimits", (PODS, CLAIMS, ALL_CLAIMS, VOLUMES, CLASSES, CSI_NODES, ATTACHMENTS)
+    ),
+    "volume_binding": FilterReads("VolumeBinding", (CLAIMS, VOLUMES, CLASSES, CSI_NODES, DRIVERS, CAPACITIES)),
+    "volume_zone": FilterReads("VolumeZone", (CLAIMS, VOLUMES, CLASSES)),
+    "topology_spread": FilterReads("PodTopologySpread", (PODS,)),
+    "pod_affinity": FilterReads("InterPodAffinity", (PODS, NAMESPACES), always=True),
+}
+"""By the filter's module. What is in no row is named by its module, and never evaluated here."""
+_NOT_HERE = "this command does not evaluate it"
+Check = Callable[[PodRules, PodNeeds, Cluster], Callable[[NodeState], Reason | None] | None]
+
+
+def _module(check: Check) -> str:
+    return check.__module__.rpartition(".")[2]
+
+
+def name_of(check: Check) -> str:
+    """The filter's name."""
+    module = _module(check)
+    return _READS[module].name if module in _READS else "".join(word.capitalize() for word in module.split("_"))
+
+
+@dataclass(frozen=True, slots=True)
+class AskingPod:
+    """What the filters read of a pod that waits."""
+
+    rules: PodRules
+    needs: PodNeeds
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod on a node."""
+
+    key: str
+    kind: PodKind
+    node: str
+
+
+class NeighbourReader:
+    """Takes in pods and nodes as they are listed, so that no list is read twice. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.asking: dict[str, AskingPod] = {}
+        """By `namespace/name`, the pods with our gate."""
+        self.placed: dict[str, PlacedPod] = {}
+        """By `namespace/name`, the pods on nodes."""
+        self.nodes: dict[str, NodeState] = {}
+        """By name; with labels and taints alone."""
+        self._kinds: dict[PodKind, PodKind] = {}
+
+    def pod(self, pod: JSON) -> JSON:
+        """Take in a pod, and trim it to what `ClusterView` reads. One that cannot be read counts as absent."""
+        try:
+            self._see(pod)
+        except Exception:  # whatever is wrong with it: it costs nobody but its owner
+            return trimmed(pod)
+        return trimmed(pod)
+
+    def _see(self, pod: JSON) -> None:
+        if pods.finished(pod):
+            return
+        key, node = pods.key(pod), (pod.get("spec") or {}).get("nodeName")
+        if node:
+            terminating = bool((pod.get("metadata") or {}).get("deletionTimestamp"))
+            kind = objects.read_rules(pod).placed(terminating=terminating)
+            self.placed[key] = PlacedPod(key, self._kinds.setdefault(kind, kind), str(node))
+        elif names.GATE in pods.gates(pod):
+            self.asking[key] = asking(pod)
+
+    def see_nodes(self, nodes: Iterable[JSON]) -> None:
+        """Take in the nodes."""
+        for node in nodes:
+            facts = attributes.facts(node)
+            self.nodes[facts.name] = NodeState(facts.name, labels=facts.labels, taints=facts.taints)
+
+
+def asking(pod: JSON) -> AskingPod:
+    """What filters read of a pod that asks for a node, without any pin of ours."""
+    found = pod_of(pod)
+    wants = {"several": found.request.several, "bursts": found.request.bursts} if found is not None else {}
+    return AskingPod(objects.read_rules(pod), scheduling.unpinned(scheduling.needs_of(pod, **wants)))
+
+
+def kinds_for(asked: Iterable[AskingPod]) -> tuple[str, ...]:
+    """What is to be read so that these pods can be judged, besides nodes and pods."""
+    found = dict.fromkeys(
+        kind
+        for pod in asked
+        for check in clusterfilters.FILTERS
+        if _module(check) in _READS and _concerns(check, pod)
+        for kind in _READS[_module(check)].kinds
+    )
+    return tuple(found)
+
+
+def _concerns(check: Check, pod: AskingPod) -> bool:
+    """Whether the filter may have something to say about the pod."""
+    module = _module(check)
+    if module in _READS and _READS[module].always:
+        return True
+    return check(pod.rules, pod.needs, Cluster()) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Unevaluated:
+    """A filter that concerns the pod and that could not be evaluated, with the reason."""
+
+    filter: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A node on which the pod cannot be, and the filter that says so."""
+
+    node: str
+    filter: str
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the filters say of a pod now, node by node."""
+
+    nodes: int
+    refused: tuple[Refusal, ...] = ()
+    in_the_way: tuple[PlacedPod, ...] = ()
+    """Pods that it must not be beside, or that do not want it beside them."""
+    claims: tuple[tuple[str, str], ...] = ()
+    """Its own claims that keep it from every node, and what is wrong with each."""
+    unevaluated: tuple[Unevaluated, ...] = ()
+
+
+NO_VERDICT = Verdict(0)
+"""Nothing is said of a pod, as of one that does not wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Everything that was read. `unread`: why a kind of objects was not, `FORBIDDEN` or in words, by its name here."""
+
+    reader: NeighbourReader
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    storage: StorageObjects = field(default_factory=StorageObjects)
+    unread: Mapping[str, str] = field(default_factory=dict)
+
+    def there(self) -> Neighbourhood:
+        """A copy of it that pods can be put on."""
+        found = Neighbourhood(NeighbourSnapshot(tuple(self.reader.nodes.values()), (), self.namespaces, self.storage))
+        for pod in self.reader.placed.values():
+            found.add(pod.kind, pod.node)
+        return found
+
+    def unevaluated(self, pod: AskingPod) -> tuple[Unevaluated, ...]:
+        """The filters that concern the pod and cannot be evaluated."""
+        found = []
+        for check in clusterfilters.FILTERS:
+            why = self._why_not(check)
+            if why and _concerns(check, pod):
+                found.append(Unevaluated(name_of(check), why))
+        return tuple(found)
+
+    def refused(self, pod: AskingPod, there: Neighbourhood, nodes: Sequence[NodeState]) -> Iterator[Refusal]:
+        """Those of the nodes that a filter refuses that can be evaluated, each with the first such filter."""
+        cluster = there.cluster(pod.rules)
+        made = [(name_of(f), f(pod.rules, pod.needs, cluster)) for f in clusterfilters.FILTERS if not self._why_not(f)]
+        for node in nodes:
+            for name, check in made:
+                reason = check(node) if check is not None else None
+                if reason is not None:
+                    yield Refusal(node.name, name, reason)
+                    break
+
+    def judge(self, pod: AskingPod, gpu_nodes: Iterable[str]) -> Verdict:
+        """What the filters say of the pod on the nodes with GPUs."""
+        nodes = [self.reader.nodes[name] for name in gpu_nodes if name in self.reader.nodes]
+        unevaluated = self.unevaluated(pod)
+        return Verdict(
+            len(nodes),
+            tuple(self.refused(pod, self.there(), nodes)) if nodes else (),
+            tuple(self._in_the_way(pod)),
+            tuple(self._wrong_claims(pod)),
+            unevaluated,
+        )
+
+    def _why_not(self, check: Check) -> str:
+        """Why a filter is not evaluated; empty where it is."""
+        reads = _READS.get(_module(check))
+        if reads is None:
+            return _NOT_HERE
+        why = {kind: self.unread[kind] for kind in (*_EVERYWHERE, *reads.kinds) if kind in self.unread}
+        forbidden = ", ".join(kind for kind, each in why.items() if each == FORBIDDEN)
+        others = [each for each in why.values() if each != FORBIDDEN]
+        return "; ".join([*([f"you may not list {forbidden}"] if forbidden else []), *others])
+
+    def _in_the_way(self, pod: AskingPod) -> Iterator[PlacedPod]:
+        if PODS in self.unread or NAMESPACES in self.unread:
+            return
+        apart = replace(pod.rules, affinity=(), spread=(), volumes=(), disks=())
+        for other in self.reader.placed.values():
+            if neighbourhood.hinders(other.kind, apart, self.namespaces):
+                yield other
+
+    def _wrong_claims(self, pod: AskingPod) -> Iterator[tuple[str, str]]:
+        if CLAIMS in self.unread:
+            return
+        for volume in pod.rules.volumes:
+            claim = self.storage.claims.get((pod.rules.namespace, volume.claim))
+            wrong = volume_binding.unusable(claim, volume, pod.rules)
+            if wrong is not None:
+                yield volume.claim, wrong.what
+
+
+def storage_of(found: Mapping[str, Iterable[JSON]]) -> StorageObjects:
+    """What filters read of claims and volumes, from the lists of each kind by its plural."""
+    claims = list(legible(objects.read_claim, found.get(CLAIMS, ())))
+    volumes = {each.name: each for each in legible(objects.read_volume, found.get(VOLUMES, ()))}
+    classes = {each.name: each for each in legible(objects.read_class, found.get(CLASSES, ()))}
+    attached: dict[str, set[tuple[str, str]]] = {}
+    for each in found.get(ATTACHMENTS, ()):
+        spec = each.get("spec") or {}
+        volume = volumes.get((spec.get("source") or {}).get("persistentVolumeName") or "")
+        if volume is not None and volume.driver and spec.get("attacher"):
+            attached.setdefault(str(spec.get("nodeName")), set()).add((str(spec["attacher"]), volume.handle))
+    drivers = ((_name(each), each.get("spec") or {}) for each in found.get(DRIVERS, ()))
+    return StorageObjects(
+        claims={(claim.namespace, claim.name): claim for claim in claims},
+        volumes=volumes,
+        classes=classes,
+        driver_limits={_name(each): objects.read_driver_limits(each) for each in found.get(CSI_NODES, ())},
+        attached={node: frozenset(each) for node, each in attached.items()},
+        capacity_tracked=frozenset(name for name, spec in drivers if spec.get("storageCapacity")),
+        capacities=tuple(legible(objects.read_capacity, found.get(CAPACITIES, ()))),
+    )
+
+
+def _name(document: JSON) -> str:
+    return str((document.get("metadata") or {}).get("name", ""))
