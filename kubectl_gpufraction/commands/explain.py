@@ -93,7 +93,7 @@ def _judged(verdict: Verdict) -> Iterator[str]:
     if verdict.in_the_way:
         yield f"By anti-affinity it is kept apart from: {few([f'{p.key} on {p.node}' for p in verdict.in_the_way])}"
     for name, wrong in verdict.claims:
-        yield f"Its PersistentVolumeClaim {name} is one {wrong}"
+        yield f"It names a PersistentVolumeClaim {wrong}: {name}"
     by_why: dict[str, list[str]] = {}
     for unevaluated in verdict.unevaluated:
         by_why.setdefault(unevaluated.why, []).append(unevaluated.filter)

@@ -1,0 +1,206 @@
+"""What other pods and volumes say of a pod, for users with any rights: the whole answer, a part of it, or its gaps."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract import pods as podfields
+from contract.scheduling import clusterfilters
+from contract.scheduling.clusterfilters.objects import Cluster, read_rules
+from contract.scheduling.needs import PodNeeds
+from contract.scheduling.reasons import Code, ReasonCount
+from kubectl_gpufraction.__main__ import main
+from kubectl_gpufraction.advice import hosts
+from kubectl_gpufraction.advice.rehearsal import Rehearsal, RehearsedPlacement
+from kubectl_gpufraction.cluster import neighbours
+from kubectl_gpufraction.cluster.neighbours import AskingPod, NeighbourReader, Surroundings, Unevaluated
+from kubectl_gpufraction.cluster.room import RoomRequest
+from kubectl_gpufraction.commands import dryrun
+from tests.builders import pod
+from tests.unit.kubectl_gpufraction.answering import answering, kubeconfig
+from tests.unit.kubectl_gpufraction.objects import admitted, gpunode, node
+from tests.unit.kubectl_gpufraction.test_tenants import NO, collection
+
+JSON = dict[str, Any]
+HOST = "kubernetes.io/hostname"
+FULL = "0 of 2 GPU nodes fit"
+
+
+def on_host(name: str) -> JSON:
+    made = node(name)
+    made["metadata"]["labels"] = {HOST: name}
+    return made
+
+
+def apart(made: JSON, app: str, of: str = "") -> JSON:
+    """The pod with a label, and with anti-affinity to pods with another one."""
+    made["metadata"]["labels"] = {"app": app}
+    term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": of}}, "namespaceSelector": {}}
+    if of:
+        made["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return made
+
+
+def mounting(made: JSON, claim: str) -> JSON:
+    made["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
+    return made
+
+
+def other(name: str, app: str, on: str, of: str = "") -> JSON:
+    made = apart(pod(name).on(on).json(), app, of)
+    made["metadata"]["namespace"] = "others"
+    return made
+
+
+WAITS = apart(admitted("waits", "gpufraction.io/gpu-memory", "2Gi", waits=FULL), "web", "db")
+DISK = mounting(apart(admitted("disk", "gpufraction.io/gpu-memory", "2Gi", waits=FULL), "disk"), "data")
+LOST = mounting(apart(admitted("lost", "gpufraction.io/gpu-memory", "2Gi", waits=FULL), "lost"), "none")
+BOUND = {"metadata": {"name": "data", "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "y"}}}
+BOUND["spec"] = {"volumeName": "v"}  # type: ignore[assignment]
+ON_N2 = {"matchExpressions": [{"key": HOST, "operator": "In", "values": ["n2"]}]}
+VOLUME = {"metadata": {"name": "v"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [ON_N2]}}}}
+PODS = [WAITS, DISK, LOST, other("db-0", "db", "n1"), other("shy", "shy", "n2", "disk"), other("x", "x", "n2")]
+STORAGE = "/apis/storage.k8s.io/v1"
+WHOLE: dict[str, tuple[int, Any]] = {
+    "/api/v1/nodes": collection(on_host("n1"), on_host("n2")),
+    "/api/v1/pods": collection(*PODS),
+    "/api/v1/namespaces/default/pods": collection(WAITS, DISK, LOST),
+    "/apis/gpufraction.io/v1alpha1/gpunodes": collection(gpunode("n1", 15109), gpunode("n2", 15109)),
+    "/api/v1/namespaces": collection({"metadata": {"name": "default"}}, {"metadata": {"name": "others"}}),
+    "/api/v1/persistentvolumeclaims": collection(BOUND),
+    "/api/v1/namespaces/default/persistentvolumeclaims": collection(BOUND),
+    "/api/v1/persistentvolumes": collection(VOLUME),
+    **{f"{STORAGE}/{kind}": collection() for kind in ("storageclasses", "csinodes", "csidrivers", "volumeattachments")},
+}
+NO_VOLUMES = {"/api/v1/persistentvolumes": NO, f"{STORAGE}/csinodes": NO, "/api/v1/persistentvolumeclaims": NO}
+TENANT = {
+    path: answer if path.startswith("/api/v1/namespaces/default/") else NO
+    for path, answer in (WHOLE | {f"{STORAGE}/csistoragecapacities": NO}).items()
+}
+ALL = "nodes, gpunodes, pods of all namespaces"
+OF_CLASSES = "persistentvolumes, storageclasses"
+CASES: dict[str, tuple[dict[str, tuple[int, Any]], str, list[str]]] = {
+    "its own anti-affinity": (
+        WHOLE,
+        "waits",
+        [
+            "Other pods and volumes keep it off 1 of 2 GPU nodes now: n1 because of anti-affinity to another pod",
+            "By anti-affinity it is kept apart from: others/db-0 on n1",
+        ],
+    ),
+    "a volume, and a pod that excludes it": (
+        WHOLE,
+        "disk",
+        [
+            "Other pods and volumes keep it off 2 of 2 GPU nodes now: n1 because of a volume that the node does not "
+            "reach; n2 because of anti-affinity to another pod",
+            "By anti-affinity it is kept apart from: others/shy on n2",
+        ],
+    ),
+    "a claim that does not exist": (
+        WHOLE,
+        "lost",
+        [
+            "Other pods and volumes keep it off 2 of 2 GPU nodes now: n1, n2 because of a PersistentVolumeClaim that "
+            "does not exist",
+            "It names a PersistentVolumeClaim that does not exist: none",
+        ],
+    ),
+    "who may not read volumes": (
+        WHOLE | NO_VOLUMES,
+        "disk",
+        [
+            "Other pods and volumes keep it off 1 of 2 GPU nodes now: n2 because of anti-affinity to another pod",
+            "By anti-affinity it is kept apart from: others/shy on n2",
+            "Not evaluated: NodeVolumeLimits (you may not list persistentvolumeclaims of all namespaces, "
+            "persistentvolumes, csinodes); VolumeBinding (you may not list persistentvolumes, csinodes); VolumeZone "
+            "(you may not list persistentvolumes)",
+        ],
+    ),
+    "a tenant, and rules between pods": (
+        TENANT,
+        "waits",
+        [f"Not evaluated: InterPodAffinity (you may not list {ALL}, namespaces)"],
+    ),
+    "a tenant, and a claim": (
+        TENANT,
+        "lost",
+        [
+            "It names a PersistentVolumeClaim that does not exist: none",
+            f"Not evaluated: VolumeRestrictions (you may not list {ALL}); NodeVolumeLimits (you may not list {ALL}, "
+            f"persistentvolumeclaims of all namespaces, {OF_CLASSES}, csinodes, volumeattachments); VolumeBinding (you "
+            f"may not list nodes, gpunodes, {OF_CLASSES}, csinodes, csidrivers, csistoragecapacities); VolumeZone (you "
+            f"may not list nodes, gpunodes, {OF_CLASSES}); InterPodAffinity (you may not list {ALL}, namespaces)",
+        ],
+    ),
+}
+
+
+def call(given: dict[str, tuple[int, Any]], directory: Path, *arguments: str) -> str:
+    out = io.StringIO()
+    with answering(given) as port:
+        flags = ("--kubeconfig", str(kubeconfig(directory, port)))
+        assert main([*arguments, *flags], out=out, err=out, environment={}) == 0
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_explain_says_for(case: tuple[dict[str, tuple[int, Any]], str, list[str]], tmp_path: Path) -> None:
+    given, name, want = case
+    lines = call(dict(given), tmp_path, "explain", name).splitlines()
+    starts = ("Other pods", "By anti-affinity", "It names", "Not evaluated")
+    assert [line for line in lines if line.startswith(starts)] == want
+
+
+def test_a_program_reads_which_filter_refuses_which_node(tmp_path: Path) -> None:
+    (row,) = json.loads(call(dict(WHOLE | NO_VOLUMES), tmp_path, "explain", "disk", "-o", "json"))["items"]
+    assert row["refusedBy"] == [{"node": "n2", "filter": "InterPodAffinity", "code": "PodAntiAffinity"}]
+    assert [each["filter"] for each in row["notEvaluated"]] == ["NodeVolumeLimits", "VolumeBinding", "VolumeZone"]
+
+
+def test_nothing_about_volumes_is_read_for_a_pod_without_claims(tmp_path: Path) -> None:
+    given = dict(WHOLE)
+    call(given, tmp_path, "explain", "waits")
+    assert [path for path in given["asked"][1] if "volume" in path or "storage" in path] == []
+
+
+def test_every_filter_is_evaluated_or_named() -> None:
+    asking = AskingPod(read_rules(LOST), PodNeeds())
+    unread = dict.fromkeys((neighbours.NODES,), neighbours.FORBIDDEN)
+    named = {each.filter for each in Surroundings(NeighbourReader(), unread=unread).unevaluated(asking)}
+    concerned = {neighbours.name_of(f) for f in clusterfilters.FILTERS if f(asking.rules, asking.needs, _empty())}
+    assert named >= concerned
+
+
+def _empty() -> Any:
+    return Cluster()
+
+
+def test_a_kind_with_too_many_objects_is_named_with_its_bound() -> None:
+    unread = {neighbours.VOLUMES: "there are more than 100000 persistentvolumes"}
+    asking = AskingPod(read_rules(LOST), PodNeeds())
+    found = Surroundings(NeighbourReader(), unread=unread).unevaluated(asking)
+    assert Unevaluated("VolumeZone", "there are more than 100000 persistentvolumes") in found
+
+
+def test_replicas_are_rehearsed_apart_from_each_other_and_from_others() -> None:
+    web = apart(admitted("web", "gpufraction.io/gpu-memory", "2Gi", waits=FULL), "db", "db")
+    request = podfields.admitted(web)
+    assert request is not None
+    reader = NeighbourReader()
+    reader.see_nodes([on_host(name) for name in ("n1", "n2", "n3")])
+    reader.pod(other("db-0", "db", "n1"))
+    states = hosts.advice_input([gpunode(n, 15109) for n in reader.nodes], map(on_host, reader.nodes), [], ())
+    rehearsal = Rehearsal(states.hosts, Surroundings(reader))
+    wanted, asking = RoomRequest(request, PodNeeds()), dryrun.replica_of(web, PodNeeds())
+    placed = [rehearsal.place(wanted, asking) for _ in range(3)]
+    assert placed == [
+        RehearsedPlacement("n2", (0,)),
+        RehearsedPlacement("n3", (0,)),
+        (ReasonCount(Code.POD_ANTI_AFFINITY, 3),),
+    ]
