@@ -32,7 +32,7 @@ FULL = "0 of 2 GPU nodes fit"
 
 
 def on_host(name: str) -> JSON:
-    made = node(name)
+    made = node(name, {"pods": "110"})
     made["metadata"]["labels"] = {HOST: name}
     return made
 
