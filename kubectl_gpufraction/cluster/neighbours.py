@@ -158,7 +158,7 @@ class Unevaluated:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NodeRefusal:
     """A node on which the pod cannot be, and the filter that says so."""
 
     node: str
@@ -167,11 +167,11 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NeighbourVerdict:
     """What the filters say of a pod now, node by node."""
 
     nodes: int
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[NodeRefusal, ...] = ()
     in_the_way: tuple[PlacedPod, ...] = ()
     """Pods that it must not be beside, or that do not want it beside them."""
     claims: tuple[tuple[str, str], ...] = ()
@@ -179,7 +179,7 @@ class Verdict:
     unevaluated: tuple[Unevaluated, ...] = ()
 
 
-NO_VERDICT = Verdict(0)
+NO_VERDICT = NeighbourVerdict(0)
 """Nothing is said of a pod, as of one that does not wait."""
 
 
@@ -208,7 +208,7 @@ class Surroundings:
                 found.append(Unevaluated(name_of(check), why))
         return tuple(found)
 
-    def refused(self, pod: AskingPod, there: Neighbourhood, nodes: Sequence[NodeState]) -> Iterator[Refusal]:
+    def refused(self, pod: AskingPod, there: Neighbourhood, nodes: Sequence[NodeState]) -> Iterator[NodeRefusal]:
         """Those of the nodes that a filter refuses that can be evaluated, each with the first such filter."""
         cluster = there.cluster(pod.rules)
         made = [(name_of(f), f(pod.rules, pod.needs, cluster)) for f in clusterfilters.FILTERS if not self._why_not(f)]
@@ -216,14 +216,14 @@ class Surroundings:
             for name, check in made:
                 reason = check(node) if check is not None else None
                 if reason is not None:
-                    yield Refusal(node.name, name, reason)
+                    yield NodeRefusal(node.name, name, reason)
                     break
 
-    def judge(self, pod: AskingPod, gpu_nodes: Iterable[str]) -> Verdict:
+    def judge(self, pod: AskingPod, gpu_nodes: Iterable[str]) -> NeighbourVerdict:
         """What the filters say of the pod on the nodes with GPUs."""
         nodes = [self.reader.nodes[name] for name in gpu_nodes if name in self.reader.nodes]
         unevaluated = self.unevaluated(pod)
-        return Verdict(
+        return NeighbourVerdict(
             len(nodes),
             tuple(self.refused(pod, self.there(), nodes)) if nodes else (),
             tuple(self._in_the_way(pod)),

@@ -17,7 +17,7 @@ from contract.reasons.nodes import Code
 from contract.scheduling.demand import usage_of
 from contract.scheduling.filters import gpu_reason
 from kubectl_gpufraction.cluster import targets
-from kubectl_gpufraction.cluster.neighbours import NO_VERDICT, NeighbourReader, Verdict
+from kubectl_gpufraction.cluster.neighbours import NO_VERDICT, NeighbourReader, NeighbourVerdict
 from kubectl_gpufraction.cluster.room import NO_LIMITS
 from kubectl_gpufraction.cluster.state import ClusterView, Node, Pod
 from kubectl_gpufraction.cluster.targets import BadTarget, Target
@@ -41,7 +41,7 @@ _MOST_EXPLAINED = 5
 """Pods of a workload that are explained in full; -o json has all."""
 
 
-def explanation(state: ClusterView, pod: Pod, verdict: Verdict = NO_VERDICT) -> list[str]:
+def explanation(state: ClusterView, pod: Pod, verdict: NeighbourVerdict = NO_VERDICT) -> list[str]:
     """
     Where a pod is, or why it waits, its place in the queue, and which pods' end would make room. `verdict`: what other
     pods and volumes say of it.
@@ -81,7 +81,7 @@ def explanation(state: ClusterView, pod: Pod, verdict: Verdict = NO_VERDICT) -> 
     return lines
 
 
-def _judged(verdict: Verdict) -> Iterator[str]:
+def _judged(verdict: NeighbourVerdict) -> Iterator[str]:
     """What other pods and volumes say of a pod now, and the filters that could not be evaluated."""
     by_reason: dict[str, list[str]] = {}
     for each in verdict.refused:
@@ -102,7 +102,7 @@ def _judged(verdict: Verdict) -> Iterator[str]:
         yield f"Not evaluated: {'; '.join(named)}"
 
 
-def row(state: ClusterView, pod: Pod, lines: Sequence[str], verdict: Verdict = NO_VERDICT) -> Row:
+def row(state: ClusterView, pod: Pod, lines: Sequence[str], verdict: NeighbourVerdict = NO_VERDICT) -> Row:
     """The same for programs. `lines`: the sentences."""
     waits = pod.waits
     return {
@@ -307,7 +307,7 @@ def _output(
 
 def _verdicts(
     session: Session, state: ClusterView, pods: Sequence[Pod], reader: NeighbourReader
-) -> Mapping[str, Verdict]:
+) -> Mapping[str, NeighbourVerdict]:
     """What other pods and volumes say of those that wait, by `namespace/name`; pods that are alike are judged once."""
     asked = {pod.key: reader.asking[pod.key] for pod in pods if pod.waits and pod.key in reader.asking}
     if not asked:
