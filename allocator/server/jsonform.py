@@ -86,12 +86,19 @@ def _read(kind: Any, value: Any, path: str) -> Any:
 
 def _read_mapping(arguments: tuple[Any, ...], value: Any, path: str) -> dict[Any, Any]:
     of_key, of_item = arguments
-    if of_key is not str and isinstance(value, list | dict):
-        pairs = _read_sequence(tuple, (tuple[of_key, of_item], ...), list(value), path)
-        return dict(pairs)
+    if of_key is not str and (isinstance(value, list) or value == {}):
+        pairs = ((f"{path}[{i}]", pair) for i, pair in enumerate(value))
+        return {_read(of_key, key, at): _read(of_item, item, at) for at, (key, item) in map(_pair, pairs)}
     if not isinstance(value, dict):
         raise Malformed(f"{path} is not an object")
     return {str(key): _read(of_item, item, f"{path}.{key}") for key, item in value.items()}
+
+
+def _pair(found: tuple[str, Any]) -> tuple[str, tuple[Any, Any]]:
+    path, value = found
+    if not isinstance(value, list) or len(value) != 2:
+        raise Malformed(f"{path} is no pair of a key and a value")
+    return path, (value[0], value[1])
 
 
 def _read_plain(kind: Any, value: Any, path: str) -> Any:

@@ -125,8 +125,7 @@ def row(state: ClusterView, pod: Pod, lines: Sequence[str], verdict: NeighbourVe
             {"pod": other, "node": node.name, "gpu": gpu.index} for node, gpu, other in _whose_end_helps(state, pod)
         ],
         "refusedBy": [
-            {"node": each.node, "filter": each.filter, "code": reasons.name_of(each.reason.code)}
-            for each in verdict.refused
+            {"node": each.node, "filter": each.filter, "code": str(each.reason.code.word)} for each in verdict.refused
         ],
         "notEvaluated": [{"filter": each.filter, "why": each.why} for each in verdict.unevaluated],
         "sentences": list(lines),

@@ -177,7 +177,7 @@ def bounds() -> list[Bound]:
     fullest_tool = max(tools, key=lambda folder: tools[folder])
     longest, names_twice, walked = chain(found), twice(found), paths.walked()
     return [
-        Bound("modules side by side", folders[fullest], 13, fullest),
+        Bound("modules side by side", folders[fullest], 14, fullest),
         Bound("modules side by side in a tool", tools[fullest_tool], 12, fullest_tool),
         Bound("floors of imports", high[highest], 10, highest),
         Bound("classes in a chain", len(longest), 2, " < ".join(reversed(longest))),

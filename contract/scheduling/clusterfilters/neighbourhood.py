@@ -88,6 +88,10 @@ class Neighbourhood:
         self._pods: dict[str, dict[PodKind, dict[str, int]]] = {}
         self._repelling: dict[PodKind, dict[str, int]] = {}
         self._kinds: dict[PodKind, PodKind] = {}
+        self._frozen: dict[PodKind, PodsOfKind] | None = None
+        """What the last snapshot had of each kind; None before the first. Most kinds are the same in the next one."""
+        self._changed: dict[PodKind, None] = {}
+        """The kinds of which pods have come or gone since the last snapshot."""
         self.nodes: dict[str, NodeState] = {node.name: node for node in start.nodes}
         """All nodes, those without GPUs too; only their labels and taints are read."""
         self.namespaces: Mapping[str, Labels] = start.namespaces
@@ -107,10 +111,14 @@ class Neighbourhood:
             if kind.anti_affinity:
                 self._repelling[kind] = on_nodes
         on_nodes[node] = on_nodes.get(node, 0) + number
+        if self._frozen is not None:
+            self._changed[kind] = None
         return self._kinds[kind]
 
     def remove(self, kind: PodKind, node: str) -> None:
         """One pod of a kind is on that node no more."""
+        if self._frozen is not None:
+            self._changed[kind] = None
         on_nodes = self._pods[kind.namespace][kind]
         on_nodes[node] -= 1
         if not on_nodes[node]:
@@ -168,10 +176,16 @@ class Neighbourhood:
         return Cluster(self.nodes, self._pods, self._repelling, self.namespaces, storage)
 
     def snapshot(self) -> NeighbourSnapshot:
-        """All of it at this moment."""
-        pods = (pair for kinds in self._pods.values() for pair in kinds.items())
-        kinds = tuple(PodsOfKind(kind, tuple(on_nodes.items())) for kind, on_nodes in pods)
-        return NeighbourSnapshot(tuple(self.nodes.values()), kinds, self.namespaces, self.storage)
+        """All of it at this moment. Only kinds that have changed since the last one are made again."""
+        frozen = {} if self._frozen is None else self._frozen
+        for kind in self._kinds if self._frozen is None else self._changed:
+            on_nodes = self._pods.get(kind.namespace, {}).get(kind)
+            if on_nodes is None:
+                frozen.pop(kind, None)
+            else:
+                frozen[kind] = PodsOfKind(self._kinds[kind], tuple(on_nodes.items()))
+        self._frozen, self._changed = frozen, {}
+        return NeighbourSnapshot(tuple(self.nodes.values()), tuple(frozen.values()), self.namespaces, self.storage)
 
     def check_invariants(self, places: Iterable[tuple[PodKind, str]]) -> None:
         """Raise unless the counts are those of these pods."""

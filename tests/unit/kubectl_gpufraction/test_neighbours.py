@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from contract import pods as podfields
+from contract.reasons.nodes import Code, ReasonCount
 from contract.scheduling import clusterfilters
 from contract.scheduling.clusterfilters.objects import Cluster, read_rules
 from contract.scheduling.needs import PodNeeds
-from contract.scheduling.reasons import Code, ReasonCount
 from kubectl_gpufraction.__main__ import main
 from kubectl_gpufraction.advice import hosts
 from kubectl_gpufraction.advice.rehearsal import Rehearsal, RehearsedPlacement

@@ -77,11 +77,26 @@ class AnyHistory(RuleBasedStateMachine):
     def ask(self, pod: PodRules) -> None:
         assert self.neighbours.refused(pod, PodNeeds(), NODES.values()) == self._plainly(pod)
 
-    def _plainly(self, pod: PodRules) -> Mapping[str, Reason]:
+    @rule()
+    def freeze(self) -> None:
+        seen = {each.kind: dict(each.nodes) for each in self.neighbours.snapshot().pods}
+        assert seen == {kind: on for kinds in self._pods().values() for kind, on in kinds.items()}
+
+    @rule(pod=PODS, gone=st.sets(st.sampled_from("12345")))
+    def ask_without(self, pod: PodRules, gone: set[str]) -> None:
+        stay = {key: place for key, place in self.there.items() if key not in gone}
+        found = self.neighbours.refused_without(gone, pod, PodNeeds(), NODES.values())
+        assert found == self._plainly(pod, stay)
+
+    def _pods(self, there: Mapping[str, tuple[PodKind, str]] | None = None) -> dict[str, dict[PodKind, dict[str, int]]]:
         pods: dict[str, dict[PodKind, dict[str, int]]] = {}
-        for kind, node in self.there.values():
+        for kind, node in (self.there if there is None else there).values():
             on_nodes = pods.setdefault(kind.namespace, {}).setdefault(kind, {})
             on_nodes[node] = on_nodes.get(node, 0) + 1
+        return pods
+
+    def _plainly(self, pod: PodRules, there: Mapping[str, tuple[PodKind, str]] | None = None) -> Mapping[str, Reason]:
+        pods = self._pods(there)
         repelling = {kind: on for kinds in pods.values() for kind, on in kinds.items() if kind.anti_affinity}
         cluster = Cluster(nodes=NODES, pods=pods, repelling=repelling)
         return clusterfilters.refused(pod, PodNeeds(), cluster, NODES.values())
