@@ -25,7 +25,6 @@ from allocator.server.http import WAITING_PATH
 from contract import names, pods
 from contract.model import Allocation, Compute, Inventory, PodRequest
 from contract.nodes.inventories import inventory_from_object
-from contract.reasons import nodes as reasons
 from contract.reasons.nodes import Code
 from contract.scheduling.filters import DEFAULT_LIMITS
 from playground import scenarios
@@ -86,7 +85,7 @@ def _explained(cluster: Cluster, labelled: tuple[str, ...]) -> list[JSON]:
     return found
 
 
-_CODES = frozenset(map(reasons.name_of, Code))
+_CODES = frozenset(code.word for code in Code)
 
 
 def _untrue(pod: JSON, line: dict[str, str]) -> str:
