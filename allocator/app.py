@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from allocator.cache import spreading, storage
 from allocator.cache.cache import Cache
 from allocator.cache.ledger import Journal
 from allocator.engine.engine import Engine
@@ -38,10 +39,11 @@ from allocator.workers.learner import LearningWorker, PoolWatcher
 from allocator.workers.loop import LoopCounters, SchedulingLoop
 from allocator.workers.metering import MeteringWorker
 from allocator.workers.namespaces import NamespaceLabel, NamespaceLabels
+from allocator.workers.profiles import ProfileWatcher
 from allocator.workers.provisioner import PoolReport, Provisioner, ProvisioningBounds, ProvisioningCounters
 from allocator.workers.recorder import Upkeep
 from allocator.workers.resync import Resync, ResyncCounters
-from allocator.workers.volumes import VolumeInformers
+from allocator.workers.volumes import InformersOnDemand
 from contract import names
 from contract.encoding import resourceclaims
 from contract.metrics import allocator as specs
@@ -133,6 +135,8 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     metrics.gauge(specs.ALLOCATOR_OPTIONS_REFUSED).set_function(lambda: float(bool(options.trouble)))
     pools = PoolWatcher(options.value, idle=controller.idle_nodes, declare=controller.handle, limits=_limits(settings))
     pools.once()  # before the first question is answered
+    profiles = ProfileWatcher(options.value, declare=controller.handle)
+    profiles.once()
     labels = _namespace_labels(settings, controller)
     namespaces = NamespaceLabels(kube, labels, timeout=_write_timeout(settings))
     namespaces.once()  # before anything is placed
@@ -148,11 +152,18 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
         workers=workers,
         faulted=faulted,
     )
-    volumes = VolumeInformers(
+    follow = functools.partial(
+        InformersOnDemand,
         kube,
         controller,
         on_restart=lambda name, why: restarts.labels(informer=name, reason=why).inc(),
         workers=workers,
+    )
+    volumes = follow(
+        storage.KINDS.values(), wanted=controller.wants_volumes, why="a pod that asks for a share has a claim"
+    )
+    selectors = follow(
+        spreading.KINDS.values(), wanted=controller.wants_selectors, why="there are default topology spread constraints"
     )
     ready = HealthChecks(
         cache=lambda: controller.ready() or None,
@@ -214,6 +225,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     if settings.placement.node_policy in LEARNED:
         process.supervise("learner", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
     process.supervise("pools", lambda: pools.run(process.stop))
+    process.supervise("profiles", lambda: profiles.run(process.stop))
     if labels:
         process.supervise("namespaces", lambda: namespaces.run(process.stop))
     if fits is not None:
@@ -221,6 +233,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     if settings.claims:
         process.supervise("claims", lambda: claims.run(process.stop))
     process.supervise("volumes", lambda: volumes.run(process.stop))
+    process.supervise("selectors", lambda: selectors.run(process.stop))
     process.supervise("recorder", lambda: recorder.run(process.stop))
     process.supervise("upkeep", lambda: upkeep.run(process.stop))
     if by_claims:

@@ -106,6 +106,7 @@ COMPONENTS = (
             }
         },
     ),
+    Component("default-spread"),
     Component(
         "delivery-dra",
         settings={"webhook": {"dra": "true"}, "allocator": {"dra": "true"}},

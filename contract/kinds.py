@@ -291,6 +291,12 @@ CSISTORAGECAPACITIES = ObjectKind(
     "it counts as no capacity",
     {"metadata": _IDENTITY, **_keys("storageClassName", "nodeTopology", "capacity", "maximumVolumeSize")},
 )
+_SELECTING: Fields = {"metadata": _IDENTITY, "spec": _keys("selector")}
+_NOT_COUNTED = "it counts as one that selects no pods, so default topology spread constraints do not count by it"
+SERVICES = ObjectKind("services", 16 * _KIB, _NOT_COUNTED, _SELECTING)
+REPLICATIONCONTROLLERS = ObjectKind("replicationcontrollers", 16 * _KIB, _NOT_COUNTED, _SELECTING)
+REPLICASETS = ObjectKind("replicasets", 16 * _KIB, _NOT_COUNTED, _SELECTING)
+STATEFULSETS = ObjectKind("statefulsets", 16 * _KIB, _NOT_COUNTED, _SELECTING)
 VOLUMEATTACHMENTS = ObjectKind(
     "volumeattachments",
     16 * _KIB,

@@ -10,6 +10,7 @@ The administrator's options: the document that has them, and what they mean for 
         memoryLimitRatio: 3         # a memory limit is at most three times its request; absent: at most the request
         node: {gpus: 4, gpuMemory: 15Gi, cpu: 16, memory: 60Gi, max: 10}    # what a new node has: nodes.templates
         spare: 1                    # empty nodes that are kept
+    schedulerProfiles: [...]        # arguments of kube-scheduler's profiles: contract.scheduling.profiles
 
 `pool_options` reads the whole document into `PoolOptions`; `vgpu_options` reads the options of the cluster or of one
 pool. Names and units are those of the older vGPU systems (the chart values of 4paradigm's scheduler and HAMi), so that
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from contract.encoding import quantity
@@ -33,6 +34,8 @@ from contract.model import MOST_MEMORY, WHOLE, NodeState
 from contract.nodes import templates
 from contract.nodes.capacity import MOST_LIMIT_RATIO
 from contract.nodes.templates import NodeTemplate
+from contract.scheduling import profiles
+from contract.scheduling.clusterfilters.objects import Profile
 from contract.scheduling.needs import Requirement
 
 _QUALIFIED = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -262,6 +265,8 @@ class PoolOptions:
 
     cluster: VgpuOptions = SILENT
     pools: tuple[Pool, ...] = ()
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    """What the administrator says of kube-scheduler's profiles, by `schedulerName`."""
 
     def of_node(self, labels: Mapping[str, str]) -> tuple[str, VgpuOptions]:
         """The name of the node's pool, empty for none, and the options that apply there."""
@@ -291,7 +296,7 @@ def pool_options(document: object) -> PoolOptions:
         return NO_OPTIONS
     if not isinstance(document, Mapping):
         raise BadOption(f"found {shown(document)}; give one `name: value` a line")
-    rest = {key: value for key, value in document.items() if key != "pools"}
+    rest = {key: value for key, value in document.items() if key not in ("pools", "schedulerProfiles")}
     listed = document.get("pools")
     if not isinstance(listed, list | None):
         raise BadOption(f"pools: found {shown(listed)}; give a list of pools, each with name and nodeSelector")
@@ -300,7 +305,10 @@ def pool_options(document: object) -> PoolOptions:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise BadOption(f"pools: {shown(twice)} is there twice; give each pool a name of its own")
-    found = PoolOptions(vgpu_options(rest), pools)
+    try:
+        found = PoolOptions(vgpu_options(rest), pools, profiles.profiles(document.get("schedulerProfiles")))
+    except Malformed as error:
+        raise BadOption(str(error)) from error
     for i, pool in enumerate(pools):
         first = found.of_node(dict(pool.node.labels))[0] if pool.node is not None else pool.name
         if first != pool.name:

@@ -52,6 +52,7 @@ _VOLUMES = frozenset(
 _CONTAINER = ("name", "resources", "ports", "restartPolicy")
 _IDENTITY = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _SOME = {"some": True}
 _BEYOND = "beyond"
 MIRROR = "kubernetes.io/config.mirror"
@@ -116,21 +117,27 @@ def too_large(pod: Mapping[str, Any], why: str) -> JSON:
 
 def _affinity(affinity: Mapping[str, Any]) -> JSON:
     """
-    What is required of nodes and of other pods, and whether there is anything else about other pods. More terms than
-    are read are left to kube-scheduler.
+    What is required and preferred of nodes and of other pods, and whether there is anything else about other pods. More
+    required terms than are read are left to kube-scheduler.
     """
     slim: JSON = {}
     for kind in ("podAffinity", "podAntiAffinity"):
         terms = affinity.get(kind)
         if terms is not None:
-            required = terms.get(_REQUIRED) or []
-            read = required and not bounds.beyond_pod_terms(required)
-            slim[kind] = {_REQUIRED: required} if read else _SOME if terms else {}
+            required, preferred = terms.get(_REQUIRED) or [], _preferred(terms)
+            read = {_REQUIRED: required} if required and not bounds.beyond_pod_terms(required) else {}
+            slim[kind] = {**read, **preferred} or (_SOME if terms else {})
     of_nodes = affinity.get("nodeAffinity")
     if of_nodes is not None:
         required = of_nodes.get(_REQUIRED)
-        slim["nodeAffinity"] = {} if required is None else {_REQUIRED: required}
+        slim["nodeAffinity"] = {**({} if required is None else {_REQUIRED: required}), **_preferred(of_nodes)}
     return slim
+
+
+def _preferred(terms: Mapping[str, Any]) -> JSON:
+    """The preferred terms. More than are read are left out: a preference is nothing that a pod has to have."""
+    preferred = terms.get(_PREFERRED)
+    return {_PREFERRED: preferred} if preferred and not bounds.beyond_pod_terms(preferred) else {}
 
 
 def beyond(pod: Mapping[str, Any]) -> str:

@@ -214,7 +214,8 @@ class Cache:
         """Where a pod goes."""
         self.prepare()
         refused = self.refused_by_others(ask, who.rules)
-        return reserved.decide(self.engine, self._snapshot, self._kept, ask, who, refused)
+        prefer = self.neighbours.preference(who.rules, ask.needs)
+        return reserved.decide(self.engine, self._snapshot, self._kept, ask, who, refused, prefer)
 
     def refused_by_others(self, ask: SchedulingRequest, rules: PodRules) -> Mapping[str, Reason]:
         """The nodes on which other pods do not let this one be, with the reason; see `Neighbours`."""

@@ -9,17 +9,21 @@ its pod is seen there, as kube-scheduler counts what it has assumed. Pure; not t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from allocator.cache.storage import Storage
+from allocator.cache.spreading import Spreading
+from allocator.cache.storage import KINDS, Storage
+from allocator.engine.reference import Prefer
 from contract.model import NodeState
 from contract.nodes.attributes import NodeFacts
-from contract.reasons.nodes import Reason
+from contract.reasons.nodes import Code, Reason
 from contract.scheduling.clusterfilters import neighbourhood
 from contract.scheduling.clusterfilters.neighbourhood import NOWHERE_REFUSED, Neighbourhood, NeighbourSnapshot
-from contract.scheduling.clusterfilters.objects import NO_RULES, PodKind, PodRules
+from contract.scheduling.clusterfilters.objects import NO_PROFILE, NO_RULES, Cluster, PodKind, PodRules, Profile
 from contract.scheduling.clusterfilters.selectors import Labels
 from contract.scheduling.needs import PodNeeds
+
+_SPREAD_UNKNOWN = Reason(Code.SPREAD_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ class Neighbours:
         self._there = Neighbourhood()
         self.storage = Storage()
         """Claims and volumes; to others it is for reading."""
+        self.spreading = Spreading()
+        """Whose selectors default constraints count by; to others it is for reading."""
         self.changes = 0
         """How often something has changed that a constrained pod is judged by."""
         self._frozen, self._frozen_at = NeighbourSnapshot(), -1
@@ -63,27 +69,45 @@ class Neighbours:
         """A Node is new or changed."""
         known = self._there.nodes.get(facts.name)
         if known is None or (known.labels, known.taints) != (facts.labels, facts.taints):
-            self._there.nodes[facts.name] = NodeState(facts.name, labels=facts.labels, taints=facts.taints)
+            self._there.put_node(NodeState(facts.name, labels=facts.labels, taints=facts.taints))
             self.changes += 1
 
     def drop_node(self, name: str) -> None:
         """A Node was deleted."""
-        self.changes += self._there.nodes.pop(name, None) is not None
+        self.changes += name in self._there.nodes
+        self._there.drop_node(name)
 
     def label_namespaces(self, labels: Mapping[str, Labels]) -> None:
         """The labels of all namespaces."""
         self.changes += self._there.namespaces != labels
         self._there.namespaces = labels
 
+    def declare(self, profiles: Mapping[str, Profile]) -> None:
+        """The profiles of kube-scheduler, by `schedulerName`."""
+        self.changes += self._there.profiles != profiles
+        self._there.profiles = profiles
+        self.spreading.wanted |= any(profile.spreads for profile in profiles.values())
+
+    def followed(self, plural: str) -> Storage | Spreading:
+        """Where objects of this kind are kept."""
+        return self.storage if plural in KINDS else self.spreading
+
     # -- questions ------------------------------------------------------------------------------------------------
 
     @property
     def version(self) -> int:
         """Grows with everything that a constrained pod is judged by."""
-        return self.changes + self.storage.changes
+        return self.changes + self.storage.changes + self.spreading.changes
+
+    @property
+    def constrains_all(self) -> bool:
+        """Whether pods without constraints of their own are judged by other pods, because of a profile."""
+        return any(profile.spread for profile in self._there.profiles.values())
 
     def concerns(self, rules: PodRules) -> bool:
-        """Whether other pods or volumes may have a say in where this one goes. False costs nothing to decide."""
+        """
+        Whether other pods, volumes or a profile may have a say in where this one goes. False costs nothing to decide.
+        """
         return self._there.concerns(rules)
 
     def refused(self, rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]) -> Mapping[str, Reason]:
@@ -91,12 +115,43 @@ class Neighbours:
         if not self.concerns(rules):
             return NOWHERE_REFUSED
         self._read_volumes(rules)
-        return self._there.refused(rules, needs, nodes)
+        if self._default_spread(rules).spread and not self.spreading.known:
+            return {node.name: _SPREAD_UNKNOWN for node in nodes}
+        return self._there.refused(self.with_defaults(rules), needs, nodes)
+
+    def preference(self, rules: PodRules, needs: PodNeeds) -> Prefer | None:
+        """How much the pod prefers nodes; None where neither it nor any other pod or node makes a difference."""
+        return self._there.preference(self.with_defaults(rules), needs)
+
+    def with_defaults(self, rules: PodRules) -> PodRules:
+        """The rules with the default constraints of the pod's profile, where it has none of its own."""
+        profile = self._default_spread(rules)
+        if profile is NO_PROFILE or not self.spreading.known:
+            return rules
+        selector = self.spreading.selector(rules.namespace, rules.labels, rules.controller)
+        if not selector.expressions:
+            return rules  # as in the original, where nothing says which pods belong together
+        preferred = tuple(replace(each, selector=selector) for each in profile.preferred_spread)
+        return replace(
+            rules,
+            spread=tuple(replace(each, selector=selector) for each in profile.spread),
+            prefers=replace(rules.prefers, spread=preferred),
+        )
+
+    def _default_spread(self, rules: PodRules) -> Profile:
+        """The profile whose default constraints apply to the pod; `NO_PROFILE` where none do."""
+        profile = self._there.profiles.get(rules.profile, NO_PROFILE)
+        return profile if profile.spreads and not (rules.spread or rules.prefers.spread) else NO_PROFILE
+
+    def cluster(self, rules: PodRules) -> Cluster:
+        """Everything that is known now of what such a pod is judged by."""
+        self._read_volumes(rules)
+        return self._there.cluster(rules)
 
     def refused_if_new(self, rules: PodRules, needs: PodNeeds, empty: NodeState) -> Reason | None:
         """Why the pod could not be on a new node that is like `empty`; None where it could."""
         self._read_volumes(rules)
-        return self._there.refused_if_new(rules, needs, empty)
+        return self._there.refused_if_new(self.with_defaults(rules), needs, empty)
 
     def refused_without(
         self, gone: Iterable[str], rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]

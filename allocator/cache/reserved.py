@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from allocator.engine import reference
 from allocator.engine.engine import Engine
-from allocator.engine.reference import NOWHERE, Decision, Placement, Unschedulable
+from allocator.engine.reference import NOWHERE, Decision, Placement, Prefer, Unschedulable
 from contract.model import Compute, NodeState, Usage
 from contract.reasons.nodes import Code, Reason, ReasonCount
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
@@ -84,15 +84,16 @@ def decide(
     ask: SchedulingRequest,
     who: Requester,
     refused: Mapping[str, Reason] = NOWHERE,
+    prefer: Prefer | None = None,
 ) -> Decision:
     """
     Where the pod goes. `engine` knows the reserved nodes as `closed`, `nodes` has them as they are. `refused` nodes are
-    out of the question, no matter who they are reserved for.
+    out of the question, no matter who they are reserved for. `prefer` decides between nodes of the same score.
 
     A pod with a reservation goes there as soon as it fits; one of higher priority only where no other node has room.
     """
     there = [one for one in reservations if one.node in nodes]
-    return reference.by_preference(lambda form: _decide(engine, nodes, there, form, who, refused), ask)
+    return reference.by_preference(lambda form: _decide(engine, nodes, there, form, who, refused, prefer), ask)
 
 
 def _decide(
@@ -102,16 +103,17 @@ def _decide(
     ask: SchedulingRequest,
     who: Requester,
     refused: Mapping[str, Reason],
+    prefer: Prefer | None,
 ) -> Decision:
     if not reservations:
-        return engine.decide(ask, refused)
+        return engine.decide(ask, refused, prefer)
     theirs = entitled(reservations, who)
     open_to_it = {one.node: _left(nodes[one.node], one) for one in theirs}
     if any(one.uid == who.uid for one in theirs):
-        own = _there(engine, open_to_it, ask, refused)
+        own = _there(engine, open_to_it, ask, refused, prefer)
         if isinstance(own, Placement):
             return own
-    decision = engine.decide(ask, refused)
+    decision = engine.decide(ask, refused, prefer)
     if isinstance(decision, Placement):
         return decision
     refusal = decision
@@ -151,10 +153,14 @@ def _most(one: Usage, other: Usage) -> Usage:
 
 
 def _there(
-    engine: Engine, nodes: Mapping[str, NodeState], ask: SchedulingRequest, refused: Mapping[str, Reason]
+    engine: Engine,
+    nodes: Mapping[str, NodeState],
+    ask: SchedulingRequest,
+    refused: Mapping[str, Reason],
+    prefer: Prefer | None = None,
 ) -> Decision:
     limits, policy, tables = engine.limits, engine.policy, engine.tables
-    return reference.decide(nodes, ask, limits=limits, policy=policy, tables=tables, refused=refused)
+    return reference.decide(nodes, ask, limits=limits, policy=policy, tables=tables, refused=refused, prefer=prefer)
 
 
 def _with_own_reasons(

@@ -7,12 +7,12 @@ were listed such a pod waits. Pure; not thread-safe: one owner calls it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from allocator.cache.followed import Followed, FollowedKind
 from contract import kinds
-from contract.kinds import ObjectKind
 from contract.scheduling.clusterfilters import objects
 from contract.scheduling.clusterfilters.objects import StorageObjects, Volume
 
@@ -29,20 +29,6 @@ class Attachment:
     volume: str
 
 
-@dataclass(frozen=True, slots=True)
-class StorageKind:
-    """One kind of object: where it lives, what is kept of it, and what is made of that."""
-
-    group_version: str
-    of: ObjectKind
-    read: Callable[[JSON], object]
-
-    @property
-    def plural(self) -> str:
-        """Its plural."""
-        return self.of.plural
-
-
 def _attachment(document: JSON) -> Attachment:
     spec = document.get("spec") or {}
     volume = (spec.get("source") or {}).get("persistentVolumeName") or ""
@@ -56,58 +42,24 @@ def _publishes_capacity(driver: JSON) -> bool:
 KINDS = {
     kind.plural: kind
     for kind in (
-        StorageKind(_CORE, kinds.PERSISTENTVOLUMECLAIMS, objects.read_claim),
-        StorageKind(_CORE, kinds.PERSISTENTVOLUMES, objects.read_volume),
-        StorageKind(_STORAGE, kinds.STORAGECLASSES, objects.read_class),
-        StorageKind(_STORAGE, kinds.CSINODES, objects.read_driver_limits),
-        StorageKind(_STORAGE, kinds.CSIDRIVERS, _publishes_capacity),
-        StorageKind(_STORAGE, kinds.CSISTORAGECAPACITIES, objects.read_capacity),
-        StorageKind(_STORAGE, kinds.VOLUMEATTACHMENTS, _attachment),
+        FollowedKind(_CORE, kinds.PERSISTENTVOLUMECLAIMS, objects.read_claim),
+        FollowedKind(_CORE, kinds.PERSISTENTVOLUMES, objects.read_volume),
+        FollowedKind(_STORAGE, kinds.STORAGECLASSES, objects.read_class),
+        FollowedKind(_STORAGE, kinds.CSINODES, objects.read_driver_limits),
+        FollowedKind(_STORAGE, kinds.CSIDRIVERS, _publishes_capacity),
+        FollowedKind(_STORAGE, kinds.CSISTORAGECAPACITIES, objects.read_capacity),
+        FollowedKind(_STORAGE, kinds.VOLUMEATTACHMENTS, _attachment),
     )
 }
 """Every kind that the filters of volumes read, by its plural."""
 
-Key = tuple[str, str]
-"""Namespace, empty for a kind without one, and name."""
 
-
-def key_of(document: JSON) -> Key:
-    """The key of an object."""
-    metadata = document.get("metadata") or {}
-    return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
-
-
-class Storage:
-    """What was read of each kind."""
+class Storage(Followed):
+    """What was read of each kind. Wanted once a pod that asks for a share has a claim."""
 
     def __init__(self) -> None:
-        self._found: dict[str, dict[Key, Any]] = {plural: {} for plural in KINDS}
-        self._unlisted = set(KINDS)
-        self.wanted = False
-        """Whether a pod that asks for a share has a claim, so that these kinds are to be followed."""
-        self.changes = 0
-        """How often something has changed."""
+        super().__init__(KINDS)
         self._objects, self._made_at = StorageObjects(), 0
-
-    @property
-    def known(self) -> bool:
-        """Whether all kinds were listed."""
-        return not self._unlisted
-
-    def listed(self, plural: str, found: Iterable[tuple[Key, object]]) -> None:
-        """All objects of a kind."""
-        self._found[plural] = dict(found)
-        self._unlisted.discard(plural)
-        self.changes += 1
-
-    def put(self, plural: str, key: Key, found: object) -> None:
-        """An object is new or changed."""
-        self.changes += self._found[plural].get(key) != found
-        self._found[plural][key] = found
-
-    def drop(self, plural: str, key: Key) -> None:
-        """An object was deleted."""
-        self.changes += self._found[plural].pop(key, None) is not None
 
     # -- what filters read ----------------------------------------------------------------------------------------
 

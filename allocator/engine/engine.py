@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from allocator.engine.reference import (
     Decision,
     Placement,
     Policy,
+    Prefer,
     Unschedulable,
     policy_of,
 )
@@ -265,17 +267,19 @@ class Engine:
 
     # -- questions ------------------------------------------------------------------------------------------------
 
-    def decide(self, ask: SchedulingRequest, refused: Mapping[str, Reason] = NOWHERE) -> Decision:
+    def decide(
+        self, ask: SchedulingRequest, refused: Mapping[str, Reason] = NOWHERE, prefer: Prefer | None = None
+    ) -> Decision:
         """The same as `reference.decide` on these nodes with the engine's limits and policy."""
         columns = self.prepare()
         *firsts, last = reference.forms_of(ask, policy_of(ask, self.policy), self.tables)
         for form in firsts:
             question = self._question(columns, form, refused)
-            found = self._answer(columns, question)
+            found = self._answer(columns, question, prefer)
             if found is not None:
                 return found
         question = self._question(columns, last, refused)
-        return self._answer(columns, question) or _refusal(columns, question)
+        return self._answer(columns, question, prefer) or _refusal(columns, question)
 
     def could_ever(self, ask: SchedulingRequest) -> Unschedulable | None:
         """The same as `reference.could_ever`, looking once at each class of nodes."""
@@ -303,15 +307,15 @@ class Engine:
             passing &= share.enough
         return NodeQuery(ask, static, conflicts, shares, passing, by_row)
 
-    def _answer(self, columns: Columns, asked: NodeQuery) -> Placement | None:
+    def _answer(self, columns: Columns, asked: NodeQuery, prefer: Prefer | None) -> Placement | None:
         if not asked.passing.any():
             return None
         ask, shares, passing = asked.ask, asked.shares, asked.passing
         if reference.tables_of(ask, policy_of(ask, self.policy), self.tables) is not None:
-            return self._by_ranks(columns, ask, shares, passing)
+            return self._by_ranks(columns, ask, shares, passing, prefer)
         alike = ask.together and shares and not ask.numa_bound
         search = self._by_columns if alike else self._node_by_node
-        return search(columns, ask, shares, passing)
+        return search(columns, ask, shares, passing, prefer)
 
     def _share(self, columns: Columns, fraction: FractionRequest) -> ShareQuery:
         wanted = _wanted(columns, fraction)
@@ -359,20 +363,31 @@ class Engine:
         return wished
 
     def _by_ranks(
-        self, columns: Columns, ask: SchedulingRequest, shares: list[ShareQuery], passing: Flags
+        self,
+        columns: Columns,
+        ask: SchedulingRequest,
+        shares: list[ShareQuery],
+        passing: Flags,
+        prefer: Prefer | None,
     ) -> Placement:
         assert self._ranks is not None
         fraction, bears = (shares[0].fraction, shares[0].bears) if shares else (None, passing[None, :])
-        row, positions = self._ranks.best(fraction, ask.needs.compute.cpu, bears, np.flatnonzero(passing))
+        choose = None if prefer is None else partial(_preferred, columns, prefer)
+        row, positions = self._ranks.best(fraction, ask.needs.compute.cpu, bears, np.flatnonzero(passing), choose)
         node = columns.nodes[row]
         return reference.given(node, ask.request, (positions,) * len(ask.request.containers), self.limits)
 
     def _by_columns(
-        self, columns: Columns, ask: SchedulingRequest, shares: list[ShareQuery], passing: Flags
+        self,
+        columns: Columns,
+        ask: SchedulingRequest,
+        shares: list[ShareQuery],
+        passing: Flags,
+        prefer: Prefer | None,
     ) -> Placement:
         share, policy = shares[0], policy_of(ask, self.policy)
         policy = DEFAULT_POLICY if policy.learned else policy
-        row = _best_node(columns, share, passing, policy)
+        row = _best_node(columns, share, passing, policy, prefer)
         left = columns.left[:, row] if policy.gpu == "binpack" else -columns.left[:, row]
         keys = np.where(share.bears[:, row], left, _NEVER)
         positions = tuple(int(position) for position in keys.argsort(kind="stable")[: share.fraction.count])
@@ -381,29 +396,39 @@ class Engine:
         return reference.given(node, ask.request, chosen, self.limits)
 
     def _node_by_node(
-        self, columns: Columns, ask: SchedulingRequest, shares: list[ShareQuery], passing: Flags
+        self,
+        columns: Columns,
+        ask: SchedulingRequest,
+        shares: list[ShareQuery],
+        passing: Flags,
+        prefer: Prefer | None,
     ) -> Placement | None:
         """
         The most promising node first; ends where no node that is left can do better, or where the search gets too long.
+
+        With preferences every node that can do as well is looked at.
         """
         policy = policy_of(ask, self.policy)
         policy = DEFAULT_POLICY if policy.learned else policy
         rows = _room_together(columns, shares, np.flatnonzero(passing))
         bound = _best_possible(columns, shares, policy)[rows]
-        best: tuple[int, int] | None = None
-        best_fit: Fit | None = None
+        least, best = 0, dict[int, Fit]()
         steps = Steps()
         for at in bound.argsort(kind="stable"):
             row = int(rows[at])
-            if steps.spent or (best is not None and best < (int(bound[at]), row)):
+            beaten = min(best) if prefer is None and best else len(columns.nodes)
+            if steps.spent or (best and (least, beaten) < (int(bound[at]), row)):
                 break
             verdict = reference.evaluate(columns.nodes[row], ask, self.limits, policy, steps=steps)
-            if not isinstance(verdict, Reason) and (best is None or (verdict[0], row) < best):
-                best, best_fit = (verdict[0], row), verdict[1]
-        if best is None or best_fit is None:
+            if isinstance(verdict, Reason) or (best and verdict[0] > least):
+                continue
+            if verdict[0] < least or not best:
+                least, best = verdict[0], {}
+            best[row] = verdict[1]
+        if not best:
             return None
-        node = columns.nodes[best[1]]
-        return reference.given(node, ask.request, best_fit.chosen, self.limits)
+        chosen = int(_preferred(columns, prefer, np.array(sorted(best), np.int64))[0])
+        return reference.given(columns.nodes[chosen], ask.request, best[chosen].chosen, self.limits)
 
 
 def _refusal(columns: Columns, asked: NodeQuery) -> Unschedulable:
@@ -450,8 +475,17 @@ def _limit(columns: Columns, fraction: FractionRequest, wanted: Amounts) -> Amou
     return limit
 
 
-def _best_node(columns: Columns, share: ShareQuery, passing: Flags, policy: Policy) -> int:
-    """The node that the policy prefers among those that take one share."""
+def _preferred(columns: Columns, prefer: Prefer | None, rows: Amounts) -> Amounts:
+    """Those of these nodes, which are of the same score, that the pod prefers most."""
+    if prefer is None or len(rows) < 2:
+        return rows
+    liked = np.array(prefer([columns.nodes[int(row)] for row in rows]), np.int64)
+    most: Amounts = rows[liked == liked.max()]
+    return most
+
+
+def _best_node(columns: Columns, share: ShareQuery, passing: Flags, policy: Policy, prefer: Prefer | None) -> int:
+    """The node that the policy prefers among those that take one share; of several the one that the pod prefers."""
     fraction = share.fraction
     rows = np.flatnonzero(passing)
     if not share.wanted.ndim:
@@ -462,7 +496,10 @@ def _best_node(columns: Columns, share: ShareQuery, passing: Flags, policy: Poli
         chosen = keys.argsort(axis=0, kind="stable")[: fraction.count]
         taken = np.take_along_axis(share.wanted[:, rows], chosen, axis=0).sum(axis=0)
     used = _used_share(columns, rows, taken, fraction.count * fraction.cores)
-    return int(rows[used.argmax() if policy.node == "binpack" else used.argmin()])
+    best = used.argmax() if policy.node == "binpack" else used.argmin()
+    if prefer is None:
+        return int(rows[best])
+    return int(_preferred(columns, prefer, rows[used == used[best]])[0])
 
 
 def _used_share(columns: Columns, rows: Amounts | slice, memory: Amounts, cores: int) -> Amounts:

@@ -7,16 +7,17 @@ answers fast, and a property test holds the two equal.
 
 Score says which of the GPUs and nodes that fit is preferred: two policies at each level, `binpack` and `spread`.
 Integers only, so that a decision is the same on every machine; the smaller score wins, and ties go to the lower index
-or the lesser name.
+or the lesser name. Between nodes of the same score the pod's preferences come first (`Prefer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from allocator.scoring import reference
 from allocator.scoring.tables import Tables
+from allocator.table import TIE_BITS
 from contract.model import WHOLE, ContainerAllocation, NodeState, PodRequest, Usage
 from contract.reasons.nodes import Reason, ReasonCount, tally
 from contract.scheduling import fit
@@ -100,6 +101,8 @@ def emptiest(share: int) -> int:
 NODE_SCORES: Mapping[str, Callable[[int], int]] = {"binpack": fullest, "spread": emptiest}
 
 
+Prefer = Callable[[Sequence[NodeState]], Sequence[int]]
+"""How much the pod prefers each of these nodes, in their order; more is better. Asked of nodes of the same score."""
 NOWHERE: Mapping[str, Reason] = {}
 """No node is refused for what is beyond it."""
 Snapshot = Mapping[str, NodeState]
@@ -194,8 +197,12 @@ def decide(
     policy: Policy = DEFAULT_POLICY,
     tables: Tables | None = None,
     refused: Mapping[str, Reason] = NOWHERE,
+    prefer: Prefer | None = None,
 ) -> Decision:
-    """The best node and its shares, or why there is none. Looks at every node; ties go to the lesser name."""
+    """
+    The best node and its shares, or why there is none. Looks at every node. Of nodes of the same score the pod's
+    preferences decide, if it has any; ties go to the lesser name.
+    """
     chosen = policy_of(ask, policy)
     decision: Decision = Unschedulable(())
     for form in forms_of(ask, chosen, tables):
@@ -203,29 +210,37 @@ def decide(
             (node, evaluate(node, form, limits, chosen, tables, refused=refused.get(node.name)))
             for node in snapshot.values()
         )
-        decision = _choose(snapshot, form, limits, verdicts)
+        learnt = chosen.learned and tables_of(form, chosen, tables) is not None
+        decision = _choose(form, limits, verdicts, TIE_BITS if learnt else 0, prefer)
         if isinstance(decision, Placement):
             break
     return decision
 
 
 def _choose(
-    snapshot: Snapshot, ask: SchedulingRequest, limits: Limits, verdicts: Iterable[tuple[NodeState, NodeResult]]
+    ask: SchedulingRequest,
+    limits: Limits,
+    verdicts: Iterable[tuple[NodeState, NodeResult]],
+    tie_bits: int,
+    prefer: Prefer | None,
 ) -> Decision:
-    best: tuple[int, str] | None = None
-    best_fit: Fit | None = None
+    """`tie_bits`: how many bits of a score are there to break ties alone."""
+    fitting: list[tuple[int, NodeState, Fit]] = []
     reasons = []
     for node, verdict in verdicts:
         if isinstance(verdict, Reason):
             reasons.append(verdict)
-            continue
-        rank = (verdict[0], node.name)
-        if best is None or rank < best:
-            best, best_fit = rank, verdict[1]
-    if best is None or best_fit is None:
+        else:
+            fitting.append((verdict[0], node, verdict[1]))
+    if not fitting:
         return Unschedulable(tally(reasons))
-    node = snapshot[best[1]]
-    return given(node, ask.request, best_fit.chosen, limits)
+    least = min(score >> tie_bits for score, _, _ in fitting)
+    best = [each for each in fitting if each[0] >> tie_bits == least]
+    if prefer is not None and len(best) > 1:
+        liked = prefer([node for _, node, _ in best])
+        best = [each for each, much in zip(best, liked, strict=True) if much == max(liked)]
+    _, node, found = min(best, key=lambda each: (each[0], each[1].name))
+    return given(node, ask.request, found.chosen, limits)
 
 
 def given(node: NodeState, request: PodRequest, chosen: fit.GpuChoice, limits: Limits) -> Placement:

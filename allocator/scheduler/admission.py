@@ -25,7 +25,7 @@ from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.model import Allocation, FractionRequest, GpuKind
 from contract.reasons.pods import Answered
 from contract.scheduling import needs
-from contract.scheduling.clusterfilters.objects import NO_RULES, read_rules
+from contract.scheduling.clusterfilters.objects import PodRules, read_rules
 from contract.scheduling.fairness import BEHIND
 from contract.scheduling.needs import SchedulingRequest
 
@@ -212,5 +212,6 @@ class Admission:
         if before is None:
             return False
         if not self._cache.neighbours.concerns(before.rules) and not seen.rules.constrained:
-            before, seen = replace(before, rules=NO_RULES), replace(seen, rules=NO_RULES)
+            # What it prefers is its own, and its labels do not matter to that.
+            before, seen = (replace(each, rules=PodRules(prefers=each.rules.prefers)) for each in (before, seen))
         return pinning.stands(before, seen, held.allocation.node)

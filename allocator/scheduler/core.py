@@ -86,6 +86,7 @@ from allocator.scheduler.events import (
     PodsListed,
     PodsReported,
     PoolsDeclared,
+    ProfilesDeclared,
     QueueWeighed,
     ReservationsChecked,
     ShareTaken,
@@ -263,6 +264,7 @@ class Controller:
             PodsListed: self._handlers.pods_listed,
             PodDeleted: self._handlers.pod_deleted,
             NamespacesLabelled: self._handlers.namespaces_labelled,
+            ProfilesDeclared: self._handlers.profiles_declared,
             StorageListed: self._handlers.storage_listed,
             StorageChanged: self._handlers.storage_changed,
             StorageDeleted: self._handlers.storage_deleted,
@@ -347,6 +349,10 @@ class Controller:
     def follow_volumes(self) -> None:
         """Claims and volumes are to be followed from now on."""
         self._cache.neighbours.storage.wanted = True
+
+    def wants_selectors(self) -> bool:
+        """Whether a profile has default constraints, so that Services and controllers are to be followed."""
+        return self._cache.neighbours.spreading.wanted  # one attribute, so no lock
 
     def take_changes(self) -> tuple[list[tuple[float, Change]], bool]:
         """

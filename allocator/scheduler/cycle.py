@@ -185,7 +185,8 @@ class SchedulingCycle:
     def neighbours_changed(self) -> bool:
         """Whether other pods or volumes have changed since the last call, while a pod waits that depends on them."""
         before, self._neighbours_then = self._neighbours_then, self._cache.neighbours.version
-        return before != self._neighbours_then and self._queue.constrained > 0
+        waits = self._queue.constrained > 0 or (self._cache.neighbours.constrains_all and len(self._queue) > 0)
+        return before != self._neighbours_then and waits
 
     def nodes_expected(self, event: NodesExpected, now: float) -> None:
         """What pods may expect of pools has changed, perhaps; those of whom it has are told soon."""
@@ -230,7 +231,7 @@ class SchedulingCycle:
     def _shape(self, entry: QueuedPodInfo) -> _Shape:
         reservations = self._cache.reservations
         neighbours, rules = self._cache.neighbours, entry.rules
-        rules = rules if neighbours.concerns(rules) else NO_RULES
+        rules = neighbours.with_defaults(rules) if neighbours.concerns(rules) else NO_RULES
         helped = neighbours.version if rules.affinity or rules.spread else 0
         return entry.ask, reserved.entitled(reservations, entry.asking) if reservations else (), rules, helped
 

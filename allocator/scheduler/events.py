@@ -14,10 +14,10 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from allocator.cache.capacities import HeldBeyond
+from allocator.cache.followed import Key as StorageKey
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import PodEvent, pod_event
 from allocator.cache.repeated import RepeatedNote
-from allocator.cache.storage import Key as StorageKey
 from allocator.claims.lifecycle import Refused, Step
 from allocator.claims.rendering import ClaimBinding
 from allocator.provisioning.wishes import Expectation
@@ -29,6 +29,7 @@ from contract.nodes.attributes import NodeFacts
 from contract.nodes.excluded import KeptOut
 from contract.nodes.idle import IdleReport
 from contract.nodes.reports import PodReport
+from contract.scheduling.clusterfilters.objects import Profile
 
 JSON = dict[str, Any]
 
@@ -71,8 +72,15 @@ class NamespacesLabelled:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfilesDeclared:
+    """What the administrator says of kube-scheduler's profiles, by `schedulerName`."""
+
+    profiles: Mapping[str, Profile]
+
+
+@dataclass(frozen=True, slots=True)
 class StorageListed:
-    """All objects of one of `allocator.cache.storage.KINDS`, with their keys."""
+    """All objects of a kind that is followed once it is needed (`allocator.cache.followed`), with their keys."""
 
     plural: str
     found: tuple[tuple[StorageKey, object], ...]
@@ -407,6 +415,7 @@ Event = (
     | PodEvent
     | PodDeleted
     | NamespacesLabelled
+    | ProfilesDeclared
     | StorageListed
     | StorageChanged
     | StorageDeleted

@@ -48,6 +48,7 @@ from allocator.scheduler.events import (
     PodDeleted,
     PodFenced,
     PodsListed,
+    ProfilesDeclared,
     ReadParked,
     StorageChanged,
     StorageDeleted,
@@ -309,18 +310,23 @@ class EventHandlers:
         self._cache.neighbours.label_namespaces(event.labels)
         self.synced("namespaces")
 
+    def profiles_declared(self, event: ProfilesDeclared, now: float) -> None:
+        """The administrator says something else of kube-scheduler's profiles; pods may fit that did not."""
+        self._cache.neighbours.declare(event.profiles)
+        self._trigger.wake()
+
     def storage_listed(self, event: StorageListed, now: float) -> None:
         """All claims, volumes, or what belongs to them, of one kind."""
-        self._cache.neighbours.storage.listed(event.plural, event.found)
+        self._cache.neighbours.followed(event.plural).listed(event.plural, event.found)
         self._trigger.wake()
 
     def storage_changed(self, event: StorageChanged, now: float) -> None:
         """One of them is new or changed."""
-        self._cache.neighbours.storage.put(event.plural, event.key, event.found)
+        self._cache.neighbours.followed(event.plural).put(event.plural, event.key, event.found)
 
     def storage_deleted(self, event: StorageDeleted, now: float) -> None:
         """One of them was deleted."""
-        self._cache.neighbours.storage.drop(event.plural, event.key)
+        self._cache.neighbours.followed(event.plural).drop(event.plural, event.key)
 
     def nodes_listed(self, event: NodesListed, now: float) -> None:
         """The whole list of nodes."""

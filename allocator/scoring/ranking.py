@@ -58,6 +58,8 @@ _NEVER = np.iinfo(np.int64).max
 _FAR = 1 << 56
 """More bytes than any card has, and still 64 bits when multiplied by a node's number of cards."""
 _UNKNOWN, _BOUND = -1, -1
+Choose = Callable[[Longs], Longs]
+"""Some of these rows, one at least."""
 
 
 @dataclass(slots=True)
@@ -105,12 +107,12 @@ class Ranks:
         self._rooms.refresh(np.arange(first, min(end, len(self._columns.nodes))))
 
     def best(
-        self, fraction: FractionRequest | None, cpu: int, bears: Flags, rows: Longs
+        self, fraction: FractionRequest | None, cpu: int, bears: Flags, rows: Longs, choose: Choose | None = None
     ) -> tuple[int, tuple[int, ...]]:
         """
         The row of the best node among `rows`, which all take the share, and the positions of the cards there.
 
-        `bears`: which cards take the share.
+        `bears`: which cards take the share. `choose`: which of the nodes of the least cost are left for the tie.
         """
         columns = self._columns
         self._grow()
@@ -120,13 +122,15 @@ class Ranks:
         if self._rooms.mixed and not self._mixed:
             self._mixed = True
             self._known.clear()
-            return self.best(fraction, cpu, bears, rows)
+            return self.best(fraction, cpu, bears, rows, choose)
         wanted = known.wanted
         if wanted is None or len(wanted.whole) < len(columns.models):
             wanted = known.wanted = self._wanted(fraction, cpu)
         for start in range(0, len(stale), _AT_ONCE):
             self._bound(wanted, bears, stale[start : start + _AT_ONCE], known)
         at = self._least(wanted, bears, rows, slots, known)
+        if choose is not None:
+            at = self._chosen(wanted, bears, rows, slots, known, at, choose)
         row, slot = int(rows[at]), int(slots[at])
         if fraction is None:
             return row, ()
@@ -189,6 +193,29 @@ class Ranks:
                 self._judge(wanted, bears, rows[nearest[start : start + _AT_ONCE]], known)
             ranks[nearest] = known.rank[slots[nearest]] + spared[nearest]
             few *= _THEN_TIMES
+
+    def _chosen(
+        self,
+        wanted: RequestClass,
+        bears: Flags,
+        rows: Longs,
+        slots: Longs,
+        known: ClassCosts,
+        least: int,
+        choose: Choose,
+    ) -> int:
+        """Where the least tie is among those of the least cost that are chosen. `least`: where the least cost is."""
+        spared = self._spared(rows, slots)
+        ranks: Longs = known.rank[slots] + spared
+        cost = ranks[least] >> TIE_BITS
+        near = np.flatnonzero(ranks >> TIE_BITS == cost)
+        unsure = near[known.card[slots[near]] == _BOUND]
+        for start in range(0, len(unsure), _AT_ONCE):
+            self._judge(wanted, bears, rows[unsure[start : start + _AT_ONCE]], known)
+        ranks[unsure] = known.rank[slots[unsure]] + spared[unsure]
+        equal = near[ranks[near] >> TIE_BITS == cost]
+        left = equal[np.isin(rows[equal], choose(rows[equal]))]
+        return int(left[ranks[left].argmin()])
 
     def _spared(self, rows: Longs, slots: Longs) -> Longs:
         """`reference.spared` of these nodes, on the scale of ranks. It is not remembered: it changes with the queue."""

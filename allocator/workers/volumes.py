@@ -1,18 +1,19 @@
 """
-Informers of claims, volumes and what belongs to them, started once a pod that asks for a share has a claim.
+Informers that start once they are needed: of claims, volumes and what belongs to them, once a pod that asks for a share
+has a claim; of Services and controllers, once the administrator has set default topology spread constraints.
 
-A cluster without such pods pays nothing. Objects are trimmed as they come: a claim has some hundred bytes then. One
-that cannot be read counts as absent, so that a pod that needs it waits.
+A cluster that does not need them pays nothing. Objects are trimmed as they come: a claim has some hundred bytes then.
+One that cannot be read counts as absent, so that a pod that needs it waits.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from allocator.cache.storage import KINDS, StorageKind, key_of
+from allocator.cache.followed import FollowedKind, key_of
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import StorageChanged, StorageDeleted, StorageListed
 from runtime.kubernetes import paths
@@ -27,34 +28,38 @@ _EVERY = 0.2
 """Seconds between two looks at whether they are needed."""
 
 
-class VolumeInformers:
-    """Waits until they are needed, and then follows every kind of `allocator.cache.storage.KINDS`."""
+class InformersOnDemand:
+    """Waits until some kinds are wanted, and then follows all of them. `why`: what that is for, in the log."""
 
     def __init__(
         self,
         kube: Kube,
         controller: Controller,
+        kinds: Iterable[FollowedKind],
         *,
+        wanted: Callable[[], bool],
+        why: str,
         on_restart: Callable[[str, str], None],
         workers: Workers | None = None,
     ) -> None:
         self._kube, self._controller, self._on_restart, self._workers = kube, controller, on_restart, workers
+        self._kinds, self._wanted, self._why = tuple(kinds), wanted, why
         self._informers: tuple[Informer, ...] = ()
 
     def run(self, stop: threading.Event) -> None:
         """Until stopped."""
-        while not self._controller.wants_volumes():
+        while not self._wanted():
             if stop.wait(_EVERY):
                 return
-        log.info("following volumes: a pod that asks for a share has a claim")
-        self._informers = tuple(self._informer(kind) for kind in KINDS.values())
+        log.info("following %s: %s", ", ".join(kind.plural for kind in self._kinds), self._why)
+        self._informers = tuple(self._informer(kind) for kind in self._kinds)
         for informer in self._informers:
             informer.start()
         stop.wait()
         for informer in self._informers:
             informer.stop()
 
-    def _informer(self, kind: StorageKind) -> Informer:
+    def _informer(self, kind: FollowedKind) -> Informer:
         def restarted(why: str) -> None:
             self._on_restart(kind.plural, why)
 
@@ -74,7 +79,7 @@ class VolumeInformers:
         )
 
 
-def _events(kind: StorageKind, event: Event) -> list[StorageListed | StorageChanged | StorageDeleted]:
+def _events(kind: FollowedKind, event: Event) -> list[StorageListed | StorageChanged | StorageDeleted]:
     match event:
         case Replaced(items):
             read = ((key_of(item), _read(kind, item)) for item in items)
@@ -89,7 +94,7 @@ def _events(kind: StorageKind, event: Event) -> list[StorageListed | StorageChan
     return []
 
 
-def _read(kind: StorageKind, document: Mapping[str, Any]) -> object | None:
+def _read(kind: FollowedKind, document: Mapping[str, Any]) -> object | None:
     try:
         return kind.read(document)
     except Exception as error:

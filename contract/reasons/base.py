@@ -44,6 +44,8 @@ class Change(StrEnum):
     CSI_DRIVER = "CSIDrivers", "a CSIDriver changes"
     CAPACITY = "capacities", "a CSIStorageCapacity changes"
     ATTACHMENT = "attachments", "a VolumeAttachment changes"
+    SELECTING = "selectors", "the selector of a Service, ReplicaSet, StatefulSet or ReplicationController changes"
+    PROFILE = "profiles", "an administrator changes `schedulerProfiles` in the options"
     RESERVATION = "reservation", "a node that is reserved for another pod is given up"
     GPU_CLAIM = "ElasticGPUClaim", "an ElasticGPUClaim, its class or its ElasticGPU changes"
     OWN = "itself", "the pod itself changes"

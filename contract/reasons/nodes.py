@@ -126,6 +126,16 @@ class Code(IntEnum):
             _FIXED | {Change.LABELS},
         ),
     )
+    ADDED_AFFINITY = (
+        "AddedAffinity",
+        _row(
+            "not matching the node affinity that the pod's scheduler profile adds",
+            "Have an administrator label nodes, or change `addedAffinity` in kube-scheduler's profile and in "
+            "`schedulerProfiles` of the options.",
+            _FIXED | {Change.LABELS, Change.PROFILE},
+            "configuring.md#arguments-of-kube-schedulers-profiles",
+        ),
+    )
     PORTS = (
         "Ports",
         _row(
@@ -195,7 +205,16 @@ class Code(IntEnum):
         _row(
             "because of a topology spread constraint",
             "Add GPU nodes to the emptier domains, raise `maxSkew`, or use `ScheduleAnyway`.",
-            _NEIGHBOURS | {Change.TAINTS},
+            _NEIGHBOURS | {Change.TAINTS, Change.SELECTING, Change.PROFILE},
+        ),
+    )
+    SPREAD_UNKNOWN = (
+        "SpreadUnknown",
+        _row(
+            "until the Services and controllers are read by which default topology spread constraints count pods",
+            "This ends by itself within seconds. If it stays, have an administrator add the component default-spread.",
+            changes(Change.SELECTING, Change.PROFILE),
+            "configuring.md#arguments-of-kube-schedulers-profiles",
         ),
     )
     POD_AFFINITY = (

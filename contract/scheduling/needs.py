@@ -280,10 +280,11 @@ def _required_affinity(spec: Mapping[str, Any]) -> tuple[Term, ...] | None:
 
 def node_terms(selector: Mapping[str, Any]) -> tuple[Term, ...]:
     """The terms of a NodeSelector, of which one must hold."""
-    return Hashed(_term(term) for term in selector.get("nodeSelectorTerms") or [])
+    return Hashed(node_term(term) for term in selector.get("nodeSelectorTerms") or [])
 
 
-def _term(term: Mapping[str, Any]) -> Term:
+def node_term(term: Mapping[str, Any]) -> Term:
+    """One NodeSelectorTerm."""
     labels = (_requirement(e, field=False) for e in term.get("matchExpressions") or [])
     fields = (_requirement(e, field=True) for e in term.get("matchFields") or [])
     return (*labels, *fields)
@@ -349,7 +350,12 @@ def selects(needs: PodNeeds, node: NodeState) -> bool:
 
 def any_term(terms: Iterable[Term], node: NodeState) -> bool:
     """Whether one of the terms holds on the node."""
-    return any(term and all(requirement.holds(node) for requirement in term) for term in terms)
+    return any(term_holds(term, node) for term in terms)
+
+
+def term_holds(term: Term, node: NodeState) -> bool:
+    """Whether all of the term holds on the node; one without expressions never does."""
+    return bool(term) and all(requirement.holds(node) for requirement in term)
 
 
 def port_conflict(needs: PodNeeds, node: NodeState) -> tuple[str, str, int] | None:

@@ -189,7 +189,8 @@ PLACEMENT = FeatureEdges(
             TENANT,
             "labels, affinity and volumes of any pod, labels of namespaces, claims for volumes",
             "`allocator.cache.neighbours`, `allocator.cache.storage`",
-            "32 terms and 16 KiB of each kind, 256 labels; rows of `contract.kinds`; nothing is written to them",
+            "32 terms and 16 KiB of each kind, 256 labels; 100,000 pairs compared for a preference; "
+            "rows of `contract.kinds`; nothing is written to them",
             (
                 "unit/contract/test_bounds_of_other_pods.py",
                 "unit/allocator/scheduler/test_other_pods.py",
@@ -201,6 +202,20 @@ PLACEMENT = FeatureEdges(
                 "list watch",
                 "persistentvolumeclaims persistentvolumes storageclasses csinodes csidrivers csistoragecapacities "
                 "volumeattachments",
+            ),
+        ),
+        Edge(
+            TENANT,
+            "with default topology spread constraints: selectors of Services, ReplicaSets, StatefulSets and "
+            "ReplicationControllers",
+            "`allocator.cache.spreading`",
+            "rows of `contract.kinds`; a selector counts only where it matches the pod's labels, or is its "
+            "controller's; nothing is written to them",
+            ("unit/allocator/cache/test_spreading.py", "unit/runtime/kubernetes/test_kinds.py"),
+            rights(
+                "gpufraction-allocator-default-spread",
+                "list watch",
+                "services replicationcontrollers replicasets statefulsets",
             ),
         ),
         Edge(

@@ -367,23 +367,23 @@ _BEGINNING = _name(reading.is_beginning, "the beginning of a name, of a-z, 0-9, 
 _LABEL = _name(reading.is_label, "a name of at most 63 of a-z, 0-9 and -")
 _TEXTS, _AMOUNTS = _values(_TEXT), _values(_is(str, int, float))
 _EXPRESSIONS = _each(_fields(key=_TEXT, operator=_TEXT, values=_each(_TEXT)))
-_NODE_SELECTOR = _fields(nodeSelectorTerms=_each(_fields(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS)))
+_NODE_TERM = _fields(matchExpressions=_EXPRESSIONS, matchFields=_EXPRESSIONS)
+_NODE_SELECTOR = _fields(nodeSelectorTerms=_each(_NODE_TERM))
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _LABEL_SELECTOR = _fields(matchLabels=_TEXTS, matchExpressions=_EXPRESSIONS)
-_POD_TERMS = _fields(
-    **{
-        _REQUIRED: _each(
-            _fields(
-                topologyKey=_TEXT,
-                labelSelector=_LABEL_SELECTOR,
-                namespaces=_each(_TEXT),
-                namespaceSelector=_LABEL_SELECTOR,
-                matchLabelKeys=_each(_TEXT),
-                mismatchLabelKeys=_each(_TEXT),
-            )
-        )
-    }
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_POD_TERM = _fields(
+    topologyKey=_TEXT,
+    labelSelector=_LABEL_SELECTOR,
+    namespaces=_each(_TEXT),
+    namespaceSelector=_LABEL_SELECTOR,
+    matchLabelKeys=_each(_TEXT),
+    mismatchLabelKeys=_each(_TEXT),
 )
+_POD_TERMS = _fields(
+    **{_REQUIRED: _each(_POD_TERM), _PREFERRED: _each(_fields(weight=_is(int), podAffinityTerm=_POD_TERM))}
+)
+_NODE_TERMS = _fields(**{_REQUIRED: _NODE_SELECTOR, _PREFERRED: _each(_fields(weight=_is(int), preference=_NODE_TERM))})
 _SPREAD = _each(
     _fields(
         topologyKey=_TEXT,
@@ -425,7 +425,7 @@ _POD = _fields(
         namespace=_LABEL,
         annotations=_TEXTS,
         labels=_TEXTS,
-        ownerReferences=_each(_fields(kind=_TEXT, name=_TEXT, uid=_TEXT)),
+        ownerReferences=_each(_fields(apiVersion=_TEXT, kind=_TEXT, name=_TEXT, uid=_TEXT)),
     ),
     spec=_fields(
         nodeName=_SUBDOMAIN,
@@ -434,9 +434,7 @@ _POD = _fields(
         hostNetwork=_is(bool),
         os=_fields(name=_TEXT),
         overhead=_AMOUNTS,
-        affinity=_fields(
-            nodeAffinity=_fields(**{_REQUIRED: _NODE_SELECTOR}), podAffinity=_POD_TERMS, podAntiAffinity=_POD_TERMS
-        ),
+        affinity=_fields(nodeAffinity=_NODE_TERMS, podAffinity=_POD_TERMS, podAntiAffinity=_POD_TERMS),
         topologySpreadConstraints=_SPREAD,
         resourceClaims=_each(_fields(name=_TEXT, resourceClaimName=_TEXT, resourceClaimTemplateName=_TEXT)),
         resources=_RESOURCES,

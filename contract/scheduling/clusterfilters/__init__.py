@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from contract.model import NodeState
 from contract.reasons.nodes import Reason
 from contract.scheduling.clusterfilters import (
+    added_affinity,
     pod_affinity,
     topology_spread,
     volume_binding,
@@ -24,6 +25,7 @@ from contract.scheduling.clusterfilters.objects import Check, Cluster, PodRules
 from contract.scheduling.needs import PodNeeds
 
 FILTERS = (
+    added_affinity.check,
     volume_restrictions.check,
     volume_limits.check,
     volume_binding.check,

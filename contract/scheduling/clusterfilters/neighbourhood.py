@@ -7,23 +7,30 @@ Pure; not thread-safe: one owner calls a `Neighbourhood`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from contract.model import NodeState
 from contract.reasons.nodes import Code, Reason
-from contract.scheduling import clusterfilters
+from contract.scheduling import clusterfilters, preferences
 from contract.scheduling.clusterfilters.objects import (
+    EVERYWHERE,
+    NO_PREFERENCES,
     NO_STORAGE,
     Cluster,
     PodKind,
     PodRules,
     PodTerm,
+    PodWishes,
+    Profile,
     StorageObjects,
+    namespaces_of,
 )
 from contract.scheduling.clusterfilters.selectors import Labels
 from contract.scheduling.needs import PodNeeds
+from contract.scheduling.preferences.taints import SOFT
 
 UNREAD = Reason(Code.CLAIM, what="that is still being read")
 NOWHERE_REFUSED: Mapping[str, Reason] = {}
@@ -88,22 +95,46 @@ class Neighbourhood:
         self._pods: dict[str, dict[PodKind, dict[str, int]]] = {}
         self._repelling: dict[PodKind, dict[str, int]] = {}
         self._kinds: dict[PodKind, PodKind] = {}
+        self._wishes: dict[PodWishes, tuple[PodWishes, dict[str, int]]] = {}
+        """Wishes, as they are kept for all pods that have them, and how many pods on each node do."""
+        self._wishing: dict[str, dict[PodWishes, dict[str, int]]] = {}
+        """The same by the namespaces of the pods that are meant."""
+        self._tainted: set[str] = set()
+        """Nodes with taints that pods only prefer to avoid."""
+        self.profiles: Mapping[str, Profile] = {}
+        """Of kube-scheduler, by `schedulerName`."""
         self._frozen: dict[PodKind, PodsOfKind] | None = None
         """What the last snapshot had of each kind; None before the first. Most kinds are the same in the next one."""
         self._changed: dict[PodKind, None] = {}
         """The kinds of which pods have come or gone since the last snapshot."""
-        self.nodes: dict[str, NodeState] = {node.name: node for node in start.nodes}
+        self.nodes: dict[str, NodeState] = {}
         """All nodes, those without GPUs too; only their labels and taints are read."""
         self.namespaces: Mapping[str, Labels] = start.namespaces
         """The labels of each namespace."""
         self.storage = start.storage
         """None where claims and volumes were not read."""
+        for state in start.nodes:
+            self.put_node(state)
         for each in start.pods:
             for node, number in each.nodes:
                 self.add(each.kind, node, number)
 
+    def put_node(self, node: NodeState) -> None:
+        """A node is new or changed."""
+        self.nodes[node.name] = node
+        self._tainted.discard(node.name)
+        if any(taint.effect == SOFT for taint in node.taints):
+            self._tainted.add(node.name)
+
+    def drop_node(self, name: str) -> None:
+        """A node was deleted."""
+        self.nodes.pop(name, None)
+        self._tainted.discard(name)
+
     def add(self, kind: PodKind, node: str, number: int = 1) -> PodKind:
         """So many pods of a kind are on a node. Returns the kind as it is kept, one value for all that are equal."""
+        if kind.wishes:
+            kind = replace(kind, wishes=self._wish(kind.wishes, node, number))
         on_nodes = self._pods.setdefault(kind.namespace, {}).get(kind)
         if on_nodes is None:
             on_nodes = self._pods[kind.namespace][kind] = {}
@@ -115,14 +146,34 @@ class Neighbourhood:
             self._changed[kind] = None
         return self._kinds[kind]
 
+    def _wish(self, wishes: PodWishes, node: str, number: int) -> PodWishes:
+        """So many pods more there have these wishes. They, as they are kept for all pods that have them."""
+        if wishes not in self._wishes:
+            self._wishes[wishes] = wishes, {}
+            for namespace in namespaces_of(wishes):
+                self._wishing.setdefault(namespace, {})[wishes] = self._wishes[wishes][1]
+        kept, on_nodes = self._wishes[wishes]
+        on_nodes[node] = on_nodes.get(node, 0) + number
+        return kept
+
+    def _unwish(self, wishes: PodWishes, node: str) -> None:
+        _, on_nodes = self._wishes[wishes]
+        _decrement(on_nodes, node)
+        if not on_nodes:
+            del self._wishes[wishes]
+            for namespace in namespaces_of(wishes):
+                del self._wishing[namespace][wishes]
+                if not self._wishing[namespace]:
+                    del self._wishing[namespace]
+
     def remove(self, kind: PodKind, node: str) -> None:
         """One pod of a kind is on that node no more."""
         if self._frozen is not None:
             self._changed[kind] = None
+        if kind.wishes:
+            self._unwish(kind.wishes, node)
         on_nodes = self._pods[kind.namespace][kind]
-        on_nodes[node] -= 1
-        if not on_nodes[node]:
-            del on_nodes[node]
+        _decrement(on_nodes, node)
         if not on_nodes:
             del self._pods[kind.namespace][kind], self._kinds[kind]
             self._repelling.pop(kind, None)
@@ -144,8 +195,8 @@ class Neighbourhood:
     # -- questions ------------------------------------------------------------------------------------------------
 
     def concerns(self, rules: PodRules) -> bool:
-        """Whether other pods or volumes may have a say in where a pod goes. False costs nothing to decide."""
-        return rules.constrained or bool(self._repelling)
+        """Whether other pods, volumes or a profile may have a say in where a pod goes. False costs nothing."""
+        return rules.constrained or bool(self._repelling) or rules.profile in self.profiles
 
     def refused(self, rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]) -> Mapping[str, Reason]:
         """Those of the nodes on which a pod cannot be because of other pods or volumes, with the reason."""
@@ -154,6 +205,20 @@ class Neighbourhood:
         if rules.volumes and self.storage is None:
             return {node.name: UNREAD for node in nodes}
         return clusterfilters.refused(rules, needs, self.cluster(rules), nodes)
+
+    def preference(self, rules: PodRules, needs: PodNeeds) -> Callable[[Sequence[NodeState]], Sequence[int]] | None:
+        """
+        How much a pod prefers each of some nodes, more is better; None where neither the pod nor any other pod or node
+        makes a difference.
+        """
+        differs = (
+            rules.prefers is not NO_PREFERENCES
+            or self._tainted
+            or EVERYWHERE in self._wishing
+            or rules.namespace in self._wishing
+            or rules.profile in self.profiles
+        )
+        return partial(preferences.total, rules, needs, self.cluster(rules)) if differs else None
 
     def refused_if_new(self, rules: PodRules, needs: PodNeeds, empty: NodeState) -> Reason | None:
         """
@@ -173,7 +238,15 @@ class Neighbourhood:
     def cluster(self, rules: PodRules) -> Cluster:
         """What filters read, for a pod with these rules; it lives on with this."""
         storage = self.storage if rules.volumes and self.storage is not None else NO_STORAGE
-        return Cluster(self.nodes, self._pods, self._repelling, self.namespaces, storage)
+        return Cluster(
+            nodes=self.nodes,
+            pods=self._pods,
+            repelling=self._repelling,
+            wishing=self._wishing,
+            namespaces=self.namespaces,
+            storage=storage,
+            profiles=self.profiles,
+        )
 
     def snapshot(self) -> NeighbourSnapshot:
         """All of it at this moment. Only kinds that have changed since the last one are made again."""
@@ -190,14 +263,27 @@ class Neighbourhood:
     def check_invariants(self, places: Iterable[tuple[PodKind, str]]) -> None:
         """Raise unless the counts are those of these pods."""
         found: dict[str, dict[PodKind, dict[str, int]]] = {}
+        wishing: dict[str, dict[PodWishes, dict[str, int]]] = {}
         for kind, node in places:
-            on_nodes = found.setdefault(kind.namespace, {}).setdefault(kind, {})
-            on_nodes[node] = on_nodes.get(node, 0) + 1
+            counted = [found.setdefault(kind.namespace, {}).setdefault(kind, {})]
+            meant = namespaces_of(kind.wishes)
+            counted += [wishing.setdefault(namespace, {}).setdefault(kind.wishes, {}) for namespace in meant]
+            for on_nodes in counted:
+                on_nodes[node] = on_nodes.get(node, 0) + 1
         if found != self._pods:
             raise AssertionError("the pods by kind are not the pods on nodes")
         kinds = [kind for of_namespace in found.values() for kind in of_namespace]
         if self._repelling.keys() != {kind for kind in kinds if kind.anti_affinity} or self._kinds.keys() != set(kinds):
             raise AssertionError("the kinds are not those of the pods on nodes")
+        if wishing != self._wishing or self._wishes.keys() != {kind.wishes for kind in kinds if kind.wishes}:
+            raise AssertionError("the wishes are not those of the pods on nodes")
+
+
+def _decrement(counts: dict[str, int], key: str) -> None:
+    """One less; none is not kept."""
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 def as_new(empty: NodeState) -> NodeState:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any, Literal
 
 from contract.encoding import quantity
@@ -20,6 +21,10 @@ from contract.scheduling.needs import Term
 
 JSON = Mapping[str, Any]
 Policy = Literal["Honor", "Ignore"]
+MOST_WEIGHT = 100
+"""The largest weight of a preferred term (Kubernetes, NodeAffinity and PodAffinity)."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 Check = Callable[[NodeState], Reason | None]
@@ -59,7 +64,7 @@ class PodTerm:
 
 @dataclass(frozen=True, slots=True)
 class SpreadConstraint:
-    """A topology spread constraint that must hold (`DoNotSchedule`)."""
+    """A topology spread constraint that must hold (`DoNotSchedule`) or is preferred (`ScheduleAnyway`)."""
 
     topology_key: str
     selector: LabelSelector
@@ -67,6 +72,60 @@ class SpreadConstraint:
     min_domains: int = 1
     node_affinity: Policy = "Honor"
     node_taints: Policy = "Ignore"
+
+
+NodeWish = tuple[int, Term]
+"""A preferred term about nodes, and its weight."""
+PodWish = tuple[int, PodTerm]
+"""A preferred term about other pods, and its weight, which is below 0 for anti-affinity."""
+PodWishes = tuple[PodWish, ...]
+HARD_AFFINITY = 1
+"""What a required term of a pod's affinity weighs for the pods that it means (`hardPodAffinityWeight`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """What a pod prefers and can be without."""
+
+    nodes: tuple[NodeWish, ...] = ()
+    pods: PodWishes = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+
+
+NO_PREFERENCES = Preferences()
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """
+    Arguments of a profile of kube-scheduler, which only the administrator knows. The selectors of the constraints are
+    absent: each pod's Services and controller give them.
+    """
+
+    added_affinity: tuple[Term, ...] | None = None
+    """What every pod of the profile requires of nodes, beside its own affinity; None for nothing."""
+    added_wishes: tuple[NodeWish, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    """Constraints that must hold for pods without constraints of their own."""
+    preferred_spread: tuple[SpreadConstraint, ...] = ()
+
+    @property
+    def spreads(self) -> bool:
+        """Whether there are any constraints."""
+        return bool(self.spread or self.preferred_spread)
+
+
+DEFAULT_SCHEDULER = "default-scheduler"
+"""The profile of pods that name none."""
+NO_PROFILE = Profile()
+Controller = tuple[str, str]
+"""The plural and the name of what controls a pod."""
+_CONTROLLERS = {
+    ("v1", "ReplicationController"): "replicationcontrollers",
+    ("apps/v1", "ReplicaSet"): "replicasets",
+    ("apps/v1", "StatefulSet"): "statefulsets",
+}
+"""Those whose selector says which pods belong together, by version and kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +159,8 @@ class Disk:
 @dataclass(frozen=True, slots=True)
 class PodRules:
     """
-    What the filters read of a pod that asks for a node, by its spec without any pin of ours. Hashable: equal pods of a
-    controller are judged once.
+    What filters and preferences read of a pod that asks for a node, by its spec without any pin of ours. Hashable:
+    equal pods of a controller are judged once.
     """
 
     namespace: str = ""
@@ -113,6 +172,11 @@ class PodRules:
     disks: tuple[Disk, ...] = ()
     uid: str = ""
     """Only where a claim is made for this pod, which must be its own."""
+    prefers: Preferences = NO_PREFERENCES
+    profile: str = DEFAULT_SCHEDULER
+    """The `schedulerName`."""
+    controller: Controller | None = None
+    """None where its selector does not count for a default constraint."""
 
     @property
     def constrained(self) -> bool:
@@ -121,7 +185,17 @@ class PodRules:
 
     def placed(self, *, terminating: bool = False) -> PodKind:
         """The pod as others see it once it is on a node."""
-        return PodKind(self.namespace, self.labels, terminating, self.anti_affinity, self.volumes, self.disks, self.uid)
+        wishes = (*((HARD_AFFINITY, term) for term in self.affinity), *self.prefers.pods)
+        return PodKind(
+            self.namespace,
+            self.labels,
+            terminating,
+            self.anti_affinity,
+            self.volumes,
+            self.disks,
+            self.uid,
+            wishes,
+        )
 
 
 NO_RULES = PodRules()
@@ -143,6 +217,8 @@ class PodKind:
     disks: tuple[Disk, ...] = ()
     uid: str = ""
     """As in `PodRules`."""
+    wishes: PodWishes = ()
+    """What it prefers of the pods that come to its domain, its required affinity included."""
 
 
 def read_rules(pod: JSON) -> PodRules:
@@ -156,32 +232,64 @@ def read_rules(pod: JSON) -> PodRules:
         labels=labels,
         affinity=tuple(_terms(affinity.get("podAffinity"), namespace, labels)),
         anti_affinity=tuple(_terms(affinity.get("podAntiAffinity"), namespace, labels)),
-        spread=tuple(_spread(spec.get("topologySpreadConstraints"), labels)),
+        spread=tuple(read_spread(spec.get("topologySpreadConstraints"), "DoNotSchedule", labels)),
         volumes=volumes,
         disks=tuple(_disks(spec)),
         uid=metadata.get("uid", "") if any(volume.ephemeral for volume in volumes) else "",
+        prefers=_preferences(spec, affinity, namespace, labels),
+        profile=intern(spec.get("schedulerName") or DEFAULT_SCHEDULER),
+        controller=_controller(metadata),
     )
 
 
 def _terms(affinity: JSON | None, namespace: str, labels: Labels) -> Iterator[PodTerm]:
-    for item in (affinity or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or ():
-        named, by_labels = item.get("namespaces") or (), item.get("namespaceSelector")
-        yield PodTerm(
-            topology_key=item.get("topologyKey", ""),
-            selector=with_label_keys(
-                read_selector(item.get("labelSelector")),
-                labels,
-                item.get("matchLabelKeys") or (),
-                item.get("mismatchLabelKeys") or (),
-            ),
-            namespaces=frozenset(named) if named or by_labels is not None else frozenset((namespace,)),
-            namespace_selector=read_selector(by_labels),
-        )
+    for item in (affinity or {}).get(_REQUIRED) or ():
+        yield _term(item, namespace, labels)
 
 
-def _spread(items: Iterable[JSON] | None, labels: Labels) -> Iterator[SpreadConstraint]:
+def _term(item: JSON, namespace: str, labels: Labels) -> PodTerm:
+    named, by_labels = item.get("namespaces") or (), item.get("namespaceSelector")
+    return PodTerm(
+        topology_key=item.get("topologyKey", ""),
+        selector=with_label_keys(
+            read_selector(item.get("labelSelector")),
+            labels,
+            item.get("matchLabelKeys") or (),
+            item.get("mismatchLabelKeys") or (),
+        ),
+        namespaces=frozenset(named) if named or by_labels is not None else frozenset((namespace,)),
+        namespace_selector=read_selector(by_labels),
+    )
+
+
+def _preferences(spec: JSON, affinity: JSON, namespace: str, labels: Labels) -> Preferences:
+    wishes = (
+        (sign * _weight(item), _term(item.get("podAffinityTerm") or {}, namespace, labels))
+        for kind, sign in (("podAffinity", 1), ("podAntiAffinity", -1))
+        for item in (affinity.get(kind) or {}).get(_PREFERRED) or ()
+    )
+    found = Preferences(
+        nodes=read_node_wishes((affinity.get("nodeAffinity") or {}).get(_PREFERRED)),
+        pods=tuple(wishes),
+        spread=tuple(read_spread(spec.get("topologySpreadConstraints"), "ScheduleAnyway", labels)),
+    )
+    return NO_PREFERENCES if found == NO_PREFERENCES else found
+
+
+def read_node_wishes(items: Iterable[JSON] | None) -> tuple[NodeWish, ...]:
+    """Preferred terms about nodes."""
+    return tuple((_weight(item), scheduling.node_term(item.get("preference") or {})) for item in items or ())
+
+
+def _weight(item: JSON) -> int:
+    """A term's weight. A webhook sees it before the API server has checked it."""
+    return min(max(int(item.get("weight") or 0), 0), MOST_WEIGHT)
+
+
+def read_spread(items: Iterable[JSON] | None, when: str, labels: Labels) -> Iterator[SpreadConstraint]:
+    """Those of the constraints that have this `whenUnsatisfiable`, for a pod with these labels."""
     for item in items or ():
-        if item.get("whenUnsatisfiable") == "DoNotSchedule":
+        if item.get("whenUnsatisfiable") == when:
             yield SpreadConstraint(
                 topology_key=item.get("topologyKey", ""),
                 selector=with_label_keys(
@@ -192,6 +300,12 @@ def _spread(items: Iterable[JSON] | None, labels: Labels) -> Iterator[SpreadCons
                 node_affinity=item.get("nodeAffinityPolicy") or "Honor",
                 node_taints=item.get("nodeTaintsPolicy") or "Ignore",
             )
+
+
+def _controller(metadata: JSON) -> Controller | None:
+    owner = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), None)
+    plural = _CONTROLLERS.get((owner.get("apiVersion", ""), owner.get("kind", ""))) if owner is not None else None
+    return (plural, owner.get("name", "")) if owner is not None and plural is not None else None
 
 
 def _volumes(pod: str, spec: JSON) -> Iterator[PodVolume]:
@@ -328,9 +442,30 @@ class Cluster:
     """How many pods of each kind are on each node, by namespace."""
     repelling: Mapping[PodKind, Mapping[str, int]] = field(default_factory=dict)
     """Of these the kinds that have anti-affinity."""
+    wishing: Mapping[str, Mapping[PodWishes, Mapping[str, int]]] = field(default_factory=dict)
+    """
+    How many pods on each node have these wishes, by the namespace of the pods that are meant; those of `EVERYWHERE`
+    select namespaces by labels.
+    """
     namespaces: Mapping[str, Labels] = field(default_factory=dict)
     """The labels of each namespace."""
     storage: StorageObjects = NO_STORAGE
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    """By `schedulerName`."""
+
+    def profile_of(self, pod: PodRules) -> Profile:
+        """The pod's profile."""
+        return self.profiles.get(pod.profile, NO_PROFILE)
+
+
+EVERYWHERE = ""
+
+
+def namespaces_of(wishes: PodWishes) -> frozenset[str]:
+    """Where the pods are that some of the wishes mean: namespaces, or `EVERYWHERE` alone."""
+    if any(not term.namespace_selector.absent for _, term in wishes):
+        return frozenset((EVERYWHERE,))
+    return frozenset(namespace for _, term in wishes for namespace in term.namespaces)
 
 
 def read_claim(claim: JSON) -> VolumeClaim:

@@ -44,8 +44,15 @@ def read_selector(document: object) -> LabelSelector:
     """A selector of an object's JSON; None is an absent one."""
     if not isinstance(document, Mapping):
         return LabelSelector(absent=True)
-    equal = ((key, "In", (value,)) for key, value in sorted((document.get("matchLabels") or {}).items()))
-    return LabelSelector((*equal, *map(_expression, document.get("matchExpressions") or ())))
+    equal = read_equal(document.get("matchLabels") or {})
+    return equal.also(map(_expression, document.get("matchExpressions") or ()))
+
+
+def read_equal(labels: Labels | None) -> LabelSelector:
+    """The selector of the labels that an object must have; None is an absent one."""
+    if labels is None:
+        return LabelSelector(absent=True)
+    return LabelSelector(tuple((key, "In", (value,)) for key, value in sorted(labels.items())))
 
 
 def _expression(item: Mapping[str, Any]) -> Expression:

@@ -12,7 +12,7 @@ from collections import Counter
 from contract.model import NodeState
 from contract.reasons.nodes import Code, Reason
 from contract.scheduling import needs as scheduling
-from contract.scheduling.clusterfilters.objects import Check, Cluster, PodRules, SpreadConstraint
+from contract.scheduling.clusterfilters.objects import Check, Cluster, PodKind, PodRules, SpreadConstraint
 from contract.scheduling.needs import PodNeeds
 
 _NO_LABEL = Reason(Code.TOPOLOGY_LABEL)
@@ -45,21 +45,26 @@ def _counts(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> list[tuple[Spre
     for node in cluster.nodes.values():
         if all(constraint.topology_key in node.labels for constraint in pod.spread):
             for at, constraint in enumerate(pod.spread):
-                if _counts_node(constraint, needs, node):
+                if counts_node(constraint, needs, node):
                     counted[at][node.name] = node.labels[constraint.topology_key]
                     found[at][node.labels[constraint.topology_key]] += 0
     for kind, on_nodes in cluster.pods.get(pod.namespace, {}).items():
-        if kind.terminating:
-            continue
         for at, constraint in enumerate(pod.spread):
-            if constraint.selector.expressions and constraint.selector.matches(kind.labels):
+            if counts_pod(constraint, kind):
                 for node_name, number in on_nodes.items():
                     if node_name in counted[at]:
                         found[at][counted[at][node_name]] += number
     return list(zip(pod.spread, found, strict=True))
 
 
-def _counts_node(constraint: SpreadConstraint, needs: PodNeeds, node: NodeState) -> bool:
+def counts_pod(constraint: SpreadConstraint, kind: PodKind) -> bool:
+    """Whether pods of the kind count: a selector that selects everything counts none, as in the original."""
+    if kind.terminating or not constraint.selector.expressions:
+        return False
+    return constraint.selector.matches(kind.labels)
+
+
+def counts_node(constraint: SpreadConstraint, needs: PodNeeds, node: NodeState) -> bool:
     """Whether the node counts by the constraint's policies."""
     if constraint.node_affinity == "Honor" and not scheduling.selects(needs, node):
         return False

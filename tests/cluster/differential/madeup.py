@@ -30,6 +30,9 @@ class State:
     capacities: list[JSON] = field(default_factory=list)
     attachments: list[JSON] = field(default_factory=list)
     pods: list[JSON] = field(default_factory=list)
+    services: list[JSON] = field(default_factory=list)
+    controllers: list[tuple[str, JSON]] = field(default_factory=list)
+    """With their plurals."""
     terminating: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
     available: set[str] = field(default_factory=set)
@@ -344,3 +347,95 @@ def _constraint(random: Random, key: str) -> JSON:
     if random.random() < 0.3:
         constraint["nodeTaintsPolicy"] = random.choice(("Honor", "Ignore"))
     return constraint
+
+
+# -- what pods prefer ---------------------------------------------------------------------------------------------
+
+
+def with_preferences(random: Random, made: State) -> None:
+    """Let the pods of a cluster prefer something, and add Services and controllers that select pods."""
+    for pod in made.pods:
+        if random.random() < 0.6:
+            _prefer(random, pod["spec"].setdefault("affinity", {}))
+            if random.random() < 0.4:
+                pod["spec"]["affinity"].setdefault("podAffinity", {}).update(_required([_term(random)]))
+    for node in made.nodes:
+        if random.random() < 0.4:
+            taints = node["spec"].setdefault("taints", [])
+            taints += [{"key": key, "effect": "PreferNoSchedule"} for key in random.choice(("m", "n", "mn"))]
+    for number, space in enumerate(SPACES):
+        labels = {"app": random.choice(_APPS)}
+        if random.random() < 0.8:
+            spec = {"selector": labels, "ports": [{"port": 80}]}
+            made.services.append({"metadata": {"name": f"service-{number}", "namespace": space}, "spec": spec})
+        for plural in ("replicasets", "statefulsets", "replicationcontrollers"):
+            made.controllers.append((plural, _controller(random, plural, space)))
+
+
+def preferring(random: Random, made: State, number: int) -> list[JSON]:
+    """Pods that prefer some nodes and can be on most."""
+    return [_preferring(random, f"prefers-{each}", made) for each in range(number)]
+
+
+def _preferring(random: Random, name: str, made: State) -> JSON:
+    space = random.choice(SPACES)
+    affinity: JSON = {}
+    _prefer(random, affinity)
+    if random.random() < 0.5:
+        affinity["nodeAffinity"] = {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": random.randint(1, 100), "preference": {"matchExpressions": [_expression(random)]}}
+                for _ in range(random.choice((1, 2, 3)))
+            ]
+        }
+    if random.random() < 0.2:
+        terms = [{"matchExpressions": [_expression(random)]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        affinity.setdefault("nodeAffinity", {}).update(required)
+    spec: JSON = {"containers": [{"name": "main", "image": "none"}], "automountServiceAccountToken": False}
+    if affinity:
+        spec["affinity"] = affinity
+    if random.random() < 0.5:
+        keys = random.sample(_KEYS, random.choice((1, 1, 2)))
+        spec["topologySpreadConstraints"] = [_soft(_constraint(random, key)) for key in keys]
+    if random.random() < 0.3:
+        spec["tolerations"] = [{"key": random.choice("mn"), "operator": "Exists"}]
+    labels = {"app": random.choice(_APPS), "version": random.choice("12")}
+    metadata: JSON = {"name": name, "namespace": space, "labels": labels}
+    if random.random() < 0.6:
+        plural, owner = random.choice([each for each in made.controllers if each[1]["metadata"]["namespace"] == space])
+        version, kind = _KINDS[plural]
+        reference = {"apiVersion": version, "kind": kind, "name": owner["metadata"]["name"], "uid": "x"}
+        metadata["ownerReferences"] = [{**reference, "controller": True}]
+    return {"metadata": metadata, "spec": spec}
+
+
+_KINDS = {
+    "replicasets": ("apps/v1", "ReplicaSet"),
+    "statefulsets": ("apps/v1", "StatefulSet"),
+    "replicationcontrollers": ("v1", "ReplicationController"),
+}
+
+
+def _controller(random: Random, plural: str, space: str) -> JSON:
+    labels = {"app": random.choice(_APPS), **({"version": random.choice("12")} if random.random() < 0.5 else {})}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+    selector: JSON = labels if plural == "replicationcontrollers" else {"matchLabels": labels}
+    spec: JSON = {"replicas": 0, "selector": selector, "template": template}
+    if plural == "statefulsets":
+        spec["serviceName"] = "none"
+    return {"metadata": {"name": f"some-{plural}", "namespace": space}, "spec": spec}
+
+
+def _prefer(random: Random, affinity: JSON) -> None:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        if random.random() < 0.5:
+            affinity.setdefault(kind, {})["preferredDuringSchedulingIgnoredDuringExecution"] = [
+                {"weight": random.randint(1, 100), "podAffinityTerm": _term(random)}
+                for _ in range(random.choice((1, 1, 2)))
+            ]
+
+
+def _soft(constraint: JSON) -> JSON:
+    kept = {key: value for key, value in constraint.items() if key != "minDomains"}
+    return {**kept, "whenUnsatisfiable": "ScheduleAnyway"}

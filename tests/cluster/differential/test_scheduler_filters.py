@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from allocator.cache.storage import KINDS, Storage, key_of
+from allocator.cache.followed import key_of
+from allocator.cache.storage import KINDS, Storage
 from contract import pods
 from contract.model import Compute, Gpu, NodeState
 from contract.nodes import attributes
@@ -55,7 +56,7 @@ _RULES = {
     "InterPodAffinity": clusterfilters.pod_affinity.check,
 }
 _STORAGE = "storage.k8s.io/v1"
-_GPU = Gpu("GPU-0", 0, "any", 1, 1)
+GPU = Gpu("GPU-0", 0, "any", 1, 1)
 """Our filter of nodes refuses those without GPUs first; kube-scheduler knows no GPUs."""
 
 
@@ -81,8 +82,8 @@ def test_each_node_is_judged_as_kube_scheduler_judges_it(server: RealServer, ext
     random, kube = Random(seed), server.kube()
     state = madeup.state(random)
     try:
-        _load(kube, state)
-        cluster = _cluster(kube)
+        load(kube, state)
+        cluster = cluster_of(kube)
         pods = _probed(kube, extender, madeup.probes(random, state, _PROBES))
         differences = [
             line for pod, written, profile in pods for line in _differences(pod, written, profile, cluster, extender)
@@ -94,13 +95,13 @@ def test_each_node_is_judged_as_kube_scheduler_judges_it(server: RealServer, ext
         print(_accepted(pods, extender))
         assert differences == []
     finally:
-        _clear(kube)
+        clear(kube)
 
 
 # -- the cluster --------------------------------------------------------------------------------------------------
 
 
-def _load(kube: Kube, state: State) -> None:
+def load(kube: Kube, state: State) -> None:
     for node in state.nodes:
         kube.create(paths.path("v1", "nodes"), node)
     for space in state.namespaces:
@@ -147,7 +148,7 @@ def _load_pod(kube: Kube, pod: JSON, state: State) -> None:
         kube.delete(paths.pods(space, name))  # no kubelet ends it
 
 
-def _cluster(kube: Kube) -> Cluster:
+def cluster_of(kube: Kube) -> Cluster:
     """The objects as they are stored, read as the allocator reads them."""
     nodes, pods, namespaces = (kube.list(paths.path("v1", each)).items for each in ("nodes", "pods", "namespaces"))
     storage = Storage()
@@ -235,24 +236,24 @@ def _differences(pod: JSON, written: JSON, profile: str, cluster: Cluster, exten
     spec = {**written, "metadata": {**written["metadata"], "uid": pod["metadata"]["uid"]}}
     seen = pods.trim(spec)
     rules, needs = objects.read_rules(seen), scheduling.needs_of(seen)
-    mine = cluster.nodes.keys() - _refused(rules, needs, profile, cluster)
+    mine = cluster.nodes.keys() - refused(rules, needs, profile, cluster)
     if mine != theirs:
         said = (original.verdict(pod) or {}).get("message", "")
         only = f"ours alone {sorted(mine - theirs)}, theirs alone {sorted(theirs - mine)}"
         yield f"{profile} {written['metadata']['name']}: {only}: {said} {written['spec']}"
 
 
-def _refused(rules: PodRules, needs: PodNeeds, profile: str, cluster: Cluster) -> frozenset[str]:
+def refused(rules: PodRules, needs: PodNeeds, profile: str, cluster: Cluster) -> frozenset[str]:
     nodes = cluster.nodes.values()
     for plugin, rule in _RULES.items():
         if profile == original.only(plugin):
             check = rule(rules, needs, cluster)
             return frozenset(node.name for node in nodes if check is not None and check(node) is not None)
-    by_themselves = (node.name for node in nodes if node_reason(replace(node, gpus=(_GPU,)), needs) is not None)
+    by_themselves = (node.name for node in nodes if node_reason(replace(node, gpus=(GPU,)), needs) is not None)
     return frozenset((*by_themselves, *clusterfilters.refused(rules, needs, cluster, nodes)))
 
 
-def _clear(kube: Kube) -> None:
+def clear(kube: Kube) -> None:
     """An empty cluster for the next state."""
     now: Mapping[str, Any] = {"gracePeriodSeconds": 0}
     for pod in kube.list(paths.pods()).items:

@@ -54,6 +54,17 @@ def test_too_many_labels_are_refused_by_their_number() -> None:
     assert (found.field, found.found) == ("metadata.labels", "257 labels")
 
 
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(("number", "read"), [(32, True), (33, False)])
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity", "nodeAffinity"])
+def test_more_preferred_terms_than_are_read_are_left_out(kind: str, number: int, read: bool) -> None:
+    builder = pod("web").container("main").spec(affinity={kind: {PREFERRED: terms(number)}})
+    assert bounds.problem(builder.json()) is None, "a pod is not refused for what it can be without"
+    assert (PREFERRED in pods.trim(builder.json())["spec"]["affinity"][kind]) == read
+
+
 def test_of_a_pod_of_others_more_terms_than_are_read_are_left_out() -> None:
     read = pods.trim(with_terms("podAntiAffinity", terms(33)).on("n0").json())
     assert read["spec"]["affinity"] == {"podAntiAffinity": {"some": True}}

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from contract.encoding.quantity import MIB
 from contract.options import NO_OPTIONS, BadOption, Options, PoolOptions, VgpuOptions, pool_options
+from contract.scheduling.clusterfilters.objects import Profile, SpreadConstraint
+from contract.scheduling.clusterfilters.selectors import LabelSelector
+from contract.scheduling.needs import Requirement
 
 DOCUMENT = {
     "deviceSplitCount": 10,
@@ -88,7 +91,111 @@ def selected(**selector: Any) -> dict[str, Any]:
     return pool(nodeSelector=selector)
 
 
+def profile(**changes: Any) -> dict[str, Any]:
+    return {"schedulerProfiles": [{"schedulerName": "a", **changes}]}
+
+
+def added(**changes: Any) -> dict[str, Any]:
+    return profile(addedAffinity=changes)
+
+
+EVEN = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def required(expression: Any) -> dict[str, Any]:
+    return added(**{REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}})
+
+
+def test_the_arguments_of_a_profile() -> None:
+    here = {"key": "pool", "operator": "In", "values": ["gpu"]}
+    document = {
+        "schedulerProfiles": [
+            {
+                "addedAffinity": {
+                    REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [here]}]},
+                    PREFERRED: [{"weight": 3, "preference": {"matchExpressions": [here]}}],
+                },
+                "defaultConstraints": [
+                    {**EVEN, "minDomains": 2, "nodeTaintsPolicy": "Honor"},
+                    {**EVEN, "maxSkew": 5, "whenUnsatisfiable": "ScheduleAnyway"},
+                ],
+            }
+        ]
+    }
+    term, none = (Requirement("pool", "In", ("gpu",)),), LabelSelector(absent=True)
+    assert pool_options(document).profiles == {
+        "default-scheduler": Profile(
+            added_affinity=(term,),
+            added_wishes=((3, term),),
+            spread=(SpreadConstraint("zone", none, 1, min_domains=2, node_taints="Honor"),),
+            preferred_spread=(SpreadConstraint("zone", none, 5),),
+        )
+    }
+
+
 WRONG: dict[str, tuple[Any, str]] = {
+    "profiles that are no list": (
+        {"schedulerProfiles": {}},
+        "schedulerProfiles: found {}; give a list of at most 16",
+    ),
+    "a profile that is none": (
+        {"schedulerProfiles": [5]},
+        "schedulerProfiles[0]: found 5; give an object with schedulerName, addedAffinity, defaultConstraints",
+    ),
+    "a profile's misspelt name": (
+        profile(addedAffinities={}),
+        "schedulerProfiles[0]: 'addedAffinities': unknown; give one of schedulerName, ",
+    ),
+    "a schedulerName that no pod can have": (
+        profile(schedulerName="My Scheduler"),
+        "schedulerProfiles[0].schedulerName: found 'My Scheduler'; give the name",
+    ),
+    "two profiles of a name": (
+        {"schedulerProfiles": [{}, {"schedulerName": "default-scheduler"}]},
+        "schedulerProfiles[1].schedulerName: 'default-scheduler' is there twice",
+    ),
+    "an added affinity of no term": (
+        added(**{REQUIRED: {"nodeSelectorTerms": []}}),
+        f"schedulerProfiles[0].addedAffinity.{REQUIRED}.nodeSelectorTerms: has no term; give one, or leave out",
+    ),
+    "an added affinity to a key that is none": (
+        required({"key": "no key", "operator": "Exists"}),
+        "nodeSelectorTerms[0].matchExpressions[0].key: found 'no key'; give a label",
+    ),
+    "an added affinity by an operator that is none": (
+        required({"key": "pool", "operator": "Is"}),
+        "matchExpressions[0].operator: found 'Is'; give one of In, NotIn, Exists, DoesNotExist, Gt, Lt",
+    ),
+    "an added affinity without values": (
+        required({"key": "pool", "operator": "In"}),
+        "matchExpressions[0].values: found []; give texts for In and NotIn, one number as text for Gt and Lt",
+    ),
+    "an added preference that weighs too much": (
+        added(**{PREFERRED: [{"weight": 101, "preference": {}}]}),
+        f"addedAffinity.{PREFERRED}[0].weight: found 101; give a whole number from 1 to 100",
+    ),
+    "a default constraint with a selector": (
+        profile(defaultConstraints=[{**EVEN, "labelSelector": {}}]),
+        "schedulerProfiles[0].defaultConstraints[0]: 'labelSelector': unknown; give one of maxSkew, topologyKey, ",
+    ),
+    "a default constraint without a key": (
+        profile(defaultConstraints=[{**EVEN, "topologyKey": None}]),
+        "defaultConstraints[0].topologyKey: found None; give a label of nodes",
+    ),
+    "a default constraint without a skew": (
+        profile(defaultConstraints=[{**EVEN, "maxSkew": 0}]),
+        "defaultConstraints[0].maxSkew: found 0; give a whole number from 1 to",
+    ),
+    "a default constraint that does not say whether it must hold": (
+        profile(defaultConstraints=[{**EVEN, "whenUnsatisfiable": "Maybe"}]),
+        "defaultConstraints[0].whenUnsatisfiable: found 'Maybe'; give one of DoNotSchedule, ScheduleAnyway",
+    ),
+    "a default constraint that is there twice": (
+        profile(defaultConstraints=[EVEN, {**EVEN, "maxSkew": 2}]),
+        "schedulerProfiles[0].defaultConstraints: 'zone' with 'DoNotSchedule' is there twice; give it once",
+    ),
     "a list": ([1], "found [1]; give one `name: value` a line"),
     "text": ("deviceSplitCount=5", "give one `name: value` a line"),
     "a misspelt name": ({"deviceSplit": 5}, "'deviceSplit': unknown; give one of defaultCores, "),
@@ -154,6 +261,16 @@ _ANY = st.recursive(
             st.sampled_from(
                 (
                     "pools",
+                    "schedulerProfiles",
+                    "addedAffinity",
+                    "defaultConstraints",
+                    REQUIRED,
+                    PREFERRED,
+                    "nodeSelectorTerms",
+                    "matchExpressions",
+                    "topologyKey",
+                    "weight",
+                    "preference",
                     "name",
                     "nodeSelector",
                     "matchLabels",

@@ -172,10 +172,11 @@ def test_images_and_pull_secrets_of_the_block_reach_every_program(block: Block) 
 
 
 def test_the_options_of_the_page_are_read() -> None:
-    [block] = [block for block in BLOCKS if "options.yaml: |" in block.text]
-    [options] = [item for item in built(block.text) if item["metadata"]["name"] == names.OPTIONS]
-    read = pool_options(yaml.safe_load(options["data"]["options.yaml"]))
-    assert (read.cluster.device_split_count, [pool.name for pool in read.pools]) == (10, ["notebooks"])
+    found = [block for block in BLOCKS if "options.yaml: |" in block.text]
+    documents = [item for block in found for item in built(block.text) if item["metadata"]["name"] == names.OPTIONS]
+    sharing, profiles = (pool_options(yaml.safe_load(each["data"]["options.yaml"])) for each in documents)
+    assert (sharing.cluster.device_split_count, [pool.name for pool in sharing.pools]) == (10, ["notebooks"])
+    assert {name: profile.spreads for name, profile in profiles.profiles.items()} == {"default-scheduler": True}
 
 
 def test_the_supervisor_of_mps_reads_its_variable() -> None:

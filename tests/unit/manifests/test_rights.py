@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from allocator.cache import storage
+from allocator.cache import spreading, storage
 from contract import dialects, names
 from contract.encoding import codec
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
@@ -91,6 +91,11 @@ def test_claims_and_lists_of_kept_out_cards_are_rights_of_components() -> None:
         ("configmaps", verb, ()) for verb in ("list", "watch")
     }
     assert one(lists, "Role", "gpufraction-kept-out")["metadata"]["namespace"] == keptout.NAMESPACE
+
+
+def test_what_default_spread_constraints_count_by_is_read_with_a_component() -> None:
+    read = {(plural, verb, ()) for plural in spreading.KINDS for verb in ("list", "watch")}
+    assert rights("gpufraction-allocator", "default-spread") == read
 
 
 def test_the_allocator_reads_kueues_objects_and_writes_their_status_with_the_component_alone() -> None:

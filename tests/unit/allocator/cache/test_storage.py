@@ -5,7 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from allocator.cache.storage import KINDS, Storage, key_of
+from allocator.cache.followed import key_of
+from allocator.cache.storage import KINDS, Storage
 from contract.scheduling.clusterfilters.objects import StorageClass, StorageObjects, Volume, VolumeClaim
 
 JSON = dict[str, Any]

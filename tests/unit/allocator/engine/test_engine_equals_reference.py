@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hypothesis import settings
@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from allocator.engine import reference
 from allocator.engine.engine import Engine
-from allocator.engine.reference import Placement, Policy
+from allocator.engine.reference import Placement, Policy, Prefer
 from allocator.scoring import estimator
 from allocator.scoring.classes import supply_of
 from allocator.scoring.estimator import Learner
@@ -44,6 +44,8 @@ _BEYOND = (
 )
 REFUSED = st.dictionaries(st.sampled_from((*NAMES, "not there")), st.sampled_from(_BEYOND), max_size=3)
 """Nodes that other pods or volumes refuse."""
+LIKED = st.none() | st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2))
+"""How much the pod prefers each node; None for a pod without preferences."""
 MODELS = (("Tesla T4", 15109), ("V100", 32768), ("A10", 23028))
 
 wishes = st.sampled_from(
@@ -155,6 +157,18 @@ def nodes(draw: st.DrawFn, name: str) -> NodeState:
     )
 
 
+def preference(liked: Mapping[str, int] | None) -> Prefer | None:
+    """A pod that prefers nodes by their names."""
+    if liked is None:
+        return None
+
+    def prefer(nodes: Sequence[NodeState]) -> list[int]:
+        assert len(nodes) > 1, "nothing is asked where nothing is to be decided"
+        return [liked.get(node.name, 0) for node in nodes]
+
+    return prefer
+
+
 class TwoEngines(RuleBasedStateMachine):
     policy = Policy("binpack", "spread")
 
@@ -180,11 +194,13 @@ class TwoEngines(RuleBasedStateMachine):
         if name in self.snapshot:
             self._put(replace(self.snapshot[name], cordoned=cordoned, ready=ready))
 
-    @rule(ask=asks(), refused=REFUSED)
-    def decide(self, ask: SchedulingRequest, refused: Mapping[str, Reason]) -> None:
-        policy, tables = self.policy, self.fast.tables
-        want = reference.decide(self.snapshot, ask, limits=LIMITS, policy=policy, tables=tables, refused=refused)
-        assert self.fast.decide(ask, refused) == want
+    @rule(ask=asks(), refused=REFUSED, liked=LIKED)
+    def decide(self, ask: SchedulingRequest, refused: Mapping[str, Reason], liked: Mapping[str, int] | None) -> None:
+        policy, tables, prefer = self.policy, self.fast.tables, preference(liked)
+        want = reference.decide(
+            self.snapshot, ask, limits=LIMITS, policy=policy, tables=tables, refused=refused, prefer=prefer
+        )
+        assert self.fast.decide(ask, refused, prefer) == want
         assert self.fast.could_ever(ask) == reference.could_ever(self.snapshot, ask, limits=LIMITS)
         if isinstance(want, Placement):
             self.placed.append((ask, want))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from allocator.cache.followed import key_of
 from allocator.cache.podinfo import pod_event
-from allocator.cache.storage import KINDS, key_of
-from allocator.scheduler.events import PodDeleted, StorageListed, TickPhase
+from allocator.cache.storage import KINDS
+from allocator.scheduler.events import PodDeleted, ProfilesDeclared, StorageListed, TickPhase
+from allocator.workers.profiles import ProfileWatcher
 from contract import names, pods
 from contract.encoding.protocol import Placed, Wait
+from contract.options import pool_options
+from contract.scheduling.clusterfilters.objects import Profile
 from tests.builders import NodeBuilder, PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
@@ -182,3 +186,81 @@ def test_a_pod_whose_claim_does_not_exist_waits_until_it_does() -> None:
     volumes(it, zone="a")
     it.controller.tick(TickPhase.UPKEEP)
     assert bound(it) == ["n0"]
+
+
+# -- preferences --------------------------------------------------------------------------------------------------
+
+
+def preferred(kind: str, app: str, key: str = HOST) -> JSON:
+    """Preferred affinity, or anti-affinity, to pods with the label."""
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+    return {
+        "affinity": {
+            kind: {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
+        }
+    }
+
+
+def running(it: SchedulerHarness, app: str, on: str, **spec: Any) -> None:
+    """A pod that asks for no share."""
+    there = pod(app).uid(app).labelled("app", app).container("c").on(on).spec(**spec)
+    it.controller.handle(pod_event(pods.trim(there.json())))
+
+
+def test_of_equal_nodes_a_pod_goes_to_the_one_that_it_prefers() -> None:
+    it = SchedulerHarness(nodes("a", "a", "b"))
+    running(it, "db", "n2")
+    assert place(it, asking("web", "web", **preferred("podAffinity", "db"))) == "n2"
+
+
+def test_of_equal_nodes_a_pod_goes_to_the_one_where_it_is_preferred() -> None:
+    it = SchedulerHarness(nodes("a", "a", "b"))
+    running(it, "db", "n1", **preferred("podAffinity", "web"))
+    assert place(it, asking("web", "web")) == "n1"
+
+
+def test_a_preference_does_not_outweigh_the_score() -> None:
+    it = SchedulerHarness(nodes("a", "a", "b"))
+    place(it, asking("first", "first"))
+    running(it, "db", "n2")
+    assert place(it, asking("web", "web", **preferred("podAffinity", "db"))) == "n0", "the fullest node comes first"
+
+
+def test_a_waiting_pod_prefers_too() -> None:
+    it = SchedulerHarness(nodes("a", "a", "b"))
+    running(it, "db", "n2")
+    web = asking("web", "web", **preferred("podAffinity", "db"))
+    it.controller.handle(pod_event(pods.trim(admitted(web, gated=True))))
+    assert bound(it) == ["n2"]
+
+
+def test_what_the_administrator_says_of_a_profile_is_required() -> None:
+    it = SchedulerHarness(nodes("a", "a", "b"))
+    options = pool_options(
+        {
+            "schedulerProfiles": [
+                {
+                    "addedAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}
+                            ]
+                        }
+                    }
+                }
+            ]
+        }
+    )
+    watcher = ProfileWatcher(lambda: options, declare=it.controller.handle)
+    watcher.once()
+    assert place(it, asking("web", "web")) == "n2"
+
+
+def test_a_profile_is_declared_when_it_changes() -> None:
+    declared: list[ProfilesDeclared] = []
+    documents = [None, {}, {"schedulerProfiles": [{}]}, {"schedulerProfiles": [{}]}, {}]
+    found = iter(documents)
+    watcher = ProfileWatcher(lambda: pool_options(next(found)), declare=declared.append)
+    for _ in documents:
+        watcher.once()
+    assert declared == [ProfilesDeclared({"default-scheduler": Profile()}), ProfilesDeclared({})]

@@ -27,6 +27,13 @@ NODES = [
     node("b1").gpus(1).labelled("pool", "b").tainted("dedicated", "gpu"),
 ]
 ZONE_B = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["b"]}]}
+PREFERS_A = {
+    "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 1, "preference": {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]}}
+        ]
+    }
+}
 ELSEWHERE = FIRST.spec(nodeSelector={"pool": "b"})
 
 
@@ -50,6 +57,7 @@ STANDS: dict[str, PodBuilder] = {
 CHANGES: dict[str, tuple[PodBuilder, tuple[str, str] | str]] = {
     "the selector": (ELSEWHERE, ("b1", "nodeName")),
     "required affinity": (FIRST.spec(nodeSelector={}).affinity(ZONE_B), ("b1", "nodeName")),
+    "a preference between nodes": (FIRST.spec(affinity=PREFERS_A), ("a1", "nodeName")),
     "a selector that nothing has": (FIRST.spec(nodeSelector={"pool": "c"}), "Selector"),
     "the toleration": (FIRST.spec(tolerations=[]), "Taint"),
     "CPU": (FIRST.needs(cpu="31"), ("a1", "affinity")),

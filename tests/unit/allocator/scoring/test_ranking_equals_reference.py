@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -73,6 +75,10 @@ def nodes(draw: st.DrawFn, name: str) -> NodeState:
     return NodeState(name, tuple(gpus), (Usage(),) * len(gpus), allocatable=Compute(cpu=16_000, pods=40))
 
 
+def _preferred(liked: set[str], nodes: Sequence[NodeState]) -> list[int]:
+    return [node.name in liked for node in nodes]
+
+
 class Sequences(RuleBasedStateMachine):
     policy = "value"
 
@@ -110,13 +116,14 @@ class Sequences(RuleBasedStateMachine):
     def some_wait(self, cards: set[int]) -> None:
         self.fast.spare(cards)
 
-    @rule(ask=asks(), times=st.integers(1, 4))
-    def ask_for(self, ask: SchedulingRequest, times: int) -> None:
+    @rule(ask=asks(), times=st.integers(1, 4), liked=st.none() | st.sets(st.sampled_from(NAMES)))
+    def ask_for(self, ask: SchedulingRequest, times: int, liked: set[str] | None) -> None:
         for _ in range(times):
             self.learner.see(ask.request, ask.needs.compute.cpu)
-            found = self.fast.decide(ask)
+            prefer = None if liked is None else partial(_preferred, liked)
+            found = self.fast.decide(ask, prefer=prefer)
             assert found == reference.decide(
-                self.nodes, ask, limits=LIMITS, policy=self.chosen, tables=self.fast.tables
+                self.nodes, ask, limits=LIMITS, policy=self.chosen, tables=self.fast.tables, prefer=prefer
             )
             if isinstance(found, Placement):
                 self._put(nodeinfo.booked(self.nodes[found.node], ask, found.containers))

@@ -23,6 +23,7 @@ from webhook.admission.admit import Configuration, admit
 from webhook.admission.review import decode
 
 JSON = dict[str, Any]
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SELECTOR: JSON = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}
 TERM: JSON = {
@@ -66,14 +67,19 @@ POD: JSON = {
         "namespace": "default",
         "labels": {"a": "b"},
         "annotations": {"a": "b"},
-        "ownerReferences": [{"kind": "ReplicaSet", "name": "a", "uid": "b", "controller": True}],
+        "ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a", "uid": "b", "controller": True}
+        ],
     },
     "spec": {
         "containers": [CONTAINER],
         "volumes": VOLUMES,
         "affinity": {
-            "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": SELECTOR["matchExpressions"]}]}},
-            "podAffinity": {REQUIRED: [TERM]},
+            "nodeAffinity": {
+                REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": SELECTOR["matchExpressions"]}]},
+                PREFERRED: [{"weight": 1, "preference": {"matchExpressions": SELECTOR["matchExpressions"]}}],
+            },
+            "podAffinity": {REQUIRED: [TERM], PREFERRED: [{"weight": 1, "podAffinityTerm": TERM}]},
             "podAntiAffinity": {REQUIRED: [{"topologyKey": "zone"}]},
         },
         "topologySpreadConstraints": [SPREAD],

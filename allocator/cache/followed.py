@@ -1,0 +1,72 @@
+"""
+Objects that are followed only once they are needed: until then nobody reads them.
+
+What is kept of each kind, by namespace and name. Pure; not thread-safe: one owner calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contract.kinds import ObjectKind
+
+JSON = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedKind:
+    """One kind of object: where it lives, what is kept of it, and what is made of that."""
+
+    group_version: str
+    of: ObjectKind
+    read: Callable[[JSON], object]
+
+    @property
+    def plural(self) -> str:
+        """Its plural."""
+        return self.of.plural
+
+
+Key = tuple[str, str]
+"""Namespace, empty for a kind without one, and name."""
+
+
+def key_of(document: JSON) -> Key:
+    """The key of an object."""
+    metadata = document.get("metadata") or {}
+    return str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+
+
+class Followed:
+    """What was read of each of some kinds."""
+
+    def __init__(self, kinds: Iterable[str]) -> None:
+        """`kinds`: their plurals."""
+        self._found: dict[str, dict[Key, Any]] = {plural: {} for plural in kinds}
+        self._unlisted = set(self._found)
+        self.wanted = False
+        """Whether they are needed, so that they are to be followed."""
+        self.changes = 0
+        """How often something has changed."""
+
+    @property
+    def known(self) -> bool:
+        """Whether all kinds were listed."""
+        return not self._unlisted
+
+    def listed(self, plural: str, found: Iterable[tuple[Key, object]]) -> None:
+        """All objects of a kind."""
+        self._found[plural] = dict(found)
+        self._unlisted.discard(plural)
+        self.changes += 1
+
+    def put(self, plural: str, key: Key, found: object) -> None:
+        """An object is new or changed."""
+        self.changes += self._found[plural].get(key) != found
+        self._found[plural][key] = found
+
+    def drop(self, plural: str, key: Key) -> None:
+        """An object was deleted."""
+        self.changes += self._found[plural].pop(key, None) is not None

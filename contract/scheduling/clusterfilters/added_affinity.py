@@ -1,0 +1,28 @@
+"""
+What a profile requires of nodes beside the pod's own affinity: the `addedAffinity` of kube-scheduler's NodeAffinity.
+
+The pod's own affinity is judged with the other filters of one node. The added one does not decide which nodes count for
+topology spread, as in the original.
+"""
+
+from __future__ import annotations
+
+from contract.model import NodeState
+from contract.reasons.nodes import Code, Reason
+from contract.scheduling import needs as scheduling
+from contract.scheduling.clusterfilters.objects import Check, Cluster, PodRules
+from contract.scheduling.needs import PodNeeds
+
+_NOT_ADDED = Reason(Code.ADDED_AFFINITY)
+
+
+def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
+    """The terms of the pod's profile; None where it has none."""
+    terms = cluster.profile_of(pod).added_affinity
+    if terms is None:
+        return None
+
+    def reason(node: NodeState) -> Reason | None:
+        return None if scheduling.any_term(terms, node) else _NOT_ADDED
+
+    return reason
