@@ -23,8 +23,8 @@ class SchedulerOptions:
     """`deny` or `wait`: a request that no GPU of the cluster could ever serve."""
     assume_ttl: float = 40.0
     """The most seconds until a reservation whose pod was not seen is dropped; an API server gives up after 34."""
-    unbound: str = "keep"
-    """`keep` or `delete`: a pod that holds a share and that kube-scheduler cannot bind, where a controller owns it."""
+    unbound: str = "release"
+    """`keep`, `release` or `delete`: what happens to a share whose pod kube-scheduler cannot bind, and to the pod."""
     unbound_after: float = 300.0
     """Seconds that kube-scheduler must have failed for."""
     queue_order: str = "age"

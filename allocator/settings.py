@@ -295,14 +295,19 @@ class Settings:
         minimum=0,
         formerly="keep_for",
     )
-    unbound: Literal["keep", "delete"] = setting(
-        "keep",
-        "What happens to a pod that holds a share and that kube-scheduler cannot bind: keep reports it by an Event and "
-        "a condition; delete also evicts it if a controller will create another, which needs the component "
-        "allocator-eviction.",
+    unbound: Literal["release", "keep", "delete"] = setting(
+        "release",
+        "What happens to a pod that holds a share and that kube-scheduler cannot bind. Its condition and an Event "
+        "quote kube-scheduler in every case. release: the share goes back to other pods, and the pod can only run "
+        "without a GPU. delete: the pod is also evicted then if a controller will create another, which needs the "
+        "component allocator-eviction. keep: the share stays the pod's.",
     )
     unbound_after: float = setting(
-        300.0, "How long kube-scheduler must have failed to bind it.", unit="duration", minimum=1
+        300.0,
+        "How long kube-scheduler must have failed to bind it.",
+        unit="duration",
+        minimum=1,
+        maximum=86400,
     )
     claims: bool = setting(
         False,

@@ -200,6 +200,13 @@ RETURNED = Key(
     doc="On a pod that got a share at its first admission and must wait after its second: the id of the first "
     "allocation, which is released when the allocator sees the pod.",
 )
+WITHDRAWN = Key(
+    f"{GROUP}/withdrawn",
+    on="Pod annotation",
+    writer="allocator",
+    doc="The node of a share that was taken back, since kube-scheduler did not bind the pod there in time. It replaces "
+    "the allocation by the same write: the pod holds nothing, and its containers see no GPU.",
+)
 PROTECTED = Key(
     f"{GROUP}/protected",
     on="Pod annotation",
@@ -325,7 +332,7 @@ def nri_annotation(container: str) -> str:
     return f"nvidia.cdi.k8s.io/{name}" if len(name) <= _NAME_PART_MAX else ""
 
 
-RESERVED_ANNOTATIONS = (REQUEST, ALLOCATION)
+RESERVED_ANNOTATIONS = (REQUEST, ALLOCATION, WITHDRAWN)
 """Annotations that only we write, besides those with `CONTAINER_PREFIXES`."""
 
 _DIGEST = 32

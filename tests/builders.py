@@ -125,6 +125,11 @@ class PodBuilder:
         """An annotation."""
         return self._with(lambda p: p["metadata"].setdefault("annotations", {}).update({str(key): value}))
 
+    def owned(self, kind: str, name: str, uid: str) -> PodBuilder:
+        """A controller made it, and makes another in its place."""
+        owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": True}
+        return self._with(lambda made: made["metadata"].update(ownerReferences=[owner]))
+
     def labelled(self, key: str, value: str) -> PodBuilder:
         """A label."""
         return self._with(lambda p: p["metadata"].setdefault("labels", {}).update({str(key): value}))

@@ -29,6 +29,7 @@ from allocator.cache.ledger import (
 )
 from allocator.cache.neighbours import Neighbours
 from allocator.cache.podinfo import AllocatedPods, NodeUse, PodInfo, TrackedPod
+from allocator.cache.refusals import Refusals
 from allocator.cache.reserved import NodeReservation, Requester
 from allocator.cache.staying import StayingPod
 from allocator.engine.engine import Engine
@@ -152,6 +153,8 @@ class Cache:
         self._on_node: dict[str, NodeUse] = {}
         self.neighbours = Neighbours()
         """All pods on nodes, for what they say of each other; to others it is for reading."""
+        self.refusals = Refusals()
+        """What kube-scheduler refused; to others it is for reading."""
         self.pending = Pending()
         """Pods that kube-scheduler is about to place; to others it is for reading."""
         self._pods_of: dict[str, dict[str, NodeUse]] = {}
@@ -213,13 +216,29 @@ class Cache:
     def decide(self, ask: SchedulingRequest, who: Requester = _NOBODY) -> Decision:
         """Where a pod goes."""
         self.prepare()
-        refused = self.refused_by_others(ask, who.rules)
+        refused = self.refused_by_others(ask, who)
         prefer = self.neighbours.preference(who.rules, ask.needs)
         return reserved.decide(self.engine, self._snapshot, self._kept, ask, who, refused, prefer)
 
-    def refused_by_others(self, ask: SchedulingRequest, rules: PodRules) -> Mapping[str, Reason]:
-        """The nodes on which other pods do not let this one be, with the reason; see `Neighbours`."""
-        return self.neighbours.refused(rules, ask.needs, self._snapshot.values())
+    def refused_by_others(self, ask: SchedulingRequest, who: Requester) -> Mapping[str, Reason]:
+        """
+        The nodes on which other pods or kube-scheduler do not let this one be, with the reason; see `Neighbours` and
+        `Refusals`.
+        """
+        found = self.neighbours.refused(who.rules, ask.needs, self._snapshot.values())
+        learnt = self.refusals.of(who.family)
+        return {**learnt, **found} if learnt else found
+
+    def learn_refusal(self, family: str, node: str, said: str, now: float) -> None:
+        """kube-scheduler has refused a pod of the family on the node, in these words."""
+        self.refusals.learn(family, node, said, now)
+        self.changes += 1
+
+    def expire_refusals(self, now: float) -> bool:
+        """Forget the refusals that are over. True if there was any, so that pods may fit now."""
+        over = self.refusals.expire(now)
+        self.changes += over
+        return over
 
     def closed_pools(self, ask: SchedulingRequest, rules: PodRules, empty: Iterable[NodeState]) -> frozenset[str]:
         """The pools, of each an empty node under its name, on whose new nodes other pods or volumes refuse the pod."""

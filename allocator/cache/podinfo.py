@@ -12,15 +12,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from allocator.cache import footprint
 from allocator.cache.ledger import Reservation
+from allocator.engine import pinning
 from contract import names, pods
 from contract.encoding import codec, moments, quantity
 from contract.encoding.plain import MESSAGE, NAME, is_plain, plain
+from contract.encoding.reading import is_subdomain
 from contract.model import Allocation, Compute, PodRequest
 from contract.scheduling import consent, protection
 from contract.scheduling import needs as scheduling
@@ -122,6 +125,12 @@ class PodInfo(NamedTuple):
     host_ports: frozenset[tuple[str, str, int]] = _NO_PORTS
     unschedulable: str | None = None
     """What kube-scheduler says of a pod that it cannot bind; None of one that is bound, ending, or not tried yet."""
+    scheduler: str = ""
+    """The pod's scheduler, where it is not the default one."""
+    not_evaluated: tuple[str, ...] = ()
+    """By what else than the allocator's filters it is judged where it can go, of a pod that holds a share."""
+    withdrawn: str = ""
+    """The node of a share that was taken back; empty where none was, or where the pod has one again."""
     waiting: WaitingPod | None = None
     """Where our gate holds it and nobody has deleted it."""
     behind: str = ""
@@ -133,7 +142,7 @@ class PodInfo(NamedTuple):
     idle_after: int | None = None
     """As in `AllocatedPod`."""
     protected: tuple[str, ...] = ()
-    """Annotations against scale-down that we wrote beside the share of such a pod."""
+    """Annotations against scale-down that we wrote beside the share of a pod that is gated or not bound."""
     rules: PodRules = NO_RULES
     """What other pods have a say in, and what this one says about others."""
 
@@ -195,9 +204,11 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
     request = pods.holding(pod) if takes and names.REQUEST in annotations else None
     given = request is not None and carried is not None and pods.is_granted(request, carried)
     allocation = carried if given else None
-    owner = _owner(metadata)
+    owner = controller_of(metadata)
     successor = _successor(pod, request) if request is not None and allocation is not None and owner else None
     bound = str(spec.get("nodeName") or "")
+    withdrawn = _withdrawn(annotations) if takes and names.ALLOCATION not in annotations else ""
+    unbound = not bound and not deleting and (allocation is not None or bool(withdrawn))
     return PodInfo(
         uid=pods.uid(pod),
         key=pods.key(pod),
@@ -219,13 +230,16 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         compute=_taken(metadata, spec, successor) if takes else _NOTHING,
         successor=successor,
         host_ports=(scheduling.host_ports(spec) or _NO_PORTS) if takes else _NO_PORTS,
-        unschedulable=_unschedulable(pod) if allocation is not None and not bound and not deleting else None,
+        unschedulable=_unschedulable(pod) if unbound else None,
+        scheduler=pinning.other_scheduler(spec) if unbound else "",
+        not_evaluated=pinning.not_evaluated(pod) if allocation is not None else (),
+        withdrawn=withdrawn,
         waiting=waiting,
         behind=gates[0] if gates and allocation is not None else "",
         held_since=_held_since(pod) if allocation is not None or finished else 0.0,
         ended=_ended(pod, carried) if finished and carried is not None else None,
         idle_after=consent.idle_after(annotations.get(names.IDLE_AFTER)),
-        protected=protection.written(annotations) if gates and allocation is not None else (),
+        protected=protection.written(annotations) if (gates or not bound) and allocation is not None else (),
         rules=rules,
     )
 
@@ -271,7 +285,8 @@ def _compute(spec: Mapping[str, Any]) -> Compute:
         return ONE_POD
 
 
-def _owner(metadata: Mapping[str, Any]) -> str:
+def controller_of(metadata: Mapping[str, Any]) -> str:
+    """uid of the controller that will make another pod in this one's place; empty without one."""
     owners = metadata.get("ownerReferences") or ()
     return next((str(owner.get("uid") or "?") for owner in owners if owner.get("controller")), "")
 
@@ -331,6 +346,11 @@ def _ended(pod: Mapping[str, Any], carried: Allocation) -> EndedShare | None:
 
 def _is_unready(condition: Mapping[str, Any]) -> bool:
     return condition.get("type") == "Ready" and condition.get("status") == "False"
+
+
+def _withdrawn(annotations: Mapping[str, str]) -> str:
+    node = annotations.get(names.WITHDRAWN, "")
+    return node if is_subdomain(node) else ""
 
 
 def _unschedulable(pod: Mapping[str, Any]) -> str | None:
@@ -410,6 +430,10 @@ class UnboundPod:
     owned: bool
     """A controller will make another in its place."""
     version: int | None
+    scheduler: str = ""
+    """As in `PodInfo`."""
+    protected: tuple[str, ...] = ()
+    """As in `PodInfo`."""
     told: bool = False
     """Whether that was reported."""
 
@@ -428,6 +452,7 @@ class AllocatedPods:
         self._by_node: dict[str, dict[str, AllocatedPod]] = {}
         self._priorities: dict[int, int] = {}
         self._unbound: dict[str, UnboundPod] = {}
+        self._not_evaluated: dict[str, tuple[str, ...]] = {}
 
     def see(self, pod: PodInfo, holding: Reservation, now: float) -> None:
         """A pod that holds a share is new or changed."""
@@ -448,6 +473,8 @@ class AllocatedPods:
             owner=pod.owner,
         )
         self._priorities[pod.priority] = self._priorities.get(pod.priority, 0) + 1
+        if pod.not_evaluated:
+            self._not_evaluated[uid] = pod.not_evaluated
         self._see_unbound(pod, node, now)
 
     def _see_unbound(self, pod: PodInfo, node: str, now: float) -> None:
@@ -456,7 +483,9 @@ class AllocatedPods:
             self._unbound.pop(uid, None)
             return
         since, told = (before.since, before.told) if before else (now, False)
-        self._unbound[uid] = UnboundPod(uid, pod.key, node, since, said, bool(pod.owner), pod.version, told)
+        self._unbound[uid] = UnboundPod(
+            uid, pod.key, node, since, said, bool(pod.owner), pod.version, pod.scheduler, pod.protected, told
+        )
 
     def drop(self, uid: str) -> None:
         """The pod holds nothing any more."""
@@ -465,6 +494,7 @@ class AllocatedPods:
 
     def _remove(self, uid: str) -> None:
         gone = self._pods.pop(uid, None)
+        self._not_evaluated.pop(uid, None)
         if gone is None:
             return
         del self._by_node[gone.node][uid]
@@ -494,6 +524,14 @@ class AllocatedPods:
         """Whether a pod of lower priority holds a share."""
         return any(lower < priority for lower in self._priorities)
 
+    def not_evaluated(self) -> Counter[str]:
+        """How many of the pods are judged by something that is not evaluated here, by what it is."""
+        return Counter(what for found in self._not_evaluated.values() for what in found)
+
+    def unbound_for(self, now: float, after: float) -> list[UnboundPod]:
+        """The pods that have been unbound for `after` seconds, the first first."""
+        return [pod for pod in self._unbound.values() if now - pod.since >= after]
+
     def take_unbound(self, now: float, after: float) -> list[UnboundPod]:
         """The pods that have been unbound for `after` seconds; each is returned once."""
         late = [pod for pod in self._unbound.values() if not pod.told and now - pod.since >= after]
@@ -508,7 +546,7 @@ class AllocatedPods:
 
     def unbound(self, now: float, after: float) -> int:
         """How many have been unbound for `after` seconds."""
-        return sum(now - pod.since >= after for pod in self._unbound.values())
+        return len(self.unbound_for(now, after))
 
 
 def youngest_first(sharers: Iterable[AllocatedPod]) -> list[AllocatedPod]:

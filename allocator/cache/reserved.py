@@ -51,6 +51,8 @@ class Requester:
     namespace: str = ""
     rules: PodRules = NO_RULES
     """What other pods and volumes have a say in."""
+    family: str = ""
+    """As in `allocator.cache.refusals`."""
 
 
 def closed(node: NodeState) -> NodeState:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from contract import dialects, names, pods
 from contract.encoding import resourceclaims
+from contract.encoding.plain import NAME, plain
 from contract.model import Compute, NodeState
 from contract.scheduling import needs as scheduling
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
@@ -30,6 +31,8 @@ we see, and what we see behind what is."""
 _NOTHING = Compute()
 _JUDGED_HERE = frozenset({scheduling.CPU, scheduling.MEMORY, scheduling.STORAGE})
 _DEFAULT_SCHEDULERS = ("", "default-scheduler")
+NOT_EVALUATED = ("scheduler", "claims", "resources")
+"""Another scheduler's rules; ResourceClaims of other drivers; extended resources of others."""
 
 
 def choose(mode: str, left_to_scheduler: bool, needs: PodNeeds, node: NodeState, pending: Compute = _NOTHING) -> Pin:
@@ -38,12 +41,33 @@ def choose(mode: str, left_to_scheduler: bool, needs: PodNeeds, node: NodeState,
 
     `left_to_scheduler`: what `only_scheduler_can_judge` says of the pod. `pending`: what kube-scheduler is about to
     place somewhere. A mode other than `nodeName` and `affinity` counts as `auto`.
+
+    Nobody would judge a pod by what is left to its scheduler, or bind its claims, if it had its node already. So such a
+    pod is pinned by affinity even where `nodeName` is wanted, unless it names its node itself.
     """
-    if needs.node_name or mode == "nodeName":
+    if needs.node_name:
         return "nodeName"
-    if mode == "affinity" or left_to_scheduler or not has_headroom(needs, node, pending):
+    if mode == "affinity" or left_to_scheduler:
         return "affinity"
-    return "nodeName"
+    return "nodeName" if mode == "nodeName" or has_headroom(needs, node, pending) else "affinity"
+
+
+def other_scheduler(spec: Mapping[str, Any]) -> str:
+    """The scheduler that the pod's spec names, fit to be shown; empty where it is the default one."""
+    named = spec.get("schedulerName", "")
+    return "" if named in _DEFAULT_SCHEDULERS else plain(str(named), NAME)
+
+
+def not_evaluated(pod: Mapping[str, Any]) -> tuple[str, ...]:
+    """What decides where the pod can go and is evaluated nowhere here: words of `NOT_EVALUATED`."""
+    spec = pod.get("spec") or {}
+    others = any(name not in _JUDGED_HERE and not dialects.ours(name) for name in scheduling.resource_names(spec))
+    found = (
+        bool(other_scheduler(spec)),
+        bool(resourceclaims.without_claim(spec).get("resourceClaims")),
+        others,
+    )
+    return tuple(what for what, holds in zip(NOT_EVALUATED, found, strict=True) if holds)
 
 
 def only_scheduler_can_judge(pod: Mapping[str, Any]) -> bool:
@@ -52,13 +76,11 @@ def only_scheduler_can_judge(pod: Mapping[str, Any]) -> bool:
     affinity = spec.get("affinity") or {}
     if affinity.get("podAffinity") or affinity.get("podAntiAffinity"):
         return True
-    if spec.get("topologySpreadConstraints") or resourceclaims.without_claim(spec).get("resourceClaims"):
+    if spec.get("topologySpreadConstraints"):
         return True
     if any("persistentVolumeClaim" in v or "ephemeral" in v for v in spec.get("volumes") or []):
         return True
-    if spec.get("schedulerName", "") not in _DEFAULT_SCHEDULERS:
-        return True
-    return any(name not in _JUDGED_HERE and not dialects.ours(name) for name in scheduling.resource_names(spec))
+    return bool(not_evaluated(pod))
 
 
 def has_headroom(needs: PodNeeds, node: NodeState, pending: Compute = _NOTHING) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from allocator.cache import refusals
 from allocator.cache.cache import Cache
 from allocator.cache.podinfo import PodInfo, WaitingPod
 from allocator.cache.reserved import Requester
@@ -53,13 +54,20 @@ class QueuedPodInfo:
     foreign: tuple[str, ...] = ()
     rules: PodRules = NO_RULES
     """What other pods and volumes have a say in."""
+    owner: str = ""
+    """As in `PodInfo`."""
     came: int = 0
     """How many pods were seen before it: creation times have whole seconds, and a Deployment makes many pods in one."""
 
     @property
     def asking(self) -> Requester:
         """The pod as reserved nodes see it."""
-        return Requester(self.uid, self.priority, self.key.split("/", 1)[0], self.rules)
+        return Requester(self.uid, self.priority, self.key.split("/", 1)[0], self.rules, self.family)
+
+    @property
+    def family(self) -> str:
+        """As in `allocator.cache.refusals`."""
+        return refusals.family_of(self.key, self.owner, self.rules)
 
     @property
     def order(self) -> tuple[int, str, int, str]:
@@ -212,6 +220,7 @@ class SchedulingQueue:
             pod=waiting.outline,
             foreign=waiting.foreign,
             rules=self._take_rules(pod.rules),
+            owner=pod.owner,
             came=came,
         )
         if known is None or known.order != entry.order:

@@ -157,7 +157,7 @@ def choose_reservation(
         kept,
         held_by=cache.ledger.held_by,
         failed=failed,
-        refused=lambda pod: cache.refused_by_others(pod.ask, pod.rules),
+        refused=lambda pod: cache.refused_by_others(pod.ask, pod.asking),
     )
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from allocator.cache import ledger, unconfirmed
+from allocator.cache import ledger, refusals, unconfirmed
 from allocator.cache.ledger import Reservation
+from allocator.cache.podinfo import controller_of
 from allocator.cache.reserved import Requester
 from allocator.cache.unconfirmed import Unconfirmed
 from allocator.claims.manager import ClaimManager
@@ -112,7 +113,11 @@ class Admission:
         ask, smallest = seen.ask, self._smallest
         if seen.foreign_gates:
             return messages.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)
-        decision = self._cache.decide(ask, Requester("", seen.priority, question.namespace, seen.rules))
+        metadata = question.pod.get("metadata") or {}
+        family = refusals.family_of(
+            f"{question.namespace}/{metadata.get('name') or ''}", controller_of(metadata), seen.rules
+        )
+        decision = self._cache.decide(ask, Requester("", seen.priority, question.namespace, seen.rules, family))
         if not isinstance(decision, Placement):
             return self._refuse(seen, decision, question.namespace)
         if not decides:

@@ -56,7 +56,8 @@ def listed(pod: Mapping[str, Any], options: Options, served: Container[str] = ()
     # As `read_pod` has it: behind our gate a deleted pod neither waits nor takes anything.
     behind_gate = UNTRACKED if deleting else TrackedPod("", True)
     known = UNTRACKED if finished else behind_gate if gated else TrackedPod(node, False, allocation)
-    uncounted = not finished and not gated and allocation is None and _is_missed(pod, options, served)
+    taken_back = names.WITHDRAWN in pods.annotations_of(pod)
+    uncounted = not (finished or gated or taken_back) and allocation is None and _is_missed(pod, options, served)
     return ListedPod(pods.uid(pod), pods.key(pod), pods.version(pod), known, uncounted)
 
 

@@ -101,6 +101,7 @@ from allocator.scheduler.housekeeping import ForeignGates, Housekeeping
 from allocator.scheduler.leadership import Leadership, SchedulerState
 from allocator.scheduler.reservations import Defragmenter, Preemptor, StarvationGuard
 from allocator.scheduler.succession import Fence, LatePods
+from allocator.scheduler.unbound import UnboundPods
 from allocator.scheduler.view import SchedulerFigures, SchedulerView
 from allocator.scoring.tables import Tables
 from contract.encoding.protocol import Answer, Question
@@ -181,9 +182,17 @@ class Controller:
             state,
         )
         gates = ForeignGates(state)
+        unbound = UnboundPods(
+            state,
+            options=options,
+            evict=lambda order: self._housekeeping.evict(order),
+            faulted=faulted,
+        )
+        self._unbound = unbound
         self._handlers = EventHandlers(
             state,
             gates=gates,
+            unbound=unbound,
             fence=self._fence,
             late=self._late,
             capacities=self._capacities,
@@ -249,7 +258,6 @@ class Controller:
             arrivals=arrivals,
             options=options,
             forgotten=forgotten,
-            faulted=faulted,
         )
         self._overcommit = OvercommitReporter(
             state,
@@ -309,6 +317,7 @@ class Controller:
             TickPhase.TAKE_OVER: self._take_over,
             TickPhase.LATE_PODS: self._late_pods,
             TickPhase.FOREIGN_GATES: gates.tick,
+            TickPhase.UNBOUND_PODS: unbound.tick,
             TickPhase.UPKEEP: self._upkeep,
             TickPhase.BINDINGS: self._bindings.tick,
             TickPhase.RESERVATIONS: self._housekeeping.overdue,
@@ -371,6 +380,7 @@ class Controller:
 
     def _upkeep(self, now: float) -> list[Effect]:
         self._housekeeping.tick(now)
+        self._unbound.upkeep(now)
         self._starvation.tick(now)
         self._trigger.event(self._cycle.neighbours_changed())
         # Only a replica that decides runs the cycle that this asks for.

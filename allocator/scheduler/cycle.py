@@ -75,10 +75,11 @@ class _Refusal:
         return cls(decision, pool, messages.code(decision), messages.why(decision, ask.request, pool))
 
 
-_Shape = tuple[SchedulingRequest, tuple[NodeReservation, ...], PodRules, int]
+_Shape = tuple[SchedulingRequest, tuple[NodeReservation, ...], PodRules, int, str]
 """
 What pods have in common that get one decision: the request, the reserved nodes to which they may go, what other pods
-have a say in, and how often that has changed where a pod that is placed may help another one.
+have a say in, how often that has changed where a pod that is placed may help another one, and their family where
+kube-scheduler has refused a node to it.
 """
 _Failed = dict[_Shape, _Refusal]
 """What does not fit."""
@@ -233,7 +234,9 @@ class SchedulingCycle:
         neighbours, rules = self._cache.neighbours, entry.rules
         rules = neighbours.with_defaults(rules) if neighbours.concerns(rules) else NO_RULES
         helped = neighbours.version if rules.affinity or rules.spread else 0
-        return entry.ask, reserved.entitled(reservations, entry.asking) if reservations else (), rules, helped
+        theirs = reserved.entitled(reservations, entry.asking) if reservations else ()
+        family = entry.family if len(self._cache.refusals) else ""
+        return entry.ask, theirs, rules, helped, family if self._cache.refusals.of(family) else ""
 
     def _try_alone(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> bool:
         """`_try`, of which no error reaches another pod. True if that took a decision."""

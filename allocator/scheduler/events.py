@@ -497,16 +497,21 @@ class LatePod:
 
 @dataclass(frozen=True, slots=True)
 class TakeShare:
-    """Take the share off a pod that another system's gate holds, so that the share can go to others."""
+    """
+    Take the share off a pod that another system's gate holds, or that kube-scheduler does not bind, so that the share
+    can go to others.
+    """
 
     key: str
     """`namespace/name`."""
     uid: str
     version: int | None
-    """The version of the pod that was behind the gate; no other is changed."""
+    """The version of the pod that was behind the gate, or had no node; no other is changed."""
     annotations: tuple[str, ...]
     """The allocation, and those that the containers' environment is read from."""
-    gate: str
+    gate: str = ""
+    withdrawn_from: str = ""
+    """The node on which kube-scheduler does not bind the pod; it is noted on the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -564,6 +569,8 @@ class TickPhase(StrEnum):
     LATE_PODS = "late-pods"
     """`LatePod`."""
     FOREIGN_GATES = "foreign-gates"
+    """`TakeShare`."""
+    UNBOUND_PODS = "unbound-pods"
     """`TakeShare`."""
     UPKEEP = "upkeep"
     """`StatusUpdate`, `HeldBeyond`, `RepeatedNote`, `ReadParked`; pauses end, and nodes are reserved."""

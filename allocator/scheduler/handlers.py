@@ -57,6 +57,7 @@ from allocator.scheduler.events import (
 from allocator.scheduler.housekeeping import ForeignGates
 from allocator.scheduler.leadership import KEPT_OUT, SchedulerState
 from allocator.scheduler.succession import Fence, LatePods
+from allocator.scheduler.unbound import UnboundPods
 from contract.model import Inventory, PodRequest
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
@@ -77,6 +78,7 @@ class EventHandlers:
         fence: Fence,
         late: LatePods,
         gates: ForeignGates,
+        unbound: UnboundPods,
         capacities: Capacities,
         faults: PodFaults,
         arrivals: Arrivals,
@@ -85,6 +87,7 @@ class EventHandlers:
     ) -> None:
         self._cache, self._queue, self._records, self._trigger = state.cache, state.queue, state.records, state.trigger
         self._leadership, self._fence, self._late, self._gates = state.leadership, fence, late, gates
+        self._unbound = unbound
         self._capacities, self._faults = capacities, faults
         self._arrivals, self._forgotten, self._asked = arrivals, forgotten, asked
         self._kept_out, self.repeated = ExcludedGpus(), RepeatedGpus()
@@ -196,6 +199,7 @@ class EventHandlers:
         known = self._queue.pod(uid) is not None or self._cache.ledger.holding(uid) is not None
         was_unbound = self._cache.allocated.is_told_unbound(uid)
         might_help = self._feed(pod, now)
+        self._unbound.see(pod, now)
         holding = self._cache.ledger.holding(uid)
         if not known:
             self._tell_what_is_asked(pod, holding)
@@ -280,6 +284,7 @@ class EventHandlers:
     def _drop_pod(self, uid: str) -> bool:
         self._late.failing.discard(uid)
         self._gates.pods.pop(uid, None)
+        self._unbound.drop(uid)
         self._records.drop(uid)
         self._queue.drop(uid)
         return self._cache.drop_pod(uid)
@@ -294,8 +299,8 @@ class EventHandlers:
         return freed or (changed and not pod.finished)
 
     def tracks(self, uid: str) -> bool:
-        """Whether the pod waits, or takes something of a node."""
-        return self._queue.knows(uid) or self._cache.tracks(uid)
+        """Whether the pod waits, takes something of a node, or had a share taken back."""
+        return self._queue.knows(uid) or self._cache.tracks(uid) or uid in self._unbound.withdrawn
 
     def tracked(self, uid: str) -> TrackedPod:
         """Where a pod stands by what the watches brought."""
@@ -303,7 +308,7 @@ class EventHandlers:
 
     def uids(self) -> frozenset[str]:
         """Every pod that waits, takes something of a node, or is about to."""
-        return self._cache.pod_uids().union(self._queue.uids())
+        return self._cache.pod_uids().union(self._queue.uids(), self._unbound.withdrawn)
 
     def namespaces_labelled(self, event: NamespacesLabelled, now: float) -> None:
         """The labels of all namespaces, by which pods' affinity selects namespaces."""

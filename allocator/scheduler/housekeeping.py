@@ -1,8 +1,8 @@
 """
 Housekeeping about once a second: what becomes of pods and reservations when nothing happens for too long.
 
-A pod that holds a share and is not bound is told so, and a reservation whose pod never came is given back. Pure; the
-shell holds the lock.
+A reservation whose pod never came is given back, and a share behind another system's gate. Pure; the shell holds the
+lock.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections.abc import Callable
 from allocator.cache import unconfirmed
 from allocator.cache.capacities import Capacities, HeldBeyond
 from allocator.cache.ledger import OWN, Reservation
-from allocator.cache.podinfo import PodInfo, UnboundPod
+from allocator.cache.podinfo import PodInfo
 from allocator.cache.repeated import RepeatedGpus, RepeatedNote
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
-from allocator.faults import Faulted
 from allocator.options import SchedulerOptions
 from allocator.queue.records import EventRecord, Eviction, StatusUpdate
 from allocator.scheduler import messages
@@ -32,7 +31,7 @@ from allocator.scheduler.leadership import SchedulerState
 from contract import names
 from contract.encoding import codec
 from contract.reasons.gpunodes import NodeEvent
-from contract.reasons.pods import PodEvent, PodReason
+from contract.reasons.pods import PodEvent
 
 _HARD_END = 3
 """Times `assume_ttl` after which a reservation ends though nobody could say whether its pod exists."""
@@ -55,7 +54,6 @@ class Housekeeping:
         arrivals: Arrivals,
         options: SchedulerOptions,
         forgotten: Callable[[str], None],
-        faulted: Faulted,
     ) -> None:
         self._cache, self._records, self._trigger, self._leadership = (
             state.cache,
@@ -65,7 +63,7 @@ class Housekeeping:
         )
         self._capacities, self._repeated = capacities, repeated
         self._unconfirmed, self._arrivals, self._options = unconfirmed, arrivals, options
-        self._forgotten, self._faulted = forgotten, faulted
+        self._forgotten = forgotten
         self._evictions: list[Eviction] = []
         self._relist = False
         """The pods are to be listed again, since what is known is not what the API server says."""
@@ -76,15 +74,8 @@ class Housekeeping:
         self._relisted_for: tuple[str, ...] = ()
 
     def tick(self, now: float) -> None:
-        """End the pauses that are over, and tell pods that hold a share and have not been bound for too long."""
+        """End the pauses that are over."""
         self._trigger.event(self._records.resume(now))
-        if not self._leadership.holds():
-            return
-        for stuck in self._cache.allocated.take_unbound(now, self._options.unbound_after):
-            try:
-                self._say_unbound(stuck, now)
-            except Exception:
-                self._faulted("unbound", stuck.key)
 
     def evict(self, order: Eviction) -> None:
         """Have the pod evicted by whoever carries evictions out."""
@@ -113,15 +104,6 @@ class Housekeeping:
         if stranded:
             self._trigger.wake()
         return updates
-
-    def _say_unbound(self, stuck: UnboundPod, now: float) -> None:
-        text = messages.not_bound(stuck, (now - stuck.since) / 60)
-        self._records.tell(
-            StatusUpdate(stuck.key, stuck.uid, True, PodReason.NOT_SCHEDULED, text, warning=PodEvent.SHARE_UNUSED), now
-        )
-        if self._options.unbound == "delete" and stuck.owned:
-            self.evict(Eviction(stuck.key, stuck.uid, stuck.version, "unbound", text))
-        self._trigger.requeue()
 
     def evictions(self, now: float) -> list[Effect]:
         """The pods that must go, each once; none where this replica may not decide."""
@@ -238,8 +220,13 @@ class ForeignGates:
         return found
 
     def taken(self, event: ShareTaken, now: float) -> None:
-        """The share was taken off: the pod learns it by an Event, and pods in the queue may fit now."""
+        """
+        The share was taken off: the pod learns it by an Event, and pods in the queue may fit now. What becomes of a pod
+        that kube-scheduler does not bind is told when the watch shows it.
+        """
         take = event.take
+        if not take.gate:
+            return
         text = messages.share_taken(take.gate)
         self._records.note(EventRecord("Pod", take.key, take.uid, PodEvent.SHARE_RETURNED, text))
         self._trigger.wake()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from allocator.cache.podinfo import UnboundPod
+from allocator.cache import refusals
+from allocator.cache.podinfo import PodInfo, UnboundPod
 from allocator.engine.reference import Unschedulable
 from allocator.provisioning.wishes import Expectation, Outcome
 from contract import dialects, names
@@ -201,12 +202,47 @@ def _short(words: str) -> str:
     return plain(" ".join(words.split()), _SAID)
 
 
-def not_bound(stuck: UnboundPod, minutes: float) -> str:
-    """What is said of a pod that holds a share and cannot be bound; kube-scheduler's words may be long."""
-    return (
-        f"holds its GPU share on node {stuck.node} unused: kube-scheduler has not bound the pod there for "
-        f"{minutes:.0f} min ({_short(stuck.said)}). Resolve that, or delete the pod to release the share"
+def not_bound(stuck: UnboundPod, after: float | None) -> str:
+    """
+    What is said of a pod that holds a share and cannot be bound; its scheduler's words may be long. `after`: seconds
+    from the first refusal on until the share goes back; None where it stays the pod's.
+    """
+    cure = (
+        "delete the pod to release the share"
+        if after is None
+        else f"delete the pod: after {moments.duration(after)} the share goes back to other pods"
     )
+    return (
+        f"holds its GPU share on node {stuck.node} unused: {_scheduler(stuck.scheduler)} does not bind the pod there "
+        f"({_short(stuck.said)}). Resolve that, or {cure}"
+    )
+
+
+def withdrawn(pod: PodInfo, *, evicts: bool) -> tuple[Word, str]:
+    """The code and the sentence for a pod whose share was taken back; `evicts`: it is evicted now."""
+    who = _scheduler(pod.scheduler)
+    avoids = f"which is not placed on node {pod.withdrawn} for {moments.duration(refusals.LASTS)}"
+    if pod.bound:
+        again = "its controller creates another" if pod.owner else "create it again"
+        return PodReason.BOUND_WITHOUT_SHARE, (
+            f"runs on node {pod.node} without a GPU: the pod was bound after its share had gone back to other pods. To "
+            f"get a share, delete the pod; {again}"
+        )
+    said = f" ({_short(pod.unschedulable)})" if pod.unschedulable else ""
+    if evicts:
+        then = f"The pod is evicted, and its controller creates another, {avoids}"
+    elif pod.owner:
+        then = f"Delete the pod, and its controller creates another, {avoids}"
+    else:
+        then = f"Delete the pod and create it again: a pod of its name {avoids.removeprefix('which ')}"
+    return PodReason.WITHDRAWN, (
+        f"its GPU share on node {pod.withdrawn} went back to other pods, since {who} did not bind the pod there in "
+        f"time{said}. The pod cannot be placed on another node, and runs without a GPU if it is bound. {then}"
+    )
+
+
+def _scheduler(name: str) -> str:
+    return f"the scheduler {name}" if name else "kube-scheduler"
 
 
 def key_of(question: Question) -> str:

@@ -120,7 +120,7 @@ class Preemptor:
         names = {each.node for each in self.preemptions.under_way.values()}
         found = []
         for entry in entries:
-            refused = self._cache.refused_by_others(entry.ask, entry.rules)
+            refused = self._cache.refused_by_others(entry.ask, entry.asking)
             question = self._question(entry, leaving, idle)
             question = self._with_neighbours(entry, question, [n for n in nodes if n.name in refused], sharers)
             there = tuple(n for n in nodes if n.name not in refused or n.name in question.in_the_way)
@@ -329,7 +329,10 @@ class Preemptor:
         or may be evicted. Whom a disruption budget spares now counts too, so that the pod can be told.
         """
         neighbours, found, tried = self._cache.neighbours, dict[str, frozenset[str]](), 0
+        by_scheduler = self._cache.refusals.of(entry.family)  # which no eviction changes
         for node in refused:
+            if node.name in by_scheduler:
+                continue
             ending = [uid for each in self.preemptions.on(node.name) for uid in each.awaited]
             candidates = planner.may_end(sharers.get(node.name, ()), question)
             hindering = neighbours.hindering(entry.rules, [*ending, *(each.uid for each in candidates)])
@@ -354,7 +357,7 @@ class Preemptor:
         if node is None or not waits or not self._leadership.holds():
             return None
         question = self._question(entry, self.leaving(on), idle)
-        if plan.node in self._cache.refused_by_others(entry.ask, entry.rules):
+        if plan.node in self._cache.refused_by_others(entry.ask, entry.asking):
             question = self._with_neighbours(entry, question, [node], on)
             if plan.node not in question.in_the_way:
                 return None
@@ -476,7 +479,7 @@ class Defragmenter:
         movable = {uid: pod for node in nodes for uid, pod in self._movable(node, sharers.get(node.name, ()), now)}
         open_to = {
             entry.uid: frozenset(node.name for node in nodes if not tracker.closed_to(kept, node.name, entry))
-            - self._cache.refused_by_others(entry.ask, entry.rules).keys()
+            - self._cache.refused_by_others(entry.ask, entry.asking).keys()
             for entry, _ in waiting
         }
         return MoveSearch(waiting, nodes, open_to, sharers, movable) if movable else None

@@ -22,7 +22,7 @@ from allocator.cache.podinfo import pod_event
 from allocator.cache.repeated import RepeatedNote
 from allocator.faults import Faulted, surfaced
 from allocator.queue.records import Binding, EventRecord, Eviction, Report, StatusUpdate
-from allocator.scheduler.events import BindFailed, BindSucceeded, BindUnknown, EvictionOutcome
+from allocator.scheduler.events import BindFailed, BindSucceeded, BindUnknown, EvictionOutcome, TakeShare
 from allocator.workers.delivery import writer
 from contract import dialects, names, pods
 from contract.backoff import backoff
@@ -154,6 +154,20 @@ def read_back(
     if unchanged and after.outcome_unknown:
         return BindUnknown(binding, why)
     return BindFailed(binding, pod_event(pod), why, refused=unchanged and isinstance(after, REFUSALS))
+
+
+def take_share(kube: Kube, take: TakeShare, *, timeout: float | None = None) -> None:
+    """
+    Remove a pod's allocation and what its containers' environment reads, so that they see no GPU from now on.
+
+    The write names the version of the pod that was judged, so it changes nothing once the pod was bound, however late
+    it arrives. Raises `KubeError`.
+    """
+    changes: dict[str, str | None] = dict.fromkeys(take.annotations)
+    if take.withdrawn_from:
+        changes[str(names.WITHDRAWN)] = take.withdrawn_from
+    metadata = {"uid": take.uid, "resourceVersion": str(take.version), "annotations": changes}
+    kube.patch_merge(paths.pods(*take.key.split("/", 1)), {"metadata": metadata}, timeout=timeout)
 
 
 def evict(kube: Kube, order: Eviction, *, dry_run: bool = False) -> EvictionOutcome:

@@ -44,7 +44,7 @@ from allocator.scheduler.events import (
     TickPhase,
     WarnIdlePods,
 )
-from allocator.workers.binder import EventRecorder, Unwritable, read_back, write
+from allocator.workers.binder import EventRecorder, Unwritable, read_back, take_share, write
 from allocator.workers.evictor import Evictor
 from allocator.workers.fence import Fencer
 from contract import kinds, pods
@@ -149,6 +149,7 @@ class SchedulingLoop:
             self._cycle_due = not self._workers.attempt("scheduling-cycle", self.once)
         for phase in (
             TickPhase.FOREIGN_GATES,
+            TickPhase.UNBOUND_PODS,
             TickPhase.UPKEEP,
             TickPhase.BINDINGS,
             TickPhase.RESERVATIONS,
@@ -211,19 +212,17 @@ class SchedulingLoop:
         list(self._pool.map(self._bind, bindings))
 
     def _take_share(self, take: TakeShare) -> None:
-        """Take a share off a pod that another system's gate holds; a pod that has changed is judged again."""
-        namespace, name = take.key.split("/", 1)
-        metadata = {
-            "uid": take.uid,
-            "resourceVersion": str(take.version),
-            "annotations": dict.fromkeys(take.annotations),
-        }
+        """
+        Take a share off a pod; one that has changed is judged again. Whatever is not known to have happened frees
+        nothing: the share is counted until the watch shows the pod without it.
+        """
+        fields = {"pod": take.key, **({"gate": take.gate} if take.gate else {"node": take.withdrawn_from})}
         try:
-            self._kube.patch_merge(paths.pods(namespace, name), {"metadata": metadata}, timeout=self._write_timeout)
+            take_share(self._kube, take, timeout=self._write_timeout)
         except KubeError as error:
-            log.info("share not taken off a gated pod", extra={"pod": take.key, "reason": str(error)})
+            log.info("share not taken off a pod", extra={**fields, "reason": str(error)})
             return
-        log.warning("share taken off a gated pod", extra={"pod": take.key, "gate": take.gate})
+        log.warning("share taken off a pod", extra=fields)
         self._controller.handle(ShareTaken(take))
 
     def _read_back(self, binding: Binding) -> None:

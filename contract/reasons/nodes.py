@@ -234,6 +234,16 @@ class Code(IntEnum):
             _NEIGHBOURS,
         ),
     )
+    REFUSED_BY_SCHEDULER = (
+        "RefusedByScheduler",
+        _row(
+            "that kube-scheduler refused ({what})",
+            "A pod of the same controller or name was pinned there, and kube-scheduler refused it in these words: "
+            "resolve that. The node is tried again after 10 min.",
+            _FIXED | {Change.TIME},
+            "operations.md#pods-that-are-not-bound",
+        ),
+    )
     CPU = (
         "CPU",
         _row(

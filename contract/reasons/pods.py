@@ -23,7 +23,24 @@ class PodReason(Reasons):
             "The pod has its share, and kube-scheduler does not bind the pod.",
             "Resolve what kube-scheduler's message says, or delete the pod to release the share.",
             changes(Change.OWN),
-            "troubleshooting.md#a-pod-has-its-share-and-does-not-start",
+            "operations.md#pods-that-are-not-bound",
+        ),
+    )
+    WITHDRAWN = (
+        "ShareWithdrawn",
+        _waits(
+            "its GPU share on node ... went back to other pods, since kube-scheduler did not bind the pod there in "
+            "time",
+            "Delete the pod; its controller creates another, or create it again.",
+            page="operations.md#pods-that-are-not-bound",
+        ),
+    )
+    BOUND_WITHOUT_SHARE = (
+        "BoundWithoutShare",
+        _waits(
+            "runs on node ... without a GPU: the pod was bound after its share had gone back to other pods",
+            "Delete the pod; its controller creates another, or create it again.",
+            page="operations.md#pods-that-are-not-bound",
         ),
     )
     FOREIGN_GATE = (
@@ -189,17 +206,18 @@ class PodEvent(Reasons):
     SHARE_RETURNED = (
         "GPUShareReturned",
         _event(
-            "Another system's scheduling gate was added after the pod had its share, so the share went back.",
-            "Delete the pod and create it again. Have the webhook that adds the gate run before "
-            "`zz-gpufraction-webhook`.",
+            "Another system's scheduling gate was added after the pod had its share, or kube-scheduler did not bind "
+            "the pod in time, so the share went back.",
+            "Delete the pod and create it again. Have a webhook that adds gates run before `zz-gpufraction-webhook`.",
+            "operations.md#pods-that-are-not-bound",
         ),
     )
     SHARE_UNUSED = (
         "GPUShareUnused",
         _event(
-            "The pod has its share, and kube-scheduler has not bound it for some minutes.",
+            "The pod has its share, and kube-scheduler does not bind it.",
             "Resolve what kube-scheduler's message says, or delete the pod to release the share.",
-            "troubleshooting.md#a-pod-has-its-share-and-does-not-start",
+            "operations.md#pods-that-are-not-bound",
         ),
     )
     SHARE_UNCOUNTED = (

@@ -74,7 +74,7 @@ _BASE = (
     ProgramRight(components.AGENT, Access("patch", names.GROUP, "gpunodes/status")),
     ProgramRight(components.AGENT, Access("patch", "", "nodes/status")),
 )
-_OFF = frozenset(("", "false", "0", "0s", "0m", "report", "keep"))
+_OFF = frozenset(("", "false", "0", "0s", "0m", "report", "keep", "release"))
 """Values with which such a setting needs nothing."""
 _KEEPER = ProgramRight(
     components.CERTS,

@@ -87,6 +87,7 @@ ADMISSION = FeatureEdges(
                 names.FENCE,
                 names.PIN,
                 names.RETURNED,
+                names.WITHDRAWN,
                 names.PROTECTED,
                 names.GATE,
                 names.ALLOCATED_CONDITION,

@@ -24,7 +24,19 @@ PLAIN = pod("p").asks("gpufraction.io/gpu-memory", "1Gi").needs(cpu="1", memory=
 CASES: dict[str, tuple[str, PodBuilder, object, str]] = {
     "all that matters was checked here": ("auto", PLAIN, A_NODE, "nodeName"),
     "a word that is no mode counts as auto": ("sideways", PLAIN, A_NODE, "nodeName"),
-    "asked for by name": ("nodeName", PLAIN.spec(schedulerName="volcano"), A_NODE, "nodeName"),
+    "asked for by name": ("nodeName", PLAIN, A_NODE.requested(pods=109), "nodeName"),
+    "asked for by name, and another scheduler judges it": (
+        "nodeName",
+        PLAIN.spec(schedulerName="volcano"),
+        A_NODE,
+        "affinity",
+    ),
+    "asked for by name, and nobody would bind its claim": (
+        "nodeName",
+        PLAIN.spec(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]),
+        A_NODE,
+        "affinity",
+    ),
     "asked for affinity": ("affinity", PLAIN, A_NODE, "affinity"),
     "the pod names its node itself": ("affinity", PLAIN.on("n"), A_NODE, "nodeName"),
     "another scheduler": ("auto", PLAIN.spec(schedulerName="volcano"), A_NODE, "affinity"),
@@ -73,6 +85,25 @@ def test_the_pin(case: tuple[str, PodBuilder, object, str]) -> None:
     made = builder.json()
     left = pinning.only_scheduler_can_judge(made)
     assert pinning.choose(mode, left, needs_of(made), at.state()) == want  # type: ignore[attr-defined]
+
+
+NOT_EVALUATED = {
+    "a pod of which everything is evaluated": (PLAIN.spec(schedulerName="default-scheduler"), ()),
+    "all that is not": (
+        PLAIN.asks("rdma/hca", 1).spec(schedulerName="volcano", resourceClaims=[{"name": "c"}]),
+        ("scheduler", "claims", "resources"),
+    ),
+    "claims of ours": (
+        PLAIN.spec(resourceClaims=[{"name": "gpufraction", "resourceClaimName": "gpufraction.io-1"}]),
+        (),
+    ),
+    "what filters evaluate": (PLAIN.spec(topologySpreadConstraints=[{}]), ()),
+}
+
+
+@pytest.mark.parametrize("case", NOT_EVALUATED.values(), ids=NOT_EVALUATED.keys())
+def test_what_is_evaluated_nowhere(case: tuple[PodBuilder, tuple[str, ...]]) -> None:
+    assert pinning.not_evaluated(case[0].json()) == case[1]
 
 
 @pytest.mark.parametrize("case", PENDING.values(), ids=PENDING.keys())

@@ -1,0 +1,141 @@
+"""
+Pods that hold a share and that kube-scheduler does not bind: they learn who refuses them and why, and after a bounded
+time their share goes back to others. Pure; the shell holds the lock.
+
+kube-scheduler may bind such a pod at any moment, so the share is taken back in two steps. First one write, bound to the
+version of the pod at which it had no node, removes the allocation and what the containers' environment is read from.
+Where the pod was bound first, the write fails and the pod keeps its share. Where it is bound later, its containers see
+no GPU. Only then, when the watch shows the pod without its allocation, the share is free in the ledger. So a write
+whose outcome is unknown frees nothing, and a leader that ends between the two steps leaves nothing behind: the pod says
+what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from allocator.cache.ledger import Reservation
+from allocator.cache.podinfo import PodInfo, UnboundPod
+from allocator.cache.refusals import family_of
+from allocator.faults import Faulted
+from allocator.options import SchedulerOptions
+from allocator.queue.records import Eviction, StatusUpdate
+from allocator.scheduler import messages
+from allocator.scheduler.events import Effect, TakeShare
+from allocator.scheduler.leadership import SchedulerState
+from contract import names
+from contract.encoding import codec
+from contract.reasons.pods import PodEvent, PodReason
+
+SOON = 10.0
+"""Seconds after which a pod learns it: kube-scheduler often binds a pod that it refused a moment ago."""
+_AGAIN = 5.0
+"""Seconds until a write is tried again, as long as the watch does not show what came of it."""
+_AT_ONCE = 8
+"""Shares that are taken back in one turn: each is a round trip, and other pods wait for the loop meanwhile."""
+
+
+class UnboundPods:
+    """The pods without a node that hold a share, and those whose share was taken back."""
+
+    def __init__(
+        self,
+        state: SchedulerState,
+        *,
+        options: SchedulerOptions,
+        evict: Callable[[Eviction], None],
+        faulted: Faulted,
+    ) -> None:
+        self._cache, self._records, self._trigger = state.cache, state.records, state.trigger
+        self._leadership, self._options = state.leadership, options
+        self._evict, self._faulted = evict, faulted
+        self.withdrawn: dict[str, PodInfo] = {}
+        """By uid: the pods whose share was taken back; to others it is for reading."""
+        self._due: dict[str, float] = {}
+        """When the next write about a pod may be tried."""
+
+    def see(self, pod: PodInfo, now: float) -> None:
+        """A pod is new or changed. One whose share was taken back teaches its replacement, and is told what to do."""
+        if not pod.withdrawn:
+            self._forget(pod.uid)
+            return
+        if pod.uid not in self.withdrawn:
+            self._due.pop(pod.uid, None)
+            if pod.unschedulable:
+                family = family_of(pod.key, pod.owner, pod.rules)
+                self._cache.learn_refusal(family, pod.withdrawn, pod.unschedulable, now)
+                self._trigger.requeue()
+        self.withdrawn[pod.uid] = pod
+        if self._leadership.leads() and not pod.deleting:
+            code, text = messages.withdrawn(pod, evicts=self._is_evicted(pod))
+            news = StatusUpdate(pod.key, pod.uid, False, code, text, warning=PodEvent.SHARE_RETURNED)
+            if self._records.tell(news, now, pod.condition):
+                self._trigger.wake()
+
+    def drop(self, uid: str) -> None:
+        """The pod is gone."""
+        self._forget(uid)
+        self._due.pop(uid, None)
+
+    def _forget(self, uid: str) -> None:
+        if self.withdrawn.pop(uid, None) is not None:
+            self._due.pop(uid, None)
+
+    def _is_evicted(self, pod: PodInfo) -> bool:
+        """Whether the administrator agreed, and a controller makes another; one that is bound runs, and stays."""
+        return self._options.unbound == "delete" and bool(pod.owner) and not pod.bound and not pod.deleting
+
+    def upkeep(self, now: float) -> None:
+        """Tell pods that are not bound, evict those whose share is gone where that is wanted, and forget refusals."""
+        if self._cache.expire_refusals(now):
+            self._trigger.requeue()
+        if not self._leadership.holds():
+            return
+        for stuck in self._cache.allocated.take_unbound(now, min(SOON, self._options.unbound_after)):
+            try:
+                self._tell(stuck, now)
+            except Exception:
+                self._faulted("unbound", stuck.key)
+        for uid, pod in self.withdrawn.items():
+            if self._is_evicted(pod) and self._is_due(uid, now):
+                why = messages.withdrawn(pod, evicts=True)[1]
+                self._evict(Eviction(pod.key, uid, pod.version, "unbound", why))
+
+    def _tell(self, stuck: UnboundPod, now: float) -> None:
+        holding = self._cache.ledger.holding(stuck.uid)
+        after = self._options.unbound_after if holding is not None and self._gives_back(stuck, holding) else None
+        text = messages.not_bound(stuck, after)
+        news = StatusUpdate(stuck.key, stuck.uid, True, PodReason.NOT_SCHEDULED, text, warning=PodEvent.SHARE_UNUSED)
+        if self._records.tell(news, now):
+            self._trigger.wake()
+
+    def _gives_back(self, stuck: UnboundPod, holding: Reservation) -> bool:
+        """
+        Whether the share goes back: not that of an ElasticGPUClaim, which stays the claim's, and not where a
+        ResourceClaim delivers it, which a kubelet would prepare although the pod says nothing of it.
+        """
+        allocation = holding.allocation
+        return self._options.unbound != "keep" and not allocation.claim and not allocation.by_claim
+
+    def tick(self, now: float) -> list[Effect]:
+        """`TakeShare` for pods that have not been bound for too long; again after a pause while they have a share."""
+        if not self._leadership.holds():
+            return []
+        found: list[Effect] = []
+        for stuck in self._cache.allocated.unbound_for(now, self._options.unbound_after):
+            holding = self._cache.ledger.holding(stuck.uid)
+            if holding is None or stuck.version is None or not self._gives_back(stuck, holding):
+                continue
+            if self._is_due(stuck.uid, now):
+                taken = (str(names.ALLOCATION), *codec.container_annotations(holding.allocation), *stuck.protected)
+                found.append(TakeShare(stuck.key, stuck.uid, stuck.version, taken, withdrawn_from=stuck.node))
+            if len(found) == _AT_ONCE:
+                break
+        return found
+
+    def _is_due(self, uid: str, now: float) -> bool:
+        """Whether the next write about the pod may be tried; then the one after it must wait."""
+        if self._due.get(uid, now) > now:
+            return False
+        self._due[uid] = now + _AGAIN
+        return True

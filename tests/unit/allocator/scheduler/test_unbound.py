@@ -1,0 +1,395 @@
+"""A share that kube-scheduler does not let its pod use goes back, and no late binding ever gets the GPU with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from allocator.cache.podinfo import pod_event
+from allocator.cache.refusals import LASTS
+from allocator.options import SchedulerOptions
+from allocator.queue.records import Eviction, StatusUpdate
+from allocator.scheduler import consistency
+from allocator.scheduler.events import ClaimsListed, PodDeleted, TakeShare, TickPhase, pods_listed
+from allocator.workers.binder import EventRecorder
+from allocator.workers.loop import SchedulingLoop
+from contract import names, pods
+from contract.encoding import codec
+from contract.encoding.protocol import Never, Placed, Wait
+from contract.model import Allocation, FractionRequest, PodRequest
+from contract.options import Options
+from runtime.kubernetes.client import Kube
+from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.apiserver import ApiServer
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question, request_of
+from tests.wires import Fate
+
+JSON = dict[str, Any]
+SAID = (
+    "0/2 nodes are available: 1 Insufficient example.com/fpga, 1 node(s) didn't match Pod's node affinity/selector. "
+    "preemption: none."
+)
+BACK = (
+    "its GPU share on node n went back to other pods, since kube-scheduler did not bind the pod there in time "
+    f"({SAID}). The pod cannot be placed on another node, and runs without a GPU if it is bound. "
+)
+ALONE = f"{BACK}Delete the pod and create it again: a pod of its name is not placed on node n for 10 min"
+OWNED = f"{BACK}Delete the pod, and its controller creates another, which is not placed on node n for 10 min"
+EVICTED = f"{BACK}The pod is evicted, and its controller creates another, which is not placed on node n for 10 min"
+LATE = (
+    "runs on node n without a GPU: the pod was bound after its share had gone back to other pods. To get a share, "
+    "delete the pod; "
+)
+
+
+class Unbound:
+    """Nodes of one GPU each, a pod that is pinned to the node `n`, and the loop that carries effects out."""
+
+    def __init__(self, *, nodes: int = 1, owned: bool = False, unbound: str = "release", leads: bool = True) -> None:
+        self.api = ApiServer()
+        self.nodes = [node(name).gpu(mib=16384) for name in ("n", "o")[:nodes]]
+        self.options = SchedulerOptions(unbound=unbound)
+        self.start(1)
+        answer = self.desk.controller.reserve(question(worker("p", owned=owned)))
+        assert isinstance(answer, Placed)
+        assert (answer.pin, answer.allocation.node) == ("affinity", "n")
+        self.api.create(admitted(worker("p", owned=owned), allocation=answer.allocation))
+        self.watch()
+        assert [code for _, code, *_ in self.told()] == ["Allocated"]
+        self.desk.leads, self.desk.term = leads, 1 if leads else None
+
+    def start(self, term: int) -> None:
+        """A process begins to lead; it knows the API server and nothing else."""
+        self.desk = SchedulerHarness(self.nodes, options=self.options, elected=True, term=term, made=100 * term)
+        self.desk.controller.handle(pods_listed(map(pods.trim, self.api.listed()), term=term))
+        self.desk.controller.handle(ClaimsListed("elasticgpus", (), term=term))
+        self.api.events.clear()
+        kube = Kube(self.api.wire)
+        self.loop = SchedulingLoop(
+            kube=kube,
+            controller=self.desk.controller,
+            recorder=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
+            woken=threading.Event(),
+            now_ns=lambda: 0,
+            writers=1,
+        )
+        self.loop.carry_out(TickPhase.TAKE_OVER)
+
+    @property
+    def pod(self) -> JSON:
+        return self.api.pods["default/p"]
+
+    def refuse(self) -> None:
+        """kube-scheduler does not bind the pod, and says why."""
+        said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SAID}
+        self.api.change("default/p", phase="Pending", conditions=[said])
+
+    def bind(self) -> None:
+        """kube-scheduler binds the pod."""
+        self.pod["spec"]["nodeName"] = "n"
+        self.api.change("default/p", conditions=[{"type": "PodScheduled", "status": "True"}])
+
+    def watch(self) -> None:
+        while self.api.events:
+            kind, seen = self.api.events.popleft()
+            event = pod_event(pods.trim(seen)) if kind == "put" else PodDeleted(pods.uid(seen))
+            self.desk.controller.handle(event)
+
+    def refused_for(self, seconds: float) -> None:
+        self.refuse()
+        self.watch()
+        self.desk.now += seconds
+
+    def turn(self) -> None:
+        self.loop.carry_out(TickPhase.UNBOUND_PODS)
+        self.watch()
+
+    def carries(self) -> set[str]:
+        """Our annotations of the pod, except the request."""
+        return set(pods.annotations_of(self.pod)) - {names.REQUEST, names.PLACEMENT}
+
+    def held(self) -> int:
+        return self.desk.controller.look().confirmed
+
+    def free(self) -> bool:
+        """Whether another pod would be given the card."""
+        return isinstance(self.desk.controller.reserve(question(worker("other"), dry_run=True)), Placed)
+
+    def told(self) -> list[tuple[bool, str, str, str]]:
+        found = self.desk.controller.schedule_pending()[1]
+        return [(n.allocated, n.code, n.reason, n.warning) for n in found if isinstance(n, StatusUpdate)]
+
+
+def worker(name: str, *, owned: bool = False) -> PodBuilder:
+    asks = pod(name).asks("gpufraction.io/gpu-memory", "16Gi").annotated(names.PLACEMENT, "affinity")
+    return asks.owned("Job", "j", "job") if owned else asks
+
+
+@pytest.mark.parametrize(("owned", "text"), [(False, ALONE), (True, OWNED)], ids=["alone", "owned"])
+def test_the_share_goes_back_and_the_pod_learns_what_its_owner_can_do(owned: bool, text: str) -> None:
+    it = Unbound(owned=owned)
+    it.refused_for(299)
+    it.turn()
+    assert (it.held(), it.free()) == (1, False)
+    it.desk.now += 1
+    it.turn()
+    assert (it.carries(), it.held(), it.free()) == ({names.WITHDRAWN}, 0, True)
+    assert it.told() == [(False, "ShareWithdrawn", text, "GPUShareReturned")]
+    assert it.desk.controller.tick(TickPhase.UNBOUND_PODS) == []
+    assert it.desk.controller.tick(TickPhase.EVICTIONS) == []
+    it.desk.controller.check_invariants()
+
+
+def test_a_share_is_free_only_when_the_watch_shows_the_pod_without_it() -> None:
+    it = Unbound()
+    it.refused_for(300)
+    it.loop.carry_out(TickPhase.UNBOUND_PODS)
+    assert (it.carries(), it.held(), it.free()) == ({names.WITHDRAWN}, 1, False)
+    it.watch()
+    assert (it.held(), it.free()) == (0, True)
+
+
+def test_a_pod_that_was_bound_between_our_read_and_our_write_keeps_its_share() -> None:
+    it = Unbound()
+    it.refused_for(300)
+    it.bind()  # the watch has yet to bring it
+    it.turn()
+    assert names.ALLOCATION in it.carries()
+    it.desk.now += 60
+    it.turn()
+    assert (names.ALLOCATION in it.carries(), it.held(), it.free()) == (True, 1, False)
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_a_pod_that_is_bound_after_our_write_sees_no_gpu_and_is_told_so(owned: bool) -> None:
+    it = Unbound(owned=owned)
+    it.refused_for(300)
+    it.turn()
+    it.told()
+    it.bind()
+    it.watch()
+    assert (it.carries(), it.held(), it.free()) == ({names.WITHDRAWN}, 0, True)
+    again = "its controller creates another" if owned else "create it again"
+    assert it.told() == [(False, "BoundWithoutShare", f"{LATE}{again}", "GPUShareReturned")]
+    it.desk.controller.check_invariants()
+
+
+UNKNOWN: dict[Fate, bool] = {"lost-and-done": True, "lost": False, "dropped": False, "refused": False}
+
+
+@pytest.mark.parametrize(("fate", "done"), UNKNOWN.items())
+def test_a_write_without_an_answer_frees_nothing_until_it_shows(fate: Fate, done: bool) -> None:
+    it = Unbound()
+    it.refused_for(300)
+    it.api.wire.fates = [fate]
+    it.loop.carry_out(TickPhase.UNBOUND_PODS)
+    assert (it.held(), it.free()) == (1, False)
+    it.watch()
+    assert (it.held(), it.free()) == ((0, True) if done else (1, False))
+    it.turn()
+    assert (it.held(), it.free()) == ((0, True) if done else (1, False)), "not written again at once"
+    it.desk.now += 5
+    it.turn()
+    assert (it.carries(), it.held(), it.free()) == ({names.WITHDRAWN}, 0, True)
+
+
+def test_a_write_that_arrives_after_the_binding_changes_nothing() -> None:
+    it = Unbound()
+    it.refused_for(300)
+    it.api.wire.fates = ["lost"]
+    it.loop.carry_out(TickPhase.UNBOUND_PODS)
+    it.bind()
+    it.api.wire.carry_out_late()
+    it.watch()
+    assert (names.ALLOCATION in it.carries(), it.held()) == (True, 1)
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["not bound", "bound meanwhile"])
+def test_a_leader_that_ends_after_the_write_leaves_the_next_one_what_the_pods_say(bound: bool) -> None:
+    it = Unbound()
+    it.refused_for(300)
+    it.loop.carry_out(TickPhase.UNBOUND_PODS)
+    if bound:
+        it.bind()
+    it.start(2)
+    assert (it.held(), it.free()) == (0, True)
+    assert [code for _, code, _, _ in it.told()] == ["BoundWithoutShare" if bound else "ShareWithdrawn"]
+    it.desk.controller.check_invariants()
+
+
+def test_a_leader_that_ends_before_the_write_leaves_a_share_that_counts_anew() -> None:
+    it = Unbound()
+    it.refused_for(300)
+    it.start(2)
+    it.turn()
+    assert (it.held(), it.free()) == (1, False)
+    it.desk.now += 300
+    it.turn()
+    assert (it.held(), it.free()) == (0, True)
+
+
+KEPT: dict[str, Callable[[], Unbound]] = {
+    "the administrator keeps shares": lambda: Unbound(unbound="keep"),
+    "another replica leads": lambda: Unbound(leads=False),
+}
+
+
+@pytest.mark.parametrize("make", KEPT.values(), ids=KEPT.keys())
+def test_the_share_stays(make: Callable[[], Unbound]) -> None:
+    it = make()
+    it.refused_for(3000)
+    it.turn()
+    assert (names.ALLOCATION in it.carries(), it.held()) == (True, 1)
+
+
+def test_with_consent_a_controllers_pod_is_evicted_once_its_share_is_gone() -> None:
+    it = Unbound(owned=True, unbound="delete")
+    it.refused_for(300)
+    it.loop.carry_out(TickPhase.UPKEEP)
+    assert it.desk.controller.tick(TickPhase.EVICTIONS) == []
+    it.turn()
+    version = int(it.pod["metadata"]["resourceVersion"])
+    want = Eviction("default/p", pods.uid(it.pod), version, "unbound", EVICTED)
+    for seconds, orders in ((0, [want]), (4, []), (1, [want])):  # it may be refused, so it is asked for again
+        it.desk.now += seconds
+        it.desk.controller.tick(TickPhase.UPKEEP)
+        assert it.desk.controller.tick(TickPhase.EVICTIONS) == orders
+    it.bind()
+    it.watch()
+    it.desk.now += 60
+    it.desk.controller.tick(TickPhase.UPKEEP)
+    assert it.desk.controller.tick(TickPhase.EVICTIONS) == [], "it runs"
+
+
+def test_with_consent_a_pod_that_nobody_would_create_again_stays() -> None:
+    it = Unbound(unbound="delete")
+    it.refused_for(300)
+    it.turn()
+    it.desk.controller.tick(TickPhase.UPKEEP)
+    assert it.desk.controller.tick(TickPhase.EVICTIONS) == []
+    assert [text for *_, text, _ in it.told()] == [ALONE]
+
+
+def test_the_replacement_avoids_the_node_and_says_why_until_the_refusal_expires() -> None:
+    it = Unbound(nodes=2, owned=True)
+    it.refused_for(300)
+    it.turn()
+    for name, want in (("next", "o"), ("other-owner", "n")):
+        answer = it.desk.controller.reserve(question(worker(name, owned=name == "next"), dry_run=True))
+        assert isinstance(answer, Placed)
+        assert answer.allocation.node == want
+    alone = Unbound(owned=True)
+    alone.refused_for(300)
+    alone.turn()
+    answer = alone.desk.controller.reserve(question(worker("next", owned=True)))
+    assert isinstance(answer, Wait)
+    assert (answer.code, answer.reason) == (
+        "RefusedByScheduler",
+        "0 of 1 GPU nodes fit: 1 that kube-scheduler refused (1 Insufficient example.com/fpga)",
+    )
+    alone.api.create(admitted(worker("next", owned=True), gated=True))
+    alone.watch()
+    assert alone.desk.controller.schedule_pending()[0] == []
+    alone.desk.now += LASTS
+    alone.desk.controller.tick(TickPhase.UPKEEP)
+    [binding] = alone.desk.controller.schedule_pending()[0]
+    assert (binding.pod.key, binding.allocation.node) == ("default/next", "n")
+
+
+def test_in_one_cycle_the_refusal_of_one_family_is_not_said_of_another() -> None:
+    it = Unbound(owned=True)
+    it.refused_for(300)
+    it.turn()
+    for name, owned in (("next", True), ("other", False)):
+        it.api.create(admitted(worker(name, owned=owned), gated=True))
+    it.watch()
+    bindings, _ = it.desk.controller.schedule_pending()
+    assert [binding.pod.key for binding in bindings] == ["default/other"]
+
+
+def test_a_new_leader_learns_the_refusal_from_the_pod() -> None:
+    it = Unbound(owned=True)
+    it.refused_for(300)
+    it.turn()
+    it.start(2)
+    answer = it.desk.controller.reserve(question(worker("next", owned=True)))
+    assert not isinstance(answer, Placed | Never)
+    assert answer.code == "RefusedByScheduler"
+
+
+def test_a_pod_whose_share_was_taken_back_is_not_taken_for_one_that_lost_it() -> None:
+    it = Unbound()
+    it.refused_for(300)
+    it.turn()
+    options = Options()
+    found = consistency.listed(it.pod, options, {"default"})
+    assert (found.uncounted, found.known, it.desk.controller.differs(found)) == (
+        False,
+        it.desk.controller._handlers.tracked(found.uid),
+        False,
+    )
+    damaged = {**it.pod, "metadata": {**it.pod["metadata"], "annotations": {}}}
+    damaged["metadata"]["annotations"][names.REQUEST] = pods.annotations_of(it.pod)[names.REQUEST]
+    assert consistency.listed(damaged, options, {"default"}).uncounted
+
+
+def test_a_pod_that_is_deleted_is_forgotten() -> None:
+    it = Unbound()
+    it.refused_for(300)
+    it.turn()
+    it.api.delete("default/p")
+    it.watch()
+    assert it.desk.controller.uids() == frozenset()
+    it.desk.controller.check_invariants()
+
+
+def by_claim(found: Allocation) -> tuple[PodRequest, Allocation]:
+    """As an ElasticGPUClaim gives it."""
+    request = PodRequest("elastic", tuple(FractionRequest(each.container) for each in found.containers), claim="c")
+    return request, replace(found, claim="c")
+
+
+def by_resource_claim(found: Allocation) -> tuple[PodRequest, Allocation]:
+    """As Dynamic Resource Allocation delivers it."""
+    containers = (replace(each, shares=tuple(replace(s, dra=True) for s in each.shares)) for each in found.containers)
+    return request_of(worker("p").json()), replace(found, containers=tuple(containers))
+
+
+@pytest.mark.parametrize("given", [by_claim, by_resource_claim])
+def test_a_share_that_comes_by_a_claim_stays(given: Callable[[Allocation], tuple[PodRequest, Allocation]]) -> None:
+    it = Unbound()
+    request, allocation = given(codec.allocation_from_text(pods.annotations_of(it.pod)[names.ALLOCATION]))
+    annotations, (container,) = it.pod["metadata"]["annotations"], it.pod["spec"]["containers"]
+    annotations.update(
+        {names.REQUEST: codec.request_to_text(request), names.ALLOCATION: codec.allocation_to_text(allocation)}
+    )
+    if request.claim:
+        container["resources"] = {}
+    it.refused_for(10)
+    assert it.held() == 1
+    it.desk.controller.tick(TickPhase.UPKEEP)
+    [(_, code, text, _)] = it.told()
+    assert (code, text.rpartition(" or ")[2]) == ("NotScheduled", "delete the pod to release the share")
+    it.desk.now += 3000
+    assert it.desk.controller.tick(TickPhase.UNBOUND_PODS) == []
+
+
+def test_a_bounded_number_of_shares_goes_back_in_one_turn() -> None:
+    desk = SchedulerHarness([node("n").gpus(20, mib=16384)])
+    for number in range(20):
+        answer = desk.controller.reserve(question(worker(f"p{number}").uid(f"u{number}")))
+        assert isinstance(answer, Placed)
+        made = admitted(worker(f"p{number}").uid(f"u{number}"), allocation=answer.allocation)
+        made["metadata"]["resourceVersion"] = str(number + 1)
+        said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SAID}
+        made["status"] = {"conditions": [said]}
+        desk.controller.handle(pod_event(made))
+    desk.now += 300
+    turns = [desk.controller.tick(TickPhase.UNBOUND_PODS) for _ in range(4)]
+    taken = [each.uid for effects in turns for each in effects if isinstance(each, TakeShare)]
+    assert ([len(each) for each in turns], sorted(taken)) == ([8, 8, 4, 0], sorted(f"u{n}" for n in range(20)))
