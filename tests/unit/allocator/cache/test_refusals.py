@@ -7,30 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cache.refusals import LASTS, MOST, MOST_IN_ALL, Refusals, family_of, words
-from contract.reasons.nodes import Code, Reason, of_one
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules, PodVolume
+from contract.reasons.nodes import Code, Reason, of_one
 
 FAMILIES = {
     "a controller's pods": ("ns/web-1", "rs", NO_RULES, "ns/rs"),
     "a pod that somebody creates again by its name": ("ns/web", "", NO_RULES, "ns/web"),
     "neither a name nor a controller": ("ns/", "", NO_RULES, ""),
     "each claim of a StatefulSet for itself": ("ns/db-0", "sts", PodRules(volumes=(PodVolume("data-db-0"),)), None),
-    "a volume that is made for each pod": (
-        "ns/web-1",
-        "rs",
-        PodRules(volumes=(PodVolume("web-1-tmp", True),)),
-        "ns/rs",
-    ),
+    "a volume made for each pod": ("ns/web-1", "rs", PodRules(volumes=(PodVolume("web-1-tmp", True),)), "ns/rs"),
 }
 WORDS = {
     "what is said of the pinned node": (
-        "0/3 nodes are available: 1 Insufficient example.com/fpga, 2 node(s) didn't match Pod's node affinity/selector. "
-        "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
+        "0/3 nodes are available: 1 Insufficient example.com/fpga, 2 node(s) didn't match Pod's node affinity/selector"
+        ". preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
         "1 Insufficient example.com/fpga",
     ),
     "newer words of the pin": (
-        "0/2 nodes are available: 1 node(s) are reserved by licence, 1 node(s) didn't satisfy plugin(s) [NodeAffinity].",
-        "1 node(s) are reserved by licence",
+        "0/2 nodes are available: 1 node(s) need a licence, 1 node(s) didn't satisfy plugin(s) [NodeAffinity].",
+        "1 node(s) need a licence",
     ),
     "a reason of all nodes alike": (
         "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found",

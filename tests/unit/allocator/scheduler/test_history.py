@@ -11,10 +11,12 @@ Any history of admissions, writes, watch delays, failures and restarts keeps the
 7. An admitted pod that is stored when its share was given away is failed once it is seen, and nobody else is.
 8. What all leaders counted as held and as free adds up to the cards' time.
 9. A pod that was deleted while it waited, and that a finalizer keeps, is never given a share and waits no longer.
+10. A pod that kube-scheduler binds has its share, or its containers see no GPU; a share is taken before a binding only.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -40,6 +42,7 @@ from allocator.scheduler.events import (
     PodDeleted,
     PoolsDeclared,
     ReservationsChecked,
+    TakeShare,
     TickPhase,
     pods_listed,
 )
@@ -50,7 +53,7 @@ from contract.encoding.protocol import Never, Placed, Wait
 from contract.model import Allocation, NodeState, PodRequest, PoolSharing
 from contract.reasons.pods import PodReason
 from contract.scheduling.demand import demands
-from runtime.kubernetes.client import Kube
+from runtime.kubernetes.client import Kube, KubeError
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer
 from tests.unit.allocator.harness import SchedulerHarness, admitted, fail_late, fence, overdue, question, unresolved
@@ -92,6 +95,10 @@ class History(RuleBasedStateMachine):
         self.written: list[BindSucceeded | BindFailed | BindUnknown] = []
         self.orphans: list[Binding] = []
         """Commits of leaders before, held up somewhere on their way."""
+        self.takes: list[TakeShare] = []
+        """Shares to be taken back from pods that kube-scheduler does not bind, by this leader or one before."""
+        self.bound_with_share: set[str] = set()
+        """Pods that kube-scheduler bound while they carried a share."""
         self.evicted: set[str] = set()
         """Whose eviction was granted."""
         self.strays: set[str] = set()
@@ -128,7 +135,9 @@ class History(RuleBasedStateMachine):
         self.card_time += sum(_counted(self.meter.counted()))
         self.meter = Meter(lambda gpu: gpu.usable)
         self.generation += 1
-        options = SchedulerOptions(assume_ttl=30.0, starvation_timeout=20.0, preemption=True, queue_order=self.order)
+        options = SchedulerOptions(
+            assume_ttl=30.0, starvation_timeout=20.0, preemption=True, queue_order=self.order, unbound_after=20.0
+        )
         term = self.generation
         self.desk = SchedulerHarness(NODES, options=options, now=self.now, made=1000 * term, elected=True, term=term)
         self.desk.controller.handle(pods_listed(map(pods.trim, self.api.listed()), term=term))
@@ -220,6 +229,49 @@ class History(RuleBasedStateMachine):
             self.api.change(key)
         elif how == "touched" or running:
             self.api.change(key, **({"phase": how} if how != "touched" else {"touched": str(self.now)}))
+
+    # -- kube-scheduler -------------------------------------------------------------------------------------------
+
+    def _to_be_bound(self) -> list[str]:
+        found = self.api.pods.items()
+        return sorted(key for key, each in found if not (pods.gates(each) or pods.finished(each) or _bound(each)))
+
+    @precondition(_to_be_bound)
+    @rule(data=st.data(), binds=st.sampled_from((False, False, True)))
+    def kube_scheduler_judges(self, data: st.DataObject, binds: bool) -> None:
+        key = data.draw(st.sampled_from(self._to_be_bound()))
+        if not binds:
+            said = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "a licence is missing",
+            }
+            self.api.change(key, conditions=[said])
+            return
+        self.api.pods[key]["spec"]["nodeName"] = "a"
+        self.api.change(key, conditions=[{"type": "PodScheduled", "status": "True"}])
+        if names.ALLOCATION in pods.annotations_of(self.api.pods[key]):
+            self.bound_with_share.add(pods.uid(self.api.pods[key]))
+
+    @precondition(lambda self: self.takes)
+    @rule(data=st.data(), fate=st.sampled_from(FATES))
+    def a_share_is_taken_back(self, data: st.DataObject, fate: Fate) -> None:
+        self._take(self.takes.pop(data.draw(st.integers(0, len(self.takes) - 1))), fate)
+
+    def _take(self, take: TakeShare, fate: Fate) -> None:
+        self.api.wire.fates = [fate]
+        with contextlib.suppress(KubeError):
+            binder.take_share(self.kube, take)
+        self.api.wire.fates = []
+
+    @invariant()
+    def who_is_bound_has_the_share_or_sees_no_gpu(self) -> None:
+        for each in self.api.pods.values():
+            annotations = pods.annotations_of(each)
+            seen = any(key.startswith(names.DEVICES_PREFIX) for key in annotations)
+            assert not (names.WITHDRAWN in annotations and (seen or names.ALLOCATION in annotations))
+            assert pods.uid(each) not in self.bound_with_share or names.ALLOCATION in annotations
 
     # -- the allocator --------------------------------------------------------------------------------------------
 
@@ -313,6 +365,8 @@ class History(RuleBasedStateMachine):
         self.desk.now = self.now
         self.desk.controller.tick(TickPhase.UPKEEP)
         self.bindings += unresolved(self.desk.controller)
+        taken = self.desk.controller.tick(TickPhase.UNBOUND_PODS)
+        self.takes += [each for each in taken if isinstance(each, TakeShare)]
         exist = {pods.allocation_id(each) for each in self.api.pods.values() if not pods.finished(each)}
         self.desk.controller.handle(ReservationsChecked(overdue(self.desk.controller), exist))
 
@@ -403,6 +457,8 @@ class History(RuleBasedStateMachine):
             for binding in self.bindings:
                 self._write(binding, "answered")
             self.bindings = []
+            while self.takes:
+                self._take(self.takes.pop(), "answered")
             while self.written:
                 self.desk.controller.handle(self.written.pop())
             while self.listing is not None:
@@ -411,7 +467,7 @@ class History(RuleBasedStateMachine):
                 self.watch(4, False)
             self.time_passes(61)
             self.decide()
-            if not self.bindings and not self.api.events:
+            if not (self.bindings or self.api.events or self.takes or self.desk.controller.look().unbound):
                 return
         raise AssertionError("it never becomes quiet")
 
@@ -430,7 +486,11 @@ class History(RuleBasedStateMachine):
                 assert pods.key(each) not in {entry.key for entry in self.desk.controller.view().queue}
             elif names.GATE in pods.gates(each) and not pods.finished(each):
                 told = self.told.get(uid)
-                assert told in ("Memory", "LimitsInAll", "Reserved", *PREEMPTION), "it waits and was told why"
+                known = ("Memory", "LimitsInAll", "Reserved", "RefusedByScheduler", *PREEMPTION)
+                assert told in known, "it waits and was told why"
+            elif names.WITHDRAWN in pods.annotations_of(each) and not pods.finished(each):
+                assert uid not in carried
+                assert self.told.get(uid) == ("BoundWithoutShare" if _bound(each) else "ShareWithdrawn")
             else:
                 assert uid in carried or pods.finished(each)
         self.nothing_is_on_a_gpu_twice_over()
@@ -445,6 +505,10 @@ class History(RuleBasedStateMachine):
             for uuid, demand in demands(request, allocation).items()
         ]
         assert _counted(self.meter.counted())[0] - before == pytest.approx(100.0 * sum(parts), abs=0.01)
+
+
+def _bound(made: JSON) -> bool:
+    return bool(made["spec"].get("nodeName"))
 
 
 def _counted(counted: Counted) -> tuple[float, float]:
