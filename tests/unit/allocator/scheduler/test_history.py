@@ -120,13 +120,19 @@ class History(RuleBasedStateMachine):
         sizes=st.tuples(SIZES, SIZES, SIZES),
         appear=st.tuples(st.booleans(), st.booleans(), st.booleans()),
         crowded=st.booleans(),
+        refused=st.booleans(),
     )
-    def begin(self, sizes: tuple[str, ...], appear: tuple[bool, ...], crowded: bool) -> None:
+    def begin(self, sizes: tuple[str, ...], appear: tuple[bool, ...], crowded: bool, refused: bool) -> None:
         self._start()
         if crowded:  # two of no priority have the card when one of the highest comes
             sizes, appear = ("8Gi", "8Gi", sizes[2]), (True, True, True)
+        if refused:  # kube-scheduler does not bind the first one, and its share may go back
+            sizes, appear = ("8Gi", *sizes[1:]), (True, *appear[1:])
         for name, size, appears in zip("xyz", sizes, appear, strict=True):
-            self.admit(name, size, "", 2 if crowded and name == "z" else 0, False, appears)
+            pin = "affinity" if refused else "auto"
+            self.admit(name, size, "", 2 if crowded and name == "z" else 0, False, appears, pin)
+        if refused:
+            self._judge("default/x", "refuses for long")
         if crowded:
             self.watch(4, False)
             self.decide()
@@ -170,12 +176,16 @@ class History(RuleBasedStateMachine):
         priority=st.integers(0, 2),
         twice=st.booleans(),
         appears=st.booleans(),
+        pin=st.sampled_from(("affinity", "auto")),
     )
-    def admit(self, name: str, size: str, limit: str, priority: int, twice: bool, appears: bool) -> None:
+    def admit(
+        self, name: str, size: str, limit: str, priority: int, twice: bool, appears: bool, pin: str = "auto"
+    ) -> None:
         namespace = self.namespaces.get(name, "default")
         if f"{namespace}/{name}" in self.api.pods:
             return
         asked = pod(name, namespace).asks("gpufraction.io/gpu-memory", size).spec(priority=priority)
+        asked = asked.annotated(names.PLACEMENT, pin)
         if limit and size == "8Gi":
             asked = asked.asks("gpufraction.io/gpu-memory-limit", limit)
         if twice:  # the API server gave up on the first answer and asked again
@@ -237,10 +247,12 @@ class History(RuleBasedStateMachine):
         return sorted(key for key, each in found if not (pods.gates(each) or pods.finished(each) or _bound(each)))
 
     @precondition(_to_be_bound)
-    @rule(data=st.data(), binds=st.sampled_from((False, False, True)))
-    def kube_scheduler_judges(self, data: st.DataObject, binds: bool) -> None:
-        key = data.draw(st.sampled_from(self._to_be_bound()))
-        if not binds:
+    @rule(data=st.data(), how=st.sampled_from(("refuses", "refuses for long", "binds")))
+    def kube_scheduler_judges(self, data: st.DataObject, how: str) -> None:
+        self._judge(data.draw(st.sampled_from(self._to_be_bound())), how)
+
+    def _judge(self, key: str, how: str) -> None:
+        if how != "binds":
             said = {
                 "type": "PodScheduled",
                 "status": "False",
@@ -248,6 +260,9 @@ class History(RuleBasedStateMachine):
                 "message": "a licence is missing",
             }
             self.api.change(key, conditions=[said])
+            if how == "refuses for long" and self.listing is None:
+                self.watch(len(self.api.events), False)
+                self.time_passes(21)
             return
         self.api.pods[key]["spec"]["nodeName"] = "a"
         self.api.change(key, conditions=[{"type": "PodScheduled", "status": "True"}])

@@ -9,6 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from allocator.cache.podinfo import pod_event
 from allocator.cache.refusals import LASTS
@@ -393,3 +396,61 @@ def test_a_bounded_number_of_shares_goes_back_in_one_turn() -> None:
     turns = [desk.controller.tick(TickPhase.UNBOUND_PODS) for _ in range(4)]
     taken = [each.uid for effects in turns for each in effects if isinstance(each, TakeShare)]
     assert ([len(each) for each in turns], sorted(taken)) == ([8, 8, 4, 0], sorted(f"u{n}" for n in range(20)))
+
+
+class BindingRace(RuleBasedStateMachine):
+    """
+    kube-scheduler binds when it wants, writes are lost and late, leaders end: the card is free for another pod only
+    once the first one can never see it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.it, self.term, self.bound_with_share = Unbound(), 1, False
+
+    @precondition(lambda self: not self.it.pod["spec"].get("nodeName"))
+    @rule()
+    def kube_scheduler_refuses_for_long(self) -> None:
+        self.it.refused_for(300)
+
+    @precondition(lambda self: not self.it.pod["spec"].get("nodeName"))
+    @rule()
+    def kube_scheduler_binds(self) -> None:
+        self.it.bind()
+        self.bound_with_share = names.ALLOCATION in self.it.carries()
+
+    @rule(fate=st.sampled_from(("answered", "answered", "lost-and-done", "lost")))
+    def a_turn(self, fate: Fate) -> None:
+        self.it.api.wire.fates = [fate]
+        self.it.loop.carry_out(TickPhase.UNBOUND_PODS)
+        self.it.loop.carry_out(TickPhase.UPKEEP)
+        self.it.api.wire.fates = []
+
+    @rule(late=st.booleans())
+    def all_is_seen(self, late: bool) -> None:
+        if late:
+            self.it.api.wire.carry_out_late()
+        self.it.watch()
+
+    @rule()
+    def another_process_leads(self) -> None:
+        self.term += 1
+        self.it.start(self.term)
+
+    @invariant()
+    def the_card_is_free_only_where_the_pod_cannot_see_it(self) -> None:
+        carries = self.it.carries()
+        sees = any(key.startswith(names.DEVICES_PREFIX) for key in carries)
+        assert not (self.it.free() and sees)
+        assert names.ALLOCATION in carries or not (self.bound_with_share or sees)
+        self.it.desk.controller.check_invariants()
+
+    def teardown(self) -> None:
+        self.it.api.wire.carry_out_late()
+        self.it.watch()
+        holds = names.ALLOCATION in self.it.carries()
+        assert (self.it.held(), self.it.free()) == ((1, False) if holds else (0, True))
+
+
+TestBindingRace = BindingRace.TestCase
+TestBindingRace.settings = settings(max_examples=30, stateful_step_count=12, deadline=None)
