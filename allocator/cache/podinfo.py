@@ -528,6 +528,10 @@ class AllocatedPods:
         """How many of the pods are judged by something that is not evaluated here, by what it is."""
         return Counter(what for found in self._not_evaluated.values() for what in found)
 
+    def says_by_what(self, uid: str) -> bool:
+        """Whether the pod says that it is judged by such a thing."""
+        return uid in self._not_evaluated
+
     def unbound_for(self, now: float, after: float) -> list[UnboundPod]:
         """The pods that have been unbound for `after` seconds, the first first."""
         return [pod for pod in self._unbound.values() if now - pod.since >= after]

@@ -563,6 +563,11 @@ class Controller:
             set_aside = len(self._records.quarantine)
             return view.figures(self._cache, self._queue, unbound=unbound, quarantined=set_aside)
 
+    def not_evaluated(self) -> Counter[str]:
+        """How many pods with a share are judged by rules that are not evaluated here, by what."""
+        with self._lock:
+            return self._unbound.not_evaluated(self._clock())
+
     def nodes(self) -> tuple[NodeState, ...]:
         """Every node with GPUs, as a decision sees it."""
         with self._lock:

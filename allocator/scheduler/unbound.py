@@ -12,6 +12,7 @@ what it holds.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from allocator.cache.ledger import Reservation
@@ -116,6 +117,15 @@ class UnboundPods:
         """
         allocation = holding.allocation
         return self._options.unbound != "keep" and not allocation.claim and not allocation.by_claim
+
+    def not_evaluated(self, now: float) -> Counter[str]:
+        """
+        How many pods are judged by rules that are not evaluated here, by what; `unknown` where nothing that the pod
+        says explains why it is not bound.
+        """
+        allocated = self._cache.allocated
+        unexplained = sum(not allocated.says_by_what(pod.uid) for pod in allocated.unbound_for(now, SOON))
+        return allocated.not_evaluated() + Counter(unknown=unexplained)
 
     def tick(self, now: float) -> list[Effect]:
         """`TakeShare` for pods that have not been bound for too long; again after a pause while they have a share."""

@@ -55,6 +55,7 @@ class AllocatorGauges:
         metrics.rows(specs.GPU_CORES_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.cores / WHOLE))
         metrics.rows(specs.CLAIMS, lambda: iter(self._controller.claim_counts()[0].items()))
         metrics.rows(specs.ELASTIC_GPUS, self._of_shares)
+        metrics.rows(specs.NOT_EVALUATED_PODS, self._of_not_evaluated)
         metrics.rows(specs.GPU_SHARERS, lambda: self._of_gpus(lambda usage: usage.sharers))
 
     def refresh(self) -> None:
@@ -74,6 +75,10 @@ class AllocatorGauges:
             agreed, others = look.idle
             self._idle.labels(agreed="yes").set(agreed)
             self._idle.labels(agreed="no").set(others)
+
+    def _of_not_evaluated(self) -> Iterator[tuple[tuple[str, ...], float]]:
+        for what, count in self._controller.not_evaluated().items():
+            yield (what,), count
 
     def _of_shares(self) -> Iterator[tuple[tuple[str, ...], float]]:
         for phase, count in self._controller.claim_counts()[1].items():

@@ -6,7 +6,7 @@ The promises that hold whenever a cluster is quiet, checked from the API server 
 2. The ledger of every replica holds what the pods and the ElasticGPUs say, no more and no less.
 3. A container sees exactly the GPUs of its allocation, and is told a part of them within its share; without one it
    sees none.
-4. Every pod that asked is placed, or waits with a reason.
+4. Every pod that asked is placed, or waits with a reason; or its share was taken back, it sees no GPU, and says so.
 5. What each pod's condition says is so: `True` of one that runs with a share, and of one that waits the reason for
    which the allocator would not place it now.
 6. No error of ours was isolated and no worker was started again: what once ended a process may not hide behind that.
@@ -100,6 +100,9 @@ def _untrue(pod: JSON, line: dict[str, str]) -> str:
         if code in _CODES and said["reason"] in _CODES and said["reason"] != code and not by_claim:
             return f"waits for {code}, and says {said}"
         return ""
+    if names.WITHDRAWN in pods.annotations_of(pod):
+        wanted = ("False", "BoundWithoutShare" if pod["spec"].get("nodeName") else "ShareWithdrawn")
+        return "" if (said.get("status"), said.get("reason")) == wanted else f"holds nothing any more, and says {said}"
     placed = scenarios.is_running(pod) and _allocation(pod) is not None
     return f"runs with a share, and says {said}" if placed and said.get("status") != "True" else ""
 
@@ -197,6 +200,10 @@ def _placed_or_waiting(pod: JSON) -> None:
     if names.REQUEST not in pods.annotations_of(pod):
         return
     gated = names.GATE in pods.gates(pod)
+    if names.WITHDRAWN in pods.annotations_of(pod):
+        assert _allocation(pod) is None
+        assert not any(key.startswith(names.CONTAINER_PREFIXES) for key in pods.annotations_of(pod))
+        return
     assert gated or _allocation(pod) is not None, f"{pods.key(pod)} asked and is neither placed nor waiting"
     if gated:
         assert scenarios.waits(pod), f"{pods.key(pod)} waits without a reason"

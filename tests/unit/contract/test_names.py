@@ -36,6 +36,7 @@ PINNED = {
     "PIN": "gpufraction.io/pin",
     "PROTECTED": "gpufraction.io/protected",
     "RETURNED": "gpufraction.io/returned",
+    "WITHDRAWN": "gpufraction.io/withdrawn",
     "REQUEST": "gpufraction.io/request",
     "ALLOCATION": "gpufraction.io/allocation",
     "PLACEMENT": "gpufraction.io/placement",

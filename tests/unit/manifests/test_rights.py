@@ -261,6 +261,7 @@ def test_the_allocator_may_write_the_annotations_and_labels_of_every_dialects_pl
     written = {
         str(names.FENCE),
         str(names.ALLOCATION),
+        str(names.WITHDRAWN),
         *codec.container_annotations(allocation),
         *protection.added({}),
     }

@@ -382,6 +382,21 @@ def test_a_share_that_comes_by_a_claim_stays(given: Callable[[Allocation], tuple
     assert it.desk.controller.tick(TickPhase.UNBOUND_PODS) == []
 
 
+def test_pods_that_others_judge_are_counted_by_what_they_are_judged_by() -> None:
+    it = Unbound()
+    assert it.desk.controller.not_evaluated() == {}
+    it.refused_for(10)
+    assert it.desk.controller.not_evaluated() == {"unknown": 1}
+    it.pod["spec"].update(schedulerName="volcano", resourceClaims=[{"name": "nic"}])
+    it.refused_for(10)
+    assert it.desk.controller.not_evaluated() == {"scheduler": 1, "claims": 1}
+    it.desk.controller.tick(TickPhase.UPKEEP)
+    assert [text.partition(": ")[2].partition(" does")[0] for *_, text, _ in it.told()] == ["the scheduler volcano"]
+    it.api.delete("default/p")
+    it.watch()
+    assert it.desk.controller.not_evaluated() == {}
+
+
 def test_a_bounded_number_of_shares_goes_back_in_one_turn() -> None:
     desk = SchedulerHarness([node("n").gpus(20, mib=16384)])
     for number in range(20):
