@@ -77,6 +77,12 @@ def annotated(name: str, value: str | None) -> JSON:
     return {"metadata": {"annotations": {str(name): value}}}
 
 
+def taken_back(*removed: str) -> JSON:
+    """The write by which a share goes back; `removed`: the annotations that go, by default all of the share."""
+    gone = dict.fromkeys(map(str, removed or (names.ALLOCATION, DEVICES)))
+    return {"metadata": {"annotations": {**gone, str(names.WITHDRAWN): "n1"}}}
+
+
 @dataclass(frozen=True)
 class Case:
     """One request, and whether the policies let it pass."""
@@ -220,6 +226,16 @@ CASES = {
     "the allocator commits a placement": Case(
         True, ALLOCATOR, "PATCH", "/api/v1/namespaces/served/pods/gated", COMMIT, OPERATIONS
     ),
+    "the allocator takes back a share that is not bound": changes(True, "pinned", taken_back(), ALLOCATOR),
+    "the allocator takes back the share of a bound pod": changes(False, "bound", taken_back(), ALLOCATOR),
+    "the allocator leaves the devices of a share": changes(False, "pinned", taken_back(names.ALLOCATION), ALLOCATOR),
+    "the allocator leaves the allocation of a share": changes(False, "pinned", taken_back(DEVICES), ALLOCATOR),
+    "the allocator marks a pod that has no share": changes(False, "gated", annotated(names.WITHDRAWN, "n1"), ALLOCATOR),
+    "the allocator removes the mark": changes(False, "withdrawn", annotated(names.WITHDRAWN, None), ALLOCATOR),
+    "a tenant takes back a share": changes(False, "pinned", taken_back()),
+    "a tenant marks a pod": changes(False, "plain", annotated(names.WITHDRAWN, "n1")),
+    "a tenant removes the mark": changes(False, "withdrawn", annotated(names.WITHDRAWN, None)),
+    "a mark cannot be brought along": creates(False, "plain", pod("new", names.WITHDRAWN)),
     "the allocator writes its condition": changes(True, "placed/status", condition(), ALLOCATOR),
     "the allocator writes another condition": changes(False, "placed/status", condition("Ready"), ALLOCATOR),
     "the allocator writes a phase beside its condition": changes(
@@ -320,6 +336,9 @@ def prepare(found: RealCluster) -> None:
     for made in (
         pod("plain"),
         pod("placed", names.REQUEST, names.ALLOCATION, asks=True),
+        pod("pinned", names.REQUEST, names.ALLOCATION, DEVICES, asks=True),
+        pod("bound", names.REQUEST, names.ALLOCATION, DEVICES, asks=True, node="n1"),
+        pod("withdrawn", names.REQUEST, names.WITHDRAWN, asks=True),
         pod("gated", names.REQUEST, gated=True),
     ):
         found.must("POST", "/api/v1/namespaces/served/pods", made)
