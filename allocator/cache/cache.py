@@ -37,7 +37,9 @@ from allocator.engine.reference import Decision, Snapshot
 from allocator.faults import Faulted, surfaced
 from allocator.scoring.tables import Tables
 from contract.model import FREE, WHOLE, Compute, Gpu, Inventory, NodeState, Usage
+from contract.nodes import capacity
 from contract.nodes.attributes import NodeFacts
+from contract.nodes.capacity import Amounts
 from contract.nodes.idle import IdleReport
 from contract.reasons.nodes import Reason
 from contract.scheduling.clusterfilters.neighbourhood import NO_NEIGHBOURS, NeighbourSnapshot
@@ -262,6 +264,10 @@ class Cache:
     def inventory(self, name: str) -> Inventory | None:
         """A node's GPUNode, whether there is a Node of the name or not."""
         return self._inventories.get(name)
+
+    def unserved(self, name: str) -> Amounts:
+        """What Kubernetes counts on a node for pods that run there without the share that they asked for."""
+        return capacity.total(use.unserved for use in self._pods_of.get(name, {}).values())
 
     def take_touched(self) -> tuple[str, ...]:
         """The nodes of which something has changed since the last call: their GPUs, or what is taken there."""
@@ -540,7 +546,7 @@ class Cache:
         uid, node = pod.uid, pod.node
         known = self._on_node.get(uid)
         namespace = intern(pod.key.split("/", 1)[0]) if pod.daemon else ""
-        entry = NodeUse(node, pod.compute, pod.host_ports, namespace) if node else None
+        entry = NodeUse(node, pod.compute, pod.host_ports, pod.unserved, namespace) if node else None
         if known == entry:
             return False
         if known is not None:

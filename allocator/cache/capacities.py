@@ -81,7 +81,8 @@ class Capacities:
             if inventory is None or node not in self._seen:
                 continue
             self._note_gone(inventory, cache, now)
-            wanted = capacity.to_text(capacity.beyond(capacity.promises(inventory.gpus), cache.ledger.used(node)))
+            promised = capacity.promises(inventory.gpus)
+            wanted = capacity.to_text(capacity.beyond(promised, cache.ledger.used(node), cache.unserved(node)))
             if wanted == self._seen[node]:
                 self._asked.pop(node, None)
                 continue

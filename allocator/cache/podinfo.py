@@ -25,6 +25,8 @@ from contract.encoding import codec, moments, quantity
 from contract.encoding.plain import MESSAGE, NAME, is_plain, plain
 from contract.encoding.reading import is_subdomain
 from contract.model import Allocation, Compute, PodRequest
+from contract.nodes.capacity import NOTHING as NO_AMOUNTS
+from contract.nodes.capacity import Amounts
 from contract.scheduling import consent, protection
 from contract.scheduling import needs as scheduling
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules, read_rules
@@ -131,6 +133,8 @@ class PodInfo(NamedTuple):
     """By what else than the allocator's filters it is judged where it can go, of a pod that holds a share."""
     withdrawn: str = ""
     """The node of a share that was taken back; empty where none was, or where the pod has one again."""
+    unserved: Amounts = NO_AMOUNTS
+    """What Kubernetes counts for such a pod once it is bound, although it has no share."""
     waiting: WaitingPod | None = None
     """Where our gate holds it and nobody has deleted it."""
     behind: str = ""
@@ -234,6 +238,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         scheduler=pinning.other_scheduler(spec) if unbound else "",
         not_evaluated=pinning.not_evaluated(pod) if allocation is not None else (),
         withdrawn=withdrawn,
+        unserved=_accounted(spec) if withdrawn and bound else NO_AMOUNTS,
         waiting=waiting,
         behind=gates[0] if gates and allocation is not None else "",
         held_since=_held_since(pod) if allocation is not None or finished else 0.0,
@@ -348,6 +353,16 @@ def _is_unready(condition: Mapping[str, Any]) -> bool:
     return condition.get("type") == "Ready" and condition.get("status") == "False"
 
 
+def _accounted(spec: Mapping[str, Any]) -> Amounts:
+    """What all containers request of the accounting resources: at least what a kubelet counts."""
+    found = [container for container, _ in scheduling.containers(spec)]
+    memory, cores = (
+        sum(quantity.integer_or(scheduling.request_of(container, name), 0) for container in found)
+        for name in (names.GPU_MEMORY, names.GPU_CORES)
+    )
+    return Amounts(memory, cores)
+
+
 def _withdrawn(annotations: Mapping[str, str]) -> str:
     node = annotations.get(names.WITHDRAWN, "")
     return node if is_subdomain(node) else ""
@@ -400,6 +415,8 @@ class NodeUse:
     node: str
     compute: Compute
     host_ports: frozenset[tuple[str, str, int]] = _NO_PORTS
+    unserved: Amounts = NO_AMOUNTS
+    """As in `PodInfo`."""
     staying: str = ""
     """The namespace of a pod that says that it stays with its node; else empty."""
 

@@ -123,10 +123,13 @@ def digest(promised: Promises) -> str:
     return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
 
 
-def beyond(promised: Promises, used: Mapping[str, Usage]) -> Beyond:
-    """What is used beyond the promise: of each GPU what exceeds its promise, and all of a GPU that is removed."""
+def beyond(promised: Promises, used: Mapping[str, Usage], unserved: Amounts = NOTHING) -> Beyond:
+    """
+    What is used beyond the promise: of each GPU what exceeds its promise, and all of a GPU that is removed. `unserved`:
+    what counts for pods that use no GPU.
+    """
     held = ((uuid, Amounts(usage.memory, usage.cores)) for uuid, usage in used.items())
-    more = total(amounts.above(promised.get(uuid, NOTHING)) for uuid, amounts in held)
+    more = unserved + total(amounts.above(promised.get(uuid, NOTHING)) for uuid, amounts in held)
     return Beyond(digest(promised), Amounts(min(more.memory, _MOST), more.cores))
 
 

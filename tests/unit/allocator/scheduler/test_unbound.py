@@ -13,18 +13,21 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from allocator.cache.capacities import HeldBeyond
 from allocator.cache.podinfo import pod_event
 from allocator.cache.refusals import LASTS
 from allocator.options import SchedulerOptions
 from allocator.queue.records import Eviction, StatusUpdate
 from allocator.scheduler import consistency
-from allocator.scheduler.events import ClaimsListed, PodDeleted, TakeShare, TickPhase, pods_listed
+from allocator.scheduler.events import ClaimsListed, HeldBeyondChanged, PodDeleted, TakeShare, TickPhase, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import SchedulingLoop
 from contract import names, pods
 from contract.encoding import codec
 from contract.encoding.protocol import Never, Placed, Wait
 from contract.model import Allocation, FractionRequest, PodRequest
+from contract.nodes import capacity
+from contract.nodes.capacity import Amounts
 from contract.options import Options
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
@@ -166,6 +169,24 @@ def test_a_pod_that_was_bound_between_our_read_and_our_write_keeps_its_share() -
     it.desk.now += 60
     it.turn()
     assert (names.ALLOCATION in it.carries(), it.held(), it.free()) == (True, 1, False)
+
+
+def test_what_counts_for_a_pod_without_a_share_is_added_to_its_nodes_capacity() -> None:
+    """Else the kubelet would count it against the pods that have the GPU."""
+    it = Unbound()
+    it.refused_for(300)
+    it.turn()
+    gpus = it.nodes[0].inventory().gpus
+    it.desk.controller.handle(HeldBeyondChanged("n", capacity.to_text(capacity.beyond(capacity.promises(gpus), {}))))
+    found = []
+    for change in (lambda: None, it.bind, lambda: it.api.change("default/p", phase="Failed")):
+        change()
+        it.watch()
+        written = [n for n in it.desk.controller.tick(TickPhase.UPKEEP) if isinstance(n, HeldBeyond)]
+        found.append([known.amounts for each in written if (known := capacity.from_text(each.text)) is not None])
+        for each in written:
+            it.desk.controller.handle(HeldBeyondChanged("n", each.text))
+    assert found == [[], [Amounts(16 << 30, 0)], [Amounts()]]
 
 
 @pytest.mark.parametrize("owned", [False, True])
