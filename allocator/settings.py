@@ -24,7 +24,8 @@ class PlacementSettings:
     pin: Literal["auto", "nodeName", "affinity"] = setting(
         "auto",
         "How a pod is tied to its node. auto: nodeName where the allocator has checked everything that kube-scheduler "
-        "would, else affinity. nodeName counts as affinity where only a scheduler can judge the pod or bind its claims.",
+        "would, else affinity. nodeName counts as affinity where only a scheduler can judge the pod or bind its "
+        "claims.",
     )
     when: Literal["admission", "stored"] = setting(
         "admission",

@@ -216,8 +216,8 @@ PROTECTED = Key(
 )
 PLACEMENT = _by_tenant(
     "placement",
-    "How the node is pinned: `auto` (the default), `nodeName` or `affinity`. `nodeName` counts as `affinity` where only "
-    "a scheduler can judge the pod or bind its claims.",
+    "How the node is pinned: `auto` (the default), `nodeName` or `affinity`. `nodeName` counts as `affinity` where "
+    "only a scheduler can judge the pod or bind its claims.",
 )
 NODE_POLICY = _by_tenant(
     "node-policy",

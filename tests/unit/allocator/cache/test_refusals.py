@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cache.refusals import LASTS, MOST, MOST_IN_ALL, Refusals, family_of, words
-from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules, PodVolume
 from contract.reasons.nodes import Code, Reason, of_one
+from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules, PodVolume
 
 FAMILIES = {
     "a controller's pods": ("ns/web-1", "rs", NO_RULES, "ns/rs"),
