@@ -19,6 +19,8 @@ from runtime.kubernetes.client import Kube, KubeConflict, KubeNotFound
 JSON = dict[str, Any]
 BASE = Path(__file__).resolve().parents[2] / "manifests" / "base"
 COMPONENTS = BASE.parent / "components"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Ours are read with libyaml, ten times as quick, where PyYAML was built with it."""
 _RUN_AS_PROCESSES = ("Deployment", "DaemonSet")
 _CLUSTER_SCOPED = (
     "Namespace",
@@ -41,7 +43,7 @@ _IRREGULAR = {"NetworkPolicy": "networkpolicies", "ValidatingAdmissionPolicy": "
 
 def shipped(base: Path = BASE) -> Iterator[JSON]:
     """Every object of the base, in its order."""
-    top = yaml.safe_load((base / "kustomization.yaml").read_text())
+    (top,) = documents(base / "kustomization.yaml")
     for name in top.get("resources", []):
         yield from documents(base / name)
     for component in top.get("components", []):
@@ -56,7 +58,7 @@ def webhook_configuration() -> JSON:
 
 def documents(path: Path) -> Iterator[JSON]:
     """The objects of one YAML file."""
-    for document in yaml.safe_load_all(path.read_text()):
+    for document in yaml.load_all(path.read_text(), _LOADER):
         if document:
             yield document
 

@@ -15,6 +15,18 @@ def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     yield from hostile_cluster(request.param, tmp_path_factory.mktemp("hostile"))
 
 
+@pytest.fixture(autouse=True)
+def looked_at(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The memory of a cluster that lives on for the tests of other files is looked at during these alone."""
+    found = request.getfixturevalue("attacked") if "attacked" in request.fixturenames else None
+    if not isinstance(found, Hostile):
+        yield
+        return
+    found.footprint.resume()
+    yield
+    found.footprint.pause()
+
+
 @pytest.fixture
 def hostile(attacked: Hostile) -> Iterator[Hostile]:
     """The cluster, empty; afterwards nothing has ended, nothing has leaked, and others are served."""
