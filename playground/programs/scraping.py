@@ -4,7 +4,6 @@ The programs' metrics, read as a Prometheus reads them: by TLS, with the token o
 
 from __future__ import annotations
 
-import ssl
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import yaml
 
 from playground.programs import installing
+from playground.programs.probes import unverified
 
 SCRAPER = "gpufraction-metrics"
 """The account of the component monitoring."""
@@ -30,9 +30,8 @@ def token_of(kubeconfig: str) -> str:
 
 def scrape(port: int, token: str, *, timeout: float = 5.0) -> str:
     """What a program's port answers to `/metrics`. Raises `OSError`, of which `urllib.error.HTTPError` is one."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is self-signed
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    https = urllib.request.HTTPSHandler(context=unverified())  # it is self-signed
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     request = urllib.request.Request(f"https://127.0.0.1:{port}/metrics", headers=headers)
     with direct.open(request, timeout=timeout) as answer:

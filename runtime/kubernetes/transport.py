@@ -260,8 +260,10 @@ def connect_transport(
         source = "service account" if in_cluster else f"kubeconfig {files}"
         why = str(error) if isinstance(error, (config.ConfigException, OSError)) else "this is no kubeconfig"
         raise KubeConfigError(f"{source}: {cut(why)}") from error
-    if _is_here(settings.host) and settings.proxy in getproxies().values():
-        settings.proxy = None  # like Go's programs, use no proxy of the environment to reach this machine
+    # Like Go's programs, use no proxy of the environment to reach this machine. A proxy that is set stays: without that
+    # the package looks it up in the environment before every request, for a pool that is made once.
+    unwanted = _is_here(settings.host) and settings.proxy in getproxies().values()
+    settings.proxy = None if unwanted else settings.proxy
     return PooledTransport(settings, user_agent=user_agent)
 
 

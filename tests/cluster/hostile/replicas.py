@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import ssl
 import time
 from collections.abc import Iterator
 from typing import Any
 
+from playground.programs.probes import unverified
 from playground.waiting import wait_for
 from runtime.kubernetes.client import KubeForbidden, KubeInvalid, KubeUnavailable
 from tests.builders import pod
@@ -67,10 +67,8 @@ def _ask_only(hostile: Hostile, number: int | None) -> None:
 
 def post(hostile: Hostile, replica: int, body: bytes, *, path: str = "/mutate") -> tuple[int, JSON]:
     """What a stranger is answered who reaches a replica's port."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     port = hostile.cluster.replicas[replica].webhook_port
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=unverified())
     try:
         connection.request("POST", path, body, {"Content-Type": "application/json"})
         answer = connection.getresponse()

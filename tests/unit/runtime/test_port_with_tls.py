@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from playground.programs.probes import unverified
 from runtime.httpserver import HttpServer, Reply, ServerLimits, serve_http, serve_probes
 from runtime.scraping import ScrapeVerdict, guarded
 from runtime.tls import CERTIFICATE, KEY, MetricsTls
 
-OPEN = ssl.create_default_context()
-OPEN.check_hostname, OPEN.verify_mode = False, ssl.CERT_NONE
+OPEN = unverified()
 LARGE = b"x" * 3_000_000
 ROUTES = {
     ("GET", "/healthz"): lambda request: Reply(200, b"ok"),
