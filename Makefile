@@ -8,6 +8,10 @@ WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -ge 3 ] && echo 4 ||
 WORKFLOWS := $(wildcard .github/workflows/*.yaml)
 CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction release benchmarks tests
 
+# Compiled modules are kept, also where the environment says otherwise: three processes read every test, and each test of
+# a command line starts another.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-tenants playground playground-upgrade test test-realcluster test-differential test-realnode test-engines test-hostile test-browser screenshots storm storm-realcluster fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
 
@@ -41,12 +45,13 @@ playground: $(STAMP) ## start the embedded cluster and leave it running for kube
 playground-upgrade: $(STAMP) ## replace the programs of a running playground one by one; DIRECTORY=its folder
 	@$(RUN) -m playground upgrade $(if $(DIRECTORY),--directory "$(DIRECTORY)")
 
+# Files in the order of their names: those of clusters, which take longest, come first, and short ones even the end out.
 test: $(STAMP) ## run the tests
-	$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile
+	$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-realcluster: $(STAMP) ## run the cluster tests, but for the attacks, on a real kube-apiserver from KUBEBUILDER_ASSETS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
-	$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile -m 'realcluster and not storm and not hostile and not engines'
+	$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'realcluster and not storm and not hostile and not engines'
 
 test-differential: $(STAMP) ## our filters beside the real kube-scheduler of KUBEBUILDER_ASSETS, on generated clusters; STATES=how many
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd, kube-apiserver and kube-scheduler"; exit 1; }
