@@ -14,10 +14,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from contract.encoding import quantity
-from playground.cluster import Cluster
 from playground.programs import installing
+from playground.programs.process import Program
 
 _EVERY = 0.1
 """Seconds between two looks. What comes and goes faster is not seen; what a kernel would kill for stays longer."""
@@ -26,6 +27,13 @@ _AT_LEAST = 1.0
 _GROWN = 1 << 20
 """Bytes by which the resident size grows before the proportional one is counted again."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Running(Protocol):
+    """What is looked at: a cluster, or a part of one."""
+
+    @property
+    def programs(self) -> Mapping[str, Program]: ...
 
 
 @dataclass
@@ -57,7 +65,7 @@ def limits() -> Mapping[str, int]:
 class Footprint:
     """Samples every program on a thread; one that passes its limit is killed, as it would be on a node."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Running) -> None:
         self._cluster, self._limits = cluster, limits()
         self.peaks: dict[str, int] = {}
         """The most that was seen, in bytes, by the program's name."""

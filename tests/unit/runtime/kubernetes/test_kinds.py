@@ -118,7 +118,13 @@ def ours(name: str, part: int) -> JSON:
 
 def owned(name: str, part: int) -> JSON:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "n" * 50, "uid": "u" * 36}
-    return {"metadata": {"name": name, "ownerReferences": [owner] * (10_000 // part), "finalizers": ["example.com/f"] * (10_000 // part)}}
+    return {
+        "metadata": {
+            "name": name,
+            "ownerReferences": [owner] * (10_000 // part),
+            "finalizers": ["example.com/f"] * (10_000 // part),
+        }
+    }
 
 
 def specified(name: str, part: int) -> JSON:
@@ -134,7 +140,8 @@ def specified(name: str, part: int) -> JSON:
 
 def reported(name: str, part: int) -> JSON:
     listed = [
-        {"type": f"t{at}", "status": "True", "message": "m", "name": "n", "containerID": "c"} for at in range(20_000 // part)
+        {"type": f"t{at}", "status": "True", "message": "m", "name": "n", "containerID": "c"}
+        for at in range(20_000 // part)
     ]
     return {
         "metadata": {"name": name},

@@ -1,4 +1,4 @@
-"""One cluster of each kind for all system tests, left empty and in order by each of them."""
+"""One cluster of each kind for all tests of the whole system and of what people do, left empty and in order by each."""
 
 from __future__ import annotations
 
