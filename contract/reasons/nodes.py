@@ -213,7 +213,7 @@ class Code(IntEnum):
         _row(
             "until the Services and controllers are read by which default topology spread constraints count pods",
             "This ends by itself within seconds. If it stays, have an administrator add the component default-spread.",
-            changes(Change.SELECTING, Change.PROFILE),
+            _FIXED | {Change.SELECTING, Change.PROFILE},
             "configuring.md#arguments-of-kube-schedulers-profiles",
         ),
     )

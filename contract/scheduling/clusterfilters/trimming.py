@@ -3,7 +3,7 @@ As much of the cluster as decides about some pods, for a file that a decision is
 
 Labels are a stranger's text, and most of them say nothing to any filter: of each pod and namespace only the labels stay
 that some selector asks about. Of pods that nobody's rules mean, and of volumes that nobody has a claim to, nothing
-stays. The filters answer for these pods as they do with the whole. Pure.
+stays. The filters answer for these pods as they do with the whole; what pods prefer is left out. Pure.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from contract.scheduling.clusterfilters.neighbourhood import NeighbourSnapshot, PodsOfKind, attracts, hinders
 from contract.scheduling.clusterfilters.objects import (
+    NO_PREFERENCES,
     NO_RULES,
     NO_STORAGE,
     FrozenLabels,
@@ -26,6 +27,7 @@ from contract.scheduling.clusterfilters.selectors import Labels, LabelSelector
 
 def trimmed(whole: NeighbourSnapshot, asking: Sequence[PodRules]) -> tuple[NeighbourSnapshot, tuple[PodRules, ...]]:
     """What decides about pods with these rules, and their rules with no more labels than that takes."""
+    asking = [replace(each, prefers=NO_PREFERENCES, controller=None) for each in asking]
     rules = [each for each in set(asking) if each.constrained]
     kept = tuple(each for each in whole.pods if each.kind.anti_affinity or _matters(each.kind, rules, whole))
     if not kept and not rules:
@@ -33,11 +35,15 @@ def trimmed(whole: NeighbourSnapshot, asking: Sequence[PodRules]) -> tuple[Neigh
     keys = _Keys.of((*rules, *(each.kind for each in kept)))
     seen = NeighbourSnapshot(
         whole.nodes,
-        tuple(replace(each, kind=replace(each.kind, labels=_only(each.kind.labels, keys.of_pods))) for each in kept),
+        tuple(replace(each, kind=_slim(each.kind, keys)) for each in kept),
         {name: labels for name, every in whole.namespaces.items() if (labels := _only(every, keys.of_namespaces))},
         _storage(whole.storage, rules, kept),
     )
     return seen, tuple(replace(each, labels=_only(each.labels, keys.of_pods)) for each in asking)
+
+
+def _slim(kind: PodKind, keys: _Keys) -> PodKind:
+    return replace(kind, labels=_only(kind.labels, keys.of_pods), wishes=())
 
 
 def _matters(kind: PodKind, rules: Iterable[PodRules], whole: NeighbourSnapshot) -> bool:

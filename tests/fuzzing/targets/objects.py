@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from allocator.cache import podinfo, storage
+from allocator.cache.followed import key_of
 from allocator.claims import objects as claims
 from allocator.claims import shares
 from allocator.kueue import workloads
@@ -251,7 +252,7 @@ def _stored(data: bytes) -> None:
     found = mapping(data)
     for kind in storage.KINDS.values():
         kind.read(kind.of.keep(found))
-        storage.key_of(found)
+        key_of(found)
 
 
 def _published(data: bytes) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from allocator.cache import storage
+from allocator.cache.followed import key_of
 from allocator.cache.podinfo import pod_event
 from allocator.scheduler.events import PoolsDeclared, StorageListed
 from contract import pods
@@ -66,7 +67,7 @@ class Bench(SchedulerHarness):
         for each in stored[1:]:
             by_kind.setdefault("storageclasses" if "provisioner" in each else "persistentvolumes", []).append(each)
         for plural, kind in storage.KINDS.items():
-            found = tuple((storage.key_of(each), kind.read(each)) for each in by_kind.get(plural, ()))
+            found = tuple((key_of(each), kind.read(each)) for each in by_kind.get(plural, ()))
             desk.controller.handle(StorageListed(plural, found))
         answer = desk.controller.reserve(question(wants("web")))
         assert isinstance(answer, Placed)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cache import storage
+from allocator.cache.followed import key_of
 from allocator.cache.podinfo import pod_event
 from allocator.engine.reference import Placement
 from allocator.scheduler.events import NamespacesLabelled, StorageListed
@@ -82,7 +83,7 @@ def desk_with(running: list[tuple[JSON, str]]) -> SchedulerHarness:
     desk = SchedulerHarness([*NODES, CPU])
     desk.controller.handle(NamespacesLabelled({"one": {"team": "yes", "secret": "hunter2"}, "two": {}}))
     for plural, kind in storage.KINDS.items():
-        read = tuple((storage.key_of(each), kind.read(each)) for of, each in volumes() if of == plural)
+        read = tuple((key_of(each), kind.read(each)) for of, each in volumes() if of == plural)
         desk.controller.handle(StorageListed(plural, read))
     for number, (template, on) in enumerate(running):
         desk.controller.handle(pod_event(pods.trim(made(f"r{number}", template).on(on).json())))

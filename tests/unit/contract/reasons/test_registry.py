@@ -105,8 +105,9 @@ def test_a_condition_of_a_pod_has_one_row() -> None:
 def test_codes_are_in_the_order_of_the_checks() -> None:
     assert [code.name for code in Code] == [
         *("NO_GPUS", "NODE_NAME", "DELIVERY", "ISOLATION", "LIMIT_NOT_HELD", "CORDONED", "NOT_READY", "TAINT"),
-        *("SELECTOR", "PORTS", "CLAIM", "VOLUME", "NO_VOLUME", "STORAGE_CAPACITY", "VOLUME_IN_USE", "VOLUME_LIMIT"),
-        *("TOPOLOGY_LABEL", "TOPOLOGY_SPREAD", "POD_AFFINITY", "POD_ANTI_AFFINITY"),
+        *("SELECTOR", "ADDED_AFFINITY", "PORTS", "CLAIM", "VOLUME", "NO_VOLUME", "STORAGE_CAPACITY"),
+        *("VOLUME_IN_USE", "VOLUME_LIMIT"),
+        *("TOPOLOGY_LABEL", "TOPOLOGY_SPREAD", "SPREAD_UNKNOWN", "POD_AFFINITY", "POD_ANTI_AFFINITY"),
         *("REFUSED_BY_SCHEDULER", "CPU", "MEMORY_OF_NODE", "STORAGE"),
         *("PODS", "TOO_FEW_GPUS", "UNHEALTHY", "NOT_SHARED", "GPU_CORDONED", "UUID", "MODEL", "LIMIT_TOO_LARGE"),
         *("EXCLUSIVE", "BUSY", "SHARERS", "MEMORY", "LIMITS_IN_ALL", "CORES", "NUMA", "RESERVED"),
