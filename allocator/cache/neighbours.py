@@ -46,6 +46,8 @@ class Neighbours:
         self.changes = 0
         """How often something has changed that a constrained pod is judged by."""
         self._frozen, self._frozen_at = NeighbourSnapshot(), -1
+        self.readmissions = 0
+        """How often other pods' anti-affinity may have come to exclude less than before."""
 
     # -- what changed ---------------------------------------------------------------------------------------------
 
@@ -63,6 +65,7 @@ class Neighbours:
         place = self._places.pop(key, None)
         if place is not None:
             self.changes += 1
+            self.readmissions += bool(place.kind.anti_affinity)
             self._there.remove(place.kind, place.node)
 
     def put_node(self, facts: NodeFacts) -> None:
@@ -70,16 +73,16 @@ class Neighbours:
         known = self._there.nodes.get(facts.name)
         if known is None or (known.labels, known.taints) != (facts.labels, facts.taints):
             self._there.put_node(NodeState(facts.name, labels=facts.labels, taints=facts.taints))
-            self.changes += 1
+            self._changed(True)
 
     def drop_node(self, name: str) -> None:
         """A Node was deleted."""
-        self.changes += name in self._there.nodes
+        self._changed(name in self._there.nodes)
         self._there.drop_node(name)
 
     def label_namespaces(self, labels: Mapping[str, Labels]) -> None:
         """The labels of all namespaces."""
-        self.changes += self._there.namespaces != labels
+        self._changed(self._there.namespaces != labels)
         self._there.namespaces = labels
 
     def declare(self, profiles: Mapping[str, Profile]) -> None:
@@ -91,6 +94,11 @@ class Neighbours:
     def followed(self, plural: str) -> Storage | Spreading:
         """Where objects of this kind are kept."""
         return self.storage if plural in KINDS else self.spreading
+
+    def _changed(self, changed: bool) -> None:
+        """What domains and namespaces are made of has changed."""
+        self.changes += changed
+        self.readmissions += changed and self._there.excludes
 
     # -- questions ------------------------------------------------------------------------------------------------
 

@@ -109,7 +109,7 @@ class SchedulingCycle:
         self.began = 0.0
         """When the last round began."""
         self._failed: _Failed = {}
-        self._neighbours_then = 0
+        self._neighbours_then = 0, 0
         """Of this round."""
         self._changes = -1
         """`Cache.changes` when the last round began."""
@@ -184,10 +184,15 @@ class SchedulingCycle:
         )
 
     def neighbours_changed(self) -> bool:
-        """Whether other pods or volumes have changed since the last call, while a pod waits that depends on them."""
-        before, self._neighbours_then = self._neighbours_then, self._cache.neighbours.version
-        waits = self._queue.constrained > 0 or (self._cache.neighbours.constrains_all and len(self._queue) > 0)
-        return before != self._neighbours_then and waits
+        """
+        Whether other pods or volumes have changed since the last call, while a pod waits that depends on them. A pod
+        without rules of its own depends on the anti-affinity of others, which may be on nodes without GPUs.
+        """
+        neighbours, before = self._cache.neighbours, self._neighbours_then
+        self._neighbours_then = now = neighbours.version, neighbours.readmissions
+        if self._queue.constrained or neighbours.constrains_all:
+            return before != now and len(self._queue) > 0
+        return before[1] != now[1] and len(self._queue) > 0
 
     def nodes_expected(self, event: NodesExpected, now: float) -> None:
         """What pods may expect of pools has changed, perhaps; those of whom it has are told soon."""

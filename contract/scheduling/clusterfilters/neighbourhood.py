@@ -192,6 +192,11 @@ class Neighbourhood:
             for kind, node in gone:
                 self.add(kind, node)
 
+    @property
+    def excludes(self) -> bool:
+        """Whether a pod there has anti-affinity."""
+        return bool(self._repelling)
+
     # -- questions ------------------------------------------------------------------------------------------------
 
     def concerns(self, rules: PodRules) -> bool:

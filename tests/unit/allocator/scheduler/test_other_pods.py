@@ -7,10 +7,11 @@ from typing import Any
 from allocator.cache.followed import key_of
 from allocator.cache.podinfo import pod_event
 from allocator.cache.storage import KINDS
-from allocator.scheduler.events import PodDeleted, ProfilesDeclared, StorageListed, TickPhase
+from allocator.scheduler.events import NodeChanged, PodDeleted, ProfilesDeclared, StorageListed, TickPhase
 from allocator.workers.profiles import ProfileWatcher
 from contract import names, pods
 from contract.encoding.protocol import Placed, Wait
+from contract.nodes.attributes import facts
 from contract.options import pool_options
 from contract.scheduling.clusterfilters.objects import Profile
 from tests.builders import NodeBuilder, PodBuilder, node, pod
@@ -264,3 +265,24 @@ def test_a_profile_is_declared_when_it_changes() -> None:
     for _ in documents:
         watcher.once()
     assert declared == [ProfilesDeclared({"default-scheduler": Profile()}), ProfilesDeclared({})]
+
+
+# -- waking -------------------------------------------------------------------------------------------------------
+
+
+def is_woken(it: SchedulerHarness) -> bool:
+    """Whether a tick asks for a cycle."""
+    before = it.woken
+    it.controller.tick(TickPhase.UPKEEP)
+    return it.woken > before
+
+
+def test_a_pod_without_rules_is_tried_once_a_pod_that_excluded_it_is_gone_from_any_node() -> None:
+    it = SchedulerHarness(nodes("a"))
+    it.controller.handle(NodeChanged(facts(node("cpu").labelled(ZONE, "a").json())))
+    quiet = pod("quiet").uid("quiet").container("c").on("cpu").spec(**required("podAntiAffinity", "web", ZONE))
+    it.controller.handle(pod_event(pods.trim(quiet.json())))
+    it.controller.handle(pod_event(pods.trim(admitted(asking("web", "web"), gated=True))))
+    assert (bound(it), is_woken(it)) == ([], False)
+    it.controller.handle(PodDeleted("quiet"))
+    assert (is_woken(it), bound(it)) == (True, ["n0"])
