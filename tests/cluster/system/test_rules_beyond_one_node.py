@@ -1,128 +1,174 @@
 """
-What other pods and volumes decide: a pod with a share goes where kube-scheduler would let it go, and runs there.
+What other pods decide: a pod with a share goes where kube-scheduler would let it go, and runs there.
 
 On the real control plane kube-scheduler has the last word, so a pod that runs was accepted by its filters too.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from contract import names
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from tests.builders import PodBuilder, pod
+from tests.cluster.system import rules
+from tests.cluster.system.rules import HOST, SPACE, ZONE, asking, await_nodes, await_waiting, create, end, required
 
 pytestmark = pytest.mark.system
-JSON = dict[str, Any]
-HOST = "kubernetes.io/hostname"
-SPACE = "default"
+ANTI = "podAntiAffinity"
 
 
-def asking(name: str, app: str, **spec: Any) -> PodBuilder:
-    """A pod with the label `app` and a small share, which any node serves."""
-    made = pod(name).labelled("app", app).asks(names.GPU_MEMORY, "1Gi").spec(**spec)
-    return made.tolerates("nvidia.com/gpu")
+def names_of(cluster: Cluster) -> list[str]:
+    return [node.spec.name for node in cluster.nodes]
 
 
-def required(kind: str, app: str) -> JSON:
-    """Required affinity, or anti-affinity, to pods with the label, node by node."""
-    term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": app}}}
-    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+def zones(cluster: Cluster) -> dict[str, str]:
+    """All nodes but the last in zone `a`, and the last one alone in zone `b`."""
+    *most, last = names_of(cluster)
+    return {**dict.fromkeys(most, "a"), last: "b"}
 
 
-def create(cluster: Cluster, *made: PodBuilder) -> None:
-    for each in made:
-        cluster.kube.create(paths.pods(SPACE), each.manifest())
-
-
-def await_nodes(cluster: Cluster, *wanted: str) -> list[str]:
-    """The nodes on which these pods run."""
-
-    def running() -> dict[str, str]:
-        found = [each for each in scenarios.all_pods(cluster.kube) if scenarios.is_running(each)]
-        return {each["metadata"]["name"]: each["spec"]["nodeName"] for each in found}
-
-    wait_for(lambda: running().keys() >= set(wanted), lambda: f"{running()} run, not {wanted}")
-    nodes = running()
-    return [nodes[name] for name in wanted]
-
-
-def await_waiting(cluster: Cluster, name: str, words: str) -> None:
-    def message() -> str:
-        return str(scenarios.condition(cluster.kube.get(paths.pods(SPACE, name))).get("message", ""))
-
-    wait_for(lambda: words in message(), lambda: f"{name} says {message()!r}, not {words!r}")
+# -- anti-affinity ------------------------------------------------------------------------------------------------
 
 
 def test_replicas_with_anti_affinity_run_on_a_node_each_and_the_last_waits(cluster: Cluster) -> None:
-    nodes = [node.spec.name for node in cluster.nodes]
-    replicas = [asking(f"web-{at}", "web", **required("podAntiAffinity", "web")) for at in range(len(nodes))]
-    create(cluster, *replicas)
-    assert sorted(await_nodes(cluster, *(f"web-{at}" for at in range(len(nodes))))) == sorted(nodes)
-    create(cluster, asking("web-more", "web", **required("podAntiAffinity", "web")))
+    nodes = names_of(cluster)
+    made = [f"web-{at}" for at in range(len(nodes))]
+    create(cluster, *(asking(name, "web", **required(ANTI, "web")) for name in made))
+    assert sorted(await_nodes(cluster, *made)) == sorted(nodes)
+    create(cluster, asking("web-more", "web", **required(ANTI, "web")))
     await_waiting(cluster, "web-more", f"{len(nodes)} because of anti-affinity to another pod")
-    cluster.kube.delete(paths.pods(SPACE, "web-0"), {"gracePeriodSeconds": 0})
+    end(cluster, "web-0")
     await_nodes(cluster, "web-more")
 
 
-def test_a_pod_runs_beside_the_pod_that_it_wants(cluster: Cluster) -> None:
-    for number, node in enumerate(cluster.nodes):
-        app = f"db-{number}"
-        create(cluster, asking(app, app, nodeSelector={HOST: node.spec.name}))
-        await_nodes(cluster, app)
-        create(cluster, asking(f"web-{number}", "web", **required("podAffinity", app)))
-        assert await_nodes(cluster, f"web-{number}") == [node.spec.name]
-
-
 def test_a_running_pods_anti_affinity_keeps_others_off_its_node(cluster: Cluster) -> None:
-    *quiet, free = [node.spec.name for node in cluster.nodes]
+    *quiet, free = names_of(cluster)
     for node in quiet:
-        selected = {"nodeSelector": {HOST: node}, **required("podAntiAffinity", "loud")}
-        create(cluster, asking(f"quiet-{node}", "quiet", **selected))
+        create(cluster, asking(f"quiet-{node}", "quiet", nodeSelector={HOST: node}, **required(ANTI, "loud")))
     await_nodes(cluster, *(f"quiet-{node}" for node in quiet))
     create(cluster, *(asking(f"loud-{at}", "loud") for at in range(2)))
     assert await_nodes(cluster, "loud-0", "loud-1") == [free, free]
 
 
+def test_a_pod_without_a_share_that_excludes_a_pod_excludes_it_until_it_is_gone(cluster: Cluster) -> None:
+    nodes = names_of(cluster)
+    quiet = [f"quiet-{node}" for node in nodes]
+    excluding = required(ANTI, "loud")
+    create(cluster, *(rules.without_share(f"quiet-{node}", node, **excluding) for node in nodes))
+    await_nodes(cluster, *quiet)
+    create(cluster, asking("loud", "loud"))
+    await_waiting(cluster, "loud", f"{len(nodes)} because of anti-affinity to another pod")
+    end(cluster, quiet[1])
+    assert await_nodes(cluster, "loud") == [nodes[1]]
+
+
+def test_anti_affinity_by_zone_excludes_the_other_nodes_of_the_zone_too(cluster: Cluster) -> None:
+    with rules.labelled(cluster.kube, zones(cluster)):
+        first, *_, alone = names_of(cluster)
+        create(cluster, rules.without_share("quiet", first, **required(ANTI, "loud", ZONE)))
+        await_nodes(cluster, "quiet")
+        create(cluster, asking("loud", "loud"))
+        assert await_nodes(cluster, "loud") == [alone]
+
+
+def test_a_term_means_the_pods_of_the_namespaces_that_it_selects(cluster: Cluster) -> None:
+    first, second, third = names_of(cluster)
+    with (
+        rules.namespace(cluster, "red", team="red") as red,
+        rules.namespace(cluster, "blue", team="blue") as blue,
+    ):
+        for number, (space, node) in enumerate(((red, first), (blue, second), (blue, third))):
+            made = rules.without_share(f"db-{number}", node, space).labelled("app", "db")
+            create(cluster, made)
+            await_nodes(cluster, f"db-{number}", namespace=space)
+        by_team = {team: {"namespaceSelector": {"matchLabels": {"team": team}}} for team in ("red", "blue")}
+        create(
+            cluster,
+            asking("beside", "web", **required("podAffinity", "db", **by_team["red"])),
+            asking("away", "web", **required(ANTI, "db", **by_team["blue"])),
+            # Without namespaces a term means those of its own namespace, where no pod has the label.
+            asking("own", "web", nodeSelector={HOST: third}, **required(ANTI, "db")),
+        )
+        assert await_nodes(cluster, "beside", "away", "own") == [first, first, third]
+
+
+# -- affinity -----------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_runs_beside_the_pod_that_it_wants(cluster: Cluster) -> None:
+    for number, node in enumerate(names_of(cluster)):
+        app = f"db-{number}"
+        create(cluster, asking(app, app, nodeSelector={HOST: node}))
+        await_nodes(cluster, app)
+        create(cluster, asking(f"web-{number}", "web", **required("podAffinity", app)))
+        assert await_nodes(cluster, f"web-{number}") == [node]
+
+
+def test_a_pod_waits_for_the_pod_that_it_wants(cluster: Cluster) -> None:
+    nodes = names_of(cluster)
+    create(cluster, asking("web", "web", **required("podAffinity", "db")))
+    await_waiting(cluster, "web", f"{len(nodes)} because of required affinity to another pod")
+    create(cluster, rules.without_share("db", nodes[1]).labelled("app", "db"))
+    assert await_nodes(cluster, "web") == [nodes[1]]
+
+
+# -- spreading ----------------------------------------------------------------------------------------------------
+
+
 def test_pods_with_a_hard_spread_constraint_are_spread(cluster: Cluster) -> None:
-    nodes = [node.spec.name for node in cluster.nodes]
-    selector = {"matchLabels": {"app": "even"}}
-    even = {"topologyKey": HOST, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    nodes = names_of(cluster)
     made = [f"even-{at}" for at in range(len(nodes))]
-    create(cluster, *(asking(name, "even", topologySpreadConstraints=[even]) for name in made))
+    create(cluster, *(asking(name, "even", **rules.spread("even", HOST)) for name in made))
     assert sorted(await_nodes(cluster, *made)) == sorted(nodes)
 
 
-@pytest.mark.parametrize("last", [False, True], ids=["the first node", "the last node"])
-def test_a_pod_runs_where_its_volume_is(cluster: Cluster, last: bool) -> None:
-    node = cluster.nodes[-1 if last else 0].spec.name
-    there = {"key": HOST, "operator": "In", "values": [node]}
-    claims, volumes = paths.path("v1", "persistentvolumeclaims", SPACE), paths.path("v1", "persistentvolumes")
-    common = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
-    volume = {
-        **common,
-        "capacity": {"storage": "1Gi"},
-        "hostPath": {"path": "/data"},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [there]}]}},
+def test_a_pod_waits_for_the_zone_that_is_left_although_a_pinned_one_would_be_let_in(cluster: Cluster) -> None:
+    with rules.labelled(cluster.kube, zones(cluster)):
+        first, *_, alone = names_of(cluster)
+        create(cluster, asking("even-0", "even", nodeSelector={HOST: first}))
+        await_nodes(cluster, "even-0")
+        with rules.cordoned(cluster.kube, alone):
+            create(cluster, asking("even-1", "even", **rules.spread("even")))
+            # By nodeAffinityPolicy: Honor a pod that is pinned to a node of zone `a` would pass there.
+            await_waiting(cluster, "even-1", "2 because of a topology spread constraint")
+        assert await_nodes(cluster, "even-1") == [alone]
+
+
+# -- roll-outs ----------------------------------------------------------------------------------------------------
+
+AT_ONCE = {"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
+BY_REVISION = {"matchLabelKeys": ["pod-template-hash"]}
+REVISIONS = {
+    "anti-affinity": required(ANTI, "web", **BY_REVISION),
+    "spreading": rules.spread("web", HOST, **BY_REVISION),
+}
+
+
+@pytest.mark.parametrize("kept", REVISIONS.values(), ids=REVISIONS)
+def test_a_roll_out_counts_the_pods_of_its_own_revision_only(cluster: Cluster, kept: rules.JSON) -> None:
+    nodes = names_of(cluster)
+    template = asking("x", "web", **kept).manifest()
+    made = {
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": len(nodes),
+            "strategy": AT_ONCE,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": template["spec"]},
+        },
     }
-    claim = {**common, "volumeName": "disk", "resources": {"requests": {"storage": "1Gi"}}}
-    try:
-        made = cluster.kube.create(claims, {"metadata": {"name": "data"}, "spec": claim})
-        volume["claimRef"] = {"namespace": SPACE, "name": "data", "uid": made["metadata"]["uid"]}
-        cluster.kube.create(volumes, {"metadata": {"name": "disk"}, "spec": volume})
-        # As the controller of volumes writes it, where there is one.
-        bound = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
-        cluster.kube.patch_merge(f"{claims}/data", {"metadata": bound})
-        mounted = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-        create(cluster, asking("notebook", "notebook", volumes=mounted))
-        assert await_nodes(cluster, "notebook") == [node]
-    finally:
-        scenarios.clear(cluster.kube)
-        for where in (f"{claims}/data", f"{volumes}/disk"):
-            cluster.kube.patch_merge(where, {"metadata": {"finalizers": None}})
-            cluster.kube.delete(where)
+    cluster.kube.create(paths.path("apps/v1", "deployments", SPACE), made)
+
+    def placed(revision: str) -> list[str]:
+        found = [each for each in scenarios.all_pods(cluster.kube) if scenarios.is_running(each)]
+        annotated = [each for each in found if each["metadata"].get("annotations", {}).get("revision", "") == revision]
+        return sorted(each["spec"]["nodeName"] for each in annotated) if len(annotated) == len(found) else []
+
+    for revision in ("", "second"):
+        if revision:
+            annotation = {"metadata": {"annotations": {"revision": revision}}}
+            deployment = paths.path("apps/v1", "deployments", SPACE, "web")
+            cluster.kube.patch_merge(deployment, {"spec": {"template": annotation}})
+        wait_for(lambda: placed(revision) == sorted(nodes), lambda: scenarios.shown(scenarios.all_pods(cluster.kube)))
