@@ -161,14 +161,15 @@ def test_a_roll_out_counts_the_pods_of_its_own_revision_only(cluster: Cluster, k
     }
     cluster.kube.create(paths.path("apps/v1", "deployments", SPACE), made)
 
-    def placed(revision: str) -> list[str]:
-        found = [each for each in scenarios.all_pods(cluster.kube) if scenarios.is_running(each)]
-        annotated = [each for each in found if each["metadata"].get("annotations", {}).get("revision", "") == revision]
-        return sorted(each["spec"]["nodeName"] for each in annotated) if len(annotated) == len(found) else []
+    def await_one_on_each(revision: str) -> None:
+        def placed() -> list[str]:
+            found = [each for each in scenarios.all_pods(cluster.kube) if scenarios.is_running(each)]
+            new = [each for each in found if each["metadata"].get("annotations", {}).get("revision", "") == revision]
+            return sorted(each["spec"]["nodeName"] for each in new) if len(new) == len(found) else []
 
-    for revision in ("", "second"):
-        if revision:
-            annotation = {"metadata": {"annotations": {"revision": revision}}}
-            deployment = paths.path("apps/v1", "deployments", SPACE, "web")
-            cluster.kube.patch_merge(deployment, {"spec": {"template": annotation}})
-        wait_for(lambda: placed(revision) == sorted(nodes), lambda: scenarios.shown(scenarios.all_pods(cluster.kube)))
+        wait_for(lambda: placed() == sorted(nodes), lambda: scenarios.shown(scenarios.all_pods(cluster.kube)))
+
+    await_one_on_each("")
+    annotation = {"metadata": {"annotations": {"revision": "second"}}}
+    cluster.kube.patch_merge(paths.path("apps/v1", "deployments", SPACE, "web"), {"spec": {"template": annotation}})
+    await_one_on_each("second")
