@@ -114,7 +114,7 @@ class Neighbours:
 
     def concerns(self, rules: PodRules) -> bool:
         """
-        Whether other pods, volumes or a profile may have a say in where this one goes. False costs nothing to decide.
+        Whether other pods, volumes or a profile may have a say in where this one goes. False costs little to decide.
         """
         return self._there.concerns(rules)
 

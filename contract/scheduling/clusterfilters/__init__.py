@@ -2,8 +2,8 @@
 The filters of kube-scheduler that look beyond one node: volumes, affinity between pods, topology spread.
 
 Each module reads one plugin of kube-scheduler's default profile and has `check`: a pod and the cluster in, and out what
-refuses a node; None where the plugin has nothing to say about the pod. `FILTERS` lists them in the order in which
-kube-scheduler runs them. Pure, and written to be read beside the original: what decides fast is held against it.
+refuses a node; None where the plugin has nothing to say about the pod. `FILTERS` lists them in about the order in which
+kube-scheduler runs them; a node is refused for the first reason. Pure, and written to be read beside the original: what decides fast is held against it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from contract.scheduling.needs import PodNeeds
 FILTERS = (
     added_affinity.check,
     volume_restrictions.check,
-    volume_limits.check,
     volume_binding.check,
     volume_zone.check,
+    # kube-scheduler counts volumes first. That takes longest, and nodes that do not reach a volume need no count.
+    volume_limits.check,
     topology_spread.check,
     pod_affinity.check,
 )
@@ -42,10 +43,11 @@ def checks(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> tuple[Check, ...
 
 def refused(pod: PodRules, needs: PodNeeds, cluster: Cluster, nodes: Iterable[NodeState]) -> Mapping[str, Reason]:
     """Those of the nodes that some filter refuses, with the first reason."""
-    asked = checks(pod, needs, cluster)
-    found = ((node.name, _first(asked, node)) for node in nodes) if asked else ()
-    return {name: reason for name, reason in found if reason is not None}
-
-
-def _first(asked: tuple[Check, ...], node: NodeState) -> Reason | None:
-    return next((reason for check in asked if (reason := check(node)) is not None), None)
+    asked, found = checks(pod, needs, cluster), dict[str, Reason]()
+    for node in nodes if asked else ():
+        for check in asked:  # a generator would take longer than most checks, of which there are thousands
+            reason = check(node)
+            if reason is not None:
+                found[node.name] = reason
+                break
+    return found

@@ -15,6 +15,7 @@ from functools import partial
 from contract.model import NodeState
 from contract.reasons.nodes import Code, Reason
 from contract.scheduling import clusterfilters, preferences
+from contract.scheduling.clusterfilters.lookup import Lookup
 from contract.scheduling.clusterfilters.objects import (
     EVERYWHERE,
     NO_PREFERENCES,
@@ -103,6 +104,7 @@ class Neighbourhood:
         """Nodes with taints that pods only prefer to avoid."""
         self.profiles: Mapping[str, Profile] = {}
         """Of kube-scheduler, by `schedulerName`."""
+        self._lookup = Lookup()
         self._frozen: dict[PodKind, PodsOfKind] | None = None
         """What the last snapshot had of each kind; None before the first. Most kinds are the same in the next one."""
         self._changed: dict[PodKind, None] = {}
@@ -139,6 +141,7 @@ class Neighbourhood:
         if on_nodes is None:
             on_nodes = self._pods[kind.namespace][kind] = {}
             self._kinds[kind] = kind
+            self._lookup.put(kind, on_nodes)
             if kind.anti_affinity:
                 self._repelling[kind] = on_nodes
         on_nodes[node] = on_nodes.get(node, 0) + number
@@ -176,6 +179,7 @@ class Neighbourhood:
         _decrement(on_nodes, node)
         if not on_nodes:
             del self._pods[kind.namespace][kind], self._kinds[kind]
+            self._lookup.drop(kind)
             self._repelling.pop(kind, None)
             if not self._pods[kind.namespace]:
                 del self._pods[kind.namespace]
@@ -200,8 +204,10 @@ class Neighbourhood:
     # -- questions ------------------------------------------------------------------------------------------------
 
     def concerns(self, rules: PodRules) -> bool:
-        """Whether other pods, volumes or a profile may have a say in where a pod goes. False costs nothing."""
-        return rules.constrained or bool(self._repelling) or rules.profile in self.profiles
+        """Whether other pods, volumes or a profile may have a say in where a pod goes. False costs little to decide."""
+        if rules.constrained or rules.profile in self.profiles:
+            return True
+        return bool(self._repelling) and bool(self._lookup.excluding(rules))
 
     def refused(self, rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]) -> Mapping[str, Reason]:
         """Those of the nodes on which a pod cannot be because of other pods or volumes, with the reason."""
@@ -209,7 +215,7 @@ class Neighbourhood:
             return NOWHERE_REFUSED
         if rules.volumes and self.storage is None:
             return {node.name: UNREAD for node in nodes}
-        return clusterfilters.refused(rules, needs, self.cluster(rules), nodes)
+        return clusterfilters.refused(rules, needs, self._lookup.narrowed(self.cluster(rules), rules), nodes)
 
     def preference(self, rules: PodRules, needs: PodNeeds) -> Callable[[Sequence[NodeState]], Sequence[int]] | None:
         """

@@ -34,8 +34,14 @@ Check = Callable[[NodeState], Reason | None]
 class FrozenLabels(dict[str, str]):
     """Labels that nobody changes, so that they can be part of a key."""
 
+    __slots__ = ("_hash",)
+
     def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash = hash(frozenset(self.items()))
+            return self._hash
 
 
 NO_LABELS = FrozenLabels()

@@ -9,7 +9,7 @@ has an anti-affinity that means this pod.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from contract.model import NodeState
 from contract.reasons.nodes import Code, Reason
@@ -25,11 +25,10 @@ Domain = tuple[str, str]
 
 def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
     """The three rules for this pod; None where no term of any pod concerns it."""
-    others = _excluding(pod, cluster)
-    if not (pod.affinity or pod.anti_affinity or others):
-        return None
+    excluded = _by_key((*_excluding(pod, cluster), *(d for term in pod.anti_affinity for d in _holding(term, cluster))))
+    if not pod.affinity:
+        return _check_of_excluded(excluded) if excluded else None
     attracting = _attracting(pod, cluster)
-    repelling = [_holding(term, cluster) for term in pod.anti_affinity]
     first_of_its_kind = not attracting and _means(pod.affinity, pod, cluster)
 
     def reason(node: NodeState) -> Reason | None:
@@ -38,12 +37,29 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
         present = all(attracting[_domain(term, node)] for term in pod.affinity)
         if not present and not first_of_its_kind:
             return _AFFINITY
-        for term, domains in zip(pod.anti_affinity, repelling, strict=True):
-            if term.topology_key in node.labels and _domain(term, node) in domains:
+        return apart(node)
+
+    apart = _check_of_excluded(excluded)
+    return reason
+
+
+def _check_of_excluded(domains: Mapping[str, frozenset[str]]) -> Check:
+    """The second and the third rule. A node without a key is in none of its domains."""
+
+    def reason(node: NodeState) -> Reason | None:
+        for key, values in domains.items():
+            if node.labels.get(key) in values:
                 return _ANTI_AFFINITY
-        return _ANTI_AFFINITY if any(node.labels.get(key) == value for key, value in others) else None
+        return None
 
     return reason
+
+
+def _by_key(domains: Iterable[Domain]) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for key, value in domains:
+        found.setdefault(key, set()).add(value)
+    return {key: frozenset(values) for key, values in found.items()}
 
 
 def _domain(term: PodTerm, node: NodeState) -> Domain:

@@ -1,0 +1,180 @@
+"""
+Which pods on nodes the filters need to look at for one pod: the same answers, without a look at every pod.
+
+The filters compare a pod with every kind of pod that they are given, and a large cluster has thousands of kinds. So
+they are given those that can matter: kinds with a label that a term's selector wants, kinds with volumes for a pod with
+volumes, and the anti-affinity that can mean the pod. Pure; not thread-safe: one owner calls it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from contract.scheduling.clusterfilters.objects import Cluster, PodKind, PodRules
+from contract.scheduling.clusterfilters.selectors import LabelSelector
+
+MOST_LABELS = 16
+"""Labels by which pods are looked up at most; tenants choose them, so there must be a bound."""
+
+Counts = Mapping[str, int]
+"""How many pods of a kind are on each node."""
+Kinds = dict[PodKind, Counts]
+ByNamespace = dict[str, Kinds]
+"""Kinds are kept by their namespace, since to hash one costs as much as to compare it with a pod."""
+
+
+def _put(kinds: ByNamespace, kind: PodKind, on_nodes: Counts) -> None:
+    kinds.setdefault(kind.namespace, {})[kind] = on_nodes
+
+
+def _drop(kinds: ByNamespace, kind: PodKind) -> None:
+    here = kinds.get(kind.namespace, {})
+    if here.pop(kind, None) is not None and not here:
+        del kinds[kind.namespace]
+
+
+def _union(one: ByNamespace, other: ByNamespace) -> ByNamespace:
+    if not (one and other):
+        return one or other
+    return {space: {**one.get(space, {}), **other.get(space, {})} for space in one.keys() | other.keys()}
+
+
+def _equality(selector: LabelSelector) -> tuple[str, tuple[str, ...]] | None:
+    """A label that all selected objects have, with the values of which it has one; None where none is named."""
+    for key, operator, values in selector.expressions:
+        if operator == "In":
+            return key, values
+    return None
+
+
+class _Excluding:
+    """The kinds with anti-affinity, by what the pods are like that they may exclude."""
+
+    def __init__(self) -> None:
+        self._by_label: dict[tuple[str, str, str], Kinds] = {}
+        """By namespace (empty for a term that selects namespaces), label and value."""
+        self._others: Kinds = {}
+        """Those of which a term names no label that a pod must have."""
+
+    def put(self, kind: PodKind, on_nodes: Counts) -> None:
+        """A kind with anti-affinity is new."""
+        keys = self._keys(kind)
+        for key in keys or ():
+            self._by_label.setdefault(key, {})[kind] = on_nodes
+        if keys is None:
+            self._others[kind] = on_nodes
+
+    def drop(self, kind: PodKind) -> None:
+        """No pod is of the kind any more."""
+        for key in self._keys(kind) or ():
+            del self._by_label[key][kind]
+            if not self._by_label[key]:
+                del self._by_label[key]
+        self._others.pop(kind, None)
+
+    @staticmethod
+    def _keys(kind: PodKind) -> set[tuple[str, str, str]] | None:
+        """Where the kind belongs; None: among the others."""
+        found: set[tuple[str, str, str]] = set()
+        for term in kind.anti_affinity:
+            named = _equality(term.selector)
+            if named is None:
+                return None
+            key, values = named
+            spaces = term.namespaces if term.namespace_selector.absent else ("",)
+            found.update((space, key, value) for space in spaces for value in values)
+        return found
+
+    def about(self, rules: PodRules) -> Kinds:
+        """The kinds that may exclude the pod."""
+        found = dict(self._others)
+        for key, value in rules.labels.items() if self._by_label else ():
+            for space in (rules.namespace, ""):
+                found.update(self._by_label.get((space, key, value), ()))
+        return found
+
+
+class _ByLabel:
+    """The kinds of pods on nodes by the labels by which pods of ours look for them, each since it was first needed."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, dict[str, ByNamespace]] = {}
+        """The kinds by value, by label; the label that was needed last is the last one."""
+
+    def put(self, kind: PodKind, on_nodes: Counts) -> None:
+        """A kind is new."""
+        for key, by_value in self.keys.items():
+            if key in kind.labels:
+                _put(by_value.setdefault(kind.labels[key], {}), kind, on_nodes)
+
+    def drop(self, kind: PodKind) -> None:
+        """No pod is of the kind any more."""
+        for key, by_value in self.keys.items():
+            value = kind.labels.get(key)
+            if value is not None:
+                _drop(by_value[value], kind)
+                if not by_value[value]:
+                    del by_value[value]
+
+    def having(self, key: str, values: Iterable[str], everybody: Mapping[str, Mapping[PodKind, Counts]]) -> ByNamespace:
+        """Those of all kinds that have the label with one of the values."""
+        by_value = self.keys.pop(key, None)
+        if by_value is None:
+            by_value = {}
+            for kinds in everybody.values():
+                for kind, on_nodes in kinds.items():
+                    if key in kind.labels:
+                        _put(by_value.setdefault(kind.labels[key], {}), kind, on_nodes)
+            while len(self.keys) >= MOST_LABELS:
+                del self.keys[next(iter(self.keys))]
+        self.keys[key] = by_value  # the last one to be forgotten
+        return functools.reduce(_union, (by_value.get(value, {}) for value in values), {})
+
+
+class Lookup:
+    """Told of each kind of pod on nodes once it is new, and once no pod is of it any more."""
+
+    def __init__(self) -> None:
+        self._with_volumes: ByNamespace = {}
+        """Of claims, and of disks that their specs name."""
+        self._excluding, self._by_label = _Excluding(), _ByLabel()
+
+    def put(self, kind: PodKind, on_nodes: Counts) -> None:
+        """A kind is new; how many pods of it are on each node stays up to date."""
+        self._by_label.put(kind, on_nodes)
+        if kind.volumes or kind.disks:
+            _put(self._with_volumes, kind, on_nodes)
+        if kind.anti_affinity:
+            self._excluding.put(kind, on_nodes)
+
+    def drop(self, kind: PodKind) -> None:
+        """No pod is of the kind any more."""
+        self._by_label.drop(kind)
+        _drop(self._with_volumes, kind)
+        if kind.anti_affinity:
+            self._excluding.drop(kind)
+
+    def excluding(self, rules: PodRules) -> Kinds:
+        """The kinds whose anti-affinity may mean the pod."""
+        return self._excluding.about(rules)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels by which pods are found."""
+        return tuple(self._by_label.keys)
+
+    def narrowed(self, cluster: Cluster, rules: PodRules) -> Cluster:
+        """The cluster with the pods that filters need for this pod; `cluster` has all that this was told of."""
+        return replace(cluster, pods=self._relevant(rules, cluster), repelling=self._excluding.about(rules))
+
+    def _relevant(self, rules: PodRules, cluster: Cluster) -> Mapping[str, Mapping[PodKind, Counts]]:
+        found: ByNamespace = self._with_volumes if rules.volumes or rules.disks else {}
+        for selector in (each.selector for each in (*rules.affinity, *rules.anti_affinity, *rules.spread)):
+            named = _equality(selector)
+            if named is not None:
+                found = _union(found, self._by_label.having(*named, cluster.pods))
+            elif not selector.absent:
+                return cluster.pods
+        return found
