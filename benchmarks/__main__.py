@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarks.admission import cost, creation, latency
-from benchmarks.decisions import report, scale, waiting
+from benchmarks.decisions import neighbours, report, scale, waiting
 from benchmarks.latencies import coldstart, freed, nodes, stored_first
 from benchmarks.progress import say
 
 SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
     "decision": report.decisions,
+    "neighbours": neighbours.neighbours,
     "waiting": waiting.waiting,
     "admission": latency.admission,
     "review": cost.costs,
