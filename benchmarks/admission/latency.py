@@ -44,11 +44,11 @@ _UNBOUNDED = ("--sharing-max-unconfirmed", "0")
 
 
 @contextlib.contextmanager
-def loaded_cluster(*, nodes: int, sharers: int, others: int = 0) -> Iterator[Cluster]:
-    """A cluster without machinery, holding that much, with one webhook and one allocator."""
+def loaded_cluster(*, nodes: int, sharers: int, others: int = 0, depending: bool = False) -> Iterator[Cluster]:
+    """A cluster without machinery, holding that much, with one webhook and one allocator; see `Quiet`."""
     cluster = Cluster(
         nodes=(),
-        control_plane=lambda gpus_of: Quiet(nodes=nodes, sharers=sharers, others=others),
+        control_plane=lambda gpus_of: Quiet(nodes=nodes, sharers=sharers, others=others, depending=depending),
         settings={"allocator": ("--assume-ttl", _ASSUME_TTL, *_UNBOUNDED)},
         namespaces=(_TENANT,),
     )

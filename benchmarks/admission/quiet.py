@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from benchmarks.admission import workload
+from benchmarks.decisions import others as depend
 from benchmarks.progress import say
 from contract import names, pods
 from contract.encoding import codec, quantity
@@ -35,6 +36,12 @@ from runtime.kubernetes import paths
 JSON = dict[str, Any]
 _GPUS = 8
 _MODELS = (("Tesla T4", 16), ("Tesla V100-SXM2-32GB", 32), ("NVIDIA A10", 24), ("NVIDIA A100-SXM4-80GB", 80))
+_SERVED = {
+    "persistentvolumeclaims": "persistentvolumeclaims",
+    "persistentvolumes": "persistentvolumes",
+    "storageclasses": "storageclasses.storage.k8s.io",
+}
+"""Of the objects that volumes consist of, those that the embedded API server has, as it names them."""
 LOADED = "loaded"
 """Namespace of the pods that are there from the start."""
 
@@ -46,9 +53,10 @@ class Quiet(Embedded):
     Every GPU has a sharer, as long as there are that many, so that none is ever free as a whole.
     """
 
-    def __init__(self, *, nodes: int, sharers: int, others: int = 0) -> None:
+    def __init__(self, *, nodes: int, sharers: int, others: int = 0, depending: bool = False) -> None:
+        """`depending`: the others depend on each other and on volumes (`benchmarks.decisions.others`)."""
         super().__init__(gpus_of=lambda node: ())
-        self._nodes, self._sharers, self._others = nodes, sharers, others
+        self._nodes, self._sharers, self._others, self._depending = nodes, sharers, others, depending
 
     def start(self) -> None:
         """Fill the store and listen."""
@@ -73,8 +81,17 @@ class Quiet(Embedded):
             self._put("pods", LOADED, _sharer(number, where, gpu, created))
         plain = [workload.pod(number, namespace=LOADED, wanted={}) for number in range(6)]
         for number in range(self._others):
-            where = inventories[number % self._nodes].node
-            self._put("pods", LOADED, _running(f"other-{number:06}", plain[number % len(plain)], where, created))
+            where, template = inventories[number % self._nodes].node, plain[number % len(plain)]
+            if self._depending:
+                where = inventories[depend.place(number, self._nodes)].node
+                made = _running("", depend.pod(number, template, where), where, created)
+                made["metadata"]["name"] = depend.name(number)
+                self._put("pods", made["metadata"]["namespace"], made)
+            else:
+                self._put("pods", LOADED, _running(f"other-{number:06}", template, where, created))
+        for plural, made in depend.storage(self._others, self._nodes) if self._depending else ():
+            if plural in _SERVED:
+                self._put(_SERVED[plural], made["metadata"].get("namespace", ""), made)
         gc.freeze()
 
     def stop(self) -> None:

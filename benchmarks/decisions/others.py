@@ -36,6 +36,11 @@ def place(number: int, nodes: int) -> int:
     return number * _STRIDE % nodes
 
 
+def name(number: int) -> str:
+    """The name of the pod of this number."""
+    return f"app-{number // _REPLICAS}-{number % _REPLICAS}"
+
+
 def namespace(number: int) -> str:
     """The namespace of the pod of this number."""
     return f"team-{number // _REPLICAS // _WORKLOADS}"
@@ -52,14 +57,13 @@ def pod(number: int, template: JSON, node: str) -> JSON:
         "app.kubernetes.io/managed-by": "Helm",
     }
     spec: JSON = {**template["spec"], "nodeName": node}
-    name = f"{app}-{number % _REPLICAS}"
     if is_stateful(number):
         labels |= {
             "controller-revision-hash": f"{app}-6c8d9f7b5",
-            "statefulset.kubernetes.io/pod-name": name,
+            "statefulset.kubernetes.io/pod-name": name(number),
             "apps.kubernetes.io/pod-index": str(number % _REPLICAS),
         }
-        mounted = {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{name}"}}
+        mounted = {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{name(number)}"}}
         spec["volumes"] = [*(template["spec"].get("volumes") or ()), mounted]
     else:
         labels["pod-template-hash"] = f"{workload:010x}"
@@ -74,7 +78,7 @@ def pod(number: int, template: JSON, node: str) -> JSON:
             spec["topologySpreadConstraints"] = [
                 {"topologyKey": _ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
             ]
-    metadata = {**template["metadata"], "name": name, "namespace": namespace(number), "labels": labels}
+    metadata = {**template["metadata"], "name": name(number), "namespace": namespace(number), "labels": labels}
     return {**template, "metadata": metadata, "spec": spec}
 
 
@@ -91,16 +95,16 @@ def storage(pods: int, nodes: int) -> Iterator[tuple[str, JSON]]:
     yield "storageclasses", {"metadata": {"name": _CLASS}, **provides}
     yield "csidrivers", {"metadata": {"name": _DRIVER}, "spec": {"storageCapacity": False}}
     for number in range(nodes):
-        name = mix.node_name(number)
-        driver = {"name": _DRIVER, "nodeID": name, "topologyKeys": [_ZONE], "allocatable": {"count": 30}}
-        yield "csinodes", {"metadata": {"name": name}, "spec": {"drivers": [driver]}}
+        node = mix.node_name(number)
+        driver = {"name": _DRIVER, "nodeID": node, "topologyKeys": [_ZONE], "allocatable": {"count": 30}}
+        yield "csinodes", {"metadata": {"name": node}, "spec": {"drivers": [driver]}}
     for number in filter(is_stateful, range(pods)):
         at = place(number, nodes)
         yield from _disk(number, mix.node_name(at), f"zone-{at % mix.ZONES}")
 
 
 def _disk(number: int, node: str, zone: str) -> Iterator[tuple[str, JSON]]:
-    claim, volume = f"data-app-{number // _REPLICAS}-{number % _REPLICAS}", f"pvc-{number:032x}"
+    claim, volume = f"data-{name(number)}", f"pvc-{number:032x}"
     size = {"storage": "100Gi"}
     common = {"accessModes": ["ReadWriteOnce"], "storageClassName": _CLASS, "volumeMode": "Filesystem"}
     metadata = {
@@ -152,6 +156,6 @@ def asking(pods: int) -> dict[str, PodRules]:
         "a volume in a zone": PodRules(
             namespace(stateful),
             labels,
-            volumes=(PodVolume(f"data-app-{stateful // _REPLICAS}-{stateful % _REPLICAS}"),),
+            volumes=(PodVolume(f"data-{name(stateful)}"),),
         ),
     }
