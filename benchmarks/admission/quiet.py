@@ -12,8 +12,8 @@ import random
 import time
 from typing import Any
 
+from benchmarks import others as depend
 from benchmarks.admission import workload
-from benchmarks.decisions import others as depend
 from benchmarks.progress import say
 from contract import names, pods
 from contract.encoding import codec, quantity
@@ -54,7 +54,7 @@ class Quiet(Embedded):
     """
 
     def __init__(self, *, nodes: int, sharers: int, others: int = 0, depending: bool = False) -> None:
-        """`depending`: the others depend on each other and on volumes (`benchmarks.decisions.others`)."""
+        """`depending`: the others depend on each other and on volumes (`benchmarks.others`)."""
         super().__init__(gpus_of=lambda node: ())
         self._nodes, self._sharers, self._others, self._depending = nodes, sharers, others, depending
 
@@ -84,12 +84,14 @@ class Quiet(Embedded):
             where, template = inventories[number % self._nodes].node, plain[number % len(plain)]
             if self._depending:
                 where = inventories[depend.place(number, self._nodes)].node
-                made = _running("", depend.pod(number, template, where), where, created)
+                made = _running("", depend.pod(number, where, template), where, created)
                 made["metadata"]["name"] = depend.name(number)
                 self._put("pods", made["metadata"]["namespace"], made)
             else:
                 self._put("pods", LOADED, _running(f"other-{number:06}", template, where, created))
-        for plural, made in depend.storage(self._others, self._nodes) if self._depending else ():
+        for plural, made in (
+            depend.storage(self._others, [each.node for each in inventories]) if self._depending else ()
+        ):
             if plural in _SERVED:
                 self._put(_SERVED[plural], made["metadata"].get("namespace", ""), made)
         gc.freeze()

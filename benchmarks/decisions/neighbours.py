@@ -24,9 +24,8 @@ from allocator.cache import reserved
 from allocator.cache.podinfo import read_pod
 from allocator.cache.reserved import Requester
 from allocator.engine.reference import Placement
-from benchmarks import processes
-from benchmarks.admission import workload
-from benchmarks.decisions import mix, others
+from benchmarks import others, processes
+from benchmarks.decisions import mix
 from benchmarks.decisions.world import World
 from benchmarks.figures import MIB, MICROSECOND, Spread, machine_line, table
 from benchmarks.progress import say
@@ -88,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
     result: JSON = {"rss_shares": _rss()}
     _add_others(world, given.others)
     result["rss_pods"] = _rss()
-    for plural, found in others.stored(given.others, given.nodes).items():
+    for plural, found in others.stored(given.others, [*map(mix.node_name, range(given.nodes))]).items():
         world.cluster.neighbours.storage.listed(plural, found)
     world.cluster.neighbours.storage.objects()
     result["rss_volumes"] = _rss()
@@ -108,10 +107,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _add_others(world: World, number: int) -> None:
     """Pods without a share, spread over the nodes, read as the watch brings them."""
-    templates = [workload.pod(each, namespace="", wanted={}) for each in range(6)]
     world.cluster.hold()
     for each in range(number):
-        made = others.pod(each, templates[each % len(templates)], mix.node_name(others.place(each, world.nodes)))
+        made = others.pod(each, mix.node_name(others.place(each, world.nodes)))
         made["metadata"]["uid"] = f"00000000-0000-0000-0001-{each:012x}"
         # The text of an object of the API is its own; what the cache keeps of it must not keep all of it.
         world.cluster.put_pod(read_pod(pods.trim(json.loads(json.dumps(made)))), 0.0)

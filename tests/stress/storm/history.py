@@ -158,7 +158,7 @@ def _judged(pinned: Commit, refused: int, said: str, commits: list[Commit]) -> R
     last = bisect.bisect_right(versions, refused)
     if decided is not None and said.startswith(_WRITING):
         # Every filter let the pod in, and then what kube-scheduler wrote was out of date: of the pod, or of a volume.
-        cause = next((each for each in commits[decided + 1 : last] if f'"{each.key[1]}"' in said), None)
+        cause = next((each for each in commits[decided:last] if f'"{each.key[1]}"' in said and _is_news(each)), None)
     elif decided is not None:
         # kube-scheduler counts a pod that it is about to bind, so that the binding may be committed after the refusal.
         moment = commits[last - 1].at + _BEHIND
@@ -167,6 +167,11 @@ def _judged(pinned: Commit, refused: int, said: str, commits: list[Commit]) -> R
     name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
     right = versions[decided - 1] if decided else None
     return Refusal(name, node, pinned.version, refused, said, right, cause)
+
+
+def _is_news(commit: Commit) -> bool:
+    """Whether it is not just a pod that came and was pinned."""
+    return commit.plural != "pods" or commit.made is None or "deletionTimestamp" in commit.made["metadata"]
 
 
 def _accepts(commits: Iterable[Commit], pod: JSON, node: str) -> bool:

@@ -8,11 +8,10 @@ a StatefulSet, whose pods differ by their labels and have a claim each. Pure: th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from allocator.cache.storage import KINDS, key_of
-from benchmarks.decisions import mix
 from contract.scheduling.clusterfilters.objects import FrozenLabels, PodRules, PodTerm, PodVolume, SpreadConstraint
 from contract.scheduling.clusterfilters.selectors import LabelSelector
 
@@ -22,6 +21,7 @@ _STRIDE = 7_919
 """A prime, so that all nodes get pods of each kind of workload."""
 _ZONE, _HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_ZONES = 5
 _DRIVER = "csi.example.com"
 _CLASS = "zonal"
 
@@ -46,7 +46,14 @@ def namespace(number: int) -> str:
     return f"team-{number // _REPLICAS // _WORKLOADS}"
 
 
-def pod(number: int, template: JSON, node: str) -> JSON:
+PLAIN: JSON = {
+    "metadata": {},
+    "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "250m", "memory": "512Mi"}}}]},
+}
+"""A pod without anything about others."""
+
+
+def pod(number: int, node: str, template: JSON = PLAIN) -> JSON:
     """The pod of this number, running on the node; `template` has everything that is not about other pods."""
     workload = number // _REPLICAS
     app = f"app-{workload}"
@@ -89,18 +96,20 @@ def _apart(term: JSON) -> JSON:
 # -- volumes ------------------------------------------------------------------------------------------------------
 
 
-def storage(pods: int, nodes: int) -> Iterator[tuple[str, JSON]]:
-    """Every object of volumes with its plural: a claim, a volume and an attachment for each pod of a StatefulSet."""
+def storage(pods: int, nodes: Sequence[str]) -> Iterator[tuple[str, JSON]]:
+    """
+    Every object of volumes with its plural, for these nodes: a claim, a volume and an attachment for each pod of a
+    StatefulSet.
+    """
     provides = {"provisioner": _DRIVER, "volumeBindingMode": "WaitForFirstConsumer"}
     yield "storageclasses", {"metadata": {"name": _CLASS}, **provides}
     yield "csidrivers", {"metadata": {"name": _DRIVER}, "spec": {"storageCapacity": False}}
-    for number in range(nodes):
-        node = mix.node_name(number)
+    for node in nodes:
         driver = {"name": _DRIVER, "nodeID": node, "topologyKeys": [_ZONE], "allocatable": {"count": 30}}
         yield "csinodes", {"metadata": {"name": node}, "spec": {"drivers": [driver]}}
     for number in filter(is_stateful, range(pods)):
-        at = place(number, nodes)
-        yield from _disk(number, mix.node_name(at), f"zone-{at % mix.ZONES}")
+        at = place(number, len(nodes))
+        yield from _disk(number, nodes[at], f"zone-{at % _ZONES}")
 
 
 def _disk(number: int, node: str, zone: str) -> Iterator[tuple[str, JSON]]:
@@ -130,7 +139,7 @@ def _disk(number: int, node: str, zone: str) -> Iterator[tuple[str, JSON]]:
     yield "volumeattachments", {"metadata": {"name": f"csi-{number:064x}"}, "spec": attached}
 
 
-def stored(pods: int, nodes: int) -> dict[str, list[tuple[tuple[str, str], object]]]:
+def stored(pods: int, nodes: Sequence[str]) -> dict[str, list[tuple[tuple[str, str], object]]]:
     """The same as the allocator keeps them: what is read of each, by plural and key."""
     found: dict[str, list[tuple[tuple[str, str], object]]] = {plural: [] for plural in KINDS}
     for plural, made in storage(pods, nodes):
