@@ -53,7 +53,7 @@ def loaded_cluster(*, nodes: int, sharers: int, others: int = 0, depending: bool
         namespaces=(_TENANT,),
     )
     try:
-        cluster.start(timeout=180)
+        cluster.start(timeout=600)  # on a machine with other work
         yield cluster
     finally:
         cluster.stop()

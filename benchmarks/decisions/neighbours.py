@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import random
 import subprocess
 import sys
@@ -123,11 +124,14 @@ def _in_turns(
     cluster = world.cluster
     who, nobody = Requester(namespace=rules.namespace, rules=rules), Requester(namespace=rules.namespace)
 
+    def within(ask: SchedulingRequest) -> object:
+        return cluster.decide(ask, who)
+
     def without(ask: SchedulingRequest) -> object:
         cluster.prepare()
         return reserved.decide(cluster.engine, cluster.snapshot, cluster.reservations, ask, nobody)
 
-    ways = {"off": without, "on": lambda ask: cluster.decide(ask, who)}
+    ways = {"off": without, "on": within}
     took: dict[str, list[int]] = {name: [] for name in ways}
     for number in range(decisions):
         ask = rng.choice(shapes)
@@ -143,8 +147,6 @@ def _in_turns(
 
 
 def _rss() -> int:
-    import os
-
     return processes.rss(os.getpid())
 
 

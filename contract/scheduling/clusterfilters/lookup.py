@@ -171,7 +171,8 @@ class Lookup:
 
     def _relevant(self, rules: PodRules, cluster: Cluster) -> Mapping[str, Mapping[PodKind, Counts]]:
         found: ByNamespace = self._with_volumes if rules.volumes or rules.disks else {}
-        for selector in (each.selector for each in (*rules.affinity, *rules.anti_affinity, *rules.spread)):
+        terms = [each.selector for each in (*rules.affinity, *rules.anti_affinity)]
+        for selector in (*terms, *(each.selector for each in rules.spread)):
             named = _equality(selector)
             if named is not None:
                 found = _union(found, self._by_label.having(*named, cluster.pods))

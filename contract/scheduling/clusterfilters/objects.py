@@ -35,13 +35,13 @@ class FrozenLabels(dict[str, str]):
     """Labels that nobody changes, so that they can be part of a key."""
 
     __slots__ = ("_hash",)
+    _hash: int
+    """Made once: pods that come and go are looked up by their labels."""
 
     def __hash__(self) -> int:  # type: ignore[override]
-        try:
-            return self._hash
-        except AttributeError:
+        if not hasattr(self, "_hash"):
             self._hash = hash(frozenset(self.items()))
-            return self._hash
+        return self._hash
 
 
 NO_LABELS = FrozenLabels()

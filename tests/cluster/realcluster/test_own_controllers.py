@@ -19,6 +19,7 @@ from playground.realapi.components import CONTROLLERS, SCHEDULER
 from playground.shapes import gpu_node
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
+from tests.builders import PodBuilder
 from tests.cluster.system import invariants, rules
 from tests.cluster.system.rules import HOST, SPACE, ZONE, Disks, asking, required, spread
 from tests.clusters import assets_with, real
@@ -63,7 +64,7 @@ def disks(cluster: Cluster) -> Iterator[Disks]:
     made.remove()
 
 
-def workload(kind: str, name: str, replicas: int, template: rules.PodBuilder, **spec: Any) -> JSON:
+def workload(kind: str, name: str, replicas: int, template: PodBuilder, **spec: Any) -> JSON:
     """A Deployment or StatefulSet of pods with the label `app: NAME`."""
     labels = {"app": name}
     pods = {"metadata": {"labels": labels}, "spec": template.manifest()["spec"]}
@@ -208,7 +209,7 @@ def test_a_stateful_set_is_rolled_and_each_pod_keeps_its_volume(database: Cluste
 
 
 def test_a_deployment_that_is_spread_stays_even_through_roll_outs(cluster: Cluster) -> None:
-    template = asking("x", "web", terminationGracePeriodSeconds=1, **spread("web", **BY_REVISION))
+    template = asking("x", "web", terminationGracePeriodSeconds=1, **spread("web", more=BY_REVISION))
     made = workload("Deployment", "web", 5, template)
     cluster.kube.create(paths.path("apps/v1", "deployments", SPACE), made)
     for revision in ("", "second", "third", "fourth"):

@@ -38,17 +38,17 @@ def without_share(name: str, node: str, namespace: str = SPACE, **spec: Any) -> 
     return pod(name, namespace).container("main").on(node).spec(**spec)
 
 
-def required(kind: str, app: str, key: str = HOST, **more: Any) -> JSON:
+def required(kind: str, app: str, key: str = HOST, more: JSON | None = None) -> JSON:
     """Required affinity, or anti-affinity, to pods with the label; `more` are other fields of the term."""
-    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **more}
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **(more or {})}
     return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
-def spread(app: str, key: str = ZONE, **more: Any) -> JSON:
+def spread(app: str, key: str = ZONE, more: JSON | None = None) -> JSON:
     """A hard constraint that no domain has two pods with the label more than another."""
     selector = {"matchLabels": {"app": app}}
-    even = {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector, **more}
-    return {"topologySpreadConstraints": [even]}
+    even = {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    return {"topologySpreadConstraints": [{**even, **(more or {})}]}
 
 
 def mounting(*claims: str) -> JSON:

@@ -86,8 +86,8 @@ def test_a_term_means_the_pods_of_the_namespaces_that_it_selects(cluster: Cluste
         by_team = {team: {"namespaceSelector": {"matchLabels": {"team": team}}} for team in ("red", "blue")}
         create(
             cluster,
-            asking("beside", "web", **required("podAffinity", "db", **by_team["red"])),
-            asking("away", "web", **required(ANTI, "db", **by_team["blue"])),
+            asking("beside", "web", **required("podAffinity", "db", more=by_team["red"])),
+            asking("away", "web", **required(ANTI, "db", more=by_team["blue"])),
             # Without namespaces a term means those of its own namespace, where no pod has the label.
             asking("own", "web", nodeSelector={HOST: third}, **required(ANTI, "db")),
         )
@@ -141,8 +141,8 @@ def test_a_pod_waits_for_the_zone_that_is_left_although_a_pinned_one_would_be_le
 AT_ONCE = {"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}
 BY_REVISION = {"matchLabelKeys": ["pod-template-hash"]}
 REVISIONS = {
-    "anti-affinity": required(ANTI, "web", **BY_REVISION),
-    "spreading": rules.spread("web", HOST, **BY_REVISION),
+    "anti-affinity": required(ANTI, "web", more=BY_REVISION),
+    "spreading": rules.spread("web", HOST, more=BY_REVISION),
 }
 
 

@@ -15,6 +15,7 @@ from playground import scenarios
 from playground.cluster import Cluster
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
+from tests.builders import PodBuilder
 from tests.cluster.system import rules
 from tests.cluster.system.rules import (
     HOST,
@@ -46,7 +47,7 @@ def disks(cluster: Cluster) -> Iterator[Disks]:
             made.remove()
 
 
-def notebook(name: str, *claims: str) -> rules.PodBuilder:
+def notebook(name: str, *claims: str) -> PodBuilder:
     return asking(name, name, **mounting(*claims))
 
 

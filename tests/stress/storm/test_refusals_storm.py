@@ -64,11 +64,11 @@ def depending(name: str, rng: random.Random) -> PodBuilder:
     group = rng.choice(GROUPS)
     match rng.randrange(6):
         case 0:
-            made = asking(name, group, **required("podAntiAffinity", group, **BOTH))
+            made = asking(name, group, **required("podAntiAffinity", group, more=BOTH))
         case 1:
             made = asking(name, group, **spread(group))
         case 2:
-            made = asking(name, group, **required("podAffinity", group, ZONE, **{"namespaces": [OTHERS]}))
+            made = asking(name, group, **required("podAffinity", group, ZONE, {"namespaces": [OTHERS]}))
         case 3:
             made = asking(name, "user", **rules.mounting(rng.choice(CLAIMS)))
         case 4:
@@ -121,8 +121,8 @@ class Churn:
         spec = self._random.choice(
             (
                 {},
-                required("podAntiAffinity", group, **BOTH),
-                required("podAntiAffinity", self._random.choice(GROUPS), ZONE, **BOTH),
+                required("podAntiAffinity", group, more=BOTH),
+                required("podAntiAffinity", self._random.choice(GROUPS), ZONE, more=BOTH),
             )
         )
         node = self._random.choice(("", self._random.choice(NODES).spec.name))
