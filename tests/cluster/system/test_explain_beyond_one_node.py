@@ -18,7 +18,7 @@ from playground.cluster import Cluster
 from playground.programs import installing
 from runtime.kubernetes import paths
 from tests.cluster.acceptance.looking import plugin
-from tests.cluster.system.test_rules_beyond_one_node import (
+from tests.cluster.system.rules import (
     HOST,
     SPACE,
     asking,

@@ -117,9 +117,9 @@ CASES: dict[str, tuple[dict[str, tuple[int, Any]], str, list[str]]] = {
         [
             "Other pods and volumes keep it off 1 of 2 GPU nodes now: n2 because of anti-affinity to another pod",
             "By anti-affinity it is kept apart from: others/shy on n2",
-            "Not evaluated: NodeVolumeLimits (you may not list persistentvolumeclaims of all namespaces, "
-            "persistentvolumes, csinodes); VolumeBinding (you may not list persistentvolumes, csinodes); VolumeZone "
-            "(you may not list persistentvolumes)",
+            "Not evaluated: VolumeBinding (you may not list persistentvolumes, csinodes); VolumeZone (you may not list "
+            "persistentvolumes); NodeVolumeLimits (you may not list persistentvolumeclaims of all namespaces, "
+            "persistentvolumes, csinodes)",
         ],
     ),
     "a tenant, and rules between pods": (
@@ -132,10 +132,11 @@ CASES: dict[str, tuple[dict[str, tuple[int, Any]], str, list[str]]] = {
         "lost",
         [
             "It names a PersistentVolumeClaim that does not exist: none",
-            f"Not evaluated: VolumeRestrictions (you may not list {ALL}); NodeVolumeLimits (you may not list {ALL}, "
-            f"persistentvolumeclaims of all namespaces, {OF_CLASSES}, csinodes, volumeattachments); VolumeBinding (you "
-            f"may not list nodes, gpunodes, {OF_CLASSES}, csinodes, csidrivers, csistoragecapacities); VolumeZone (you "
-            f"may not list nodes, gpunodes, {OF_CLASSES}); InterPodAffinity (you may not list {ALL}, namespaces)",
+            f"Not evaluated: VolumeRestrictions (you may not list {ALL}); VolumeBinding (you may not list nodes, "
+            f"gpunodes, {OF_CLASSES}, csinodes, csidrivers, csistoragecapacities); VolumeZone (you may not list nodes, "
+            f"gpunodes, {OF_CLASSES}); NodeVolumeLimits (you may not list {ALL}, persistentvolumeclaims of all "
+            f"namespaces, {OF_CLASSES}, csinodes, volumeattachments); InterPodAffinity (you may not list {ALL}, "
+            "namespaces)",
         ],
     ),
 }
@@ -160,7 +161,7 @@ def test_explain_says_for(case: tuple[dict[str, tuple[int, Any]], str, list[str]
 def test_a_program_reads_which_filter_refuses_which_node(tmp_path: Path) -> None:
     (row,) = json.loads(call(dict(WHOLE | NO_VOLUMES), tmp_path, "explain", "disk", "-o", "json"))["items"]
     assert row["refusedBy"] == [{"node": "n2", "filter": "InterPodAffinity", "code": "PodAntiAffinity"}]
-    assert [each["filter"] for each in row["notEvaluated"]] == ["NodeVolumeLimits", "VolumeBinding", "VolumeZone"]
+    assert [each["filter"] for each in row["notEvaluated"]] == ["VolumeBinding", "VolumeZone", "NodeVolumeLimits"]
 
 
 def test_nothing_about_volumes_is_read_for_a_pod_without_claims(tmp_path: Path) -> None:
