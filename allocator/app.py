@@ -50,7 +50,7 @@ from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
 from contract.options import NO_OPTIONS, PoolOptions, pool_options
 from contract.options import Options as Reading
-from contract.scheduling import consent, fairness
+from contract.scheduling import consent, fairness, gates
 from contract.scheduling.filters import Limits
 from runtime.httpserver import HttpServer, serve_http, serve_probes
 from runtime.kubernetes import lease as leader
@@ -103,16 +103,17 @@ class RunningAllocator:
             time.sleep(_LOOK_EVERY)
 
 
-def check_version(kube: Kube) -> None:
-    """Raise `TooOld` for a cluster before 1.30."""
+def check_version(kube: Kube) -> gates.Version:
+    """The cluster's version. Raises `TooOld` for a cluster before 1.30."""
     version = kube.version()
     if version < OLDEST_KUBERNETES:
         raise TooOld(f"Kubernetes {version[0]}.{version[1]} found; 1.30 or newer is needed")
+    return version
 
 
 def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     """Make everything and start it. Raises `TooOld` or an error of the runtime; nothing keeps running then."""
-    check_version(kube)
+    on = gates.of_version(check_version(kube), gates.read_overrides(settings.scheduler_feature_gates))
     woken = threading.Event()
     metrics = Metrics(metrics_of("allocator"))
     workers, faulted = process.workers, _faulted(metrics)
@@ -123,7 +124,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     teaching = LearningWorker(policy=settings.placement.node_policy, limits=_limits(settings))
     journal = Journal()
     by_claims = settings.dra and _has_claims(kube)
-    controller = _controller(settings, elected, woken, metrics, teaching, faulted, journal, by_claims=by_claims)
+    controller = _controller(settings, elected, woken, metrics, teaching, faulted, journal, on, by_claims=by_claims)
     metering = MeteringWorker(
         controller=controller,
         meter=Meter(_limits(settings).capacity),
@@ -162,6 +163,14 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     volumes = follow(
         storage.KINDS.values(), wanted=controller.wants_volumes, why="a pod that asks for a share has a claim"
     )
+    devices = [
+        follow(
+            (kind,),
+            wanted=functools.partial(controller.wants_devices, plural),
+            why="a pod that asks for a share needs devices",
+        )
+        for plural, kind in storage.DEVICE_KINDS.items()
+    ]
     selectors = follow(
         spreading.KINDS.values(), wanted=controller.wants_selectors, why="there are default topology spread constraints"
     )
@@ -233,6 +242,8 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
     if settings.claims:
         process.supervise("claims", lambda: claims.run(process.stop))
     process.supervise("volumes", lambda: volumes.run(process.stop))
+    for each in devices:
+        process.supervise(each.name, functools.partial(each.run, process.stop))
     process.supervise("selectors", lambda: selectors.run(process.stop))
     process.supervise("recorder", lambda: recorder.run(process.stop))
     process.supervise("upkeep", lambda: upkeep.run(process.stop))
@@ -412,6 +423,7 @@ def _controller(
     teaching: LearningWorker,
     faulted: Faulted,
     journal: Journal,
+    on: gates.Gates,
     *,
     by_claims: bool,
 ) -> Controller:
@@ -421,9 +433,10 @@ def _controller(
     )
     forgotten = metrics.counter(specs.RESERVATIONS_FORGOTTEN)
     return Controller(
-        cache=Cache(engine=engine, faulted=faulted, journal=journal),
+        cache=Cache(engine=engine, faulted=faulted, journal=journal, gates=on),
         options=SchedulerOptions(
             placement=settings.placement.pin,
+            gates=on,
             protects=settings.placement.scale_down == "block",
             when=settings.placement.when,
             max_unconfirmed=settings.sharing.max_unconfirmed,

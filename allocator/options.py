@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from contract.scheduling.gates import NEWEST, Gates
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
@@ -15,6 +17,8 @@ class SchedulerOptions:
     """`auto`, `nodeName` or `affinity`, where the pod does not say."""
     protects: bool = False
     """Whether pods with a share get the annotations that keep autoscalers from removing their node."""
+    gates: Gates = NEWEST
+    """kube-scheduler's feature gates that are on."""
     when: str = "admission"
     """`admission` or `stored`: when a pod gets its share."""
     max_unconfirmed: int = 0

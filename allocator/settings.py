@@ -10,6 +10,7 @@ from typing import Literal
 
 from contract.encoding import quantity
 from contract.options import OPTIONS_SETTING, Options
+from contract.scheduling.gates import SINCE, read_overrides
 from runtime.scraping import ACCESS_SETTING, CERTIFICATES_SETTING
 from runtime.settings import setting
 
@@ -356,6 +357,12 @@ class Settings:
         "Whether a waiting pod may have pods of lower priority evicted that hold shares, the fewest that make room; it "
         "needs the component allocator-eviction.",
     )
+    scheduler_feature_gates: tuple[str, ...] = setting(
+        (),
+        "Feature gates with which kube-scheduler was started, such as `NodeDeclaredFeatures=false`, where they are not "
+        "the defaults of the API server's version: the allocator judges nodes as kube-scheduler does. Known: "
+        f"{', '.join(sorted(SINCE))}.",
+    )
     whole_gpus: Literal["ours", "vendor"] = setting(
         "ours",
         "The webhook's setting of this name, by which repair knows whether a pod that names only `nvidia.com/gpu` is "
@@ -378,3 +385,9 @@ class Settings:
     provisioning: ProvisioningSettings = field(default_factory=ProvisioningSettings)
     election: ElectionSettings = field(default_factory=ElectionSettings)
     fits: FitsSettings = field(default_factory=FitsSettings)
+
+    def __post_init__(self) -> None:
+        try:
+            read_overrides(self.scheduler_feature_gates)
+        except ValueError as error:
+            raise ValueError(f"scheduler_feature_gates: {error}") from error

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from contract.model import WHOLE, Delivery, FractionRequest, Gpu, NodeState, PoolSharing, Taint
-from contract.reasons.nodes import Code, of_withheld
+from contract.model import WHOLE, Compute, Delivery, FractionRequest, Gpu, NodeState, PoolSharing, Taint
+from contract.reasons.nodes import Code, Reason, of_withheld
 from contract.scheduling import needs as scheduling
 from contract.scheduling.filters import (
     ONE_FOLD,
@@ -40,6 +40,7 @@ from contract.scheduling.filters import (
     limit_factor,
 )
 from contract.scheduling.needs import PodNeeds, Requirement, Term
+from contract.scheduling.nodefilters.resources import scalar_shortage
 
 Amounts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -228,6 +229,13 @@ class Columns:
         self.free_storage[row] = has.storage - taken.storage
         self.free_pods[row] = has.pods - taken.pods
 
+    def scalar_shortages(self, wanted: Compute) -> dict[int, Reason]:
+        """Places of nodes with too little left of a resource that has no column, with the reason."""
+        if not wanted.scalars:
+            return {}
+        found = ((row, scalar_shortage(node, wanted)) for row, node in enumerate(self.nodes))
+        return {row: reason for row, reason in found if reason is not None}
+
     def _take_slot(self) -> int:
         if self._free_slots:
             return self._free_slots.pop()
@@ -317,7 +325,7 @@ class NodeAttributes:
         self._cordoned: Flags = np.array([node.cordoned for node in nodes], np.bool_)
         self._ready: Flags = np.array([node.ready for node in nodes], np.bool_)
         self.taints: Ids = np.array([self._taint_set(node) for node in nodes], np.int32)
-        self._ways: dict[tuple[Delivery | None, tuple[str, ...]], int] = {}
+        self._ways: dict[tuple[Delivery | None, tuple[str, ...], frozenset[str] | None], int] = {}
         self._way: Ids = np.array([self._way_of(node) for node in nodes], np.int32)
         self.ports: Flags = np.array([bool(node.host_ports) for node in nodes], np.bool_)
         """Nodes with host ports in use."""
@@ -377,8 +385,8 @@ class NodeAttributes:
         return self._taint_sets.setdefault(node.taints, len(self._taint_sets))
 
     def _way_of(self, node: NodeState) -> int:
-        """The id of how GPUs reach containers there, and what isolation there is."""
-        return self._ways.setdefault((node.delivery, node.isolation), len(self._ways))
+        """The id of how GPUs reach containers there, what isolation there is, and what the node declares."""
+        return self._ways.setdefault((node.delivery, node.isolation, node.features), len(self._ways))
 
     # -- questions ------------------------------------------------------------------------------------------------
 
@@ -394,6 +402,7 @@ class NodeAttributes:
             several=needs.several,
             bursts=needs.bursts,
             claim=needs.claim,
+            features=needs.features,
         )
         known = self._known.get(shape)
         if known is None or (known.changed and not self._mend(known, shape)):
@@ -458,8 +467,8 @@ class NodeAttributes:
     def _refusing_ways(self, needs: PodNeeds, serves: Callable[[NodeState, PodNeeds], bool]) -> list[int]:
         return [
             number
-            for (delivery, isolation), number in self._ways.items()
-            if not serves(NodeState("", delivery=delivery, isolation=isolation), needs)
+            for (delivery, isolation, features), number in self._ways.items()
+            if not serves(NodeState("", delivery=delivery, isolation=isolation, features=features), needs)
         ]
 
     def _selects(self, needs: PodNeeds) -> Flags:
@@ -534,4 +543,5 @@ def _label_id(node: NodeState, key: str, ids: dict[str, int]) -> int:
 
 
 def _compared(node: NodeState) -> tuple[object, ...]:
-    return (node.labels, node.taints, node.cordoned, node.ready, bool(node.gpus), node.delivery, node.isolation)
+    attributes = (node.labels, node.taints, node.cordoned, node.ready, bool(node.gpus))
+    return (*attributes, node.delivery, node.isolation, node.features)

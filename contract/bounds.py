@@ -45,7 +45,8 @@ from contract.names import (
 )
 from contract.options import DEFAULTS, Options
 from contract.scheduling import protection
-from contract.scheduling.needs import MOST_PORTS
+from contract.scheduling.needs import MOST_PORTS, resource_names
+from contract.scheduling.nodefilters.resources import MOST_SCALARS, is_scalar
 
 JSON = dict[str, Any]
 
@@ -92,7 +93,15 @@ _LONGEST_SHARE = GpuShare(
 def problem(pod: Mapping[str, Any]) -> Refusal | None:
     """The first part of the pod that exceeds a bound; None where none does."""
     spec = pod.get("spec") or {}
-    return _containers(spec) or _selecting(spec) or _other_pods(pod) or _ports(spec) or _gates(spec) or _claims(spec)
+    return (
+        _containers(spec)
+        or _selecting(spec)
+        or _other_pods(pod)
+        or _ports(spec)
+        or _gates(spec)
+        or _claims(spec)
+        or _scalars(spec)
+    )
 
 
 def _containers(spec: Mapping[str, Any]) -> Refusal | None:
@@ -172,6 +181,14 @@ def _gates(spec: Mapping[str, Any]) -> Refusal | None:
 def _claims(spec: Mapping[str, Any]) -> Refusal | None:
     number = len(spec.get("resourceClaims") or ())
     return _too_many("spec.resourceClaims", number, "claims", MOST_CLAIMS) if number > MOST_CLAIMS else None
+
+
+def _scalars(spec: Mapping[str, Any]) -> Refusal | None:
+    named = {name for name in resource_names(spec) if is_scalar(name) and not dialects.ours(name)}
+    named.update(filter(is_scalar, spec.get("overhead") or ()))
+    if len(named) <= MOST_SCALARS:
+        return None
+    return _too_many("spec.containers[].resources", len(named), "extended resources", MOST_SCALARS)
 
 
 def _too_many(field: str, number: int, what: str, most: int) -> Refusal:

@@ -109,13 +109,22 @@ ANYTHING = ObjectKind("", 1 << 62, "it is taken as it is")
 
 # -- pods ---------------------------------------------------------------------------------------------------------
 
-_CONDITIONS = (str(names.ALLOCATED_CONDITION), "PodScheduled", "Ready")
+_CONDITIONS = (str(names.ALLOCATED_CONDITION), "PodScheduled", "PodResizePending", "Ready")
 _MOST_OF_A_POD = 1_024 * _KIB
 _TOO_LARGE = (
     f"metadata, spec: found more than {_MOST_OF_A_POD >> 10} KiB of labels, annotations and spec; shorten them, and "
     "create the pod again"
 )
 _SPEC_OF_A_HOLDER = ("nodeName", "priority", "hostNetwork", "overhead", "resources", "initContainers", "containers")
+
+_STATUS_OF_A_HOLDER = (
+    "phase",
+    "reason",
+    "containerStatuses",
+    "initContainerStatuses",
+    "resources",
+    "allocatedResources",
+)
 
 
 def _pod_beyond(pod: JSON) -> JSON:
@@ -135,7 +144,7 @@ def _pod_beyond(pod: JSON) -> JSON:
     return {
         "metadata": {**slim, "ownerReferences": owners[:1]},
         "spec": {key: spec[key] for key in _SPEC_OF_A_HOLDER if key in spec},
-        "status": {**{key: status[key] for key in ("phase", "reason") if key in status}, "conditions": conditions},
+        "status": {**{key: status[key] for key in _STATUS_OF_A_HOLDER if key in status}, "conditions": conditions},
     }
 
 
@@ -277,7 +286,10 @@ CSINODES = ObjectKind(
     "csinodes",
     64 * _KIB,
     "its node counts as one that can attach any number of volumes",
-    {"metadata": _IDENTITY, "spec": {"drivers": _keys("name", "allocatable")}},
+    {
+        "metadata": {**_IDENTITY, "annotations": _keys("storage.alpha.kubernetes.io/migrated-plugins")},
+        "spec": {"drivers": _keys("name", "allocatable")},
+    },
 )
 CSIDRIVERS = ObjectKind(
     "csidrivers",
@@ -302,6 +314,36 @@ VOLUMEATTACHMENTS = ObjectKind(
     16 * _KIB,
     "it counts as a volume that is not attached",
     {"metadata": _IDENTITY, "spec": {"attacher": {}, "nodeName": {}, "source": {"persistentVolumeName": {}}}},
+)
+
+_DEVICE = _keys("driver", "pool", "device")
+DEVICE_CLAIMS = ObjectKind(
+    "resourceclaims",
+    64 * _KIB,
+    "it counts as a claim that is not there, so its pods wait",
+    {
+        "metadata": {**_IDENTITY, "ownerReferences": _keys("uid", "controller")},
+        "spec": {
+            "devices": {
+                "requests": {"exactly": _keys("deviceClassName"), "firstAvailable": _keys("deviceClassName")},
+            }
+        },
+        "status": {
+            "allocation": {
+                "nodeSelector": {},
+                "devices": {"results": {**_DEVICE, **_keys("bindingConditions", "bindingFailureConditions")}},
+            },
+            "devices": {**_DEVICE, "conditions": _keys("type", "status")},
+        },
+    },
+    page=20,
+)
+"""For filters, which look at the claims of other drivers that pods name."""
+DEVICECLASSES = ObjectKind(
+    "deviceclasses",
+    16 * _KIB,
+    "it counts as a class that is not there, so pods with claims of it wait",
+    {"metadata": _IDENTITY, "spec": {"extendedResourceName": {}}},
 )
 
 # -- claims -------------------------------------------------------------------------------------------------------

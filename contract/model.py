@@ -381,6 +381,10 @@ class Usage:
 FREE = Usage()
 
 
+Scalars = tuple[tuple[str, int], ...]
+"""Names of resources and their amounts, sorted by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compute:
     """The amounts by which kubelet admits: CPU in thousandths, bytes of memory and ephemeral storage, pods."""
@@ -389,6 +393,9 @@ class Compute:
     memory: int = 0
     storage: int = 0
     pods: int = 0
+    scalars: Scalars | None = ()
+    """Every other resource: extended resources and huge pages, ours left out. None of what a node has: it is unknown,
+    and any amount counts as there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,3 +420,5 @@ class NodeState:
     """As in `Inventory`."""
     isolation: tuple[str, ...] = ()
     """As in `Inventory`."""
+    features: frozenset[str] | None = None
+    """Those of its declared features that decide about pods; None: they are not asked."""

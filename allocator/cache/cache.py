@@ -36,7 +36,7 @@ from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Snapshot
 from allocator.faults import Faulted, surfaced
 from allocator.scoring.tables import Tables
-from contract.model import FREE, WHOLE, Compute, Gpu, Inventory, NodeState, Usage
+from contract.model import FREE, WHOLE, Compute, Gpu, Inventory, NodeState, Scalars, Usage
 from contract.nodes import capacity
 from contract.nodes.attributes import NodeFacts
 from contract.nodes.capacity import Amounts
@@ -45,8 +45,9 @@ from contract.reasons.nodes import Reason
 from contract.scheduling.clusterfilters.neighbourhood import NO_NEIGHBOURS, NeighbourSnapshot
 from contract.scheduling.clusterfilters.objects import PodRules
 from contract.scheduling.fairness import Held
+from contract.scheduling.gates import NEWEST, Gate, Gates
 from contract.scheduling.needs import SchedulingRequest
-from contract.scheduling.nodeinfo import plus
+from contract.scheduling.nodefilters.resources import BY_CLAIM, added_up, minus, plus, takes_less
 
 JSON = dict[str, Any]
 _NOTHING = Compute()
@@ -98,12 +99,13 @@ class Pending:
         return frozenset(self._waiting)
 
     def put(self, uid: str, compute: Compute, now: float) -> None:
-        """A pod without a node is new or changed."""
+        """A pod without a node is new or changed. Only what every node has is counted."""
+        compute = replace(compute, scalars=()) if compute.scalars else compute
         before = self._waiting.get(uid)
         if before is None:
             self._came.append((now, compute))
         else:
-            self._sum = _less(self._sum, before)
+            self._sum = minus(self._sum, before)
         self._waiting[uid] = compute
         self._sum = plus(self._sum, compute)
 
@@ -111,7 +113,7 @@ class Pending:
         """The pod has a node, finished or was deleted."""
         before = self._waiting.pop(uid, None)
         if before is not None:
-            self._sum = _less(self._sum, before)
+            self._sum = minus(self._sum, before)
 
     def total(self, now: float) -> Compute:
         """What waits for a node, and once more what came lately."""
@@ -134,12 +136,21 @@ class Pending:
 class Cache:
     """The state. Not thread-safe: one owner calls it."""
 
-    def __init__(self, *, engine: Engine, faulted: Faulted = surfaced, journal: Journal | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        faulted: Faulted = surfaced,
+        journal: Journal | None = None,
+        gates: Gates = NEWEST,
+    ) -> None:
         """
+        `gates`: kube-scheduler's feature gates that are on.
+
         `faulted` is called with a node whose state cannot be made, which then counts as one that is not there.
         `journal` is told of every share that comes or goes, and of every node whose cards change.
         """
-        self._faulted = faulted
+        self._faulted, self._gates = faulted, gates
         self._suspect: dict[str, frozenset[str]] = {}
         """Nodes on which a pod may hold a share that cannot be counted, by that pod or claim."""
         self._journal = journal
@@ -153,13 +164,15 @@ class Cache:
         self.allocated = AllocatedPods()
         """The pods that hold a share, as far as they were seen."""
         self._on_node: dict[str, NodeUse] = {}
-        self.neighbours = Neighbours()
+        self.neighbours = Neighbours(gates)
         """All pods on nodes, for what they say of each other; to others it is for reading."""
         self.refusals = Refusals()
         """What kube-scheduler refused; to others it is for reading."""
         self.pending = Pending()
         """Pods that kube-scheduler is about to place; to others it is for reading."""
         self._pods_of: dict[str, dict[str, NodeUse]] = {}
+        self._by_claim: frozenset[str] = frozenset()
+        """Extended resources that DeviceClasses stand for."""
         self._snapshot: dict[str, NodeState] = {}
         self._overcommitted: dict[str, tuple[str, ...]] = {}
         self.gpus = 0
@@ -329,6 +342,8 @@ class Cache:
 
     def put_pod(self, pod: PodInfo, now: float) -> bool:
         """A pod is new or changed. True if something was given back. A pod behind our gate holds nothing."""
+        if pod.resized is not None and Gate.IN_PLACE_RESIZE in self._gates:
+            pod = pod._replace(compute=pod.resized)
         uid, allocation, request = pod.uid, pod.allocation, pod.request
         self._note_neighbour(pod)
         if pod.finished:
@@ -499,6 +514,7 @@ class Cache:
         self.ledger.assume(holding)
         if holding.rules is not None:
             self.neighbours.put(holding.allocation.id, holding.rules.placed(), holding.allocation.node)
+            self.neighbours.assume_volumes(holding.allocation.id, holding.rules, holding.allocation.node)
         self._refresh(holding.allocation.node)
 
     def forget(self, allocation_id: str) -> bool:
@@ -507,6 +523,7 @@ class Cache:
         if holding is None or not self.ledger.forget(allocation_id):
             return False
         self.neighbours.drop(allocation_id)
+        self.neighbours.settle_volumes(allocation_id)
         self._refresh(holding.allocation.node)
         return True
 
@@ -522,6 +539,7 @@ class Cache:
             return False
         self.ledger.release(uid)
         self.allocated.drop(uid)
+        self.neighbours.settle_volumes(holding.allocation.id)
         self._refresh(holding.allocation.node)
         return True
 
@@ -536,6 +554,10 @@ class Cache:
         """Count the pod where it is, and no longer where its share was reserved."""
         if pod.allocation_id and pod.allocation is not None:
             self.neighbours.drop(pod.allocation_id)
+            if pod.bound:
+                self.neighbours.settle_volumes(pod.allocation_id)
+            else:
+                self.neighbours.assume_volumes(pod.allocation_id, pod.rules, pod.allocation.node)
         if pod.node and not pod.finished:
             self.neighbours.put(pod.uid, pod.rules.placed(terminating=pod.deleting), pod.node)
         else:
@@ -632,12 +654,29 @@ class Cache:
             taints=facts.taints,
             cordoned=facts.cordoned,
             ready=facts.ready,
-            allocatable=facts.allocatable,
-            requested=_sum([*(entry.compute for entry in taken), *(h.compute for h in assumed)]),
+            allocatable=self._allocatable(facts),
+            requested=_sum([*(entry.compute for entry in taken), *(h.compute for h in assumed)], facts.allocatable),
             delivery=inventory.delivery,
             isolation=inventory.isolation,
+            features=facts.features if Gate.DECLARED_FEATURES in self._gates else None,
             host_ports=_NO_PORTS.union(*(e.host_ports for e in taken), *(h.host_ports for h in assumed)),
         )
+
+    def _allocatable(self, facts: NodeFacts) -> Compute:
+        """What the node has. Of a resource that it gets by ResourceClaims alone, only kube-scheduler knows how much."""
+        by_claim = self._by_claim.difference(name for name, much in facts.allocatable.scalars or () if much)
+        if not by_claim:
+            return facts.allocatable
+        own = (each for each in facts.allocatable.scalars or () if each[0] not in by_claim)
+        return replace(facts.allocatable, scalars=tuple(sorted((*own, *((name, BY_CLAIM) for name in by_claim)))))
+
+    def devices_changed(self) -> bool:
+        """ResourceClaims or DeviceClasses are new or changed. True if a waiting pod might fit better now."""
+        found = self.neighbours.extended_resources()
+        if found == self._by_claim:
+            return False
+        self._by_claim = found
+        return any([self._refresh(name) for name in self._snapshot.keys() & self._facts.keys()])
 
     def check_invariants(self) -> None:
         """Raise unless the ledger is consistent and every snapshot state is what it would be if made now."""
@@ -657,14 +696,22 @@ class Cache:
             raise AssertionError("the overcommitted GPUs differ from the ledger")
 
 
-def _sum(amounts: Iterable[Compute]) -> Compute:
+def _sum(amounts: Iterable[Compute], allocatable: Compute) -> Compute:
+    """The sum; of other resources only those that the node has."""
     cpu = memory = storage = count = 0
+    others: list[Scalars] = []
     for amount in amounts:
         cpu += amount.cpu
         memory += amount.memory
         storage += amount.storage
         count += amount.pods
-    return Compute(min(cpu, _MOST_TAKEN), min(memory, _MOST_TAKEN), min(storage, _MOST_TAKEN), count)
+        if amount.scalars:
+            others.append(amount.scalars)
+    scalars: Scalars = ()
+    if others:
+        listed = dict(allocatable.scalars or ())
+        scalars = tuple(each for each in added_up(others, _MOST_TAKEN) if each[0] in listed)
+    return Compute(min(cpu, _MOST_TAKEN), min(memory, _MOST_TAKEN), min(storage, _MOST_TAKEN), count, scalars)
 
 
 def _may_have_more(before: NodeState, after: NodeState) -> bool:
@@ -690,8 +737,9 @@ def _is_less(now: Usage, was: Usage) -> bool:
 
 
 def _takes_less(now: Compute, before: Compute) -> bool:
-    return now.cpu < before.cpu or now.memory < before.memory or now.storage < before.storage
-
-
-def _less(one: Compute, other: Compute) -> Compute:
-    return Compute(one.cpu - other.cpu, one.memory - other.memory, one.storage - other.storage, one.pods - other.pods)
+    return (
+        now.cpu < before.cpu
+        or now.memory < before.memory
+        or now.storage < before.storage
+        or (bool(before.scalars) and takes_less(now.scalars, before.scalars))
+    )

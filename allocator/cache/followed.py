@@ -56,6 +56,10 @@ class Followed:
         """Whether all kinds were listed."""
         return not self._unlisted
 
+    def found(self, plural: str) -> dict[Key, Any]:
+        """All objects of a kind, as they were read; a copy."""
+        return dict(self._found[plural])
+
     def listed(self, plural: str, found: Iterable[tuple[Key, object]]) -> None:
         """All objects of a kind."""
         self._found[plural] = dict(found)

@@ -11,16 +11,35 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from allocator.cache.followed import Followed
 from allocator.cache.spreading import Spreading
-from allocator.cache.storage import KINDS, Storage
+from allocator.cache.storage import DEVICE_KINDS, KINDS, AssumedVolumes, Devices, Storage
 from allocator.engine.reference import Prefer
 from contract.model import NodeState
 from contract.nodes.attributes import NodeFacts
 from contract.reasons.nodes import Code, Reason
-from contract.scheduling.clusterfilters import neighbourhood
-from contract.scheduling.clusterfilters.neighbourhood import NOWHERE_REFUSED, Neighbourhood, NeighbourSnapshot
-from contract.scheduling.clusterfilters.objects import NO_PROFILE, NO_RULES, Cluster, PodKind, PodRules, Profile
+from contract.scheduling.clusterfilters import left_open, neighbourhood
+from contract.scheduling.clusterfilters.left_open import NOTHING, LeftOpen
+from contract.scheduling.clusterfilters.neighbourhood import (
+    NOWHERE_REFUSED,
+    UNREAD_DEVICES,
+    Neighbourhood,
+    NeighbourSnapshot,
+)
+from contract.scheduling.clusterfilters.objects import (
+    NO_PROFILE,
+    NO_RULES,
+    NO_STORAGE,
+    Cluster,
+    DeviceObjects,
+    PodKind,
+    PodRules,
+    Profile,
+    StorageObjects,
+    extended_resources,
+)
 from contract.scheduling.clusterfilters.selectors import Labels
+from contract.scheduling.gates import NEWEST, Gate, Gates
 from contract.scheduling.needs import PodNeeds
 
 _SPREAD_UNKNOWN = Reason(Code.SPREAD_UNKNOWN)
@@ -35,16 +54,23 @@ class _Place:
 class Neighbours:
     """The pods on nodes by kind, all nodes, and the labels of namespaces."""
 
-    def __init__(self) -> None:
+    def __init__(self, gates: Gates = NEWEST) -> None:
+        """`gates`: kube-scheduler's feature gates that are on."""
+        self._gates = gates
         self._places: dict[str, _Place] = {}
         """By the pod's uid, or by the id of an allocation whose pod was not seen yet."""
-        self._there = Neighbourhood()
-        self.storage = Storage()
-        """Claims and volumes; to others it is for reading."""
+        self._there = Neighbourhood(NeighbourSnapshot(gates=gates))
+        self.storage, self.devices = Storage(), Devices()
+        """Claims and volumes; ResourceClaims and DeviceClasses. To others they are for reading."""
+        self._assumed = AssumedVolumes()
+        self._awaiting: set[str] = set()
+        """Allocations of pods that are about to get volumes."""
+        self._storage: tuple[tuple[int, int, int], StorageObjects] = ((-1, 0, 0), NO_STORAGE)
+        """Claims and volumes with what is assumed, and what they were made from."""
         self.spreading = Spreading()
         """Whose selectors default constraints count by; to others it is for reading."""
-        self.changes = 0
-        """How often something has changed that a constrained pod is judged by."""
+        self.changes = self._node_changes = 0
+        """How often something has changed that a constrained pod is judged by; and how often a node has."""
         self._frozen, self._frozen_at = NeighbourSnapshot(), -1
         self.readmissions = 0
         """How often other pods' anti-affinity may have come to exclude less than before."""
@@ -67,6 +93,18 @@ class Neighbours:
             self.changes += 1
             self.readmissions += bool(place.kind.anti_affinity)
             self._there.remove(place.kind, place.node)
+
+    def assume_volumes(self, allocation: str, rules: PodRules, node: str) -> None:
+        """A pod was given a node and is not bound yet: what its claims get there is nobody else's."""
+        if rules.volumes:
+            self._awaiting.add(allocation)
+            self._assumed.put(allocation, rules, node)
+
+    def settle_volumes(self, allocation: str) -> None:
+        """The pod is bound, or will not be."""
+        if allocation in self._awaiting:
+            self._awaiting.discard(allocation)
+            self._assumed.drop(allocation)
 
     def put_node(self, facts: NodeFacts) -> None:
         """A Node is new or changed."""
@@ -91,13 +129,16 @@ class Neighbours:
         self._there.profiles = profiles
         self.spreading.wanted |= any(profile.spreads for profile in profiles.values())
 
-    def followed(self, plural: str) -> Storage | Spreading:
+    def followed(self, plural: str) -> Followed:
         """Where objects of this kind are kept."""
+        if plural in DEVICE_KINDS:
+            return self.devices.of_kind(plural)
         return self.storage if plural in KINDS else self.spreading
 
     def _changed(self, changed: bool) -> None:
         """What domains and namespaces are made of has changed."""
         self.changes += changed
+        self._node_changes += changed
         self.readmissions += changed and self._there.excludes
 
     # -- questions ------------------------------------------------------------------------------------------------
@@ -105,7 +146,8 @@ class Neighbours:
     @property
     def version(self) -> int:
         """Grows with everything that a constrained pod is judged by."""
-        return self.changes + self.storage.changes + self.spreading.changes
+        followed = self.storage.changes + self.devices.changes + self.spreading.changes
+        return self.changes + followed + self._assumed.changes
 
     @property
     def constrains_all(self) -> bool:
@@ -120,12 +162,28 @@ class Neighbours:
 
     def refused(self, rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]) -> Mapping[str, Reason]:
         """Those of the nodes on which the pod cannot be because of other pods, with the reason."""
-        if not self.concerns(rules):
+        scalars = bool(needs.compute.scalars)
+        if not scalars and not self.concerns(rules):
             return NOWHERE_REFUSED
-        self._read_volumes(rules)
+        self._read(rules)
+        if scalars and not self._knows_classes(rules):
+            return {node.name: UNREAD_DEVICES for node in nodes}
         if self._default_spread(rules).spread and not self.spreading.known:
             return {node.name: _SPREAD_UNKNOWN for node in nodes}
         return self._there.refused(self.with_defaults(rules), needs, nodes)
+
+    def left_open(self, rules: PodRules, needs: PodNeeds, node: NodeState) -> LeftOpen:
+        """What is left to kube-scheduler about a pod on a node that is not refused."""
+        if not needs.compute.scalars and not self.concerns(rules):
+            return NOTHING
+        judged = self.with_defaults(rules)
+        self._read(judged)
+        return left_open.left_open(judged, needs, self._there.narrowed(judged), node)
+
+    def extended_resources(self) -> frozenset[str]:
+        """Extended resources that DeviceClasses stand for, as far as they are followed and kube-scheduler asks them."""
+        on = Gate.EXTENDED_RESOURCES_BY_CLAIM in self._gates
+        return extended_resources(self.devices.objects()) if on else frozenset()
 
     def preference(self, rules: PodRules, needs: PodNeeds) -> Prefer | None:
         """How much the pod prefers nodes; None where neither it nor any other pod or node makes a difference."""
@@ -153,12 +211,12 @@ class Neighbours:
 
     def cluster(self, rules: PodRules) -> Cluster:
         """Everything that is known now of what such a pod is judged by."""
-        self._read_volumes(rules)
+        self._read(rules)
         return self._there.cluster(rules)
 
     def refused_if_new(self, rules: PodRules, needs: PodNeeds, empty: NodeState) -> Reason | None:
         """Why the pod could not be on a new node that is like `empty`; None where it could."""
-        self._read_volumes(rules)
+        self._read(rules)
         return self._there.refused_if_new(self.with_defaults(rules), needs, empty)
 
     def refused_without(
@@ -214,14 +272,39 @@ class Neighbours:
     def snapshot(self) -> NeighbourSnapshot:
         """All of it at this moment; made again once something has changed."""
         if self._frozen_at != self.version:
-            self._there.storage = self.storage.objects() if self.storage.known else None
+            self._there.storage = self._volumes() if self.storage.known else None
+            self._there.devices = self._known_devices()
             self._frozen, self._frozen_at = self._there.snapshot(), self.version
         return self._frozen
 
-    def _read_volumes(self, rules: PodRules) -> None:
-        if rules.volumes:
+    def _read(self, rules: PodRules) -> None:
+        """Have the objects there that such a pod is judged by, and follow them."""
+        if rules.volumes or rules.inline:
             self.storage.wanted |= not self.storage.known
-            self._there.storage = self.storage.objects() if self.storage.known else None
+            self._there.storage = self._volumes() if self.storage.known else None
+        if rules.claims and Gate.CLAIMS in self._gates:
+            self.devices.claims.wanted |= not self.devices.claims.known
+            self.devices.classes.wanted |= not self.devices.classes.known
+            self._there.devices = self._known_devices()
+
+    def _knows_classes(self, rules: PodRules) -> bool:
+        """Whether it is known which extended resources are devices; DeviceClasses are followed from now on."""
+        if Gate.EXTENDED_RESOURCES_BY_CLAIM not in self._gates:
+            return True
+        self.devices.classes.wanted = True
+        if not rules.claims:
+            self._there.devices = self.devices.objects()
+        return self.devices.classes.known
+
+    def _known_devices(self) -> DeviceObjects | None:
+        known = self.devices.claims.known and self.devices.classes.known
+        return self.devices.objects() if known else None
+
+    def _volumes(self) -> StorageObjects:
+        made_from = self.storage.changes, self._assumed.changes, self._node_changes
+        if self._storage[0] != made_from:
+            self._storage = made_from, self._assumed.over(self.storage.objects(), self._there.nodes)
+        return self._storage[1]
 
     def check_invariants(self) -> None:
         """Raise unless the counts are those of the pods."""

@@ -32,6 +32,7 @@ from contract.scheduling import needs as scheduling
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules, read_rules
 from contract.scheduling.demand import demands
 from contract.scheduling.needs import ONE_POD, PodNeeds, SchedulingRequest
+from contract.scheduling.nodefilters import resources
 from contract.scheduling.nodeinfo import AllocatedPod
 
 JSON = dict[str, Any]
@@ -122,6 +123,8 @@ class PodInfo(NamedTuple):
     """The share that it holds."""
     compute: Compute = _NOTHING
     """What it takes of its node besides GPUs."""
+    resized: Compute | None = None
+    """The same while it is resized in place, where that is something else."""
     successor: SchedulingRequest | None = None
     """As in `AllocatedPod`."""
     host_ports: frozenset[tuple[str, str, int]] = _NO_PORTS
@@ -232,6 +235,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         request=request,
         allocation=allocation,
         compute=_taken(metadata, spec, successor) if takes else _NOTHING,
+        resized=_resized(pod) if takes and bound else None,
         successor=successor,
         host_ports=(scheduling.host_ports(spec) or _NO_PORTS) if takes else _NO_PORTS,
         unschedulable=_unschedulable(pod) if unbound else None,
@@ -288,6 +292,13 @@ def _compute(spec: Mapping[str, Any]) -> Compute:
         return scheduling.effective_compute(spec)
     except quantity.BadQuantity:
         return ONE_POD
+
+
+def _resized(pod: Mapping[str, Any]) -> Compute | None:
+    try:
+        return resources.resized(pod)
+    except quantity.BadQuantity:
+        return None
 
 
 def controller_of(metadata: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from contract.model import Compute, NodeState, Usage
 from contract.reasons.nodes import Code, Reason, ReasonCount
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.needs import SchedulingRequest
+from contract.scheduling.nodefilters.resources import larger
 
 _NOTHING = Compute()
 
@@ -139,7 +140,11 @@ def _left(node: NodeState, reservation: NodeReservation) -> NodeState:
     usage = tuple(_most(taken, later.get(gpu.uuid, taken)) for gpu, taken in zip(node.gpus, node.usage, strict=True))
     now, then = node.requested, reservation.compute
     requested = Compute(
-        max(now.cpu, then.cpu), max(now.memory, then.memory), max(now.storage, then.storage), max(now.pods, then.pods)
+        max(now.cpu, then.cpu),
+        max(now.memory, then.memory),
+        max(now.storage, then.storage),
+        max(now.pods, then.pods),
+        larger(now.scalars, then.scalars),
     )
     return replace(node, usage=usage, requested=requested)
 

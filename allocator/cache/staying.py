@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from contract import names
-from contract.model import Compute
+from contract.model import Compute, Scalars
+from contract.scheduling.nodefilters.resources import added_up
 
 HostPorts = frozenset[tuple[str, str, int]]
 _TRUSTED = frozenset(("kube-system", str(names.NAMESPACE)))
@@ -33,7 +34,8 @@ def taken_by(pods: Iterable[StayingPod], allocatable: Compute) -> tuple[Compute,
     """What these pods take of a new node of the same kind, which has this much: amounts, and ports of the host."""
     sums: dict[str, tuple[int, int, int, int]] = {}
     ports: HostPorts = frozenset()
-    for pod in pods:
+    listed = list(pods)
+    for pod in listed:
         taken, whose = pod.compute, pod.namespace if pod.namespace not in _TRUSTED else ""
         before = sums.get(whose, (0, 0, 0, 0))
         sums[whose] = (
@@ -50,4 +52,10 @@ def taken_by(pods: Iterable[StayingPod], allocatable: Compute) -> tuple[Compute,
         own + min(whole // _OF_ALL, sum(min(amount, whole // _OF_ONE) for amount in others))
         for own, whole, *others in zip(trusted, has, *sums.values(), strict=True)
     )
-    return Compute(cpu, memory, storage, count), ports
+    return Compute(cpu, memory, storage, count, _scalars(listed, allocatable)), ports
+
+
+def _scalars(pods: list[StayingPod], allocatable: Compute) -> Scalars:
+    """Of other resources what the pods of trusted namespaces take: few nodes have any, and no tenant's word counts."""
+    taken = added_up(pod.compute.scalars for pod in pods if pod.compute.scalars and pod.namespace in _TRUSTED)
+    return tuple(each for each in taken if each[0] in dict(allocatable.scalars or ()))

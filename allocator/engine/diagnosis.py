@@ -30,7 +30,7 @@ class FirstReasons:
         self._wanted: Amounts = np.zeros_like(self.codes)
         self._most: Amounts = np.zeros_like(self.codes)
         self._ports: Mapping[int, str] = {}
-        self._refused: Mapping[int, Reason] = {}
+        self._refused: dict[int, Reason] = {}
 
     @property
     def without_reason(self) -> Flags:
@@ -52,11 +52,11 @@ class FirstReasons:
         self._ports = conflicts
 
     def add_refused(self, refused: Mapping[int, Reason]) -> None:
-        """What refuses nodes because of other pods or of volumes, by the node's place."""
+        """What refuses nodes for a reason that is not in the columns, by the node's place."""
         for row, reason in refused.items():
             if not self.codes[row]:
                 self.codes[row], self._wanted[row], self._most[row] = reason.code, reason.wanted, reason.most
-        self._refused = refused
+                self._refused[row] = reason
 
     def counts(self) -> tuple[ReasonCount, ...]:
         """All reasons, added up by code."""

@@ -79,6 +79,8 @@ class NodeQuery:
     passing: Flags
     refused: Mapping[int, Reason]
     """Nodes that are refused for what is beyond them, by their place."""
+    short: Mapping[int, Reason]
+    """Nodes that are short of a resource other than CPU, memory and storage, by their place."""
 
 
 class NodeClasses:
@@ -299,13 +301,14 @@ class Engine:
         static, conflicts = columns.attributes.static_filter(ask.needs), columns.attributes.port_conflicts(ask.needs)
         passing = _passing(columns, static, ask.needs)
         by_row = {columns.row_of[name]: reason for name, reason in refused.items() if name in columns.row_of}
-        passing[[*conflicts, *by_row]] = False
+        short = columns.scalar_shortages(ask.needs.compute)
+        passing[[*conflicts, *by_row, *short]] = False
         request = ask.request
         fractions = (fit.combined(request),) if ask.together and request.same_gpus else request.containers
         shares = [self._share(columns, fraction) for fraction in fractions]
         for share in shares:
             passing &= share.enough
-        return NodeQuery(ask, static, conflicts, shares, passing, by_row)
+        return NodeQuery(ask, static, conflicts, shares, passing, by_row, short)
 
     def _answer(self, columns: Columns, asked: NodeQuery, prefer: Prefer | None) -> Placement | None:
         if not asked.passing.any():
@@ -437,6 +440,7 @@ def _refusal(columns: Columns, asked: NodeQuery) -> Unschedulable:
     found.add_ports(asked.conflicts)
     found.add_refused(asked.refused)
     diagnosis.add_compute(found, columns, needs)
+    found.add_refused(asked.short)
     for share in asked.shares:
         diagnosis.add_gpus(found, columns, share.fraction, share.wanted, share.limit, share.bears, share.wished)
         diagnosis.add_numa(found, columns, share.fraction, share.bears)

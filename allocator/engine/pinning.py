@@ -2,8 +2,9 @@
 How a placed pod is tied to its node, and what its place was chosen by.
 
 `choose`: `nodeName` binds at admission, `affinity` leaves the binding to kube-scheduler. `nodeName` is only right where
-everything that kube-scheduler would have checked has been checked here, and where the node has room for the pod and for
-whatever kube-scheduler may bind in the same moment: else a kubelet would refuse the second of the two.
+everything that kube-scheduler would have checked has been checked here, where nothing is left to do when the pod is
+bound, and where whatever kube-scheduler may bind in the same moment changes nothing: the node has room for both, else a
+kubelet would refuse the second of the two, and no rule between pods applies.
 
 `Judged`: admission may call the allocator again for one creation, after other webhooks have changed the pod. The first
 answer stands only while nothing has changed that the node, its GPUs or the pin were chosen by. Pure.
@@ -15,11 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from contract import dialects, names, pods
+from contract import names, pods
 from contract.encoding import resourceclaims
 from contract.encoding.plain import NAME, plain
 from contract.model import Compute, NodeState
 from contract.scheduling import needs as scheduling
+from contract.scheduling.clusterfilters.left_open import NOTHING, LeftOpen
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 
@@ -29,25 +31,32 @@ _HEADROOM = 4
 """One part in 4 of a node's CPU and memory stays free under `nodeName`: what others see of the node may lag behind what
 we see, and what we see behind what is."""
 _NOTHING = Compute()
-_JUDGED_HERE = frozenset({scheduling.CPU, scheduling.MEMORY, scheduling.STORAGE})
 _DEFAULT_SCHEDULERS = ("", "default-scheduler")
-NOT_EVALUATED = ("scheduler", "claims", "resources")
-"""Another scheduler's rules; ResourceClaims of other drivers; extended resources of others."""
+NOT_EVALUATED = ("scheduler", "claims")
+"""Another scheduler's rules; the devices of ResourceClaims of other drivers."""
 
 
-def choose(mode: str, left_to_scheduler: bool, needs: PodNeeds, node: NodeState, pending: Compute = _NOTHING) -> Pin:
+def choose(
+    mode: str,
+    left_to_scheduler: bool,
+    needs: PodNeeds,
+    node: NodeState,
+    pending: Compute = _NOTHING,
+    left_open: LeftOpen = NOTHING,
+) -> Pin:
     """
     The pin for a pod that goes to `node`, whose state does not count the pod yet.
 
     `left_to_scheduler`: what `only_scheduler_can_judge` says of the pod. `pending`: what kube-scheduler is about to
-    place somewhere. A mode other than `nodeName` and `affinity` counts as `auto`.
+    place somewhere. `left_open`: what it has to say or to do about the pod on this node. A mode other than `nodeName`
+    and `affinity` counts as `auto`.
 
     Nobody would judge a pod by what is left to its scheduler, or bind its claims, if it had its node already. So such a
     pod is pinned by affinity even where `nodeName` is wanted, unless it names its node itself.
     """
     if needs.node_name:
         return "nodeName"
-    if mode == "affinity" or left_to_scheduler:
+    if mode == "affinity" or left_to_scheduler or left_open != NOTHING:
         return "affinity"
     return "nodeName" if mode == "nodeName" or has_headroom(needs, node, pending) else "affinity"
 
@@ -59,32 +68,24 @@ def other_scheduler(spec: Mapping[str, Any]) -> str:
 
 
 def not_evaluated(pod: Mapping[str, Any]) -> tuple[str, ...]:
-    """What decides where the pod can go and is evaluated nowhere here: words of `NOT_EVALUATED`."""
+    """What decides where the pod can go and is not evaluated here, or not wholly: words of `NOT_EVALUATED`."""
     spec = pod.get("spec") or {}
-    others = any(name not in _JUDGED_HERE and not dialects.ours(name) for name in scheduling.resource_names(spec))
-    found = (
-        bool(other_scheduler(spec)),
-        bool(resourceclaims.without_claim(spec).get("resourceClaims")),
-        others,
-    )
+    found = bool(other_scheduler(spec)), bool(resourceclaims.without_claim(spec).get("resourceClaims"))
     return tuple(what for what, holds in zip(NOT_EVALUATED, found, strict=True) if holds)
 
 
 def only_scheduler_can_judge(pod: Mapping[str, Any]) -> bool:
-    """Whether the pod has a demand that the allocator does not check."""
-    spec = pod.get("spec") or {}
-    affinity = spec.get("affinity") or {}
-    if affinity.get("podAffinity") or affinity.get("podAntiAffinity"):
-        return True
-    if spec.get("topologySpreadConstraints"):
-        return True
-    if any("persistentVolumeClaim" in v or "ephemeral" in v for v in spec.get("volumes") or []):
-        return True
-    return bool(not_evaluated(pod))
+    """Whether another scheduler judges the pod, whatever it asks for."""
+    return bool(other_scheduler(pod.get("spec") or {}))
 
 
 def has_headroom(needs: PodNeeds, node: NodeState, pending: Compute = _NOTHING) -> bool:
-    """Whether the node stays clear of its limits with the pod and all that is pending on it, by a pod slot besides."""
+    """
+    Whether the node stays clear of its limits with the pod and all that is pending on it, by a pod slot besides. Nodes
+    have few of other resources, so a pod that needs those never has headroom.
+    """
+    if needs.compute.scalars:
+        return False
     has, taken, wanted = node.allocatable, node.requested, needs.compute
     return (
         (taken.cpu + wanted.cpu + pending.cpu) * _HEADROOM <= has.cpu * (_HEADROOM - 1)

@@ -193,13 +193,13 @@ def _existing(
     What the pods of the set ask for, as one of them that waits does; None where none of them does. `alone`: all that
     wait are of this set.
     """
-    before = needs.needs_of(pod_set.template)
+    before = dialects.others_only(needs.needs_of(pod_set.template))
     for ask in waiting:
         as_before = replace(
             ask.needs, several=before.several, bursts=before.bursts, isolation=before.isolation, claim=before.claim
         )
         if alone or as_before == before:
-            after = needs.needs_of(pod, several=ask.needs.several, bursts=ask.needs.bursts)
+            after = dialects.others_only(needs.needs_of(pod, several=ask.needs.several, bursts=ask.needs.bursts))
             return replace(ask, needs=replace(after, isolation=ask.needs.isolation, claim=ask.needs.claim))
     return None
 
@@ -220,7 +220,7 @@ def _asked(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal |
     )
     if refusal is not None:
         return refusal
-    found = needs.needs_of(standard, several=request.several, bursts=request.bursts)
+    found = dialects.others_only(needs.needs_of(standard, several=request.several, bursts=request.bursts))
     if reading.runtime_class and not found.runtime_class:
         found = replace(found, runtime_class=reading.runtime_class)
     found = replace(found, claim=reading.claims and resourceclaims.fits_claim(request))

@@ -22,6 +22,7 @@ from contract.scheduling import filters, fit, nodeinfo
 from contract.scheduling.demand import Demand
 from contract.scheduling.filters import Limits, gpu_reason, node_reason
 from contract.scheduling.needs import SchedulingRequest
+from contract.scheduling.nodefilters.resources import amount_of
 from contract.scheduling.nodeinfo import AllocatedPod
 
 _NODES = 100
@@ -142,8 +143,8 @@ def _on(
     for target in _targets(node, question.ask.request, question.limits):
         lacks = _lacks(node, sharers, target, question)
         for sharer in (*leaving, *must_go):
-            lacks = [lack - gain for lack, gain in zip(lacks, _gain(node, sharer, target), strict=True)]
-        gains = [(sharer, _gain(node, sharer, target)) for sharer in candidates]
+            lacks = [lack - gain for lack, gain in zip(lacks, _gain(node, sharer, target, question), strict=True)]
+        gains = [(sharer, _gain(node, sharer, target, question)) for sharer in candidates]
         helpful = [(s, g) for s, g in gains if any(lack > 0 < got for lack, got in zip(lacks, g, strict=True))]
         bound = len(helpful) if most is None else most - len(must_go)
         places = [range(at, at + len(_NOTHING)) for at in range(0, len(target) * len(_NOTHING), len(_NOTHING))]
@@ -201,11 +202,14 @@ def _lacks(
         taken.memory + wanted.memory - has.memory if wanted.memory else 0,
         taken.storage + wanted.storage - has.storage if wanted.storage else 0,
         taken.pods + wanted.pods - has.pods,
+        *(amount_of(taken.scalars, name) + more - amount_of(has.scalars, name) for name, more in wanted.scalars or ()),
     ]
     return lacks
 
 
-def _gain(node: NodeState, sharer: AllocatedPod, target: Mapping[int, Demand]) -> Sequence[int]:
+def _gain(
+    node: NodeState, sharer: AllocatedPod, target: Mapping[int, Demand], question: PreemptionRequest
+) -> Sequence[int]:
     """What an eviction of the pod gives back, in the order of `_lacks`."""
     gain: list[int] = []
     for position in target:
@@ -215,4 +219,5 @@ def _gain(node: NodeState, sharer: AllocatedPod, target: Mapping[int, Demand]) -
         else:
             gain += demand.memory, demand.cores, 1, demand.memory + demand.burst, int(demand.exclusive)
     compute = sharer.compute
-    return [*gain, compute.cpu, compute.memory, compute.storage, compute.pods]
+    others = [amount_of(compute.scalars, name) for name, _ in question.ask.needs.compute.scalars or ()]
+    return [*gain, compute.cpu, compute.memory, compute.storage, compute.pods, *others]

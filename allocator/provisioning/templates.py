@@ -8,7 +8,7 @@ its own word. Where several nodes were seen, most of them decide. Where only one
 half of as declared stays as declared.
 
 A declared node is known less well: no level of isolation, so no pod that requires one is placed there; every way of
-delivery; and the reserve of the options, but not the driver's own.
+delivery; any amount of resources that nobody declares; and the reserve of the options, but not the driver's own.
 
 Pure. Must not: know which pods wait.
 """
@@ -25,6 +25,7 @@ from contract.nodes.capacity import Reserve
 from contract.nodes.inventories import sharing_of
 from contract.nodes.templates import NodeTemplate
 from contract.options import Pool, PoolOptions, VgpuOptions
+from contract.scheduling.nodefilters.resources import amount_of
 
 _HOSTNAME = "kubernetes.io/hostname"
 _PASSING_TAINTS = (
@@ -100,7 +101,7 @@ def _declared(node: NodeTemplate, options: VgpuOptions) -> NodeState:
         tuple(Gpu(f"{i}", i, node.model, node.gpu_memory, usable, sharing=sharing) for i in range(node.gpus)),
         labels=dict(node.labels),
         taints=_lasting(node.taints),
-        allocatable=Compute(node.cpu, node.memory, node.storage, _PODS),
+        allocatable=Compute(node.cpu, node.memory, node.storage, _PODS, None),
     )
 
 
@@ -178,6 +179,10 @@ def _room(alike: list[NodeState], declared: Compute) -> Compute:
         _least([has.memory - taken.memory for has, taken in left], declared.memory),
         _least([has.storage - taken.storage for has, taken in left], declared.storage),
         _least([has.pods - taken.pods for has, taken in left], 0),
+        tuple(
+            (name, _least([amount_of(has.scalars, name) - amount_of(taken.scalars, name) for has, taken in left], 0))
+            for name in sorted(_of_most([name for name, _ in has.scalars or ()] for has, _ in left))
+        ),
     )
 
 

@@ -36,6 +36,7 @@ from contract.scheduling.demand import demand_of
 from contract.scheduling.filters import Limits, gpu_reason, lasting_reason
 from contract.scheduling.fit import Steps
 from contract.scheduling.needs import SchedulingRequest
+from contract.scheduling.nodefilters.resources import amount_of
 
 _TRIES = 8
 """Pods in the queue that are looked at; each costs a look at every GPU, and most often the first one gets a node."""
@@ -305,6 +306,7 @@ def _compute_shortage(node: NodeState, ask: SchedulingRequest) -> int | None:
         (has.memory, taken.memory, wanted.memory),
         (has.storage, taken.storage, wanted.storage),
         (has.pods, taken.pods, wanted.pods),
+        *((amount_of(has.scalars, name), amount_of(taken.scalars, name), more) for name, more in wanted.scalars or ()),
     ):
         if more > most:
             return None

@@ -22,6 +22,7 @@ from allocator.queue.queue import Rounds, namespace_of
 from allocator.scheduler import messages
 from allocator.scheduler.events import PoolsDeclared
 from allocator.scheduler.leadership import SchedulerState
+from contract import dialects
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.model import Allocation, FractionRequest, GpuKind
 from contract.reasons.pods import Answered
@@ -59,12 +60,11 @@ class Admission:
 
     def judged(self, question: Question) -> Judged:
         """What a decision about the pod depends on; read before the lock is taken."""
-        ask = SchedulingRequest(
-            question.request,
-            needs.needs_of(question.pod, several=question.request.several, bursts=question.request.bursts),
-        )
+        request, gates = question.request, self._options.gates
+        found = needs.needs_of(question.pod, several=request.several, bursts=request.bursts, gates=gates)
+        ask = SchedulingRequest(request, dialects.others_only(found))
         named = {**question.pod, "metadata": {**(question.pod.get("metadata") or {}), "namespace": question.namespace}}
-        return pinning.judged(question.pod, ask, self._options.placement, read_rules(named))
+        return pinning.judged(question.pod, ask, self._options.placement, read_rules(named, gates))
 
     def answer(self, question: Question, seen: Judged) -> Answer:
         """
@@ -206,7 +206,8 @@ class Admission:
         if state is None:
             return "affinity"
         pending = self._cache.pending.total(self._clock())
-        return pinning.choose(seen.pin, seen.left_to_scheduler, seen.ask.needs, state, pending)
+        left = self._cache.neighbours.left_open(seen.rules, seen.ask.needs, state)
+        return pinning.choose(seen.pin, seen.left_to_scheduler, seen.ask.needs, state, pending, left)
 
     def _stands_still(self, held: Reservation, seen: Judged) -> bool:
         """

@@ -359,6 +359,10 @@ class Controller:
         """Claims and volumes are to be followed from now on."""
         self._cache.neighbours.storage.wanted = True
 
+    def wants_devices(self, plural: str) -> bool:
+        """Whether a pod that asks for a share needs these: ResourceClaims or DeviceClasses, each followed by itself."""
+        return self._cache.neighbours.devices.of_kind(plural).wanted  # one attribute, so no lock
+
     def wants_selectors(self) -> bool:
         """Whether a profile has default constraints, so that Services and controllers are to be followed."""
         return self._cache.neighbours.spreading.wanted  # one attribute, so no lock

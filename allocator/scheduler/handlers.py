@@ -323,15 +323,23 @@ class EventHandlers:
     def storage_listed(self, event: StorageListed, now: float) -> None:
         """All claims, volumes, or what belongs to them, of one kind."""
         self._cache.neighbours.followed(event.plural).listed(event.plural, event.found)
+        self._cache.devices_changed()
         self._trigger.wake()
 
     def storage_changed(self, event: StorageChanged, now: float) -> None:
         """One of them is new or changed."""
         self._cache.neighbours.followed(event.plural).put(event.plural, event.key, event.found)
+        self._note_devices(event.plural)
 
     def storage_deleted(self, event: StorageDeleted, now: float) -> None:
         """One of them was deleted."""
         self._cache.neighbours.followed(event.plural).drop(event.plural, event.key)
+        self._note_devices(event.plural)
+
+    def _note_devices(self, plural: str) -> None:
+        """Which extended resources nodes have by claims follows from the DeviceClasses."""
+        if plural == "deviceclasses":
+            self._trigger.event(self._cache.devices_changed())
 
     def nodes_listed(self, event: NodesListed, now: float) -> None:
         """The whole list of nodes."""

@@ -14,6 +14,7 @@ import functools
 import types
 import typing
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from contract.encoding.reading import Malformed
@@ -102,11 +103,19 @@ def _pair(found: tuple[str, Any]) -> tuple[str, tuple[Any, Any]]:
 
 
 def _read_plain(kind: Any, value: Any, path: str) -> Any:
+    if issubclass(kind, StrEnum):
+        return _read_word(kind, value, path)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise Malformed(f"{path} is not of type {kind.__name__}")
     return value
+
+
+def _read_word(kind: type[StrEnum], value: Any, path: str) -> StrEnum:
+    if value not in list(kind):
+        raise Malformed(f"{path} is none of {', '.join(kind)}")
+    return kind(value)
 
 
 def _read_fields(kind: type, value: Any, path: str) -> Any:

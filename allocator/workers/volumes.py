@@ -1,6 +1,7 @@
 """
 Informers that start once they are needed: of claims, volumes and what belongs to them, once a pod that asks for a share
-has a claim; of Services and controllers, once the administrator has set default topology spread constraints.
+has a claim; of ResourceClaims and DeviceClasses, once such a pod names one, or an extended resource; of Services and
+controllers, once the administrator has set default topology spread constraints.
 
 A cluster that does not need them pays nothing. Objects are trimmed as they come: a claim has some hundred bytes then.
 One that cannot be read counts as absent, so that a pod that needs it waits.
@@ -45,6 +46,11 @@ class InformersOnDemand:
         self._kube, self._controller, self._on_restart, self._workers = kube, controller, on_restart, workers
         self._kinds, self._wanted, self._why = tuple(kinds), wanted, why
         self._informers: tuple[Informer, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of what it follows."""
+        return "-".join(kind.plural for kind in self._kinds)
 
     def run(self, stop: threading.Event) -> None:
         """Until stopped."""

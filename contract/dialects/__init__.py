@@ -370,6 +370,15 @@ def ours(resource: str) -> bool:
     return resource in RESOURCES or resource in _ACCOUNTING
 
 
+def others_only(found: needs.PodNeeds) -> needs.PodNeeds:
+    """The needs of a pod that is not admitted yet, without the resources by which it asks for its share."""
+    scalars = found.compute.scalars
+    if not scalars or not any(ours(name) for name, _ in scalars):
+        return found
+    kept = tuple(each for each in scalars if not ours(each[0]))
+    return replace(found, compute=replace(found.compute, scalars=kept))
+
+
 # -- LimitRanges --------------------------------------------------------------------------------------------------
 #
 # The API server's LimitRanger gives every container without an amount of a resource the LimitRange's `default`, or its

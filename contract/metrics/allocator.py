@@ -140,8 +140,8 @@ UNBOUND_PODS = PROGRAM.gauge(
 NOT_EVALUATED_PODS = PROGRAM.gauge(
     "gpufraction_pods_not_evaluated",
     "Pods that hold a share and that are also judged by rules that gpufraction does not evaluate, by what: scheduler "
-    "(another schedulerName), claims (ResourceClaims of other drivers), resources (extended resources of others), and "
-    "unknown: kube-scheduler does not bind the pod, and none of these explains it, such as with an extender.",
+    "(another schedulerName), claims (devices of ResourceClaims of other drivers), and unknown: kube-scheduler does "
+    "not bind the pod, and none of these explains it, such as with an extender.",
     labels=("what",),
 )
 OVERCOMMITTED_GPUS = PROGRAM.gauge(

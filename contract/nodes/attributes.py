@@ -13,6 +13,8 @@ from typing import Any
 from contract.encoding import quantity
 from contract.model import MOST_COMPUTE, Compute, Taint
 from contract.nodes.capacity import vendor_gpus
+from contract.scheduling.nodefilters import features as declared_features
+from contract.scheduling.nodefilters import resources
 
 JSON = dict[str, Any]
 MOST_TAINTS = 100
@@ -35,16 +37,20 @@ class NodeFacts:
     """When the Node was made, in seconds since 1970; 0 where it does not say."""
     vendors: frozenset[str] = frozenset()
     """Resources by which NVIDIA's own plugin offers GPUs here (`contract.nodes.capacity`)."""
+    features: frozenset[str] = frozenset()
+    """Those of its declared features that decide about pods (`contract.scheduling.nodefilters.features`)."""
 
 
 def trim(node: Mapping[str, Any]) -> JSON:
     """The node with only the fields that `facts` reads: its list of images alone can have 50 KiB."""
     metadata, spec, status = node.get("metadata") or {}, node.get("spec") or {}, node.get("status") or {}
     ready = [c for c in status.get("conditions") or [] if c.get("type") == "Ready"]
+    features = declared_features.declared(status.get("declaredFeatures") or ())
+    listed = {"declaredFeatures": sorted(features)} if features else {}
     return {
         "metadata": {key: metadata[key] for key in _KEPT if key in metadata},
         "spec": {key: spec[key] for key in ("taints", "unschedulable") if key in spec},
-        "status": {"allocatable": status.get("allocatable") or {}, "conditions": ready},
+        "status": {"allocatable": status.get("allocatable") or {}, "conditions": ready, **listed},
     }
 
 
@@ -60,6 +66,7 @@ def facts(node: Mapping[str, Any]) -> NodeFacts:
         allocatable=_allocatable(status.get("allocatable") or {}),
         created=_time(metadata.get("creationTimestamp")),
         vendors=vendor_gpus(status.get("allocatable") or {}),
+        features=declared_features.declared(status.get("declaredFeatures") or ()),
     )
 
 
@@ -91,7 +98,9 @@ def _allocatable(amounts: Mapping[str, Any]) -> Compute:
         cpu = _within(quantity.parse(amounts.get("cpu", 0)) * 1000)
     except quantity.BadQuantity:
         cpu = 0
-    return Compute(cpu, whole("memory"), whole("ephemeral-storage"), whole("pods"))
+    others = sorted(filter(resources.is_scalar, amounts))[: resources.MOST_OF_A_NODE]
+    scalars = tuple((name, whole(name)) for name in others)
+    return Compute(cpu, whole("memory"), whole("ephemeral-storage"), whole("pods"), scalars)
 
 
 def _within(amount: Fraction) -> int:

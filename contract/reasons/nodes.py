@@ -26,6 +26,7 @@ fits, so each code of a GPU has the cures of the codes before it.
 """
 _NODES_ROOM = _FIXED | {Change.ROOM, Change.ALLOCATABLE}
 _VOLUMES = _FIXED | STORAGE | {Change.LABELS}
+_DEVICES = _FIXED | {Change.DEVICE_CLAIM, Change.DEVICE_CLASS, Change.LABELS}
 _NEIGHBOURS = _FIXED | {Change.POD, Change.NAMESPACE, Change.LABELS, Change.NODE_GONE}
 
 
@@ -97,6 +98,15 @@ class Code(IntEnum):
             "Remove `gpu-memory-limit`, or have an administrator switch on a level that holds it.",
             _CARDS,
             "enforcement.md",
+        ),
+    )
+    FEATURES = (
+        "Features",
+        _row(
+            "without a node feature that the pod needs (hostUsers, restartPolicyRules)",
+            "Remove what needs the feature, or have an administrator switch it on: `kubectl get node NODE -o yaml`, "
+            "`status.declaredFeatures`.",
+            _FIXED | {Change.FEATURES},
         ),
     )
     CORDONED = (
@@ -192,6 +202,23 @@ class Code(IntEnum):
             _VOLUMES | {Change.POD},
         ),
     )
+    RESOURCE_CLAIM = (
+        "ResourceClaim",
+        _row(
+            "because of a ResourceClaim {what}",
+            "See `kubectl describe resourceclaim NAME`. `that is still being read` and `that is not made yet` end by "
+            "themselves within seconds.",
+            _DEVICES,
+        ),
+    )
+    DEVICES_ELSEWHERE = (
+        "DevicesElsewhere",
+        _row(
+            "because of a ResourceClaim whose devices are elsewhere",
+            "The claim has devices of nodes without room for the pod: wait, or use another claim.",
+            _DEVICES,
+        ),
+    )
     TOPOLOGY_LABEL = (
         "TopologyLabel",
         _row(
@@ -272,6 +299,14 @@ class Code(IntEnum):
         mib,
     )
     PODS = ("Pods", _row("full of pods", "Wait until pods on GPU nodes end, or add nodes.", _NODES_ROOM))
+    RESOURCE = (
+        "Resource",
+        _row(
+            "short of {what} (most{free} {most}, wanted {wanted})",
+            "Request less of that resource, or wait until pods on GPU nodes end.",
+            _NODES_ROOM | {Change.DEVICE_CLASS},
+        ),
+    )
     TOO_FEW_GPUS = (
         "TooFewGPUs",
         _row(

@@ -15,6 +15,7 @@ from contract.reasons.nodes import Code, Reason, of_withheld
 from contract.scheduling import needs as scheduling
 from contract.scheduling.demand import Demand
 from contract.scheduling.needs import PodNeeds
+from contract.scheduling.nodefilters import resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +108,19 @@ def holds_limits(node: NodeState, needs: PodNeeds) -> bool:
     return not needs.bursts or any(level in LIMITING for level in node.isolation)
 
 
+def has_features(node: NodeState, needs: PodNeeds) -> bool:
+    """Whether the node declares the features that the pod needs: kube-scheduler's NodeDeclaredFeatures."""
+    return not needs.features or node.features is None or needs.features <= node.features
+
+
 WAYS: tuple[tuple[Code, Callable[[NodeState, PodNeeds], bool]], ...] = (
     (Code.DELIVERY, delivers),
     (Code.ISOLATION, isolates),
     (Code.LIMIT_NOT_HELD, holds_limits),
+    (Code.FEATURES, has_features),
 )
-"""What is asked of how GPUs reach containers on a node and what limits them there, in the order of the checks."""
+"""What is asked of how GPUs reach containers on a node, what limits them there, and what the node can do, in the order
+of the checks."""
 
 
 def largest_limit(gpu: Gpu) -> int:
@@ -140,17 +148,8 @@ def allowed_limit(gpu: Gpu, fraction: FractionRequest) -> int:
 
 
 def compute_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
-    """What the node lacks of CPU, memory, ephemeral storage or pod slots."""
-    has, taken, wanted = node.allocatable, node.requested, needs.compute
-    if wanted.cpu and taken.cpu + wanted.cpu > has.cpu:
-        return Reason(Code.CPU, wanted.cpu, max(0, has.cpu - taken.cpu))
-    if wanted.memory and taken.memory + wanted.memory > has.memory:
-        return Reason(Code.MEMORY_OF_NODE, wanted.memory, max(0, has.memory - taken.memory))
-    if wanted.storage and taken.storage + wanted.storage > has.storage:
-        return Reason(Code.STORAGE, wanted.storage, max(0, has.storage - taken.storage))
-    if taken.pods + wanted.pods > has.pods:
-        return Reason(Code.PODS, wanted.pods, max(0, has.pods - taken.pods))
-    return None
+    """What the node lacks of CPU, memory, ephemeral storage, pod slots or other resources."""
+    return resources.shortage(node, needs.compute)
 
 
 def gpu_reason(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits) -> Reason | None:

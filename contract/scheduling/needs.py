@@ -14,24 +14,33 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any, TypeVar
 
 from contract import names
-from contract.encoding import quantity, resourceclaims
-from contract.model import MOST_COMPUTE, Compute, FractionRequest, NodeState, PodRequest, Taint
+from contract.encoding import resourceclaims
+from contract.model import Compute, FractionRequest, NodeState, PodRequest, Taint
+from contract.scheduling.gates import NEWEST, Gate, Gates
+from contract.scheduling.nodefilters import features as declared_features
+from contract.scheduling.nodefilters import ports as node_ports
+from contract.scheduling.nodefilters.ports import EVERY_PORT as EVERY_PORT
+from contract.scheduling.nodefilters.ports import MOST_PORTS as MOST_PORTS
+from contract.scheduling.nodefilters.ports import host_ports as host_ports
+from contract.scheduling.nodefilters.resources import CPU as CPU
+from contract.scheduling.nodefilters.resources import MEMORY as MEMORY
+from contract.scheduling.nodefilters.resources import STORAGE as STORAGE
+from contract.scheduling.nodefilters.resources import containers as containers
+from contract.scheduling.nodefilters.resources import effective_compute as effective_compute
+from contract.scheduling.nodefilters.resources import is_sidecar as is_sidecar
 
 JSON = dict[str, Any]
 T = TypeVar("T")
 
-CPU, MEMORY, STORAGE = "cpu", "memory", "ephemeral-storage"
 _NAME_FIELD = "metadata.name"  # the one field that a node selector may ask about
 _INTEGER = re.compile(r"[+-]?[0-9]{1,32}")
 ONE_POD = Compute(pods=1)
 """What every pod takes of its node."""
 _SHORT = 8
-_POD_LEVEL = frozenset((CPU, MEMORY))  # what a pod's own `spec.resources` may name that is counted here
-_ALL_ADDRESSES = ("", "0.0.0.0", "::")  # what a hostIP means that binds every address
+_COMPARING = ("Lt", "Gt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,8 @@ class Toleration:
             return False
         if self.operator == "Exists":
             return True
+        if self.operator in _COMPARING:
+            return _compares(taint.value, self.operator, (self.value,))
         return self.operator == "Equal" and bool(self.key) and self.value == taint.value
 
 
@@ -150,27 +161,30 @@ class PodNeeds:
     """Whether a container has a memory limit above its request."""
     claim: bool = False
     """Whether the pod names a ResourceClaim of ours, by which a node with Dynamic Resource Allocation delivers."""
+    features: frozenset[str] = frozenset()
+    """What its node must declare; see `contract.scheduling.nodefilters.features`."""
 
 
-def needs_of(pod: Mapping[str, Any], *, several: bool = False, bursts: bool = False) -> PodNeeds:
+def needs_of(pod: Mapping[str, Any], *, several: bool = False, bursts: bool = False, gates: Gates = NEWEST) -> PodNeeds:
     """
-    Read a pod's needs; `several` and `bursts` are its request's.
+    Read a pod's needs; `several` and `bursts` are its request's, `gates` the cluster's.
 
     Raises `quantity.BadQuantity` for an amount that the API server would have refused too.
     """
     spec = pod.get("spec") or {}
     return PodNeeds(
-        compute=effective_compute(spec),
+        compute=effective_compute(spec, gates),
         node_name=spec.get("nodeName") or "",
         node_selector=_hashed(sorted((spec.get("nodeSelector") or {}).items())),
         affinity=_required_affinity(spec),
-        tolerations=_hashed(_tolerations(spec)),
+        tolerations=_hashed(_tolerations(spec, gates)),
         host_ports=host_ports(spec),
         runtime_class=spec.get("runtimeClassName") or "",
         isolation=((pod.get("metadata") or {}).get("annotations") or {}).get(names.ISOLATION) or "",
         several=several,
         bursts=bursts,
         claim=bool(resourceclaims.named_by(spec)),
+        features=declared_features.needed(spec),
     )
 
 
@@ -191,39 +205,10 @@ def pinned(affinity: tuple[Term, ...] | None, node: str) -> tuple[Term, ...]:
     return tuple(term if not term or pin in term else (*term, pin) for term in affinity)
 
 
-def is_sidecar(container: Mapping[str, Any]) -> bool:
-    """Whether an init container keeps running beside the app containers."""
-    return container.get("restartPolicy") == "Always"
-
-
-def containers(spec: Mapping[str, Any]) -> Iterator[tuple[JSON, bool]]:
-    """Every init and app container in start order, each with whether it ends before the app containers start."""
-    for container in spec.get("initContainers") or []:
-        yield container, not is_sidecar(container)
-    for container in spec.get("containers") or []:
-        yield container, False
-
-
 def with_containers(spec: Mapping[str, Any], change: Callable[[Any], Any]) -> JSON:
     """A copy of the spec in which `change` replaces every init and app container; the rest is shared."""
     kinds = [kind for kind in ("initContainers", "containers") if isinstance(spec.get(kind), list)]
     return {**spec, **{kind: [change(container) for container in spec[kind]] for kind in kinds}}
-
-
-def effective(spec: Mapping[str, Any], amount: Any, *, overhead: int = 0) -> int:
-    """
-    A pod's effective request of one resource: the most that runs at one time.
-
-    `amount(container) -> int` gives a container's own request. An init container runs beside the sidecars that
-    started before it; at the end all sidecars and app containers run together.
-    """
-    together = peak = 0
-    for container, ends in containers(spec):
-        if ends:
-            peak = max(peak, together + amount(container))
-        else:
-            together += amount(container)
-    return max(peak, together) + overhead
 
 
 def request_of(container: Mapping[str, Any], resource: str) -> object:
@@ -235,32 +220,6 @@ def request_of(container: Mapping[str, Any], resource: str) -> object:
     resources = container.get("resources") or {}
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     return requests.get(resource, limits.get(resource, 0))
-
-
-def effective_compute(spec: Mapping[str, Any]) -> Compute:
-    """
-    The pod's CPU, memory and ephemeral storage as kube-scheduler and kubelet count them, and one pod. An amount above
-    `MOST_COMPUTE`, which no node has, counts as that.
-    """
-    return Compute(
-        cpu=min(requested(spec, CPU, quantity.milli), MOST_COMPUTE),
-        memory=min(requested(spec, MEMORY, quantity.rounded_up), MOST_COMPUTE),
-        storage=min(requested(spec, STORAGE, quantity.rounded_up), MOST_COMPUTE),
-        pods=1,
-    )
-
-
-def requested(spec: Mapping[str, Any], resource: str, read: Callable[[object], int]) -> int:
-    """
-    A pod's effective request of one resource; `read` parses quantities.
-
-    A request of the pod itself replaces those of its containers; overhead is added.
-    """
-    overhead = read((spec.get("overhead") or {}).get(resource, 0))
-    resources = spec.get("resources") or {}
-    if resource in _POD_LEVEL and resource in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}:
-        return read(request_of(spec, resource)) + overhead
-    return effective(spec, lambda container: read(request_of(container, resource)), overhead=overhead)
 
 
 def resource_names(spec: Mapping[str, Any]) -> frozenset[str]:
@@ -295,38 +254,16 @@ def _requirement(expression: Mapping[str, Any], *, field: bool) -> Requirement:
     return Requirement(expression.get("key", ""), expression.get("operator", ""), values, field)
 
 
-def _tolerations(spec: Mapping[str, Any]) -> Iterator[Toleration]:
+def _tolerations(spec: Mapping[str, Any], gates: Gates) -> Iterator[Toleration]:
     for item in spec.get("tolerations") or []:
+        if item.get("operator") in _COMPARING and Gate.TOLERATION_COMPARISON not in gates:
+            continue
         yield Toleration(
             key=item.get("key") or "",
             operator=item.get("operator") or "Equal",
             value=item.get("value") or "",
             effect=item.get("effect") or "",
         )
-
-
-MOST_PORTS = 512
-"""Host ports of one pod that are compared one by one."""
-EVERY_PORT = ("", "*", 0)
-"""Stands for all ports of a pod with more than `MOST_PORTS`: no pod that needs any host port fits beside it."""
-
-
-def host_ports(spec: Mapping[str, Any]) -> frozenset[tuple[str, str, int]]:
-    """The pod's host ports: address (empty for all), protocol and number; or `EVERY_PORT`."""
-    found = frozenset(islice(_host_ports(spec), MOST_PORTS + 1))
-    return found if len(found) <= MOST_PORTS else frozenset((EVERY_PORT,))
-
-
-def _host_ports(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
-    for container, ends in containers(spec):
-        if ends:
-            continue
-        for port in container.get("ports") or []:
-            number = port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork") else 0)
-            if number:
-                address = port.get("hostIP") or ""
-                address = "" if address in _ALL_ADDRESSES else address
-                yield address, port.get("protocol") or "TCP", int(number)
 
 
 # -- does a node have it ------------------------------------------------------------------------------------------
@@ -360,14 +297,7 @@ def term_holds(term: Term, node: NodeState) -> bool:
 
 def port_conflict(needs: PodNeeds, node: NodeState) -> tuple[str, str, int] | None:
     """A host port of the pod that the node has in use already, else None."""
-    taken: dict[tuple[str, int], set[str]] = {}
-    for address, protocol, port in node.host_ports if needs.host_ports else ():
-        taken.setdefault((protocol, port), set()).add(address)
-    for address, protocol, port in sorted(needs.host_ports):
-        others = taken.get((protocol, port), set())
-        if EVERY_PORT in node.host_ports or (others and (not address or "" in others or address in others)):
-            return address, protocol, port
-    return None
+    return node_ports.conflict(needs.host_ports, node.host_ports)
 
 
 # -- a pod to place -----------------------------------------------------------------------------------------------

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from contract.model import Compute, ContainerAllocation, Gpu, NodeState, Usage
 from contract.scheduling.demand import Demand, per_gpu, shares_of
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
+from contract.scheduling.nodefilters.resources import minus
+from contract.scheduling.nodefilters.resources import plus as plus
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +46,6 @@ class AllocatedPod:
         return (self.priority, -self.created, self.uid)
 
 
-def plus(one: Compute, other: Compute) -> Compute:
-    """Amounts added up."""
-    return Compute(one.cpu + other.cpu, one.memory + other.memory, one.storage + other.storage, one.pods + other.pods)
-
-
 def booked(node: NodeState, ask: SchedulingRequest, containers: Iterable[ContainerAllocation]) -> NodeState:
     """The node with the pod on it, on these GPUs."""
     return holding(node, [(per_gpu(ask.request, shares_of(containers)), ask.needs)])
@@ -75,8 +72,7 @@ def unbooked(node: NodeState, sharers: Iterable[AllocatedPod], gone: Iterable[Al
     )
     requested = node.requested
     for sharer in going.values():
-        back = sharer.compute
-        requested = plus(requested, Compute(-back.cpu, -back.memory, -back.storage, -back.pods))
+        requested = minus(requested, sharer.compute)
     return replace(node, usage=usage, requested=requested)
 
 

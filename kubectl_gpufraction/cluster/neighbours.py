@@ -275,7 +275,7 @@ def storage_of(found: Mapping[str, Iterable[JSON]]) -> StorageObjects:
         claims={(claim.namespace, claim.name): claim for claim in claims},
         volumes=volumes,
         classes=classes,
-        driver_limits={_name(each): objects.read_driver_limits(each) for each in found.get(CSI_NODES, ())},
+        csi_nodes={_name(each): objects.read_csi_node(each) for each in found.get(CSI_NODES, ())},
         attached={node: frozenset(each) for node, each in attached.items()},
         capacity_tracked=frozenset(name for name, spec in drivers if spec.get("storageCapacity")),
         capacities=tuple(legible(objects.read_capacity, found.get(CAPACITIES, ()))),

@@ -188,7 +188,7 @@ PLACEMENT = FeatureEdges(
         ),
         Edge(
             TENANT,
-            "labels, affinity and volumes of any pod, labels of namespaces, claims for volumes",
+            "labels, affinity and volumes of any pod, labels of namespaces, claims for volumes and devices",
             "`allocator.cache.neighbours`, `allocator.cache.storage`",
             "32 terms and 16 KiB of each kind, 256 labels; 100,000 pairs compared for a preference; "
             "rows of `contract.kinds`; nothing is written to them",
@@ -202,7 +202,7 @@ PLACEMENT = FeatureEdges(
                 "gpufraction-allocator",
                 "list watch",
                 "persistentvolumeclaims persistentvolumes storageclasses csinodes csidrivers csistoragecapacities "
-                "volumeattachments",
+                "volumeattachments resourceclaims deviceclasses",
             ),
         ),
         Edge(

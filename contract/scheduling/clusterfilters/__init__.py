@@ -1,5 +1,5 @@
 """
-The filters of kube-scheduler that look beyond one node: volumes, affinity between pods, topology spread.
+The filters of kube-scheduler that look beyond one node: volumes, claims, affinity between pods, topology spread.
 
 Each module reads one plugin of kube-scheduler's default profile and has `check`: a pod and the cluster in, and out what
 refuses a node; None where the plugin has nothing to say about the pod. `FILTERS` lists them in about the order in which
@@ -16,6 +16,7 @@ from contract.reasons.nodes import Reason
 from contract.scheduling.clusterfilters import (
     added_affinity,
     pod_affinity,
+    resource_claims,
     topology_spread,
     volume_binding,
     volume_limits,
@@ -34,6 +35,7 @@ FILTERS = (
     volume_limits.check,
     topology_spread.check,
     pod_affinity.check,
+    resource_claims.check,
 )
 
 

@@ -144,7 +144,7 @@ class Lookup:
     def put(self, kind: PodKind, on_nodes: Counts) -> None:
         """A kind is new; how many pods of it are on each node stays up to date."""
         self._by_label.put(kind, on_nodes)
-        if kind.volumes or kind.disks:
+        if kind.volumes or kind.disks or kind.inline:
             _put(self._with_volumes, kind, on_nodes)
         if kind.anti_affinity:
             self._excluding.put(kind, on_nodes)
@@ -170,7 +170,7 @@ class Lookup:
         return replace(cluster, pods=self._relevant(rules, cluster), repelling=self._excluding.about(rules))
 
     def _relevant(self, rules: PodRules, cluster: Cluster) -> Mapping[str, Mapping[PodKind, Counts]]:
-        found: ByNamespace = self._with_volumes if rules.volumes or rules.disks else {}
+        found: ByNamespace = self._with_volumes if rules.volumes or rules.disks or rules.inline else {}
         terms = [each.selector for each in (*rules.affinity, *rules.anti_affinity)]
         for selector in (*terms, *(each.selector for each in rules.spread)):
             named = _equality(selector)

@@ -18,9 +18,11 @@ from contract.scheduling import clusterfilters, preferences
 from contract.scheduling.clusterfilters.lookup import Lookup
 from contract.scheduling.clusterfilters.objects import (
     EVERYWHERE,
+    NO_DEVICES,
     NO_PREFERENCES,
     NO_STORAGE,
     Cluster,
+    DeviceObjects,
     PodKind,
     PodRules,
     PodTerm,
@@ -30,10 +32,12 @@ from contract.scheduling.clusterfilters.objects import (
     namespaces_of,
 )
 from contract.scheduling.clusterfilters.selectors import Labels
+from contract.scheduling.gates import NEWEST, Gate, Gates
 from contract.scheduling.needs import PodNeeds
 from contract.scheduling.preferences.taints import SOFT
 
 UNREAD = Reason(Code.CLAIM, what="that is still being read")
+UNREAD_DEVICES = Reason(Code.RESOURCE_CLAIM, what="that is still being read")
 NOWHERE_REFUSED: Mapping[str, Reason] = {}
 """No node is refused for what is beyond it."""
 _HOSTNAME = "kubernetes.io/hostname"
@@ -56,6 +60,10 @@ class NeighbourSnapshot:
     namespaces: Mapping[str, Labels] = field(default_factory=dict)
     storage: StorageObjects | None = NO_STORAGE
     """None where claims and volumes were not read."""
+    devices: DeviceObjects | None = NO_DEVICES
+    """None where ResourceClaims and DeviceClasses were not read."""
+    gates: Gates = NEWEST
+    """kube-scheduler's feature gates that are on."""
 
 
 NO_NEIGHBOURS = NeighbourSnapshot()
@@ -74,7 +82,7 @@ def hinders(kind: PodKind, rules: PodRules, namespaces: Mapping[str, Labels]) ->
         return True
     if kind.namespace == rules.namespace and any(each.selector.matches(kind.labels) for each in rules.spread):
         return True
-    if rules.volumes and kind.volumes:
+    if (rules.volumes or rules.inline) and (kind.volumes or kind.inline):
         return True
     return any(own.conflicts(disk) for own in rules.disks for disk in kind.disks)
 
@@ -113,8 +121,8 @@ class Neighbourhood:
         """All nodes, those without GPUs too; only their labels and taints are read."""
         self.namespaces: Mapping[str, Labels] = start.namespaces
         """The labels of each namespace."""
-        self.storage = start.storage
-        """None where claims and volumes were not read."""
+        self.storage, self.devices, self.gates = start.storage, start.devices, start.gates
+        """None where they were not read."""
         for state in start.nodes:
             self.put_node(state)
         for each in start.pods:
@@ -210,12 +218,14 @@ class Neighbourhood:
         return bool(self._repelling) and bool(self._lookup.excluding(rules))
 
     def refused(self, rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]) -> Mapping[str, Reason]:
-        """Those of the nodes on which a pod cannot be because of other pods or volumes, with the reason."""
-        if not self.concerns(rules):
+        """Those of the nodes on which a pod cannot be because of other pods, volumes or devices, with the reason."""
+        if not needs.compute.scalars and not self.concerns(rules):
             return NOWHERE_REFUSED
-        if rules.volumes and self.storage is None:
+        if (rules.volumes or rules.inline) and self.storage is None:
             return {node.name: UNREAD for node in nodes}
-        return clusterfilters.refused(rules, needs, self._lookup.narrowed(self.cluster(rules), rules), nodes)
+        if rules.claims and self.devices is None and Gate.CLAIMS in self.gates:
+            return {node.name: UNREAD_DEVICES for node in nodes}
+        return clusterfilters.refused(rules, needs, self.narrowed(rules), nodes)
 
     def preference(self, rules: PodRules, needs: PodNeeds) -> Callable[[Sequence[NodeState]], Sequence[int]] | None:
         """
@@ -246,16 +256,22 @@ class Neighbourhood:
         finally:
             del self.nodes[new.name]
 
+    def narrowed(self, rules: PodRules) -> Cluster:
+        """As `cluster`, with the pods alone that can matter to the filters for a pod with these rules."""
+        return self._lookup.narrowed(self.cluster(rules), rules)
+
     def cluster(self, rules: PodRules) -> Cluster:
         """What filters read, for a pod with these rules; it lives on with this."""
-        storage = self.storage if rules.volumes and self.storage is not None else NO_STORAGE
+        follows = rules.volumes or rules.inline
         return Cluster(
             nodes=self.nodes,
             pods=self._pods,
             repelling=self._repelling,
             wishing=self._wishing,
             namespaces=self.namespaces,
-            storage=storage,
+            storage=self.storage if follows and self.storage is not None else NO_STORAGE,
+            devices=self.devices if self.devices is not None else NO_DEVICES,
+            gates=self.gates,
             profiles=self.profiles,
         )
 
@@ -269,7 +285,14 @@ class Neighbourhood:
             else:
                 frozen[kind] = PodsOfKind(self._kinds[kind], tuple(on_nodes.items()))
         self._frozen, self._changed = frozen, {}
-        return NeighbourSnapshot(tuple(self.nodes.values()), tuple(frozen.values()), self.namespaces, self.storage)
+        return NeighbourSnapshot(
+            tuple(self.nodes.values()),
+            tuple(frozen.values()),
+            self.namespaces,
+            self.storage,
+            self.devices,
+            self.gates,
+        )
 
     def check_invariants(self, places: Iterable[tuple[PodKind, str]]) -> None:
         """Raise unless the counts are those of these pods."""

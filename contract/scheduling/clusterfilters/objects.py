@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 from sys import intern
 from typing import Any, Literal
 
-from contract.encoding import quantity
+from contract import names
+from contract.encoding import quantity, resourceclaims
 from contract.model import NodeState
 from contract.reasons.nodes import Reason
 from contract.scheduling import needs as scheduling
+from contract.scheduling.clusterfilters import csi_translation
+from contract.scheduling.clusterfilters.csi_translation import InTree
 from contract.scheduling.clusterfilters.selectors import Labels, LabelSelector, read_selector, with_label_keys
+from contract.scheduling.gates import NEWEST, Gate, Gates
 from contract.scheduling.needs import Term
 
 JSON = Mapping[str, Any]
@@ -163,6 +167,21 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
+class PodClaim:
+    """
+    A ResourceClaim of another driver that a pod names. `template`: it is made for this pod; its name is empty until
+    then.
+    """
+
+    name: str
+    template: bool = False
+
+
+CsiVolume = tuple[str, str]
+"""Driver and handle."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodRules:
     """
     What filters and preferences read of a pod that asks for a node, by its spec without any pin of ours. Hashable:
@@ -183,11 +202,22 @@ class PodRules:
     """The `schedulerName`."""
     controller: Controller | None = None
     """None where its selector does not count for a default constraint."""
+    inline: tuple[CsiVolume, ...] = ()
+    """Disks of cloud providers that the pod's spec names itself."""
+    claims: tuple[PodClaim, ...] = ()
 
     @property
     def constrained(self) -> bool:
         """Whether the pod itself says anything that the filters judge by."""
-        return bool(self.affinity or self.anti_affinity or self.spread or self.volumes or self.disks)
+        return bool(
+            self.affinity
+            or self.anti_affinity
+            or self.spread
+            or self.volumes
+            or self.disks
+            or self.inline
+            or self.claims
+        )
 
     def placed(self, *, terminating: bool = False) -> PodKind:
         """The pod as others see it once it is on a node."""
@@ -199,8 +229,9 @@ class PodRules:
             self.anti_affinity,
             self.volumes,
             self.disks,
-            self.uid,
+            self.uid if any(volume.ephemeral for volume in self.volumes) else "",
             wishes,
+            self.inline,
         )
 
 
@@ -225,52 +256,74 @@ class PodKind:
     """As in `PodRules`."""
     wishes: PodWishes = ()
     """What it prefers of the pods that come to its domain, its required affinity included."""
+    inline: tuple[CsiVolume, ...] = ()
 
 
-def read_rules(pod: JSON) -> PodRules:
-    """Read a pod, placed or not."""
+def read_rules(pod: JSON, gates: Gates = NEWEST) -> PodRules:
+    """Read a pod, placed or not. `gates`: kube-scheduler's feature gates that are on."""
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     namespace, labels = metadata.get("namespace", ""), FrozenLabels(metadata.get("labels") or {})
     affinity = spec.get("affinity") or {}
     volumes = tuple(_volumes(metadata.get("name", ""), spec))
+    claims = tuple(_pod_claims(pod)) if spec.get("resourceClaims") else ()
+    own = any(volume.ephemeral for volume in volumes) or any(claim.template for claim in claims)
     return PodRules(
         namespace=namespace,
         labels=labels,
-        affinity=tuple(_terms(affinity.get("podAffinity"), namespace, labels)),
-        anti_affinity=tuple(_terms(affinity.get("podAntiAffinity"), namespace, labels)),
+        affinity=tuple(_terms(affinity.get("podAffinity"), namespace, labels, gates)),
+        anti_affinity=tuple(_terms(affinity.get("podAntiAffinity"), namespace, labels, gates)),
         spread=tuple(read_spread(spec.get("topologySpreadConstraints"), "DoNotSchedule", labels)),
         volumes=volumes,
         disks=tuple(_disks(spec)),
-        uid=metadata.get("uid", "") if any(volume.ephemeral for volume in volumes) else "",
-        prefers=_preferences(spec, affinity, namespace, labels),
+        uid=metadata.get("uid", "") if own else "",
+        prefers=_preferences(spec, affinity, namespace, labels, gates),
         profile=intern(spec.get("schedulerName") or DEFAULT_SCHEDULER),
         controller=_controller(metadata),
+        inline=tuple(filter(None, map(csi_translation.of_inline, spec.get("volumes") or ()))),
+        claims=claims,
     )
 
 
-def _terms(affinity: JSON | None, namespace: str, labels: Labels) -> Iterator[PodTerm]:
+def _pod_claims(pod: JSON) -> Iterator[PodClaim]:
+    """The claims of others that a pod names, but for those that turned out not to be needed."""
+    made = {
+        each.get("name"): each.get("resourceClaimName") or ""
+        for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    }
+    for entry in (pod.get("spec") or {}).get("resourceClaims") or ():
+        name, given = entry.get("name"), entry.get("resourceClaimName")
+        if name == names.POD_CLAIM or resourceclaims.is_ours(given):
+            continue
+        if given:
+            yield PodClaim(given)
+        elif name not in made or made[name]:
+            yield PodClaim(made.get(name, ""), template=True)
+
+
+def _terms(affinity: JSON | None, namespace: str, labels: Labels, gates: Gates) -> Iterator[PodTerm]:
     for item in (affinity or {}).get(_REQUIRED) or ():
-        yield _term(item, namespace, labels)
+        yield _term(item, namespace, labels, gates)
 
 
-def _term(item: JSON, namespace: str, labels: Labels) -> PodTerm:
+def _term(item: JSON, namespace: str, labels: Labels, gates: Gates) -> PodTerm:
+    by_keys = Gate.MATCH_LABEL_KEYS_IN_POD_AFFINITY in gates
     named, by_labels = item.get("namespaces") or (), item.get("namespaceSelector")
     return PodTerm(
         topology_key=item.get("topologyKey", ""),
         selector=with_label_keys(
             read_selector(item.get("labelSelector")),
             labels,
-            item.get("matchLabelKeys") or (),
-            item.get("mismatchLabelKeys") or (),
+            (item.get("matchLabelKeys") or ()) if by_keys else (),
+            (item.get("mismatchLabelKeys") or ()) if by_keys else (),
         ),
         namespaces=frozenset(named) if named or by_labels is not None else frozenset((namespace,)),
         namespace_selector=read_selector(by_labels),
     )
 
 
-def _preferences(spec: JSON, affinity: JSON, namespace: str, labels: Labels) -> Preferences:
+def _preferences(spec: JSON, affinity: JSON, namespace: str, labels: Labels, gates: Gates) -> Preferences:
     wishes = (
-        (sign * _weight(item), _term(item.get("podAffinityTerm") or {}, namespace, labels))
+        (sign * _weight(item), _term(item.get("podAffinityTerm") or {}, namespace, labels, gates))
         for kind, sign in (("podAffinity", 1), ("podAntiAffinity", -1))
         for item in (affinity.get(kind) or {}).get(_PREFERRED) or ()
     )
@@ -392,6 +445,8 @@ class Volume:
     driver: str = ""
     """The CSI driver; empty for other kinds."""
     handle: str = ""
+    in_tree: InTree | None = None
+    """What it is as a CSI volume, where it is a disk of a cloud provider."""
 
     def is_for(self, claim: VolumeClaim) -> bool:
         """Whether it was made for this claim."""
@@ -420,14 +475,22 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True)
+class CsiNode:
+    """A CSINode: how many volumes of each driver it can have attached, and which plugins' disks are drivers' there."""
+
+    limits: Mapping[str, int] = field(default_factory=dict)
+    migrated: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class StorageObjects:
     """Claims, volumes and what belongs to them."""
 
     claims: Mapping[tuple[str, str], VolumeClaim] = field(default_factory=dict)
     volumes: Mapping[str, Volume] = field(default_factory=dict)
     classes: Mapping[str, StorageClass] = field(default_factory=dict)
-    driver_limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """How many volumes of each CSI driver a node can have attached, by node."""
+    csi_nodes: Mapping[str, CsiNode] = field(default_factory=dict)
+    """By node."""
     attached: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
     """Driver and handle of the volumes that VolumeAttachments name, by node."""
     capacity_tracked: frozenset[str] = frozenset()
@@ -436,6 +499,35 @@ class StorageObjects:
 
 
 NO_STORAGE = StorageObjects()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClaim:
+    """A ResourceClaim."""
+
+    namespace: str
+    name: str
+    controller: str = ""
+    """The uid of the pod for which it was made, if there is one."""
+    deleting: bool = False
+    allocated: bool = False
+    nodes: tuple[Term, ...] | None = None
+    """The nodes that reach its devices; None for all."""
+    failed: bool = False
+    """A device says that it cannot be bound."""
+    classes: frozenset[str] = frozenset()
+    """The DeviceClasses that it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceObjects:
+    """ResourceClaims and DeviceClasses, the latter with the extended resource that each stands for, or none."""
+
+    claims: Mapping[tuple[str, str], DeviceClaim] = field(default_factory=dict)
+    classes: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_DEVICES = DeviceObjects()
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,6 +548,8 @@ class Cluster:
     namespaces: Mapping[str, Labels] = field(default_factory=dict)
     """The labels of each namespace."""
     storage: StorageObjects = NO_STORAGE
+    devices: DeviceObjects = NO_DEVICES
+    gates: Gates = NEWEST
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     """By `schedulerName`."""
 
@@ -494,9 +588,7 @@ def read_claim(claim: JSON) -> VolumeClaim:
         selected_node=annotations.get(_SELECTED_NODE),
         lost=status.get("phase") == "Lost",
         deleting=bool(metadata.get("deletionTimestamp")),
-        controller=next(
-            (str(o.get("uid", "")) for o in metadata.get("ownerReferences") or () if o.get("controller")), ""
-        ),
+        controller=_controller_uid(metadata),
     )
 
 
@@ -504,11 +596,12 @@ def read_volume(volume: JSON) -> Volume:
     """Read a PersistentVolume."""
     metadata, spec, status = (volume.get(part) or {} for part in ("metadata", "spec", "status"))
     reference, required = spec.get("claimRef"), (spec.get("nodeAffinity") or {}).get("required")
-    csi = spec.get("csi") or {}
+    csi, labels = spec.get("csi") or {}, metadata.get("labels") or {}
+    affinity = scheduling.node_terms(required) if required is not None else None
     return Volume(
         name=metadata.get("name", ""),
-        labels=metadata.get("labels") or {},
-        affinity=scheduling.node_terms(required) if required is not None else None,
+        labels=labels,
+        affinity=affinity,
         claim=tuple(str(reference.get(key) or "") for key in ("namespace", "name", "uid")) if reference else None,  # type: ignore[arg-type]
         storage_class=(metadata.get("annotations") or {}).get(_CLASS, spec.get("storageClassName") or ""),
         size=quantity.rounded_up((spec.get("capacity") or {}).get("storage", 0)),
@@ -519,6 +612,7 @@ def read_volume(volume: JSON) -> Volume:
         deleting=bool(metadata.get("deletionTimestamp")),
         driver=csi.get("driver", ""),
         handle=csi.get("volumeHandle", ""),
+        in_tree=csi_translation.of_volume(spec, labels, affinity),
     )
 
 
@@ -547,8 +641,78 @@ def read_capacity(capacity: JSON) -> Capacity:
     )
 
 
-def read_driver_limits(csi_node: JSON) -> dict[str, int]:
-    """How many volumes of each driver a CSINode says that its node can have attached."""
+_MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
+
+
+def read_csi_node(csi_node: JSON) -> CsiNode:
+    """Read a CSINode."""
     drivers = (csi_node.get("spec") or {}).get("drivers") or ()
     counts = ((each.get("name", ""), (each.get("allocatable") or {}).get("count")) for each in drivers)
-    return {name: int(count) for name, count in counts if count is not None}
+    migrated = ((csi_node.get("metadata") or {}).get("annotations") or {}).get(_MIGRATED) or ""
+    return CsiNode(
+        {name: int(count) for name, count in counts if count is not None},
+        frozenset(migrated.split(",")) & csi_translation.DRIVERS.keys(),
+    )
+
+
+# -- devices ------------------------------------------------------------------------------------------------------
+
+_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
+
+
+def read_device_claim(claim: JSON) -> DeviceClaim:
+    """Read a ResourceClaim."""
+    metadata, spec, status = (claim.get(part) or {} for part in ("metadata", "spec", "status"))
+    allocation = status.get("allocation")
+    selector = (allocation or {}).get("nodeSelector")
+    return DeviceClaim(
+        namespace=metadata.get("namespace", ""),
+        name=metadata.get("name", ""),
+        controller=_controller_uid(metadata),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        allocated=allocation is not None,
+        nodes=scheduling.node_terms(selector) if selector is not None else None,
+        failed=allocation is not None and _has_failed(allocation, status),
+        classes=frozenset(_classes(spec)),
+    )
+
+
+def _controller_uid(metadata: JSON) -> str:
+    """The uid of an object's controller; empty without one."""
+    return next((str(o.get("uid", "")) for o in metadata.get("ownerReferences") or () if o.get("controller")), "")
+
+
+def _classes(spec: JSON) -> Iterator[str]:
+    for request in (spec.get("devices") or {}).get("requests") or ():
+        for each in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+            if each:
+                yield str(each.get("deviceClassName", ""))
+
+
+def _has_failed(allocation: JSON, status: JSON) -> bool:
+    """Whether a device of the claim has a condition that says that it cannot be bound."""
+    failures = {
+        _device(each): frozenset(each.get("bindingFailureConditions") or ())
+        for each in (allocation.get("devices") or {}).get("results") or ()
+        if each.get("bindingConditions")
+    }
+    return any(
+        condition.get("status") == "True" and condition.get("type") in failures.get(_device(device), ())
+        for device in status.get("devices") or ()
+        for condition in device.get("conditions") or ()
+    )
+
+
+def _device(result: JSON) -> tuple[str, str, str]:
+    return result.get("driver", ""), result.get("pool", ""), result.get("device", "")
+
+
+def read_device_class(device_class: JSON) -> str:
+    """The extended resource that a DeviceClass stands for; empty where it stands for none."""
+    return str((device_class.get("spec") or {}).get("extendedResourceName") or "")
+
+
+def extended_resources(devices: DeviceObjects) -> frozenset[str]:
+    """Extended resources that DeviceClasses stand for; each also has one under its own name."""
+    own = (f"{_CLASS_PREFIX}{name}" for name in devices.classes)
+    return frozenset((*own, *filter(None, devices.classes.values())))

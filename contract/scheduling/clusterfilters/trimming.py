@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 
 from contract.scheduling.clusterfilters.neighbourhood import NeighbourSnapshot, PodsOfKind, attracts, hinders
 from contract.scheduling.clusterfilters.objects import (
+    NO_DEVICES,
     NO_PREFERENCES,
     NO_RULES,
     NO_STORAGE,
+    DeviceObjects,
     FrozenLabels,
     PodKind,
     PodRules,
@@ -31,13 +33,16 @@ def trimmed(whole: NeighbourSnapshot, asking: Sequence[PodRules]) -> tuple[Neigh
     rules = [each for each in set(asking) if each.constrained]
     kept = tuple(each for each in whole.pods if each.kind.anti_affinity or _matters(each.kind, rules, whole))
     if not kept and not rules:
-        return NeighbourSnapshot(storage=None if whole.storage is None else NO_STORAGE), (NO_RULES,) * len(asking)
+        bare = NeighbourSnapshot(storage=None if whole.storage is None else NO_STORAGE, gates=whole.gates)
+        return bare, (NO_RULES,) * len(asking)
     keys = _Keys.of((*rules, *(each.kind for each in kept)))
     seen = NeighbourSnapshot(
         whole.nodes,
         tuple(replace(each, kind=_slim(each.kind, keys)) for each in kept),
         {name: labels for name, every in whole.namespaces.items() if (labels := _only(every, keys.of_namespaces))},
         _storage(whole.storage, rules, kept),
+        _devices(whole.devices, rules),
+        whole.gates,
     )
     return seen, tuple(replace(each, labels=_only(each.labels, keys.of_pods)) for each in asking)
 
@@ -80,10 +85,17 @@ def _only(labels: Labels, keys: frozenset[str]) -> FrozenLabels:
     return FrozenLabels({key: value for key, value in labels.items() if key in keys})
 
 
+def _devices(whole: DeviceObjects | None, rules: Iterable[PodRules]) -> DeviceObjects | None:
+    named = {(each.namespace, claim.name) for each in rules for claim in each.claims}
+    if whole is None or not named:
+        return None if whole is None else NO_DEVICES
+    return replace(whole, claims={key: claim for key, claim in whole.claims.items() if key in named})
+
+
 def _storage(
     whole: StorageObjects | None, rules: Iterable[PodRules], kept: Iterable[PodsOfKind]
 ) -> StorageObjects | None:
-    if whole is None or not any(each.volumes for each in rules):
+    if whole is None or not any(each.volumes or each.inline for each in rules):
         return None if whole is None else NO_STORAGE
     named = {(each.namespace, volume.claim) for each in rules for volume in each.volumes}
     named |= {(each.kind.namespace, volume.claim) for each in kept for volume in each.kind.volumes}

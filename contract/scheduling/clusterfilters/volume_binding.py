@@ -3,11 +3,14 @@ Claims and the volumes that they have or may get: kube-scheduler's VolumeBinding
 
 A bound claim ties the pod to the nodes that reach its volume. A claim that waits for its first consumer takes a volume
 that is there, or has one made for the node. As the original, volumes are chosen greedily, the smallest claim first
-(pkg/scheduler/framework/plugins/volumebinding of 1.36), and each claim is held against the capacity alone. Disks of
-cloud providers that are not CSI volumes are read as they are written, without the translation to CSI.
+(pkg/scheduler/framework/plugins/volumebinding of 1.36), and each claim is held against the capacity alone. A bound disk
+of a cloud provider is read as the CSI volume that it has become, on nodes whose CSINode says that it has.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from contract.model import NodeState
 from contract.reasons.nodes import Code, Reason
@@ -52,9 +55,10 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
             found = cluster.storage.volumes.get(name)
             if found is None:
                 return _NO_VOLUME
-            if not _reaches(node, found):
+            if not _reaches_bound(node, found, cluster):
                 return _ELSEWHERE
-        return _reason_of_unbound(unbound, node, cluster)
+        planned = plan(unbound, node, cluster)
+        return planned if isinstance(planned, Reason) else None
 
     return reason
 
@@ -72,6 +76,19 @@ def unusable(claim: VolumeClaim | None, volume: PodVolume, pod: PodRules) -> Rea
     return None
 
 
+def unbound_claims(pod: PodRules, cluster: Cluster) -> list[VolumeClaim]:
+    """The pod's claims for which a volume is bound or made once the pod has a node."""
+    found = (cluster.storage.claims.get((pod.namespace, each.claim)) for each in pod.volumes)
+    return [claim for claim in found if claim is not None and not claim.bound]
+
+
+def _reaches_bound(node: NodeState, volume: Volume, cluster: Cluster) -> bool:
+    disk, csi_node = volume.in_tree, cluster.storage.csi_nodes.get(node.name)
+    if disk is None or csi_node is None or disk.plugin not in csi_node.migrated:
+        return _reaches(node, volume)
+    return disk.handle is not None and (disk.affinity is None or scheduling.any_term(disk.affinity, node))
+
+
 def _delayed(claim: VolumeClaim, cluster: Cluster) -> bool:
     storage_class = cluster.storage.classes.get(claim.storage_class)
     return storage_class is not None and storage_class.delayed
@@ -81,25 +98,37 @@ def _reaches(node: NodeState, volume: Volume) -> bool:
     return volume.affinity is None or scheduling.any_term(volume.affinity, node)
 
 
-def _reason_of_unbound(claims: list[VolumeClaim], node: NodeState, cluster: Cluster) -> Reason | None:
+@dataclass(frozen=True, slots=True)
+class VolumePlan:
+    """What is done on a node for claims without a volume, by the claim's namespace and name."""
+
+    taken: Mapping[tuple[str, str], str]
+    """The volume that each takes."""
+    made: frozenset[tuple[str, str]]
+    """Claims for which a volume is made."""
+
+
+def plan(claims: list[VolumeClaim], node: NodeState, cluster: Cluster) -> VolumePlan | Reason:
+    """Which volumes the claims take on the node, and for which one is made; or why that is not possible."""
     if any(claim.selected_node is not None and claim.selected_node != node.name for claim in claims):
         return _NOT_MADE
     making = [claim for claim in claims if claim.selected_node is not None]
-    chosen: set[str] = set()
+    taken: dict[tuple[str, str], str] = {}
     for claim in sorted((c for c in claims if c.selected_node is None), key=lambda c: c.size or 0):
-        volume = _matching(claim, node, cluster, chosen)
+        volume = _matching(claim, node, cluster, taken.values())
         if volume is None:
             making.append(claim)
         else:
-            chosen.add(volume.name)
+            taken[claim.namespace, claim.name] = volume.name
     for claim in making:
-        reason = _reason_of_making(claim, cluster.storage.classes[claim.storage_class], node, cluster)
+        storage_class = cluster.storage.classes.get(claim.storage_class)
+        reason = _NOT_MADE if storage_class is None else _reason_of_making(claim, storage_class, node, cluster)
         if reason is not None:
             return reason
-    return None
+    return VolumePlan(taken, frozenset((claim.namespace, claim.name) for claim in making))
 
 
-def _matching(claim: VolumeClaim, node: NodeState, cluster: Cluster, chosen: set[str]) -> Volume | None:
+def _matching(claim: VolumeClaim, node: NodeState, cluster: Cluster, chosen: Collection[str]) -> Volume | None:
     """The volume that the claim takes on this node: the one that was made for it, else the smallest that fits."""
     smallest: Volume | None = None
     for volume in cluster.storage.volumes.values():

@@ -3,30 +3,28 @@ How many volumes a node can have attached: kube-scheduler's NodeVolumeLimits.
 
 CSI volumes are counted by driver and handle, those of unbound claims as volumes to be made. A volume that is attached
 to the node and that no pod there uses counts twice for a pod that brings it, as in the original. Disks of cloud
-providers that are not CSI volumes are not counted.
+providers count as the CSI volumes that they have become.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 
 from contract.model import NodeState
 from contract.reasons.nodes import Code, Reason
-from contract.scheduling.clusterfilters.objects import Check, Cluster, PodKind, PodRules, PodVolume
+from contract.scheduling.clusterfilters.csi_translation import DRIVERS
+from contract.scheduling.clusterfilters.objects import Check, Cluster, CsiVolume, PodKind, PodRules
 from contract.scheduling.needs import PodNeeds
 
 _NO_CLAIM = Reason(Code.CLAIM, what="that does not exist")
 _FOREIGN = Reason(Code.CLAIM, what="that belongs to another pod")
 _LIMIT = Reason(Code.VOLUME_LIMIT)
 
-CsiVolume = tuple[str, str]
-"""Driver and handle."""
-
 
 def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
-    """The volumes that the pod brings; None for a pod without claims."""
-    if not pod.volumes:
+    """The volumes that the pod brings; None for a pod without any that count."""
+    if not pod.volumes and not pod.inline:
         return None
     for each in pod.volumes:
         claim = cluster.storage.claims.get((pod.namespace, each.claim))
@@ -34,22 +32,22 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
             return lambda node: _NO_CLAIM
         if each.ephemeral and claim.controller != pod.uid:
             return lambda node: _FOREIGN
-    brought = frozenset(_csi_volumes(pod.namespace, pod.volumes, cluster))
+    brought = frozenset(csi_volumes(pod, cluster))
     if not brought:
         return None
     by_node: dict[str, list[PodKind]] = {}
     for kinds in cluster.pods.values():
         for kind, on_nodes in kinds.items():
-            for name in on_nodes if kind.volumes else ():
+            for name in on_nodes if kind.volumes or kind.inline else ():
                 by_node.setdefault(name, []).append(kind)
 
     def reason(node: NodeState) -> Reason | None:
-        limits, there = cluster.storage.driver_limits.get(node.name, {}), by_node.get(node.name, [])
+        limits, there = limits_of(node.name, cluster), by_node.get(node.name, [])
         if not limits:
             return None
         if any(_is_foreign(other, cluster) for other in there):
             return _FOREIGN
-        used = frozenset(volume for o in there for volume in _csi_volumes(o.namespace, o.volumes, cluster))
+        used = frozenset(volume for o in there for volume in csi_volumes(o, cluster))
         attached = Counter(driver for driver, _ in used | cluster.storage.attached.get(node.name, frozenset()))
         new = Counter(driver for driver, _ in brought - used)
         over = any(attached[driver] + count > limits[driver] for driver, count in new.items() if driver in limits)
@@ -58,22 +56,34 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
     return reason
 
 
+def limits_of(node: str, cluster: Cluster) -> Mapping[str, int]:
+    """How many volumes of each driver the node can have attached; drivers without a limit are not listed."""
+    found = cluster.storage.csi_nodes.get(node)
+    return found.limits if found is not None else {}
+
+
 def _is_foreign(pod: PodKind, cluster: Cluster) -> bool:
     """Whether a claim has the name of one that is made for the pod, and belongs to somebody else."""
     made = (cluster.storage.claims.get((pod.namespace, each.claim)) for each in pod.volumes if each.ephemeral)
     return any(claim is not None and claim.controller != pod.uid for claim in made)
 
 
-def _csi_volumes(namespace: str, volumes: Iterable[PodVolume], cluster: Cluster) -> Iterator[CsiVolume]:
-    for each in volumes:
-        claim = cluster.storage.claims.get((namespace, each.claim))
+def csi_volumes(pod: PodRules | PodKind, cluster: Cluster) -> Iterator[CsiVolume]:
+    """The volumes of a pod that count against a limit."""
+    yield from pod.inline
+    for each in pod.volumes:
+        claim = cluster.storage.claims.get((pod.namespace, each.claim))
         if claim is None:
             continue
         volume = cluster.storage.volumes.get(claim.volume) if claim.volume else None
         if volume is not None:
-            if volume.driver and volume.handle:
-                yield volume.driver, volume.handle
+            disk = volume.in_tree
+            driver, handle = (disk.driver, disk.handle) if disk is not None else (volume.driver, volume.handle)
+            if driver and handle:
+                yield driver, handle
             continue
         storage_class = cluster.storage.classes.get(claim.storage_class)
-        if storage_class is not None and storage_class.provisioner:
-            yield storage_class.provisioner, f"to be made for {claim.namespace}/{claim.name}"
+        if storage_class is not None:
+            driver = DRIVERS.get(storage_class.provisioner, storage_class.provisioner)
+            if driver:
+                yield driver, f"to be made for {claim.namespace}/{claim.name}"

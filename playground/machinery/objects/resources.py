@@ -5,14 +5,13 @@ One vocabulary for the core and the extended resources, so that a resource nobod
 other. Pure.
 """
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from contract.encoding import quantity
 from contract.model import NodeState, Taint
 from contract.scheduling import needs as scheduling
+from contract.scheduling.nodefilters import resources
 from playground.api.kinds.values import JSON
 
 Amounts: TypeAlias = dict[str, int]
@@ -31,7 +30,7 @@ def is_extended(name: str) -> bool:
 
 def amount(name: str, value: object) -> int:
     """One quantity in the unit of its resource. Raises `quantity.BadQuantity`."""
-    return quantity.milli(value) if name == scheduling.CPU else quantity.rounded_up(value)
+    return resources.amount(name, value)
 
 
 def amounts(quantities: Mapping[str, Any] | None) -> Amounts:
@@ -41,13 +40,7 @@ def amounts(quantities: Mapping[str, Any] | None) -> Amounts:
 
 def requests_of(pod: Mapping[str, Any]) -> Amounts:
     """A pod's effective requests of every resource that it names, and one of `pods`."""
-    spec = pod.get("spec") or {}
-    whole = spec.get("resources") or {}
-    more = {**(spec.get("overhead") or {}), **(whole.get("limits") or {}), **(whole.get("requests") or {})}
-    wanted = {PODS: 1}
-    for name in sorted(scheduling.resource_names(spec) | set(more)):
-        wanted[name] = scheduling.requested(spec, name, functools.partial(amount, name))
-    return wanted
+    return {PODS: 1, **resources.requested(pod.get("spec") or {}, resources.is_any)}
 
 
 def shortages(wanted: Amounts, free: Amounts) -> list[str]:

@@ -11,6 +11,17 @@ ZONE, RACK, HOST = "topology.kubernetes.io/zone", "rack", "kubernetes.io/hostnam
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 SPACES = ("first", "second", "third")
 _DRIVERS = ("disk.example.com", "file.example.com")
+_IN_TREE = {
+    "awsElasticBlockStore": ("kubernetes.io/aws-ebs", "ebs.csi.aws.com", "topology.ebs.csi.aws.com/zone"),
+    "gcePersistentDisk": ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io", "topology.gke.io/zone"),
+    "azureDisk": ("kubernetes.io/azure-disk", "disk.csi.azure.com", ""),
+    "cinder": ("kubernetes.io/cinder", "cinder.csi.openstack.org", "topology.cinder.csi.openstack.org/zone"),
+    "portworxVolume": ("kubernetes.io/portworx-volume", "pxd.portworx.com", ""),
+}
+"""Disks of cloud providers: their plugin, the CSI driver in its place, and that driver's label for zones."""
+NIC, CARD, HUGE = "example.com/nic", "example.com/card", "hugepages-2Mi"
+"""An extended resource that nodes have, one that a DeviceClass stands for, and huge pages."""
+RESTARTS = "RestartAllContainersOnContainerExits"
 _KEYS = (ZONE, RACK, HOST)
 _APPS = ("a", "b", "c")
 BOUND = "pv.kubernetes.io/bind-completed"
@@ -29,10 +40,15 @@ class State:
     csi_drivers: list[JSON] = field(default_factory=list)
     capacities: list[JSON] = field(default_factory=list)
     attachments: list[JSON] = field(default_factory=list)
+    device_classes: list[JSON] = field(default_factory=list)
+    device_claims: list[JSON] = field(default_factory=list)
+    """Each with its status, which is written after it was created."""
     pods: list[JSON] = field(default_factory=list)
     services: list[JSON] = field(default_factory=list)
     controllers: list[tuple[str, JSON]] = field(default_factory=list)
     """With their plurals."""
+    statuses: dict[str, JSON] = field(default_factory=dict)
+    """What is written to the status of placed pods, by name."""
     terminating: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
     available: set[str] = field(default_factory=set)
@@ -48,10 +64,13 @@ def state(random: Random, nodes: int = 9, pods: int = 24) -> State:
     for name in SPACES:
         made.namespaces.append({"metadata": {"name": name, "labels": {"team": random.choice("xy")}}})
     _storage(random, made)
+    _devices(random, made)
     for number in range(pods):
         pod = _pod(random, f"placed-{number}", made, placed=True)
         pod["spec"]["nodeName"] = random.choice(made.nodes)["metadata"]["name"]
         made.pods.append(pod)
+        if random.random() < 0.4:
+            made.statuses[pod["metadata"]["name"]] = _resize(random, pod["spec"])
         roll = random.random()
         if roll < 0.1:
             made.terminating.add(pod["metadata"]["name"])
@@ -78,8 +97,12 @@ def _node(random: Random, name: str) -> JSON:
     node: JSON = {
         "metadata": {"name": name, "labels": labels},
         "spec": {},
-        "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "20", "ephemeral-storage": "10Gi"}},
+        "status": {
+            "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "20", "ephemeral-storage": "10Gi"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
     }
+    _has(random, node)
     node["status"]["capacity"] = node["status"]["allocatable"]
     if random.random() < 0.15:
         node["spec"]["taints"] = [
@@ -88,6 +111,21 @@ def _node(random: Random, name: str) -> JSON:
     if random.random() < 0.08:
         node["spec"]["unschedulable"] = True
     return node
+
+
+def _has(random: Random, node: JSON) -> None:
+    """Few pod slots, other resources, declared features, and zones of CSI drivers."""
+    if random.random() < 0.1:
+        node["status"]["allocatable"]["pods"] = "3"
+    for name, amounts in ((NIC, ("0", "2", "4")), (CARD, ("0", "3")), (HUGE, ("0", "8Mi", "64Mi"))):
+        if random.random() < 0.7:
+            node["status"]["allocatable"][name] = random.choice(amounts)
+    if random.random() < 0.5:
+        node["status"]["declaredFeatures"] = random.choice(([RESTARTS], ["Other"], ["Other", RESTARTS]))
+    labels = node["metadata"]["labels"]
+    for _, _, label in _IN_TREE.values():
+        if label and random.random() < 0.7:
+            labels[label] = labels.get(ZONE, "a") if random.random() < 0.7 else random.choice("abc")
 
 
 # -- storage ------------------------------------------------------------------------------------------------------
@@ -100,6 +138,8 @@ def _storage(random: Random, made: State) -> None:
         _class("here", "kubernetes.io/no-provisioner", delayed=True),
         _class("zoned", _DRIVERS[1], delayed=True, zones=random.sample("abc", random.randint(1, 2))),
         _class("scarce", "scarce.example.com", delayed=True),
+        _class("old", random.choice(list(_IN_TREE.values()))[0], delayed=True),
+        _class("old-file", "kubernetes.io/azure-file", delayed=True),
     ]
     made.csi_drivers.append({"metadata": {"name": "scarce.example.com"}, "spec": {"storageCapacity": True}})
     for number in range(random.randint(0, 3)):
@@ -132,9 +172,13 @@ def _storage(random: Random, made: State) -> None:
                     "topologyKeys": [],
                     **({"allocatable": {"count": random.randint(1, 3)}} if random.random() < 0.7 else {}),
                 }
-                for name in _DRIVERS
+                for name in (*_DRIVERS, *(driver for _, driver, _ in _IN_TREE.values()))
             ]
-            made.csi_nodes.append({"metadata": {"name": node["metadata"]["name"]}, "spec": {"drivers": drivers}})
+            metadata: JSON = {"name": node["metadata"]["name"]}
+            migrated = [plugin for plugin, _, _ in _IN_TREE.values() if random.random() < 0.7]
+            if random.random() < 0.8:
+                metadata["annotations"] = {"storage.alpha.kubernetes.io/migrated-plugins": ",".join(migrated)}
+            made.csi_nodes.append({"metadata": metadata, "spec": {"drivers": drivers}})
     with_driver = [each for each in made.volumes if "csi" in each["spec"]]
     for number, volume in enumerate(random.sample(with_driver, min(4, len(with_driver)))):
         made.attachments.append(
@@ -168,7 +212,10 @@ def _volume(random: Random, name: str, made: State) -> JSON:
         "persistentVolumeReclaimPolicy": "Retain",
     }
     labels: dict[str, str] = {}
-    if random.random() < 0.6:
+    in_tree = random.random() < 0.45
+    if in_tree:
+        spec.update(_disk(random, name))
+    elif random.random() < 0.6:
         spec["csi"] = {"driver": random.choice(_DRIVERS), "volumeHandle": random.choice((name, "shared"))}
     else:
         spec["hostPath"] = {"path": "/tmp/none"}
@@ -176,12 +223,34 @@ def _volume(random: Random, name: str, made: State) -> JSON:
     if roll < 0.4:
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [_expression(random)]}]}}
     elif roll < 0.6:
-        labels[random.choice((ZONE, OLD_ZONE))] = random.choice(("a", "b", "a__b", "c"))
+        several = () if "gcePersistentDisk" in spec else ("a__b",)  # of these the original makes an error
+        labels[random.choice((ZONE, OLD_ZONE))] = random.choice(("a", "b", "c", *several))
+    if in_tree and random.random() < 0.3:
+        old = [{"key": OLD_ZONE, "operator": "In", "values": random.sample("abc", 2)}]
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": old}]}}
     if random.random() < 0.3:
         labels["kind"] = random.choice("mn")
     if random.random() < 0.75:
         made.available.add(name)
     return {"metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+def _disk(random: Random, name: str) -> JSON:
+    """The source of a volume on a disk of a cloud provider."""
+    kind, handle = random.choice(list(_IN_TREE)), random.choice((name, "shared"))
+    match kind:
+        case "awsElasticBlockStore":
+            return {kind: {"volumeID": random.choice((f"vol-{handle}", f"aws://zone/vol-{handle}"))}}
+        case "gcePersistentDisk":
+            return {kind: {"pdName": handle}}
+        case "azureDisk":
+            return {kind: {"diskName": handle, "diskURI": _azure_disk(handle), "kind": "Managed"}}
+        case _:
+            return {kind: {"volumeID": handle}}
+
+
+def _azure_disk(name: str) -> str:
+    return f"/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/{name}"
 
 
 def _expression(random: Random) -> JSON:
@@ -210,7 +279,9 @@ def _claim(random: Random, space: str, name: str, made: State) -> None:
         if random.random() < 0.05:
             spec["volumeName"] = "volume-that-is-not-there"
     else:
-        spec["storageClassName"] = random.choice(("here", "later", "later", "zoned", "scarce", "now"))
+        spec["storageClassName"] = random.choice(
+            ("here", "later", "later", "zoned", "scarce", "now", "old", "old-file")
+        )
         if random.random() < 0.15:
             node = random.choice(made.nodes)["metadata"]["name"]
             metadata["annotations"] = {"volume.kubernetes.io/selected-node": node}
@@ -229,6 +300,32 @@ def _claim(random: Random, space: str, name: str, made: State) -> None:
     made.claims.append({"metadata": metadata, "spec": spec})
 
 
+# -- devices ------------------------------------------------------------------------------------------------------
+
+
+def _devices(random: Random, made: State) -> None:
+    made.device_classes += [
+        {"metadata": {"name": "plain"}, "spec": {}},
+        {"metadata": {"name": "card"}, "spec": {"extendedResourceName": CARD}},
+    ]
+    for space in SPACES:
+        for number in range(4):
+            metadata: JSON = {"name": f"devices-{number}", "namespace": space}
+            device_class = "no-such-class" if random.random() < 0.1 else "plain"
+            exactly = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": 1}
+            claim: JSON = {"metadata": metadata, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
+            if random.random() < 0.75:
+                result = {"request": "r", "driver": "d.example.com", "pool": "p", "device": f"{space}-{number}"}
+                allocation: JSON = {"devices": {"results": [result]}}
+                if random.random() < 0.8:
+                    allocation["nodeSelector"] = {"nodeSelectorTerms": [{"matchExpressions": [_expression(random)]}]}
+                claim["status"] = {"allocation": allocation}
+            if random.random() < 0.1:
+                metadata["finalizers"] = ["example.com/keeps"]
+                made.deleting.add(f"{space}/devices-{number}")
+            made.device_claims.append(claim)
+
+
 # -- pods ---------------------------------------------------------------------------------------------------------
 
 
@@ -239,29 +336,159 @@ def _pod(random: Random, name: str, made: State, *, placed: bool) -> JSON:
         labels["version"] = random.choice("12")
     container: JSON = {"name": "main", "image": "none"}
     spec: JSON = {"containers": [container], "automountServiceAccountToken": False}
-    if random.random() < 0.3:
-        container["resources"] = {"requests": {"cpu": random.choice(("500m", "2"))}}
-    if random.random() < 0.15:
-        container["ports"] = [{"containerPort": 80, "hostPort": random.choice((8080, 8081))}]
-    affinity: JSON = {}
-    if random.random() < (0.25 if placed else 0.4):
-        affinity["podAntiAffinity"] = _required([_term(random) for _ in range(random.choice((1, 1, 2)))])
-    if not placed and random.random() < 0.4:
-        affinity["podAffinity"] = _required([_term(random) for _ in range(random.choice((1, 1, 2)))])
-    if not placed and random.random() < 0.25:
-        terms = [{"matchExpressions": [_expression(random)]}]
-        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    often = 1.0 if placed or random.random() < 0.4 else 0.3
+    if random.random() < often:
+        _resources(random, spec)
+    if random.random() < 0.2:
+        container["ports"] = [_port(random)]
+    if not placed and random.random() < 0.12:
+        container.update(_restarting(random))
+    if random.random() < 0.25 * often:
+        spec["resourceClaims"] = [_claim_of_pod(random)]
+    affinity = _affinity(random, placed=placed, often=often)
     if affinity:
         spec["affinity"] = affinity
-    if not placed and random.random() < 0.4:
+    if not placed and random.random() < 0.4 * often:
         keys = random.sample(_KEYS, random.choice((1, 1, 2)))
         spec["topologySpreadConstraints"] = [_constraint(random, key) for key in keys]
     if not placed and random.random() < 0.3:
         spec["tolerations"] = [{"key": "only", "operator": "Exists"}]
-    volumes = _pod_volumes(random, space, made) if random.random() < 0.5 else []
+    volumes = _pod_volumes(random, space, made) if random.random() < 0.5 * often else []
     if volumes:
         spec["volumes"] = volumes
     return {"metadata": {"name": name, "namespace": space, "labels": labels}, "spec": spec}
+
+
+def _affinity(random: Random, *, placed: bool, often: float) -> JSON:
+    affinity: JSON = {}
+    if random.random() < (0.1 if placed else 0.4 * often):
+        affinity["podAntiAffinity"] = _required([_term(random) for _ in range(random.choice((1, 1, 2)))])
+    if not placed and random.random() < 0.4 * often:
+        affinity["podAffinity"] = _required([_term(random) for _ in range(random.choice((1, 1, 2)))])
+    if not placed and random.random() < 0.25 * often:
+        terms = [{"matchExpressions": [_expression(random)]}]
+        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return affinity
+
+
+def _restarting(random: Random) -> JSON:
+    rule = {"action": random.choice(("RestartAllContainers", "Restart"))}
+    rules = [{**rule, "exitCodes": {"operator": "In", "values": [1]}}]
+    return {"restartPolicy": "Never", "restartPolicyRules": rules}
+
+
+def _port(random: Random) -> JSON:
+    port: JSON = {"containerPort": 80, "hostPort": random.choice((8080, 8081))}
+    address = random.choice(("", "0.0.0.0", "::", "10.0.0.1", "10.0.0.1", "::1"))
+    if address:
+        port["hostIP"] = address
+    if random.random() < 0.2:
+        port["protocol"] = "UDP"
+    return port
+
+
+def _claim_of_pod(random: Random) -> JSON:
+    if random.random() < 0.1:
+        return {"name": "c", "resourceClaimTemplateName": "no-such-template"}
+    claim = f"devices-{random.randint(0, 3)}" if random.random() < 0.95 else "no-such-claim"
+    return {"name": "c", "resourceClaimName": claim}
+
+
+def _resources(random: Random, spec: JSON) -> None:
+    """Requests of containers, of sidecars and init containers beside them, and of the pod itself."""
+    for container in spec["containers"]:
+        found = _requests(random)
+        if found:
+            container["resources"] = found
+    beside = [_init_container(random, number, kind) for number, kind in enumerate(random.choice(_BESIDE))]
+    if beside:
+        spec["initContainers"] = beside
+    own = _own_resources(random) if random.random() < 0.25 else {}
+    if own:
+        spec["resources"] = own
+    if HUGE in own.get("limits", {}):
+        for container in (*spec["containers"], *beside):
+            for amounts in container.get("resources", {}).values():
+                amounts.pop(HUGE, None)
+
+
+_BESIDE: tuple[tuple[str, ...], ...] = ((), (), (), ("Always",), ("",), ("Always", ""), ("", "Always"))
+"""The restart policies of init containers."""
+
+
+def _init_container(random: Random, number: int, restarts: str) -> JSON:
+    container: JSON = {"name": f"init-{number}", "image": "none"}
+    found = _requests(random)
+    if found:
+        container["resources"] = found
+    if restarts:
+        container["restartPolicy"] = restarts
+    if random.random() < 0.3:
+        container["ports"] = [_port(random)]
+    return container
+
+
+def _own_resources(random: Random) -> JSON:
+    own: JSON = {kind: {n: a for n, a in _WHOLE.items() if random.random() < 0.5} for kind in ("limits", "requests")}
+    if random.random() < 0.3:
+        del own[random.choice(("limits", "requests"))]
+    if any(HUGE in amounts for amounts in own.values()):
+        for kind in ("limits", "requests"):
+            own.setdefault(kind, {})[HUGE] = _WHOLE[HUGE]
+        own["requests"]["memory"] = _WHOLE["memory"]  # the API server demands it beside huge pages
+    return {kind: amounts for kind, amounts in own.items() if amounts}
+
+
+_WHOLE = {"cpu": "4", "memory": "6Gi", HUGE: "8Mi"}
+"""What pods ask for themselves: no less than any of their containers."""
+
+
+def _requests(random: Random) -> JSON:
+    requests: JSON = {}
+    limits: JSON = {}
+    if random.random() < 0.5:
+        requests["cpu"] = random.choice(("0", "250m", "500m", "1"))
+    if random.random() < 0.3:
+        requests["memory"] = random.choice(("0", "512Mi", "1Gi"))
+    if random.random() < 0.1:
+        limits["ephemeral-storage"] = random.choice(("1Gi", "4Gi"))
+    for name, amounts in ((NIC, ("0", "1", "2")), (CARD, ("0", "1"))):
+        if random.random() < 0.12:
+            limits[name] = random.choice(amounts)
+    if random.random() < 0.12:
+        limits[HUGE] = random.choice(("2Mi", "4Mi"))
+        requests.setdefault("memory", "512Mi")
+    found = {"requests": requests, "limits": limits}
+    return {kind: amounts for kind, amounts in found.items() if amounts}
+
+
+def _resize(random: Random, spec: JSON) -> JSON:
+    """What a node says of a pod that is resized in place."""
+    status: JSON = {}
+    amounts = {"cpu": random.choice(("100m", "1", "3")), "memory": random.choice(("256Mi", "2Gi"))}
+    for kind, containers in (("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")):
+        status[kind] = [
+            {
+                "name": container["name"],
+                "image": "none",
+                "imageID": "",
+                "ready": True,
+                "restartCount": 0,
+                "resources": {
+                    "requests": {"cpu": random.choice(("100m", "2")), **({} if random.random() < 0.5 else amounts)}
+                },
+                **({"allocatedResources": {"cpu": random.choice(("100m", "2500m"))}} if random.random() < 0.6 else {}),
+            }
+            for container in spec.get(containers, ())
+            if random.random() < 0.8
+        ]
+    if random.random() < 0.3:
+        reason = random.choice(("Infeasible", "Deferred"))
+        status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
+    if random.random() < 0.3:
+        status["resources"] = {"requests": amounts}
+        status["allocatedResources"] = {"cpu": random.choice(("100m", "3"))}
+    return status
 
 
 def _pod_volumes(random: Random, space: str, made: State) -> list[JSON]:
@@ -274,7 +501,11 @@ def _pod_volumes(random: Random, space: str, made: State) -> list[JSON]:
         elif roll < 0.85:
             disk = {"pdName": random.choice("pq"), "readOnly": random.random() < 0.4}
             found.append({"name": f"v{number}", "gcePersistentDisk": disk})
-        elif roll < 0.92:
+        elif roll < 0.9:
+            disk = _disk(random, random.choice(("volume-1", "volume-2", "own")))
+            disk.pop("awsElasticBlockStore", None)
+            found.append({"name": f"v{number}", **(disk or {"awsElasticBlockStore": {"volumeID": "vol-shared"}})})
+        elif roll < 0.94:
             iscsi = {
                 "targetPortal": "10.0.0.1",
                 "iqn": "iqn.2001-04.com.example:one",

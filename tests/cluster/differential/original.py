@@ -25,6 +25,10 @@ WHOLE = "judge-all"
 """The schedulerName of the default profile."""
 
 
+_FILTERS_ALONE = ("NodeUnschedulable", "NodeName", "TaintToleration")
+"""Plugins that prepare nothing before they filter."""
+
+
 def only(plugin: str) -> str:
     """The schedulerName of the profile with this filter alone."""
     return f"judge-{plugin.lower()}"
@@ -70,8 +74,10 @@ def _configuration(kubeconfig: Path, port: int, plugins: Sequence[str]) -> JSON:
     quiet: JSON = {"postFilter": {"disabled": [{"name": "*"}]}}
     profiles: list[JSON] = [{"schedulerName": WHOLE, "plugins": quiet}]
     for plugin in plugins:
+        points = ("filter",) if plugin in _FILTERS_ALONE else ("preFilter", "filter")
         alone = {
-            point: {"disabled": [{"name": "*"}], "enabled": [{"name": plugin}]} for point in ("preFilter", "filter")
+            point: {"disabled": [{"name": "*"}], "enabled": [{"name": plugin}] if point in points else []}
+            for point in ("preFilter", "filter")
         }
         profiles.append({"schedulerName": only(plugin), "plugins": {**quiet, **alone}})
     return {

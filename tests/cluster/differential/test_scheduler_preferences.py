@@ -90,7 +90,7 @@ def test_each_node_is_scored_as_kube_scheduler_scores_it(server: RealServer, log
     try:
         filters.load(kube, state)
         _load_selecting(kube, state)
-        nodes, cluster = dict(filters.cluster_of(kube).nodes), _neighbours(kube)
+        nodes, cluster = dict(filters.cache_of(kube).snapshot), _neighbours(kube)
         time.sleep(1.0)  # until kube-scheduler has seen all of it
         probed = [
             (_placed(kube, pod, profile, seed), pod, profile)

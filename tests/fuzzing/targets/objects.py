@@ -244,7 +244,21 @@ def _storage() -> tuple[bytes, ...]:
     storage_class = {"metadata": {"name": "s"}, "provisioner": "p", "allowedTopologies": by_label}
     csi_node = {"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "d", "allocatable": {"count": 3}}]}}
     capacity_of = {"metadata": {"name": "x"}, "storageClassName": "s", "nodeTopology": selector, "capacity": "1Gi"}
-    return _dumped(claim, volume, storage_class, csi_node, capacity_of)
+    disk = {**volume, "spec": {**volume["spec"], "gcePersistentDisk": {"pdName": "p"}}}
+    device = {"driver": "d", "pool": "p", "device": "x"}
+    device_claim = {
+        "metadata": {"name": "r", "namespace": "n", "ownerReferences": [{"uid": "u", "controller": True}]},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}},
+        "status": {
+            "allocation": {
+                "nodeSelector": {"nodeSelectorTerms": terms},
+                "devices": {"results": [{**device, "bindingConditions": ["A"], "bindingFailureConditions": ["B"]}]},
+            },
+            "devices": [{**device, "conditions": [{"type": "B", "status": "True"}]}],
+        },
+    }
+    device_class = {"metadata": {"name": "c"}, "spec": {"extendedResourceName": "example.com/card"}}
+    return _dumped(claim, volume, disk, storage_class, csi_node, capacity_of, device_claim, device_class)
 
 
 def _stored(data: bytes) -> None:
@@ -587,7 +601,15 @@ TARGETS = (
         _stored,
         tuple(
             f"contract.scheduling.clusterfilters.objects:{each}"
-            for each in ("read_claim", "read_volume", "read_class", "read_driver_limits", "read_capacity")
+            for each in (
+                "read_claim",
+                "read_volume",
+                "read_class",
+                "read_csi_node",
+                "read_capacity",
+                "read_device_claim",
+                "read_device_class",
+            )
         ),
         _storage,
         (BadQuantity, *_NOT_JSON),

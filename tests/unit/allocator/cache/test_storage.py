@@ -6,8 +6,15 @@ from copy import deepcopy
 from typing import Any
 
 from allocator.cache.followed import key_of
-from allocator.cache.storage import KINDS, Storage
-from contract.scheduling.clusterfilters.objects import StorageClass, StorageObjects, Volume, VolumeClaim
+from allocator.cache.storage import KINDS, Devices, Storage
+from contract.scheduling.clusterfilters.objects import (
+    DeviceClaim,
+    DeviceObjects,
+    StorageClass,
+    StorageObjects,
+    Volume,
+    VolumeClaim,
+)
 
 JSON = dict[str, Any]
 CLAIM: JSON = {
@@ -48,6 +55,17 @@ def test_nothing_is_known_before_every_kind_was_listed() -> None:
     assert not it.known
     it.listed(last, ())
     assert it.known
+
+
+def test_claims_and_classes_of_devices_are_followed_each_by_itself() -> None:
+    it, claim = Devices(), DeviceClaim("team", "c")
+    it.of_kind("deviceclasses").listed("deviceclasses", [(("", "card"), "example.com/card")])
+    assert (it.classes.known, it.claims.known) == (True, False)
+    it.of_kind("resourceclaims").put("resourceclaims", ("team", "c"), claim)
+    assert it.objects() == DeviceObjects({("team", "c"): claim}, {"card": "example.com/card"})
+    assert it.objects() is it.objects()
+    it.of_kind("resourceclaims").drop("resourceclaims", ("team", "c"))
+    assert it.objects() == DeviceObjects({}, {"card": "example.com/card"})
 
 
 def test_objects_are_read_from_what_is_left_of_them() -> None:

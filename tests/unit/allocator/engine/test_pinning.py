@@ -15,6 +15,7 @@ from contract import pods
 from contract.encoding.protocol import Placed, Question
 from contract.encoding.quantity import GIB
 from contract.model import Compute
+from contract.scheduling.clusterfilters.left_open import NOTHING, LeftOpen, Unevaluated
 from contract.scheduling.needs import needs_of
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, question
@@ -40,28 +41,13 @@ CASES: dict[str, tuple[str, PodBuilder, object, str]] = {
     "asked for affinity": ("affinity", PLAIN, A_NODE, "affinity"),
     "the pod names its node itself": ("affinity", PLAIN.on("n"), A_NODE, "nodeName"),
     "another scheduler": ("auto", PLAIN.spec(schedulerName="volcano"), A_NODE, "affinity"),
-    "a volume claim that may not be bound": (
-        "auto",
-        PLAIN.spec(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]),
-        A_NODE,
-        "affinity",
-    ),
-    "an ephemeral volume": ("auto", PLAIN.spec(volumes=[{"name": "v", "ephemeral": {}}]), A_NODE, "affinity"),
     "an emptyDir is nobody's business": (
         "auto",
         PLAIN.spec(volumes=[{"name": "v", "emptyDir": {}}]),
         A_NODE,
         "nodeName",
     ),
-    "anti-affinity to other pods": (
-        "auto",
-        PLAIN.spec(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}),
-        A_NODE,
-        "affinity",
-    ),
-    "spread over zones": ("auto", PLAIN.spec(topologySpreadConstraints=[{}]), A_NODE, "affinity"),
-    "resource claims": ("auto", PLAIN.spec(resourceClaims=[{"name": "c"}]), A_NODE, "affinity"),
-    "a resource that only kube-scheduler counts": ("auto", PLAIN.asks("rdma/hca", 1), A_NODE, "affinity"),
+    "a resource of which nodes have few": ("auto", PLAIN.asks("rdma/hca", 1), A_NODE, "affinity"),
     "little CPU is left": ("auto", PLAIN, A_NODE.requested(cpu=30_000), "affinity"),
     "the last pod slot": ("auto", PLAIN, A_NODE.requested(pods=109), "affinity"),
     "three quarters are taken with it": ("auto", PLAIN, A_NODE.requested(cpu=23_000), "nodeName"),
@@ -79,6 +65,25 @@ PENDING: dict[str, tuple[str, PodBuilder, Compute, str]] = {
 }
 
 
+OPEN = {
+    "nothing is left open": ("auto", NOTHING, "nodeName"),
+    "a volume is bound at binding": ("auto", LeftOpen(binding=True), "affinity"),
+    "and the pod asked for nodeName": ("nodeName", LeftOpen(binding=True), "affinity"),
+    "a claim that is not allocated": ("auto", LeftOpen(frozenset({Unevaluated.CLAIM}), binding=True), "affinity"),
+    "other pods may change the answer": ("auto", LeftOpen(changing=True), "affinity"),
+    "and the pod asked for nodeName all the same": ("nodeName", LeftOpen(changing=True), "affinity"),
+}
+
+
+@pytest.mark.parametrize(("mode", "left", "want"), OPEN.values(), ids=OPEN.keys())
+def test_the_pin_of_a_pod_about_which_something_is_left_open(mode: str, left: LeftOpen, want: str) -> None:
+    needs = needs_of(PLAIN.json())
+    assert pinning.choose(mode, False, needs, A_NODE.state(), left_open=left) == want
+    assert pinning.choose(mode, False, dataclasses.replace(needs, node_name="n"), A_NODE.state(), left_open=left) == (
+        "nodeName"
+    )
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_the_pin(case: tuple[str, PodBuilder, object, str]) -> None:
     mode, builder, at, want = case
@@ -91,7 +96,7 @@ NOT_EVALUATED = {
     "a pod of which everything is evaluated": (PLAIN.spec(schedulerName="default-scheduler"), ()),
     "all that is not": (
         PLAIN.asks("rdma/hca", 1).spec(schedulerName="volcano", resourceClaims=[{"name": "c"}]),
-        ("scheduler", "claims", "resources"),
+        ("scheduler", "claims"),
     ),
     "claims of ours": (
         PLAIN.spec(resourceClaims=[{"name": "gpufraction", "resourceClaimName": "gpufraction.io-1"}]),

@@ -56,7 +56,7 @@ def test_a_declared_node_is_what_the_document_says() -> None:
         usage=(FREE, FREE),
         labels={"pool": "t4"},
         taints=(Taint("gpu", "", "NoSchedule"),),
-        allocatable=Compute(16_000, 60 * GIB, 100 * GIB, 110),
+        allocatable=Compute(16_000, 60 * GIB, 100 * GIB, 110, scalars=None),
     )
 
 

@@ -286,3 +286,36 @@ def test_a_pod_without_rules_is_tried_once_a_pod_that_excluded_it_is_gone_from_a
     assert (bound(it), is_woken(it)) == ([], False)
     it.controller.handle(PodDeleted("quiet"))
     assert (is_woken(it), bound(it)) == (True, ["n0"])
+
+
+def local_volume(it: SchedulerHarness) -> None:
+    """Claims `disk` and `other` wait for a volume, and there is one that fits both."""
+    later = {"metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner"}
+    claims = [
+        {"metadata": {"namespace": "default", "name": name, "uid": name}, "spec": {"storageClassName": "local"}}
+        for name in ("disk", "other")
+    ]
+    volume = {"metadata": {"name": "vol"}, "spec": {"storageClassName": "local"}, "status": {"phase": "Available"}}
+    listed = {
+        "persistentvolumeclaims": claims,
+        "persistentvolumes": [volume],
+        "storageclasses": [{**later, "volumeBindingMode": "WaitForFirstConsumer"}],
+    }
+    for plural in KINDS:
+        stored(it, plural, *listed.get(plural, []))
+
+
+def test_two_pods_do_not_get_the_one_local_volume_that_there_is() -> None:
+    it = SchedulerHarness(nodes("a", "b"))
+    local_volume(it)
+    other = asking("other", "x", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "other"}}])
+    first = it.controller.reserve(question(with_claim("first")))
+    assert isinstance(first, Placed)
+    assert first.pin == "affinity", "kube-scheduler binds the volume"
+    none_left = "0 of 2 GPU nodes fit: 2 because of a claim for which no volume can be bound there"
+    assert place(it, other) == none_left
+    stored_pod = admitted(with_claim("first"), allocation=first.allocation)
+    it.controller.handle(pod_event(pods.trim(stored_pod)))
+    assert place(it, other) == none_left, "the pod exists, and is not bound yet"
+    it.controller.handle(PodDeleted(pods.uid(stored_pod)))
+    assert place(it, other) in ("n0", "n1")

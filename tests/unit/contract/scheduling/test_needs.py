@@ -15,7 +15,6 @@ from contract.scheduling.needs import (
     PodNeeds,
     Requirement,
     Toleration,
-    effective,
     effective_compute,
     needs_of,
     port_conflict,
@@ -23,6 +22,7 @@ from contract.scheduling.needs import (
     selects,
     untolerated,
 )
+from contract.scheduling.nodefilters.resources import of_containers
 from tests.builders import defaults, node, pod
 
 GIB = 1 << 30
@@ -57,8 +57,8 @@ SPECS = st.fixed_dictionaries(
 
 @given(SPECS, st.integers(0, 10))
 def test_effective_is_the_most_that_runs_at_any_moment(spec: dict[str, Any], overhead: int) -> None:
-    found = effective(spec, lambda container: container["amount"], overhead=overhead)
-    assert found == most_at_any_moment(spec) + overhead
+    found = of_containers(spec, lambda container, ends: {"x": container["amount"]}).get("x", 0)
+    assert found + overhead == most_at_any_moment(spec) + overhead
 
 
 COMPUTE = {

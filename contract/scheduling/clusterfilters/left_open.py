@@ -1,0 +1,72 @@
+"""
+What is left to kube-scheduler about a pod on a node that all filters accept.
+
+A pod with `spec.nodeName` meets no filter any more, so it may be bound so only where nothing is left open. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from contract.model import NodeState
+from contract.scheduling.clusterfilters import pod_affinity, resource_claims, volume_binding, volume_limits
+from contract.scheduling.clusterfilters.objects import Cluster, PodRules
+from contract.scheduling.needs import PodNeeds
+from contract.scheduling.nodefilters.resources import BY_CLAIM, amount_of
+
+_ALONE = "ReadWriteOncePod"
+
+
+class Unevaluated(StrEnum):
+    """A rule that only kube-scheduler can judge the pod by."""
+
+    CLAIM = "a ResourceClaim that is not allocated"
+    EXTENDED_RESOURCE = "an extended resource of a DeviceClass"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOpen:
+    """`NOTHING` where the answer is whole and stays right."""
+
+    unevaluated: frozenset[Unevaluated] = frozenset()
+    """What was not judged."""
+    binding: bool = False
+    """Something must be done when the pod is bound: a volume is bound or made, or devices are allocated."""
+    changing: bool = False
+    """A pod that kube-scheduler binds in the same moment may make the node the wrong one."""
+
+
+NOTHING = LeftOpen()
+
+
+def left_open(pod: PodRules, needs: PodNeeds, cluster: Cluster, node: NodeState) -> LeftOpen:
+    """What is left open about the pod on this node."""
+    unevaluated = frozenset(_unevaluated(pod, needs, cluster, node))
+    return LeftOpen(
+        unevaluated=unevaluated,
+        binding=bool(unevaluated or volume_binding.unbound_claims(pod, cluster)),
+        changing=_may_change(pod, needs, cluster, node),
+    )
+
+
+def _unevaluated(pod: PodRules, needs: PodNeeds, cluster: Cluster, node: NodeState) -> set[Unevaluated]:
+    found = set()
+    if resource_claims.unallocated(pod, cluster):
+        found.add(Unevaluated.CLAIM)
+    if any(amount_of(node.allocatable.scalars, name) == BY_CLAIM for name, _ in needs.compute.scalars or ()):
+        found.add(Unevaluated.EXTENDED_RESOURCE)
+    return found
+
+
+def _may_change(pod: PodRules, needs: PodNeeds, cluster: Cluster, node: NodeState) -> bool:
+    """Whether other pods have a say: by affinity, spread, a disk or claim that is used alone, or the volumes there."""
+    if pod.affinity or pod.anti_affinity or pod.spread or pod.disks:
+        return True
+    claims = (cluster.storage.claims.get((pod.namespace, each.claim)) for each in pod.volumes)
+    if any(claim is not None and _ALONE in claim.modes for claim in claims):
+        return True
+    limited = volume_limits.limits_of(node.name, cluster)
+    if limited and any(driver in limited for driver, _ in volume_limits.csi_volumes(pod, cluster)):
+        return True
+    return pod_affinity.check(pod, needs, cluster) is not None
