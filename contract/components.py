@@ -107,6 +107,7 @@ COMPONENTS = (
         },
     ),
     Component("default-spread"),
+    Component("default-spread"),
     Component(
         "delivery-dra",
         settings={"webhook": {"dra": "true"}, "allocator": {"dra": "true"}},
