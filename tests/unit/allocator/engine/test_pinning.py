@@ -32,12 +32,6 @@ CASES: dict[str, tuple[str, PodBuilder, object, str]] = {
         A_NODE,
         "affinity",
     ),
-    "asked for by name, and nobody would bind its claim": (
-        "nodeName",
-        PLAIN.spec(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]),
-        A_NODE,
-        "affinity",
-    ),
     "asked for affinity": ("affinity", PLAIN, A_NODE, "affinity"),
     "the pod names its node itself": ("affinity", PLAIN.on("n"), A_NODE, "nodeName"),
     "another scheduler": ("auto", PLAIN.spec(schedulerName="volcano"), A_NODE, "affinity"),
