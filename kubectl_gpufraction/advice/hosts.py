@@ -80,8 +80,8 @@ def advice_input(
             continue
         try:
             pod = pod_of(raw)
-            wants = {"several": pod.request.several, "bursts": pod.request.bursts} if pod is not None else {}
-            needs = scheduling.needs_of(raw, **wants)
+            several, bursts = (pod.request.several, pod.request.bursts) if pod is not None else (False, False)
+            needs = scheduling.needs_of(raw, several=several, bursts=bursts)
         except quantity.BadQuantity:
             continue
         node = pod.node if pod is not None and pod.allocation is not None else (raw.get("spec") or {}).get("nodeName")

@@ -125,8 +125,9 @@ class NeighbourReader:
 def asking(pod: JSON) -> AskingPod:
     """What filters read of a pod that asks for a node, without any pin of ours."""
     found = pod_of(pod)
-    wants = {"several": found.request.several, "bursts": found.request.bursts} if found is not None else {}
-    return AskingPod(objects.read_rules(pod), scheduling.unpinned(scheduling.needs_of(pod, **wants)))
+    several, bursts = (found.request.several, found.request.bursts) if found is not None else (False, False)
+    needs = scheduling.needs_of(pod, several=several, bursts=bursts)
+    return AskingPod(objects.read_rules(pod), scheduling.unpinned(needs))
 
 
 def kinds_for(asked: Iterable[AskingPod]) -> tuple[str, ...]:

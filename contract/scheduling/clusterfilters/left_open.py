@@ -18,7 +18,7 @@ from contract.scheduling.nodefilters.resources import BY_CLAIM, amount_of
 _ALONE = "ReadWriteOncePod"
 
 
-class Unevaluated(StrEnum):
+class OpenRule(StrEnum):
     """A rule that only kube-scheduler can judge the pod by."""
 
     CLAIM = "a ResourceClaim that is not allocated"
@@ -29,7 +29,7 @@ class Unevaluated(StrEnum):
 class LeftOpen:
     """`NOTHING` where the answer is whole and stays right."""
 
-    unevaluated: frozenset[Unevaluated] = frozenset()
+    unevaluated: frozenset[OpenRule] = frozenset()
     """What was not judged."""
     binding: bool = False
     """Something must be done when the pod is bound: a volume is bound or made, or devices are allocated."""
@@ -50,12 +50,12 @@ def left_open(pod: PodRules, needs: PodNeeds, cluster: Cluster, node: NodeState)
     )
 
 
-def _unevaluated(pod: PodRules, needs: PodNeeds, cluster: Cluster, node: NodeState) -> set[Unevaluated]:
+def _unevaluated(pod: PodRules, needs: PodNeeds, cluster: Cluster, node: NodeState) -> set[OpenRule]:
     found = set()
     if resource_claims.unallocated(pod, cluster):
-        found.add(Unevaluated.CLAIM)
+        found.add(OpenRule.CLAIM)
     if any(amount_of(node.allocatable.scalars, name) == BY_CLAIM for name, _ in needs.compute.scalars or ()):
-        found.add(Unevaluated.EXTENDED_RESOURCE)
+        found.add(OpenRule.EXTENDED_RESOURCE)
     return found
 
 

@@ -15,7 +15,7 @@ from contract import pods
 from contract.encoding.protocol import Placed, Question
 from contract.encoding.quantity import GIB
 from contract.model import Compute
-from contract.scheduling.clusterfilters.left_open import NOTHING, LeftOpen, Unevaluated
+from contract.scheduling.clusterfilters.left_open import NOTHING, LeftOpen, OpenRule
 from contract.scheduling.needs import needs_of
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, question
@@ -63,7 +63,7 @@ OPEN = {
     "nothing is left open": ("auto", NOTHING, "nodeName"),
     "a volume is bound at binding": ("auto", LeftOpen(binding=True), "affinity"),
     "and the pod asked for nodeName": ("nodeName", LeftOpen(binding=True), "affinity"),
-    "a claim that is not allocated": ("auto", LeftOpen(frozenset({Unevaluated.CLAIM}), binding=True), "affinity"),
+    "a claim that is not allocated": ("auto", LeftOpen(frozenset({OpenRule.CLAIM}), binding=True), "affinity"),
     "other pods may change the answer": ("auto", LeftOpen(changing=True), "affinity"),
     "and the pod asked for nodeName all the same": ("nodeName", LeftOpen(changing=True), "affinity"),
 }

@@ -20,7 +20,7 @@ from contract.scheduling.clusterfilters import (
     volume_binding,
     volume_limits,
 )
-from contract.scheduling.clusterfilters.left_open import NOTHING, LeftOpen, Unevaluated
+from contract.scheduling.clusterfilters.left_open import NOTHING, LeftOpen, OpenRule
 from contract.scheduling.clusterfilters.neighbourhood import NeighbourSnapshot
 from contract.scheduling.clusterfilters.objects import (
     Cluster,
@@ -377,7 +377,7 @@ LEFT: dict[str, tuple[PodRules, Cluster, LeftOpen]] = {
     "devices are to be allocated": (
         PodRules("team", claims=(NAMED,)),
         of_claims(FREE),
-        LeftOpen(frozenset({Unevaluated.CLAIM}), binding=True),
+        LeftOpen(frozenset({OpenRule.CLAIM}), binding=True),
     ),
     "devices are allocated": (PodRules("team", claims=(NAMED,)), of_claims(claim(allocated=True)), NOTHING),
 }
@@ -390,7 +390,7 @@ def test_what_is_left_to_kube_scheduler(rules: PodRules, cluster: Cluster, want:
 
 def test_an_extended_resource_that_a_node_has_as_devices_is_left_to_kube_scheduler() -> None:
     needs = PodNeeds(Compute(pods=1, scalars=(("example.com/card", 1),)))
-    for amount, want in ((BY_CLAIM, frozenset({Unevaluated.EXTENDED_RESOURCE})), (2, frozenset[Unevaluated]())):
+    for amount, want in ((BY_CLAIM, frozenset({OpenRule.EXTENDED_RESOURCE})), (2, frozenset[OpenRule]())):
         node = NodeState("n", allocatable=Compute(pods=9, scalars=(("example.com/card", amount),)))
         assert left_open.left_open(PLAIN, needs, Cluster(), node).unevaluated == want
     devices = DeviceObjects(classes={"card": "example.com/card", "plain": ""})
