@@ -23,14 +23,14 @@ from allocator.cache.podinfo import read_pod
 from allocator.cache.storage import DEVICE_KINDS, KINDS
 from allocator.engine.engine import Engine
 from contract import pods
-from contract.model import Gpu, Inventory, NodeState, PodRequest
+from contract.model import Gpu, Inventory, NodeState
 from contract.nodes import attributes
 from contract.scheduling import clusterfilters
 from contract.scheduling import needs as scheduling
 from contract.scheduling.clusterfilters import objects
 from contract.scheduling.clusterfilters.objects import Check, Cluster, PodRules
 from contract.scheduling.filters import UNSCHEDULABLE, has_features, node_reason
-from contract.scheduling.needs import PodNeeds, SchedulingRequest
+from contract.scheduling.needs import PodNeeds
 from contract.scheduling.nodefilters import resources
 from playground.realapi.components import SCHEDULER
 from playground.realapi.server import RealServer
@@ -52,7 +52,6 @@ _PROBES = 40
 _STORAGE, _DEVICES = "storage.k8s.io/v1", "resource.k8s.io/v1"
 GPU = Gpu("GPU-0", 0, "any", 1, 1)
 """Our filter of nodes refuses those without GPUs first; kube-scheduler knows no GPUs."""
-_NOBODY = PodRequest("native", ())
 Accepts = Callable[[PodNeeds, NodeState], bool]
 Rule = Callable[[PodRules, PodNeeds, Cluster], Check | None]
 
@@ -313,7 +312,7 @@ def _refused(rules: PodRules, needs: PodNeeds, profile: str, cache: Cache) -> fr
             check = rule(rules, needs, cache.neighbours.cluster(rules))
             return frozenset(node.name for node in nodes if check is not None and check(node) is not None)
     by_themselves = (node.name for node in nodes if node_reason(node, needs) is not None)
-    return frozenset((*by_themselves, *cache.refused_by_others(SchedulingRequest(_NOBODY, needs), rules)))
+    return frozenset((*by_themselves, *cache.neighbours.refused(rules, needs, nodes)))
 
 
 def clear(kube: Kube) -> None:

@@ -69,7 +69,9 @@ def test_the_allocator_reads_the_cluster_and_writes_what_it_decided() -> None:
         ("events", "create", ()),
     }
     placing = {
-        (plural, verb, ()) for plural in ("namespaces", *storage.KINDS) for verb in ("list", "watch")
+        (plural, verb, ())
+        for plural in ("namespaces", *storage.KINDS, *storage.DEVICE_KINDS)
+        for verb in ("list", "watch")
     }  # what pods' rules about other pods and volumes are judged by
     assert rights("gpufraction-allocator") == read | lease | write | REVIEWS | placing
 
