@@ -75,6 +75,11 @@ class Refusal:
     """What made the node wrong after that; None where nothing did."""
 
     @property
+    def by_others(self) -> bool:
+        """Whether something else than its own deletion is why the pod was refused."""
+        return self.cause is None or "/".join(self.cause.key) != self.pod
+
+    @property
     def explained(self) -> bool:
         """Whether something that was committed after our decision is why the pod was refused."""
         return self.decided is not None and self.cause is not None and self.cause.version > self.decided
@@ -155,12 +160,13 @@ def _judged(pinned: Commit, refused: int, said: str, commits: list[Commit]) -> R
     until = bisect.bisect_left(versions, pinned.version)
     oldest = next((at for at, each in enumerate(commits) if each.at >= pinned.at - _BEHIND), until)
     decided = next((at for at in range(until, oldest - 1, -1) if _accepts(commits[:at], pod, node)), None)
-    cause = None
     last = bisect.bisect_right(versions, refused)
-    if decided is not None and said.startswith(_WRITING):
-        # Every filter let the pod in, and then what kube-scheduler wrote was out of date: of the pod, or of a volume.
-        cause = next((each for each in commits[decided:last] if f'"{each.key[1]}"' in said and _is_news(each)), None)
-    elif decided is not None:
+    cause = next((each for each in commits[until + 1 : last] if each.key == pinned.key and _is_deletion(each)), None)
+    if cause is None and decided is not None and said.startswith(_WRITING):
+        # Every filter let the pod in, and then the volume that kube-scheduler wrote had changed.
+        volumes = (each for each in commits[decided:last] if each.plural.startswith("persistentvolume"))
+        cause = next((each for each in volumes if f'"{each.key[1]}"' in said), None)
+    elif cause is None and decided is not None:
         # kube-scheduler counts a pod that it is about to bind, so that the binding may be committed after the refusal.
         moment = commits[last - 1].at + _BEHIND
         later = (at for at in range(decided, len(commits)) if at < last or commits[at].at <= moment)
@@ -170,9 +176,8 @@ def _judged(pinned: Commit, refused: int, said: str, commits: list[Commit]) -> R
     return Refusal(name, node, pinned.version, refused, said, right, cause)
 
 
-def _is_news(commit: Commit) -> bool:
-    """Whether it is not just a pod that came and was pinned."""
-    return commit.plural != "pods" or commit.made is None or "deletionTimestamp" in commit.made["metadata"]
+def _is_deletion(commit: Commit) -> bool:
+    return commit.plural == "pods" and (commit.made is None or "deletionTimestamp" in commit.made["metadata"])
 
 
 def _accepts(commits: Iterable[Commit], pod: JSON, node: str) -> bool:
