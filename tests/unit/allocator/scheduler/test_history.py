@@ -505,7 +505,8 @@ class History(RuleBasedStateMachine):
                 assert told in known, "it waits and was told why"
             elif names.WITHDRAWN in pods.annotations_of(each) and not pods.finished(each):
                 assert uid not in carried
-                assert self.told.get(uid) == ("BoundWithoutShare" if _bound(each) else "ShareWithdrawn")
+                wanted = "BoundWithoutShare" if _bound(each) else "ShareWithdrawn"
+                assert self.told.get(uid) == wanted or "deletionTimestamp" in each["metadata"]
             else:
                 assert uid in carried or pods.finished(each)
         self.nothing_is_on_a_gpu_twice_over()
