@@ -1,15 +1,14 @@
 """
 A share whose pod is not bound goes back, while requests are lost and late, leaders end, and the binding comes late.
 
-The tests play the pod's scheduler, so that it binds exactly when that is worst; the last one leaves it to the
-cluster's own kube-scheduler.
+The tests play the pod's scheduler, so that it binds exactly when that is worst.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from contract import names, pods
 from playground import scenarios
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from tests.builders import PodBuilder
 from tests.cluster.system import invariants
 from tests.cluster.trouble import requests
 from tests.cluster.trouble.conftest import PATIENCE, Troubled, card
@@ -29,8 +27,6 @@ pytestmark = pytest.mark.system
 JSON = dict[str, Any]
 SAID = "0/1 nodes are available: 1 node(s) need a licence."
 NUMBERS = itertools.count()
-FPGA = "example.com/fpga"
-"""A resource that no node has, which only kube-scheduler counts."""
 
 
 class Refused:
@@ -188,11 +184,11 @@ def test_a_leader_that_ends_after_its_write_leaves_a_pod_that_says_what_it_holds
 
 
 def test_the_next_pod_of_its_name_is_not_placed_where_kube_scheduler_refused_it(it: Refused) -> None:
-    made: Callable[[], PodBuilder] = lambda: card(it.name).asks(FPGA, 1)  # noqa: E731
-    it.trouble.create(made())
+    it.given_a_share()
+    it.refuse()
     it.until_taken_back()
-    it.says("ShareWithdrawn", "kube-scheduler did not bind the pod there in time (0/1 nodes are available: 1 Insuff")
+    it.says("ShareWithdrawn", "a pod of its name is not placed on node t4 for 10 min")
     it.trouble.delete(it.name)
     wait_for(lambda: not scenarios.all_pods(it.kube), "it is still there")
-    it.trouble.create(made())
-    it.says("RefusedByScheduler", f"0 of 1 GPU nodes fit: 1 that kube-scheduler refused (1 Insufficient {FPGA})")
+    it.trouble.create(card(it.name).spec(schedulerName="nobody"))
+    it.says("RefusedByScheduler", "0 of 1 GPU nodes fit: 1 that kube-scheduler refused (1 node(s) need a licence)")

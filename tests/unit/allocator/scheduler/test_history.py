@@ -246,7 +246,7 @@ class History(RuleBasedStateMachine):
         found = self.api.pods.items()
         return sorted(key for key, each in found if not (pods.gates(each) or pods.finished(each) or _bound(each)))
 
-    @precondition(_to_be_bound)
+    @precondition(lambda self: self._to_be_bound())
     @rule(data=st.data(), how=st.sampled_from(("refuses", "refuses for long", "binds")))
     def kube_scheduler_judges(self, data: st.DataObject, how: str) -> None:
         self._judge(data.draw(st.sampled_from(self._to_be_bound())), how)

@@ -126,7 +126,7 @@ class Unbound:
         """Whether another pod would be given the card."""
         return isinstance(self.desk.controller.reserve(question(worker("other"), dry_run=True)), Placed)
 
-    def told(self) -> list[tuple[bool, str, str, str]]:
+    def told(self) -> list[tuple[bool, str, str, str | None]]:
         found = self.desk.controller.schedule_pending()[1]
         return [(n.allocated, n.code, n.reason, n.warning) for n in found if isinstance(n, StatusUpdate)]
 
@@ -179,8 +179,9 @@ def test_what_counts_for_a_pod_without_a_share_is_added_to_its_nodes_capacity() 
     gpus = it.nodes[0].inventory().gpus
     it.desk.controller.handle(HeldBeyondChanged("n", capacity.to_text(capacity.beyond(capacity.promises(gpus), {}))))
     found = []
-    for change in (lambda: None, it.bind, lambda: it.api.change("default/p", phase="Failed")):
-        change()
+    steps: tuple[Callable[[], object], ...] = (it.watch, it.bind, lambda: it.api.change("default/p", phase="Failed"))
+    for step in steps:
+        step()
         it.watch()
         written = [n for n in it.desk.controller.tick(TickPhase.UPKEEP) if isinstance(n, HeldBeyond)]
         found.append([known.amounts for each in written if (known := capacity.from_text(each.text)) is not None])
