@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from contract.reasons.base import Word
+from contract.reasons.base import ReasonName
 
 READY = "Ready"
 """The condition that says whether this node's GPUs can be used at all."""
@@ -22,7 +22,7 @@ class Condition:
     """A condition without its transition time, which depends on what was published before."""
 
     ready: bool
-    reason: Word
+    reason: ReasonName
     message: str
     kind: str = READY
 

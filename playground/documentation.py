@@ -27,7 +27,7 @@ from contract.model import (
     FractionRequest,
     PodRequest,
 )
-from contract.reasons import REGISTRY, Change, Kind, Row, Word
+from contract.reasons import REGISTRY, Cure, ReasonKind, ReasonName, Row
 from contract.reasons.base import STORAGE
 from contract.scheduling.needs import MOST_PORTS
 from playground.edges.table import FEATURES
@@ -276,14 +276,14 @@ def reasons_page() -> str:
         "## What can cure a reason",
         "A waiting pod is tried again when something happens that can cure one of the reasons in its message, and "
         "whenever its figures are refreshed, which is after 15 s at most while the cluster changes.",
-        _table(("Cured by", "What happens"), [(change.value, change.doc) for change in Change]),
+        _table(("Cured by", "What happens"), [(change.value, change.doc) for change in Cure]),
     )
 
 
-def _reason(word: Word, row: Row) -> tuple[str, ...]:
+def _reason(word: ReasonName, row: Row) -> tuple[str, ...]:
     cured_by = "objects of storage" if row.cured_by >= STORAGE else ""
     others = row.cured_by - STORAGE if cured_by else row.cured_by
-    listed = ", ".join(filter(None, (*(change for change in Change if change in others), cured_by)))
+    listed = ", ".join(filter(None, (*(change for change in Cure if change in others), cured_by)))
     return (f"`{word}`", _shown(row), row.cure, listed, _page_of(row))
 
 
@@ -302,30 +302,39 @@ def _page_of(row: Row) -> str:
     return f"[{row.page.partition('#')[0]}]({row.page})" if row.page else ""
 
 
-_READ: tuple[tuple[Kind, str], ...] = (
+_READ: tuple[tuple[ReasonKind, str], ...] = (
     (
-        Kind.NODE,
+        ReasonKind.NODE,
         "The message of a waiting pod has these phrases with a number of nodes and figures: `0 of 3 GPU nodes fit: 2 "
         "short of memory (largest free 5120 MiB, wanted 8192), 1 cordoned`. The condition's reason is that of the node "
         "on which the pod passed the most checks: of the reasons in the message, the lowest in this table. A pod that "
         "no GPU of the cluster could ever serve is denied with the same phrases.",
     ),
     (
-        Kind.WAITS,
+        ReasonKind.WAITS,
         "Reasons of the condition `gpufraction.io/Allocated` of a waiting pod that are not about nodes. A pod whose "
         "ElasticGPUClaim waits has the claim's reason behind `Claim`, as `ClaimInvalid`.",
     ),
-    (Kind.PLACED, "Reasons of the condition `gpufraction.io/Allocated` when it is True."),
-    (Kind.ANSWER, "What the webhook says of a pod that it creates behind the gate, in a warning that kubectl shows."),
+    (ReasonKind.PLACED, "Reasons of the condition `gpufraction.io/Allocated` when it is True."),
     (
-        Kind.POD_EVENT,
+        ReasonKind.ANSWER,
+        "What the webhook says of a pod that waits behind the gate, in a warning that kubectl shows.",
+    ),
+    (
+        ReasonKind.POD_EVENT,
         "A reason of the condition that an administrator must act upon is the reason of a Warning Event too.",
     ),
-    (Kind.NODE_EVENT, "See `kubectl describe node NODE`; Events about a list are on its ConfigMap in kube-system."),
-    (Kind.CLAIM, "Reasons in the status of the objects. A claim for which no node has room has a reason of nodes."),
-    (Kind.CLAIM_EVENT, "See `kubectl describe egpuc NAME`."),
-    (Kind.GPUNODE, "See `kubectl get gpunode NODE -o yaml`. The text starts with the type of the condition."),
-    (Kind.CHECK, "See `kubectl get admissionchecks.kueue.x-k8s.io -o yaml`, and [kueue.md](kueue.md)."),
+    (
+        ReasonKind.NODE_EVENT,
+        "See `kubectl describe node NODE`; of a list, its ConfigMap in kube-system has the Events.",
+    ),
+    (
+        ReasonKind.CLAIM,
+        "Reasons in the objects' status. A claim for which no node has room has a reason of nodes.",
+    ),
+    (ReasonKind.CLAIM_EVENT, "See `kubectl describe egpuc NAME`."),
+    (ReasonKind.GPUNODE, "See `kubectl get gpunode NODE -o yaml`. The text starts with the type of the condition."),
+    (ReasonKind.CHECK, "See `kubectl get admissionchecks.kueue.x-k8s.io -o yaml`, and [kueue.md](kueue.md)."),
 )
 
 

@@ -41,6 +41,7 @@ from contract.nodes import capacity
 from contract.nodes.attributes import NodeFacts
 from contract.nodes.capacity import Amounts
 from contract.nodes.idle import IdleReport
+from contract.reasons.base import Cure
 from contract.reasons.nodes import Reason
 from contract.scheduling.clusterfilters.neighbourhood import NO_NEIGHBOURS, NeighbourSnapshot
 from contract.scheduling.clusterfilters.objects import PodRules
@@ -183,6 +184,7 @@ class Cache:
         self._closed: frozenset[str] = frozenset()
         self.changes = 0
         """How often what decisions see has changed: the state of a node, or which nodes are reserved."""
+        self._cures: set[Cure] = set()
         self.freed: set[str] = set()
         """Nodes that may have more room than when its reader emptied it."""
         self._touched: dict[str, None] = {}
@@ -252,7 +254,9 @@ class Cache:
     def expire_refusals(self, now: float) -> bool:
         """Forget the refusals that are over. True if there was any, so that pods may fit now."""
         over = self.refusals.expire(now)
-        self.changes += over
+        if over:
+            self.changes += 1
+            self._cures.add(Cure.TIME)
         return over
 
     def closed_pools(self, ask: SchedulingRequest, rules: PodRules, empty: Iterable[NodeState]) -> frozenset[str]:
@@ -281,6 +285,12 @@ class Cache:
     def unserved(self, name: str) -> Amounts:
         """What Kubernetes counts on a node for pods that run there without the share that they asked for."""
         return capacity.total(use.unserved for use in self._pods_of.get(name, {}).values())
+
+    def take_cures(self) -> frozenset[Cure]:
+        """What has happened since the last call that may let a waiting pod fit, in the words of the registry."""
+        found = frozenset(self._cures | self.neighbours.take_cures())
+        self._cures.clear()
+        return found
 
     def take_touched(self) -> tuple[str, ...]:
         """The nodes of which something has changed since the last call: their GPUs, or what is taken there."""
@@ -498,6 +508,8 @@ class Cache:
         """Reserve these nodes from now on, and no others. True if that opens a node that was reserved before."""
         before, after = {one.node for one in self._kept}, {one.node for one in kept}
         self.changes += self._kept != kept
+        if self._kept != kept:
+            self._cures.add(Cure.RESERVATION)
         self._kept, self._closed = kept, frozenset(after)
         for name in before ^ after:
             if name in self._snapshot:
@@ -612,7 +624,9 @@ class Cache:
         if before == after:
             return False
         self.changes += 1
-        if before is None or _may_have_more(before, after):
+        found = cures(before, after) if before is not None else _JOINS
+        if found:
+            self._cures |= found
             self.freed.add(name)
         self._snapshot[name] = after
         self._note_overcommitted(after)
@@ -714,16 +728,27 @@ def _sum(amounts: Iterable[Compute], allocatable: Compute) -> Compute:
     return Compute(min(cpu, _MOST_TAKEN), min(memory, _MOST_TAKEN), min(storage, _MOST_TAKEN), count, scalars)
 
 
-def _may_have_more(before: NodeState, after: NodeState) -> bool:
-    """Whether a pod may fit on the node now that did not before."""
-    taken = replace(after, usage=before.usage, requested=before.requested, host_ports=before.host_ports)
-    return (
-        taken != before
-        or any(_is_less(now, was) for now, was in zip(after.usage, before.usage, strict=True))
-        or _takes_less(after.requested, before.requested)
-        or after.requested.pods < before.requested.pods
-        or not before.host_ports <= after.host_ports
+_JOINS = frozenset((Cure.NODE,))
+
+
+def cures(before: NodeState, after: NodeState) -> frozenset[Cure]:
+    """What the change of a node may cure: it is empty where no pod can fit there that did not fit before."""
+    found = (
+        (Cure.GPUS, _cards(before) != _cards(after)),
+        (Cure.LABELS, before.labels != after.labels),
+        (Cure.TAINTS, (before.taints, before.cordoned) != (after.taints, after.cordoned)),
+        (Cure.READY, before.ready != after.ready),
+        (Cure.ALLOCATABLE, before.allocatable != after.allocatable),
+        (Cure.FEATURES, before.features != after.features),
+        (Cure.SHARE, any(_is_less(now, was) for now, was in zip(after.usage, before.usage, strict=False))),
+        (Cure.ROOM, _takes_less(after.requested, before.requested) or after.requested.pods < before.requested.pods),
+        (Cure.PORTS, not before.host_ports <= after.host_ports),
     )
+    return frozenset(cure for cure, happened in found if happened)
+
+
+def _cards(node: NodeState) -> tuple[object, ...]:
+    return node.gpus, node.delivery, node.isolation
 
 
 def _is_less(now: Usage, was: Usage) -> bool:

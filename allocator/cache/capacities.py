@@ -17,7 +17,7 @@ from allocator.cache.cache import Cache
 from allocator.cache.ledger import OWN, Reservation, ReservationState
 from contract.model import Gpu, Inventory
 from contract.nodes import capacity
-from contract.reasons.pods import PodEvent
+from contract.reasons.pods import PodEventReason
 
 AGAIN = 30.0
 """Seconds until what the watch does not show is written once more."""
@@ -34,7 +34,7 @@ class Stranded:
     key: str
     """`namespace/name`."""
     uid: str
-    code: str
+    code: PodEventReason
     why: str
 
 
@@ -135,4 +135,4 @@ def _stranded(holding: Reservation, uuid: str, inventory: Inventory | None) -> S
         f"GPU {index} of node {holding.allocation.node}, of which this pod has a share, {what} ({uuid}); the pod keeps "
         "running without it. Delete the pod, so that it is placed again"
     )
-    return Stranded(holding.pod, holding.key, PodEvent.GPU_REPLACED if replaced else PodEvent.GPU_GONE, why)
+    return Stranded(holding.pod, holding.key, PodEventReason.GPU_REPLACED if replaced else PodEventReason.GPU_GONE, why)

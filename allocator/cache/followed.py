@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract.kinds import ObjectKind
+from contract.reasons.base import Cure
 
 JSON = Mapping[str, Any]
 
@@ -22,6 +23,8 @@ class FollowedKind:
     group_version: str
     of: ObjectKind
     read: Callable[[JSON], object]
+    cure: Cure
+    """What an object of this kind that changes is called."""
 
     @property
     def plural(self) -> str:
@@ -42,8 +45,9 @@ def key_of(document: JSON) -> Key:
 class Followed:
     """What was read of each of some kinds."""
 
-    def __init__(self, kinds: Iterable[str]) -> None:
-        """`kinds`: their plurals."""
+    def __init__(self, kinds: Mapping[str, FollowedKind], cures: set[Cure]) -> None:
+        """`kinds`: by their plurals. `cures`: what has changed is added to it."""
+        self._kinds, self._cures = kinds, cures
         self._found: dict[str, dict[Key, Any]] = {plural: {} for plural in kinds}
         self._unlisted = set(self._found)
         self.wanted = False
@@ -64,13 +68,19 @@ class Followed:
         """All objects of a kind."""
         self._found[plural] = dict(found)
         self._unlisted.discard(plural)
-        self.changes += 1
+        self._changed(plural)
 
     def put(self, plural: str, key: Key, found: object) -> None:
         """An object is new or changed."""
-        self.changes += self._found[plural].get(key) != found
+        if self._found[plural].get(key) != found:
+            self._changed(plural)
         self._found[plural][key] = found
 
     def drop(self, plural: str, key: Key) -> None:
         """An object was deleted."""
-        self.changes += self._found[plural].pop(key, None) is not None
+        if self._found[plural].pop(key, None) is not None:
+            self._changed(plural)
+
+    def _changed(self, plural: str) -> None:
+        self.changes += 1
+        self._cures.add(self._kinds[plural].cure)

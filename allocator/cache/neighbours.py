@@ -17,6 +17,7 @@ from allocator.cache.storage import DEVICE_KINDS, KINDS, AssumedVolumes, Devices
 from allocator.engine.reference import Prefer
 from contract.model import NodeState
 from contract.nodes.attributes import NodeFacts
+from contract.reasons.base import Cure
 from contract.reasons.nodes import Code, Reason
 from contract.scheduling.clusterfilters import left_open, neighbourhood
 from contract.scheduling.clusterfilters.left_open import NOTHING, LeftOpen
@@ -60,14 +61,15 @@ class Neighbours:
         self._places: dict[str, _Place] = {}
         """By the pod's uid, or by the id of an allocation whose pod was not seen yet."""
         self._there = Neighbourhood(NeighbourSnapshot(gates=gates))
-        self.storage, self.devices = Storage(), Devices()
+        self._cures: set[Cure] = set()
+        self.storage, self.devices = Storage(self._cures), Devices(self._cures)
         """Claims and volumes; ResourceClaims and DeviceClasses. To others they are for reading."""
-        self._assumed = AssumedVolumes()
+        self._assumed = AssumedVolumes(self._cures)
         self._awaiting: set[str] = set()
         """Allocations of pods that are about to get volumes."""
         self._storage: tuple[tuple[int, int, int], StorageObjects] = ((-1, 0, 0), NO_STORAGE)
         """Claims and volumes with what is assumed, and what they were made from."""
-        self.spreading = Spreading()
+        self.spreading = Spreading(self._cures)
         """Whose selectors default constraints count by; to others it is for reading."""
         self.changes = self._node_changes = 0
         """How often something has changed that a constrained pod is judged by; and how often a node has."""
@@ -84,13 +86,13 @@ class Neighbours:
             return
         self.drop(key)
         self._places[key] = _Place(self._there.add(kind, node), node)
-        self.changes += 1
+        self._note(Cure.POD)
 
     def drop(self, key: str) -> None:
         """The pod is on no node any more."""
         place = self._places.pop(key, None)
         if place is not None:
-            self.changes += 1
+            self._note(Cure.POD)
             self.readmissions += bool(place.kind.anti_affinity)
             self._there.remove(place.kind, place.node)
 
@@ -109,23 +111,33 @@ class Neighbours:
     def put_node(self, facts: NodeFacts) -> None:
         """A Node is new or changed."""
         known = self._there.nodes.get(facts.name)
-        if known is None or (known.labels, known.taints) != (facts.labels, facts.taints):
-            self._there.put_node(NodeState(facts.name, labels=facts.labels, taints=facts.taints))
-            self._changed(True)
+        if known is not None and (known.labels, known.taints) == (facts.labels, facts.taints):
+            return
+        self._there.put_node(NodeState(facts.name, labels=facts.labels, taints=facts.taints))
+        if known is None:
+            self._changed(Cure.NODE)
+            return
+        if known.labels != facts.labels:
+            self._changed(Cure.LABELS)
+        if known.taints != facts.taints:
+            self._changed(Cure.TAINTS)
 
     def drop_node(self, name: str) -> None:
         """A Node was deleted."""
-        self._changed(name in self._there.nodes)
+        if name in self._there.nodes:
+            self._changed(Cure.NODE_GONE)
         self._there.drop_node(name)
 
     def label_namespaces(self, labels: Mapping[str, Labels]) -> None:
         """The labels of all namespaces."""
-        self._changed(self._there.namespaces != labels)
+        if self._there.namespaces != labels:
+            self._changed(Cure.NAMESPACE)
         self._there.namespaces = labels
 
     def declare(self, profiles: Mapping[str, Profile]) -> None:
         """The profiles of kube-scheduler, by `schedulerName`."""
-        self.changes += self._there.profiles != profiles
+        if self._there.profiles != profiles:
+            self._note(Cure.PROFILE)
         self._there.profiles = profiles
         self.spreading.wanted |= any(profile.spreads for profile in profiles.values())
 
@@ -135,11 +147,21 @@ class Neighbours:
             return self.devices.of_kind(plural)
         return self.storage if plural in KINDS else self.spreading
 
-    def _changed(self, changed: bool) -> None:
+    def _changed(self, cure: Cure) -> None:
         """What domains and namespaces are made of has changed."""
-        self.changes += changed
-        self._node_changes += changed
-        self.readmissions += changed and self._there.excludes
+        self._note(cure)
+        self._node_changes += 1
+        self.readmissions += self._there.excludes
+
+    def _note(self, cure: Cure) -> None:
+        self.changes += 1
+        self._cures.add(cure)
+
+    def take_cures(self) -> frozenset[Cure]:
+        """What has happened since the last call that may cure a pod."""
+        found = frozenset(self._cures)
+        self._cures.clear()
+        return found
 
     # -- questions ------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from allocator.cache.followed import Followed, FollowedKind, Key
 from contract import kinds
+from contract.reasons.base import Cure
 from contract.scheduling.clusterfilters.objects import Controller
 from contract.scheduling.clusterfilters.selectors import (
     Expression,
@@ -36,10 +37,10 @@ def _by_selector(document: JSON) -> LabelSelector:
 KINDS = {
     kind.plural: kind
     for kind in (
-        FollowedKind("v1", kinds.SERVICES, _by_labels),
-        FollowedKind("v1", kinds.REPLICATIONCONTROLLERS, _by_labels),
-        FollowedKind("apps/v1", kinds.REPLICASETS, _by_selector),
-        FollowedKind("apps/v1", kinds.STATEFULSETS, _by_selector),
+        FollowedKind("v1", kinds.SERVICES, _by_labels, Cure.SELECTING),
+        FollowedKind("v1", kinds.REPLICATIONCONTROLLERS, _by_labels, Cure.SELECTING),
+        FollowedKind("apps/v1", kinds.REPLICASETS, _by_selector, Cure.SELECTING),
+        FollowedKind("apps/v1", kinds.STATEFULSETS, _by_selector, Cure.SELECTING),
     )
 }
 """Every kind whose selector counts, by its plural."""
@@ -48,8 +49,8 @@ KINDS = {
 class Spreading(Followed):
     """Their selectors."""
 
-    def __init__(self) -> None:
-        super().__init__(KINDS)
+    def __init__(self, cures: set[Cure]) -> None:
+        super().__init__(KINDS, cures)
         self._services: dict[str, dict[Key, LabelSelector]] = {}
         """By namespace."""
 

@@ -14,6 +14,7 @@ from typing import Any
 from allocator.cache.followed import Followed, FollowedKind
 from contract import kinds
 from contract.model import NodeState
+from contract.reasons.base import Cure
 from contract.reasons.nodes import Reason
 from contract.scheduling.clusterfilters import objects, volume_binding
 from contract.scheduling.clusterfilters.objects import (
@@ -52,21 +53,21 @@ def _publishes_capacity(driver: JSON) -> bool:
 KINDS = {
     kind.plural: kind
     for kind in (
-        FollowedKind(_CORE, kinds.PERSISTENTVOLUMECLAIMS, objects.read_claim),
-        FollowedKind(_CORE, kinds.PERSISTENTVOLUMES, objects.read_volume),
-        FollowedKind(_STORAGE, kinds.STORAGECLASSES, objects.read_class),
-        FollowedKind(_STORAGE, kinds.CSINODES, objects.read_csi_node),
-        FollowedKind(_STORAGE, kinds.CSIDRIVERS, _publishes_capacity),
-        FollowedKind(_STORAGE, kinds.CSISTORAGECAPACITIES, objects.read_capacity),
-        FollowedKind(_STORAGE, kinds.VOLUMEATTACHMENTS, _attachment),
+        FollowedKind(_CORE, kinds.PERSISTENTVOLUMECLAIMS, objects.read_claim, Cure.VOLUME_CLAIM),
+        FollowedKind(_CORE, kinds.PERSISTENTVOLUMES, objects.read_volume, Cure.VOLUME),
+        FollowedKind(_STORAGE, kinds.STORAGECLASSES, objects.read_class, Cure.CLASS),
+        FollowedKind(_STORAGE, kinds.CSINODES, objects.read_csi_node, Cure.CSI_NODE),
+        FollowedKind(_STORAGE, kinds.CSIDRIVERS, _publishes_capacity, Cure.CSI_DRIVER),
+        FollowedKind(_STORAGE, kinds.CSISTORAGECAPACITIES, objects.read_capacity, Cure.CAPACITY),
+        FollowedKind(_STORAGE, kinds.VOLUMEATTACHMENTS, _attachment, Cure.ATTACHMENT),
     )
 }
 """Every kind that the filters of volumes read, by its plural."""
 DEVICE_KINDS = {
     kind.plural: kind
     for kind in (
-        FollowedKind(_DEVICES, kinds.DEVICE_CLAIMS, objects.read_device_claim),
-        FollowedKind(_DEVICES, kinds.DEVICECLASSES, objects.read_device_class),
+        FollowedKind(_DEVICES, kinds.DEVICE_CLAIMS, objects.read_device_claim, Cure.DEVICE_CLAIM),
+        FollowedKind(_DEVICES, kinds.DEVICECLASSES, objects.read_device_class, Cure.DEVICE_CLASS),
     )
 }
 """Every kind that the filter of ResourceClaims reads, by its plural; each is followed by itself."""
@@ -75,8 +76,8 @@ DEVICE_KINDS = {
 class Storage(Followed):
     """What was read of each kind. Wanted once a pod that asks for a share has a claim."""
 
-    def __init__(self) -> None:
-        super().__init__(KINDS)
+    def __init__(self, cures: set[Cure]) -> None:
+        super().__init__(KINDS, cures)
         self._objects, self._made_at = StorageObjects(), 0
 
     # -- what filters read ----------------------------------------------------------------------------------------
@@ -122,8 +123,8 @@ class Devices:
     one asks for an extended resource.
     """
 
-    def __init__(self) -> None:
-        self.claims, self.classes = (Followed((plural,)) for plural in DEVICE_KINDS)
+    def __init__(self, cures: set[Cure]) -> None:
+        self.claims, self.classes = (Followed({plural: kind}, cures) for plural, kind in DEVICE_KINDS.items())
         self._objects, self._made_at = DeviceObjects(), 0
 
     @property
@@ -165,8 +166,10 @@ class AssumedVolumes:
     allocation with which they were given their node. Not thread-safe: one owner calls it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cures: set[Cure]) -> None:
+        """`cures`: what has changed is added to it."""
         self._assumed: dict[str, _Assumed] = {}
+        self._cures = cures
         self.changes = 0
         """How often something was assumed, or is not assumed any more."""
 
@@ -174,12 +177,16 @@ class AssumedVolumes:
         """A pod was given a node and is not bound yet. Putting it again changes nothing."""
         if rules.volumes and key not in self._assumed:
             self._assumed[key] = _Assumed(rules, node)
-            self.changes += 1
+            self._changed()
 
     def drop(self, key: str) -> None:
         """The pod is bound, or will not be."""
         if self._assumed and self._assumed.pop(key, None) is not None:
-            self.changes += 1
+            self._changed()
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self._cures.add(Cure.VOLUME)
 
     def over(self, storage: StorageObjects, nodes: Mapping[str, NodeState]) -> StorageObjects:
         """Claims and volumes as they will be once all that is assumed is done."""

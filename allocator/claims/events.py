@@ -17,7 +17,7 @@ from allocator.claims.shares import REFUSALS
 from allocator.queue.records import EventRecord
 from contract import pods
 from contract.encoding.plain import plain
-from contract.reasons.claims import ClaimEvent, ClaimReason
+from contract.reasons.claims import ClaimEventReason, ClaimReason
 
 _LONGEST = 300
 """Bytes of the API server's words."""
@@ -40,7 +40,7 @@ def event(step: Step, answer: Mapping[str, Any]) -> EventRecord | None:
 
 def refused(claim: Claim, words: str) -> EventRecord:
     """The Event on a claim for which the API server does not store what we write; `words` are the API server's."""
-    return EventRecord("ElasticGPUClaim", claim.key, claim.uid, ClaimEvent.WRITE_REFUSED, refused_text(words))
+    return EventRecord("ElasticGPUClaim", claim.key, claim.uid, ClaimEventReason.WRITE_REFUSED, refused_text(words))
 
 
 def refused_text(words: str) -> str:
@@ -51,10 +51,10 @@ def refused_text(words: str) -> str:
     )
 
 
-def _word(phase: str, why: str) -> tuple[ClaimEvent, bool]:
+def _word(phase: str, why: str) -> tuple[ClaimEventReason, bool]:
     """The Event's reason, and whether it is a warning."""
     if phase == LOST:
-        return ClaimEvent.LOST, True
+        return ClaimEventReason.LOST, True
     if phase == BOUND:
-        return (ClaimEvent.BOUND, False) if why == ClaimReason.BOUND else (ClaimEvent.IN_USE, False)
-    return (ClaimEvent.REFUSED, True) if why in REFUSALS else (ClaimEvent.WAITING, False)
+        return (ClaimEventReason.BOUND, False) if why == ClaimReason.BOUND else (ClaimEventReason.IN_USE, False)
+    return (ClaimEventReason.REFUSED, True) if why in REFUSALS else (ClaimEventReason.WAITING, False)

@@ -19,7 +19,7 @@ from contract.encoding import codec
 from contract.encoding.plain import MESSAGE, NAME, plain
 from contract.encoding.reading import Malformed
 from contract.model import Allocation
-from contract.reasons.base import Word
+from contract.reasons.base import ReasonName
 
 JSON = dict[str, Any]
 
@@ -37,12 +37,12 @@ class Status:
     """A phase, and why in a word of the registry and in a sentence."""
 
     phase: str
-    reason: Word
+    reason: ReasonName
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedStatus:
     """What an object's status says."""
 
     phase: str = ""
@@ -76,7 +76,7 @@ class Claim:
     """The ElasticGPU that its spec names."""
     finalizers: tuple[str, ...] = ()
     deleting: bool = False
-    status: Published = Published()
+    status: PublishedStatus = PublishedStatus()
     created: str = ""
 
     @property
@@ -115,7 +115,7 @@ class ElasticShare:
     reclaim: str = ""
     finalizers: tuple[str, ...] = ()
     deleting: bool = False
-    status: Published = Published()
+    status: PublishedStatus = PublishedStatus()
 
     @property
     def key(self) -> str:
@@ -186,9 +186,9 @@ def _allocation(annotations: Mapping[str, Any], name: str) -> Allocation | None:
     return found if found.claim == name else None
 
 
-def _status(document: Mapping[str, Any]) -> Published:
+def _status(document: Mapping[str, Any]) -> PublishedStatus:
     status = _part(document, "status")
-    return Published(_text(status, "phase"), _text(status, "reason"), _text(status, "message", MESSAGE))
+    return PublishedStatus(_text(status, "phase"), _text(status, "reason"), _text(status, "message", MESSAGE))
 
 
 def _part(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from allocator.table import Amounts, Columns, Flags, StaticFilterResult
 from contract.model import WHOLE, FractionRequest
-from contract.reasons.nodes import Code, Reason, ReasonCount
+from contract.reasons.nodes import CODES, Code, Reason, ReasonCount
 from contract.scheduling.needs import PodNeeds
 
 Amount = Amounts | int
@@ -64,7 +64,7 @@ class FirstReasons:
         for number in np.flatnonzero(np.bincount(self.codes, minlength=1)):
             here = self.codes == number
             if number:
-                code, nodes = Code(int(number)), int(np.count_nonzero(here))
+                code, nodes = CODES[int(number)], int(np.count_nonzero(here))
                 figures = int(self._wanted[here].max()), int(self._most[here].max())
                 found.append(ReasonCount(code, nodes, *figures, self._what(code, here)))
         return tuple(found)

@@ -22,7 +22,7 @@ from allocator.queue.records import EventRecord, Eviction, PodRecords
 from contract.backoff import backoff
 from contract.nodes import reports
 from contract.nodes.reports import EVICTING, PodReport
-from contract.reasons.gpunodes import NodeEvent
+from contract.reasons.gpunodes import NodeEventReason
 from contract.scheduling.nodeinfo import AllocatedPod
 
 _PER_TICK, _NODE_PER_TICK = 32, 8
@@ -177,7 +177,7 @@ class AgentReports:
         due = self._strange.setdefault(node, now + _STRANGE_AFTER)
         if now >= due:
             self._strange[node] = now + _STRANGE_EVERY
-            self._records.note(EventRecord("Node", node, node, NodeEvent.REPORT_IGNORED, _IGNORED))
+            self._records.note(EventRecord("Node", node, node, NodeEventReason.REPORT_IGNORED, _IGNORED))
             self._wake()
 
     def _tidy(self, now: float) -> None:

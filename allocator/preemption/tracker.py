@@ -22,7 +22,7 @@ from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import Eviction
 from contract.backoff import backoff
 from contract.model import NodeState
-from contract.reasons.base import Word
+from contract.reasons.base import ReasonName
 from contract.reasons.pods import PodReason
 from contract.scheduling import nodeinfo
 from contract.scheduling.nodeinfo import AllocatedPod
@@ -65,7 +65,7 @@ class _Attempts:
     paused_until: float = float("-inf")
     vain: int = 0
     """How often in a row room was made for the pod and it was not placed after all."""
-    says: tuple[Word, str] | None = None
+    says: tuple[ReasonName, str] | None = None
     """What preemption means for the pod now, as a code and an addition to why it waits."""
 
 
@@ -96,7 +96,7 @@ class PreemptionTracker:
         self._spared = {uid: until for uid, until in self._spared.items() if until > now}
         return frozenset(self._spared)
 
-    def says(self, uid: str) -> tuple[Word, str] | None:
+    def says(self, uid: str) -> tuple[ReasonName, str] | None:
         """What preemption means for a waiting pod, as a code and an addition to why it waits; None where nothing."""
         attempts = self._attempts.get(uid)
         return attempts.says if attempts is not None else None

@@ -22,6 +22,8 @@ from allocator.cache.reserved import Requester
 from allocator.queue.parking import Order, ParkedPod, Parking, PodCost
 from contract import pods
 from contract.model import WHOLE
+from contract.reasons.base import Cure
+from contract.reasons.nodes import Code, cured_by
 from contract.scheduling import fairness
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.demand import whole_cards
@@ -231,7 +233,12 @@ class SchedulingQueue:
         self._waiting[uid] = entry
         self._sizes[uid] = waiting.size + waiting.ask_size
         self._count(entry, 1)
-        return known is None or (known.ask, known.foreign, known.rules) != (entry.ask, entry.foreign, entry.rules)
+        if known is None:
+            return True
+        changed = (known.ask, known.foreign, known.rules) != (entry.ask, entry.foreign, entry.rules)
+        if changed:
+            self._joined.add(uid)  # what it lacked before says nothing of what it lacks now
+        return changed
 
     def drop(self, uid: str) -> bool:
         """A pod waits no longer. True if it was in the queue."""
@@ -336,7 +343,9 @@ class CycleTrigger:
         self.requeued = False
         """Something happened that may help a pending pod; no later pod is placed before the queue is tried."""
         self.again = False
-        """Each pod is to be tried again, and not only those that have joined the queue."""
+        """A round is to begin: pods are to be tried again, and not only those that have joined the queue."""
+        self.everyone = False
+        """In that round each pod is to be tried, and not only those that what happened can help."""
         self.outdated = False
         """Something happened that helps no pending pod, but the figures that were reported may be old."""
         self.running = False
@@ -344,8 +353,20 @@ class CycleTrigger:
 
     def requeue(self) -> None:
         """Have every pending pod tried again."""
+        self.everyone = True
+        self.requeue_helped()
+
+    def requeue_helped(self) -> None:
+        """
+        Have those pods tried again that something has helped: by what the cache says that has changed, and pods of
+        which nobody knows what they lack.
+        """
         self.requeued = self.again = True
         self.wake()
+
+    def retell(self) -> None:
+        """Have every pod tried in the next round, since it may be told something else."""
+        self.outdated = self.again = self.everyone = True
 
     def join(self) -> None:
         """A pod has joined the queue: it is to be tried. It helps no other pod."""
@@ -354,12 +375,12 @@ class CycleTrigger:
 
     def begin(self) -> None:
         """A cycle begins."""
-        self.requeued, self.again, self.running = False, False, True
+        self.requeued, self.again, self.everyone, self.running = False, False, False, True
 
     def event(self, helps: bool) -> None:
         """Something changed; `helps`: a pending pod may fit now."""
         if helps:
-            self.requeue()
+            self.requeue_helped()
         self.outdated = True
 
 
@@ -383,21 +404,42 @@ class Rounds:
         self._budget, self._least = budget, least
         self._round = 0
         self._tried: dict[str, int] = {}
+        self._lacks: dict[str, frozenset[Code]] = {}
+        """By uid: the codes of all nodes, of a pod that was found not to fit when it was tried last."""
         self.unfinished = False
         """Whether some of the queue is left for the next cycle."""
 
-    def begin(self) -> None:
-        """A new round: every pod is to be tried, since something came free or figures may have changed."""
+    def begin(self, happened: frozenset[Cure] | None = None) -> list[str]:
+        """
+        A new round. `happened`: what may have let pods fit since the last one began; a pod that was tried since, and
+        of whose reasons this cures none, counts as tried. None tries every pod, since it may be told something else.
+
+        Returns the pods that are left as they are.
+        """
+        before = self._round
         self._round += 1
+        if happened is None:
+            return []
+        helped = {codes: not happened.isdisjoint(cured_by(codes)) for codes in frozenset(self._lacks.values())}
+        left = [uid for uid, codes in self._lacks.items() if not helped[codes] and self._tried.get(uid) == before]
+        for uid in left:
+            self._tried[uid] = self._round
+        return left
 
     def join(self, uids: Iterable[str]) -> None:
         """These pods have joined the queue, and have not been tried since, even where they were in it before."""
         for uid in uids:
             self._tried.pop(uid, None)
+            self._lacks.pop(uid, None)
 
     def tried(self, uid: str) -> None:
-        """The pod was tried, or there was nothing to be tried."""
+        """The pod was tried, or there was nothing to be tried; what it lacks is not known."""
         self._tried[uid] = self._round
+        self._lacks.pop(uid, None)
+
+    def lacks(self, uid: str, codes: frozenset[Code]) -> None:
+        """The pod, which was tried, fits on no node, with these codes of all nodes."""
+        self._lacks[uid] = codes
 
     def has_tried(self, uid: str) -> bool:
         """Whether the pod has been tried in this round."""
@@ -410,6 +452,8 @@ class Rounds:
         """
         # A pod that has just come counts as tried a round ago: it is not before those that have waited for their turn.
         self._tried = {entry.uid: self._tried.get(entry.uid, self._round - 1) for entry in line}
+        if len(self._lacks) > len(self._tried):
+            self._lacks = {uid: codes for uid, codes in self._lacks.items() if uid in self._tried}
         left = [entry for entry in line if not self.has_tried(entry.uid)]
         to_decide: dict[str, list[QueuedPodInfo]] = {}
         for entry in left:

@@ -22,7 +22,7 @@ from allocator.queue.queue import QueuedPodInfo
 from contract.backoff import backoff
 from contract.encoding.plain import plain
 from contract.model import Allocation
-from contract.reasons.base import Word
+from contract.reasons.base import ReasonName, written_before
 from contract.reasons.pods import PodReason
 
 _BACKOFF, _BACKOFF_CAP = 0.5, 60.0
@@ -63,10 +63,10 @@ class StatusUpdate:
     """`namespace/name`."""
     uid: str
     allocated: bool
-    code: Word
+    code: ReasonName
     reason: str
     """Made fit to be shown, and bounded: it has words of others."""
-    warning: Word | None = None
+    warning: ReasonName | None = None
     """The reason of a Warning Event; None where a Normal one does."""
     turned: bool = True
     """Whether the condition's status is another than before, which its time of transition is about."""
@@ -85,7 +85,7 @@ class EventRecord:
     key: str
     """`namespace/name`; a Node's name alone."""
     uid: str
-    code: Word
+    code: ReasonName
     """The Event's reason."""
     reason: str
     """Its message, made fit to be shown, and bounded."""
@@ -402,7 +402,8 @@ class PodRecords:
         if told is None or repair is None:
             return None
         record.repair = repair.repeated(now)
-        return StatusUpdate(repair.key, uid, told.allocated, told.code, told.reason, turned=repair.turned, event=False)
+        code = written_before(told.code)
+        return StatusUpdate(repair.key, uid, told.allocated, code, told.reason, turned=repair.turned, event=False)
 
     def _may_freshen(self, last: LastReported, now: float) -> bool:
         second, count = self._freshened

@@ -25,7 +25,7 @@ from allocator.scheduler.leadership import SchedulerState
 from contract import dialects
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.model import Allocation, FractionRequest, GpuKind
-from contract.reasons.pods import Answered
+from contract.reasons.pods import AnswerReason
 from contract.scheduling import needs
 from contract.scheduling.clusterfilters.objects import PodRules, read_rules
 from contract.scheduling.fairness import BEHIND
@@ -98,7 +98,7 @@ class Admission:
     def pools_declared(self, event: PoolsDeclared, now: float) -> None:
         """Other nodes may come from now on. What waiting pods were told may be outdated."""
         if self._pools.put(event.nodes, event.learned):
-            self._trigger.outdated = self._trigger.again = True
+            self._trigger.retell()
 
     def _smallest(self, fraction: FractionRequest) -> int:
         return self._pools.smallest_accepted(fraction, self._cache.engine)
@@ -109,7 +109,7 @@ class Admission:
         if held is not None and not question.dry_run:
             self._take_back(held, "denied" if question.refused else "changed")
         if question.refused:
-            return Never(Answered.REFUSED, "the webhook refused the pod")
+            return Never(AnswerReason.REFUSED, "the webhook refused the pod")
         ask, smallest = seen.ask, self._smallest
         if seen.foreign_gates:
             return messages.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)
@@ -151,7 +151,7 @@ class Admission:
         """Others changed or refused the pod after its reservation was made. Queued pods may take that room now."""
         if self._cache.forget(held.key):
             self._forgotten(why)
-            self._trigger.requeue()
+            self._trigger.requeue_helped()
 
     def _somebody_is_before(self, priority: int, namespace: str) -> bool:
         """

@@ -21,9 +21,9 @@ from contract import dialects, names, pods
 from contract.encoding.quantity import mib
 from contract.model import Gpu, Usage
 from contract.options import Options
-from contract.reasons.gpunodes import NodeEvent
+from contract.reasons.gpunodes import NodeEventReason
 from contract.reasons.nodes import Code, Reason
-from contract.reasons.pods import PodEvent
+from contract.reasons.pods import PodEventReason
 from contract.scheduling import nodeinfo
 from contract.scheduling.filters import Limits, overcommitment
 from contract.scheduling.nodeinfo import AllocatedPod
@@ -179,9 +179,9 @@ class OvercommitReporter:
         then = "it is evicted" if self._evict is not None else "delete it, so that it is placed again"
         text = f"{one.what}. This pod is the youngest that holds a share of it: {then}"
         if (one.uuid, "") not in self._said:
-            self._records.note(EventRecord("Node", one.node, one.node, NodeEvent.OVERCOMMITTED, one.what))
+            self._records.note(EventRecord("Node", one.node, one.node, NodeEventReason.OVERCOMMITTED, one.what))
         if youngest is not None and _key(one) not in self._said:
-            self._records.note(EventRecord("Pod", youngest.key, youngest.uid, PodEvent.OVERCOMMITTED, text))
+            self._records.note(EventRecord("Pod", youngest.key, youngest.uid, PodEventReason.OVERCOMMITTED, text))
         self._said |= {(one.uuid, ""), _key(one)}
         self._trigger.wake()
         if self._evict is not None and youngest is not None:
@@ -191,7 +191,7 @@ class OvercommitReporter:
         """Report the pods that ask for a share and have none that is counted."""
         found = event.pods
         for uid in found.keys() - self._uncounted:
-            self._records.note(EventRecord("Pod", found[uid], uid, PodEvent.SHARE_UNCOUNTED, _UNCOUNTED))
+            self._records.note(EventRecord("Pod", found[uid], uid, PodEventReason.SHARE_UNCOUNTED, _UNCOUNTED))
         self._uncounted = frozenset(found)
         self._trigger.wake()
 

@@ -134,6 +134,7 @@ class Controller:
         give_way: Callable[[], None] = lambda: None,
         journal: Journal | None = None,
         wall: Callable[[], float] = lambda: 0.0,
+        hints: bool = True,
     ) -> None:
         """
         `clock`: seconds from any start, never going back. `wall`: seconds since the epoch, by which pods' ages are
@@ -144,6 +145,8 @@ class Controller:
         `faulted` is called in the handler of an error that must stay with one pod. `give_way` is called between two
         turns of what takes long, without the lock. It must let other threads run: a thread that waits for a lock does
         not get it where another takes it again at once.
+
+        `hints`: whether an event wakes those waiting pods alone that it can help; without, each event wakes them all.
 
         `journal` is the cache's, which is stamped with the times of `clock` and of `wall`, seconds since 1970.
         """
@@ -221,6 +224,7 @@ class Controller:
             faults=faults,
             clock=clock,
             new_id=new_id,
+            hints=hints,
         )
         self._bindings = Bindings(
             state,

@@ -2,9 +2,9 @@
 The scheduling cycle: every pending pod that fits is given a share, every other is told why it waits; and what becomes
 of each binding. Pure; the shell holds the lock.
 
-A pending pod is tried again only when something happened that could help it: a share came back, a node or its GPUs
-changed, a pod joined the queue. Where only the figures that it was told are outdated, the queue is re-evaluated within
-15 s.
+A pending pod is tried again only when something happened that can cure one of the reasons that its nodes had
+(`contract.reasons`): a share came back, a node or its GPUs changed. Where only the figures that it was told are
+outdated, the whole queue is re-evaluated within 15 s. That is also the safety net, as kube-scheduler's flush is.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ from allocator.scheduler.events import (
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.leadership import SchedulerState
 from contract.model import Allocation
-from contract.reasons.base import Word
+from contract.reasons.base import ReasonName
 from contract.reasons.claims import PodOfClaim
+from contract.reasons.nodes import Code, codes_of
 from contract.reasons.pods import PodReason
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.fairness import BEHIND
@@ -67,14 +68,19 @@ class _Refusal:
     decision: Unschedulable
     pool: str
     """The declared pool of which only a new node would serve it, if any."""
-    code: Word
+    code: ReasonName
     why: str
+    codes: frozenset[Code]
+    """Those of all nodes."""
 
     @classmethod
     def of(cls, decision: Unschedulable, ask: SchedulingRequest, pool: str) -> _Refusal:
-        return cls(decision, pool, messages.code(decision), messages.why(decision, ask.request, pool))
+        codes = codes_of(decision.reasons)
+        return cls(decision, pool, messages.code(decision), messages.why(decision, ask.request, pool), codes)
 
 
+_NOTHING_HELPS = frozenset[Code]()
+"""Of a pod that no event helps but its own change."""
 _Shape = tuple[SchedulingRequest, tuple[NodeReservation, ...], PodRules, int, str]
 """
 What pods have in common that get one decision: the request, the reserved nodes to which they may go, what other pods
@@ -99,11 +105,13 @@ class SchedulingCycle:
         faults: PodFaults,
         clock: Callable[[], float],
         new_id: Callable[[], str],
+        hints: bool = True,
     ) -> None:
+        """`hints`: whether an event wakes those pods alone that it can help; otherwise it wakes every pod."""
         self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
         self._trigger, self._leadership, self._claims = state.trigger, state.leadership, claims
         self._preemption, self._pools, self._faults = preemptions, pools, faults
-        self._clock, self._new_id, self._order = clock, new_id, state.order
+        self._clock, self._new_id, self._order, self._hints = clock, new_id, state.order, hints
         self._decided: list[Binding] = []
         """Bindings to be written, until they are handed out; a cycle that ends in an error loses none of them."""
         self.began = 0.0
@@ -131,12 +139,7 @@ class SchedulingCycle:
             return
         now = self._clock()
         if self._begins_round(now):
-            self._rounds.begin()
-            self._queue.parking.begin_round()
-            self._failed.clear()
-            if self._claims.claims:
-                self._claims.begin_pass()
-            self._trigger.outdated, self.began, self._changes = False, now, self._cache.changes
+            self._begin_round(now)
         self._trigger.begin()
         self._cache.freed.clear()
         self._rounds.join(self._queue.take_joined())
@@ -150,7 +153,7 @@ class SchedulingCycle:
 
     def _begins_round(self, now: float) -> bool:
         """
-        Whether each pod is tried again. Where pods have only joined the queue, and the nodes are as they were when the
+        Whether pods are tried again. Where pods have only joined the queue, and the nodes are as they were when the
         round began, only these are tried: all others would be told what they were told before.
 
         In the fair order a pod that joins changes the places of others, and claims are looked at in rounds.
@@ -159,6 +162,29 @@ class SchedulingCycle:
             return self._trigger.again or not self._rounds.unfinished
         as_it_was = self._changes == self._cache.changes and not (self._order.fair or self._claims.claims)
         return not as_it_was or self.is_outdated(now)
+
+    def _begin_round(self, now: float) -> None:
+        """
+        Begin a round of those pods that what happened may have helped; of all pods where they may be told something
+        else, and where figures are outdated, so that a pod which was left by mistake waits for that long at most.
+        """
+        happened = self._cache.take_cures()
+        if self._tries_all(now):
+            self._rounds.begin()
+            self._trigger.outdated, self.began = False, now
+        else:
+            for uid in self._rounds.begin(happened):
+                self._queue.tried(uid)  # a parked pod may have its room, as if it had been tried
+        self._queue.parking.begin_round()
+        self._failed.clear()
+        if self._claims.claims:
+            self._claims.begin_pass()
+        self._changes = self._cache.changes
+
+    def _tries_all(self, now: float) -> bool:
+        if self._trigger.everyone or not self._hints or self.is_outdated(now):
+            return True
+        return self._order.fair and not self._trigger.again and self._trigger.requeued
 
     def is_outdated(self, now: float) -> bool:
         """Whether pods may have been told old figures for a while."""
@@ -198,7 +224,7 @@ class SchedulingCycle:
         """What pods may expect of pools has changed, perhaps; those of whom it has are told soon."""
         before, after = (_codes(expected) for expected in (self._expected, event.expectations))
         if before != after:
-            self._trigger.outdated = self._trigger.again = True
+            self._trigger.retell()
             self._trigger.wake()
         self._expected = event.expectations
 
@@ -261,6 +287,7 @@ class SchedulingCycle:
         if not self._records.is_schedulable(entry.uid, now):
             return False
         if entry.foreign:
+            self._rounds.lacks(entry.uid, _NOTHING_HELPS)
             self._tell(entry, PodReason.FOREIGN_GATE, f"held by the scheduling gate {entry.foreign[0]} first", now)
             return False
         if entry.ask.request.claim:
@@ -273,7 +300,7 @@ class SchedulingCycle:
             return False
         decision = self._cache.decide(entry.ask, entry.asking)
         if isinstance(decision, Placement) and decision.node in self._cache.freed:
-            self._trigger.requeue()
+            self._trigger.requeue_helped()
         elif isinstance(decision, Placement):
             allocation = Allocation(self._new_id(), decision.node, decision.containers)
             bindings.append(self._reserve_waiting(entry, allocation))
@@ -302,6 +329,7 @@ class SchedulingCycle:
         return binding
 
     def _say_why(self, entry: QueuedPodInfo, refusal: _Refusal, now: float) -> None:
+        self._rounds.lacks(entry.uid, refusal.codes)
         expectation = self._expected.get(entry.uid)
         more, in_vain = self._preemption.says(entry.uid), False
         if more is not None:
@@ -315,7 +343,7 @@ class SchedulingCycle:
             reason = f"{reason}; {BEHIND}"
         self._tell(entry, code, f"waiting: {reason}", now, warns=in_vain)
 
-    def _tell(self, entry: QueuedPodInfo, code: Word, reason: str, now: float, *, warns: bool = False) -> None:
+    def _tell(self, entry: QueuedPodInfo, code: ReasonName, reason: str, now: float, *, warns: bool = False) -> None:
         news = StatusUpdate(entry.key, entry.uid, False, code, reason, warning=code if warns else None)
         self._records.tell(news, now, stands(entry.pod))
 
@@ -372,7 +400,7 @@ class Bindings:
                 self._handlers.take_in(pod, now)
             if event.refused or (failures >= _TOLD_AFTER and _why_not(binding, pod) == "refused"):
                 self._tell_refused(binding.pod, messages.refused(binding.allocation.node, event.why), now)
-        self._trigger.requeue()
+        self._trigger.requeue_helped()
 
     def unknown(self, event: BindUnknown, now: float) -> None:
         """Nobody knows what became of the binding: its share stays reserved."""
@@ -403,14 +431,14 @@ class Bindings:
         self._records.done(entry.uid)
         if self._cache.forget(binding.allocation.id):
             self._forgotten("failed")
-        self._trigger.requeue()
+        self._trigger.requeue_helped()
 
     def abandoned(self, event: BindAbandoned, now: float) -> None:
         """The binding was not written, since the term in which it was decided is over."""
         self._records.done(event.binding.pod.uid)
         if self._cache.forget(event.binding.allocation.id):
             self._forgotten("fenced")
-        self._trigger.requeue()
+        self._trigger.requeue_helped()
 
     def tick(self, now: float) -> list[Effect]:
         """

@@ -61,7 +61,7 @@ from allocator.scheduler.unbound import UnboundPods
 from contract.model import Inventory, PodRequest
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
-from contract.reasons.gpunodes import NodeEvent
+from contract.reasons.gpunodes import NodeEventReason
 from contract.reasons.pods import PodReason
 
 JSON = dict[str, Any]
@@ -414,7 +414,7 @@ class EventHandlers:
         told = False
         for found in lists:
             if found.wrong:
-                self._note_list(found, NodeEvent.LIST_UNREADABLE, f"{found.wrong}; {_ALL_OUT}")
+                self._note_list(found, NodeEventReason.LIST_UNREADABLE, f"{found.wrong}; {_ALL_OUT}")
                 told = True
         self._trigger.event(any([told, *(self._cache.put_inventory(inventory) for inventory in changed)]))
         self._tell_of_strangers()
@@ -422,10 +422,10 @@ class EventHandlers:
     def _tell_of_strangers(self) -> None:
         """A list that names a card which is not there keeps nothing out, and whoever wrote it believes otherwise."""
         for found, wrong in self._kept_out.take_warnings():
-            self._note_list(found, NodeEvent.LIST_NAMES_NO_GPU, wrong)
+            self._note_list(found, NodeEventReason.LIST_NAMES_NO_GPU, wrong)
             self._trigger.wake()
 
-    def _note_list(self, found: KeptOut, code: NodeEvent, said: str) -> None:
+    def _note_list(self, found: KeptOut, code: NodeEventReason, said: str) -> None:
         key = f"{excluded.NAMESPACE}/{excluded.PREFIX}{found.node}"
         self._records.note(EventRecord("ConfigMap", key, found.uid, code, said))
 

@@ -30,8 +30,8 @@ from allocator.scheduler.events import (
 from allocator.scheduler.leadership import SchedulerState
 from contract import names
 from contract.encoding import codec
-from contract.reasons.gpunodes import NodeEvent
-from contract.reasons.pods import PodEvent
+from contract.reasons.gpunodes import NodeEventReason
+from contract.reasons.pods import PodEventReason
 
 _HARD_END = 3
 """Times `assume_ttl` after which a reservation ends though nobody could say whether its pod exists."""
@@ -91,7 +91,7 @@ class Housekeeping:
             return []
         notes, news = self._repeated.look(now)
         for node, why in news:
-            self._records.note(EventRecord("Node", node, node, NodeEvent.GPU_REPEATED, why))
+            self._records.note(EventRecord("Node", node, node, NodeEventReason.GPU_REPEATED, why))
             self._trigger.wake()
         updates: list[HeldBeyond | RepeatedNote | StatusUpdate] = [
             *notes,
@@ -182,7 +182,7 @@ class Housekeeping:
             namespace = unconfirmed.namespace_of(holding)
             self._unconfirmed.ended(namespace, now)
             self._arrivals.given_back(holding.key, namespace, holding.since)
-            self._trigger.requeue()
+            self._trigger.requeue_helped()
 
 
 class ForeignGates:
@@ -228,5 +228,5 @@ class ForeignGates:
         if not take.gate:
             return
         text = messages.share_taken(take.gate)
-        self._records.note(EventRecord("Pod", take.key, take.uid, PodEvent.SHARE_RETURNED, text))
+        self._records.note(EventRecord("Pod", take.key, take.uid, PodEventReason.SHARE_RETURNED, text))
         self._trigger.wake()

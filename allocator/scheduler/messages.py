@@ -20,9 +20,9 @@ from contract.encoding.protocol import Never, Question, Wait
 from contract.encoding.quantity import mib
 from contract.model import Allocation, PodRequest
 from contract.reasons import nodes as reasons
-from contract.reasons.base import Word
+from contract.reasons.base import ReasonName
 from contract.reasons.nodes import Code
-from contract.reasons.pods import Answered, PodReason
+from contract.reasons.pods import AnswerReason, PodReason
 from contract.scheduling.cards import Smallest, floor
 from contract.scheduling.demand import Demand, demands, of_claim
 
@@ -47,7 +47,7 @@ def asked_to_give_way(lasted: float, agreed: int, grace: float, *, own: bool) ->
     )
 
 
-def code(decision: Unschedulable) -> Word:
+def code(decision: Unschedulable) -> ReasonName:
     """The one word for why a pod was not placed."""
     return reasons.leading(decision.reasons).word
 
@@ -63,7 +63,7 @@ def why(decision: Unschedulable, request: PodRequest, pool: str = "") -> str:
 
 def why_expecting(
     decision: Unschedulable, request: PodRequest, pool: str, expectation: Expectation
-) -> tuple[Word, str, bool]:
+) -> tuple[ReasonName, str, bool]:
     """The same for a pod that may expect a node: a code, the sentence, and whether nodes were asked for in vain."""
     expected, text = _expected(expectation)
     return expected, f"{_ONLY_NEW if pool else _why(decision, request)}; {text}", expected == PodReason.NODE_NOT_BROUGHT
@@ -84,12 +84,12 @@ def wait(decision: Unschedulable, request: PodRequest, smallest: Smallest, pool:
 
 def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:
     """A share came back a moment ago, and those who wait have not been asked yet."""
-    return Wait(Answered.QUEUED, "the pods ahead in the queue are placed first", floor(request, smallest))
+    return Wait(AnswerReason.QUEUED, "the pods ahead in the queue are placed first", floor(request, smallest))
 
 
 def wait_for_leader(request: PodRequest, smallest: Smallest) -> Wait:
     """The pod fits, as far as a replica knows that must not reserve."""
-    return Wait(Answered.NOT_LEADING, "the leading allocator places the pod in a moment", floor(request, smallest))
+    return Wait(AnswerReason.NOT_LEADING, "the leading allocator places the pod in a moment", floor(request, smallest))
 
 
 def parked(size: int, budget: int) -> str:
@@ -102,14 +102,14 @@ def parked(size: int, budget: int) -> str:
     )
 
 
-def expected_code(expectation: Expectation) -> Word:
+def expected_code(expectation: Expectation) -> ReasonName:
     """The one word for what a pod may expect of a pool whose empty node would serve it."""
     if expectation.asked is not None:
         return PodReason.NODE_REQUESTED
     return PodReason.NODE_NOT_BROUGHT if expectation.until else PodReason.POOL_FULL
 
 
-def _expected(expectation: Expectation) -> tuple[Word, str]:
+def _expected(expectation: Expectation) -> tuple[ReasonName, str]:
     """The same, and an addition to why the pod waits. Times are absolute, so that the sentence stays true."""
     pool, found = expectation.pool, expected_code(expectation)
     if found == PodReason.NODE_NOT_BROUGHT:
@@ -134,7 +134,7 @@ def share_taken(gate: str) -> str:
 def wait_until_stored(why: str, request: PodRequest, smallest: Smallest) -> Wait:
     """The pod fits, and is given its share once it is stored."""
     said = f"the pod is placed in a moment, once it is stored: {why}"
-    return Wait(Answered.STORED_FIRST, said, floor(request, smallest))
+    return Wait(AnswerReason.STORED_FIRST, said, floor(request, smallest))
 
 
 def wait_for_gate(gate: str, request: PodRequest, smallest: Smallest) -> Wait:
@@ -218,7 +218,7 @@ def not_bound(stuck: UnboundPod, after: float | None) -> str:
     )
 
 
-def withdrawn(pod: PodInfo, *, evicts: bool) -> tuple[Word, str]:
+def withdrawn(pod: PodInfo, *, evicts: bool) -> tuple[ReasonName, str]:
     """The code and the sentence for a pod whose share was taken back; `evicts`: it is evicted now."""
     who = _scheduler(pod.scheduler)
     avoids = f"which is not placed on node {pod.withdrawn} for {moments.duration(refusals.LASTS)}"

@@ -32,7 +32,7 @@ from allocator.scheduler.events import (
 )
 from allocator.scheduler.leadership import SchedulerState
 from contract.model import NodeState
-from contract.reasons.pods import PodEvent
+from contract.reasons.pods import PodEventReason
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 
@@ -385,10 +385,10 @@ class Preemptor:
         match event.outcome:
             case "evicted":
                 self.preemptions.granted(order)
-                code = PodEvent.GAVE_WAY if order.cause == "idle" else PodEvent.PREEMPTED
+                code = PodEventReason.GAVE_WAY if order.cause == "idle" else PodEventReason.PREEMPTED
                 if order.cause == tracker.DEFRAGMENTATION:
                     self.moves.count([self.preemptions.owner(order)], now)
-                    code = PodEvent.MOVED
+                    code = PodEventReason.MOVED
                 self._records.note(EventRecord("Pod", order.key, order.uid, code, f"evicted: {order.why}"))
             case "budget":
                 self.preemptions.refused(order, now)

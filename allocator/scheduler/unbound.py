@@ -26,7 +26,7 @@ from allocator.scheduler.events import Effect, TakeShare
 from allocator.scheduler.leadership import SchedulerState
 from contract import names
 from contract.encoding import codec
-from contract.reasons.pods import PodEvent, PodReason
+from contract.reasons.pods import PodEventReason, PodReason
 
 SOON = 10.0
 """Seconds after which a pod learns it: kube-scheduler often binds a pod that it refused a moment ago."""
@@ -69,7 +69,7 @@ class UnboundPods:
         self.withdrawn[pod.uid] = pod
         if self._leadership.leads() and not pod.deleting:
             code, text = messages.withdrawn(pod, evicts=self._is_evicted(pod))
-            news = StatusUpdate(pod.key, pod.uid, False, code, text, warning=PodEvent.SHARE_RETURNED)
+            news = StatusUpdate(pod.key, pod.uid, False, code, text, warning=PodEventReason.SHARE_RETURNED)
             if self._records.tell(news, now, pod.condition):
                 self._trigger.wake()
 
@@ -106,7 +106,9 @@ class UnboundPods:
         holding = self._cache.ledger.holding(stuck.uid)
         after = self._options.unbound_after if holding is not None and self._gives_back(stuck, holding) else None
         text = messages.not_bound(stuck, after)
-        news = StatusUpdate(stuck.key, stuck.uid, True, PodReason.NOT_SCHEDULED, text, warning=PodEvent.SHARE_UNUSED)
+        news = StatusUpdate(
+            stuck.key, stuck.uid, True, PodReason.NOT_SCHEDULED, text, warning=PodEventReason.SHARE_UNUSED
+        )
         if self._records.tell(news, now):
             self._trigger.wake()
 

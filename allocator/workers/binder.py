@@ -27,7 +27,7 @@ from allocator.workers.delivery import writer
 from contract import dialects, names, pods
 from contract.backoff import backoff
 from contract.encoding import codec
-from contract.reasons.pods import PodEvent
+from contract.reasons.pods import PodEventReason
 from contract.scheduling import node_pin, protection
 from runtime.kubernetes import events, evictions, paths
 from runtime.kubernetes.client import (
@@ -199,7 +199,10 @@ def record(kube: Kube, news: Report, now: datetime) -> None:
     once = ""
     match news:
         case StatusUpdate():
-            kind, reason = "Pod", news.warning or (PodEvent.ALLOCATED if news.allocated else PodEvent.WAITING)
+            kind, reason = (
+                "Pod",
+                news.warning or (PodEventReason.ALLOCATED if news.allocated else PodEventReason.WAITING),
+            )
             warns = bool(news.warning)
         case EventRecord():
             kind, reason, warns, once = news.kind, news.code, news.warns, news.once

@@ -24,7 +24,7 @@ from allocator.scheduler.events import (
     WarningOutcome,
 )
 from allocator.workers.binder import evict, record
-from contract.reasons.pods import PodEvent
+from contract.reasons.pods import PodEventReason
 from runtime.kubernetes.client import Kube, KubeError
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,11 @@ class Evictor:
     def _warn(self, warning: IdleWarning) -> WarningOutcome:
         order = warning.eviction
         try:
-            record(self._kube, EventRecord("Pod", order.key, order.uid, PodEvent.IDLE, warning.message), self._clock())
+            record(
+                self._kube,
+                EventRecord("Pod", order.key, order.uid, PodEventReason.IDLE, warning.message),
+                self._clock(),
+            )
         except KubeError as error:
             log.warning("idle pod not warned", extra={"pod": order.key, "reason": str(error)})
             return "failed"

@@ -41,7 +41,7 @@ from contract.metrics import allocator as specs
 from contract.nodes import pool_status
 from contract.nodes.pool_status import BLOCKED, FRESHENED, PoolsStatus, PoolStatus
 from contract.options import NO_OPTIONS, PoolOptions
-from contract.reasons.gpunodes import NodeEvent
+from contract.reasons.gpunodes import NodeEventReason
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import SchedulingRequest
 from runtime.kubernetes import paths
@@ -362,7 +362,7 @@ class Provisioner:
                 "kubectl -n gpufraction-system get pods -o wide"
             )
             log.warning("node does not serve", extra={"node": node, "pool": end.request.pool, "reason": said})
-            self._tell(EventRecord("Node", node, node, NodeEvent.WITHOUT_GPUS, said))
+            self._tell(EventRecord("Node", node, node, NodeEventReason.WITHOUT_GPUS, said))
 
     def _sweep(self) -> None:
         """Delete the PodTemplates of requests that are gone, or that were never made."""

@@ -19,7 +19,7 @@ from contract.encoding import moments
 from contract.encoding.quantity import mib
 from contract.encoding.reading import Malformed, Reader, is_uid
 from contract.model import MOST_CONTAINERS, MOST_MEMORY, Allocation, GpuShare
-from contract.reasons.pods import FORMER, PodEvent
+from contract.reasons.pods import FORMER, PodEventReason
 
 FIELD = "reports"
 MOST_REPORTS = 256
@@ -28,10 +28,12 @@ _LONGEST_WAIT = 1 << 31
 _LATEST = 253_402_300_800
 """The year 10000, in seconds since 1970."""
 
-OVERUSE, PRESSURE = PodEvent.MEMORY_OVERUSE, PodEvent.MEMORY_PRESSURE
-UNHEALTHY, MPS_FAULT = PodEvent.UNHEALTHY, PodEvent.MPS_FAULT
-CODES: Mapping[str, PodEvent] = {**FORMER, **{code: code for code in (OVERUSE, PRESSURE, UNHEALTHY, MPS_FAULT)}}
-"""The reasons of the Events that follow, by each spelling that an agent of this version or of a former one writes."""
+OVERUSE, PRESSURE = PodEventReason.MEMORY_OVERUSE, PodEventReason.MEMORY_PRESSURE
+UNHEALTHY, MPS_FAULT = PodEventReason.UNHEALTHY, PodEventReason.MPS_FAULT
+CODES = (OVERUSE, PRESSURE, UNHEALTHY, MPS_FAULT)
+"""The reasons of the Events that follow."""
+_SPELLED: Mapping[str, PodEventReason] = {**{str(code): code for code in CODES}, **FORMER}
+"""The codes by each spelling that an agent of this version or of a former one writes."""
 EVICTING = {OVERUSE: "overuse", PRESSURE: "overuse", UNHEALTHY: "unhealthy"}
 """The codes with which an agent may ask for an eviction, and the cause that the metric names."""
 
@@ -44,7 +46,7 @@ class PodReport:
     """Since when: whole seconds since 1970, by the node's clock."""
     pod: str
     """The pod's uid."""
-    code: PodEvent
+    code: PodEventReason
     """One of `CODES`."""
     container: int
     """Its place in the pod's allocation, from 0."""
@@ -107,7 +109,7 @@ def _read(item: object) -> PodReport | None:
         report = PodReport(
             since=_since(given.text("since")),
             pod=given.text("pod"),
-            code=CODES[given.text("code")],
+            code=_SPELLED[given.text("code")],
             container=given.amount("container", most=MOST_CONTAINERS),
             gpu=given.uuid("gpu"),
             used=given.amount("usedBytes", 0, most=MOST_MEMORY),

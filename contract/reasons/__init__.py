@@ -3,30 +3,40 @@ The registry of reasons: every code of a condition or Event of ours, in one tabl
 
 A row has the code, where it is read, its text, a cure, and what can cure it. The queue wakes pods by it, the plugin
 finds by it what would help, and `docs/reasons.md` is made from it. A program writes a reason only as a member of a
-table (`Word`), so none is missing here.
+table (`ReasonName`), so none is missing here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from contract.reasons.base import Change, Kind, Row, Word
-from contract.reasons.claims import ClaimEvent, ClaimReason, PodOfClaim
-from contract.reasons.gpunodes import CheckReason, GPUNodeReason, NodeEvent
+from contract.reasons.base import Cure, ReasonKind, ReasonName, Row
+from contract.reasons.claims import ClaimEventReason, ClaimReason, PodOfClaim
+from contract.reasons.gpunodes import CheckReason, GPUNodeReason, NodeEventReason
 from contract.reasons.nodes import Code
-from contract.reasons.pods import Answered, PodEvent, PodReason
+from contract.reasons.pods import AnswerReason, PodEventReason, PodReason
 
-__all__ = ["REGISTRY", "WAITING", "Change", "Kind", "Row", "Word"]
+__all__ = ["REGISTRY", "WAITING", "Cure", "ReasonKind", "ReasonName", "Row"]
 
-_TABLES = (PodReason, PodOfClaim, Answered, PodEvent, ClaimReason, ClaimEvent, GPUNodeReason, NodeEvent, CheckReason)
+_TABLES = (
+    PodReason,
+    PodOfClaim,
+    AnswerReason,
+    PodEventReason,
+    ClaimReason,
+    ClaimEventReason,
+    GPUNodeReason,
+    NodeEventReason,
+    CheckReason,
+)
 
-REGISTRY: tuple[tuple[Word, Row], ...] = (
+REGISTRY: tuple[tuple[ReasonName, Row], ...] = (
     *((code.word, code.row) for code in Code),
     *((reason, reason.row) for table in _TABLES for reason in table),
 )
 """Every code with its row. A code that is written about several kinds of objects has a row for each."""
 
 WAITING: Mapping[str, Row] = {
-    word: row for word, row in reversed(REGISTRY) if row.kind in (Kind.NODE, Kind.WAITS, Kind.PLACED)
+    word: row for word, row in reversed(REGISTRY) if row.kind in (ReasonKind.NODE, ReasonKind.WAITS, ReasonKind.PLACED)
 }
 """What a pod's condition may say, by its reason."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 
 Figure = Callable[[int], object]
 
 
-class Change(StrEnum):
+class Cure(StrEnum):
     """
     What can cure a reason, as kube-scheduler's cluster events do: a word for `docs/reasons.md`, and what it means.
 
@@ -18,7 +18,7 @@ class Change(StrEnum):
 
     doc: str
 
-    def __new__(cls, word: str, doc: str) -> Change:
+    def __new__(cls, word: str, doc: str) -> Cure:
         """One row."""
         member = str.__new__(cls, word)
         member._value_ = word
@@ -55,25 +55,25 @@ class Change(StrEnum):
     TIME = "time", "a pause ends"
 
 
-def changes(*found: Change) -> frozenset[Change]:
+def either(*found: Cure) -> frozenset[Cure]:
     """A set of them."""
     return frozenset(found)
 
 
-NEVER = changes()
-STORAGE = changes(
-    Change.VOLUME_CLAIM,
-    Change.VOLUME,
-    Change.CLASS,
-    Change.CSI_NODE,
-    Change.CSI_DRIVER,
-    Change.CAPACITY,
-    Change.ATTACHMENT,
+NEVER = either()
+STORAGE = either(
+    Cure.VOLUME_CLAIM,
+    Cure.VOLUME,
+    Cure.CLASS,
+    Cure.CSI_NODE,
+    Cure.CSI_DRIVER,
+    Cure.CAPACITY,
+    Cure.ATTACHMENT,
 )
 """Changes of what a pod's volumes depend on."""
 
 
-class Kind(StrEnum):
+class ReasonKind(StrEnum):
     """Where a reason is read. The values are headings of `docs/reasons.md`."""
 
     NODE = "A node does not fit"
@@ -92,44 +92,50 @@ class Kind(StrEnum):
 class Row:
     """What is said of one reason."""
 
-    kind: Kind
+    kind: ReasonKind
     text: str
     """Its message, or what its message says; of a node, the phrase with its figures (`contract.reasons.nodes`)."""
     cure: str
     """What a tenant or an administrator can do, as one sentence; empty where there is nothing to do."""
-    cured_by: frozenset[Change] = NEVER
+    cured_by: frozenset[Cure] = NEVER
     page: str = ""
     """Where more is said: a path in `docs`, with a heading where one helps."""
 
 
-class Word(str):
+class Reasons(StrEnum):
     """
-    The name of a reason in conditions and Events. Only the registry makes one, so no other can be written.
+    Base of the tables. A member is the name of a reason in conditions and Events, and has what is said of it as `row`.
 
     Initialisms are spelled in capitals, as in Kubernetes' API: `GPUGone`, `NoGPUs`, `MPSFault`.
     """
 
-    __slots__ = ()
-
-
-class Reasons(Word, Enum):
-    """Base of the tables. A member is its name, and has what is said of it as `row`."""
-
     row: Row
 
-    def __new__(cls, word: str, row: Row) -> Reasons:
+    def __new__(cls, name: str, row: Row) -> Reasons:
         """One row."""
-        member = str.__new__(cls, word)
-        member._value_ = word
+        member = str.__new__(cls, name)
+        member._value_ = name
         member.row = row
         return member
 
-    __str__ = str.__str__
-    __format__ = str.__format__
-
-    __hash__ = str.__hash__
+    __hash__ = str.__hash__  # that of the text, which is what it equals
 
 
-def cures(rows: Iterable[Row]) -> frozenset[Change]:
+class SpelledReason(str):
+    """The name of a reason that is no member of a table of names: of a node's code, or made from a claim's reason."""
+
+    __slots__ = ()
+
+
+def written_before(text: str) -> SpelledReason:
+    """The reason that a condition of ours has, as the version spelled it that wrote it."""
+    return SpelledReason(text)
+
+
+ReasonName = Reasons | SpelledReason
+"""What conditions and Events take as a reason. Only the registry makes one, so no other can be written."""
+
+
+def cures(rows: Iterable[Row]) -> frozenset[Cure]:
     """What can cure any of these."""
     return frozenset(change for row in rows for change in row.cured_by)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from contract.reasons.base import NEVER, Change, Kind, Reasons, Row, changes
+from contract.reasons.base import NEVER, Cure, ReasonKind, Reasons, Row, either
 
-_ITS_OWN = changes(Change.GPU_CLAIM)
+_ITS_OWN = either(Cure.GPU_CLAIM)
 _PAGE = "claims.md#read-a-claims-status"
 
 
-def _claim(text: str, cure: str = "", cured_by: frozenset[Change] = _ITS_OWN) -> Row:
-    return Row(Kind.CLAIM, text, cure, cured_by, _PAGE)
+def _claim(text: str, cure: str = "", cured_by: frozenset[Cure] = _ITS_OWN) -> Row:
+    return Row(ReasonKind.CLAIM, text, cure, cured_by, _PAGE)
 
 
 class ClaimReason(Reasons):
@@ -24,7 +24,7 @@ class ClaimReason(Reasons):
     GPU_GONE = (
         "GPUGone",
         _claim(
-            "The claim's GPU no longer exists.", "The claim is bound again when the GPU returns.", changes(Change.GPUS)
+            "The claim's GPU no longer exists.", "The claim is bound again when the GPU returns.", either(Cure.GPUS)
         ),
     )
     ELASTIC_GPU_GONE = (
@@ -54,17 +54,17 @@ class ClaimReason(Reasons):
         _claim(
             "the API server refuses what gpufraction writes for this claim: ...",
             "Change the policy or quota that refuses it. It is tried again.",
-            changes(Change.TIME),
+            either(Cure.TIME),
         ),
     )
     INTERNAL_ERROR = (
         "InternalError",
-        _claim("An error of ours, which affects only this claim.", "Report it.", changes(Change.TIME)),
+        _claim("An error of ours, which affects only this claim.", "Report it.", either(Cure.TIME)),
     )
 
 
 def _of_pod(text: str, cure: str = "") -> Row:
-    return Row(Kind.WAITS, text, cure, _ITS_OWN, _PAGE)
+    return Row(ReasonKind.WAITS, text, cure, _ITS_OWN, _PAGE)
 
 
 class PodOfClaim(Reasons):
@@ -79,10 +79,10 @@ class PodOfClaim(Reasons):
 
 
 def _event(text: str, cure: str = "") -> Row:
-    return Row(Kind.CLAIM_EVENT, text, cure, NEVER, _PAGE)
+    return Row(ReasonKind.CLAIM_EVENT, text, cure, NEVER, _PAGE)
 
 
-class ClaimEvent(Reasons):
+class ClaimEventReason(Reasons):
     """Reasons of Events about claims, each when the claim's status says so anew."""
 
     BOUND = "ClaimBound", _event("The claim has its share.")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from contract.reasons.base import NEVER, Change, Kind, Reasons, Row, changes
+from contract.reasons.base import NEVER, Cure, ReasonKind, Reasons, Row, either
 
 _MPS = "isolation.md"
 _SEE = "Repair the node; see its agent's log and the driver."
 
 
 def _is(text: str, cure: str = "", page: str = "") -> Row:
-    return Row(Kind.GPUNODE, text, cure, changes(Change.GPUS) if cure else NEVER, page)
+    return Row(ReasonKind.GPUNODE, text, cure, either(Cure.GPUS) if cure else NEVER, page)
 
 
 class GPUNodeReason(Reasons):
@@ -100,14 +100,14 @@ class GPUNodeReason(Reasons):
 class CheckReason(Reasons):
     """Reasons of the condition of an AdmissionCheck that we answer."""
 
-    ACTIVE = "Active", Row(Kind.CHECK, "gpufraction judges whether the pods of a Workload fit on the GPUs", "")
+    ACTIVE = "Active", Row(ReasonKind.CHECK, "gpufraction judges whether the pods of a Workload fit on the GPUs", "")
 
 
 def _event(text: str, cure: str, page: str = "") -> Row:
-    return Row(Kind.NODE_EVENT, text, cure, NEVER, page)
+    return Row(ReasonKind.NODE_EVENT, text, cure, NEVER, page)
 
 
-class NodeEvent(Reasons):
+class NodeEventReason(Reasons):
     """Reasons of Events about Nodes, and about the ConfigMaps that list excluded GPUs."""
 
     GPU_GONE = "GPUGone", _event("A GPU of the node was removed.", "Restart its pods.")
@@ -154,5 +154,5 @@ class NodeEvent(Reasons):
     )
 
 
-FORMER = {"GpuGone": NodeEvent.GPU_GONE, "GpuReplaced": NodeEvent.GPU_REPLACED}
+FORMER = {"GpuGone": NodeEventReason.GPU_GONE, "GpuReplaced": NodeEventReason.GPU_REPLACED}
 """How node agents of former versions spell the reasons of their Events."""

@@ -10,32 +10,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 from contract import names
 from contract.encoding.quantity import mib
 from contract.model import WITHHELD, Gpu
-from contract.reasons.base import STORAGE, Change, Kind, Row, Word, changes
+from contract.reasons.base import STORAGE, Cure, ReasonKind, ReasonName, Row, SpelledReason, cures, either
 
-_FIXED = changes(Change.NODE)
-"""A node that joins may have whatever others lack, so it can cure every code."""
-_CARDS = _FIXED | {Change.GPUS}
-_HELD = _CARDS | {Change.SHARE}
+_FIXED = either(Cure.NODE, Cure.RESERVATION)
+"""
+A node that joins may have whatever others lack, and so may one that was reserved for another pod: they can cure every
+code.
+"""
+_CARDS = _FIXED | {Cure.GPUS}
+_HELD = _CARDS | {Cure.SHARE}
 """
 Of several GPUs the node reports the one that came furthest. A GPU with an earlier code may still become the one that
 fits, so each code of a GPU has the cures of the codes before it.
 """
-_NODES_ROOM = _FIXED | {Change.ROOM, Change.ALLOCATABLE}
-_VOLUMES = _FIXED | STORAGE | {Change.LABELS}
-_DEVICES = _FIXED | {Change.DEVICE_CLAIM, Change.DEVICE_CLASS, Change.LABELS}
-_NEIGHBOURS = _FIXED | {Change.POD, Change.NAMESPACE, Change.LABELS, Change.NODE_GONE}
+_NODES_ROOM = _FIXED | {Cure.ROOM, Cure.ALLOCATABLE}
+_VOLUMES = _FIXED | STORAGE | {Cure.LABELS, Cure.NODE_GONE}
+_DEVICES = _FIXED | {Cure.DEVICE_CLAIM, Cure.DEVICE_CLASS, Cure.LABELS}
+_NEIGHBOURS = _FIXED | {Cure.POD, Cure.NAMESPACE, Cure.LABELS, Cure.NODE_GONE}
 
 
 def _cpu(thousandths: int) -> str:
     return f"{thousandths / 1000:g}"
 
 
-def _row(text: str, cure: str, cured_by: frozenset[Change], page: str = "") -> Row:
-    return Row(Kind.NODE, text, cure, cured_by, page)
+def _row(text: str, cure: str, cured_by: frozenset[Cure], page: str = "") -> Row:
+    return Row(ReasonKind.NODE, text, cure, cured_by, page)
 
 
 class Code(IntEnum):
@@ -46,7 +50,7 @@ class Code(IntEnum):
     it as `row`. Its text may have the figures of `ReasonCount`; `{free}` is left out where figures are not of now.
     """
 
-    word: Word
+    word: ReasonName
     row: Row
     shown: Callable[[int], object]
 
@@ -54,7 +58,7 @@ class Code(IntEnum):
         """One row. `shown`: how its figures are shown, which have the unit of `ReasonCount`."""
         member = int.__new__(cls, len(cls.__members__) + 1)
         member._value_ = int(member)
-        member.word = Word(word)
+        member.word = SpelledReason(word)
         member.row = row
         member.shown = shown
         return member
@@ -106,18 +110,16 @@ class Code(IntEnum):
             "without a node feature that the pod needs (hostUsers, restartPolicyRules)",
             "Remove what needs the feature, or have an administrator switch it on: `kubectl get node NODE -o yaml`, "
             "`status.declaredFeatures`.",
-            _FIXED | {Change.FEATURES},
+            _FIXED | {Cure.FEATURES},
         ),
     )
     CORDONED = (
         "Cordoned",
-        _row(
-            "cordoned", "Wait, or have an administrator uncordon nodes: `kubectl get nodes`.", _FIXED | {Change.TAINTS}
-        ),
+        _row("cordoned", "Wait, or have an administrator uncordon nodes: `kubectl get nodes`.", _FIXED | {Cure.TAINTS}),
     )
     NOT_READY = (
         "NotReady",
-        _row("not ready", "Have an administrator repair the nodes: `kubectl get nodes`.", _FIXED | {Change.READY}),
+        _row("not ready", "Have an administrator repair the nodes: `kubectl get nodes`.", _FIXED | {Cure.READY}),
     )
     TAINT = (
         "Taint",
@@ -125,7 +127,7 @@ class Code(IntEnum):
             "with a taint that the pod does not tolerate ({what})",
             "Add a toleration to the pod, or remove the taint from the node. The node's agent removes a startup taint "
             "itself; if it stays, see the conditions `Ready` and `StartupTaint` of the GPUNode.",
-            _FIXED | {Change.TAINTS},
+            _FIXED | {Cure.TAINTS},
         ),
     )
     SELECTOR = (
@@ -133,7 +135,7 @@ class Code(IntEnum):
         _row(
             "not matching the pod's node selector or affinity",
             "Change the pod's node selector or affinity, or label nodes.",
-            _FIXED | {Change.LABELS},
+            _FIXED | {Cure.LABELS},
         ),
     )
     ADDED_AFFINITY = (
@@ -142,7 +144,7 @@ class Code(IntEnum):
             "not matching the node affinity that the pod's scheduler profile adds",
             "Have an administrator label nodes, or change `addedAffinity` in kube-scheduler's profile and in "
             "`schedulerProfiles` of the options.",
-            _FIXED | {Change.LABELS, Change.PROFILE},
+            _FIXED | {Cure.LABELS, Cure.PROFILE},
             "configuring.md#arguments-of-kube-schedulers-profiles",
         ),
     )
@@ -151,7 +153,7 @@ class Code(IntEnum):
         _row(
             "with the host port in use ({what})",
             "Use another host port, or wait until the pod with that port ends.",
-            _FIXED | {Change.PORTS},
+            _FIXED | {Cure.PORTS},
         ),
     )
     CLAIM = (
@@ -191,7 +193,7 @@ class Code(IntEnum):
         _row(
             "because of a volume that another pod uses and cannot share",
             "Wait until the other pod ends, or use another volume.",
-            _VOLUMES | {Change.POD},
+            _VOLUMES | {Cure.POD},
         ),
     )
     VOLUME_LIMIT = (
@@ -199,7 +201,7 @@ class Code(IntEnum):
         _row(
             "with as many volumes as can be attached",
             "Wait until other pods with volumes end, or add nodes.",
-            _VOLUMES | {Change.POD},
+            _VOLUMES | {Cure.POD},
         ),
     )
     RESOURCE_CLAIM = (
@@ -224,7 +226,7 @@ class Code(IntEnum):
         _row(
             "without a label of the pod's topology spread constraints",
             "Label the nodes with the constraint's `topologyKey`, or change the constraint.",
-            _FIXED | {Change.LABELS},
+            _FIXED | {Cure.LABELS},
         ),
     )
     TOPOLOGY_SPREAD = (
@@ -232,7 +234,7 @@ class Code(IntEnum):
         _row(
             "because of a topology spread constraint",
             "Add GPU nodes to the emptier domains, raise `maxSkew`, or use `ScheduleAnyway`.",
-            _NEIGHBOURS | {Change.TAINTS, Change.SELECTING, Change.PROFILE},
+            _NEIGHBOURS | {Cure.TAINTS, Cure.SELECTING, Cure.PROFILE},
         ),
     )
     SPREAD_UNKNOWN = (
@@ -240,7 +242,7 @@ class Code(IntEnum):
         _row(
             "until the Services and controllers are read by which default topology spread constraints count pods",
             "This ends by itself within seconds. If it stays, have an administrator add the component default-spread.",
-            _FIXED | {Change.SELECTING, Change.PROFILE},
+            _FIXED | {Cure.SELECTING, Cure.PROFILE},
             "configuring.md#arguments-of-kube-schedulers-profiles",
         ),
     )
@@ -267,7 +269,7 @@ class Code(IntEnum):
             "that kube-scheduler refused ({what})",
             "A pod of the same controller or name was pinned there, and kube-scheduler refused it in these words: "
             "resolve that. The node is tried again after 10 min.",
-            _FIXED | {Change.TIME},
+            _FIXED | {Cure.TIME},
             "operations.md#pods-that-are-not-bound",
         ),
     )
@@ -304,7 +306,7 @@ class Code(IntEnum):
         _row(
             "short of {what} (most{free} {most}, wanted {wanted})",
             "Request less of that resource, or wait until pods on GPU nodes end.",
-            _NODES_ROOM | {Change.DEVICE_CLASS},
+            _NODES_ROOM | {Cure.DEVICE_CLASS},
         ),
     )
     TOO_FEW_GPUS = (
@@ -427,9 +429,13 @@ class Code(IntEnum):
             "reserved for a pod ahead in the queue",
             "Wait: a large pod has waited for longer than `starvation_timeout` and has a node reserved, for "
             "`starvation_reservation_limit` at most. If it waits for pods of your namespace, end these.",
-            _HELD | {Change.RESERVATION},
+            _HELD,
         ),
     )
+
+
+CODES: Mapping[int, Code] = {int(code): code for code in Code}
+"""Every code by its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,6 +513,20 @@ def leading(tallies: Iterable[ReasonCount]) -> Code:
     another code; `NO_GPUS` without nodes.
     """
     return max((found.code for found in tallies), default=Code.NO_GPUS)
+
+
+@lru_cache(maxsize=4096)
+def cured_by(codes: frozenset[Code]) -> frozenset[Cure]:
+    """What can cure one of these: nothing else lets a pod fit whose nodes have them."""
+    return cures(code.row for code in codes)
+
+
+def codes_of(tallies: Iterable[ReasonCount]) -> frozenset[Code]:
+    """All codes of a pod's nodes; `NO_GPUS` without nodes."""
+    return frozenset(found.code for found in tallies) or _WITHOUT_NODES
+
+
+_WITHOUT_NODES = frozenset((Code.NO_GPUS,))
 
 
 def of_withheld(gpu: Gpu) -> Code:

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from contract import names
-from contract.reasons.base import NEVER, Change, Kind, Reasons, Row, Word, changes
+from contract.reasons.base import NEVER, Cure, ReasonKind, ReasonName, Reasons, Row, SpelledReason, either
 
-_ROOM = changes(Change.NODE, Change.GPUS, Change.SHARE, Change.ROOM)
+_ROOM = either(Cure.NODE, Cure.GPUS, Cure.SHARE, Cure.ROOM)
 
 
-def _waits(text: str, cure: str, cured_by: frozenset[Change] = NEVER, page: str = "") -> Row:
-    return Row(Kind.WAITS, text, cure, cured_by, page)
+def _waits(text: str, cure: str, cured_by: frozenset[Cure] = NEVER, page: str = "") -> Row:
+    return Row(ReasonKind.WAITS, text, cure, cured_by, page)
 
 
 class PodReason(Reasons):
     """Reasons of the condition `gpufraction.io/Allocated`, besides those of nodes and of claims."""
 
-    ALLOCATED = "Allocated", Row(Kind.PLACED, "How much of which GPUs the pod has, and on which node.", "")
+    ALLOCATED = "Allocated", Row(ReasonKind.PLACED, "How much of which GPUs the pod has, and on which node.", "")
     NOT_SCHEDULED = (
         "NotScheduled",
         Row(
-            Kind.PLACED,
+            ReasonKind.PLACED,
             "The pod has its share, and kube-scheduler does not bind the pod.",
             "Resolve what kube-scheduler's message says, or delete the pod to release the share.",
-            changes(Change.OWN),
+            either(Cure.OWN),
             "operations.md#pods-that-are-not-bound",
         ),
     )
@@ -48,7 +48,7 @@ class PodReason(Reasons):
         _waits(
             "held by the scheduling gate ... first",
             "The gate belongs to another system, which must remove it.",
-            changes(Change.OWN),
+            either(Cure.OWN),
         ),
     )
     UNREADABLE = (
@@ -56,7 +56,7 @@ class PodReason(Reasons):
         _waits(
             "The pod's request annotation contradicts its resources.",
             "Delete the pod and create it again.",
-            changes(Change.OWN),
+            either(Cure.OWN),
         ),
     )
     PARKED = (
@@ -65,7 +65,7 @@ class PodReason(Reasons):
             "parked, since the waiting pods of this namespace use what they may of gpufraction's memory ...",
             "The pod waits like the others and is read again when its turn comes. Shorten node selectors, affinity and "
             "tolerations of the namespace's waiting pods, or delete some; an administrator may raise `queue.memory`.",
-            changes(Change.TIME),
+            either(Cure.TIME),
             "operations.md#memory-of-waiting-pods",
         ),
     )
@@ -76,7 +76,7 @@ class PodReason(Reasons):
             "writes to this pod: ...",
             "Change the policy, webhook or size limit that the API server's message names. The write is tried again, "
             "in the end once a minute.",
-            changes(Change.TIME, Change.OWN),
+            either(Cure.TIME, Cure.OWN),
         ),
     )
     INTERNAL_ERROR = (
@@ -85,7 +85,7 @@ class PodReason(Reasons):
             "internal error of gpufraction (fault ...)",
             "A bug of ours, which affects only this pod: report it with the traceback from the allocator's log "
             "(`FAULT`). The pod is tried again when its spec or annotations change, or after 10 min.",
-            changes(Change.TIME, Change.OWN),
+            either(Cure.TIME, Cure.OWN),
             "troubleshooting.md#what-to-send",
         ),
     )
@@ -94,7 +94,7 @@ class PodReason(Reasons):
         _waits(
             "a node of pool ... was asked for at ...; or node ... of pool ... has come and is not ready yet",
             "Wait; `kubectl gpufraction explain` shows the time as an age.",
-            changes(Change.NODE, Change.READY),
+            either(Cure.NODE, Cure.READY),
             "autoscaling.md",
         ),
     )
@@ -130,7 +130,7 @@ class PodReason(Reasons):
         _waits(
             "pods could make room, but disruption budgets do not allow it now",
             "Wait, or have the owners of these pods change their PodDisruptionBudgets.",
-            _ROOM | {Change.TIME},
+            _ROOM | {Cure.TIME},
             "operations.md",
         ),
     )
@@ -139,7 +139,7 @@ class PodReason(Reasons):
         _waits(
             "pods could make room, but evicting them failed",
             "An administrator: the allocator's log says why.",
-            _ROOM | {Change.TIME},
+            _ROOM | {Cure.TIME},
             "operations.md",
         ),
     )
@@ -148,7 +148,7 @@ class PodReason(Reasons):
         _waits(
             "idle pods were asked to give way",
             "Wait: the idle pods are evicted at the end of their warning, unless they compute again.",
-            _ROOM | {Change.TIME},
+            _ROOM | {Cure.TIME},
             "operations.md",
         ),
     )
@@ -162,10 +162,10 @@ class PodReason(Reasons):
 
 
 def _answer(text: str, cure: str) -> Row:
-    return Row(Kind.ANSWER, text, cure, changes(Change.TIME))
+    return Row(ReasonKind.ANSWER, text, cure, either(Cure.TIME))
 
 
-class Answered(Reasons):
+class AnswerReason(Reasons):
     """Reasons of an answer at admission that no condition has."""
 
     NOT_LEADING = (
@@ -180,6 +180,10 @@ class Answered(Reasons):
         "Queued",
         _answer("The pod fits, and pods ahead of it in the queue are about to be tried.", "Wait a moment."),
     )
+    TEMPLATE = (
+        "Template",
+        Row(ReasonKind.ANSWER, "An autoscaler's dry run of a template, which is not placed.", ""),
+    )
     UNANSWERED = (
         "Unanswered",
         _answer(
@@ -189,15 +193,15 @@ class Answered(Reasons):
     )
     REFUSED = (
         "Refused",
-        Row(Kind.ANSWER, "The webhook refuses the pod.", "Change what the message of the denial names."),
+        Row(ReasonKind.ANSWER, "The webhook refuses the pod.", "Change what the message of the denial names."),
     )
 
 
 def _event(text: str, cure: str = "", page: str = "") -> Row:
-    return Row(Kind.POD_EVENT, text, cure, NEVER, page)
+    return Row(ReasonKind.POD_EVENT, text, cure, NEVER, page)
 
 
-class PodEvent(Reasons):
+class PodEventReason(Reasons):
     """Reasons of Events about pods. A reason of a condition is one too where it is a warning."""
 
     ALLOCATED = "GPUAllocated", _event("How much of which GPUs the pod has, and on which node.")
@@ -290,16 +294,16 @@ class PodEvent(Reasons):
 
 
 FORMER = {
-    "GpuMemoryOveruse": PodEvent.MEMORY_OVERUSE,
-    "GpuMemoryPressure": PodEvent.MEMORY_PRESSURE,
-    "GpuUnhealthy": PodEvent.UNHEALTHY,
-    "MpsFault": PodEvent.MPS_FAULT,
+    "GpuMemoryOveruse": PodEventReason.MEMORY_OVERUSE,
+    "GpuMemoryPressure": PodEventReason.MEMORY_PRESSURE,
+    "GpuUnhealthy": PodEventReason.UNHEALTHY,
+    "MpsFault": PodEventReason.MPS_FAULT,
 }
 """How node agents of former versions spell the codes of their reports."""
 
 _OF_A_CLAIM = "Claim"
 
 
-def of_claim(word: Word) -> Word:
+def of_claim(word: ReasonName) -> ReasonName:
     """The reason of a pod that waits because of its ElasticGPUClaim, from the claim's own reason."""
-    return Word(_OF_A_CLAIM + word)
+    return SpelledReason(_OF_A_CLAIM + word)

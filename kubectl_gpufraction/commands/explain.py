@@ -11,7 +11,7 @@ from contract import dialects, names
 from contract import pods as podfields
 from contract.encoding.quantity import mib
 from contract.model import FractionRequest, Gpu
-from contract.reasons import WAITING, Change
+from contract.reasons import WAITING, Cure
 from contract.reasons import nodes as reasons
 from contract.reasons.nodes import Code
 from contract.scheduling.demand import usage_of
@@ -30,7 +30,7 @@ from runtime.kubernetes.client import KubeNotFound
 JSON = dict[str, Any]
 Row = Mapping[str, Any]
 _PODS_END = frozenset(
-    word for word, row in WAITING.items() if Change.SHARE in row.cured_by and word != Code.RESERVED.word
+    word for word, row in WAITING.items() if Cure.SHARE in row.cured_by and word != Code.RESERVED.word
 )
 """
 Reasons that the end of another pod on a GPU can remove; a taint or a lack of CPU stays, and a reserved node is for

@@ -21,7 +21,7 @@ from nodeagent.gpus.library import LibraryBroken, LibraryOutdated, NoPermission
 from nodeagent.gpus.observation import Observation
 
 _LOST = (6, "the GPUs are out of reach; the agent restarts to reach them again")
-REASONS: dict[GPUNodeReason, tuple[int, str]] = {
+REASONS: dict[GPUNodeReason | None, tuple[int, str]] = {
     LibraryOutdated.reason: (
         2,
         "the driver was replaced; the agent restarts to load the new driver's library",
@@ -43,5 +43,5 @@ class RestartPolicy:
         """Why to restart after this look; empty if there is no need or no use."""
         self._looks = self._looks + 1 if observation.reason == self._reason else 1
         self._reason, self._read = observation.reason, self._read or not observation.problem
-        looks, why = REASONS.get(observation.reason, (0, "")) if observation.reason is not None else (0, "")
+        looks, why = REASONS.get(observation.reason, (0, ""))
         return why if self._read and self._looks >= looks else ""

@@ -16,20 +16,20 @@ from typing import Any
 from contract.encoding.reading import Malformed
 from contract.model import Gpu, Inventory
 from contract.nodes.inventories import inventory_from_object
-from contract.reasons.gpunodes import NodeEvent
+from contract.reasons.gpunodes import NodeEventReason
 from nodeagent.conditions import Condition, listed
 from nodeagent.sharing.cordoning import NAMES_NO_GPU
 
-_WITH_EVENT = {NAMES_NO_GPU: NodeEvent.CORDON_NAMES_NO_GPU}
+_WITH_EVENT = {NAMES_NO_GPU: NodeEventReason.CORDON_NAMES_NO_GPU}
 """Conditions that begin with an Event on the Node: an administrator who edits a Node does not look at its GPUNode."""
-REASONS = frozenset((NodeEvent.GPU_GONE, NodeEvent.GPU_REPLACED, *_WITH_EVENT.values()))
+REASONS = frozenset((NodeEventReason.GPU_GONE, NodeEventReason.GPU_REPLACED, *_WITH_EVENT.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """One Event: a reason and a sentence."""
 
-    reason: NodeEvent
+    reason: NodeEventReason
     message: str
 
 
@@ -66,7 +66,7 @@ def changes(before: tuple[Gpu, ...], now: Inventory) -> tuple[Change, ...]:
         what = f"GPU {gpu.uuid} ({gpu.model}, index {gpu.index})"
         if successor is not None and successor.uuid not in known:
             message = f"{what} was removed; at its index is {successor.uuid} ({successor.model})"
-            found.append(Change(NodeEvent.GPU_REPLACED, f"{message}. Pods of the old one have no GPU"))
+            found.append(Change(NodeEventReason.GPU_REPLACED, f"{message}. Pods of the old one have no GPU"))
         else:
-            found.append(Change(NodeEvent.GPU_GONE, f"{what} was removed. Its pods have no GPU"))
+            found.append(Change(NodeEventReason.GPU_GONE, f"{what} was removed. Its pods have no GPU"))
     return tuple(found)

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from contract.nodes.reports import OVERUSE, PRESSURE, UNHEALTHY, PodReport
+from contract.reasons.pods import PodEventReason
 from nodeagent.gpus.library import Card
 from nodeagent.sharing.residents import Resident
 from nodeagent.sharing.usage import NodeUsage, Use
@@ -42,7 +43,7 @@ class Rules:
 @dataclass(frozen=True, slots=True)
 class _Offence:
     since: float
-    reason: str = OVERUSE
+    reason: PodEventReason = OVERUSE
     report: PodReport | None = None
     """What is reported; None before the patience is over."""
 
@@ -88,14 +89,14 @@ class OveruseMonitor:
         full = {c.uuid for c in cards if c.used_bytes is not None and c.memory_bytes - c.used_bytes <= slack}
         return frozenset(use.gpu for use in usage.uses if use.gpu in full and use.used + slack < use.share)
 
-    def _reason(self, use: Use, others: int, pressed: frozenset[str]) -> str:
-        """Why the container uses more than it may; empty if it does not."""
+    def _reason(self, use: Use, others: int, pressed: frozenset[str]) -> PodEventReason | None:
+        """Why the container uses more than it may; None if it does not."""
         if not use.used:
-            return ""
+            return None
         excess = use.used + others - self._rules.slack
         if excess > use.limit:
             return OVERUSE
-        return PRESSURE if use.gpu in pressed and use.burst and excess > use.share else ""
+        return PRESSURE if use.gpu in pressed and use.burst and excess > use.share else None
 
     def _offended(self, use: Use, others: int, offence: _Offence, now: float) -> _Offence:
         rules, since = self._rules, now - offence.since
@@ -124,7 +125,7 @@ class OveruseMonitor:
         )
 
 
-def _report(resident: Resident, container: str, gpu: str, code: str, since: float) -> PodReport:
+def _report(resident: Resident, container: str, gpu: str, code: PodEventReason, since: float) -> PodReport:
     """A report about a container of this pod, which has a share."""
     containers = resident.allocation.containers if resident.allocation is not None else ()
     place = next((place for place, each in enumerate(containers) if each.container == container), 0)

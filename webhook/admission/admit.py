@@ -24,7 +24,7 @@ from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.encoding.reading import Malformed, shown
 from contract.model import Allocation, PodRequest
 from contract.options import DEFAULTS, NO_OPTIONS, Options, PoolOptions
-from contract.reasons.pods import Answered
+from contract.reasons.pods import AnswerReason
 from contract.scheduling import needs, node_pin, protection
 from webhook.admission import containers, review
 from webhook.admission.containers import NO_VOLUMES, Volumes
@@ -35,12 +35,10 @@ JSON = dict[str, Any]
 _LONGEST_ID = 64
 """Characters of an allocation's id; ours have half as many."""
 _BY_NAME, _BY_AFFINITY = "nodeName", "affinity"
-_SOON = (Answered.NOT_LEADING, Answered.QUEUED, Answered.STORED_FIRST, Answered.UNANSWERED)
+_SOON = (AnswerReason.NOT_LEADING, AnswerReason.QUEUED, AnswerReason.STORED_FIRST, AnswerReason.UNANSWERED)
 SILENT = "the allocator does not answer; the pod is placed as soon as it does"
 """Why a pod waits where there is no answer."""
 _LINUX = "linux"
-TEMPLATE = "Template"
-"""Why the template of an autoscaler waits, as a code."""
 _DEFAULT_SCHEDULER = "default-scheduler"
 _DAEMONSET = "DaemonSet"
 _HOSTNAME = "kubernetes.io/hostname"
@@ -173,7 +171,7 @@ def _templated(asked: Review, pod: JSON, planned: Allocate, configuration: Confi
         return _settled(asked, pod, KeepGated(planned.request), None, configuration)
     answer = ask(Question(asked.uid, asked.namespace, planned.request, planned.pod, dry_run=True))
     if isinstance(answer, Placed):
-        answer = Wait(TEMPLATE, "a template is not placed", _totals(planned.request, answer))
+        answer = Wait(AnswerReason.TEMPLATE, "a template is not placed", _totals(planned.request, answer))
     return _settled(asked, pod, planned, answer, configuration)
 
 
@@ -504,10 +502,10 @@ def _cannot_wait(bound: str, answer: Wait | None) -> str:
     cure = "remove spec.nodeName (a nodeSelector can choose the node) and the pod waits in the queue"
     if answer is None:
         return f"spec.nodeName: found {bound!r} while the allocator does not answer; create it again soon, or {cure}"
-    if answer.code == Answered.NOT_LEADING:
+    if answer.code == AnswerReason.NOT_LEADING:
         why = "which only the replica that leads can give it, and this one does not"
         return f"spec.nodeName: found {bound!r}, {why}; create it again, remove spec.schedulerName, or {cure}"
-    if answer.code == Answered.STORED_FIRST:
+    if answer.code == AnswerReason.STORED_FIRST:
         return f"spec.nodeName: found {bound!r}, and {answer.reason}; remove spec.schedulerName, or {cure}"
     return f"spec.nodeName: found {bound!r}, which cannot take the pod now: {answer.reason}; {cure}"
 

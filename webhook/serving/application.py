@@ -19,7 +19,7 @@ from werkzeug.exceptions import HTTPException
 
 from contract.encoding.protocol import Answer, Question, Wait
 from contract.metrics.webhook import ADMISSION_REQUESTS, ADMISSION_SECONDS, QUESTIONS
-from contract.reasons.pods import Answered
+from contract.reasons.pods import AnswerReason
 from runtime.httpserver import Reply
 from runtime.metrics import Metrics
 from webhook.admission import review
@@ -141,13 +141,13 @@ def _counted(allocator: Allocator, metrics: Metrics) -> Callable[[Question, floa
 def _counted_without(question: Question, allocator: Allocator) -> Answer | None:
     """What becomes of a pod to which the allocator says nothing: it waits, counted by what was known a moment ago."""
     known = None if question.refused else allocator.floor(question.request)
-    return Wait(Answered.UNANSWERED, SILENT, known) if known is not None else None
+    return Wait(AnswerReason.UNANSWERED, SILENT, known) if known is not None else None
 
 
 def _answer_label(answer: Answer | NoAnswer) -> str:
     if isinstance(answer, NoAnswer):
         return answer.code
-    elsewhere = isinstance(answer, Wait) and answer.code == Answered.NOT_LEADING
+    elsewhere = isinstance(answer, Wait) and answer.code == AnswerReason.NOT_LEADING
     return "not-leading" if elsewhere else type(answer).__name__.lower()
 
 

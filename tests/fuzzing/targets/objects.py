@@ -274,8 +274,8 @@ def _published(data: bytes) -> None:
     found = mapping(data)
     status = found.get("status")
     if isinstance(status, dict):
-        for kind, each in listed(status).items():
-            published._condition_from_json(kind, each)
+        for each in listed(status).values():
+            published._read(each)
 
 
 # -- claims -------------------------------------------------------------------------------------------------------

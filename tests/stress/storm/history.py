@@ -220,7 +220,7 @@ def _cluster(
         if where and not pods.finished(pod):
             kind = objects.read_rules(pods.trim(pod)).placed(terminating="deletionTimestamp" in pod["metadata"])
             placed.setdefault(kind.namespace, {}).setdefault(kind, Counter())[where] += 1
-    storage = Storage()
+    storage = Storage(set())
     for plural, kind_of in KINDS.items():
         storage.listed(plural, ((key, kind_of.read(each)) for key, each in now.get(plural, {}).items()))
     return Cluster(

@@ -60,6 +60,7 @@ class SchedulerHarness:
     forgotten: list[str] = field(default_factory=list)
     asked: list[tuple[PodRequest, int]] = field(default_factory=list)
     engine: Engine | None = None
+    hints: bool = True
     faults: list[tuple[str, str]] | None = None
     """Where errors of ours came up and of whom, where they are to stay with one pod; None lets them surface."""
 
@@ -87,6 +88,7 @@ class SchedulerHarness:
             give_way=self._give_way,
             journal=self.journal,
             wall=lambda: self.now if self.wall is None else self.wall,
+            hints=self.hints,
         )
         if self.synced:
             self.sync()

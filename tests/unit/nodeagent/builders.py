@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.gpus.library import Card
 from nodeagent.gpus.observation import Observation
 
@@ -21,4 +22,4 @@ def observation(*cards: Card) -> Observation:
     return Observation(cards, driver="550.54.15", cuda="12.4")
 
 
-BLIND = Observation(problem="the NVIDIA kernel driver is not loaded", reason="DriverGone")
+BLIND = Observation(problem="the NVIDIA kernel driver is not loaded", reason=GPUNodeReason.DRIVER_GONE)

@@ -30,6 +30,8 @@ from contract.model import (
 from contract.nodes import capacity
 from contract.nodes.capacity import NOTHING, Amounts, Beyond
 from contract.nodes.inventories import inventory_to_status, sharing_of
+from contract.reasons.gpunodes import GPUNodeReason
+from contract.reasons.pods import PodEventReason
 from nodeagent.conditions import Condition
 from nodeagent.publishing.beyond import ExcessCapacity
 from nodeagent.publishing.changes import published_gpus
@@ -37,7 +39,7 @@ from nodeagent.publishing.reconcile import NodeView, ObjectView, Published
 from nodeagent.publishing.status import Desired
 
 NODE = "n"
-READY = Condition(True, "AllGPUsHealthy", "")
+READY = Condition(True, GPUNodeReason.ALL_HEALTHY, "")
 
 
 def gpu(uuid: str, usable: int = 100, *, index: int = 0, withheld: str = "") -> Gpu:
@@ -119,8 +121,8 @@ def test_a_pod_whose_gpu_is_gone_is_told_once_it_lasts_and_once_only() -> None:
     end = "; the pod keeps running without it. Delete the pod, so that it is placed again"
     about = "of node n, of which this pod has a share,"
     assert told(3.0) == [
-        Stranded("team/p", "p", "GPUGone", f"GPU 1 {about} no longer exists (gone){end}"),
-        Stranded("team/q", "q", "GPUReplaced", f"GPU 0 {about} was replaced by another GPU (old){end}"),
+        Stranded("team/p", "p", PodEventReason.GPU_GONE, f"GPU 1 {about} no longer exists (gone){end}"),
+        Stranded("team/q", "q", PodEventReason.GPU_REPLACED, f"GPU 0 {about} was replaced by another GPU (old){end}"),
     ]
     assert told(60.0) == []
     cluster.put_inventory(Inventory(NODE, problem="the driver is away"))

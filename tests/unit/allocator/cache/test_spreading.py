@@ -20,7 +20,7 @@ def equal(key: str, value: str) -> Expression:
 
 def spreading(**found: dict[str, JSON | None]) -> Spreading:
     """Objects of the namespace `one`, by plural and name, with their selectors."""
-    it = Spreading()
+    it = Spreading(set())
     for plural, kind in KINDS.items():
         named = found.get(plural, {}).items()
         it.listed(plural, [(("one", name), kind.read({"spec": {"selector": selector}})) for name, selector in named])

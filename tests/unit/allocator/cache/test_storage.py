@@ -48,7 +48,7 @@ def put(it: Storage, plural: str, document: JSON) -> None:
 
 
 def test_nothing_is_known_before_every_kind_was_listed() -> None:
-    it = Storage()
+    it = Storage(set())
     *most, last = KINDS
     for plural in most:
         it.listed(plural, ())
@@ -69,7 +69,7 @@ def test_claims_and_classes_of_devices_are_followed_each_by_itself() -> None:
 
 
 def test_objects_are_read_from_what_is_left_of_them() -> None:
-    it = Storage()
+    it = Storage(set())
     for plural, document in (
         ("persistentvolumeclaims", CLAIM),
         ("persistentvolumes", VOLUME),
@@ -98,7 +98,7 @@ def test_annotations_that_nobody_reads_are_not_kept() -> None:
 
 
 def test_only_a_change_of_what_is_read_counts_as_a_change() -> None:
-    it = Storage()
+    it = Storage(set())
     put(it, "persistentvolumeclaims", CLAIM)
     before = it.changes
     changed = deepcopy(CLAIM)

@@ -14,7 +14,7 @@ from contract import names
 from contract.encoding.protocol import Answer, Never, Placed, Wait
 from contract.encoding.quantity import GIB
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
-from contract.reasons.pods import Answered
+from contract.reasons.pods import AnswerReason
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, overdue, question
 
@@ -40,7 +40,7 @@ def _said(answer: Answer) -> str:
 
 
 GIVEN = ["placed"]
-LATER = [Answered.STORED_FIRST]
+LATER = [AnswerReason.STORED_FIRST]
 BOUNDS = {
     "so many of one namespace": ([asks(SMALL)] * 8, GIVEN * 6 + LATER * 2),
     "a quarter of the GPUs for one namespace": ([asks("15Gi")] * 3, GIVEN * 2 + LATER),
@@ -92,7 +92,7 @@ def test_who_has_to_be_stored_first_is_told_why_and_counted() -> None:
     said = (
         "the pod is placed in a moment, once it is stored: 1 pods of this namespace have a share and are not stored yet"
     )
-    assert it.controller.reserve(question(asks(SMALL))) == Wait(Answered.STORED_FIRST, said, {"main": GIB})
+    assert it.controller.reserve(question(asks(SMALL))) == Wait(AnswerReason.STORED_FIRST, said, {"main": GIB})
 
 
 def test_a_namespace_whose_pod_does_not_come_has_its_pods_stored_first_for_a_while() -> None:
@@ -112,7 +112,7 @@ def test_when_shares_are_for_stored_pods_nothing_is_reserved_at_admission() -> N
     it = desk(when="stored")
     answer = it.controller.reserve(question(asks(SMALL)))
     assert isinstance(answer, Wait)
-    assert (answer.code, it.controller.look().assumed) == (Answered.STORED_FIRST, 0)
+    assert (answer.code, it.controller.look().assumed) == (AnswerReason.STORED_FIRST, 0)
     assert isinstance(it.controller.reserve(question(asks(SMALL), dry_run=True)), Wait)
     assert _said(it.controller.reserve(question(asks("17Gi")))) == "Memory"
     it.controller.handle(pod_event(admitted(named("p"), gated=True)))

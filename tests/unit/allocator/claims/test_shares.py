@@ -12,6 +12,7 @@ from allocator.claims import objects, shares
 from allocator.claims.shares import ClaimTerms, Problem
 from contract.encoding.quantity import GIB, MIB
 from contract.model import FractionRequest, PodRequest
+from contract.reasons.claims import ClaimReason
 
 P = objects.PROVISIONER
 
@@ -115,16 +116,16 @@ PROBLEMS = {
 
 @pytest.mark.parametrize(("amounts", "found", "said"), PROBLEMS.values(), ids=PROBLEMS.keys())
 def test_what_cannot_be_served(amounts: dict[str, Any], found: objects.GpuClass | None, said: str) -> None:
-    assert shares.wanted(claim(amounts), found) == Problem("Invalid", said)
+    assert shares.wanted(claim(amounts), found) == Problem(ClaimReason.INVALID, said)
 
 
 def test_a_class_that_is_not_there_and_a_share_that_the_user_names() -> None:
     missing = "ElasticGPUClass gold does not exist; create it"
-    assert shares.wanted(claim(ONE, egpuClassName="gold"), None) == Problem("ClassMissing", missing)
+    assert shares.wanted(claim(ONE, egpuClassName="gold"), None) == Problem(ClaimReason.CLASS_MISSING, missing)
     wrong = "spec.elasticGPUClassName: found '�[2J'; give the name of an ElasticGPUClass"
-    assert shares.wanted(claim(ONE, egpuClassName="\x1b[2J"), None) == Problem("Invalid", wrong)
+    assert shares.wanted(claim(ONE, egpuClassName="\x1b[2J"), None) == Problem(ClaimReason.INVALID, wrong)
     named = "spec.elasticGPUName: found 'mine'; leave it empty, it is filled in when bound"
-    assert shares.wanted(claim(ONE, egpuName="mine"), None) == Problem("NamesElasticGPU", named)
+    assert shares.wanted(claim(ONE, egpuName="mine"), None) == Problem(ClaimReason.NAMES_ELASTIC_GPU, named)
 
 
 JSON_VALUES = st.recursive(

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.cache.podinfo import pod_event
-from allocator.preemption import agent_reports as rules
 from allocator.queue.records import EventRecord, Eviction
 from allocator.scheduler.events import InventoryDeleted, PodDeleted, PodsReported, TickPhase
 from contract import pods
 from contract.encoding.protocol import Placed
 from contract.nodes.reports import CODES, EVICTING, PodReport
+from contract.reasons.gpunodes import NodeEventReason
+from contract.reasons.pods import PodEventReason
 from tests.builders import node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
@@ -51,7 +52,9 @@ class Reported(SchedulerHarness):
         self.pods[name] = admitted(made.on(on), allocation=answer.allocation)
         self.controller.handle(pod_event(pods.trim(self.pods[name])))
 
-    def report(self, node_name: str, name: str, code: str = "GPUMemoryOveruse", **fields: Any) -> PodReport:
+    def report(
+        self, node_name: str, name: str, code: PodEventReason = PodEventReason.MEMORY_OVERUSE, **fields: Any
+    ) -> PodReport:
         made = PodReport(1_700_000_000, f"uid-{name}", code, 0, self.gpus[node_name], 2048 * MIB)
         return replace(made, **fields)
 
@@ -116,7 +119,9 @@ def test_what_an_agent_says_of_others_pods_is_ignored_and_told() -> None:
         assert [bench.second() for _ in range(50)] == [[]] * 50, lie
         assert bench.said() == [], lie
         bench.second(60)
-        assert [(each.kind, each.key, each.code) for each in bench.events] == [("Node", HERE, rules.IGNORED)], lie
+        assert [(each.kind, each.key, each.code) for each in bench.events] == [
+            ("Node", HERE, NodeEventReason.REPORT_IGNORED)
+        ], lie
         for _ in range(50):
             bench.second(60)
         assert len(bench.events) == 1, "once an hour"

@@ -22,6 +22,7 @@ from contract.encoding.protocol import Placed
 from contract.encoding.quantity import GIB
 from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage
 from contract.reasons.nodes import Reason
+from contract.reasons.pods import PodEventReason
 from contract.scheduling import fit, nodeinfo, protection
 from contract.scheduling.demand import Demand
 from contract.scheduling.filters import DEFAULT_LIMITS
@@ -222,7 +223,7 @@ def test_the_smaller_pod_moves_and_the_larger_one_starts() -> None:
     assert desk.later(60) == [order]
     desk.controller.handle(EvictionAnswered(order, "evicted"))
     told = desk.second()
-    assert EventRecord("Pod", "default/quarter", "uid-quarter", "GPUShareMoved", f"evicted: {order.why}") in told
+    assert EventRecord("Pod", "default/quarter", "uid-quarter", PodEventReason.MOVED, f"evicted: {order.why}") in told
     waits = next(news for news in told if isinstance(news, StatusUpdate))
     assert f"waits for smaller pods that have room elsewhere on node {desk.node}, evicted to make room" in waits.reason
     assert desk.kept == f"{desk.node} for uid-large"

@@ -26,6 +26,7 @@ from allocator.workers.evictor import Evictor
 from contract import names, pods
 from contract.encoding.protocol import Placed
 from contract.nodes.idle import IdleReport
+from contract.reasons.pods import PodEventReason, PodReason
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
@@ -100,7 +101,7 @@ class Bench(SchedulerHarness):
             self.controller.handle(BindSucceeded(binding, pod_event(pods.trim(made))))
         self.controller.check_invariants()
         self._told |= {news.uid: news for news in told if isinstance(news, StatusUpdate)}
-        return [*told, *(StatusUpdate(c.pod.key, c.pod.uid, True, "placed", "") for c in bindings)]
+        return [*told, *(StatusUpdate(c.pod.key, c.pod.uid, True, PodReason.ALLOCATED, "") for c in bindings)]
 
     def warnings(self, outcome: WarningOutcome = "warned") -> list[str]:
         """Who is to be warned now. What became of each warning is answered."""
@@ -158,7 +159,7 @@ def test_the_youngest_is_warned_and_evicted_after_its_grace_and_the_pod_has_its_
     desk.second(1)
     assert desk.evicted() == ["young"]
     said = [each for each in desk.second() if isinstance(each, EventRecord)]
-    assert said == [EventRecord("Pod", "default/young", "uid-young", "GPUShareGaveWay", f"evicted: {WHY}")]
+    assert said == [EventRecord("Pod", "default/young", "uid-young", PodEventReason.GAVE_WAY, f"evicted: {WHY}")]
     assert desk.told("next") == ("Preempting", "waits for idle pods on node a, evicted to make room")
     assert [kept.uid for kept in desk.controller.view().reserved] == ["uid-next"]
     desk.end("young")

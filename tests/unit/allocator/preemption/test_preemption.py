@@ -16,6 +16,7 @@ from allocator.server import debug
 from allocator.workers.evictor import Evictor
 from contract import pods
 from contract.encoding.protocol import Placed, Wait
+from contract.reasons.pods import PodEventReason, PodReason
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
@@ -55,7 +56,7 @@ class Bench(SchedulerHarness):
                 BindSucceeded(binding, pod_event(pods.trim(admitted(remade(binding), allocation=binding.allocation))))
             )
         self.controller.check_invariants()
-        return [*told, *(StatusUpdate(c.pod.key, c.pod.uid, True, "placed", "") for c in bindings)]
+        return [*told, *(StatusUpdate(c.pod.key, c.pod.uid, True, PodReason.ALLOCATED, "") for c in bindings)]
 
     @property
     def kept(self) -> str:
@@ -85,8 +86,8 @@ def test_the_youngest_goes_and_the_pod_is_placed_in_its_room() -> None:
     summary = "waiting: 0 of 1 GPU nodes fit: 1 short of memory (largest free 0 MiB, wanted 8192)"
     more = "waits for pods of lower priority on node a, evicted to make room"
     assert desk.second() == [
-        EventRecord("Pod", "default/young", "uid-young", "GPUSharePreempted", f"evicted: {WHY}"),
-        StatusUpdate("default/vip", "uid-vip", False, "Preempting", f"{summary}; {more}", turned=False),
+        EventRecord("Pod", "default/young", "uid-young", PodEventReason.PREEMPTED, f"evicted: {WHY}"),
+        StatusUpdate("default/vip", "uid-vip", False, PodReason.PREEMPTING, f"{summary}; {more}", turned=False),
     ]
     assert desk.kept == "a for uid-vip"
     desk.end(young)

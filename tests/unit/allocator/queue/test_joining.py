@@ -7,7 +7,7 @@ from typing import Any
 
 from allocator.cache.podinfo import PodEvent, pod_event
 from allocator.engine.engine import Engine
-from allocator.engine.reference import NOWHERE, Decision
+from allocator.engine.reference import NOWHERE, Decision, Prefer
 from allocator.options import SchedulerOptions
 from allocator.queue.records import StatusUpdate
 from allocator.scheduler.events import PodDeleted
@@ -23,9 +23,11 @@ class CountingEngine(Engine):
 
     asked = 0
 
-    def decide(self, ask: SchedulingRequest, refused: Mapping[str, Reason] = NOWHERE) -> Decision:
+    def decide(
+        self, ask: SchedulingRequest, refused: Mapping[str, Reason] = NOWHERE, prefer: Prefer | None = None
+    ) -> Decision:
         self.asked += 1
-        return super().decide(ask, refused)
+        return super().decide(ask, refused, prefer)
 
 
 def waiting(name: str, mib: int) -> PodEvent:

@@ -11,6 +11,8 @@ from allocator.queue.records import PAUSE, PAUSE_CAP, Binding, PodRecords, Statu
 from allocator.scheduler.events import PodDeleted, TickPhase
 from contract import names
 from contract.model import Allocation, Compute, PodRequest
+from contract.reasons.nodes import Code
+from contract.reasons.pods import PodReason
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from tests.unit.allocator.harness import SchedulerHarness
 from tests.unit.allocator.one_gpu import FULL, occupied, running, waiting, worker
@@ -41,7 +43,7 @@ def settled() -> tuple[SchedulerHarness, JSON, JSON, StatusUpdate, StatusUpdate]
     desk.controller.handle(pod_event(second))
     told = {each.uid: each for each in desk.controller.schedule_pending()[1] if isinstance(each, StatusUpdate)}
     first = told.get("uid-first") or StatusUpdate(
-        "default/first", "uid-first", True, "Allocated", "10000 MiB of GPU 0 (Tesla T4) on t4"
+        "default/first", "uid-first", True, PodReason.ALLOCATED, "10000 MiB of GPU 0 (Tesla T4) on t4"
     )
     last = told["uid-second"]
     assert (last.code, last.reason) == ("Memory", FULL)
@@ -103,7 +105,7 @@ def test_a_pod_that_is_gone_is_written_to_no_more() -> None:
 
 
 def test_the_records_of_one_pod() -> None:
-    records, told = PodRecords(), StatusUpdate("team/a", "a", False, "Memory", "full")
+    records, told = PodRecords(), StatusUpdate("team/a", "a", False, Code.MEMORY.word, "full")
     right, wrong = LastReported(False, "Memory", "full"), LastReported(False, "Memory", "stale")
     again, wrong_text = once_more(told, turned=True), once_more(told, turned=False)
     placed = Binding(QueuedPodInfo("a", "team/a", ASK, 0, "", {}), Allocation("id", "t4", ()))

@@ -26,6 +26,8 @@ from contract import names
 from contract.encoding.protocol import Placed, Wait
 from contract.nodes.attributes import facts
 from contract.pods import trim
+from contract.reasons.nodes import Code
+from contract.reasons.pods import PodReason
 from tests.builders import node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, overdue, question
 from tests.unit.allocator.one_gpu import FULL, ONE_GPU, keys, occupied, running, waiting, worker
@@ -34,7 +36,7 @@ from tests.unit.allocator.one_gpu import FULL, ONE_GPU, keys, occupied, running,
 def test_a_waiting_pod_is_told_why_once_and_starts_when_a_share_comes_back() -> None:
     desk, _ = occupied()
     desk.controller.handle(pod_event(waiting(worker("second"))))
-    told = StatusUpdate("default/second", "uid-second", False, "Memory", FULL)
+    told = StatusUpdate("default/second", "uid-second", False, Code.MEMORY.word, FULL)
     assert desk.controller.schedule_pending() == ([], [told])
     assert desk.controller.schedule_pending() == ([], []), "nothing new to tell"
     woken = desk.woken
@@ -243,7 +245,7 @@ def test_a_pod_placed_at_admission_is_told_once_it_is_seen() -> None:
     answer = desk.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
     desk.controller.handle(pod_event(running(worker("p"), answer.allocation)))
-    want = StatusUpdate("default/p", "uid-p", True, "Allocated", "10000 MiB of GPU 0 (Tesla T4) on t4")
+    want = StatusUpdate("default/p", "uid-p", True, PodReason.ALLOCATED, "10000 MiB of GPU 0 (Tesla T4) on t4")
     assert desk.controller.schedule_pending() == ([], [want])
     said = running(worker("p"), answer.allocation)
     said["status"] = {"conditions": [{"type": names.ALLOCATED_CONDITION, "status": "True"}]}
@@ -257,7 +259,7 @@ def test_a_pod_that_kube_scheduler_has_yet_to_bind_is_told_by_its_condition_alon
     assert isinstance(answer, Placed)
     desk.controller.handle(pod_event(admitted(worker("p"), allocation=answer.allocation)))
     text = "10000 MiB of GPU 0 (Tesla T4) on t4"
-    want = StatusUpdate("default/p", "uid-p", True, "Allocated", text, event=False)
+    want = StatusUpdate("default/p", "uid-p", True, PodReason.ALLOCATED, text, event=False)
     assert desk.controller.schedule_pending() == ([], [want])
     desk.controller.handle(pod_event(running(worker("p"), answer.allocation)))
     assert desk.controller.schedule_pending() == ([], [])  # kube-scheduler said the node, and nothing is new
@@ -287,7 +289,10 @@ def test_a_gated_pod_whose_request_disagrees_is_counted_told_and_left() -> None:
         "waiting: metadata.annotations[gpufraction.io/request]: found none that agrees with the containers' resources; "
         "create the pod again, so that admission writes it"
     )
-    assert desk.controller.schedule_pending() == ([], [StatusUpdate("default/p", "uid-p", False, "Unreadable", text)])
+    assert desk.controller.schedule_pending() == (
+        [],
+        [StatusUpdate("default/p", "uid-p", False, PodReason.UNREADABLE, text)],
+    )
     desk.controller.handle(pod_event(odd))
     assert desk.controller.schedule_pending() == ([], []), "nothing new to tell"
     assert desk.controller.look().unreadable == 1
@@ -302,7 +307,10 @@ def test_a_gated_pod_that_says_too_much_is_told_and_left_and_read_once_it_does_n
         "waiting: spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution: "
         "found 8000 expressions and values; a pod that asks for a GPU share has at most 1000"
     )
-    assert desk.controller.schedule_pending() == ([], [StatusUpdate("default/p", "uid-p", False, "Unreadable", text)])
+    assert desk.controller.schedule_pending() == (
+        [],
+        [StatusUpdate("default/p", "uid-p", False, PodReason.UNREADABLE, text)],
+    )
     assert desk.controller.look().unreadable == 1
     desk.controller.handle(pod_event(trim(waiting(worker("p")))))
     bindings, _ = desk.controller.schedule_pending()

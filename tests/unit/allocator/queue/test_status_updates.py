@@ -10,6 +10,7 @@ from allocator.scheduler.events import NodeChanged, NodeDeleted, TickPhase
 from contract import names
 from contract.encoding.protocol import Placed
 from contract.nodes.attributes import facts, trim
+from contract.reasons.nodes import Code
 from tests.unit.allocator.harness import SchedulerHarness, question
 from tests.unit.allocator.one_gpu import FULL, ONE_GPU, occupied, running, waiting, worker
 
@@ -42,7 +43,7 @@ def test_new_figures_are_told_after_a_minute_and_are_no_event() -> None:
     desk = shrunken()
     assert about(desk, "second") == [], "the old ones are a moment old"
     desk.now += MINUTE
-    want = StatusUpdate("default/second", "uid-second", False, "Memory", LESS, turned=False, event=False)
+    want = StatusUpdate("default/second", "uid-second", False, Code.MEMORY.word, LESS, turned=False, event=False)
     assert (about(desk, "second"), about(desk, "second")) == ([want], [])
 
 
@@ -55,7 +56,9 @@ def test_figures_that_were_too_new_to_be_told_are_told_by_a_later_pass() -> None
         desk.controller.tick(TickPhase.UPKEEP)
         assert desk.woken == woken + 1
         last = about(desk, "second")
-    assert last == [StatusUpdate("default/second", "uid-second", False, "Memory", LESS, turned=False, event=False)]
+    assert last == [
+        StatusUpdate("default/second", "uid-second", False, Code.MEMORY.word, LESS, turned=False, event=False)
+    ]
 
 
 def test_what_helps_nobody_is_told_by_a_pass_some_seconds_later() -> None:
@@ -107,15 +110,15 @@ STOOD: dict[str, tuple[dict[str, str], list[StatusUpdate]]] = {
     "the same": (SAME, []),
     "other figures": (
         SAME | {"message": LESS},
-        [StatusUpdate("default/second", "uid-second", False, "Memory", FULL, turned=False, event=False)],
+        [StatusUpdate("default/second", "uid-second", False, Code.MEMORY.word, FULL, turned=False, event=False)],
     ),
     "another reason": (
         SAME | {"reason": "Cores", "message": "waiting"},
-        [StatusUpdate("default/second", "uid-second", False, "Memory", FULL, turned=False)],
+        [StatusUpdate("default/second", "uid-second", False, Code.MEMORY.word, FULL, turned=False)],
     ),
     "that it has a share": (
         SAME | {"status": "True", "reason": "Allocated"},
-        [StatusUpdate("default/second", "uid-second", False, "Memory", FULL)],
+        [StatusUpdate("default/second", "uid-second", False, Code.MEMORY.word, FULL)],
     ),
 }
 
@@ -133,8 +136,10 @@ def test_the_time_of_transition_is_that_of_the_status() -> None:
     desk, _ = occupied()
     desk.controller.handle(pod_event(waiting(worker("second"))))
     (first,) = about(desk, "second")
-    assert first == StatusUpdate("default/second", "uid-second", False, "Memory", FULL)
+    assert first == StatusUpdate("default/second", "uid-second", False, Code.MEMORY.word, FULL)
     desk.controller.handle(NodeChanged(facts(trim(ONE_GPU.cordoned().json()))))
+    assert about(desk, "second") == [], "it helps no pod, so it is told with the next refresh"
+    desk.now += 15.0
     (second,) = about(desk, "second")
     assert isinstance(second, StatusUpdate)
     assert (second.code, second.turned, second.event) == ("Cordoned", False, True)

@@ -199,7 +199,7 @@ def test_a_pod_is_told_what_it_may_expect(
     _, [report] = desk.controller.schedule_pending()
     assert isinstance(report, StatusUpdate)
     base = "0 of 1 GPU nodes fit: 1 cordoned" if full else ONLY
-    assert (report.code, report.warning, report.reason) == (code, warning, f"waiting: {base}; {text}")
+    assert (report.code, report.warning or "", report.reason) == (code, warning, f"waiting: {base}; {text}")
 
 
 def test_an_event_comes_when_a_node_is_asked_for_and_a_warning_when_that_is_given_up() -> None:
@@ -211,7 +211,7 @@ def test_an_event_comes_when_a_node_is_asked_for_and_a_warning_when_that_is_give
         told += desk.controller.schedule_pending()[1]
         desk.now += 1
     reports = [each for each in told if isinstance(each, StatusUpdate)]
-    assert [(each.code, each.warning) for each in reports if each.event] == [
+    assert [(each.code, each.warning or "") for each in reports if each.event] == [
         (reports[0].code, ""),
         ("NodeRequested", ""),
         ("NodeNotBrought", "NodeNotBrought"),

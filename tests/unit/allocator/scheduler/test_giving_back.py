@@ -22,6 +22,7 @@ from allocator.workers import binder
 from contract import names, pods
 from contract.encoding.protocol import Placed, Wait
 from contract.nodes.attributes import facts
+from contract.reasons.pods import PodEventReason, PodReason
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
@@ -77,7 +78,7 @@ def test_a_pod_that_is_not_bound_is_told_soon_and_once(unbound: str, text: str) 
     assert desk.controller.schedule_pending() == ([], [])
     desk.now += 1
     desk.controller.tick(TickPhase.UPKEEP)
-    want = StatusUpdate("default/p", "uid-p", True, "NotScheduled", text, warning="GPUShareUnused")
+    want = StatusUpdate("default/p", "uid-p", True, PodReason.NOT_SCHEDULED, text, warning=PodEventReason.SHARE_UNUSED)
     assert desk.controller.schedule_pending() == ([], [want])
     desk.controller.tick(TickPhase.UPKEEP)
     assert desk.controller.schedule_pending() == ([], [])

@@ -13,6 +13,7 @@ from allocator.scheduler.events import BindFailed, ClaimsListed, TickPhase, pods
 from allocator.workers.binder import EventRecorder
 from allocator.workers.fence import Fencer
 from contract import pods
+from contract.reasons.pods import PodReason
 from runtime.kubernetes.client import Kube
 from tests.unit.allocator.harness import SchedulerHarness, fence
 from tests.unit.allocator.one_gpu import ONE_GPU, keys, waiting, worker
@@ -24,7 +25,7 @@ SAID = (
     "waiting: node t4 has room, but the API server rejects the placement: patch /api/v1/namespaces/default/pods"
     "/a: 403 Forbidden: no placements here, says a policy. It is retried with backoff"
 )
-TOLD = StatusUpdate("default/a", "uid-a", False, "PlacementRefused", SAID, warning="PlacementRefused")
+TOLD = StatusUpdate("default/a", "uid-a", False, PodReason.REFUSED, SAID, warning=PodReason.REFUSED)
 
 
 def one() -> tuple[SchedulerHarness, Binding]:

@@ -61,9 +61,9 @@ CHANGES: dict[str, tuple[PodBuilder, tuple[str, str] | str]] = {
     "a selector that nothing has": (FIRST.spec(nodeSelector={"pool": "c"}), "Selector"),
     "the toleration": (FIRST.spec(tolerations=[]), "Taint"),
     "CPU": (FIRST.needs(cpu="31"), ("a1", "affinity")),
-    "CPU that no node has": (FIRST.needs(cpu="33"), "Cpu"),
+    "CPU that no node has": (FIRST.needs(cpu="33"), "CPU"),
     "memory that no node has": (FIRST.needs(memory="129Gi"), "MemoryOfNode"),
-    "a container that needs CPU": (FIRST.container("proxy").needs(cpu="32"), "Cpu"),
+    "a container that needs CPU": (FIRST.container("proxy").needs(cpu="32"), "CPU"),
     "a host port": (FIRST.host_port(80), ("a1", "nodeName")),
     "the request": (
         pod("train").asks("aliyun.com/gpu-mem", 6).tolerates("dedicated"),

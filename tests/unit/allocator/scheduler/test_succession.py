@@ -23,7 +23,7 @@ from allocator.workers import binder
 from allocator.workers.fence import Fencer
 from contract import names, pods
 from contract.encoding.protocol import Placed, Wait
-from contract.reasons.pods import Answered
+from contract.reasons.pods import AnswerReason
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer
@@ -93,7 +93,7 @@ def test_a_placement_of_the_leader_before_finds_its_pod_touched() -> None:
     leader = Leader(api, 2)
     answer = leader.controller.reserve(question(worker("b")))
     assert isinstance(answer, Wait)
-    assert answer.code == Answered.NOT_LEADING
+    assert answer.code == AnswerReason.NOT_LEADING
     assert leader.controller.schedule_pending() == ([], [])
     fence(leader.controller, leader.barrier)
     assert words(api) == {"default/a": "word-2"}

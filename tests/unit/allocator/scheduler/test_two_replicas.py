@@ -17,7 +17,7 @@ from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import LoopCounters, SchedulingLoop
 from contract import names, pods
 from contract.encoding.protocol import Placed, Wait
-from contract.reasons.pods import Answered
+from contract.reasons.pods import AnswerReason
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer
@@ -93,7 +93,7 @@ def test_a_new_leader_decides_nothing_before_it_has_listed_the_pods_anew() -> No
     assert allocated(api) == {"default/a"}, "its watch has not shown yet what the old leader placed"
     answer = new.controller.reserve(question(worker("c")))
     assert isinstance(answer, Wait)
-    assert answer.code == Answered.NOT_LEADING
+    assert answer.code == AnswerReason.NOT_LEADING
     assert relists(new.controller) == [2]
     new.relist(2)
     assert relists(new.controller) == []

@@ -128,7 +128,7 @@ class Unbound:
 
     def told(self) -> list[tuple[bool, str, str, str | None]]:
         found = self.desk.controller.schedule_pending()[1]
-        return [(n.allocated, n.code, n.reason, n.warning) for n in found if isinstance(n, StatusUpdate)]
+        return [(n.allocated, str(n.code), n.reason, n.warning or "") for n in found if isinstance(n, StatusUpdate)]
 
 
 def worker(name: str, *, owned: bool = False) -> PodBuilder:

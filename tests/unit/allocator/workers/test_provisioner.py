@@ -22,6 +22,7 @@ from contract.nodes import pool_status
 from contract.nodes.attributes import facts, trim
 from contract.nodes.pool_status import PoolsStatus
 from contract.options import pool_options
+from contract.reasons.gpunodes import NodeEventReason
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import SchedulingRequest
 from runtime.kubernetes.client import Kube, KubeError
@@ -195,7 +196,7 @@ def test_a_node_that_came_without_gpus_is_told_on_the_node(bench: Bench) -> None
             "Node",
             "n1",
             "n1",
-            "NodeWithoutGPUs",
+            NodeEventReason.WITHOUT_GPUS,
             "15 min after the node was asked for, for pods that wait for pool t4, it serves none: no GPUs are "
             "published for it. Look at the pod of the node agent there: kubectl -n gpufraction-system get pods -o wide",
         )

@@ -11,11 +11,14 @@ import pytest
 
 from allocator.queue.records import EventRecord, Report, StatusUpdate
 from allocator.workers.binder import EventRecorder, Tellable
+from contract.reasons.claims import ClaimEventReason
+from contract.reasons.nodes import Code
+from contract.reasons.pods import PodEventReason, PodReason
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.errors import KubeError, KubeTimeout, KubeUnavailable
 from tests.wires import Answer, Script
 
-NEWS = StatusUpdate("default/p", "uid-1", False, "Memory", "waiting: 0 of 1 GPU nodes fit")
+NEWS = StatusUpdate("default/p", "uid-1", False, Code.MEMORY.word, "waiting: 0 of 1 GPU nodes fit")
 OK = Answer(200, {})
 BUSY = Answer(429, {"kind": "Status", "code": 429}, {"retry-after": "3"})
 AWAY = KubeUnavailable("cannot connect")
@@ -80,9 +83,9 @@ def backlog(*news: Report, size: int = 10) -> list[Tellable]:
 
 
 def test_a_pod_for_which_there_is_newer_news_is_told_that_alone() -> None:
-    placed = StatusUpdate("default/p", "uid-1", True, "Allocated", "1 GPU share on node n")
-    other = StatusUpdate("default/q", "uid-2", False, "Memory", "waiting")
-    preempted = EventRecord("Pod", "default/p", "uid-1", "GPUSharePreempted", "evicted")
+    placed = StatusUpdate("default/p", "uid-1", True, PodReason.ALLOCATED, "1 GPU share on node n")
+    other = StatusUpdate("default/q", "uid-2", False, Code.MEMORY.word, "waiting")
+    preempted = EventRecord("Pod", "default/p", "uid-1", PodEventReason.PREEMPTED, "evicted")
     assert backlog(NEWS, other, preempted, placed) == [placed, other, preempted]
 
 
@@ -92,19 +95,19 @@ def test_newer_figures_do_not_hide_that_the_pod_was_told_nothing_yet() -> None:
 
 
 def test_beyond_the_bound_the_oldest_is_dropped() -> None:
-    news = [StatusUpdate(f"default/p{i}", f"uid-{i}", False, "Memory", "waiting") for i in range(4)]
+    news = [StatusUpdate(f"default/p{i}", f"uid-{i}", False, Code.MEMORY.word, "waiting") for i in range(4)]
     assert backlog(*news, size=3) == news[1:]
 
 
 def test_namespaces_take_turns() -> None:
-    flood = [StatusUpdate(f"flood/p{i}", f"uid-{i}", False, "Memory", "waiting") for i in range(3)]
-    others = [StatusUpdate(f"{name}/p", f"uid-{name}", True, "Allocated", "1 GPU share") for name in ("a", "b")]
+    flood = [StatusUpdate(f"flood/p{i}", f"uid-{i}", False, Code.MEMORY.word, "waiting") for i in range(3)]
+    others = [StatusUpdate(f"{name}/p", f"uid-{name}", True, PodReason.ALLOCATED, "1 GPU share") for name in ("a", "b")]
     assert backlog(*flood, *others) == [flood[0], others[0], others[1], flood[1], flood[2]]
 
 
 def test_beyond_the_bound_nobody_loses_news_to_another_namespace() -> None:
-    other = StatusUpdate("other/p", "uid-o", True, "Allocated", "1 GPU share")
-    flood = [StatusUpdate(f"flood/p{i}", f"uid-{i}", False, "Memory", "waiting") for i in range(4)]
+    other = StatusUpdate("other/p", "uid-o", True, PodReason.ALLOCATED, "1 GPU share")
+    flood = [StatusUpdate(f"flood/p{i}", f"uid-{i}", False, Code.MEMORY.word, "waiting") for i in range(4)]
     assert [each for each in backlog(other, *flood, size=3) if each.key == "other/p"] == [other]
 
 
@@ -130,7 +133,7 @@ def test_the_time_of_transition_stays_with_the_status(
 def test_an_event_on_a_claim_names_its_kind_and_warns_where_it_should() -> None:
     transport = Script(OK, holds=True)
     recorder = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
-    for code, warns in (("ClaimBound", False), ("ClaimLost", True)):
+    for code, warns in ((ClaimEventReason.BOUND, False), (ClaimEventReason.LOST, True)):
         assert recorder.tell(
             EventRecord("ElasticGPUClaim", "team/c", "uid-c", code, "why", warns), lambda seconds: False
         )

@@ -20,6 +20,7 @@ from contract import names, pods
 from contract.encoding.quantity import MIB
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from contract.options import Options as Reading
+from contract.reasons.gpunodes import NodeEventReason
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer
@@ -257,9 +258,13 @@ def test_a_gpu_promised_twice_is_reported_on_its_node_and_on_the_youngest_pod_on
     assert bench.news() == [], "a list that is read anew may look like this for a moment"
     bench.tick(3)
     assert bench.news() == [
-        EventRecord("Node", "a", "a", "GPUOvercommitted", WHAT),
+        EventRecord("Node", "a", "a", NodeEventReason.OVERCOMMITTED, WHAT),
         EventRecord(
-            "Pod", "default/second", "uid-2", "GPUOvercommitted", YOUNGEST + "delete it, so that it is placed again"
+            "Pod",
+            "default/second",
+            "uid-2",
+            NodeEventReason.OVERCOMMITTED,
+            YOUNGEST + "delete it, so that it is placed again",
         ),
     ]
     bench.tick(300)

@@ -21,9 +21,10 @@ from contract.nodes.reports import (
     reports_to_status,
     words,
 )
+from contract.reasons.pods import PodEventReason
 
 MIB = 1 << 20
-ONE = PodReport(1_700_000_000, "uid-1", "GPUMemoryOveruse", 0, "GPU-1", 110 * MIB, evict=True)
+ONE = PodReport(1_700_000_000, "uid-1", PodEventReason.MEMORY_OVERUSE, 0, "GPU-1", 110 * MIB, evict=True)
 SHARE = GpuShare("GPU-1", 0, 100 * MIB, 0, 1 << 34)
 ALLOCATION = Allocation("a", "n1", (ContainerAllocation("main", (SHARE,)), ContainerAllocation("side", ())))
 
@@ -105,8 +106,8 @@ def test_the_words_have_the_allocations_figures() -> None:
         words(ONE, "main", SHARE),
         words(threat, "main", SHARE),
         words(replace(ONE, evict=False, others=10 * MIB), "main", limited),
-        words(replace(ONE, code="GPUMemoryPressure", used=90 * MIB, evict=False), "main", limited),
-        words(replace(ONE, code="GPUUnhealthy"), "main", SHARE),
+        words(replace(ONE, code=PodEventReason.MEMORY_PRESSURE, used=90 * MIB, evict=False), "main", limited),
+        words(replace(ONE, code=PodEventReason.UNHEALTHY), "main", SHARE),
         words(replace(ONE, used=0, evict=False), "main", SHARE),
     ] == [
         f"{USES}, 10 MiB more than its share of 100 MiB{THEN}",

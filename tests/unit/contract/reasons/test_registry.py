@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from contract import reasons
-from contract.reasons import REGISTRY, Kind, Row, Word
-from contract.reasons.base import Change
+from contract.reasons import REGISTRY, ReasonKind, ReasonName, Row
+from contract.reasons.base import Cure
 from contract.reasons.claims import ClaimReason
 from contract.reasons.nodes import Code
 from contract.reasons.pods import of_claim
@@ -42,7 +42,7 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
 
 
 def literals(module: str, tree: ast.Module) -> Iterator[str]:
-    """CamelCase texts that a module passes to what reports a reason, directly or through a name of its own."""
+    """Texts that a module passes as a reason, directly or through a name of its own."""
     texts = {
         target.id: assigned.value.value
         for assigned in tree.body
@@ -60,8 +60,8 @@ def literals(module: str, tree: ast.Module) -> Iterator[str]:
         for given in (*call.args[place : place + 1], *named):
             for part in ast.walk(given):
                 text = part.value if isinstance(part, ast.Constant) else texts.get(getattr(part, "id", ""))
-                if isinstance(text, str) and re.fullmatch(r"([A-Z]+[a-z0-9]+){2,}[A-Z]*", text):
-                    yield f"{module}:{part.lineno} {text}"
+                if isinstance(text, str) and re.fullmatch(r"[A-Z]\w+", text):
+                    yield f"{module}:{call.lineno} {text}"
 
 
 def test_no_program_writes_a_reason_that_is_not_in_the_registry() -> None:
@@ -78,18 +78,18 @@ def test_only_the_registry_makes_words() -> None:
         module
         for module, tree in modules()
         for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Word"
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "SpelledReason"
     ]
     assert {module for module in made if not module.startswith("contract/reasons/")} == set()
 
 
 @pytest.mark.parametrize(("word", "row"), REGISTRY, ids=[f"{row.kind.name}-{word}" for word, row in REGISTRY])
-def test_a_row_can_be_shown(word: Word, row: Row) -> None:
+def test_a_row_can_be_shown(word: ReasonName, row: Row) -> None:
     assert re.fullmatch(r"[A-Z][A-Za-z]+", word)
     assert not re.search(r"(Gpu|Mps|Uuid|Cdi|Cpu|Numa)(?![a-z])", word), "initialisms are in capitals"
     assert row.text
     assert not row.cure or row.cure.endswith(".")
-    assert bool(row.cured_by) or row.kind not in (Kind.NODE,)
+    assert bool(row.cured_by) or row.kind not in (ReasonKind.NODE,)
 
 
 def test_a_code_has_one_row_for_each_kind() -> None:
@@ -97,7 +97,7 @@ def test_a_code_has_one_row_for_each_kind() -> None:
 
 
 def test_a_condition_of_a_pod_has_one_row() -> None:
-    told = [word for word, row in REGISTRY if row.kind in (Kind.NODE, Kind.WAITS, Kind.PLACED)]
+    told = [word for word, row in REGISTRY if row.kind in (ReasonKind.NODE, ReasonKind.WAITS, ReasonKind.PLACED)]
     assert Counter(told).most_common(1)[0][1] == 1
     assert set(reasons.WAITING) == set(told)
 
@@ -115,7 +115,7 @@ def test_codes_are_in_the_order_of_the_checks() -> None:
 
 
 def test_a_node_that_joins_can_cure_every_node() -> None:
-    assert [code for code in Code if Change.NODE not in code.row.cured_by] == []
+    assert [code for code in Code if Cure.NODE not in code.row.cured_by] == []
 
 
 def test_a_pod_has_the_reason_of_its_claim() -> None:

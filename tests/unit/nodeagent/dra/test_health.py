@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from contract.encoding.resourceclaims import PreparedDevice
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.dra.health import HealthWatch, device_health
 from nodeagent.dra.wire import DeviceHealth, HealthStatus
 from nodeagent.gpus.library import Card
@@ -32,7 +33,9 @@ def test_a_card_that_was_given_and_is_not_there_is_unhealthy() -> None:
 
 
 def test_where_the_driver_cannot_be_asked_nothing_is_known_of_the_cards_that_were_given() -> None:
-    found = device_health(Observation(problem="the driver hangs", reason="DriverHangs"), (GIVEN,), node="n")
+    found = device_health(
+        Observation(problem="the driver hangs", reason=GPUNodeReason.DRIVER_HANGS), (GIVEN,), node="n"
+    )
     assert found == (DeviceHealth("n", "gpu-7", HealthStatus.UNKNOWN, "the driver hangs"),)
 
 

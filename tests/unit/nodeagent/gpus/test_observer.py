@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.gpus.library import Card
 from nodeagent.gpus.observation import Observation, Observer
 from tests.unit.nodeagent.builders import card, observation
@@ -45,7 +46,7 @@ def test_a_hanging_driver_is_told_once_patience_is_over_and_not_before() -> None
     assert observer.latest() == observation(card(0))
     now[0] = 60.1
     problem = "the driver does not answer: a call into it has taken more than 60 s"
-    assert observer.latest() == Observation(problem=problem, reason="DriverHangs")
+    assert observer.latest() == Observation(problem=problem, reason=GPUNodeReason.DRIVER_HANGS)
     driver.answers.set()
     thread.join(10)
     assert observer.latest() == observation(card(0))
@@ -58,7 +59,7 @@ def test_a_bug_of_ours_is_published_as_a_problem() -> None:
     observer = Observer(driver)
     observer.look_once()
     problem = "the agent failed while looking: ZeroDivisionError"
-    assert observer.latest() == Observation(problem=problem, reason="AgentFailed")
+    assert observer.latest() == Observation(problem=problem, reason=GPUNodeReason.AGENT_FAILED)
 
 
 def test_each_look_is_told_until_the_end() -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.gpus.observation import Observation
 from nodeagent.gpus.restart_policy import REASONS, RestartPolicy
 
 WELL = Observation((), "550.54.15", "12.4")
-OUTDATED = Observation(problem="of different versions", reason="LibraryOutdated")
-BROKEN = Observation(problem="Unknown Error (NVML code 999)", reason="LibraryBroken")
-REFUSED = Observation(problem="may not", reason="NoPermission")
-GONE = Observation(problem="not loaded", reason="DriverGone")
-MISSING = Observation(problem="not found", reason="LibraryMissing")
+OUTDATED = Observation(problem="of different versions", reason=GPUNodeReason.LIBRARY_OUTDATED)
+BROKEN = Observation(problem="Unknown Error (NVML code 999)", reason=GPUNodeReason.LIBRARY_BROKEN)
+REFUSED = Observation(problem="may not", reason=GPUNodeReason.NO_PERMISSION)
+GONE = Observation(problem="not loaded", reason=GPUNodeReason.DRIVER_GONE)
+MISSING = Observation(problem="not found", reason=GPUNodeReason.LIBRARY_MISSING)
 
 LOOKS: dict[str, tuple[list[Observation], int]] = {
     "a driver that stays": ([WELL] * 9, 0),

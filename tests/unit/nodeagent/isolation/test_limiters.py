@@ -22,6 +22,7 @@ from contract.model import (
     GpuShare,
     Inventory,
 )
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.conditions import Condition
 from nodeagent.files import write_atomically
@@ -151,7 +152,7 @@ def test_where_gpus_come_without_cdi_no_daemon_is_asked_for_unless_pods_get_host
 def test_what_a_daemon_that_serves_does_not_do_is_told(node: Node) -> None:
     node.reports(GPU_0=replace(SERVING, why="old"), GPU_1=replace(SERVING, why="old"), GPU_2=SERVING)
     assert node.round(BY_CDI, gpu(0), gpu(1), gpu(2))[1] == ("mps",)
-    assert node.limiters.conditions()[1] == Condition(False, "Limited", "old", "MpsDaemons")
+    assert node.limiters.conditions()[1] == Condition(False, GPUNodeReason.LIMITED, "old", "MpsDaemons")
     node.reports(GPU_0=SERVING, GPU_1=GpuReport("paused", taking=False, why="it ended"))
     node.limiters.look()
     assert [condition.kind for condition in node.limiters.conditions()] == ["LimitsReachContainers", "PreloadedLibrary"]
@@ -288,7 +289,7 @@ def test_why_the_library_is_given_to_nobody_is_told(node: Node) -> None:
     copied(node.preload)
     node.limiters._library = Library(node.preload, machine="x86_64")
     node.round(BY_CDI, gpu())
-    assert node.limiters.conditions()[1] == Condition(True, "LibraryReady", "", "PreloadedLibrary")
+    assert node.limiters.conditions()[1] == Condition(True, GPUNodeReason.LIBRARY_READY, "", "PreloadedLibrary")
 
 
 def test_a_library_for_another_machine(tmp_path: Path) -> None:
@@ -450,7 +451,7 @@ def test_a_pod_gets_the_device_of_its_own_partition_once_the_daemon_has_made_it(
     assert [each for each in limiters.conditions() if each.kind == "CoresReserved"] == [
         Condition(
             True,
-            "Partitioned",
+            GPUNodeReason.PARTITIONED,
             "each GPU has 10 chunks of multiprocessors; a pod's cores are whole chunks of its own",
             "CoresReserved",
         )

@@ -12,6 +12,7 @@ from contract import names
 from contract.model import Delivery
 from contract.nodes.idle import IdleShare
 from contract.nodes.reports import PodReport
+from contract.reasons.pods import PodEventReason
 from nodeagent.isolation.levels import Enforcement
 from nodeagent.publishing.status import JSON, Terms, desired, status_of
 from tests.unit.nodeagent.builders import card, observation
@@ -26,7 +27,9 @@ FULL = card(
 TERMS = Terms(pool="p", options=(("deviceSplitCount", "5"),))
 HELD = Enforcement(Delivery(("",), "nvidia.com/gpu", mounts="cdi"), ("watch",))
 IDLE = frozenset((IdleShare(0, "uid-a"),))
-REPORTS = frozenset((PodReport(0, "uid-a", "GPUMemoryOveruse", 0, "GPU-0", 2, 1, evict=True, evict_after=1),))
+REPORTS = frozenset(
+    (PodReport(0, "uid-a", PodEventReason.MEMORY_OVERUSE, 0, "GPU-0", 2, 1, evict=True, evict_after=1),)
+)
 WANTED = replace(desired("n1", observation(FULL), terms=TERMS).under(HELD), idle=IDLE, reports=REPORTS)
 STATUS = status_of(WANTED, previous={}, now=0)
 TYPES = {"string": str, "boolean": bool, "integer": int, "array": list, "object": dict}

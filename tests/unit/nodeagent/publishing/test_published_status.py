@@ -9,6 +9,7 @@ import pytest
 from contract.model import Gpu, Inventory
 from contract.nodes.capacity import Amounts, Reserve
 from contract.nodes.inventories import inventory_from_object
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.conditions import Condition, seconds, timestamp
 from nodeagent.gpus.library import Card, DriverGone, GpuLibraryError
 from nodeagent.gpus.observation import Observation, look
@@ -88,31 +89,31 @@ LOOKS = {
     "well cards are published in the order of their index": Seen(
         observation(card(1), card(0)),
         (gpu(0), gpu(1)),
-        Condition(True, "AllGPUsHealthy", "2 of 2 GPUs are healthy"),
+        Condition(True, GPUNodeReason.ALL_HEALTHY, "2 of 2 GPUs are healthy"),
         Amounts(2 * T4, 200),
     ),
     "a sick card keeps its part of the capacity, because pods still hold shares of it": Seen(
         observation(card(0), card(1, healthy=False, reason="lost")),
         (gpu(0), gpu(1, healthy=False, reason="lost")),
-        Condition(True, "SomeGPUsUnhealthy", "1 of 2 GPUs are healthy; GPU 1: lost"),
+        Condition(True, GPUNodeReason.SOME_UNHEALTHY, "1 of 2 GPUs are healthy; GPU 1: lost"),
         Amounts(2 * T4, 200),
     ),
     "no well card at all is not ready": Seen(
         observation(card(0, healthy=False, reason="lost")),
         (gpu(0, healthy=False, reason="lost"),),
-        Condition(False, "NoHealthyGPU", "0 of 1 GPUs are healthy; GPU 0: lost"),
+        Condition(False, GPUNodeReason.NONE_HEALTHY, "0 of 1 GPUs are healthy; GPU 0: lost"),
         Amounts(T4, 100),
     ),
     "a card without a name is told of and given to nobody": Seen(
         observation(card(0), card(1, uuid="")),
         (gpu(0),),
-        Condition(True, "SomeGPUsUnhealthy", "1 of 2 GPUs are healthy; GPU 1: has no UUID of its own"),
+        Condition(True, GPUNodeReason.SOME_UNHEALTHY, "1 of 2 GPUs are healthy; GPU 1: has no UUID of its own"),
         Amounts(T4, 100),
     ),
     "a machine without a driver has nothing, and says why": Seen(
         BLIND,
         (),
-        Condition(False, "DriverGone", "the NVIDIA kernel driver is not loaded"),
+        Condition(False, GPUNodeReason.DRIVER_GONE, "the NVIDIA kernel driver is not loaded"),
         Amounts(0, 0),
         "the NVIDIA kernel driver is not loaded",
     ),
@@ -242,9 +243,9 @@ SIGHTS = {
     "cards": (Machine((card(0),)), observation(card(0))),
     "a driver without cards": (
         Machine(),
-        Observation((), "550.54.15", "12.4", "the driver works and reports no GPU", "NoGPU"),
+        Observation((), "550.54.15", "12.4", "the driver works and reports no GPU", GPUNodeReason.NO_GPU),
     ),
-    "no driver": (Machine(error=DriverGone("gone")), Observation(problem="gone", reason="DriverGone")),
+    "no driver": (Machine(error=DriverGone("gone")), Observation(problem="gone", reason=GPUNodeReason.DRIVER_GONE)),
 }
 
 

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from contract.encoding.reading import Malformed
 from contract.nodes.inventories import inventory_from_object
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.gpus.observation import Observation
 from nodeagent.machine import Machine
@@ -41,7 +42,7 @@ SIGHTS = (
     observation(card(1)),
     observation(card(0, uuid="GPU-new"), card(1)),
     BLIND,
-    Observation(driver="550.54.15", problem="the driver works and reports no GPU", reason="NoGPU"),
+    Observation(driver="550.54.15", problem="the driver works and reports no GPU", reason=GPUNodeReason.NO_GPU),
 )
 
 

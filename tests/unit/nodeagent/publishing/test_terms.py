@@ -13,6 +13,7 @@ from contract.model import PoolSharing
 from contract.nodes.capacity import Reserve
 from contract.nodes.inventories import inventory_from_object, sharing_of
 from contract.options import NO_OPTIONS, Pool, PoolOptions, VgpuOptions
+from contract.reasons.gpunodes import GPUNodeReason
 from contract.scheduling.needs import Requirement
 from nodeagent import machine
 from nodeagent.agent import Agent, Behaviour
@@ -45,7 +46,10 @@ def test_a_pools_options_go_before_the_clusters_and_those_before_the_agents_own(
 
 
 REFUSED = Condition(
-    True, "CannotBeRead", "the options are refused, and the earlier ones stay in use: f: x", "OptionsRefused"
+    True,
+    GPUNodeReason.CANNOT_BE_READ,
+    "the options are refused, and the earlier ones stay in use: f: x",
+    "OptionsRefused",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.conditions import Condition
 from nodeagent.gpus.library import Card
 from nodeagent.sharing.cordoning import NAMES_NO_GPU, Cordon, read
@@ -20,7 +21,7 @@ def wrong(found: str, here: str = "0, 1") -> tuple[Condition, ...]:
         f"metadata.annotations[gpufraction.io/cordon]: found {found}, which is no GPU of this node and excludes none; "
         f"give indexes ({here}) or UUIDs, separated by commas"
     )
-    return (Condition(True, "NoSuchGPU", text, NAMES_NO_GPU),)
+    return (Condition(True, GPUNodeReason.NO_SUCH_GPU, text, NAMES_NO_GPU),)
 
 
 WORDS: dict[str, tuple[set[str], tuple[Card, ...], Cordon]] = {

@@ -11,6 +11,7 @@ from contract.encoding.codec import allocation_to_text
 from contract.metrics import metrics_of
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from contract.nodes.reports import PodReport
+from contract.reasons.pods import PodEventReason
 from nodeagent.gpus.library import Card
 from nodeagent.publishing.metrics import AgentGauges
 from nodeagent.sharing.overuse import OveruseMonitor, Rules
@@ -72,7 +73,7 @@ def test_memory_is_laid_to_containers_and_never_to_the_wrong_one() -> None:
 
 
 RULES = Rules(slack=5 * MIB, patience=30.0)
-WARNED = PodReport(0, "uid-p", "GPUMemoryOveruse", 0, "GPU-0", 110 * MIB)
+WARNED = PodReport(0, "uid-p", PodEventReason.MEMORY_OVERUSE, 0, "GPU-0", 110 * MIB)
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,8 @@ def bursting(used: int, booked: int = 20) -> Use:
 
 FULL, ROOM = card(0, used_bytes=15_108 * MIB), card(0, used_bytes=1 << 30)
 LACKS, HAS = Use(Q, "main", "GPU-0", 100 * MIB, 0, 10 * MIB), Use(Q, "main", "GPU-0", 100 * MIB, 0, 99 * MIB)
-PRESSED = PodReport(0, "uid-p", "GPUMemoryPressure", 0, "GPU-0", 90 * MIB)
-BEYOND = PodReport(0, "uid-p", "GPUMemoryOveruse", 0, "GPU-0", 110 * MIB)
+PRESSED = PodReport(0, "uid-p", PodEventReason.MEMORY_PRESSURE, 0, "GPU-0", 90 * MIB)
+BEYOND = PodReport(0, "uid-p", PodEventReason.MEMORY_OVERUSE, 0, "GPU-0", 110 * MIB)
 PRESSURE: dict[str, tuple[Card, Use, Use, frozenset[PodReport]]] = {
     "there is room": (ROOM, bursting(90), LACKS, frozenset()),
     "the GPU's use is not known": (card(0, used_bytes=None), bursting(90), LACKS, frozenset()),
@@ -177,7 +178,10 @@ def test_the_users_of_a_claim_have_its_share_together() -> None:
 def test_pods_leave_a_gpu_that_stays_ill_where_that_is_set() -> None:
     sick = card(0, healthy=False, reason="XID 79")
     usage = NodeUsage((Use(P, "main", "GPU-0", 1, 0, 0), Use(Q, "main", "GPU-1", 1, 0, 0)))
-    leave, none = frozenset((PodReport(0, "uid-p", "GPUUnhealthy", 0, "GPU-0", evict=True),)), frozenset[PodReport]()
+    leave, none = (
+        frozenset((PodReport(0, "uid-p", PodEventReason.UNHEALTHY, 0, "GPU-0", evict=True),)),
+        frozenset[PodReport](),
+    )
 
     def told(watch: OveruseMonitor, *looks: tuple[float, Card]) -> list[frozenset[PodReport]]:
         return [watch.judge(usage, (shown, card(1)), at) for at, shown in looks]
@@ -223,7 +227,7 @@ def test_an_offender_is_reported_once_and_then_to_be_evicted() -> None:
         now[0] = at
         guard.step(look)
         found.append(guard.reports)
-    report = PodReport(1000, "uid-p", "GPUMemoryOveruse", 0, "GPU-0", 200 * MIB)
+    report = PodReport(1000, "uid-p", PodEventReason.MEMORY_OVERUSE, 0, "GPU-0", 200 * MIB)
     warned, evicted = replace(report, evict_after=10), replace(report, evict=True)
     assert found == [frozenset(), {warned}, {warned}, {evicted}, {evicted}]
     assert woken == [1010.0, 1020.0], "a status is written when something changes, and not at every look"

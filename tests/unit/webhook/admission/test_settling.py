@@ -6,14 +6,14 @@ import pytest
 
 from contract.encoding import codec
 from contract.encoding.protocol import Answer, Never, Wait
-from contract.reasons.pods import Answered
+from contract.reasons.pods import AnswerReason
 from contract.scheduling import node_pin
 from tests.unit.webhook.builders import GIB, WAIT, allocation, container, environment, placed, pod, request_text, share
 from tests.unit.webhook.settling import ASKS, GATE, JSON, PERCENT, admitted, settled
 from webhook.admission.admit import Admit, Deny
 
-ELSEWHERE = Wait(Answered.NOT_LEADING, "the leading allocator places the pod in a moment")
-IN_LINE = Wait(Answered.QUEUED, "the pods ahead in the queue are placed first")
+ELSEWHERE = Wait(AnswerReason.NOT_LEADING, "the leading allocator places the pod in a moment")
+IN_LINE = Wait(AnswerReason.QUEUED, "the pods ahead in the queue are placed first")
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 
 

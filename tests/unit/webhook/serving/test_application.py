@@ -15,7 +15,7 @@ from flask.testing import FlaskClient
 from contract import names
 from contract.encoding.protocol import Answer, Never, Question, Wait
 from contract.metrics import metrics_of
-from contract.reasons.pods import Answered
+from contract.reasons.pods import AnswerReason
 from runtime.logs import TextLines
 from runtime.metrics import Metrics
 from tests.unit.webhook.builders import (
@@ -272,7 +272,7 @@ TOLD: dict[str, tuple[Answer | NoAnswer, str, list[str]]] = {
         "the allocator does not answer; the pod is placed as soon as it does",
         ["INFO"],
     ),
-    "a replica that does not lead, as every other one": (Wait(Answered.NOT_LEADING, ELSEWHERE), ELSEWHERE, []),
+    "a replica that does not lead, as every other one": (Wait(AnswerReason.NOT_LEADING, ELSEWHERE), ELSEWHERE, []),
 }
 
 
