@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from allocator.engine.engine import Engine
-from allocator.engine.reference import NOWHERE, Decision
+from allocator.engine.reference import NOWHERE, Decision, Prefer
 from contract.model import FractionRequest
 from contract.reasons.nodes import Reason
 from contract.scheduling.needs import SchedulingRequest
@@ -53,9 +53,11 @@ class Picky(Engine):
         super().__init__()
         self.memory, self.looked = memory, 0
 
-    def decide(self, ask: SchedulingRequest, refused: Mapping[str, Reason] = NOWHERE) -> Decision:
+    def decide(
+        self, ask: SchedulingRequest, refused: Mapping[str, Reason] = NOWHERE, prefer: Prefer | None = None
+    ) -> Decision:
         self._look(ask.request.containers[0])
-        return super().decide(ask, refused)
+        return super().decide(ask, refused, prefer)
 
     def _look(self, fraction: FractionRequest) -> None:
         if fraction.memory == self.memory:

@@ -10,7 +10,16 @@ from contract import names
 from contract.dialects import DIALECTS
 from contract.dialects.base import Dialect, Example
 from contract.metrics import METRICS
-from playground.documentation import PAGES, dialects_page, edges_page, main, metrics_page, names_page, outcome
+from playground.documentation import (
+    PAGES,
+    dialects_page,
+    edges_page,
+    main,
+    metrics_page,
+    names_page,
+    outcome,
+    reasons_page,
+)
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -27,6 +36,7 @@ def test_the_pages_are_written_where_they_are_wanted(tmp_path: Path) -> None:
         "names.md": names_page(),
         "dialects.md": dialects_page(),
         "metrics.md": metrics_page(),
+        "reasons.md": reasons_page(),
     }
 
 
