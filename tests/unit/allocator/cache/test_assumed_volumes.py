@@ -48,7 +48,7 @@ def accepts(claim: str, objects: StorageObjects) -> list[str]:
 
 
 def test_two_claims_do_not_get_one_volume() -> None:
-    it, objects = AssumedVolumes(), storage(local("v"))
+    it, objects = AssumedVolumes(set()), storage(local("v"))
     assert accepts("b", it.over(objects, NODES)) == ["n1", "n2"]
     it.put("id", rules("a"), "n1")
     assert accepts("b", it.over(objects, NODES)) == []
@@ -57,20 +57,20 @@ def test_two_claims_do_not_get_one_volume() -> None:
 
 
 def test_a_pod_with_the_same_claim_gets_the_same_volume() -> None:
-    it, objects = AssumedVolumes(), storage(local("v"))
+    it, objects = AssumedVolumes(set()), storage(local("v"))
     it.put("id", rules("a"), "n1")
     assert accepts("a", it.over(objects, NODES)) == ["n1", "n2"]
 
 
 def test_where_a_volume_is_made_the_other_pods_of_the_claim_go_too() -> None:
-    it, objects = AssumedVolumes(), storage(of=MADE)
+    it, objects = AssumedVolumes(set()), storage(of=MADE)
     it.put("id", rules("a"), "n2")
     assert accepts("a", it.over(objects, NODES)) == ["n2"]
     assert accepts("b", it.over(objects, NODES)) == ["n1", "n2"]
 
 
 def test_each_of_several_pods_gets_another_volume() -> None:
-    it, objects = AssumedVolumes(), storage(local("v", 1), local("w", 2), claims=("a", "b", "c"))
+    it, objects = AssumedVolumes(set()), storage(local("v", 1), local("w", 2), claims=("a", "b", "c"))
     it.put("one", rules("a"), "n1")
     it.put("two", rules("b"), "n1")
     found = it.over(objects, NODES)
@@ -82,7 +82,7 @@ def test_each_of_several_pods_gets_another_volume() -> None:
 
 
 def test_what_the_claim_shows_goes_before_what_was_assumed() -> None:
-    it, objects = AssumedVolumes(), storage(local("v"), local("w"))
+    it, objects = AssumedVolumes(set()), storage(local("v"), local("w"))
     it.put("id", rules("a"), "n1")
     assert it.over(objects, NODES).volumes["v"].claim == ("team", "a", "a")
     shown = {**objects.claims, ("team", "a"): replace(objects.claims["team", "a"], volume="w", bound=True)}
@@ -90,7 +90,7 @@ def test_what_the_claim_shows_goes_before_what_was_assumed() -> None:
 
 
 def test_a_volume_that_somebody_else_got_meanwhile_is_replaced_by_another() -> None:
-    it, objects = AssumedVolumes(), storage(local("v"), local("w"))
+    it, objects = AssumedVolumes(set()), storage(local("v"), local("w"))
     it.put("id", rules("a"), "n1")
     it.over(objects, NODES)
     taken = {**objects.volumes, "v": replace(objects.volumes["v"], claim=("else", "x", ""))}
@@ -99,7 +99,7 @@ def test_a_volume_that_somebody_else_got_meanwhile_is_replaced_by_another() -> N
 
 @pytest.mark.parametrize("missing", ["the claim", "a volume", "the node"])
 def test_nothing_is_taken_by_a_pod_that_cannot_be_bound(missing: str) -> None:
-    it = AssumedVolumes()
+    it = AssumedVolumes(set())
     it.put("id", rules("a"), "gone" if missing == "the node" else "n1")
     volumes = () if missing == "a volume" else (local("v"),)
     objects = storage(*volumes, claims=("b",) if missing == "the claim" else ("a", "b"))
@@ -107,7 +107,7 @@ def test_nothing_is_taken_by_a_pod_that_cannot_be_bound(missing: str) -> None:
 
 
 def test_pods_without_claims_are_not_kept() -> None:
-    it = AssumedVolumes()
+    it = AssumedVolumes(set())
     it.put("id", PodRules("team"), "n1")
     assert it.changes == 0
 
@@ -117,7 +117,7 @@ class Pods(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.it, self.objects = AssumedVolumes(), storage(local("v"), local("w"), claims=tuple("abcd"))
+        self.it, self.objects = AssumedVolumes(set()), storage(local("v"), local("w"), claims=tuple("abcd"))
         self.held: set[str] = set()
 
     @rule(claim=st.sampled_from("abcd"), node=st.sampled_from(("n1", "n2")))

@@ -58,7 +58,7 @@ def test_nothing_is_known_before_every_kind_was_listed() -> None:
 
 
 def test_claims_and_classes_of_devices_are_followed_each_by_itself() -> None:
-    it, claim = Devices(), DeviceClaim("team", "c")
+    it, claim = Devices(set()), DeviceClaim("team", "c")
     it.of_kind("deviceclasses").listed("deviceclasses", [(("", "card"), "example.com/card")])
     assert (it.classes.known, it.claims.known) == (True, False)
     it.of_kind("resourceclaims").put("resourceclaims", ("team", "c"), claim)
