@@ -316,11 +316,11 @@ class NodeBuilder:
         """How its agent says that GPUs reach containers."""
         return replace(self, _delivery=delivery)
 
-    def allocatable(self, **amounts: int) -> NodeBuilder:
+    def allocatable(self, **amounts: Any) -> NodeBuilder:
         """What it has for pods, in the units of `Compute`; amounts not named stay."""
         return replace(self, _allocatable=replace(self._allocatable, **amounts))
 
-    def requested(self, **amounts: int) -> NodeBuilder:
+    def requested(self, **amounts: Any) -> NodeBuilder:
         """What its pods request of that already, in the units of `Compute`."""
         return replace(self, _requested=replace(self._requested, **amounts))
 

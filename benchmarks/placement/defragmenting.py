@@ -129,7 +129,7 @@ class Defragmenter:
             for pod in running
             if pod.task.cards and now - pod.since <= self.rules.youngest and not self._budget.rests(pod.uid, now)
         }
-        failed, homes = set[Task](), dict[SchedulingRequest, bool]()
+        failed, homes = set[Task](), dict[defragmentation.Home, bool]()
         for waiting in line:
             if waiting.task in failed or not waiting.task.cards:
                 continue

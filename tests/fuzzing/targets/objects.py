@@ -231,7 +231,7 @@ def _storage() -> tuple[bytes, ...]:
         "spec": {"volumeName": "v", "resources": {"requests": {"storage": "1Gi"}}, "selector": selector},
         "status": {"phase": "Bound"},
     }
-    volume = {
+    volume: dict[str, Any] = {
         "metadata": {"name": "v", "labels": {"zone": "a__b"}},
         "spec": {
             "capacity": {"storage": "1Gi"},

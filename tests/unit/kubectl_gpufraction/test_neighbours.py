@@ -61,7 +61,7 @@ WAITS = apart(admitted("waits", "gpufraction.io/gpu-memory", "2Gi", waits=FULL),
 DISK = mounting(apart(admitted("disk", "gpufraction.io/gpu-memory", "2Gi", waits=FULL), "disk"), "data")
 LOST = mounting(apart(admitted("lost", "gpufraction.io/gpu-memory", "2Gi", waits=FULL), "lost"), "none")
 BOUND = {"metadata": {"name": "data", "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "y"}}}
-BOUND["spec"] = {"volumeName": "v"}  # type: ignore[assignment]
+BOUND["spec"] = {"volumeName": "v"}
 ON_N2 = {"matchExpressions": [{"key": HOST, "operator": "In", "values": ["n2"]}]}
 VOLUME = {"metadata": {"name": "v"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [ON_N2]}}}}
 PODS = [WAITS, DISK, LOST, other("db-0", "db", "n1"), other("shy", "shy", "n2", "disk"), other("x", "x", "n2")]

@@ -110,7 +110,7 @@ def test_the_pod_is_placed_once_the_one_in_its_way_has_ended_and_not_before() ->
     desk = bench()
     web = desk.run(small("web", "web"))
     desk.wait(vip(apart="web"))
-    (order,) = desk.controller.preempt() or ()
+    [order] = desk.controller.preempt()
     desk.controller.handle(EvictionAnswered(order, "evicted"))
     desk.second()
     desk.end(web)

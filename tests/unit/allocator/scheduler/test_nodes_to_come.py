@@ -60,9 +60,11 @@ class Bench(SchedulerHarness):
     """Node `n` in zone a, full; pool `new` in zone b. The pod `web` has the GPU of `n`."""
 
     @classmethod
-    def made(cls, stored: list[JSON]) -> Bench:
+    def holding(cls, stored: list[JSON]) -> Bench:
         desk = cls([node("n").labelled(HOST, "n").labelled(ZONE, "a").gpu(mib=16384)])
-        desk.controller.handle(PoolsDeclared((node("new").labelled(ZONE, "b").gpu(mib=16384).state(),), ("new",)))
+        desk.controller.handle(
+            PoolsDeclared((node("new").labelled(ZONE, "b").gpu(mib=16384).state(),), frozenset(("new",)))
+        )
         by_kind: dict[str, list[JSON]] = {"persistentvolumeclaims": stored[:1]} if stored else {}
         for each in stored[1:]:
             by_kind.setdefault("storageclasses" if "provisioner" in each else "persistentvolumes", []).append(each)
@@ -102,7 +104,7 @@ NEW_NODES: dict[str, tuple[PodBuilder, list[JSON], bool]] = {
 @pytest.mark.parametrize("case", NEW_NODES.values(), ids=NEW_NODES.keys())
 def test_a_new_node_of_the_pool_is_for_a_pod_with(case: tuple[PodBuilder, list[JSON], bool]) -> None:
     waiting, stored, may_come = case
-    desk = Bench.made(stored)
+    desk = Bench.holding(stored)
     desk.controller.handle(pod_event(pods.trim(admitted(waiting, gated=True))))
     desk.controller.schedule_pending()
     (unserved,) = desk.controller.unserved(0.0) or ()
@@ -111,7 +113,7 @@ def test_a_new_node_of_the_pool_is_for_a_pod_with(case: tuple[PodBuilder, list[J
 
 @pytest.mark.parametrize("app", ["p", "web"])
 def test_pods_that_exclude_their_like_are_apart(app: str) -> None:
-    desk = Bench.made([])
+    desk = Bench.holding([])
     for number in range(2):
         waiting = wants("p").uid(f"uid-{number}").spec(affinity=rule("podAntiAffinity", app, HOST))
         desk.controller.handle(pod_event(pods.trim(admitted(waiting, gated=True))))

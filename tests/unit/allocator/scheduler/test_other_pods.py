@@ -259,7 +259,7 @@ def test_what_the_administrator_says_of_a_profile_is_required() -> None:
 
 def test_a_profile_is_declared_when_it_changes() -> None:
     declared: list[ProfilesDeclared] = []
-    documents = [None, {}, {"schedulerProfiles": [{}]}, {"schedulerProfiles": [{}]}, {}]
+    documents: list[JSON | None] = [None, {}, {"schedulerProfiles": [{}]}, {"schedulerProfiles": [{}]}, {}]
     found = iter(documents)
     watcher = ProfileWatcher(lambda: pool_options(next(found)), declare=declared.append)
     for _ in documents:
@@ -296,7 +296,7 @@ def local_volume(it: SchedulerHarness) -> None:
         for name in ("disk", "other")
     ]
     volume = {"metadata": {"name": "vol"}, "spec": {"storageClassName": "local"}, "status": {"phase": "Available"}}
-    listed = {
+    listed: dict[str, list[JSON]] = {
         "persistentvolumeclaims": claims,
         "persistentvolumes": [volume],
         "storageclasses": [{**later, "volumeBindingMode": "WaitForFirstConsumer"}],

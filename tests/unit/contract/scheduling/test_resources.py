@@ -223,7 +223,7 @@ VERSIONS = {
 }
 
 
-@pytest.mark.parametrize(("version", "want"), VERSIONS.items(), ids=str)
+@pytest.mark.parametrize(("version", "want"), VERSIONS.items(), ids=map("{0[0]}.{0[1]}".format, VERSIONS))
 def test_the_gates_of_a_version(version: gates.Version, want: set[Gate]) -> None:
     assert gates.of_version(version) == want
 
