@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from allocator.cache import spreading, storage
 from allocator.cache.cache import Cache
 from allocator.cache.ledger import Journal
 from allocator.engine.engine import Engine
@@ -23,6 +22,7 @@ from allocator.engine.reference import LEARNED, Policy
 from allocator.faults import Faulted
 from allocator.kueue.judge import TemplateReading
 from allocator.metering.meter import Meter
+from allocator.neighbours import spreading, storage
 from allocator.options import SchedulerOptions
 from allocator.preemption import defragmentation
 from allocator.scheduler.core import Controller

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from allocator.cache.followed import key_of
-from allocator.cache.storage import KINDS
+from allocator.neighbours.followed import key_of
+from allocator.neighbours.storage import KINDS
 from contract.scheduling.clusterfilters.objects import FrozenLabels, PodRules, PodTerm, PodVolume, SpreadConstraint
 from contract.scheduling.clusterfilters.selectors import LabelSelector
 

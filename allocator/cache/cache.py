@@ -27,7 +27,6 @@ from allocator.cache.ledger import (
     is_overcommitted,
     usage_of,
 )
-from allocator.cache.neighbours import Neighbours
 from allocator.cache.podinfo import AllocatedPods, NodeUse, PodInfo, TrackedPod
 from allocator.cache.refusals import Refusals
 from allocator.cache.reserved import NodeReservation, Requester
@@ -35,6 +34,7 @@ from allocator.cache.staying import StayingPod
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Snapshot
 from allocator.faults import Faulted, surfaced
+from allocator.neighbours.pods import Neighbours
 from allocator.scoring.tables import Tables
 from contract.model import FREE, WHOLE, Compute, Gpu, Inventory, NodeState, Scalars, Usage
 from contract.nodes import capacity

@@ -14,12 +14,12 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from allocator.cache.capacities import HeldBeyond
-from allocator.cache.followed import Key as StorageKey
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import PodEvent, pod_event
 from allocator.cache.repeated import RepeatedNote
 from allocator.claims.lifecycle import Refused, Step
 from allocator.claims.rendering import ClaimBinding
+from allocator.neighbours.followed import Key as StorageKey
 from allocator.provisioning.wishes import Expectation
 from allocator.queue.parking import ParkedPod
 from allocator.queue.queue import QueuedPodInfo
@@ -80,7 +80,7 @@ class ProfilesDeclared:
 
 @dataclass(frozen=True, slots=True)
 class StorageListed:
-    """All objects of a kind that is followed once it is needed (`allocator.cache.followed`), with their keys."""
+    """All objects of a kind that is followed once it is needed (`allocator.neighbours.followed`), with their keys."""
 
     plural: str
     found: tuple[tuple[StorageKey, object], ...]

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from allocator.cache.followed import FollowedKind, key_of
+from allocator.neighbours.followed import FollowedKind, key_of
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import StorageChanged, StorageDeleted, StorageListed
 from runtime.kubernetes import paths

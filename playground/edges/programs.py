@@ -189,7 +189,7 @@ PLACEMENT = FeatureEdges(
         Edge(
             TENANT,
             "labels, affinity and volumes of any pod, labels of namespaces, claims for volumes and devices",
-            "`allocator.cache.neighbours`, `allocator.cache.storage`",
+            "`allocator.neighbours.pods`, `allocator.neighbours.storage`",
             "32 terms and 16 KiB of each kind, 256 labels; 100,000 pairs compared for a preference; "
             "rows of `contract.kinds`; nothing is written to them",
             (
@@ -209,10 +209,10 @@ PLACEMENT = FeatureEdges(
             TENANT,
             "with default topology spread constraints: selectors of Services, ReplicaSets, StatefulSets and "
             "ReplicationControllers",
-            "`allocator.cache.spreading`",
+            "`allocator.neighbours.spreading`",
             "rows of `contract.kinds`; a selector counts only where it matches the pod's labels, or is its "
             "controller's; nothing is written to them",
-            ("unit/allocator/cache/test_spreading.py", "unit/runtime/kubernetes/test_kinds.py"),
+            ("unit/allocator/neighbours/test_spreading.py", "unit/runtime/kubernetes/test_kinds.py"),
             rights(
                 "gpufraction-allocator-default-spread",
                 "list watch",

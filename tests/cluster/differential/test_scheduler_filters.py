@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from allocator.cache.cache import Cache
-from allocator.cache.followed import key_of
 from allocator.cache.podinfo import read_pod
-from allocator.cache.storage import DEVICE_KINDS, KINDS
 from allocator.engine.engine import Engine
+from allocator.neighbours.followed import key_of
+from allocator.neighbours.storage import DEVICE_KINDS, KINDS
 from contract import pods
 from contract.model import Gpu, Inventory, NodeState
 from contract.nodes import attributes

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from allocator.cache import spreading, storage
-from allocator.cache.followed import key_of
-from allocator.cache.neighbours import Neighbours
+from allocator.neighbours import spreading, storage
+from allocator.neighbours.followed import key_of
+from allocator.neighbours.pods import Neighbours
 from contract import pods
 from contract.model import NodeState
 from contract.nodes import attributes

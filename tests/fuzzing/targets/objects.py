@@ -6,13 +6,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from allocator.cache import podinfo, storage
-from allocator.cache.followed import key_of
+from allocator.cache import podinfo
 from allocator.claims import objects as claims
 from allocator.claims import shares
 from allocator.kueue import workloads
 from allocator.kueue.checks import FitChecks
 from allocator.kueue.workloads import UnreadableObject
+from allocator.neighbours import storage
+from allocator.neighbours.followed import key_of
 from allocator.provisioning import objects as requests
 from contract import bounds, dialects, names, pods
 from contract.encoding import codec, resourceclaims

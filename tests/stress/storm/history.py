@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from allocator.cache.followed import key_of
-from allocator.cache.storage import KINDS, Storage
+from allocator.neighbours.followed import key_of
+from allocator.neighbours.storage import KINDS, Storage
 from contract import names, pods
 from contract.model import Gpu, NodeState
 from contract.nodes import attributes

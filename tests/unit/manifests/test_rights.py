@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from allocator.cache import spreading, storage
+from allocator.neighbours import spreading, storage
 from contract import dialects, names
 from contract.encoding import codec
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest

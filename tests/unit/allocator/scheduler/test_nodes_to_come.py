@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from allocator.cache import storage
-from allocator.cache.followed import key_of
 from allocator.cache.podinfo import pod_event
+from allocator.neighbours import storage
+from allocator.neighbours.followed import key_of
 from allocator.scheduler.events import PoolsDeclared, StorageListed
 from contract import pods
 from contract.encoding.protocol import Placed

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from allocator.cache.followed import key_of
 from allocator.cache.podinfo import pod_event
-from allocator.cache.storage import KINDS
+from allocator.neighbours.followed import key_of
+from allocator.neighbours.storage import KINDS
 from allocator.scheduler.events import NodeChanged, PodDeleted, ProfilesDeclared, StorageListed, TickPhase
 from allocator.workers.profiles import ProfileWatcher
 from contract import names, pods

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from allocator.cache.cache import cures
-from allocator.cache.followed import key_of
 from allocator.cache.podinfo import PodEvent, pod_event
-from allocator.cache.storage import KINDS
 from allocator.engine.engine import Engine
 from allocator.engine.reference import NOWHERE, Decision, Prefer
+from allocator.neighbours.followed import key_of
+from allocator.neighbours.storage import KINDS
 from allocator.scheduler.events import (
     BindFailed,
     BindSucceeded,

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.cache import storage
-from allocator.cache.followed import key_of
 from allocator.cache.podinfo import pod_event
 from allocator.engine.reference import Placement
+from allocator.neighbours import storage
+from allocator.neighbours.followed import key_of
 from allocator.scheduler.events import NamespacesLabelled, StorageListed
 from allocator.server import debug
 from contract import pods

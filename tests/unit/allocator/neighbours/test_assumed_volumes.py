@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from allocator.cache.storage import AssumedVolumes
+from allocator.neighbours.storage import AssumedVolumes
 from contract.model import NodeState
 from contract.scheduling.clusterfilters import volume_binding
 from contract.scheduling.clusterfilters.objects import (

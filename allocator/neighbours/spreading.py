@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from allocator.cache.followed import Followed, FollowedKind, Key
+from allocator.neighbours.followed import Followed, FollowedKind, Key
 from contract import kinds
 from contract.reasons.base import Cure
 from contract.scheduling.clusterfilters.objects import Controller

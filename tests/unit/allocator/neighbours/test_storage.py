@@ -5,8 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from allocator.cache.followed import key_of
-from allocator.cache.storage import KINDS, Devices, Storage
+from allocator.neighbours.followed import key_of
+from allocator.neighbours.storage import KINDS, Devices, Storage
 from contract.scheduling.clusterfilters.objects import (
     DeviceClaim,
     DeviceObjects,

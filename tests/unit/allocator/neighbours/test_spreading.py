@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allocator.cache.spreading import KINDS, Spreading
+from allocator.neighbours.spreading import KINDS, Spreading
 from contract.scheduling.clusterfilters.objects import Controller
 from contract.scheduling.clusterfilters.selectors import Expression
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from allocator.cache.followed import Followed
-from allocator.cache.spreading import Spreading
-from allocator.cache.storage import DEVICE_KINDS, KINDS, AssumedVolumes, Devices, Storage
 from allocator.engine.reference import Prefer
+from allocator.neighbours.followed import Followed
+from allocator.neighbours.spreading import Spreading
+from allocator.neighbours.storage import DEVICE_KINDS, KINDS, AssumedVolumes, Devices, Storage
 from contract.model import NodeState
 from contract.nodes.attributes import NodeFacts
 from contract.reasons.base import Cure

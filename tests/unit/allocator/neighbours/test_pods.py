@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from allocator.cache.neighbours import Neighbours
+from allocator.neighbours.pods import Neighbours
 from contract.model import NodeState, Taint
 from contract.nodes.attributes import NodeFacts
 from contract.reasons.nodes import Code, Reason

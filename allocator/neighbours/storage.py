@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from allocator.cache.followed import Followed, FollowedKind
+from allocator.neighbours.followed import Followed, FollowedKind
 from contract import kinds
 from contract.model import NodeState
 from contract.reasons.base import Cure
