@@ -14,6 +14,7 @@ from contract.model import FractionRequest, Gpu
 from contract.reasons import WAITING, Cure
 from contract.reasons import nodes as reasons
 from contract.reasons.nodes import Code
+from contract.reasons.pods import PodReason
 from contract.scheduling.demand import usage_of
 from contract.scheduling.filters import gpu_reason
 from kubectl_gpufraction.cluster import targets
@@ -37,6 +38,7 @@ Reasons that the end of another pod on a GPU can remove; a taint or a lack of CP
 another pod.
 """
 _OTHER_MODEL = Code.MODEL.word
+_NO_NODE_COMES = (PodReason.NODE_NOT_BROUGHT, PodReason.POOL_FULL)
 _MOST_EXPLAINED = 5
 """Pods of a workload that are explained in full; -o json has all."""
 
@@ -173,6 +175,8 @@ def _cures(state: ClusterView, pod: Pod) -> list[str]:
     found = [f"{other} on GPU {gpu.index} of {node.name}" for node, gpu, other in _whose_end_helps(state, pod)]
     if found:
         return [f"The end of any one of these pods would make room on a GPU: {few(found)}"]
+    if pod.code in _NO_NODE_COMES:
+        return []  # only a new node would serve it, or several pods' end
     return ["No single pod's end would make room on a GPU that it accepts."]
 
 

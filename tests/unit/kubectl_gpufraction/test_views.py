@@ -170,14 +170,14 @@ def test_nobodys_end_is_a_cure_for_a_taint() -> None:
 
 FULL_POOL = "; pool t4 has as many nodes as it may have (3)"
 NO_NODE_COMES = {
-    "a share's end would help": (FULL, True),
-    "only a new node would": ("no node of this cluster would serve it", False),
+    "a share's end would help": (FULL, "10Gi", True),
+    "only a new node would": ("no node of this cluster would serve it", "20Gi", False),
 }
 
 
-@pytest.mark.parametrize(("why", "cured"), NO_NODE_COMES.values(), ids=NO_NODE_COMES.keys())
-def test_where_no_node_comes_the_end_of_others_is_still_a_cure(why: str, cured: bool) -> None:
-    made = admitted("waits", "gpufraction.io/gpu-memory", "10Gi", waits=f"{why}{FULL_POOL}")
+@pytest.mark.parametrize(("why", "size", "cured"), NO_NODE_COMES.values(), ids=NO_NODE_COMES.keys())
+def test_where_no_node_comes_the_end_of_others_is_still_a_cure(why: str, size: str, cured: bool) -> None:
+    made = admitted("waits", "gpufraction.io/gpu-memory", size, waits=f"{why}{FULL_POOL}")
     made["status"]["conditions"][0]["reason"] = "PoolFull"
     state = ClusterView.of([gpunode("n1", 15109)], [node("n1")], [*OBJECTS[:2], made])
     (found,) = state.waiting()

@@ -188,7 +188,7 @@ def test_the_supervisor_of_mps_reads_its_variable() -> None:
 
 def mentioned() -> Iterator[tuple[str, str]]:
     """The settings that some page names in prose, as (program, name)."""
-    made = {"settings.md", "names.md", "metrics.md", "dialects.md", "configuring.md"}
+    made = {"settings.md", "names.md", "metrics.md", "dialects.md", "reasons.md", "configuring.md"}
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name not in made)
     for program, cls in PROGRAMS.items():
         given = load(cls, file=None, env=NEEDED.get(program, {}), argv=[])

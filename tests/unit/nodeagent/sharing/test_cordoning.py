@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contract.reasons.gpunodes import GPUNodeReason
+from contract.reasons.gpunodes import GPUNodeReason, NodeEventReason
 from nodeagent.conditions import Condition
 from nodeagent.gpus.library import Card
 from nodeagent.sharing.cordoning import NAMES_NO_GPU, Cordon, read
@@ -54,7 +54,7 @@ def test_it_is_told_on_the_node_once_and_shown_while_it_lasts() -> None:
             machine.step(after=1)
         status = machine.cluster.gpunode("n1")["status"]
         events = machine.cluster.call("GET", "/api/v1/namespaces/default/events")["items"]
-        told = [each["message"] for each in events if each["reason"] == NAMES_NO_GPU]
+        told = [each["message"] for each in events if each["reason"] == NodeEventReason.CORDON_NAMES_NO_GPU]
         return [gpu["health"] for gpu in status["gpus"]], [each["type"] for each in status["conditions"]], told
 
     (condition,) = wrong("'GPU-wrong'")
