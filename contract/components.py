@@ -107,7 +107,6 @@ COMPONENTS = (
         },
     ),
     Component("default-spread"),
-    Component("default-spread"),
     Component(
         "delivery-dra",
         settings={"webhook": {"dra": "true"}, "allocator": {"dra": "true"}},

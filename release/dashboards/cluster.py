@@ -195,7 +195,8 @@ _PODS = Row(
         Panel(
             "Pods in the queue",
             "Pods that wait, those of which only the name is kept, nodes that are reserved for one of them, and "
-            "pods that hold a share and are not bound. When unbound pods stay, kube-scheduler refuses them: "
+            "pods that hold a share and are not bound, or are also judged by rules that gpufraction does not evaluate. "
+            "When unbound pods stay, kube-scheduler refuses them: "
             "`kubectl describe pod` says why.",
             "short",
             (
@@ -203,6 +204,7 @@ _PODS = Row(
                 Query(over("max", allocator.PARKED_PODS), "parked"),
                 Query(over("max", allocator.RESERVED_NODES), "nodes reserved"),
                 Query(over("max", allocator.UNBOUND_PODS), "placed, not bound"),
+                Query(over("max", allocator.NOT_EVALUATED_PODS, "what"), "not evaluated: {{what}}"),
             ),
         ),
         Panel(
