@@ -32,6 +32,7 @@ NO_TARGET = {
     "nodeagent.isolation.host:read_files": "opens files, for the target host-files",
     "nodeagent.gpus.nvml_cards:read_card": "calls the driver",
     "nodeagent.sharing.overuse_reports:read_cgroup": "opens a file",
+    "contract.scheduling.gates:read_overrides": "a setting of the administrator, which a table of cases reads",
     "kubectl_gpufraction.check.reader:read": "asks the API server",
     "kubectl_gpufraction.commands.pools:read": "a ConfigMap's text for the target pool-status",
 }

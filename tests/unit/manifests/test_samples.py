@@ -83,7 +83,7 @@ def cluster() -> dict[str, NodeState]:
 def place(state: dict[str, NodeState], pod: JSON) -> reference.Decision:
     """Decide one pod and take what it was given from `state`."""
     request = request_of(pod)
-    decision = reference.decide(state, SchedulingRequest(request, needs.needs_of(pod)))
+    decision = reference.decide(state, SchedulingRequest(request, dialects.others_only(needs.needs_of(pod))))
     if isinstance(decision, reference.Placement):
         state[decision.node] = taken(state[decision.node], decision, request)
     return decision

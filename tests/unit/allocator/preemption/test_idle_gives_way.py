@@ -448,7 +448,7 @@ def test_a_large_idle_pod_gives_way_for_two_once() -> None:
     placed = [
         news.key
         for news in [*desk.second(), *desk.second()]
-        if isinstance(news, StatusUpdate) and news.code == "placed"
+        if isinstance(news, StatusUpdate) and news.code == "Allocated" and news.event
     ]
     assert sorted(placed) == ["default/one", "default/two"]
 

@@ -276,9 +276,11 @@ def test_a_line_of_pods_does_not_wait_for_one_grace_period_after_the_other() -> 
     assert ([len(plan) for plan in plans], len(set(victims))) == ([1] * 5, 5)
     for uid in victims:
         desk.controller.handle(PodDeleted(uid))
-    assert {news.key for news in desk.second() if getattr(news, "code", "") == "placed"} == {
-        f"default/vip-{number}" for number in range(5)
-    }
+    assert {
+        news.key
+        for news in desk.second()
+        if (getattr(news, "code", ""), getattr(news, "event", False)) == ("Allocated", True)
+    } == {f"default/vip-{number}" for number in range(5)}
     desk.second()
     assert (desk.kept, desk.controller.look().waiting) == ("", 0)
 
@@ -292,11 +294,17 @@ def test_what_is_made_free_for_one_is_left_alone_by_another_on_the_same_node() -
     for_large, for_small = all_plans(desk)
     assert (len(for_large), len(for_small)) == (2, 1)
     desk.controller.handle(PodDeleted(for_large[0]))
-    assert [n.key for n in desk.second() if getattr(n, "code", "") == "placed"] == [], "half of it is for the large one"
+    assert [
+        n.key for n in desk.second() if (getattr(n, "code", ""), getattr(n, "event", False)) == ("Allocated", True)
+    ] == [], "half of it is for the large one"
     desk.controller.handle(PodDeleted(for_small[0]))
-    assert [n.key for n in desk.second() if getattr(n, "code", "") == "placed"] == ["default/small"]
+    assert [
+        n.key for n in desk.second() if (getattr(n, "code", ""), getattr(n, "event", False)) == ("Allocated", True)
+    ] == ["default/small"]
     desk.controller.handle(PodDeleted(for_large[1]))
-    assert [n.key for n in desk.second() if getattr(n, "code", "") == "placed"] == ["default/large"]
+    assert [
+        n.key for n in desk.second() if (getattr(n, "code", ""), getattr(n, "event", False)) == ("Allocated", True)
+    ] == ["default/large"]
 
 
 def test_what_one_gives_back_too_much_counts_for_the_next() -> None:
@@ -309,7 +317,10 @@ def test_what_one_gives_back_too_much_counts_for_the_next() -> None:
     assert desk.controller.preempt() == [], "the same one goes for both"
     assert desk.kept == "a for uid-vip-0, a for uid-vip-1"
     desk.controller.handle(PodDeleted("uid-low"))
-    assert len([n for n in desk.second() if getattr(n, "code", "") == "placed"]) == 2
+    assert (
+        len([n for n in desk.second() if (getattr(n, "code", ""), getattr(n, "event", False)) == ("Allocated", True)])
+        == 2
+    )
 
 
 def test_a_plan_that_a_budget_forbids_ends_and_no_other() -> None:

@@ -69,7 +69,7 @@ CHANGES: dict[str, tuple[PodBuilder, tuple[str, str] | str]] = {
         pod("train").asks("aliyun.com/gpu-mem", 6).tolerates("dedicated"),
         ("a1", "nodeName"),
     ),
-    "what only kube-scheduler can judge": (FIRST.spec(topologySpreadConstraints=[{}]), ("a1", "affinity")),
+    "what only kube-scheduler can judge": (FIRST.spec(schedulerName="another"), ("a1", "affinity")),
     "the pin that is wanted": (FIRST.annotated(names.PLACEMENT, "affinity"), ("a1", "affinity")),
     "another system's gate": (FIRST.gated("kueue.x-k8s.io/admission"), "ForeignGate"),
     "the node that it names": (FIRST.spec(nodeSelector={}).on("b1"), ("b1", "nodeName")),
