@@ -65,7 +65,7 @@ class Watched:
     def told(self, uid: str) -> list[JSON]:
         """The Warnings about a pod by agents' reports."""
         found = self.kube.list(paths.events(TENANT)).items
-        return [e for e in found if e["involvedObject"].get("uid") == uid and e["reason"].startswith(("GPU", "MPS"))]
+        return [e for e in found if e["involvedObject"].get("uid") == uid and e["type"] == "Warning"]
 
     def leader(self) -> int:
         for replica in self.hostile.cluster.replicas:
