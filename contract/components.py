@@ -118,7 +118,7 @@ COMPONENTS = (
     Component("guard-gpus"),
     Component("hide-gpus", settings={"webhook": {"hide-gpus": "true"}}),
     Component("holders", settings={"nodeagent": {"pods": "true"}}),
-    Component("host-network"),
+    Component("host-network", excludes={"port-10250": "in the node's own network the kubelet uses port 10250"}),
     Component(
         "kueue-check",
         settings={"allocator": {"fits-enabled": "true"}},
@@ -160,7 +160,6 @@ COMPONENTS = (
     Component(
         "port-10250",
         pod_settings={"webhook": {"bind": "0.0.0.0:10250"}},
-        excludes={"host-network": "in the node's own network the kubelet uses port 10250"},
     ),
     Component(
         "preload",
