@@ -64,11 +64,11 @@ def control_planes(*, long: bool = False) -> list[Any]:
     """
     Parameters for a fixture: each a function from `gpus_of` to a control plane that is not started.
 
-    `long`: for tests that take too long for every run; on the embedded one they are part of the storm then.
+    `long`: for tests that take too long for every run; on the embedded one `make test-long` runs them.
     """
     assets = assets_of(os.environ)
     skipped = [pytest.mark.skip(reason=assets)] if isinstance(assets, str) else []
     return [
-        pytest.param(embedded, id="embedded", marks=[pytest.mark.storm] if long else []),
+        pytest.param(embedded, id="embedded", marks=[pytest.mark.long] if long else []),
         pytest.param(real, id="real", marks=[pytest.mark.realcluster, *skipped]),
     ]

@@ -290,6 +290,25 @@ def any_term(terms: Iterable[Term], node: NodeState) -> bool:
     return any(term_holds(term, node) for term in terms)
 
 
+def terms_holding(terms: Iterable[Term]) -> Callable[[NodeState], bool]:
+    """`any_term` for many nodes: terms that list values of labels, as those of volumes do, are prepared once."""
+    given = tuple(terms)
+    if any(requirement.field or requirement.operator != "In" for term in given for requirement in term):
+        return lambda node: any_term(given, node)
+    listed = [[(each.key, frozenset(each.values)) for each in term] for term in given if term]
+
+    def holds(node: NodeState) -> bool:
+        for term in listed:
+            for key, values in term:
+                if node.labels.get(key) not in values:
+                    break
+            else:
+                return True
+        return False
+
+    return holds
+
+
 def term_holds(term: Term, node: NodeState) -> bool:
     """Whether all of the term holds on the node; one without expressions never does."""
     return bool(term) and all(requirement.holds(node) for requirement in term)

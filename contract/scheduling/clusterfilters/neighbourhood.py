@@ -7,10 +7,11 @@ Pure; not thread-safe: one owner calls a `Neighbourhood`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 from contract.model import NodeState
 from contract.reasons.nodes import Code, Reason
@@ -41,6 +42,7 @@ UNREAD_DEVICES = Reason(Code.RESOURCE_CLAIM, what="that is still being read")
 NOWHERE_REFUSED: Mapping[str, Reason] = {}
 """No node is refused for what is beyond it."""
 _HOSTNAME = "kubernetes.io/hostname"
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ class Neighbourhood:
         self._pods: dict[str, dict[PodKind, dict[str, int]]] = {}
         self._repelling: dict[PodKind, dict[str, int]] = {}
         self._kinds: dict[PodKind, PodKind] = {}
+        self._holding: dict[str, dict[PodKind, int]] = {}
+        """On each node the kinds with volumes, and of each how many pods."""
         self._wishes: dict[PodWishes, tuple[PodWishes, dict[str, int]]] = {}
         """Wishes, as they are kept for all pods that have them, and how many pods on each node do."""
         self._wishing: dict[str, dict[PodWishes, dict[str, int]]] = {}
@@ -153,6 +157,8 @@ class Neighbourhood:
             if kind.anti_affinity:
                 self._repelling[kind] = on_nodes
         on_nodes[node] = on_nodes.get(node, 0) + number
+        if kind.volumes or kind.inline:
+            self._holding.setdefault(node, {})[self._kinds[kind]] = on_nodes[node]
         if self._frozen is not None:
             self._changed[kind] = None
         return self._kinds[kind]
@@ -185,6 +191,10 @@ class Neighbourhood:
             self._unwish(kind.wishes, node)
         on_nodes = self._pods[kind.namespace][kind]
         _decrement(on_nodes, node)
+        if kind.volumes or kind.inline:
+            _decrement(self._holding[node], kind)
+            if not self._holding[node]:
+                del self._holding[node]
         if not on_nodes:
             del self._pods[kind.namespace][kind], self._kinds[kind]
             self._lookup.drop(kind)
@@ -267,6 +277,7 @@ class Neighbourhood:
             nodes=self.nodes,
             pods=self._pods,
             repelling=self._repelling,
+            holding=self._holding,
             wishing=self._wishing,
             namespaces=self.namespaces,
             storage=self.storage if follows and self.storage is not None else NO_STORAGE,
@@ -307,13 +318,19 @@ class Neighbourhood:
         if found != self._pods:
             raise AssertionError("the pods by kind are not the pods on nodes")
         kinds = [kind for of_namespace in found.values() for kind in of_namespace]
+        holding: dict[str, dict[PodKind, int]] = {}
+        for kind in kinds:
+            for node, number in found[kind.namespace][kind].items() if kind.volumes or kind.inline else ():
+                holding.setdefault(node, {})[kind] = number
+        if holding != self._holding:
+            raise AssertionError("the pods with volumes by node are not those of the pods on nodes")
         if self._repelling.keys() != {kind for kind in kinds if kind.anti_affinity} or self._kinds.keys() != set(kinds):
             raise AssertionError("the kinds are not those of the pods on nodes")
         if wishing != self._wishing or self._wishes.keys() != {kind.wishes for kind in kinds if kind.wishes}:
             raise AssertionError("the wishes are not those of the pods on nodes")
 
 
-def _decrement(counts: dict[str, int], key: str) -> None:
+def _decrement(counts: dict[_Key, int], key: _Key) -> None:
     """One less; none is not kept."""
     counts[key] -= 1
     if not counts[key]:

@@ -7,7 +7,7 @@ validated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from sys import intern
 from typing import Any, Literal
@@ -540,6 +540,8 @@ class Cluster:
     """How many pods of each kind are on each node, by namespace."""
     repelling: Mapping[PodKind, Mapping[str, int]] = field(default_factory=dict)
     """Of these the kinds that have anti-affinity."""
+    holding: Mapping[str, Collection[PodKind]] | None = None
+    """On each node those of the kinds that have volumes; None where nobody keeps that, so that it is to be found."""
     wishing: Mapping[str, Mapping[PodWishes, Mapping[str, int]]] = field(default_factory=dict)
     """
     How many pods on each node have these wishes, by the namespace of the pods that are meant; those of `EVERYWHERE`

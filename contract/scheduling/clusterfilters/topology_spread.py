@@ -7,7 +7,7 @@ node would count, and each node would pass (pkg/scheduler/framework/plugins/podt
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Set
 
 from contract.model import NodeState
 from contract.reasons.nodes import Code, Reason
@@ -23,38 +23,51 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
     """The pod's constraints; None where it has none that must hold."""
     if not pod.spread:
         return None
-    judged = [(constraint, counts, _least(constraint, counts)) for constraint, counts in _counts(pod, needs, cluster)]
+    keys = frozenset(constraint.topology_key for constraint in pod.spread)
+    full = [(constraint.topology_key, _full(constraint, keys, pod, needs, cluster)) for constraint in pod.spread]
 
     def reason(node: NodeState) -> Reason | None:
-        for constraint, counts, least in judged:
-            value = node.labels.get(constraint.topology_key)
+        for key, domains in full:
+            value = node.labels.get(key)
             if value is None:
                 return _NO_LABEL
-            own = constraint.selector.matches(pod.labels)
-            if counts[value] + own - least > constraint.max_skew:
+            if value in domains:
                 return _SKEW
         return None
 
     return reason
 
 
-def _counts(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> list[tuple[SpreadConstraint, Counter[str]]]:
-    """Per constraint the matching pods in each domain that counts, with those that have none."""
-    found: list[Counter[str]] = [Counter() for _ in pod.spread]
-    counted: list[dict[str, str]] = [{} for _ in pod.spread]  # the domain of each node that counts
-    for node in cluster.nodes.values():
-        if all(constraint.topology_key in node.labels for constraint in pod.spread):
-            for at, constraint in enumerate(pod.spread):
-                if counts_node(constraint, needs, node):
-                    counted[at][node.name] = node.labels[constraint.topology_key]
-                    found[at][node.labels[constraint.topology_key]] += 0
-    for kind, on_nodes in cluster.pods.get(pod.namespace, {}).items():
-        for at, constraint in enumerate(pod.spread):
-            if counts_pod(constraint, kind):
-                for node_name, number in on_nodes.items():
-                    if node_name in counted[at]:
-                        found[at][counted[at][node_name]] += number
-    return list(zip(pod.spread, found, strict=True))
+def _full(
+    constraint: SpreadConstraint, keys: Set[str], pod: PodRules, needs: PodNeeds, cluster: Cluster
+) -> frozenset[str]:
+    """The domains in which one pod more is one too many. A domain without a node that counts has no pods that count."""
+    counts = domain_counts(constraint, keys, pod.namespace, needs, cluster)
+    least = 0 if len(counts) < constraint.min_domains else min(counts.values(), default=0)
+    room = constraint.max_skew + least - constraint.selector.matches(pod.labels)
+    return frozenset(domain for domain, number in counts.items() if number > room)
+
+
+def domain_counts(
+    constraint: SpreadConstraint, keys: Set[str], namespace: str, needs: PodNeeds, cluster: Cluster
+) -> dict[str, int]:
+    """
+    The matching pods in each domain of nodes that count, with those that have none. `keys`: the topology keys of all
+    constraints of the pod, since a node that lacks one of them does not count.
+    """
+
+    def counts(node: NodeState) -> bool:
+        return node.labels.keys() >= keys and counts_node(constraint, needs, node)
+
+    key = constraint.topology_key
+    found = dict.fromkeys((node.labels[key] for node in cluster.nodes.values() if counts(node)), 0)
+    for kind, on_nodes in cluster.pods.get(namespace, {}).items():
+        if counts_pod(constraint, kind):
+            for name, number in on_nodes.items():
+                node = cluster.nodes.get(name)
+                if node is not None and counts(node):
+                    found[node.labels[key]] += number
+    return found
 
 
 def counts_pod(constraint: SpreadConstraint, kind: PodKind) -> bool:
@@ -69,8 +82,3 @@ def counts_node(constraint: SpreadConstraint, needs: PodNeeds, node: NodeState) 
     if constraint.node_affinity == "Honor" and not scheduling.selects(needs, node):
         return False
     return constraint.node_taints != "Honor" or scheduling.untolerated(node, needs.tolerations) is None
-
-
-def _least(constraint: SpreadConstraint, counts: Counter[str]) -> int:
-    """The fewest pods of any domain; 0 while there are fewer domains than the constraint wants."""
-    return 0 if len(counts) < constraint.min_domains else min(counts.values(), default=0)

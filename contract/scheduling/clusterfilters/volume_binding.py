@@ -9,7 +9,7 @@ of a cloud provider is read as the CSI volume that it has become, on nodes whose
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from contract.model import NodeState
@@ -32,6 +32,7 @@ _ELSEWHERE = Reason(Code.VOLUME)
 _NOT_MADE = Reason(Code.NO_VOLUME)
 _NO_ROOM = Reason(Code.STORAGE_CAPACITY)
 _NO_PROVISIONER = ("", "kubernetes.io/no-provisioner")
+Reaches = Callable[[NodeState], bool]
 
 
 def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
@@ -48,15 +49,17 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
     unbound = [claim for claim in claims if not claim.bound]
     if any(claim.volume or not _delayed(claim, cluster) for claim in unbound):
         return lambda node: _UNBOUND
-    bound = [claim.volume for claim in claims if claim.bound]
+    volumes = [cluster.storage.volumes.get(claim.volume) for claim in claims if claim.bound]
+    reached = [None if volume is None else _reaching(volume, cluster) for volume in volumes]
 
     def reason(node: NodeState) -> Reason | None:
-        for name in bound:
-            found = cluster.storage.volumes.get(name)
-            if found is None:
+        for reaches in reached:
+            if reaches is None:
                 return _NO_VOLUME
-            if not _reaches_bound(node, found, cluster):
+            if not reaches(node):
                 return _ELSEWHERE
+        if not unbound:
+            return None
         planned = plan(unbound, node, cluster)
         return planned if isinstance(planned, Reason) else None
 
@@ -82,11 +85,24 @@ def unbound_claims(pod: PodRules, cluster: Cluster) -> list[VolumeClaim]:
     return [claim for claim in found if claim is not None and not claim.bound]
 
 
-def _reaches_bound(node: NodeState, volume: Volume, cluster: Cluster) -> bool:
-    disk, csi_node = volume.in_tree, cluster.storage.csi_nodes.get(node.name)
-    if disk is None or csi_node is None or disk.plugin not in csi_node.migrated:
-        return _reaches(node, volume)
-    return disk.handle is not None and (disk.affinity is None or scheduling.any_term(disk.affinity, node))
+def _reaching(volume: Volume, cluster: Cluster) -> Reaches:
+    """Whether a node reaches a volume that is bound."""
+    plain, disk = _anywhere if volume.affinity is None else scheduling.terms_holding(volume.affinity), volume.in_tree
+    if disk is None:
+        return plain
+    as_csi = _anywhere if disk.affinity is None else scheduling.terms_holding(disk.affinity)
+
+    def reaches(node: NodeState) -> bool:
+        csi_node = cluster.storage.csi_nodes.get(node.name)
+        if csi_node is None or disk.plugin not in csi_node.migrated:
+            return plain(node)
+        return disk.handle is not None and as_csi(node)
+
+    return reaches
+
+
+def _anywhere(_: NodeState) -> bool:
+    return True
 
 
 def _delayed(claim: VolumeClaim, cluster: Cluster) -> bool:

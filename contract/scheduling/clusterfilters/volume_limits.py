@@ -35,18 +35,21 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
     brought = frozenset(csi_volumes(pod, cluster))
     if not brought:
         return None
-    by_node: dict[str, list[PodKind]] = {}
-    for kinds in cluster.pods.values():
-        for kind, on_nodes in kinds.items():
-            for name in on_nodes if kind.volumes or kind.inline else ():
-                by_node.setdefault(name, []).append(kind)
+    drivers = {driver for driver, _ in brought}
+    by_node = cluster.holding if cluster.holding is not None else _holding(cluster)
 
     def reason(node: NodeState) -> Reason | None:
-        limits, there = limits_of(node.name, cluster), by_node.get(node.name, [])
+        limits, there = limits_of(node.name, cluster), by_node.get(node.name, ())
         if not limits:
             return None
-        if any(_is_foreign(other, cluster) for other in there):
+        most, own = len(brought) + len(cluster.storage.attached.get(node.name, ())), False
+        for other in there:  # thousands, so what is counted below is counted for nodes alone that may be full
+            most += len(other.volumes) + len(other.inline)
+            own |= other.uid != ""
+        if own and any(_is_foreign(other, cluster) for other in there):
             return _FOREIGN
+        if all(most <= limits.get(driver, most) for driver in drivers):
+            return None
         used = frozenset(volume for o in there for volume in csi_volumes(o, cluster))
         attached = Counter(driver for driver, _ in used | cluster.storage.attached.get(node.name, frozenset()))
         new = Counter(driver for driver, _ in brought - used)
@@ -54,6 +57,16 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
         return _LIMIT if over else None
 
     return reason
+
+
+def _holding(cluster: Cluster) -> dict[str, list[PodKind]]:
+    """The kinds with volumes, by node."""
+    found: dict[str, list[PodKind]] = {}
+    for kinds in cluster.pods.values():
+        for kind, on_nodes in kinds.items():
+            for name in on_nodes if kind.volumes or kind.inline else ():
+                found.setdefault(name, []).append(kind)
+    return found
 
 
 def limits_of(node: str, cluster: Cluster) -> Mapping[str, int]:

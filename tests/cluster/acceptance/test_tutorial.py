@@ -19,7 +19,7 @@ from playground import scenarios
 from tests.cluster.acceptance.typed import Typed, commands, compared, renewed
 from tests.cluster.system.test_playground_command import playground
 
-pytestmark = [pytest.mark.system, pytest.mark.kubectl]
+pytestmark = [pytest.mark.system, pytest.mark.kubectl, pytest.mark.long]
 _TOP = scenarios.SAMPLES.parent
 PAGE = _TOP / "docs" / "tutorial.md"
 RENEW = "GPUFRACTION_RENEW_TUTORIAL"

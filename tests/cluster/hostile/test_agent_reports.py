@@ -26,7 +26,7 @@ from tests.cluster.hostile.attack import TENANT, Hostile, hostile_cluster
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 JSON = dict[str, Any]
 ONE, OTHER = "one", "other"
 CARD = "1 x Tesla T4 15109MiB"

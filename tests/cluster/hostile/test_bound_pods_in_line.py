@@ -17,7 +17,7 @@ from tests.builders import PodBuilder, pod
 from tests.cluster.hostile.attack import NEIGHBOUR, TENANT, Hostile, hostile_cluster, unharmed
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 CARDS = 4
 NODE = (gpu_node("four", f"{CARDS} x Tesla T4 15109MiB"),)
 SHAPES = 100

@@ -22,7 +22,7 @@ from tests.cluster.hostile import strangers
 from tests.cluster.hostile.attack import Hostile, hostile_cluster, unharmed
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 
 API_SERVER = "kube-apiserver-to-webhooks"
 AUTHORITY = Authority()

@@ -74,6 +74,7 @@ def test_what_others_make_of_a_condition_is_repaired(hostile: Hostile, attack: s
         says(hostile, name, said)
 
 
+@pytest.mark.long
 def test_a_writer_who_never_gives_up_costs_next_to_nothing(hostile: Hostile) -> None:
     """C8: two who write against each other: ours waits longer each time, and the other's pod says what it says."""
     told = one_that_runs_and_one_that_waits(hostile)

@@ -18,7 +18,7 @@ from tests.cluster.hostile import replicas
 from tests.cluster.hostile.attack import NEIGHBOUR, TENANT, Hostile, hostile_cluster, unharmed
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 JSON = dict[str, Any]
 TIGHT = (gpu_node("tight", "4 x Tesla T4 15109MiB"),)
 """32 CPUs."""

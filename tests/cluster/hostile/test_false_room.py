@@ -16,7 +16,7 @@ from tests.builders import PodBuilder, pod
 from tests.cluster.hostile.attack import NEIGHBOUR, TENANT, Hostile, hostile_cluster, unharmed
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 LABELS = {"pool": "t4"}
 GPUS = "2 x Tesla T4 15109MiB"
 TINY = GpuNode(NodeSpec(name="tiny", cpu="100m", memory="200Mi", labels=LABELS, address="10.0.0.2"), GPUS)

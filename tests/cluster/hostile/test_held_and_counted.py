@@ -20,7 +20,7 @@ from tests.builders import PodBuilder, pod
 from tests.cluster.hostile.attack import NEIGHBOUR, TENANT, Hostile, hostile_cluster, unharmed
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 JSON = dict[str, Any]
 MEMORY = str(names.GPU_MEMORY)
 QUOTA = "counts"

@@ -25,7 +25,7 @@ from tests.cluster.hostile.replicas import asking
 from tests.clusters import control_planes
 
 JSON = dict[str, Any]
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 MIG = "nvidia.com/mig-1g.10gb"
 NODE = paths.path("v1", "nodes", name="t4")
 VISIBLE = str(names.VISIBLE_DEVICES)

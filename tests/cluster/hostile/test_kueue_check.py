@@ -22,7 +22,7 @@ from tests.cluster.hostile.reserving import CHECK, Reserving
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 JSON = dict[str, Any]
 MEMORY = str(names.GPU_MEMORY)
 HOLD = "6s"

@@ -19,7 +19,7 @@ from tests.builders import PodBuilder, pod
 from tests.cluster.hostile.attack import DELAY, NEIGHBOUR, TENANT, Hostile, hostile_cluster, unharmed
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 JSON = dict[str, Any]
 NODE = (gpu_node("two", "2 x Tesla T4 15109MiB"),)
 REQUEST, LIMIT = f"requests.{names.GPU_MEMORY}", f"requests.{names.GPU_MEMORY_LIMIT}"

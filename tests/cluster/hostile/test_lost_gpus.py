@@ -28,7 +28,7 @@ from tests.builders import PodBuilder, pod
 from tests.cluster.hostile.attack import TENANT, Hostile, hostile_cluster, unharmed
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 JSON = dict[str, Any]
 TWO = "2 x Tesla V100 16GiB"
 WELL = [(simulated_uuid("n", index), "Healthy") for index in range(2)]

@@ -131,6 +131,7 @@ BELOW: dict[str, PodBuilder] = {
 }
 
 
+@pytest.mark.long
 def test_the_administrators_least_share_holds_in_every_dialect(strict: Hostile) -> None:
     for made in BELOW.values():
         with pytest.raises(KubeInvalid, match=REFUSED):

@@ -14,7 +14,7 @@ from tests.builders import pod
 from tests.cluster.hostile.attack import TENANT, Hostile, hostile_cluster, unharmed
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 JSON = dict[str, Any]
 AMOUNT = "gpushare.provisioner.elasticgpu.io/gpu-memory"
 ODD = {

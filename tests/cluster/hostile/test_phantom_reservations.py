@@ -25,7 +25,7 @@ from tests.cluster.hostile.strangers import review
 from tests.cluster.system import another
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 JSON = dict[str, Any]
 LONG_TTL = ("--assume-ttl", "40s")
 """As it is shipped: what comes back sooner does so because pods come quickly here."""

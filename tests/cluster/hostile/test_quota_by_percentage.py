@@ -135,7 +135,9 @@ def _went_on(free: Creator, bound: Creator, before: tuple[int, int]) -> bool:
     return free.tried > before[0] + 5 and bound.tried > before[1] + 5
 
 
-@pytest.mark.parametrize("pause", [0.0, 5.0], ids=["at once", "after five seconds"])
+@pytest.mark.parametrize(
+    "pause", [pytest.param(0.0, id="at once"), pytest.param(5.0, id="after five seconds", marks=pytest.mark.long)]
+)
 def test_no_pod_is_refused_while_the_allocators_restart_one_after_the_other(attacked: Hostile, pause: float) -> None:
     """Bare pods of whole GPUs and percentages were refused with 403, and nobody creates a bare pod again."""
     quota = paths.path("v1", "resourcequotas", NEIGHBOUR)

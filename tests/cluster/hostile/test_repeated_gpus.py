@@ -20,7 +20,7 @@ from tests.cluster.hostile.attack import TENANT, Hostile, hostile_cluster
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 JSON = dict[str, Any]
 CARD = "1 x Tesla T4 15109MiB"
 CARDS = {name: simulated_uuid(name, 0) for name in ("a", "b", "c")}

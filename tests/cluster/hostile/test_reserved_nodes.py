@@ -17,7 +17,7 @@ from tests.cluster.hostile import replicas
 from tests.cluster.hostile.attack import DELAY, NEIGHBOUR, TENANT, Hostile, hostile_cluster, unharmed
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 ONE = (gpu_node("one", "2 x Tesla T4 15109MiB"),)
 KEPT = "gpufraction_reserved_nodes"
 SITS = pod("sits").asks("gpufraction.io/gpu-memory", "1Gi").annotated(names.GPU_POLICY, "spread")

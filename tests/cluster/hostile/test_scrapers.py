@@ -28,7 +28,7 @@ from tests.cluster.hostile.attack import NEIGHBOUR, TENANT, Hostile, hostile_clu
 from tests.cluster.trouble.proxy import Drop, Fault, Proxy
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 JSON = dict[str, Any]
 ALLOCATOR, WEBHOOK, AGENT = "allocator", "webhook", "nodeagent"
 SERIES = {ALLOCATOR: "gpufraction_leader", WEBHOOK: "gpufraction_certificate_expiry", AGENT: "gpufraction_gpus"}

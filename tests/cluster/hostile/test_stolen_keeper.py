@@ -26,7 +26,7 @@ from tests.clusters import control_planes
 from webhook.certificates import configuration
 
 JSON = dict[str, Any]
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 HOOK = paths.mutatingwebhookconfigurations("zz-gpufraction-webhook")
 OURS, OTHERS, DEBUGGERS = "pods.gpufraction.io", "others.gpufraction.io", "debuggers.gpufraction.io"
 SHIPPED = match_conditions()[0]["expression"]

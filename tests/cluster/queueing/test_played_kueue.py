@@ -50,11 +50,16 @@ def kueue(cluster: Cluster) -> Iterator[PlayedKueue]:
 
 
 def end(cluster: Cluster) -> None:
-    """Delete everything while the finalizers are still removed. Jobs go first: Kueue starts a suspended one again."""
-    for version, plural in (("batch/v1", "jobs"), ("apps/v1", "deployments")):
+    """
+    Delete everything while the finalizers are still removed. Jobs go first: Kueue starts a suspended one again.
+
+    ReplicaSets go before their pods: one that is left makes another pod, and nobody removes that pod's finalizer.
+    """
+    for version, plural in (("batch/v1", "jobs"), ("apps/v1", "deployments"), ("apps/v1", "replicasets")):
         path = paths.path(version, plural, "default")
         for each in cluster.kube.list(path).items:
-            cluster.kube.delete(f"{path}/{each['metadata']['name']}", {"propagationPolicy": "Background"})
+            with contextlib.suppress(KubeNotFound):
+                cluster.kube.delete(f"{path}/{each['metadata']['name']}", {"propagationPolicy": "Background"})
         wait_for(lambda path=path: not cluster.kube.list(path).items, f"{plural} are still there")  # type: ignore[misc]
     scenarios.clear(cluster.kube)
 

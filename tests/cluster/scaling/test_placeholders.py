@@ -24,7 +24,7 @@ from tests.cluster.scaling.played import PlayedAutoscaler
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240), pytest.mark.long]
 JSON = dict[str, Any]
 T4 = Group("t4", most=6, labels={"pool": "t4"}, taints=("nvidia.com/gpu=present:NoSchedule",))
 GPUS = "2 x Tesla T4 15109MiB"

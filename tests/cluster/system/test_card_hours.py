@@ -20,7 +20,7 @@ from tests.builders import PodBuilder, pod
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.long]
 JSON = dict[str, Any]
 HELD, FREE, LEADER = "gpufraction_share_held_seconds_total", "gpufraction_gpu_free_seconds_total", "gpufraction_leader"
 TEAMS = ("team-a", "team-b")

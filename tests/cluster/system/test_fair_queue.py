@@ -22,7 +22,7 @@ from tests.builders import pod
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.long]
 JSON = dict[str, Any]
 TEAMS = ("team-a", "team-b")
 FEW = 5

@@ -158,6 +158,7 @@ def gone_back(shell: Shell) -> None:
     shell.run("kubectl diff -k old/manifests/base")  # fails where anything differs
 
 
+@pytest.mark.long
 def test_going_back_leaves_what_the_older_version_has_and_no_more(shell: Shell) -> None:
     install(shell, "old")
     wait_for(lambda: shell.works("kubectl -n default get serviceaccount default"), "no pods can be created")
@@ -232,6 +233,7 @@ def replaced(cluster: Cluster, older: Path) -> dict[str, Program]:
     return found
 
 
+@pytest.mark.long
 def test_older_programs_serve_again_and_running_pods_stay(cluster: Cluster, tmp_path: Path) -> None:
     cluster.kube.create(paths.pods("default"), pod("before").asks("gpufraction.io/gpu-memory", "2Gi").manifest())
     (before,) = scenarios.settled(cluster.kube, 1, running=1)

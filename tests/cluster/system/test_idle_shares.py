@@ -21,7 +21,7 @@ from tests.builders import PodBuilder, pod
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.long]
 JSON = dict[str, Any]
 GRACE, LEASE = 2.0, 3
 AGENT = ("--idle-least", "2s", "--heartbeat", "10s")

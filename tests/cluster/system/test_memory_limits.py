@@ -23,7 +23,7 @@ from tests.builders import PodBuilder, pod
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.long]
 JSON = dict[str, Any]
 GIB = 1 << 30
 KAI = "nvidia.com/container.main.gpu-memory"

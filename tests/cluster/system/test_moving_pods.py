@@ -16,7 +16,7 @@ from runtime.kubernetes import paths
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.long]
 CONSIDERED = 5.0
 """Seconds in which the allocator looks for a move several times."""
 

@@ -64,6 +64,7 @@ def up(directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=_TOP, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.long
 def test_a_second_one_in_the_same_folder_is_refused_and_the_first_one_goes_on(tmp_path: Path) -> None:
     """C12: it would write its kubeconfig over the first one's."""
     run = tmp_path / "run"

@@ -23,7 +23,7 @@ from tests.cluster.engines.autoscaler import GROUP_LABEL
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.long]
 JSON = dict[str, Any]
 GPUS = "2 x Tesla T4 15109MiB"
 TEMPLATE = {"gpus": 2, "model": "Tesla T4", "gpuMemory": "15109Mi", "cpu": 30, "memory": "250Gi", "max": 3}

@@ -20,7 +20,7 @@ from runtime.kubernetes import paths
 from tests.builders import pod
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.long]
 JSON = dict[str, Any]
 NODE = {"gpus": 2, "model": "Tesla T4", "gpuMemory": "15109Mi", "cpu": 30, "memory": "250Gi", "max": 3}
 POOL = {"name": "t4", "nodeSelector": {"matchLabels": {"pool": "t4"}}, "node": NODE}

@@ -27,7 +27,7 @@ from tests.cluster.trouble import requests
 from tests.cluster.trouble.conftest import LEASE, LONG, RENEW, Troubled
 from tests.cluster.trouble.proxy import Drop, Request
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.long]
 JSON = dict[str, Any]
 Damage = Callable[[Kube, JSON], object]
 """What somebody does to the Lease, given the release that a leader made before."""

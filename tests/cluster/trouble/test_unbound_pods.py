@@ -23,7 +23,7 @@ from tests.cluster.trouble.conftest import PATIENCE, Troubled, card
 from tests.cluster.trouble.proxy import Drop, Lose
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.long]
 JSON = dict[str, Any]
 SAID = "0/1 nodes are available: 1 node(s) need a licence."
 NUMBERS = itertools.count()

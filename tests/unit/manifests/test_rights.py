@@ -10,6 +10,7 @@ from contract import dialects, names
 from contract.encoding import codec
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from contract.nodes import excluded as keptout
+from contract.reasons.gpunodes import FORMER
 from contract.scheduling import protection
 from nodeagent.publishing import changes
 from tests.unit.manifests.install import CONFIGURATION, pods
@@ -206,7 +207,7 @@ def _bound(account: str, component: str) -> set[Right]:
 def test_the_node_agents_events_have_the_reasons_that_the_policy_lets_through() -> None:
     said = "\n".join(texts(one(sources(), "ValidatingAdmissionPolicy", "gpufraction-events")))
     [listed] = re.findall(r"object.reason in \[(.+?)\]", said)
-    assert set(re.findall(r"'(.+?)'", listed)) == changes.REASONS
+    assert set(re.findall(r"'(.+?)'", listed)) == changes.REASONS | FORMER.keys()
 
 
 def test_the_keeper_of_certificates_touches_one_configuration_and_one_secret() -> None:
