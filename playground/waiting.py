@@ -12,6 +12,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 PATIENCE = 60.0
+_LONGEST_PAUSE = 0.2
 
 
 class NotInTime(Exception):
@@ -22,14 +23,16 @@ def wait_for(
     asked: Callable[[], T], missing: str | Callable[[], str], timeout: float = PATIENCE, *, every: float = 0.03
 ) -> T:
     """
-    The first true answer of `asked`, which is called at least once, and then `every` so many seconds.
+    The first true answer of `asked`, which is called at least once, and then `every` so many seconds. After a while the
+    pauses are longer, a tenth of what was waited already: to ask takes time from who is waited for.
 
     After `timeout` seconds raises `NotInTime` with `missing`, or with what `missing()` then says. What `asked` raises
     comes through at once.
     """
-    deadline = time.monotonic() + timeout
+    start = time.monotonic()
     while not (answer := asked()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - start
+        if waited > timeout:
             raise NotInTime(f"{missing if isinstance(missing, str) else missing()} (after {timeout:.0f} s)")
-        time.sleep(every)
+        time.sleep(max(every, min(waited / 10, _LONGEST_PAUSE)))
     return answer

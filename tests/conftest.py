@@ -7,13 +7,20 @@ HYPOTHESIS_PROFILE=explore asks for others (`make explore`). No example has a de
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
+import re
 from collections import Counter
 from collections.abc import Generator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+_TOP = Path(__file__).resolve().parent.parent
 
 # Tests talk to this machine alone. Python's own HTTP client would ask a proxy of the environment's for that too.
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
@@ -32,6 +39,34 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
+
+
+_SHARED = {"acceptance": "system", "conformance": "", "hostile": "", "queueing": "", "system": "", "trouble": ""}
+"""Folders of `tests/cluster` whose files share a cluster, and the folder whose cluster it is, where not their own."""
+_OWN = re.compile(r"\b(?:Cluster|Troubled|hostile_cluster)\(")
+"""What a file has that starts a cluster of its own."""
+
+
+class _ByCluster(LoadScopeScheduling):  # type: ignore[misc]
+    """One process runs all files that share a cluster, so it is started once; other files are spread one by one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _together(nodeid.split("::", 1)[0])
+
+
+@functools.cache
+def _together(path: str) -> str:
+    """What the tests of a file are kept together by."""
+    folder = Path(path).parent
+    if folder.parent.name != "cluster" or folder.name not in _SHARED or _OWN.search((_TOP / path).read_text()):
+        return path
+    return _SHARED[folder.name] or folder.name
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """With `--dist loadfile`."""
+    return _ByCluster(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -15,7 +15,7 @@ ASSUME_TTL = 2.0
 """Seconds that a reservation waits for its pod here; long for a test, short for a person."""
 
 
-@pytest.fixture(scope="session", params=control_planes())
+@pytest.fixture(scope="package", params=control_planes())
 def running_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """
     The demo's cluster, on the embedded control plane and then on a real one.

@@ -43,7 +43,7 @@ def workloads() -> Iterator[JSON]:
             yield made
 
 
-@pytest.fixture(scope="session", params=control_planes())
+@pytest.fixture(scope="package", params=control_planes())
 def running_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The cluster, once its Deployments are Ready."""
     directory = tmp_path_factory.mktemp("checked")

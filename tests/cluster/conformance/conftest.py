@@ -32,7 +32,7 @@ class Server:
         return connect_transport(kubeconfig=str(path), context=None, user_agent="conformance")
 
 
-@pytest.fixture(scope="session", params=control_planes())
+@pytest.fixture(scope="package", params=control_planes())
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     plane: ControlPlane = request.param(no_gpus)
     try:
@@ -42,7 +42,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         plane.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def admin(server: Server) -> Transport:
     return server.transport()
 

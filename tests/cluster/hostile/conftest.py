@@ -10,7 +10,7 @@ from tests.cluster.hostile.attack import Hostile, hostile_cluster, unharmed
 from tests.clusters import control_planes
 
 
-@pytest.fixture(scope="session", params=control_planes())
+@pytest.fixture(scope="package", params=control_planes())
 def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
     yield from hostile_cluster(request.param, tmp_path_factory.mktemp("hostile"))
 

@@ -225,7 +225,7 @@ class Troubled:
         self.leader()
 
 
-@pytest.fixture(scope="session", params=control_planes())
+@pytest.fixture(scope="package", params=control_planes())
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubled]:
     troubled = Troubled(request.param, tmp_path_factory.mktemp("troubled"))
     try:
