@@ -285,6 +285,21 @@ def selects(needs: PodNeeds, node: NodeState) -> bool:
     return needs.affinity is None or any_term(needs.affinity, node)
 
 
+def selecting(needs: PodNeeds) -> Callable[[NodeState], bool] | None:
+    """`selects` for many nodes; None where the pod accepts every node."""
+    if not needs.node_selector:
+        return None if needs.affinity is None else terms_holding(needs.affinity)
+    terms = None if needs.affinity is None else terms_holding(needs.affinity)
+
+    def selected(node: NodeState) -> bool:
+        for key, value in needs.node_selector:
+            if node.labels.get(key) != value:
+                return False
+        return terms is None or terms(node)
+
+    return selected
+
+
 def any_term(terms: Iterable[Term], node: NodeState) -> bool:
     """Whether one of the terms holds on the node."""
     return any(term_holds(term, node) for term in terms)

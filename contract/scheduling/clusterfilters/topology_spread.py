@@ -7,7 +7,7 @@ node would count, and each node would pass (pkg/scheduler/framework/plugins/podt
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 
 from contract.model import NodeState
 from contract.reasons.nodes import Code, Reason
@@ -56,16 +56,14 @@ def domain_counts(
     constraints of the pod, since a node that lacks one of them does not count.
     """
 
-    def counts(node: NodeState) -> bool:
-        return node.labels.keys() >= keys and counts_node(constraint, needs, node)
-
-    key = constraint.topology_key
-    found = dict.fromkeys((node.labels[key] for node in cluster.nodes.values() if counts(node)), 0)
+    key, counts = constraint.topology_key, counting(constraint, needs)
+    labels = (node.labels for node in cluster.nodes.values() if counts is None or counts(node))
+    found = dict.fromkeys((having[key] for having in labels if having.keys() >= keys), 0)
     for kind, on_nodes in cluster.pods.get(namespace, {}).items():
         if counts_pod(constraint, kind):
             for name, number in on_nodes.items():
                 node = cluster.nodes.get(name)
-                if node is not None and counts(node):
+                if node is not None and node.labels.keys() >= keys and (counts is None or counts(node)):
                     found[node.labels[key]] += number
     return found
 
@@ -77,8 +75,15 @@ def counts_pod(constraint: SpreadConstraint, kind: PodKind) -> bool:
     return constraint.selector.matches(kind.labels)
 
 
-def counts_node(constraint: SpreadConstraint, needs: PodNeeds, node: NodeState) -> bool:
-    """Whether the node counts by the constraint's policies."""
-    if constraint.node_affinity == "Honor" and not scheduling.selects(needs, node):
-        return False
-    return constraint.node_taints != "Honor" or scheduling.untolerated(node, needs.tolerations) is None
+def counting(constraint: SpreadConstraint, needs: PodNeeds) -> Callable[[NodeState], bool] | None:
+    """Whether a node counts by the constraint's policies; None where every node does."""
+    selected = scheduling.selecting(needs) if constraint.node_affinity == "Honor" else None
+    if constraint.node_taints != "Honor":
+        return selected
+
+    def counts(node: NodeState) -> bool:
+        if selected is not None and not selected(node):
+            return False
+        return scheduling.untolerated(node, needs.tolerations) is None
+
+    return counts

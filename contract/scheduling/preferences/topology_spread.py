@@ -57,13 +57,13 @@ def _counts(
     if constraint.topology_key == _HOST:
         return by_node
     domains = {node.labels[constraint.topology_key] for node in labelled}
-    found: Counter[str] = Counter()
+    found, counts = Counter[str](), topology_spread.counting(constraint, needs)
     for name, number in by_node.items():
         node = cluster.nodes.get(name)
         if node is None or not _has_all(node, pod.prefers.spread):
             continue
         domain = node.labels[constraint.topology_key]
-        if domain in domains and topology_spread.counts_node(constraint, needs, node):
+        if domain in domains and (counts is None or counts(node)):
             found[domain] += number
     return found
 
