@@ -99,10 +99,13 @@ class Churn:
         self._cordoned, self.made = "", 0
 
     def run(self, stop: threading.Event) -> None:
-        """Until stopped; in the end no node is cordoned and no such pod is left."""
+        """Until stopped; what is there then stays, so that what it refuses stays refused."""
         while not stop.wait(0.08):
             with suppress(KubeError):
                 self._change()
+
+    def clear(self) -> None:
+        """No node is cordoned and no such pod is left."""
         self._cordon("")
         while self._there:
             self._end(self._there[0])
@@ -145,12 +148,12 @@ class Churn:
 
 
 @contextmanager
-def churning(kubeconfig: str, seed: int) -> Iterator[Churn]:
-    stop, churn = threading.Event(), Churn(kubeconfig, seed)
+def churning(churn: Churn) -> Iterator[None]:
+    stop = threading.Event()
     thread = threading.Thread(target=churn.run, args=(stop,), name="churn", daemon=True)
     thread.start()
     try:
-        yield churn
+        yield
     finally:
         stop.set()
         thread.join(60)
@@ -200,9 +203,11 @@ def test_what_refuses_a_pin_was_committed_after_the_decision(six_nodes: Cluster)
         storm = Storm(cluster, pods=160, deleted=0.3, strike_every=4.0, seed=17, make=depending)
         withdrawn = 0
         for gust in range(3):
-            with churning(kubeconfig, gust) as churn:
+            churn = Churn(kubeconfig, gust)
+            with churning(churn):
                 storm.blow()
             withdrawn += recover(cluster, storm)
+            churn.clear()
             storm.settle(timeout=240)
             invariants.check(cluster)
             assert (storm.refused, storm.strikes > gust, churn.made > 0) == ([], True, True)
@@ -210,3 +215,4 @@ def test_what_refuses_a_pin_was_committed_after_the_decision(six_nodes: Cluster)
         print(f"\n{shown(found)}; {withdrawn} shares were taken back", *map(str, found[:10]), sep="\n")
         assert [str(each) for each in found if not each.explained] == []
         assert any(each.by_others for each in found), "nothing was refused, so nothing was shown"
+        assert withdrawn > 0, "no share was taken back, so no recovery was shown"
