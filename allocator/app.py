@@ -49,7 +49,6 @@ from contract.encoding import resourceclaims
 from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
 from contract.options import NO_OPTIONS, PoolOptions, pool_options
-from contract.options import Options as Reading
 from contract.scheduling import consent, fairness, gates
 from contract.scheduling.filters import Limits
 from runtime.httpserver import HttpServer, serve_http, serve_probes
@@ -268,7 +267,7 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
             controller=controller,
             clock=time.monotonic,
             every=settings.repair_every,
-            options=Reading(whole_gpus=settings.whole_gpus),
+            options=options.value,
             found=ResyncCounters.of(metrics),
             faulted=faulted,
         )
@@ -349,7 +348,6 @@ def _fits(
     """Who answers Kueue's check; None where it is off."""
     if not settings.fits.enabled:
         return None
-    reading = settings.fits.reading(settings.whole_gpus)
     answered, restarts = metrics.counter(specs.KUEUE_ANSWERS), metrics.counter(specs.WATCH_RESTARTS)
     return FitsWorker(
         kube=kube,
@@ -362,9 +360,7 @@ def _fits(
             rejects=settings.placement.unsatisfiable == "deny",
             nodes_within=settings.provisioning.patience if settings.provisioning.enabled else None,
         ),
-        reading=lambda: TemplateReading(
-            reading, options.value() or NO_OPTIONS, settings.fits.runtime_class, settings.dra
-        ),
+        reading=lambda: TemplateReading(options.value() or NO_OPTIONS, settings.fits.runtime_class, settings.dra),
         timeout=_write_timeout(settings),
         counted=lambda state: answered.labels(state=state).inc(),
         on_restart=lambda name, why: restarts.labels(informer=name, reason=why).inc(),

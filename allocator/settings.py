@@ -4,12 +4,13 @@ The allocator's settings: what an administrator may choose, each with its meanin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from contract.encoding import quantity
-from contract.options import OPTIONS_SETTING, Options
+from contract.options import MOVED_TO_OPTIONS, OPTIONS_SETTING
 from contract.scheduling.gates import SINCE, read_overrides
 from runtime.scraping import ACCESS_SETTING, CERTIFICATES_SETTING
 from runtime.settings import setting
@@ -240,33 +241,14 @@ class FitsSettings:
         minimum=1,
         maximum=3600,
     )
-    aliyun_unit: Literal["GiB", "MiB"] = setting("GiB", "The webhook's setting `dialects.aliyun_unit`.")
-    default_memory: int = setting(0, "The webhook's setting `dialects.default_memory`.", unit="bytes", minimum=0)
-    default_cores: int = setting(0, "The webhook's setting `dialects.default_cores`.", minimum=0, maximum=100)
-    core_only_memory: int = setting(0, "The webhook's setting `dialects.core_only_memory`.", unit="bytes", minimum=0)
-    min_memory: int = setting(
-        quantity.MIB, "The webhook's setting `sharing.min_memory`.", unit="bytes", minimum=quantity.MIB
-    )
-    min_percent: int = setting(1, "The webhook's setting `sharing.min_percent`.", minimum=1, maximum=100)
     runtime_class: str = setting("", "The webhook's setting `runtime_class`.")
-
-    def reading(self, whole_gpus: str) -> Options:
-        """How the webhook reads pods, as far as its document of options does not say."""
-        return Options(
-            aliyun_unit=quantity.GIB if self.aliyun_unit == "GiB" else quantity.MIB,
-            default_memory=self.default_memory,
-            default_cores=self.default_cores,
-            core_only_memory=self.core_only_memory,
-            whole_gpus=whole_gpus,
-            least_memory=self.min_memory,
-            least_percent=self.min_percent,
-        )
 
 
 @dataclass(frozen=True)
 class Settings:
     """Everything that `python -m allocator run` can be told."""
 
+    REMOVED: ClassVar[Mapping[str, str]] = MOVED_TO_OPTIONS
     socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "Unix socket on which the webhook asks.")
     listen: str = setting("0.0.0.0:9402", "Address and port of /metrics, /healthz and /readyz; empty serves none.")
     metrics_access: Literal["token", "open"] = setting("token", ACCESS_SETTING)
@@ -362,11 +344,6 @@ class Settings:
         "Feature gates with which kube-scheduler was started, such as `NodeDeclaredFeatures=false`, where they are not "
         "the defaults of the API server's version: the allocator judges nodes as kube-scheduler does. Known: "
         f"{', '.join(sorted(SINCE))}.",
-    )
-    whole_gpus: Literal["ours", "vendor"] = setting(
-        "ours",
-        "The webhook's setting of this name, by which repair knows whether a pod that names only `nvidia.com/gpu` is "
-        "one that the webhook should have seen.",
     )
     card_hours_after: float = setting(
         60.0,

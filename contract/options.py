@@ -10,12 +10,14 @@ The administrator's options: the document that has them, and what they mean for 
         memoryLimitRatio: 3         # a memory limit is at most three times its request; absent: at most the request
         node: {gpus: 4, gpuMemory: 15Gi, cpu: 16, memory: 60Gi, max: 10}    # what a new node has: nodes.templates
         spare: 1                    # empty nodes that are kept
+    aliyunUnit: MiB                 # how pods of every node are read; the names of `_READING`
+    minMemory: 512Mi
     schedulerProfiles: [...]        # arguments of kube-scheduler's profiles: contract.scheduling.profiles
 
 `pool_options` reads the whole document into `PoolOptions`; `vgpu_options` reads the options of the cluster or of one
 pool. Names and units are those of the older vGPU systems (the chart values of 4paradigm's scheduler and HAMi), so that
-an administrator can move them as they are; three names are our own. Selectors are Kubernetes'. `Options` is what
-applies when one pod is read.
+an administrator can move them as they are; the others are our own, and have quantities with units. Selectors are
+Kubernetes'. `Options` is what applies when one pod is read, by the webhook as by the allocator.
 
 A document with one error is refused as a whole: half of a change would be a state that nobody chose, and a misspelt
 limit is no limit. Pure. Must not: read files, or know what a program does with an option.
@@ -49,6 +51,23 @@ OPTIONS_SETTING = (
     "ConfigMap; read again when it changes. Empty: none. It goes before the settings here."
 )
 """The documentation of each program's setting `options`."""
+
+
+_IN_OPTIONS = "give {} in the document of options, which the webhook and the allocator both read"
+MOVED_TO_OPTIONS: Mapping[str, str] = {
+    former: _IN_OPTIONS.format(name)
+    for name, formers in {
+        "aliyunUnit": ("dialects.aliyun_unit", "fits.aliyun_unit"),
+        "defaultMem": ("dialects.default_memory", "fits.default_memory"),
+        "defaultCores": ("dialects.default_cores", "fits.default_cores"),
+        "coreOnlyMemory": ("dialects.core_only_memory", "fits.core_only_memory"),
+        "wholeGPUs": ("dialects.whole_gpus", "whole_gpus"),
+        "minMemory": ("sharing.min_memory", "fits.min_memory"),
+        "minPercent": ("sharing.min_percent", "fits.min_percent"),
+    }.items()
+    for former in formers
+}
+"""Settings of webhook and allocator that are options now, each with what to give in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +170,7 @@ def vgpu_options(document: Mapping[str, Any], *, of_pool: bool = False) -> VgpuO
     """
     found: dict[str, Any] = {}
     renamed: list[tuple[str, str]] = []
-    known = tuple(sorted(_FIELDS if of_pool else (*_FIELDS, *_STANDARD_NAMES)))
+    known = tuple(sorted(_FIELDS if of_pool else (*_FIELDS, *_STANDARD_NAMES, *_READING)))
     for name, value in document.items():
         if name not in known:
             raise BadOption(f"{shown(name)}: unknown{' in a pool' if of_pool else ''}; give one of {', '.join(known)}")
@@ -203,12 +222,35 @@ def _flag(name: str, value: object) -> bool:
     raise BadOption(f"{name}: found {shown(value)}; give true or false")
 
 
-def _strategy(name: str, value: object) -> str:
-    if value not in MIG_STRATEGIES:
-        raise BadOption(f"{name}: found {shown(value)}; give {', '.join(MIG_STRATEGIES)}")
-    return str(value)
+def _choice(*choices: str) -> Callable[[str, object], str]:
+    """A reader of one of some words."""
+
+    def read(name: str, value: object) -> str:
+        if value not in choices:
+            raise BadOption(f"{name}: found {shown(value)}; give {', '.join(choices)}")
+        return str(value)
+
+    return read
 
 
+def _unit(name: str, value: object) -> int:
+    return _UNITS[_choice(*_UNITS)(name, value)]
+
+
+def _amount(least: int) -> Callable[[str, object], int]:
+    """A reader of bytes, written as a quantity."""
+
+    def read(name: str, value: object) -> int:
+        number = quantity.integer_or(value, -1)
+        if not least <= number <= MOST_MEMORY:
+            example = f"at least {quantity.format_bytes(least)}" if least else "bytes"
+            raise BadOption(f"{name}: found {shown(value)}; give {example}, such as 512Mi")
+        return number
+
+    return read
+
+
+_UNITS = {"GiB": quantity.GIB, "MiB": quantity.MIB}
 _MEBIBYTES = _number(0, quantity.mib(MOST_MEMORY), quantity.MIB)
 _FIELDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "deviceSplitCount": ("device_split_count", _number(1, 1024)),
@@ -217,10 +259,18 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "defaultMem": ("default_mem", _MEBIBYTES),
     "defaultCores": ("default_cores", _number(0, WHOLE)),
     "disablecorelimit": ("disable_core_limit", _flag),
-    "migStrategy": ("mig_strategy", _strategy),
+    "migStrategy": ("mig_strategy", _choice(*MIG_STRATEGIES)),
     "reserveMem": ("reserve", _MEBIBYTES),
     "reserveMemPercentage": ("reserve_percent", _number(0, WHOLE // 2)),
 }
+_READING: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
+    "aliyunUnit": ("aliyun_unit", _unit),
+    "coreOnlyMemory": ("core_only_memory", _amount(0)),
+    "wholeGPUs": ("whole_gpus", _choice(OURS, VENDOR)),
+    "minMemory": ("least_memory", _amount(quantity.MIB)),
+    "minPercent": ("least_percent", _number(1, WHOLE)),
+}
+"""What says how the pods of all nodes are read: the field of `Options`, and who reads it."""
 _STANDARD_NAMES: Mapping[str, str] = {
     "resourceName": "nvidia.com/gpu",
     "resourceMem": "nvidia.com/gpumem",
@@ -267,6 +317,8 @@ class PoolOptions:
     pools: tuple[Pool, ...] = ()
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     """What the administrator says of kube-scheduler's profiles, by `schedulerName`."""
+    base: Options = DEFAULTS
+    """How pods are read where the options of the cluster and of pools say nothing."""
 
     def of_node(self, labels: Mapping[str, str]) -> tuple[str, VgpuOptions]:
         """The name of the node's pool, empty for none, and the options that apply there."""
@@ -276,11 +328,11 @@ class PoolOptions:
         """The same for a pod, by its `spec.nodeSelector`, since its node is not known when it is read."""
         return self._first(pool for pool in self.pools if pool.is_named_by(node_selector))
 
-    def reading(self, pod: Mapping[str, Any], base: Options) -> Options:
+    def reading(self, pod: Mapping[str, Any]) -> Options:
         """How a pod is read: its pool's options over the cluster's over `base`. The pod may be any JSON."""
         spec = pod.get("spec")
         selector = spec.get("nodeSelector") if isinstance(spec, Mapping) else None
-        return self.of_pod(selector if isinstance(selector, Mapping) else {})[1].reading(base)
+        return self.of_pod(selector if isinstance(selector, Mapping) else {})[1].reading(self.base)
 
     def _first(self, pools: Iterator[Pool]) -> tuple[str, VgpuOptions]:
         pool = next(pools, None)
@@ -296,7 +348,7 @@ def pool_options(document: object) -> PoolOptions:
         return NO_OPTIONS
     if not isinstance(document, Mapping):
         raise BadOption(f"found {shown(document)}; give one `name: value` a line")
-    rest = {key: value for key, value in document.items() if key not in ("pools", "schedulerProfiles")}
+    rest = {key: value for key, value in document.items() if key not in ("pools", "schedulerProfiles", *_READING)}
     listed = document.get("pools")
     if not isinstance(listed, list | None):
         raise BadOption(f"pools: found {shown(listed)}; give a list of pools, each with name and nodeSelector")
@@ -306,7 +358,8 @@ def pool_options(document: object) -> PoolOptions:
     if twice is not None:
         raise BadOption(f"pools: {shown(twice)} is there twice; give each pool a name of its own")
     try:
-        found = PoolOptions(vgpu_options(rest), pools, profiles.profiles(document.get("schedulerProfiles")))
+        profile = profiles.profiles(document.get("schedulerProfiles"))
+        found = PoolOptions(vgpu_options(rest), pools, profile, _base(document))
     except Malformed as error:
         raise BadOption(str(error)) from error
     for i, pool in enumerate(pools):
@@ -317,6 +370,15 @@ def pool_options(document: object) -> PoolOptions:
                 "which comes before; give labels that the earlier pools do not select"
             )
     return found
+
+
+def _base(document: Mapping[Any, Any]) -> Options:
+    """How the pods of all nodes are read. Raises `BadOption`."""
+    given: dict[str, Any] = {}
+    for name in document.keys() & _READING.keys():
+        field, reader = _READING[name]
+        given[field] = reader(name, document[name])
+    return replace(DEFAULTS, **given)
 
 
 def _pool(path: str, item: object) -> Pool:

@@ -11,6 +11,8 @@ and `load` fills it, in this order, from the defaults, a YAML file (`admission: 
 (`GPUFRACTION_ADMISSION_TIMEOUT=1s`) and flags (`--admission-timeout=1s`). An unknown name or value is an error, and all
 errors are reported together: a typing error must not silently mean the default.
 
+A dataclass may say which settings it had, and what to give in their place (`REMOVED`, by their names with groups).
+
 A field with unit "duration" holds seconds and is written "1m30s", one with unit "bytes" holds bytes and is written
 "256Mi".
 
@@ -102,6 +104,13 @@ class _Leaf:
         return dataclasses.replace(self, path=(*self.path[:-1], old), metadata={}) if old else None
 
 
+def _known(cls: type[Any]) -> tuple[_Leaf, ...]:
+    """All settings, and those that are refused with what to give in their place."""
+    removed: Mapping[str, str] = getattr(cls, "REMOVED", {})
+    former = (_Leaf(tuple(name.split(".")), str, "", {"removed": cure}) for name, cure in removed.items())
+    return (*_leaves(cls), *former)
+
+
 @dataclass(frozen=True, slots=True)
 class _Given:
     raw: Any
@@ -111,10 +120,13 @@ class _Given:
 def load(cls: type[T], *, file: Path | None, env: Mapping[str, str], argv: Sequence[str]) -> T:
     """The settings of a program. argv: flags only, without the program's name. Raises SettingsError."""
     errors: list[str] = []
-    leaves = {leaf.path: leaf for leaf in _leaves(cls)}
+    leaves = {leaf.path: leaf for leaf in _known(cls)}
     given: dict[tuple[str, ...], _Given] = {}
     for layer in (_from_file(leaves, file, errors), _from_env(leaves, env, errors), _from_flags(leaves, argv, errors)):
         given.update(layer)
+    for path in [path for path in given if "removed" in leaves[path].metadata]:
+        source = given.pop(path).source
+        errors.append(f"{leaves[path].name} ({source}): removed; {leaves[path].metadata['removed']}")
     values = {path: _converted(leaves[path], one, errors) for path, one in given.items()}
     built = _build(cls, (), values, errors)
     if errors:
@@ -281,6 +293,8 @@ def _stranger(given: str, leaves: Iterable[_Leaf], name: Callable[[_Leaf], str])
     """The error for a name without a setting. `name`: a setting's name in that source."""
     known = {}
     for leaf in leaves:
+        if "removed" in leaf.metadata:
+            continue
         if leaf.former and name(leaf.former) == given:
             return f"renamed to {name(leaf)}"
         known[name(leaf).removeprefix(ENV_PREFIX)] = name(leaf)  # a common prefix would make all names similar

@@ -6,13 +6,13 @@ Plain values only. What is computed from them is made where it is needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from contract import names
-from contract.encoding import quantity
-from contract.options import OPTIONS_SETTING, Options
+from contract.options import MOVED_TO_OPTIONS, OPTIONS_SETTING
 from runtime.scraping import ACCESS_SETTING, CERTIFICATES_SETTING
 from runtime.settings import parse_address, setting
 from webhook.admission.admit import Configuration
@@ -25,68 +25,13 @@ _RENAMED = (
     "The same YAML file of options that the webhook reads. Pods that name a resource as the file has it are let "
     "through to the webhook by its configuration; without, the API server passes them by. Read again when it changes."
 )
-_UNITS = {"GiB": quantity.GIB, "MiB": quantity.MIB}
-
-
-@dataclass(frozen=True)
-class DialectSettings:
-    """How the older systems were configured, which decides what their words mean."""
-
-    aliyun_unit: Literal["GiB", "MiB"] = setting("GiB", "What one `aliyun.com/gpu-mem` is.")
-    default_memory: int = setting(
-        0,
-        "Memory on each GPU for `nvidia.com/gpu` with cores but no memory named; 0 takes the whole card's.",
-        unit="bytes",
-        minimum=0,
-    )
-    default_cores: int = setting(
-        0, "Percent of cores where HAMi's dialect names memory but no cores.", minimum=0, maximum=100
-    )
-
-    core_only_memory: int = setting(
-        0,
-        "Memory that an Elastic GPU share of cores alone reserves; 0 reserves it in proportion to the cores.",
-        unit="bytes",
-        minimum=0,
-    )
-    whole_gpus: Literal["ours", "vendor"] = setting(
-        "ours",
-        "Who serves pods that name `nvidia.com/gpu` and no share: we, as exclusive cards, or the vendor's plugin.",
-    )
-
-    def options(self) -> Options:
-        """The options for the dialects."""
-        return Options(
-            aliyun_unit=_UNITS[self.aliyun_unit],
-            default_memory=self.default_memory,
-            default_cores=self.default_cores,
-            core_only_memory=self.core_only_memory,
-            whole_gpus=self.whole_gpus,
-        )
-
-
-@dataclass(frozen=True)
-class LeastShareSettings:
-    """The least share of a GPU: tiny shares would use up the `sharing.max_sharers` places of a GPU."""
-
-    min_memory: int = setting(
-        quantity.MIB,
-        "Memory on each GPU that a container asks for at least, where it asks by an amount. Less is refused.",
-        unit="bytes",
-        minimum=quantity.MIB,
-    )
-    min_percent: int = setting(
-        1,
-        "Percent of each GPU that a container asks for at least, where it asks by percent. Less is refused.",
-        minimum=1,
-        maximum=100,
-    )
 
 
 @dataclass(frozen=True)
 class ServeSettings:
     """`python -m webhook serve`."""
 
+    REMOVED: ClassVar[Mapping[str, str]] = MOVED_TO_OPTIONS
     bind: str = setting("0.0.0.0:9443", "Address and port to listen on; private GKE clusters open 10250 already.")
     listen: str = setting("0.0.0.0:9444", "Address and port of /metrics, /healthz and /readyz; empty serves none.")
     metrics_access: Literal["token", "open"] = setting("token", ACCESS_SETTING)
@@ -147,8 +92,6 @@ class ServeSettings:
         "Give pods with a share a ResourceClaim, for nodes that deliver GPUs by Dynamic Resource Allocation "
         "(Kubernetes 1.34 and later); manifests/components/delivery-dra sets it.",
     )
-    dialects: DialectSettings = DialectSettings()
-    sharing: LeastShareSettings = LeastShareSettings()
     options: Path = setting(Path(), OPTIONS_SETTING)
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
@@ -167,9 +110,7 @@ class ServeSettings:
 
     def configuration(self) -> Configuration:
         """The configuration of admission, without the document of options."""
-        least, percent = self.sharing.min_memory, self.sharing.min_percent
         return Configuration(
-            options=replace(self.dialects.options(), least_memory=least, least_percent=percent),
             hide_gpus=self.hide_gpus,
             runtime_class=self.runtime_class,
             volumes=Volumes(cache=self.limiter_cache, host_paths=frozenset(self.host_paths)),

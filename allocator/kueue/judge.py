@@ -24,7 +24,7 @@ from contract import bounds, dialects
 from contract.dialects.base import Refusal
 from contract.encoding import resourceclaims
 from contract.model import NodeState
-from contract.options import DEFAULTS, NO_OPTIONS, Options, PoolOptions
+from contract.options import NO_OPTIONS, PoolOptions
 from contract.reasons.nodes import Reason
 from contract.scheduling import needs
 from contract.scheduling.clusterfilters.neighbourhood import as_new
@@ -40,7 +40,6 @@ MOST_PODS = 4096
 class TemplateReading:
     """How the webhook would read the pods of a template."""
 
-    options: Options = DEFAULTS
     pools: PoolOptions = NO_OPTIONS
     runtime_class: str = ""
     """The RuntimeClass that pods with a share get unless they name one; empty: none."""
@@ -206,7 +205,7 @@ def _existing(
 
 def _asked(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal | None:
     """What the webhook would read; None where the pod asks for no share of ours."""
-    options = reading.pools.reading(pod, reading.options)
+    options = reading.pools.reading(pod)
     standard = dialects.standard(pod, options)
     if standard is None:
         return None

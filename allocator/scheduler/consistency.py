@@ -20,7 +20,7 @@ from allocator.scheduler.leadership import SchedulerState
 from contract import dialects, names, pods
 from contract.encoding.quantity import mib
 from contract.model import Gpu, Usage
-from contract.options import Options
+from contract.options import PoolOptions
 from contract.reasons.gpunodes import NodeEventReason
 from contract.reasons.nodes import Code, Reason
 from contract.reasons.pods import PodEventReason
@@ -45,7 +45,7 @@ class ListedPod:
     """Its namespace is served, it asks for a share, and it has neither share nor gate."""
 
 
-def listed(pod: Mapping[str, Any], options: Options, served: Container[str] = ()) -> ListedPod:
+def listed(pod: Mapping[str, Any], options: PoolOptions, served: Container[str] = ()) -> ListedPod:
     """Read a pod, whole or trimmed. `served`: the namespaces with our label."""
     gated = names.GATE in pods.gates(pod)
     request = None if gated else pods.holding(pod)
@@ -61,12 +61,14 @@ def listed(pod: Mapping[str, Any], options: Options, served: Container[str] = ()
     return ListedPod(pods.uid(pod), pods.key(pod), pods.version(pod), known, uncounted)
 
 
-def _is_missed(pod: Mapping[str, Any], options: Options, served: Container[str]) -> bool:
+def _is_missed(pod: Mapping[str, Any], options: PoolOptions, served: Container[str]) -> bool:
     """Whether the webhook should have seen the pod."""
     annotations, namespace = pods.annotations_of(pod), (pod.get("metadata") or {}).get("namespace", "")
     if pods.MIRROR in annotations or namespace in names.UNSERVED_NAMESPACES or namespace not in served:
         return False
-    return names.REQUEST in annotations or bool(dialects.asked(pod) and dialects.standard(dict(pod), options))
+    if names.REQUEST in annotations:
+        return True
+    return bool(dialects.asked(pod) and dialects.standard(dict(pod), options.reading(pod)))
 
 
 # -- GPUs that are promised beyond what they have -----------------------------------------------------------------

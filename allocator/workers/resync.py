@@ -27,7 +27,7 @@ from allocator.scheduler.core import Controller
 from allocator.scheduler.events import DriftFound, UncountedFound
 from contract import kinds, names
 from contract.metrics import allocator as specs
-from contract.options import Options
+from contract.options import NO_OPTIONS, PoolOptions
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
 from runtime.metrics import Metrics
@@ -82,7 +82,7 @@ class Resync:
         controller: Controller,
         clock: Callable[[], float],
         every: float,
-        options: Options,
+        options: Callable[[], PoolOptions | None] = lambda: NO_OPTIONS,
         found: ResyncCounters | None = None,
         faulted: Faulted = surfaced,
     ) -> None:
@@ -123,12 +123,13 @@ class Resync:
         namespaces = self._kube.list(paths.namespaces(), {"labelSelector": selector}, of=kinds.NAMESPACES, trim=_name)
         served = frozenset(item["name"] for item in namespaces.items)
         gone, differing, uncounted = set(self._controller.uids()), dict[str, ListedPod](), dict[str, str]()
+        options = self._reading()
 
         def see(pod: JSON) -> JSON:
             """Nothing is kept of most pods: a large cluster's list would not fit beside what is known of it."""
             gone.discard(podinfo.named(pod)[0])
             try:
-                listed = consistency.listed(pod, self._options, served)
+                listed = consistency.listed(pod, options, served)
             except Exception:
                 self._faulted("repair", podinfo.named(pod)[1])
                 return _NOTHING
@@ -166,11 +167,15 @@ class Resync:
         )
         self._controller.handle(DriftFound())
 
+    def _reading(self) -> PoolOptions:
+        """How pods are read now; as without a document where it could never be read."""
+        return self._options() or NO_OPTIONS
+
     def _is_still_so(self, pod: ListedPod) -> bool:
         """Whether the pod has not changed since it was listed, so that the watch has had time to bring it."""
         namespace, name = pod.key.split("/", 1)
         try:
-            now = consistency.listed(self._kube.get(paths.pods(namespace, name)), self._options)
+            now = consistency.listed(self._kube.get(paths.pods(namespace, name)), self._reading())
         except KubeNotFound:
             return False
         except KubeError:

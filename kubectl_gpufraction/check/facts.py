@@ -12,6 +12,7 @@ from typing import Any
 
 from contract import names
 from contract.components import Access
+from contract.options import NO_OPTIONS, PoolOptions
 from kubectl_gpufraction.check.findings import Unseen
 from kubectl_gpufraction.cluster.programs import settings_of
 
@@ -76,6 +77,8 @@ class ClusterFacts:
     deployments: Objects | Unseen = ()
     daemonsets: Objects | Unseen = ()
     lease: JSON | Unseen | None = None
+    options: PoolOptions | Unseen = NO_OPTIONS
+    """The administrator's document; `Unseen` also where it cannot be used."""
     authorities: Authorities = field(default_factory=Authorities)
     granted: Mapping[ProgramRight, bool] | Unseen = field(default_factory=dict)
     dry_run: DryRun | Unseen | None = None

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from contract import kinds, names
 from contract.components import Access
+from contract.options import BadOption, PoolOptions
 from kubectl_gpufraction.check import cluster, install, trial
 from kubectl_gpufraction.check.facts import (
     CONFIGURATION,
@@ -29,6 +30,7 @@ from kubectl_gpufraction.check.facts import (
     name_of,
 )
 from kubectl_gpufraction.check.findings import Unseen
+from kubectl_gpufraction.cluster import options
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeForbidden, KubeNotFound
 from runtime.kubernetes.warnings import WarningTransport
@@ -63,6 +65,7 @@ def read(kube: Kube, listening: WarningTransport, now: float, wished: str = "") 
         deployments=_listed(kube, paths.deployments(names.NAMESPACE), f"deployments in {names.NAMESPACE}"),
         daemonsets=_listed(kube, _DAEMONSETS(names.NAMESPACE), f"daemonsets in {names.NAMESPACE}"),
         lease=_tried(f"read leases in {names.NAMESPACE}", lambda: _absent(kube, paths.leases(names.NAMESPACE, LEASE))),
+        options=_tried(f"read configmaps in {names.NAMESPACE}", lambda: _options(kube)),
         authorities=_authorities(webhook) if isinstance(webhook, dict) else Authorities(),
     )
     rights = install.program_rights(facts)
@@ -108,6 +111,13 @@ def _absent(kube: Kube, path: str) -> JSON | None:
         return kube.get(path)
     except KubeNotFound:
         return None
+
+
+def _options(kube: Kube) -> PoolOptions | Unseen:
+    try:
+        return options.read(kube)
+    except BadOption as error:
+        return Unseen(f"{options.WHERE}: {error}")
 
 
 def _webhook(kube: Kube) -> JSON | None:

@@ -126,7 +126,7 @@ def _asks_in_vain(pod: JSON, facts: ClusterFacts) -> bool:
     if dialects.standard(pod, Options(whole_gpus=VENDOR)) is not None:
         return True
     bound = bool((pod.get("spec") or {}).get("nodeName"))
-    return not bound and settings(facts, "allocator").get("whole-gpus") != VENDOR
+    return not (bound or isinstance(facts.options, Unseen)) and facts.options.base.whole_gpus != VENDOR
 
 
 def _unserved(namespace: str, found: list[JSON], served: bool) -> Finding:

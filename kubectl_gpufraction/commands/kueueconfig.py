@@ -8,7 +8,6 @@ is stored, and needs none of this.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,11 +15,10 @@ from contract import names
 from contract.dialects import DIALECTS
 from contract.dialects.base import Charge
 from contract.encoding import quantity
-from contract.options import BadOption, Options, pool_options
+from contract.options import BadOption, Options
+from kubectl_gpufraction.cluster import options
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.session import Command, Failed, Session
-from runtime.kubernetes import paths
-from runtime.kubernetes.client import KubeNotFound
 
 JSON = dict[str, Any]
 _HEAD = """\
@@ -31,21 +29,21 @@ _HEAD = """\
 """
 
 
-def transformations(options: Options) -> list[JSON]:
+def transformations(reading: Options) -> list[JSON]:
     """Kueue's transformations, in the order of the dialects; renamed resources too."""
     renamed: dict[str, list[str]] = {}
-    for other, standard in options.resource_names:
+    for other, standard in reading.resource_names:
         renamed.setdefault(standard, []).append(other)
     return [
         _transformation(charge, name, times)
-        for charge in _charges(options)
+        for charge in _charges(reading)
         for name, times in _spellings(charge, renamed)
     ]
 
 
-def _charges(options: Options) -> Iterator[Charge]:
+def _charges(reading: Options) -> Iterator[Charge]:
     for dialect in DIALECTS:
-        yield from dialect.charges(options)
+        yield from dialect.charges(reading)
 
 
 def _spellings(charge: Charge, renamed: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
@@ -72,39 +70,26 @@ def uncounted() -> tuple[str, ...]:
     return tuple(name for dialect in DIALECTS for name in dialect.resources if name not in counted)
 
 
-def document(options: Options) -> str:
+def document(reading: Options) -> str:
     """The text to put into Kueue's configuration, with a comment on what it cannot count."""
     import yaml  # the other commands start sooner without it
 
     head = _HEAD.format(uncounted=", ".join(uncounted()))
-    return head + yaml.safe_dump({"resources": {"transformations": transformations(options)}}, sort_keys=False)
-
-
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--aliyun-unit", choices=("GiB", "MiB"), default="GiB", help="what one aliyun.com/gpu-mem is; GiB"
-    )
+    return head + yaml.safe_dump({"resources": {"transformations": transformations(reading)}}, sort_keys=False)
 
 
 def run(session: Session) -> CommandOutput:
     """The document for the cluster's own options."""
-    import yaml
-
-    base = Options(aliyun_unit=quantity.MIB if session.given.aliyun_unit == "MiB" else quantity.GIB)
-    where = f"ConfigMap {names.NAMESPACE}/{names.OPTIONS}"
     try:
-        found = session.kube.get(paths.configmaps(names.NAMESPACE, names.OPTIONS)).get("data") or {}
-        options = pool_options(yaml.safe_load(found.get(names.OPTIONS_FILE, ""))).cluster.reading(base)
-    except KubeNotFound:
-        options = base
-    except (BadOption, yaml.YAMLError) as error:
-        raise Failed(f"{where}: {error}") from None
-    made = transformations(options)
+        reading = options.read(session.kube).reading({})
+    except BadOption as error:
+        raise Failed(f"{options.WHERE}: {error}") from None
+    made = transformations(reading)
     return CommandOutput(
-        lines=document(options).splitlines(),
+        lines=document(reading).splitlines(),
         document={"resources": {"transformations": made}},
         names=[str(each["input"]) for each in made],
     )
 
 
-COMMAND = Command("kueue-config", "what Kueue needs in its configuration to count GPU shares of Jobs", run, _arguments)
+COMMAND = Command("kueue-config", "what Kueue needs in its configuration to count GPU shares of Jobs", run)

@@ -23,7 +23,7 @@ from contract.encoding import codec, resourceclaims
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.encoding.reading import Malformed, shown
 from contract.model import Allocation, PodRequest
-from contract.options import DEFAULTS, NO_OPTIONS, Options, PoolOptions
+from contract.options import NO_OPTIONS, Options, PoolOptions
 from contract.reasons.pods import AnswerReason
 from contract.scheduling import needs, node_pin, protection
 from webhook.admission import containers, review
@@ -58,10 +58,8 @@ _TOPOLOGY_REQUESTS = tuple(
 class Configuration:
     """The administrator's choices on admission."""
 
-    options: Options = DEFAULTS
-    """How pods are read, from the settings."""
     pools: PoolOptions = NO_OPTIONS
-    """The administrator's document of options, which overrides `options`."""
+    """The administrator's document of options, which says how pods are read."""
     warning: str = ""
     """A warning for every pod with a share, such as that the document cannot be read; empty: none."""
     hide_gpus: bool = False
@@ -112,7 +110,7 @@ def admit(
     on_time()
     if configuration.hide_gpus and asked.debugs_pod:
         return _debugged(asked)
-    options = configuration.pools.reading(asked.pod, configuration.options)
+    options = configuration.pools.reading(asked.pod)
     pod = dialects.standard(asked.pod, options) if asked.creates_pod else None
     if pod is None:  # NVIDIA's own plugin serves it, or the review is not about a new pod
         hides = configuration.hide_gpus and asked.creates_pod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,13 +75,19 @@ PODS: dict[str, tuple[Any, Options]] = {
 
 @pytest.mark.parametrize(("pod", "want"), PODS.values(), ids=PODS.keys())
 def test_how_a_pod_is_read(pod: Any, want: Options) -> None:
-    assert READ.reading(pod, Options(default_memory=5)) == want
+    assert READ.reading(pod) == want
 
 
 def test_nothing_said_changes_nothing() -> None:
     assert [pool_options(found) for found in (None, {}, {"pools": None})] == [NO_OPTIONS] * 3
     assert PoolOptions() == NO_OPTIONS
-    assert NO_OPTIONS.reading({}, Options(default_cores=7)) == Options(default_cores=7)
+    assert NO_OPTIONS.reading({}) == Options()
+
+
+def test_how_all_pods_are_read_is_said_once() -> None:
+    given = {"aliyunUnit": "MiB", "coreOnlyMemory": "1Gi", "wholeGPUs": "vendor", "minMemory": "512Mi", "minPercent": 5}
+    want = Options(aliyun_unit=MIB, core_only_memory=1024 * MIB, whole_gpus="vendor", least_memory=512 * MIB)
+    assert pool_options({**given, "defaultCores": 7}).reading({}) == replace(want, least_percent=5, default_cores=7)
 
 
 def pool(**changes: Any) -> dict[str, Any]:
@@ -136,6 +143,12 @@ def test_the_arguments_of_a_profile() -> None:
 
 
 WRONG: dict[str, tuple[Any, str]] = {
+    "a unit that is none": ({"aliyunUnit": "GB"}, "aliyunUnit: found 'GB'; give GiB, MiB"),
+    "nobody who serves whole GPUs": ({"wholeGPUs": True}, "wholeGPUs: found True; give ours, vendor"),
+    "less than a share": ({"minMemory": "1Ki"}, "minMemory: found '1Ki'; give at least 1Mi, such as 512Mi"),
+    "no amount": ({"coreOnlyMemory": [1]}, "coreOnlyMemory: found [1]; give bytes, such as 512Mi"),
+    "a percentage of nothing": ({"minPercent": 0}, "minPercent: found 0; give a whole number from 1 to 100"),
+    "the least share of a pool": (pool(minMemory="1Gi"), "pools[0] ('a'): 'minMemory': unknown in a pool"),
     "profiles that are no list": (
         {"schedulerProfiles": {}},
         "schedulerProfiles: found {}; give a list of at most 16",
@@ -198,7 +211,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "a list": ([1], "found [1]; give one `name: value` a line"),
     "text": ("deviceSplitCount=5", "give one `name: value` a line"),
-    "a misspelt name": ({"deviceSplit": 5}, "'deviceSplit': unknown; give one of defaultCores, "),
+    "a misspelt name": ({"deviceSplit": 5}, "'deviceSplit': unknown; give one of aliyunUnit, coreOnlyMemory, "),
     "a key that is no text": ({5: 5}, "5: unknown; give one of"),
     "pools that are no list": ({"pools": {"a": 1}}, "pools: found {'a': 1}; give a list of pools"),
     "a pool that is none": ({"pools": ["a"]}, "pools[0]: found 'a'; give a pool with name and nodeSelector"),
@@ -261,6 +274,9 @@ _ANY = st.recursive(
             st.sampled_from(
                 (
                     "pools",
+                    "aliyunUnit",
+                    "minMemory",
+                    "wholeGPUs",
                     "schedulerProfiles",
                     "addedAffinity",
                     "defaultConstraints",

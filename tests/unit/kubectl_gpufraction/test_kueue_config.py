@@ -129,8 +129,13 @@ def test_the_command_reads_the_clusters_names(tmp_path: Path) -> None:
 
 
 def test_without_options_the_command_prints_the_standard_names(tmp_path: Path) -> None:
+    assert printed({}, tmp_path) == (0, kueueconfig.document(Options()), "")
+
+
+def test_the_command_reads_the_clusters_unit(tmp_path: Path) -> None:
+    configmap = {"metadata": {"name": "gpufraction-options"}, "data": {"options.yaml": "aliyunUnit: MiB"}}
     want = kueueconfig.document(Options(aliyun_unit=quantity.MIB))
-    assert printed({}, tmp_path, "--aliyun-unit", "MiB") == (0, want, "")
+    assert printed({OPTIONS: (200, configmap)}, tmp_path) == (0, want, "")
 
 
 WRONG = {

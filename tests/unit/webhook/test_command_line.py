@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from contract.encoding import quantity
-from contract.options import Options
 from runtime.settings import load
 from webhook.__main__ import main
 from webhook.certificates.store import Directories
@@ -18,18 +16,10 @@ def test_defaults_environment_flags_in_rising_order() -> None:
     given = load(
         ServeSettings,
         file=None,
-        env={"GPUFRACTION_BIND": "[::]:10250", "GPUFRACTION_THREADS": "4", "GPUFRACTION_DIALECTS_ALIYUN_UNIT": "MiB"},
-        argv=["--threads", "8", "--dialects-default-memory", "4Gi"],
+        env={"GPUFRACTION_BIND": "[::]:10250", "GPUFRACTION_THREADS": "4"},
+        argv=["--threads", "8"],
     )
     assert (given.bind, given.threads, given.allocator_timeout) == ("[::]:10250", 8, 0.8)
-    assert given.dialects.options() == Options(quantity.MIB, 4 * quantity.GIB, 0)
-
-
-def test_the_least_share_goes_with_how_pods_are_read() -> None:
-    flags = ["--sharing-min-memory", "512Mi", "--sharing-min-percent", "5", "--dialects-aliyun-unit", "MiB"]
-    given = load(ServeSettings, file=None, env={}, argv=flags)
-    assert given.configuration().options == Options(quantity.MIB, least_memory=512 * quantity.MIB, least_percent=5)
-    assert load(ServeSettings, file=None, env={}, argv=[]).configuration().options == Options()
 
 
 def test_a_file_of_settings_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,9 +39,12 @@ def test_the_names_of_the_certificate() -> None:
 WRONG = {
     "no number": (["serve", "--threads", "many"], {}, "threads (flag --threads): 'many': expected a whole number"),
     "too patient": (["serve", "--allocator-timeout", "1m"], {}, "expected at most 10s"),
-    "a unit that is none": (["serve", "--dialects-aliyun-unit", "GB"], {}, "expected one of GiB, MiB"),
-    "wrong in the environment": (["serve"], {"GPUFRACTION_DIALECTS_DEFAULT_CORES": "101"}, "expected at most 100"),
-    "less than a share": (["serve", "--sharing-min-memory", "1Ki"], {}, "expected at least 1Mi"),
+    "wrong in the environment": (["serve"], {"GPUFRACTION_THREADS": "1001"}, "expected at most 512"),
+    "a setting that is an option now": (
+        ["serve", "--dialects-aliyun-unit", "MiB"],
+        {},
+        "dialects.aliyun_unit (flag --dialects-aliyun-unit): removed; give aliyunUnit in the document of options",
+    ),
     "names without an authority": (["serve", "--client-names", "a"], {}, "give client_ca, the authority that signs"),
     "no port": (["serve", "--listen", "9444"], {}, "listen is '9444'; give address and port such as 0.0.0.0:9444"),
     "unknown": (["certs", "--directory", "/tmp"], {}, "flag --directory: unknown"),

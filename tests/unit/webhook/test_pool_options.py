@@ -27,7 +27,7 @@ from webhook.serving.application import create_app
 from webhook.serving.asking import Allocator, NoAnswer
 from webhook.serving.health import Health
 from webhook.serving.server import Service
-from webhook.settings import DialectSettings, ServeSettings
+from webhook.settings import ServeSettings
 
 
 def read(client: FlaskClient, made: JSON) -> FractionRequest:
@@ -58,15 +58,8 @@ def refused(service: Service) -> str:
 
 def test_the_next_pod_is_read_by_the_document_as_it_is_now(tmp_path: Path, socket: Path) -> None:
     file = tmp_path / "options.yaml"
-    service = make_app(
-        ServeSettings(
-            certificates=tmp_path,
-            socket=socket,
-            allocator_timeout=2,
-            dialects=DialectSettings(default_cores=7),
-            options=file,
-        )
-    )
+    file.write_text("defaultCores: 7\n")
+    service = make_app(ServeSettings(certificates=tmp_path, socket=socket, allocator_timeout=2, options=file))
     client = service.app.test_client()
     by_cores = container(nvidia_com__gpu="1", nvidia_com__gpucores="10")
     by_memory = container(nvidia_com__gpumem="1000")

@@ -16,9 +16,8 @@ from allocator.engine.reference import DEFAULT_POLICY, Placement
 from allocator.kueue import judge, workloads
 from allocator.kueue.judge import FallsShort, Fits, Gang, GangTrial, NeverFits, NotAdmitted, NotSeen, TemplateReading
 from allocator.workers.kueue.answers import answer_to
-from contract.encoding import quantity
 from contract.model import Delivery, Usage
-from contract.options import Options, pool_options
+from contract.options import pool_options
 from contract.scheduling import needs, nodeinfo
 from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.needs import SchedulingRequest
@@ -116,7 +115,7 @@ CASES = {
     "Aliyun's words in MiB": Case(
         workload("w", pod_set("main", 2, pod("w").asks("aliyun.com/gpu-mem", 900))),
         "Ready",
-        reading=TemplateReading(Options(aliyun_unit=quantity.MIB)),
+        reading=TemplateReading(pool_options({"aliyunUnit": "MiB"})),
     ),
     "the document of options": Case(
         workload("w", pod_set("main", 3, pod("w").asks("nvidia.com/gpu", 1).asks("nvidia.com/gpucores", 10))),

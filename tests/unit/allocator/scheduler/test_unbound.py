@@ -28,7 +28,7 @@ from contract.encoding.protocol import Never, Placed, Wait
 from contract.model import Allocation, FractionRequest, PodRequest
 from contract.nodes import capacity
 from contract.nodes.capacity import Amounts
-from contract.options import Options
+from contract.options import NO_OPTIONS
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer
@@ -351,7 +351,7 @@ def test_a_pod_whose_share_was_taken_back_is_not_taken_for_one_that_lost_it() ->
     it = Unbound()
     it.refused_for(300)
     it.turn()
-    options = Options()
+    options = NO_OPTIONS
     found = consistency.listed(it.pod, options, {"default"})
     assert (found.uncounted, found.known, it.desk.controller.differs(found)) == (
         False,

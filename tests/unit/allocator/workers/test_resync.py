@@ -19,7 +19,7 @@ from allocator.workers.resync import Resync, ResyncCounters
 from contract import names, pods
 from contract.encoding.quantity import MIB
 from contract.model import Allocation, ContainerAllocation, GpuShare
-from contract.options import Options as Reading
+from contract.options import NO_OPTIONS, pool_options
 from contract.reasons.gpunodes import NodeEventReason
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
@@ -64,7 +64,6 @@ class Bench:
             controller=self.desk.controller,
             clock=lambda: self.desk.now,
             every=self.every,
-            options=Reading(),
             found=found,
         )
 
@@ -340,8 +339,8 @@ def test_a_pod_is_reported_that(name: str) -> None:
 
 def test_whole_gpus_that_are_the_vendors_plugins_are_not_missed() -> None:
     whole = pod("p").uid("u").asks("nvidia.com/gpu", 1).json()
-    assert consistency.listed(whole, Reading(), ["default"]).uncounted
-    assert not consistency.listed(whole, Reading(whole_gpus="vendor"), ["default"]).uncounted
+    assert consistency.listed(whole, NO_OPTIONS, ["default"]).uncounted
+    assert not consistency.listed(whole, pool_options({"wholeGPUs": "vendor"}), ["default"]).uncounted
 
 
 def test_a_fresh_look_says_what_the_watch_would() -> None:
@@ -349,7 +348,7 @@ def test_a_fresh_look_says_what_the_watch_would() -> None:
     api = ApiServer()
     for made in (placed("p"), gated("q"), worker("r").on("a").json(), placed("s") | {"status": {"phase": "Failed"}}):
         api.create(made)
-    listed = [consistency.listed(made, Reading()) for made in api.listed()]
+    listed = [consistency.listed(made, NO_OPTIONS) for made in api.listed()]
     desk.controller.handle(pods_listed(map(pods.trim, api.listed())))
     assert [each for each in listed if desk.controller.differs(each)] == []
     assert [each.known.waits for each in listed] == [False, True, False, False]

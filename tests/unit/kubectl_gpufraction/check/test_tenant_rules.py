@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from contract import names
+from contract.options import PoolOptions, pool_options
 from kubectl_gpufraction.check import tenants, trial
 from kubectl_gpufraction.check.facts import ClusterFacts, DryRun
 from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Unseen
@@ -124,7 +125,6 @@ WHOLE = "nvidia.com/gpu"
         ((pod("p", "b").container("main"),), (), NONE),
         ((asking("p", "b").phase("Succeeded"),), (), NONE),
         ((asking("p", "b", WHOLE).on("n"),), (), NONE),
-        ((asking("p", "b", WHOLE),), (program("allocator", "--whole-gpus=vendor"),), NONE),
         (
             (asking("p", "b", WHOLE), asking("q", "b"), asking("r", "c", "nano-gpu/gpu-percent")),
             (),
@@ -173,6 +173,11 @@ def test_pods_that_ask_in_vain(
     pods: tuple[PodBuilder, ...], deployments: tuple[JSON, ...], wanted: list[tuple[str, str, str]]
 ) -> None:
     assert found("unserved-pods", pods=tuple(each.json() for each in pods), deployments=deployments) == wanted
+
+
+@pytest.mark.parametrize("options", [pool_options({"wholeGPUs": "vendor"}), Unseen("you may not")])
+def test_whole_gpus_of_the_vendors_plugin_are_no_shares(options: PoolOptions | Unseen) -> None:
+    assert found("unserved-pods", pods=(asking("p", "b", WHOLE).json(),), options=options) == NONE
 
 
 def test_many_namespaces_are_counted() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.metrics import metrics_of
-from contract.options import DEFAULTS, Options
+from contract.options import DEFAULTS, Options, PoolOptions
 from runtime.metrics import Metrics
 from tests.unit.webhook.builders import container, environment, patched, pod, review
 from webhook.admission.admit import Configuration, Offers
@@ -30,7 +30,7 @@ def answered(
     made: JSON, *, hide_gpus: bool, options: Options = DEFAULTS, offers: Offers = nothing_offered, **request: Any
 ) -> JSON:
     app = create_app(
-        lambda: Configuration(options=options, hide_gpus=hide_gpus),
+        lambda: Configuration(pools=PoolOptions(base=options), hide_gpus=hide_gpus),
         Allocator(lambda question, within: NoAnswer(UNREACHABLE), offers),
         Metrics(metrics_of("webhook")),
         health=Health(ready=lambda: None),
