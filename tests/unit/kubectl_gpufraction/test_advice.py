@@ -23,6 +23,7 @@ from kubectl_gpufraction.cluster.state import Pod
 from kubectl_gpufraction.commands import advise as advised
 from runtime.kubernetes.client import Kube
 from tests.builders import pod
+from tests.examples import examples
 from tests.unit.kubectl_gpufraction.objects import admitted, gpunode, node
 from tests.wires import Answer, Script, status_body
 
@@ -135,7 +136,7 @@ def smallest(
 
 
 @given(clusters(), requests(6, 10), cpus, st.sampled_from((None, 0, 1, 2, 2)))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_smaller_set_would_do(
     cluster: list[NodeWithPods], ask: PodRequest, needs: PodNeeds, priority: int | None
 ) -> None:

@@ -22,6 +22,7 @@ from kubectl_gpufraction.output.terminal import CLEAR, GREEN, Terminal
 from kubectl_gpufraction.ui import pages
 from kubectl_gpufraction.ui.pages import Picture, Selection
 from kubectl_gpufraction.ui.server import VIEWS
+from tests.examples import examples
 from tests.odd import ESCAPE, TEXT, VALUES, is_fit, odd_pods, places, put
 from tests.unit.kubectl_gpufraction.answering import answering, kubeconfig
 from tests.unit.kubectl_gpufraction.objects import admitted, by_claim, gpunode, node, share_of_claim, theirs
@@ -91,7 +92,7 @@ def printed(directory: Path, port: int, *words: str) -> tuple[int, str, str]:
     claim=odd_objects(CLAIM),
     form=st.sampled_from(FORMS),
 )
-@settings(max_examples=12, deadline=None, phases=NO_SHRINK, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(12), deadline=None, phases=NO_SHRINK, suppress_health_check=list(HealthCheck))
 def test_every_command_answers_whatever_one_pod_one_node_and_one_claim_say(
     directory: Path, pod: JSON, gpunode_: JSON, claim: JSON, form: str
 ) -> None:
@@ -116,7 +117,7 @@ def test_every_command_answers_whatever_one_pod_one_node_and_one_claim_say(
     claim=odd_objects(CLAIM),
     event=st.dictionaries(st.sampled_from(["reason", "message", "type", "lastTimestamp", "count", "series"]), VALUES),
 )
-@settings(max_examples=100, deadline=None, phases=NO_SHRINK)
+@settings(max_examples=examples(100), deadline=None, phases=NO_SHRINK)
 def test_every_view_of_the_page_is_made_whatever_they_say(pod: JSON, gpunode_: JSON, claim: JSON, event: JSON) -> None:
     nodes = [node("n1"), node("odd")]
     state = ClusterView.of([gpunode("n1", 15109), gpunode_], nodes, [*HONEST, pod], [claim])

@@ -19,6 +19,7 @@ from contract.scheduling.fairness import BEHIND
 from kubectl_gpufraction.cluster.state import ClusterView
 from kubectl_gpufraction.commands import explain, waiting
 from tests.builders import node as node_builder
+from tests.examples import examples
 from tests.unit.allocator.harness import SchedulerHarness
 from tests.unit.kubectl_gpufraction.objects import CARD, admitted, gpunode, node
 
@@ -148,7 +149,7 @@ WAITING = st.lists(
     st.sampled_from(("fair", "age")),
     st.randoms(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_allocators_place_is_among_those_that_are_shown(
     made: list[JSON], holders: list[str], weights: dict[str, str], mode: str, order: Any
 ) -> None:

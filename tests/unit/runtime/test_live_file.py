@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from contract.options import NO_OPTIONS, PoolOptions, VgpuOptions, pool_options
 from runtime.livefile import LiveFile, UnreadableContent, yaml_file
+from tests.examples import examples
 
 
 def number(text: str) -> int:
@@ -91,7 +92,7 @@ def test_any_sequence_of_edits(tmp_path: Path) -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     made = type("EditingHere", (Editing,), {"folder": tmp_path})
-    run_state_machine_as_test(made, settings=settings(max_examples=30, stateful_step_count=8, deadline=None))
+    run_state_machine_as_test(made, settings=settings(max_examples=examples(30), stateful_step_count=8, deadline=None))
 
 
 DOCUMENTS = {

@@ -37,6 +37,7 @@ from nodeagent.publishing.beyond import ExcessCapacity
 from nodeagent.publishing.changes import published_gpus
 from nodeagent.publishing.reconcile import NodeView, ObjectView, Published
 from nodeagent.publishing.status import Desired
+from tests.examples import examples
 
 NODE = "n"
 READY = Condition(True, GPUNodeReason.ALL_HEALTHY, "")
@@ -280,4 +281,6 @@ class History(RuleBasedStateMachine):
 
 
 def test_any_history_of_gpus_and_pods() -> None:
-    run_state_machine_as_test(History, settings=settings(max_examples=300, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        History, settings=settings(max_examples=examples(300), stateful_step_count=40, deadline=None)
+    )

@@ -34,6 +34,7 @@ from contract.model import (
 )
 from contract.scheduling.demand import Demand, demands
 from contract.scheduling.filters import Limits
+from tests.examples import examples
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, "T4", 16 * GIB, 16 * GIB) for i in range(2))
 
@@ -313,4 +314,4 @@ class LedgerHistory(RuleBasedStateMachine):
 
 
 TestLedgerHistory = LedgerHistory.TestCase
-TestLedgerHistory.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLedgerHistory.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

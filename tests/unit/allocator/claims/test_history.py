@@ -23,6 +23,7 @@ from allocator.options import SchedulerOptions
 from contract import names, pods
 from contract.encoding.quantity import GIB
 from tests.builders import node
+from tests.examples import examples
 from tests.unit.allocator.claims.harness import KINDS, Bench
 from tests.wires import Fate
 
@@ -217,4 +218,4 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestHistory.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)

@@ -23,6 +23,7 @@ from contract.scheduling.demand import per_gpu, shares_of
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import PodNeeds, Requirement, SchedulingRequest, Toleration
 from tests.builders import node
+from tests.examples import examples
 
 AFFINITIES = (
     None,
@@ -271,6 +272,6 @@ class TwoEnginesThatLearn(TwoEngines):
 
 
 TestTwoEngines = TwoEngines.TestCase
-TestTwoEngines.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestTwoEngines.settings = settings(max_examples=examples(80), stateful_step_count=40, deadline=None)
 TestTwoEnginesThatLearn = TwoEnginesThatLearn.TestCase
-TestTwoEnginesThatLearn.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTwoEnginesThatLearn.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -41,6 +41,7 @@ from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.fit import Fit, Steps
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from tests.builders import PodBuilder, node
+from tests.examples import examples
 from tests.unit.allocator.harness import SchedulerHarness, admitted
 from tests.unit.allocator.one_gpu import ONE_GPU, keys, worker
 
@@ -85,7 +86,7 @@ REQUESTS = st.lists(
 
 
 @given(request=REQUESTS, used=st.lists(st.sampled_from((0, 4, 8)), min_size=2, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_order_is_that_of_a_search_through_all(request: PodRequest, used: list[int]) -> None:
     made = node("a")
     for gib in used:

@@ -40,6 +40,7 @@ from contract.reasons.nodes import Reason
 from contract.scheduling import nodeinfo
 from contract.scheduling.consent import agreed, idle_after
 from tests.builders import PodBuilder, node, pod
+from tests.examples import examples
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
 
 JSON = dict[str, Any]
@@ -246,4 +247,4 @@ class IdleHistory(RuleBasedStateMachine):
 
 
 TestIdleHistory = IdleHistory.TestCase
-TestIdleHistory.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestIdleHistory.settings = settings(max_examples=examples(50), stateful_step_count=40, deadline=None)

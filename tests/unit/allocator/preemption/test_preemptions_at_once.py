@@ -31,6 +31,7 @@ from contract.scheduling import nodeinfo
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 from tests.builders import PodBuilder, node, pod
+from tests.examples import examples
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
 
 JSON = dict[str, Any]
@@ -201,4 +202,4 @@ def _sets(of: Iterable[AllocatedPod]) -> Iterator[tuple[AllocatedPod, ...]]:
 
 
 TestSideBySide = SideBySide.TestCase
-TestSideBySide.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
+TestSideBySide.settings = settings(max_examples=examples(50), stateful_step_count=30, deadline=None)

@@ -20,6 +20,7 @@ from contract.encoding.quantity import MIB
 from contract.metrics import metrics_of
 from contract.model import DIALECTS, UNKNOWN_DIALECT, Allocation, ContainerAllocation, GpuShare
 from runtime.metrics import Metrics
+from tests.examples import examples
 from tests.odd import ESCAPE, is_fit, odd_pods, put
 from tests.unit.allocator.harness import SchedulerHarness, question
 from tests.unit.allocator.one_gpu import ONE_GPU, running, waiting, worker
@@ -68,7 +69,7 @@ REPORTS = (StatusUpdate, EventRecord)
 
 
 @given(odd=ODD)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_whatever_a_pod_says_what_is_told_and_scraped_is_bounded(odd: JSON) -> None:
     desk = SchedulerHarness([ONE_GPU], faults=[])
     try:

@@ -55,6 +55,7 @@ from contract.reasons.pods import PodReason
 from contract.scheduling.demand import demands
 from runtime.kubernetes.client import Kube, KubeError
 from tests.builders import PodBuilder, node, pod
+from tests.examples import examples
 from tests.unit.allocator.apiserver import ApiServer
 from tests.unit.allocator.harness import SchedulerHarness, admitted, fail_late, fence, overdue, question, unresolved
 from tests.wires import Fate, Wire
@@ -544,6 +545,6 @@ class FairHistory(History):
 
 
 TestFairHistory = FairHistory.TestCase
-TestFairHistory.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestFairHistory.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestHistory.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

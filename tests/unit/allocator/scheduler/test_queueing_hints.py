@@ -45,6 +45,7 @@ from contract.reasons import Cure
 from contract.reasons.nodes import Reason
 from contract.scheduling.needs import SchedulingRequest
 from tests.builders import NodeBuilder, PodBuilder, node, pod
+from tests.examples import examples
 from tests.unit.allocator.harness import SchedulerHarness, admitted
 
 JSON = dict[str, Any]
@@ -422,7 +423,7 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=15, stateful_step_count=15, deadline=None)
+TestHistories.settings = settings(max_examples=examples(15), stateful_step_count=15, deadline=None)
 
 
 # -- what a node's change cures ------------------------------------------------------------------------------------

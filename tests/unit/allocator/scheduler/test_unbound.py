@@ -31,6 +31,7 @@ from contract.nodes.capacity import Amounts
 from contract.options import NO_OPTIONS
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
+from tests.examples import examples
 from tests.unit.allocator.apiserver import ApiServer
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, request_of
 from tests.wires import Fate
@@ -490,4 +491,4 @@ class BindingRace(RuleBasedStateMachine):
 
 
 TestBindingRace = BindingRace.TestCase
-TestBindingRace.settings = settings(max_examples=30, stateful_step_count=12, deadline=None)
+TestBindingRace.settings = settings(max_examples=examples(30), stateful_step_count=12, deadline=None)

@@ -25,6 +25,7 @@ from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest,
 from contract.scheduling import nodeinfo
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
+from tests.examples import examples
 
 LIMITS = Limits(max_sharers=4, memory_factor=1.25)
 NAMES = tuple("abcdefg")
@@ -135,7 +136,9 @@ class Published(Sequences):
 
 TestValue = Sequences.TestCase
 TestFragmentation = Published.TestCase
-TestValue.settings = TestFragmentation.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestValue.settings = TestFragmentation.settings = settings(
+    max_examples=examples(40), stateful_step_count=30, deadline=None
+)
 
 
 def test_nothing_learnt_is_best_fit() -> None:

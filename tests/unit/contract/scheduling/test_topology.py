@@ -19,6 +19,7 @@ from contract.scheduling import fit as fitting
 from contract.scheduling.filters import DEFAULT_LIMITS, gpu_reason
 from contract.scheduling.fit import connected, far
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
+from tests.examples import examples
 
 WHOLE = FractionRequest("main", percent=100, cores=100, exclusive=True)
 Links = dict[tuple[int, int], str]
@@ -133,7 +134,7 @@ def nodes(draw: st.DrawFn) -> NodeState:
     return _node(count, links, usage=usage, numa=tuple(draw(st.sampled_from((-1, 0, 1))) for _ in range(count)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(nodes(), st.integers(1, 4), st.sampled_from((WHOLE, FractionRequest("main", memory=GIB, cores=5))))
 def test_no_set_of_like_gpus_is_connected_better(node: NodeState, count: int, fraction: FractionRequest) -> None:
     asked = _asks(count, fraction)

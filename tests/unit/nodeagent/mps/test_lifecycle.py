@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeagent.mps.lifecycle import Action, DaemonState, Phase, RestartPace, Seen, step
+from tests.examples import examples
 
 PACE = RestartPace(patience=30, backoff=5, backoff_cap=60, failures=5, stable=300, grace=60, rest=600)
 EXCLUSIVE, DEFAULT, START, QUIT, KILL = Action.EXCLUSIVE, Action.DEFAULT, Action.START, Action.QUIT, Action.KILL
@@ -223,7 +224,7 @@ CHANGES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(st.floats(0.1, 120), CHANGES), max_size=40))
 def test_whatever_happens(history: list[tuple[float, dict[str, object]]]) -> None:
     world, state, now = World(), DaemonState(), 0.0

@@ -24,6 +24,7 @@ from nodeagent.publishing.status import Terms, desired
 from runtime.kubernetes.client import JSON
 from runtime.kubernetes.paths import gpunodes, nodes
 from runtime.kubernetes.watch import Event, Put, Replaced
+from tests.examples import examples
 from tests.unit.nodeagent.builders import BLIND, card, observation
 from tests.unit.nodeagent.cluster import Cluster
 from tests.wires import Fate
@@ -196,6 +197,6 @@ def test_any_history_converges_and_then_rests() -> None:
     run_state_machine_as_test(
         Convergence,
         settings=settings(
-            max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples(60), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

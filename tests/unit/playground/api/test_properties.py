@@ -10,6 +10,7 @@ from contract.encoding.quantity import parse
 from playground.api.api import Api
 from playground.api.kinds.quantities import canonical
 from playground.api.verbs.patches import merge
+from tests.examples import examples
 from tests.unit.playground.api.manifests import MERGE, ok
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -35,7 +36,7 @@ def state(api: Api, selector: str) -> dict[str, Any]:
     return {item["metadata"]["name"]: item["metadata"] for item in listed["items"]}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(before=STEPS, after=STEPS)
 def test_a_list_and_the_watch_after_it_make_the_final_state(
     before: list[tuple[str, str, str]], after: list[tuple[str, str, str]]

@@ -28,6 +28,7 @@ from runtime.kubernetes.lease import (
     campaign,
     released,
 )
+from tests.examples import examples
 
 # A thinner margin than production's, just wide enough for clocks that differ by a fifth.
 TIMING = LeaseTiming(lease_duration=15.0, renew_deadline=12.0)
@@ -304,7 +305,7 @@ class Candidate:
         self.world.serve(write)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     trouble=st.floats(0, 1),
@@ -331,7 +332,7 @@ def test_never_two_leaders_and_one_in_the_end(
     assert [peer.identity() for peer in peers if peer.leads()] in ([holder], [])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     trouble=st.floats(0, 0.6),
@@ -401,7 +402,7 @@ def covered(
     return world, peers
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     trouble=st.floats(0, 1),

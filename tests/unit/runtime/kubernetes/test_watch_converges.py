@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.watch import Event, Gone, Informer, Part, Put, Replaced
+from tests.examples import examples
 from tests.unit.runtime.scripted import FAULTS, Collection
 
 names = st.sampled_from(["a", "b", "c"])
@@ -78,7 +79,7 @@ def informer(server: Collection, handler: Follower, waits: list[float], *, parts
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(steps, st.booleans())
 def test_no_event_is_lost_and_none_made_up(script: list[tuple[str, Any]], parts: bool) -> None:
     server = Collection()

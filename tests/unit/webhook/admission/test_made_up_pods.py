@@ -15,6 +15,7 @@ from contract.encoding.protocol import Never, Placed, Question, Wait
 from contract.metrics import metrics_of
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from runtime.metrics import Metrics
+from tests.examples import examples
 from tests.unit.webhook.builders import GIB, T4, environment, patched, review
 from webhook.admission.admit import Configuration
 from webhook.serving.application import create_app
@@ -203,7 +204,7 @@ def webhook() -> Webhook:
 
 
 quick = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 
 

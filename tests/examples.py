@@ -1,0 +1,12 @@
+"""How many examples a property test takes, where the number of the profile is not the one for it."""
+
+from __future__ import annotations
+
+import os
+
+EXPLORING = os.environ.get("HYPOTHESIS_PROFILE") == "explore"
+
+
+def examples(number: int) -> int:
+    """So many in `make test`, which takes the same ones each time, and ten times as many in `make explore`."""
+    return number * 10 if EXPLORING else number
