@@ -107,7 +107,7 @@ screenshots: $(BROWSER) ## take the pictures of the page that docs/ui.md shows
 	$(RUN) -m tests.browser.screenshots
 
 explore: $(STAMP) ## the property tests with examples that nobody has seen yet; `make test` takes the same ones each time
-	HYPOTHESIS_PROFILE=explore $(RUN) -m pytest -q -m 'hypothesis and not storm and not fuzz'
+	HYPOTHESIS_PROFILE=explore $(RUN) -m pytest -q --timeout 1800 -m 'hypothesis and not storm and not fuzz'
 
 test-gpu: $(STAMP) ## the node agent's binding and the limits on this machine's GPU, printing what it saw; skipped without one
 	$(RUN) -m pytest -q -s -rs tests/unit/nodeagent/test_on_a_gpu.py tests/unit/nodeagent/test_limits_on_a_gpu.py

@@ -2,8 +2,8 @@
 How property tests look for their examples, and what the whole suite prints at its end.
 
 A change must not fail because of what chance found in code that it did not touch: the same examples every time, unless
-HYPOTHESIS_PROFILE=explore asks for others, ten times as many (`make explore`). Taking more of the same in every run proves
-little more. No example has a deadline: machines are busy at times.
+HYPOTHESIS_PROFILE=explore asks for others, ten times as many (`make explore`); more of the same would prove little.
+No example has a deadline: machines are busy at times.
 """
 
 from __future__ import annotations

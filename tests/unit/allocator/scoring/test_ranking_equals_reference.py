@@ -136,9 +136,8 @@ class Published(Sequences):
 
 TestValue = Sequences.TestCase
 TestFragmentation = Published.TestCase
-TestValue.settings = TestFragmentation.settings = settings(
-    max_examples=examples(40), stateful_step_count=30, deadline=None
-)
+TestValue.settings = settings(max_examples=examples(20), stateful_step_count=30, deadline=None)
+TestFragmentation.settings = TestValue.settings
 
 
 def test_nothing_learnt_is_best_fit() -> None:
