@@ -136,7 +136,7 @@ def smallest(
 
 
 @given(clusters(), requests(6, 10), cpus, st.sampled_from((None, 0, 1, 2, 2)))
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_smaller_set_would_do(
     cluster: list[NodeWithPods], ask: PodRequest, needs: PodNeeds, priority: int | None
 ) -> None:

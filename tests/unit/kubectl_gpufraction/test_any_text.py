@@ -92,7 +92,7 @@ def printed(directory: Path, port: int, *words: str) -> tuple[int, str, str]:
     claim=odd_objects(CLAIM),
     form=st.sampled_from(FORMS),
 )
-@settings(max_examples=examples(12), deadline=None, phases=NO_SHRINK, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(5), deadline=None, phases=NO_SHRINK, suppress_health_check=list(HealthCheck))
 def test_every_command_answers_whatever_one_pod_one_node_and_one_claim_say(
     directory: Path, pod: JSON, gpunode_: JSON, claim: JSON, form: str
 ) -> None:
@@ -117,7 +117,7 @@ def test_every_command_answers_whatever_one_pod_one_node_and_one_claim_say(
     claim=odd_objects(CLAIM),
     event=st.dictionaries(st.sampled_from(["reason", "message", "type", "lastTimestamp", "count", "series"]), VALUES),
 )
-@settings(max_examples=examples(100), deadline=None, phases=NO_SHRINK)
+@settings(max_examples=examples(40), deadline=None, phases=NO_SHRINK)
 def test_every_view_of_the_page_is_made_whatever_they_say(pod: JSON, gpunode_: JSON, claim: JSON, event: JSON) -> None:
     nodes = [node("n1"), node("odd")]
     state = ClusterView.of([gpunode("n1", 15109), gpunode_], nodes, [*HONEST, pod], [claim])

@@ -149,7 +149,7 @@ WAITING = st.lists(
     st.sampled_from(("fair", "age")),
     st.randoms(),
 )
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_the_allocators_place_is_among_those_that_are_shown(
     made: list[JSON], holders: list[str], weights: dict[str, str], mode: str, order: Any
 ) -> None:

@@ -92,7 +92,7 @@ def test_any_sequence_of_edits(tmp_path: Path) -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     made = type("EditingHere", (Editing,), {"folder": tmp_path})
-    run_state_machine_as_test(made, settings=settings(max_examples=examples(30), stateful_step_count=8, deadline=None))
+    run_state_machine_as_test(made, settings=settings(max_examples=examples(20), stateful_step_count=8, deadline=None))
 
 
 DOCUMENTS = {

@@ -86,7 +86,7 @@ REQUESTS = st.lists(
 
 
 @given(request=REQUESTS, used=st.lists(st.sampled_from((0, 4, 8)), min_size=2, max_size=4))
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_the_order_is_that_of_a_search_through_all(request: PodRequest, used: list[int]) -> None:
     made = node("a")
     for gib in used:

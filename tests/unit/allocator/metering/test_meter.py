@@ -133,7 +133,7 @@ def check(meter: Meter, oracle: Oracle) -> None:
     assert all(seconds >= 0 for flows in (counted.held, counted.free) for seconds in flows.values())
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps=STEPS, batch=st.integers(1, 7))
 def test_held_and_free_time_are_the_cards_time(steps: list[tuple[int, Change]], batch: int) -> None:
     """However often the meter is asked, and however late it is told of what changed."""
@@ -154,7 +154,7 @@ def test_held_and_free_time_are_the_cards_time(steps: list[tuple[int, Change]], 
     check(meter, oracle)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     steps=STEPS,
     ends=st.lists(st.integers(0, 200), max_size=3),
@@ -197,7 +197,7 @@ def test_of_several_replicas_exactly_one_counts_each_moment(
         assert held.get(owner, 0.0) == pytest.approx(float(exact), abs=0.02)
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps=STEPS, before=st.integers(0, 100))
 def test_no_more_is_idle_than_is_held_however_late_that_is_known(steps: list[tuple[int, Change]], before: int) -> None:
     meter, now = Meter(usable), 100.0

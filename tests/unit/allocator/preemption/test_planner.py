@@ -174,7 +174,7 @@ def worlds(draw: st.DrawFn) -> World:
     priority=st.integers(0, 4),
     spared=st.frozensets(st.sampled_from(("p0", "p1", "p2")), max_size=2),
 )
-@settings(max_examples=examples(250), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_the_choice_is_that_of_a_search_through_all(
     world: World, wanted: SchedulingRequest, priority: int, spared: frozenset[str]
 ) -> None:

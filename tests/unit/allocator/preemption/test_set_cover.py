@@ -29,7 +29,7 @@ def by_hand(gains: list[Amounts], lacks: Amounts, most: int) -> tuple[int, ...] 
 
 
 @given(gains=AMOUNTS, lacks=st.tuples(*[st.integers(-2, 12)] * 3), most=st.integers(0, 7))
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_it_finds_what_a_search_through_all_finds(gains: list[Amounts], lacks: Amounts, most: int) -> None:
     places = (range(0, 1), range(1, 3))
     want = by_hand(gains, lacks, most)
@@ -37,7 +37,7 @@ def test_it_finds_what_a_search_through_all_finds(gains: list[Amounts], lacks: A
 
 
 @given(gains=AMOUNTS, lacks=st.tuples(*[st.integers(-2, 12)] * 3), steps=st.integers(0, 3))
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_past_the_bound_it_still_covers_and_nobody_is_to_spare(
     gains: list[Amounts], lacks: Amounts, steps: int
 ) -> None:

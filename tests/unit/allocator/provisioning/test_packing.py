@@ -346,7 +346,7 @@ COMING = st.lists(GPUS, max_size=1).map(lambda all_: [machine("c", *gpus).state(
 
 
 @given(asks=st.lists(ASKS, max_size=5), coming=COMING, pools=pools_of())
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_never_more_nodes_than_a_search_finds(
     asks: list[SchedulingRequest], coming: list[NodeState], pools: list[PoolRoom]
 ) -> None:
@@ -359,7 +359,7 @@ def test_never_more_nodes_than_a_search_finds(
 
 
 @given(asks=st.lists(ASKS, max_size=12), coming=COMING, pools=pools_of(), steps=st.sampled_from((0, 10, 1_000)))
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_every_place_is_one_where_the_pod_fits(
     asks: list[SchedulingRequest], coming: list[NodeState], pools: list[PoolRoom], steps: int
 ) -> None:

@@ -217,7 +217,7 @@ BURSTS = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=2)
 
 
 @given(BURSTS, st.integers(1, 8), st.lists(st.integers(0, 7), max_size=12), st.randoms())
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_no_namespace_is_given_a_card_while_one_that_waits_holds_less(
     burst: Mapping[str, int], cards: int, ends: list[int], dice: random.Random
 ) -> None:
@@ -240,7 +240,7 @@ def test_no_namespace_is_given_a_card_while_one_that_waits_holds_less(
 
 
 @given(BURSTS, st.integers(1, 8), st.randoms())
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_what_namespaces_get_of_a_burst_does_not_depend_on_the_order_of_arrival(
     burst: Mapping[str, int], cards: int, dice: random.Random
 ) -> None:
@@ -256,7 +256,7 @@ def test_what_namespaces_get_of_a_burst_does_not_depend_on_the_order_of_arrival(
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.sampled_from((0, 0, 10))), max_size=12))
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_by_age_pods_are_placed_by_priority_then_age_then_arrival(pods: list[tuple[str, int, int]]) -> None:
     made = [(f"{team}/p{i:02}", at, priority) for i, (team, at, priority) in enumerate(pods)]
     world = FairWorld(cards=12, order="age")

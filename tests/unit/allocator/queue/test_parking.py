@@ -116,7 +116,7 @@ class Played:
 
 
 @given(operations)
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_waiting_pod_is_forgotten_and_the_budgets_hold(ops: list[Op]) -> None:
     played = Played()
     for op in ops:
@@ -131,7 +131,7 @@ def steady(op: Op) -> Op:
 
 
 @given(operations)
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_every_parked_pod_has_its_turn_in_each_round(ops: list[Op]) -> None:
     played = Played()
     for op in ops:
@@ -147,7 +147,7 @@ def test_every_parked_pod_has_its_turn_in_each_round(ops: list[Op]) -> None:
 
 
 @given(operations)
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_namespace_within_its_budget_feels_no_other(ops: list[Op]) -> None:
     """As long as all of them together are within the budget that they have in all."""
     together, alone = Played(Parking(each=EACH, total=400)), Played(Parking(each=EACH, total=400))

@@ -98,7 +98,7 @@ def lines(draw: st.DrawFn) -> list[QueuedPodInfo]:
 
 
 @given(line=lines(), seed=st.integers(0, 1000))
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_everybody_has_a_turn_whatever_comes_free_and_only_ones_own_namespace_passes_one_over(
     line: list[QueuedPodInfo], seed: int
 ) -> None:

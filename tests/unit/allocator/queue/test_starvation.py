@@ -103,7 +103,7 @@ def test_without_a_kept_node_small_pods_starve_a_large_one() -> None:
     lengths=st.lists(st.integers(1, 40), min_size=3, max_size=7),
     count=st.integers(1, 2),
 )
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_a_large_pod_waits_for_the_bound_and_the_longest_run_at_most(
     cards: list[int], lengths: list[int], count: int
 ) -> None:

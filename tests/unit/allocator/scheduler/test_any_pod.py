@@ -51,7 +51,7 @@ def trimmed(pod: JSON) -> JSON:
 
 
 @given(data=st.data(), whole=st.sampled_from((WAITS, HOLDS)), value=ANYTHING)
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_one_odd_pod_keeps_nobody_from_being_placed(data: st.DataObject, whole: JSON, value: Any) -> None:
     odd = with_another(whole, data.draw(st.sampled_from(paths(whole))), value)
     desk = SchedulerHarness([ONE_GPU], faults=[])
@@ -70,7 +70,7 @@ def test_one_odd_pod_keeps_nobody_from_being_placed(data: st.DataObject, whole: 
 
 
 @given(data=st.data(), value=ANYTHING)
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_who_held_a_share_and_is_odd_now_does_not_have_it_given_away(data: st.DataObject, value: Any) -> None:
     """But for its annotations and its phase, which say whether it has one."""
     places = [path for path in paths(HOLDS) if path[:2] != ("metadata", "annotations") and path[0] != "status"]

@@ -69,7 +69,7 @@ REPORTS = (StatusUpdate, EventRecord)
 
 
 @given(odd=ODD)
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_whatever_a_pod_says_what_is_told_and_scraped_is_bounded(odd: JSON) -> None:
     desk = SchedulerHarness([ONE_GPU], faults=[])
     try:

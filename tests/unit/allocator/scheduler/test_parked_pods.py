@@ -144,7 +144,7 @@ def test_another_leader_parks_and_tells_again() -> None:
         max_size=60,
     )
 )
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_whatever_happens_each_gated_pod_waits_and_none_else(steps: list[tuple[str, int]]) -> None:
     world = World()
     made = {at: large(f"p{at:02}") for at in range(16)}

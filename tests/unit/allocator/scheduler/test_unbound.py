@@ -491,4 +491,4 @@ class BindingRace(RuleBasedStateMachine):
 
 
 TestBindingRace = BindingRace.TestCase
-TestBindingRace.settings = settings(max_examples=examples(30), stateful_step_count=12, deadline=None)
+TestBindingRace.settings = settings(max_examples=examples(20), stateful_step_count=12, deadline=None)

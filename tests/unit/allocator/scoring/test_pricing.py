@@ -32,7 +32,7 @@ def test_prices(amounts: dict[int, float], want: dict[int, float]) -> None:
 demands = st.dictionaries(st.integers(1, CARD - 1), st.floats(0.1, 1000), min_size=1, max_size=12)
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(demands)
 def test_no_cut_of_a_card_is_worth_more_than_the_card(amounts: dict[int, float]) -> None:
     prices = pricing.prices(amounts)
@@ -42,7 +42,7 @@ def test_no_cut_of_a_card_is_worth_more_than_the_card(amounts: dict[int, float])
     assert list(worth) == sorted(worth)
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(demands)
 def test_the_demand_costs_no_less_than_its_volume_and_no_more_than_one_size_a_card(amounts: dict[int, float]) -> None:
     prices = pricing.prices(amounts)

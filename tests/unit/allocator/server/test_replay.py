@@ -49,7 +49,7 @@ def views(draw: st.DrawFn) -> SchedulerView:
 
 
 @given(views())
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_view_comes_back_whole_from_its_text(view: SchedulerView) -> None:
     assert debug.from_json(json.loads(json.dumps(debug.to_json(view)))) == view
 
@@ -67,7 +67,7 @@ def test_a_snapshot_of_an_older_program_is_read_by_its_old_names(view: Scheduler
     sizes=st.lists(SIZES, max_size=12),
     priorities=st.lists(st.integers(0, 2), min_size=12, max_size=12),
 )
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_the_replay_of_a_snapshot_gives_the_controllers_own_decisions(
     cards: list[int], sizes: list[str], priorities: list[int]
 ) -> None:
@@ -125,7 +125,7 @@ def test_a_damaged_snapshot_is_told_by_its_path(case: tuple[Any, str]) -> None:
 
 
 @given(asks())
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_what_a_pod_asks_comes_back_whole(ask: SchedulingRequest) -> None:
     assert jsonform.from_json(SchedulingRequest, json.loads(json.dumps(jsonform.to_json(ask))), "ask") == ask
 

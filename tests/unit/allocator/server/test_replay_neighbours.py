@@ -95,7 +95,7 @@ def desk_with(running: list[tuple[JSON, str]]) -> SchedulerHarness:
     running=st.lists(st.tuples(templates(), st.sampled_from((*ZONES, "cpu"))), max_size=4),
     waiting=st.lists(templates(), min_size=1, max_size=6),
 )
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_the_replay_gives_the_controllers_own_decisions(running: list[tuple[JSON, str]], waiting: list[JSON]) -> None:
     desk = desk_with(running)
     for number, template in enumerate(waiting):
@@ -115,7 +115,7 @@ def test_the_replay_gives_the_controllers_own_decisions(running: list[tuple[JSON
 
 
 @given(templates(), st.lists(st.tuples(templates(), st.sampled_from((*ZONES, "cpu"))), max_size=6))
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_what_is_trimmed_refuses_as_the_whole_does(template: JSON, running: list[tuple[JSON, str]]) -> None:
     seen = desk_with(running).controller.frozen()[0].neighbours
     rules = rules_of(template)

@@ -213,7 +213,7 @@ STEP = st.tuples(st.sampled_from(("place", "gate", "delete", "finish")), st.samp
 
 
 @given(steps=st.lists(STEP, max_size=12))
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_whatever_is_lost_the_state_is_that_of_the_pods_again(steps: list[tuple[str, str, bool]]) -> None:
     bench = Bench()
     for what, name, is_lost in steps:

@@ -107,7 +107,7 @@ def test_kubernetes_counts_what_may_be_held(request_: PodRequest) -> None:
 
 
 @given(REQUESTS, st.lists(st.sampled_from((0, 4, 8)), min_size=2, max_size=4))
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_placement_holds_more_than_is_counted(request_: PodRequest, used: list[int]) -> None:
     made = node("a")
     for gib in used:
@@ -123,7 +123,7 @@ def test_no_placement_holds_more_than_is_counted(request_: PodRequest, used: lis
 
 
 @given(REQUESTS)
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_on_enough_free_cards_every_pod_fits(request_: PodRequest) -> None:
     state = node("a").gpus(8, "Tesla T4", mib=20 * 1024).state()
     assert isinstance(fit.fit(state, request_, DEFAULT_LIMITS, fit.least_free), Fit)

@@ -134,7 +134,7 @@ def nodes(draw: st.DrawFn) -> NodeState:
     return _node(count, links, usage=usage, numa=tuple(draw(st.sampled_from((-1, 0, 1))) for _ in range(count)))
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(nodes(), st.integers(1, 4), st.sampled_from((WHOLE, FractionRequest("main", memory=GIB, cores=5))))
 def test_no_set_of_like_gpus_is_connected_better(node: NodeState, count: int, fraction: FractionRequest) -> None:
     asked = _asks(count, fraction)

@@ -224,7 +224,7 @@ CHANGES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.tuples(st.floats(0.1, 120), CHANGES), max_size=40))
 def test_whatever_happens(history: list[tuple[float, dict[str, object]]]) -> None:
     world, state, now = World(), DaemonState(), 0.0

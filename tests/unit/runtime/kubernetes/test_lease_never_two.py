@@ -305,7 +305,7 @@ class Candidate:
         self.world.serve(write)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     trouble=st.floats(0, 1),
@@ -332,7 +332,7 @@ def test_never_two_leaders_and_one_in_the_end(
     assert [peer.identity() for peer in peers if peer.leads()] in ([holder], [])
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     trouble=st.floats(0, 0.6),
@@ -402,7 +402,7 @@ def covered(
     return world, peers
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     trouble=st.floats(0, 1),

@@ -79,7 +79,7 @@ def informer(server: Collection, handler: Follower, waits: list[float], *, parts
     )
 
 
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(steps, st.booleans())
 def test_no_event_is_lost_and_none_made_up(script: list[tuple[str, Any]], parts: bool) -> None:
     server = Collection()
