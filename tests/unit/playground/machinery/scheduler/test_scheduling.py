@@ -137,13 +137,19 @@ def test_a_container_sees_what_its_annotation_says(cluster: Cluster) -> None:
     assert cluster.machinery.logs("default", "nobody", "main") == ""
 
 
+def states(found: JSON) -> list[JSON]:
+    """Of the containers of a pod, as far as the kubelet has written them."""
+    return [each["state"] for each in found["status"].get("containerStatuses", [])]
+
+
 def test_a_container_waits_for_its_configuration(cluster: Cluster) -> None:
     cluster.nodes("n1")
     reference = {"configMapKeyRef": {"name": "settings", "key": "GPU"}}
     cluster.do("POST", PODS, pod("p", env=[{"name": "GPU_MODE", "valueFrom": reference}]))
-    cluster.wait(lambda: cluster.events("Failed") != [])
-    waiting = cluster.pod("p")["status"]["containerStatuses"][0]["state"]["waiting"]
-    assert waiting == {"reason": "CreateContainerConfigError", "message": 'configmap "settings" not found'}
+    waiting = {"reason": "CreateContainerConfigError", "message": 'configmap "settings" not found'}
+    # The kubelet records its Event before it writes the status.
+    cluster.wait(lambda: states(cluster.pod("p")) == [{"waiting": waiting}])
+    assert cluster.events("Failed") != []
     path = "/api/v1/namespaces/default/configmaps"
     cluster.do("POST", path, {"metadata": {"name": "settings"}, "data": {"GPU": "shared"}})
     cluster.phase("p", "Running")
