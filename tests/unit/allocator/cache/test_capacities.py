@@ -282,5 +282,5 @@ class History(RuleBasedStateMachine):
 
 def test_any_history_of_gpus_and_pods() -> None:
     run_state_machine_as_test(
-        History, settings=settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+        History, settings=settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
     )

@@ -314,4 +314,4 @@ class LedgerHistory(RuleBasedStateMachine):
 
 
 TestLedgerHistory = LedgerHistory.TestCase
-TestLedgerHistory.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
+TestLedgerHistory.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

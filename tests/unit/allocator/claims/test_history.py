@@ -218,4 +218,4 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=examples(30), stateful_step_count=30, deadline=None)
+TestHistory.settings = settings(max_examples=examples(45), stateful_step_count=30, deadline=None)

@@ -247,4 +247,4 @@ class IdleHistory(RuleBasedStateMachine):
 
 
 TestIdleHistory = IdleHistory.TestCase
-TestIdleHistory.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)
+TestIdleHistory.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

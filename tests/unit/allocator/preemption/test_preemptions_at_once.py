@@ -202,4 +202,4 @@ def _sets(of: Iterable[AllocatedPod]) -> Iterator[tuple[AllocatedPod, ...]]:
 
 
 TestSideBySide = SideBySide.TestCase
-TestSideBySide.settings = settings(max_examples=examples(30), stateful_step_count=30, deadline=None)
+TestSideBySide.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)

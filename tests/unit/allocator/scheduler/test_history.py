@@ -545,6 +545,6 @@ class FairHistory(History):
 
 
 TestFairHistory = FairHistory.TestCase
-TestFairHistory.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)
+TestFairHistory.settings = settings(max_examples=examples(45), stateful_step_count=40, deadline=None)
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=examples(30), stateful_step_count=40, deadline=None)
+TestHistory.settings = settings(max_examples=examples(45), stateful_step_count=40, deadline=None)

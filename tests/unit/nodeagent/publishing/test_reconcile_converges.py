@@ -197,6 +197,6 @@ def test_any_history_converges_and_then_rests() -> None:
     run_state_machine_as_test(
         Convergence,
         settings=settings(
-            max_examples=examples(20), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples(40), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
