@@ -1,9 +1,9 @@
 """
 Bindings under way: decided and to be written, being written, or written and not seen by the watch yet.
 
-The share of each stays reserved in the ledger until the watch brings its ElasticGPU, or it is known that there will be
-none. Keyed by the claim's uid; times are passed in. Must not: decide where a share goes, or when a claim whose binding
-failed is tried again.
+The share of each is reserved in the ledger until the watch brings its ElasticGPU, or it is certain that there will be
+none. That may be after the claim is deleted, so a binding is no part of the claim's record. Keyed by the claim's uid;
+times are passed in. Must not: decide where a share goes, or when a claim whose binding failed is tried again.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from allocator.cache.cache import Cache
-from allocator.claims.rendering import ClaimBinding
+from allocator.cache.ledger import Reservation, ReservationState
+from allocator.claims.rendering import CLAIMED, ClaimBinding
+from contract.model import Allocation, Compute
 
-_SEEN_WITHIN, _DOUBT = 10.0, 1.0
-"""Seconds: until a share that was written must have been seen, or is written again; until a write whose outcome nobody
-knows is repeated."""
+_SEEN_WITHIN = 10.0
+"""Seconds until a share that was written must have been seen, or is written again."""
+_DOUBT = 1.0
+"""Seconds until a write whose outcome nobody knows is repeated."""
 
 
 @dataclass(slots=True)
@@ -23,7 +26,7 @@ class _Going:
     bind: ClaimBinding
     due: float
     out: bool = False
-    """It is being written, and what came of it has not been told."""
+    """It is being written, and the outcome is not in yet."""
 
 
 class InFlight:
@@ -42,7 +45,10 @@ class InFlight:
         return [going.bind for going in self._going.values()]
 
     def start(self, bind: ClaimBinding, now: float) -> None:
-        """A binding whose share is reserved; it is due at once."""
+        """Reserve the share of a binding, which is due at once."""
+        self._cache.assume(
+            reservation(bind.allocation.id, bind.claim.key, bind.allocation, ReservationState.ASSUMED, now)
+        )
         self._going[bind.claim.uid] = _Going(bind, now)
 
     def seen(self, claim_uid: str, allocation: str) -> None:
@@ -55,7 +61,7 @@ class InFlight:
             self._cache.forget(going.bind.allocation.id)
 
     def take(self, now: float) -> list[ClaimBinding]:
-        """What is to be written now, each until its outcome is told. One that was not seen in time is written again."""
+        """What is to be written now, each until its outcome is in. One that was not seen in time is written again."""
         due = [going for going in self._going.values() if not going.out and going.due <= now]
         for going in due:
             going.out = True
@@ -92,3 +98,8 @@ class InFlight:
     def _is_current(self, bind: ClaimBinding) -> bool:
         going = self._going.get(bind.claim.uid)
         return going is not None and going.bind.allocation.id == bind.allocation.id
+
+
+def reservation(key: str, claim: str, allocation: Allocation, state: ReservationState, since: float) -> Reservation:
+    """What the ledger holds for a claim, `namespace/name`, whether its ElasticGPU is seen or still to be written."""
+    return Reservation(key, claim, CLAIMED, allocation, Compute(), state, since)

@@ -394,7 +394,7 @@ class Controller:
         # Only a replica that decides runs the cycle that this asks for.
         if self._cycle.is_outdated(now) and self._leadership.holds():
             self._trigger.wake()
-        self._trigger.event(self._claims.tick())
+        self._trigger.event(self._claims.store.tick())
         return [*self._housekeeping.status_updates(now), *self._handlers.read_parked()]
 
     # -- the webhook's question -----------------------------------------------------------------------------------
@@ -548,14 +548,14 @@ class Controller:
         with self._lock:
             term = self._leadership.number()
             if not self._leadership.holds():
-                self._claims.abandon()
+                self._claims.bindings.abandon()
                 return term, [], []
-            return term, self._claims.take_bindings(), self._claims.take_steps()
+            return term, self._claims.bindings.take(self._clock()), self._claims.steps.take()
 
     def claim_counts(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
         """How many claims there are by phase and reason, and how many ElasticGPUs of ours by phase."""
         with self._lock:
-            return self._claims.counts()
+            return self._claims.store.counts()
 
     # -- what others see ------------------------------------------------------------------------------------------
 

@@ -160,7 +160,7 @@ class SchedulingCycle:
         """
         if self._trigger.again or not self._trigger.requeued:
             return self._trigger.again or not self._rounds.unfinished
-        as_it_was = self._changes == self._cache.changes and not (self._order.fair or self._claims.claims)
+        as_it_was = self._changes == self._cache.changes and not (self._order.fair or self._claims.store.claims)
         return not as_it_was or self.is_outdated(now)
 
     def _begin_round(self, now: float) -> None:
@@ -177,7 +177,7 @@ class SchedulingCycle:
                 self._queue.tried(uid)  # a parked pod may have its room, as if it had been tried
         self._queue.parking.begin_round()
         self._failed.clear()
-        if self._claims.claims:
+        if self._claims.store.claims:
             self._claims.begin_pass()
         self._changes = self._cache.changes
 
@@ -248,7 +248,7 @@ class SchedulingCycle:
                 self._queue.tried(uid)
                 looked += _DECIDED if self._try_alone(entry, now, failed, bindings) else 1
         else:
-            if self._claims.claims and not self._rounds.unfinished:
+            if self._claims.store.claims and not self._rounds.unfinished:
                 self._claims.bind_the_rest()
 
     def _costs_nothing(self, entry: QueuedPodInfo, now: float) -> bool:

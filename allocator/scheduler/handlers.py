@@ -458,41 +458,41 @@ class ClaimHandlers:
 
     def listed(self, event: ClaimsListed, now: float) -> None:
         """The whole list of one kind."""
-        self._claims.replace(event.plural, event.documents)
+        self._claims.store.replace(event.plural, event.documents)
         self._handlers.synced(event.plural, event.term)
         self._trigger.requeue()
 
     def changed(self, event: ClaimChanged, now: float) -> None:
         """An object is new or changed."""
-        self._trigger.event(self._claims.take_in(event.plural, event.document))
+        self._trigger.event(self._claims.store.take_in(event.plural, event.document))
 
     def deleted(self, event: ClaimDeleted, now: float) -> None:
         """An object was deleted."""
-        self._trigger.event(self._claims.drop(event.plural, event.document))
+        self._trigger.event(self._claims.store.drop(event.plural, event.document))
 
     def binding_answered(self, event: ClaimBindingAnswered, now: float) -> None:
         """What became of a claim's binding."""
         binding, outcome = event.binding, event.outcome
         match outcome:
             case "succeeded":
-                self._claims.written(binding)
+                self._claims.steps.written(binding)
             case "unknown":
-                self._claims.unresolved(binding)
+                self._claims.bindings.unresolved(binding, now)
             case _:
-                self._claims.not_written(binding)
+                self._claims.steps.not_written(binding)
                 if isinstance(outcome, Refused):
-                    self._note_refusal(self._claims.binding_refused(binding, outcome))
+                    self._note_refusal(self._claims.steps.binding_refused(binding, outcome))
                 self._trigger.requeue()
 
     def step_answered(self, event: ClaimStepAnswered, now: float) -> None:
         """What became of a step for a claim."""
         step, answer = event.step, event.answer
         if answer is None or isinstance(answer, Refused):
-            self._claims.failed(self._claims.uid_of(step))
+            self._claims.steps.failed(step)
             if answer is not None:
-                self._note_refusal(self._claims.step_refused(step, answer))
+                self._note_refusal(self._claims.steps.refused(step, answer))
             return
-        helps, record = self._claims.stepped(step, answer), events.event(step, answer)
+        helps, record = self._claims.steps.stepped(step, answer), events.event(step, answer)
         if record is not None:
             self._records.note(record)
         self._trigger.event(helps or record is not None)

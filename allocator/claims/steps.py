@@ -1,0 +1,149 @@
+"""
+What is written next for claims and their ElasticGPUs, what came of it, and when it is tried again.
+
+`lifecycle` says what a step is; here it is looked up for every record that may be written to now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from allocator.claims import events, lifecycle, objects
+from allocator.claims.inflight import InFlight
+from allocator.claims.lifecycle import Refused, Step
+from allocator.claims.objects import PENDING, Claim, Status
+from allocator.claims.rendering import ClaimBinding
+from allocator.claims.store import ClaimRecord, ClaimStore, ShareRecord
+from allocator.queue.records import EventRecord
+from contract.reasons.claims import ClaimReason
+
+_PAUSE = 2.0
+"""Seconds until a write that failed is tried again."""
+_PAUSE_REFUSED = 15.0
+"""The same, where the API server refused it."""
+
+
+class ClaimSteps:
+    """The writes of claims. Not thread-safe."""
+
+    def __init__(self, store: ClaimStore, bindings: InFlight, *, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._bindings = bindings
+        self._clock = clock
+
+    # -- bindings -------------------------------------------------------------------------------------------------
+
+    def written(self, bind: ClaimBinding) -> None:
+        """The ElasticGPU exists as it should; the watch will bring it."""
+        record = self._store.record(bind.claim)
+        if record is not None:
+            record.refusal = ""
+        self._bindings.written(bind, self._clock())
+
+    def not_written(self, bind: ClaimBinding) -> None:
+        """It was not written, and will not be."""
+        record = self._store.record(bind.claim)
+        if self._bindings.failed(bind) and record is not None:
+            record.paused = self._clock() + _PAUSE
+
+    def binding_refused(self, bind: ClaimBinding, refused: Refused) -> EventRecord | None:
+        """
+        The API server refuses the claim's ElasticGPU. The Event about it; None where the last one has the same words.
+
+        The claim's status says it too, and so do the pods that name the claim. To be called after `not_written`.
+        """
+        record = self._store.record(bind.claim)
+        if record is not None and record.paused is not None:
+            record.paused = None
+            record.unbindable = self._clock() + _PAUSE_REFUSED
+            record.pending = Status(PENDING, ClaimReason.WRITE_REFUSED, events.refused_text(refused.words))
+        return _refusal(bind.claim, record, refused)
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def take(self) -> list[Step]:
+        """What is to be written next, at most one step for each claim. `stepped` or `failed` takes in the outcome."""
+        steps = list[Step | None]()
+        for record in self._store.claims.values():
+            try:
+                steps.append(self._of_claim(record))
+            except Exception:
+                self._store.set_aside(record)
+        for share in self._store.shares.values():
+            try:
+                steps.append(self._of_share(share))
+            except Exception:
+                self._store.set_share_aside(share)
+        return [step for step in steps if step is not None]
+
+    def _of_claim(self, record: ClaimRecord) -> Step | None:
+        claim, own = record.claim, self._store.shares.get(record.claim.own_share)
+        if claim.uid in self._bindings or record.paused is not None:
+            return None
+        if own is not None and (own.share.claim_uid != claim.uid or own.paused is not None):
+            return None
+        share = own.share if own is not None else None
+        return lifecycle.of_claim(
+            claim,
+            share,
+            in_use=self._store.is_used(claim.own_share),
+            card=share is not None and self._store.has_gpus(share),
+            pending=record.pending,
+        )
+
+    def _of_share(self, record: ShareRecord) -> Step | None:
+        """Only for those that no claim's own step takes care of."""
+        share = record.share
+        claim = self._store.claims.get(share.key)
+        if share.allocation is None or record.paused is not None or share.claim_uid in self._bindings:
+            return None
+        if claim is not None and claim.claim.uid == share.claim_uid:
+            return None
+        return lifecycle.of_orphan(share, in_use=self._store.is_used(share.name))
+
+    def stepped(self, step: Step, answer: Mapping[str, Any]) -> bool:
+        """A step was taken; `answer` is the object as it is now. True if that may help."""
+        claim = self._claim_of(step)
+        if claim is not None:
+            claim.refusal = ""
+        if isinstance(step, lifecycle.Delete):
+            if "deletionTimestamp" not in (answer.get("metadata") or {}):
+                self.failed(step)  # it is deleted; until the watch says so, there is nothing to be done again
+            return self._store.put(objects.SHARES, answer, existing_only=True)
+        return self._store.put(step.plural, answer, existing_only=True)
+
+    def failed(self, step: Step) -> None:
+        """A step was not taken; its object is looked at again a little later."""
+        self._pause(step, _PAUSE)
+
+    def refused(self, step: Step, refused: Refused) -> EventRecord | None:
+        """The API server refuses a step. The Event on its claim; None without a claim, or as for a binding."""
+        self._pause(step, _PAUSE_REFUSED)
+        record = self._claim_of(step)
+        return _refusal(record.claim, record, refused) if record is not None else None
+
+    def _pause(self, step: Step, seconds: float) -> None:
+        record = self._object_of(step)
+        if record is not None:
+            record.paused = self._clock() + seconds
+
+    def _object_of(self, step: Step) -> ClaimRecord | ShareRecord | None:
+        """The record of the object that a step writes."""
+        if isinstance(step, lifecycle.Patch) and step.plural == objects.CLAIMS:
+            return self._store.claims.get(f"{step.namespace}/{step.name}")
+        return self._store.shares.get(step.name)
+
+    def _claim_of(self, step: Step) -> ClaimRecord | None:
+        """The record of the claim that a step is taken for."""
+        found = self._object_of(step)
+        return self._store.claims.get(found.share.key) if isinstance(found, ShareRecord) else found
+
+
+def _refusal(claim: Claim, record: ClaimRecord | None, refused: Refused) -> EventRecord | None:
+    """The Event about a refused write; None where the last one has the same words. A deleted claim has no record."""
+    if record is not None:
+        if record.refusal == refused.words:
+            return None
+        record.refusal = refused.words
+    return events.refused(claim, refused.words)
