@@ -14,7 +14,7 @@ from allocator.claims.inflight import InFlight
 from allocator.claims.lifecycle import Refused, Step
 from allocator.claims.objects import PENDING, Claim, Status
 from allocator.claims.rendering import ClaimBinding
-from allocator.claims.store import ClaimRecord, ClaimStore, ShareRecord
+from allocator.claims.store import ClaimRecord, ClaimStore, Record, ShareRecord
 from allocator.queue.records import EventRecord
 from contract.reasons.claims import ClaimReason
 
@@ -41,40 +41,30 @@ class ClaimSteps:
             record.refusal = ""
         self._bindings.written(bind, self._clock())
 
-    def not_written(self, bind: ClaimBinding) -> None:
-        """It was not written, and will not be."""
+    def not_written(self, bind: ClaimBinding, refused: Refused | None = None) -> EventRecord | None:
+        """
+        It was not written, and will not be. Where the API server refuses it, the Event about that; None where the last
+        one has the same words. The claim's status says it too, and so do the pods that name the claim.
+        """
         record = self._store.record(bind.claim)
         if self._bindings.failed(bind) and record is not None:
-            record.paused = self._clock() + _PAUSE
-
-    def binding_refused(self, bind: ClaimBinding, refused: Refused) -> EventRecord | None:
-        """
-        The API server refuses the claim's ElasticGPU. The Event about it; None where the last one has the same words.
-
-        The claim's status says it too, and so do the pods that name the claim. To be called after `not_written`.
-        """
-        record = self._store.record(bind.claim)
-        if record is not None and record.paused is not None:
-            record.paused = None
-            record.unbindable = self._clock() + _PAUSE_REFUSED
-            record.pending = Status(PENDING, ClaimReason.WRITE_REFUSED, events.refused_text(refused.words))
-        return _refusal(bind.claim, record, refused)
+            if refused is None:
+                record.paused = self._clock() + _PAUSE
+            else:
+                record.unbindable = self._clock() + _PAUSE_REFUSED
+                record.pending = Status(PENDING, ClaimReason.WRITE_REFUSED, events.refused_text(refused.words))
+        return _refusal(bind.claim, record, refused) if refused is not None else None
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def take(self) -> list[Step]:
         """What is to be written next, at most one step for each claim. `stepped` or `failed` takes in the outcome."""
         steps = list[Step | None]()
-        for record in self._store.claims.values():
+        for record in self._store.records():
             try:
-                steps.append(self._of_claim(record))
+                steps.append(self._of_claim(record) if isinstance(record, ClaimRecord) else self._of_share(record))
             except Exception:
                 self._store.set_aside(record)
-        for share in self._store.shares.values():
-            try:
-                steps.append(self._of_share(share))
-            except Exception:
-                self._store.set_share_aside(share)
         return [step for step in steps if step is not None]
 
     def _of_claim(self, record: ClaimRecord) -> Step | None:
@@ -113,22 +103,17 @@ class ClaimSteps:
             return self._store.put(objects.SHARES, answer, existing_only=True)
         return self._store.put(step.plural, answer, existing_only=True)
 
-    def failed(self, step: Step) -> None:
-        """A step was not taken; its object is looked at again a little later."""
-        self._pause(step, _PAUSE)
+    def failed(self, step: Step, refused: Refused | None = None) -> EventRecord | None:
+        """
+        A step was not taken; its object is looked at again a little later. Where the API server refuses it, the Event
+        on its claim; None without a claim, or where the last one has the same words.
+        """
+        written, record = self._record_of(step), self._claim_of(step)
+        if written is not None:
+            written.paused = self._clock() + (_PAUSE if refused is None else _PAUSE_REFUSED)
+        return _refusal(record.claim, record, refused) if record is not None and refused is not None else None
 
-    def refused(self, step: Step, refused: Refused) -> EventRecord | None:
-        """The API server refuses a step. The Event on its claim; None without a claim, or as for a binding."""
-        self._pause(step, _PAUSE_REFUSED)
-        record = self._claim_of(step)
-        return _refusal(record.claim, record, refused) if record is not None else None
-
-    def _pause(self, step: Step, seconds: float) -> None:
-        record = self._object_of(step)
-        if record is not None:
-            record.paused = self._clock() + seconds
-
-    def _object_of(self, step: Step) -> ClaimRecord | ShareRecord | None:
+    def _record_of(self, step: Step) -> Record | None:
         """The record of the object that a step writes."""
         if isinstance(step, lifecycle.Patch) and step.plural == objects.CLAIMS:
             return self._store.claims.get(f"{step.namespace}/{step.name}")
@@ -136,7 +121,7 @@ class ClaimSteps:
 
     def _claim_of(self, step: Step) -> ClaimRecord | None:
         """The record of the claim that a step is taken for."""
-        found = self._object_of(step)
+        found = self._record_of(step)
         return self._store.claims.get(found.share.key) if isinstance(found, ShareRecord) else found
 
 

@@ -9,7 +9,7 @@ its record changes. Bindings under way are kept in `inflight`: one may outlive i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,11 @@ class ShareRecord:
     paused: float | None = None
     """Nothing is written for it until then, in seconds of the clock."""
 
+    def resume(self, now: float) -> bool:
+        """End a pause that is over. True if there was one."""
+        before, self.paused = self.paused, _unless_over(self.paused, now)
+        return before != self.paused
+
 
 @dataclass(slots=True)
 class ClaimRecord:
@@ -57,6 +62,15 @@ class ClaimRecord:
         """Whether its binding may be tried now."""
         return self.paused is None and self.unbindable is None
 
+    def resume(self, now: float) -> bool:
+        """End the pauses that are over. True if there was one."""
+        before = self.paused, self.unbindable
+        self.paused, self.unbindable = (_unless_over(until, now) for until in before)
+        return before != (self.paused, self.unbindable)
+
+
+Record = ClaimRecord | ShareRecord
+
 
 class ClaimStore:
     """The records by name, as the watch brings the objects. Others read the mappings; only the store changes them."""
@@ -70,6 +84,11 @@ class ClaimStore:
         """By `namespace/name`."""
         self.classes: dict[str, GpuClass] = {}
         self.shares: dict[str, ShareRecord] = {}
+        self._tables: dict[str, dict[str, Any]] = {
+            objects.CLAIMS: self.claims,
+            objects.CLASSES: self.classes,
+            objects.SHARES: self.shares,
+        }
 
     # -- what the watch brings ------------------------------------------------------------------------------------
 
@@ -77,7 +96,7 @@ class ClaimStore:
         """The whole list of one kind."""
         documents = list(items)
         listed = {_key(plural, document) for document in documents}
-        kept = set(self._table(plural))
+        kept = set(self._tables[plural])
         if plural == objects.SHARES:
             kept |= {who.removeprefix(OWN) for who in self._cache.suspects() if who.startswith(OWN)}
         for deleted in kept - listed:
@@ -92,7 +111,7 @@ class ClaimStore:
             helps = self.put(plural, document)
         except Exception:
             self._faulted(plural, OWN + key)
-            self._table(plural).pop(key, None)  # so that it is read again when it comes again
+            self._tables[plural].pop(key, None)  # so that it is read again when it comes again
             if plural == objects.SHARES:
                 self._cache.close(OWN + key, may_hold(document))
             return False
@@ -105,7 +124,7 @@ class ClaimStore:
         `existing_only`: it is the answer to a write, so it is news only of an object that still has a record.
         """
         key = _key(plural, document)
-        if existing_only and key not in self._table(plural):
+        if existing_only and key not in self._tables[plural]:
             return False
         if plural == objects.CLASSES:
             found = objects.gpu_class(document)
@@ -145,47 +164,34 @@ class ClaimStore:
         return self._drop(plural, _key(plural, document))
 
     def _drop(self, plural: str, key: str) -> bool:
-        dropped = self._table(plural).pop(key, None)
+        dropped = self._tables[plural].pop(key, None)
         if plural == objects.SHARES:
             self._cache.unbook(OWN + key)
             self._cache.open(OWN + key)
         return dropped is not None
 
-    def _table(self, plural: str) -> dict[str, Any]:
-        tables: dict[str, dict[str, Any]] = {
-            objects.CLAIMS: self.claims,
-            objects.CLASSES: self.classes,
-            objects.SHARES: self.shares,
-        }
-        return tables[plural]
-
     # -- pauses -------------------------------------------------------------------------------------------------------
 
-    def set_aside(self, record: ClaimRecord) -> None:
-        """To be called while an internal error that a claim caused is handled: the claim is left alone for a while."""
-        fault = self._faulted("claim", record.claim.key)
-        record.pending = Status(PENDING, ClaimReason.INTERNAL_ERROR, f"{_ERROR} (fault {fault})")
-        record.paused = self._clock() + _SET_ASIDE
-
-    def set_share_aside(self, record: ShareRecord) -> None:
-        """The same for an ElasticGPU."""
-        self._faulted("share", record.share.key)
+    def set_aside(self, record: Record) -> None:
+        """To be called while an internal error that an object caused is handled: it is left alone for a while."""
+        if isinstance(record, ClaimRecord):
+            fault = self._faulted("claim", record.claim.key)
+            record.pending = Status(PENDING, ClaimReason.INTERNAL_ERROR, f"{_ERROR} (fault {fault})")
+        else:
+            self._faulted("share", record.share.key)
         record.paused = self._clock() + _SET_ASIDE
 
     def tick(self) -> bool:
         """End the pauses that are over. True if there was one."""
         now = self._clock()
-        over = False
-        records: list[ClaimRecord | ShareRecord] = [*self.claims.values(), *self.shares.values()]
-        for record in records:
-            if record.paused is not None and record.paused <= now:
-                record.paused, over = None, True
-        for claim in self.claims.values():
-            if claim.unbindable is not None and claim.unbindable <= now:
-                claim.unbindable, over = None, True
-        return over
+        return any([record.resume(now) for record in self.records()])
 
     # -- looking ------------------------------------------------------------------------------------------------------
+
+    def records(self) -> Iterator[Record]:
+        """Those of claims, and then those of ElasticGPUs."""
+        yield from self.claims.values()
+        yield from self.shares.values()
 
     def record(self, claim: Claim) -> ClaimRecord | None:
         """The record of this very claim, and of no other that has its name."""
@@ -217,6 +223,10 @@ class ClaimStore:
             Counter((status.phase or PENDING, status.reason) for status in claims),
             Counter(status.phase or PENDING for status in shares),
         )
+
+
+def _unless_over(until: float | None, now: float) -> float | None:
+    return until if until is not None and until > now else None
 
 
 def _key(plural: str, document: Mapping[str, Any]) -> str:

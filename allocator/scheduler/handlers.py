@@ -479,18 +479,15 @@ class ClaimHandlers:
             case "unknown":
                 self._claims.bindings.unresolved(binding, now)
             case _:
-                self._claims.steps.not_written(binding)
-                if isinstance(outcome, Refused):
-                    self._note_refusal(self._claims.steps.binding_refused(binding, outcome))
+                refused = outcome if isinstance(outcome, Refused) else None
+                self._note_refusal(self._claims.steps.not_written(binding, refused))
                 self._trigger.requeue()
 
     def step_answered(self, event: ClaimStepAnswered, now: float) -> None:
         """What became of a step for a claim."""
         step, answer = event.step, event.answer
         if answer is None or isinstance(answer, Refused):
-            self._claims.steps.failed(step)
-            if answer is not None:
-                self._note_refusal(self._claims.steps.refused(step, answer))
+            self._note_refusal(self._claims.steps.failed(step, answer))
             return
         helps, record = self._claims.steps.stepped(step, answer), events.event(step, answer)
         if record is not None:
