@@ -37,8 +37,9 @@ class ShareRecord:
 
     def resume(self, now: float) -> bool:
         """End a pause that is over. True if there was one."""
-        before, self.paused = self.paused, _unless_over(self.paused, now)
-        return before != self.paused
+        before = self.paused
+        self.paused = _unless_over(before, now)
+        return self.paused != before
 
 
 @dataclass(slots=True)
@@ -65,15 +66,18 @@ class ClaimRecord:
     def resume(self, now: float) -> bool:
         """End the pauses that are over. True if there was one."""
         before = self.paused, self.unbindable
-        self.paused, self.unbindable = (_unless_over(until, now) for until in before)
-        return before != (self.paused, self.unbindable)
+        self.paused = _unless_over(self.paused, now)
+        self.unbindable = _unless_over(self.unbindable, now)
+        return (self.paused, self.unbindable) != before
 
 
 Record = ClaimRecord | ShareRecord
 
 
 class ClaimStore:
-    """The records by name, as the watch brings the objects. Others read the mappings; only the store changes them."""
+    """
+    The records by name. Only the store makes and drops them; `manager` and `steps` note in them what they decide.
+    """
 
     def __init__(self, cache: Cache, bindings: InFlight, *, clock: Callable[[], float], faulted: Faulted) -> None:
         self._cache = cache

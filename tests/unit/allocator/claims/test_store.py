@@ -40,8 +40,11 @@ class Kept:
         """The record of a claim, with everything that can be noted in it."""
         self.store.put(objects.CLAIMS, a_claim())
         record = self.store.claims["default/c"]
-        record.pending, record.paused, record.unbindable = NO_ROOM, 102.0, 115.0
-        record.refusal, record.round = "no", 7
+        record.pending = NO_ROOM
+        record.paused = 102.0
+        record.unbindable = 115.0
+        record.refusal = "no"
+        record.round = 7
         return record
 
     def booked(self) -> dict[str, Allocation]:
