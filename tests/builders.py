@@ -170,7 +170,7 @@ class PodBuilder:
 
     def json(self) -> JSON:
         """The pod as the API server hands it to a webhook or a watch."""
-        made = _copied(self._ready()._pod)
+        made: JSON = _copied(self._ready()._pod)
         given = made["spec"]
         tolerations = [*(given.pop("tolerations", [])), *defaults()["tolerations"]]
         made["spec"] = {**defaults(), **given, "tolerations": tolerations}
@@ -181,7 +181,8 @@ class PodBuilder:
 
     def manifest(self) -> JSON:
         """The pod as a tenant writes it: nothing defaulted."""
-        return _copied(self._ready()._pod)
+        made: JSON = _copied(self._ready()._pod)
+        return made
 
     # -- inside ---------------------------------------------------------------------------------------------------
 

@@ -115,7 +115,7 @@ def _absent(kube: Kube, path: str) -> JSON | None:
 
 def _options(kube: Kube) -> PoolOptions | Unseen:
     try:
-        return options.read(kube)
+        return options.options_of(_absent(kube, paths.configmaps(names.NAMESPACE, names.OPTIONS)))
     except BadOption as error:
         return Unseen(f"{options.WHERE}: {error}")
 

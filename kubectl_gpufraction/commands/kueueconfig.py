@@ -19,6 +19,8 @@ from contract.options import BadOption, Options
 from kubectl_gpufraction.cluster import options
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.session import Command, Failed, Session
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeNotFound
 
 JSON = dict[str, Any]
 _HEAD = """\
@@ -81,7 +83,11 @@ def document(reading: Options) -> str:
 def run(session: Session) -> CommandOutput:
     """The document for the cluster's own options."""
     try:
-        reading = options.read(session.kube).reading({})
+        configmap = session.kube.get(paths.configmaps(names.NAMESPACE, names.OPTIONS))
+    except KubeNotFound:
+        configmap = None
+    try:
+        reading = options.options_of(configmap).reading({})
     except BadOption as error:
         raise Failed(f"{options.WHERE}: {error}") from None
     made = transformations(reading)

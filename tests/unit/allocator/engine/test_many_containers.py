@@ -33,7 +33,7 @@ from contract.model import (
     NodeState,
     PodRequest,
 )
-from contract.options import Options
+from contract.options import NO_OPTIONS
 from contract.reasons.nodes import Reason
 from contract.scheduling import fit
 from contract.scheduling.demand import held_at_most
@@ -210,6 +210,6 @@ def test_one_that_holds_its_share_is_counted_to_the_last_byte() -> None:
     desk.controller.handle(pods_listed([pods.trim(holds)]))
     (state,) = desk.controller.nodes()
     assert [usage.memory for usage in state.usage] == [POISON * 8 * MIB]
-    seen = listed(holds, Options())
+    seen = listed(holds, NO_OPTIONS)
     assert (seen.known.allocation, desk.controller.differs(seen)) == (allocation, False)
     desk.controller.check_invariants()

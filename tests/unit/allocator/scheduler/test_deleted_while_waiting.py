@@ -14,7 +14,7 @@ from allocator.queue.records import Binding
 from allocator.scheduler.consistency import listed
 from allocator.scheduler.events import BindFailed, BindSucceeded, BindUnknown, TickPhase, pods_listed
 from contract import names, pods
-from contract.options import Options
+from contract.options import NO_OPTIONS
 from tests.builders import node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted
 
@@ -143,5 +143,5 @@ def test_a_fresh_list_never_differs_from_what_the_watch_brought(
         made = deleted(made)
     desk = SchedulerHarness([NODE])
     see(desk, made)
-    assert not desk.controller.differs(listed(pods.trim(made), Options()))
+    assert not desk.controller.differs(listed(pods.trim(made), NO_OPTIONS))
     assert (waits(desk) == ["p"]) == (is_gated and not is_deleted and phase in ("Pending", "Running"))
