@@ -13,14 +13,14 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from nodeagent.files import read_text, write_atomically
 from nodeagent.gpus.library import Card, GpuLibrary
-from nodeagent.gpus.observation import Observation, look
+from nodeagent.gpus.observation import look
 from nodeagent.mps.daemon import PROGRAM, Daemon
 from nodeagent.mps.exchange import (
     GpuReport,
@@ -60,6 +60,33 @@ class Modes(GpuLibrary, Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Gpu:
+    """What is kept of one GPU between two rounds. Only `Supervisor` changes it."""
+
+    uuid: str
+    daemon: Daemon
+    partitioner: Partitioner
+    state: DaemonState
+    starts: int = 0
+    servers: tuple[int, ...] = ()
+    """Process ids in the daemon's last answer. A silent or dead daemon's servers and clients may still exist."""
+    clients: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """
+    The input of one round. `driver`: the version that a library reported last. `named`: the GPUs that need a daemon;
+    None without the agent's file. `shares`: the GPUs that are to be partitioned.
+    """
+
+    cards: Mapping[str, Card]
+    driver: str
+    named: frozenset[str] | None
+    shares: Shares
+
+
 class Supervisor:
     """`step` is one round. `clock` never goes back; `wall` is seconds since the epoch. One thread uses it."""
 
@@ -75,18 +102,16 @@ class Supervisor:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._library, self._places = library, MpsPaths(root)
-        self._command, self._multiuser, self._timeout = command, multiuser, timeout
+        self._library = library
+        self._places = MpsPaths(root)
+        self._command = command
+        self._multiuser = multiuser
+        self._timeout = timeout
+        self._pace = pace or RestartPace()
+        self._clock = clock
+        self._wall = wall
         self._driver = ""
-        self._pace, self._clock, self._wall = pace or RestartPace(), clock, wall
-        self._states: dict[str, DaemonState] = {}
-        self._starts: dict[str, int] = {}
-        self._daemons: dict[str, Daemon] = {}
-        self._servers: dict[str, tuple[int, ...]] = {}
-        self._clients: dict[str, frozenset[int]] = {}
-        self._shares: Shares = {}
-        self._told = False
-        self._partitioners: dict[str, Partitioner] = {}
+        self._gpus: dict[str, _Gpu] = {}
         self.report = Report()
 
     def run(self, stopping: threading.Event, *, interval: float) -> None:
@@ -97,17 +122,14 @@ class Supervisor:
 
     def step(self) -> Report:
         """One round."""
-        observation = look(self._library)
-        self._driver = observation.driver or self._driver
-        cards = {card.uuid: card for card in observation.cards if card.uuid and not card.parent}
-        text = read_text(self._places.wanted)
-        named, self._shares = wanted_from_text(text), shares_from_text(text)
-        self._told = named is not None
-        gpus = {}
-        for uuid in sorted({*self._known(), *self._states, *((named or frozenset()) & cards.keys())}):
-            wanted = uuid in named if named is not None else self._daemon(uuid).pid() > 0
-            gpus[uuid] = self._tend(uuid, cards.get(uuid), wanted, observation)
-        self.report = Report(self._wall(), gpus)
+        now = self._round()
+        named = now.named if now.named is not None else frozenset()
+        reports = {}
+        for uuid in sorted({*self._known(), *self._gpus, *(named & now.cards.keys())}):
+            gpu = self._gpu(uuid)
+            reports[uuid] = self._tend(gpu, now)
+            self._drop_unused(gpu)
+        self.report = Report(self._wall(), reports)
         try:
             write_atomically(self._places.report, report_to_text(self.report))
         except OSError as error:
@@ -117,17 +139,18 @@ class Supervisor:
     def end(self, *, within: float) -> None:
         """Ask all daemons to end, kill those that do not within `within` seconds, and reset the compute modes."""
         deadline = self._clock() + within
-        left = [uuid for uuid in self._known() if self._daemon(uuid).pid()]
-        for uuid in left:
-            self._daemon(uuid).quit()
+        gpus = [self._gpu(uuid) for uuid in self._known()]
+        left = [gpu.daemon for gpu in gpus if gpu.daemon.pid()]
+        for daemon in left:
+            daemon.quit()
         while left and self._clock() < deadline:
             time.sleep(0.05)
-            left = [uuid for uuid in left if self._daemon(uuid).pid()]
-        for uuid in left:
-            self._daemon(uuid).kill()
-        for uuid in self._known():
-            if self._daemon(uuid).claimed:
-                self._do(uuid, Action.DEFAULT)
+            left = [daemon for daemon in left if daemon.pid()]
+        for daemon in left:
+            daemon.kill()
+        for gpu in gpus:
+            if gpu.daemon.claimed:
+                self._do(gpu, Action.DEFAULT)
         self._places.report.unlink(missing_ok=True)
 
     def _known(self) -> tuple[str, ...]:
@@ -136,69 +159,69 @@ class Supervisor:
             return tuple(sorted(path.name for path in self._places.root.iterdir() if path.name.startswith("GPU-")))
         return ()
 
-    def _daemon(self, uuid: str) -> Daemon:
-        if uuid not in self._daemons:
-            folder = self._places.of(uuid)
-            self._daemons[uuid] = Daemon(folder, uuid, command=self._command, timeout=self._timeout)
-            self._partitioners[uuid] = Partitioner(self._daemons[uuid], uuid)
-        return self._daemons[uuid]
+    def _gpu(self, uuid: str) -> _Gpu:
+        """The GPU's record, made on first use. `_drop_unused` drops it."""
+        if uuid not in self._gpus:
+            daemon = Daemon(self._places.of(uuid), uuid, command=self._command, timeout=self._timeout)
+            state = DaemonState(since=self._clock())
+            self._gpus[uuid] = _Gpu(uuid, daemon, Partitioner(daemon, uuid), state)
+        return self._gpus[uuid]
 
-    def _partitions(self, uuid: str, card: Card | None) -> bool:
-        """Whether the card's next daemon gives out partitions."""
-        self._daemon(uuid)
-        return (
-            uuid in self._shares
-            and card is not None
-            and self._partitioners[uuid].possible(card.capability, self._driver)
-        )
+    def _drop_unused(self, gpu: _Gpu) -> None:
+        """Drop the record of a GPU that needs no daemon and for which none was started since the host's boot."""
+        if gpu.state.phase is Phase.OFF and not self._places.of(gpu.uuid).exists():
+            del self._gpus[gpu.uuid]
 
-    def _tend(self, uuid: str, card: Card | None, wanted: bool, observation: Observation) -> GpuReport:
-        state = self._states.get(uuid, DaemonState(since=self._clock()))
-        seen = self._see(uuid, card, wanted)
-        after, actions = step(state, seen, self._clock(), self._pace)
-        if (after.phase, after.why) != (state.phase, state.why):
-            level = logging.WARNING if after.why and after.phase is not Phase.BLOCKED else logging.INFO
-            log.log(level, "MPS", extra={"gpu": uuid, "phase": str(after.phase), "reason": after.why})
-        self._states[uuid] = after
+    def _round(self) -> _Round:
+        observation = look(self._library)
+        self._driver = observation.driver or self._driver
+        cards = {card.uuid: card for card in observation.cards if card.uuid and not card.parent}
+        text = read_text(self._places.wanted)
+        return _Round(cards, self._driver, wanted_from_text(text), shares_from_text(text))
+
+    def _tend(self, gpu: _Gpu, now: _Round) -> GpuReport:
+        card = now.cards.get(gpu.uuid)
+        seen = self._see(gpu, card, now)
+        before = gpu.state
+        gpu.state, actions = step(before, seen, self._clock(), self._pace)
+        _log_change(gpu, before)
         for action in actions:
-            self._do(uuid, action, card)
-        partitioned = after.serving and self._daemon(uuid).partitioned()
-        given = self._given(uuid) if partitioned else NOT_PARTITIONED
-        capped = _NOT_RESERVED if after.serving and uuid in self._shares and not partitioned else ""
-        most = most_clients(card.capability, observation.driver) if card is not None else 0
-        full = f"all {most} clients of MPS are in use; further processes fail" if 0 < most <= seen.clients else ""
+            self._do(gpu, action, self._flags(gpu, card, now) if action is Action.START else ())
+        return self._report(gpu, card, now, seen.clients)
+
+    def _report(self, gpu: _Gpu, card: Card | None, now: _Round, clients: int) -> GpuReport:
+        after = gpu.state
+        partitioned = after.serving and gpu.daemon.partitioned()
+        given = _given(gpu, now) if partitioned else NOT_PARTITIONED
+        capped = _NOT_RESERVED if after.serving and gpu.uuid in now.shares and not partitioned else ""
+        most = most_clients(card.capability, now.driver) if card is not None else 0
+        full = f"all {most} clients of MPS are in use; further processes fail" if 0 < most <= clients else ""
+        lacks = shortcomings(now.driver, multiuser=self._multiuser) if after.serving else ""
         return GpuReport(
             phase=str(after.phase),
             serving=after.serving,
             taking=after.taking,
-            why=after.why
-            or given.why
-            or full
-            or capped
-            or (shortcomings(self._driver, multiuser=self._multiuser) if after.serving else ""),
-            servers=self._servers.get(uuid, ()),
-            clients=seen.clients,
+            why=after.why or given.why or full or capped or lacks,
+            servers=gpu.servers,
+            clients=clients,
             most_clients=most,
-            starts=self._starts.get(uuid, 0),
+            starts=gpu.starts,
             partitioned=partitioned,
             partitions=given.partitions,
             chunks=given.chunks,
             rounded=given.rounded,
         )
 
-    def _given(self, uuid: str) -> Partitioned:
-        """The card's partitions. Without the file of wanted GPUs they stay as they are."""
-        keeper = self._partitioners[uuid]
-        return keeper.apply(self._shares.get(uuid, {})) if self._told else keeper.last
-
-    def _see(self, uuid: str, card: Card | None, wanted: bool) -> Seen:
-        daemon = self._daemon(uuid)
+    def _see(self, gpu: _Gpu, card: Card | None, now: _Round) -> Seen:
+        daemon = gpu.daemon
         pid = daemon.pid()
-        exclusive = self._library.exclusive(uuid) if card is not None else None
-        ours = self._clients.get(uuid, frozenset()) | frozenset(self._servers.get(uuid, ()))
+        # Without the file of wanted GPUs a daemon stays as it is.
+        wanted = gpu.uuid in now.named if now.named is not None else pid > 0
+        exclusive = self._library.exclusive(gpu.uuid) if card is not None else None
+        ours = gpu.clients | frozenset(gpu.servers)
         listed = None if card is None else card.processes
         strangers = listed is None or any(pid not in ours for pid, _ in listed)
-        other = pid > 0 and daemon.partitioned() != self._partitions(uuid, card)
+        other = pid > 0 and daemon.partitioned() != _partitions(gpu, card, now)
         seen = Seen(
             wanted=wanted,
             alive=pid > 0,
@@ -206,33 +229,28 @@ class Supervisor:
             exclusive=exclusive,
             claimed=daemon.claimed,
             # Without its card or the file nothing is known, and a restart would end programs.
-            other_mode=other and card is not None and wanted and self._told,
+            other_mode=other and card is not None and wanted and now.named is not None,
         )
         servers = daemon.pids("get_server_list") if pid else ()
         if not pid or servers is None:
-            # Keep its last answer: the servers and clients of a daemon that is silent or dead may still exist.
             return seen
         # A daemon that answers has made all its sockets.
-        self._tidy(uuid)
+        _tidy(gpu)
         status = [daemon.ask(f"get_server_status {server}") or "" for server in servers[:_MOST_SERVERS]]
         clients = [daemon.pids(f"get_client_list {server}") or () for server in servers[:_MOST_SERVERS]]
-        self._servers[uuid], self._clients[uuid] = servers, frozenset(pid for some in clients for pid in some)
+        gpu.servers = servers
+        gpu.clients = frozenset(pid for some in clients for pid in some)
         faulted = any(text.split() == ["FAULT"] for text in status)
         return replace(seen, answers=True, faulted=faulted, clients=sum(map(len, clients)))
 
-    def _tidy(self, uuid: str) -> None:
-        try:
-            self._daemon(uuid).tidy()
-        except OSError as error:
-            log.warning("the MPS daemon's files could not be set up", extra={"gpu": uuid, "reason": str(error)})
-
-    def _do(self, uuid: str, action: Action, card: Card | None = None) -> None:
-        daemon = self._daemon(uuid)
+    def _do(self, gpu: _Gpu, action: Action, flags: tuple[str, ...] = ()) -> None:
+        """Take the action. `flags`: those of a daemon that is started."""
+        daemon = gpu.daemon
         try:
             match action:
                 case Action.START:
-                    self._starts[uuid] = self._starts.get(uuid, 0) + 1
-                    daemon.start(*self._flags(uuid, card))
+                    gpu.starts += 1
+                    daemon.start(*flags)
                 case Action.QUIT:
                     daemon.quit()
                 case Action.KILL:
@@ -240,21 +258,45 @@ class Supervisor:
                 case Action.EXCLUSIVE:
                     # Record it first: a mode that we set without a record would never be reset.
                     daemon.claim(True)
-                    self._set_mode(uuid, exclusive=True)
+                    self._set_mode(gpu.uuid, exclusive=True)
                 case Action.DEFAULT:
-                    if self._set_mode(uuid, exclusive=False):
+                    if self._set_mode(gpu.uuid, exclusive=False):
                         daemon.claim(False)
         except OSError as error:
             log.warning(
-                "action on the MPS daemon failed", extra={"what": str(action), "gpu": uuid, "reason": str(error)}
+                "action on the MPS daemon failed", extra={"what": str(action), "gpu": gpu.uuid, "reason": str(error)}
             )
 
-    def _flags(self, uuid: str, card: Card | None) -> tuple[str, ...]:
-        multiuser = ("-multiuser-server",) if self._multiuser and knows_multiuser(self._driver) else ()
-        return (*multiuser, *((FLAG,) if self._partitions(uuid, card) else ()))
+    def _flags(self, gpu: _Gpu, card: Card | None, now: _Round) -> tuple[str, ...]:
+        multiuser = ("-multiuser-server",) if self._multiuser and knows_multiuser(now.driver) else ()
+        return (*multiuser, *((FLAG,) if _partitions(gpu, card, now) else ()))
 
     def _set_mode(self, uuid: str, *, exclusive: bool) -> bool:
         trouble = self._library.set_exclusive(uuid, exclusive)
         if trouble:
             log.warning("the compute mode was not set", extra={"gpu": uuid, "reason": trouble})
         return not trouble
+
+
+def _partitions(gpu: _Gpu, card: Card | None, now: _Round) -> bool:
+    """Whether the GPU's next daemon gives out partitions."""
+    return gpu.uuid in now.shares and card is not None and gpu.partitioner.possible(card.capability, now.driver)
+
+
+def _given(gpu: _Gpu, now: _Round) -> Partitioned:
+    """The GPU's partitions. Without the file of wanted GPUs they stay as they are."""
+    return gpu.partitioner.last if now.named is None else gpu.partitioner.apply(now.shares.get(gpu.uuid, {}))
+
+
+def _log_change(gpu: _Gpu, before: DaemonState) -> None:
+    after = gpu.state
+    if (after.phase, after.why) != (before.phase, before.why):
+        level = logging.WARNING if after.why and after.phase is not Phase.BLOCKED else logging.INFO
+        log.log(level, "MPS", extra={"gpu": gpu.uuid, "phase": str(after.phase), "reason": after.why})
+
+
+def _tidy(gpu: _Gpu) -> None:
+    try:
+        gpu.daemon.tidy()
+    except OSError as error:
+        log.warning("the MPS daemon's files could not be set up", extra={"gpu": gpu.uuid, "reason": str(error)})

@@ -96,7 +96,7 @@ class Node:
 
     def look(self) -> GpuReport:
         found = self.supervisor.step().gpus[UUID]
-        self.seen.add(self.supervisor._daemon(UUID).pid())
+        self.seen.add(self.supervisor._gpu(UUID).daemon.pid())
         return found
 
     def until(self, holds: Callable[[GpuReport], bool]) -> GpuReport:

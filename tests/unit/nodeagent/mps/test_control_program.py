@@ -57,7 +57,7 @@ def test_a_flag_that_it_does_not_know_keeps_it_from_starting(played: Node) -> No
 
 def test_a_question_about_a_server_that_is_not_there_gives_no_process(played: Node) -> None:
     played.serves()
-    daemon = played.supervisor._daemon(UUID)
+    daemon = played.supervisor._gpu(UUID).daemon
     assert daemon.pids("get_server_list") == ()
     assert daemon.ask("get_client_list 4711") == "Server 4711 not found\n"
     assert daemon.pids("get_client_list 4711") == ()

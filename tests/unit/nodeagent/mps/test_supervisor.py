@@ -66,7 +66,7 @@ def test_a_process_that_has_the_daemons_number_is_not_taken_for_it(node: Node) -
     ours.write_text(f"{os.getpid()} 1\n")
     node.restart()
     assert node.look().phase == "starting"
-    assert node.supervisor._daemon(UUID).pid() not in (os.getpid(), 0), "another daemon was started"
+    assert node.supervisor._gpu(UUID).daemon.pid() not in (os.getpid(), 0), "another daemon was started"
     os.kill(daemon, signal.SIGKILL)
 
 
@@ -93,11 +93,11 @@ def test_a_daemon_that_hangs_is_killed_and_started_again(node: Node) -> None:
     node.serves()
     first = node.pid()
     os.kill(first, signal.SIGSTOP)
-    node.supervisor._daemon(UUID)._timeout = 0.2
+    node.supervisor._gpu(UUID).daemon._timeout = 0.2
     assert node.look().serving, "once is not enough"
     node.now += 30.0
     assert node.look().phase == "stopping"
-    node.supervisor._daemon(UUID)._timeout = 20.0
+    node.supervisor._gpu(UUID).daemon._timeout = 20.0
     gone(first)
     assert node.until(lambda report: report.phase == "paused").why == "the MPS daemon no longer answers"
     node.now += 5.0
@@ -181,3 +181,32 @@ def test_the_end_takes_all_daemons_along_and_gives_the_cards_back(node: Node) ->
     node.supervisor.end(within=3.0)
     gone(pid)
     assert (node.cards.mode, node.places.report.exists()) == (False, False)
+
+
+def test_clients_of_a_dead_daemon_do_not_block_the_next(node: Node) -> None:
+    node.serves()
+    node.scripted(servers={"71": [72]})
+    computing(node.cards, 71, 72)
+    node.look()
+    first = node.pid()
+    os.kill(first, signal.SIGKILL)
+    gone(first)
+    report = node.look()
+    assert (report.phase, report.servers) == ("paused", (71,))
+    node.now += 5.0
+    assert node.look().phase == "starting"
+
+
+def test_a_gpu_that_never_had_a_daemon_is_forgotten_once_unwanted(node: Node) -> None:
+    computing(node.cards, 4711)
+    reports = [node.supervisor.step().gpus]
+    node.wants()
+    reports += [node.supervisor.step().gpus, node.supervisor.step().gpus]
+    assert [{uuid: gpu.phase for uuid, gpu in found.items()} for found in reports] == [
+        {UUID: "blocked"},
+        {UUID: "off"},
+        {},
+    ]
+    node.wants(UUID)
+    computing(node.cards)
+    assert node.serves().starts == 1
