@@ -43,11 +43,6 @@ WITHHELD = ("Cordoned", "NotShared")
 """Why a healthy GPU takes no new pods: an administrator cordoned it, or the vendor's device plugin has it."""
 PINS = ("auto", "nodeName", "affinity")
 """The ways to pin a pod to its node."""
-ISOLATION = ("driver", "mps", "preload", "watch")
-"""The levels of isolation, the strongest first: the driver enforces memory limits; NVIDIA MPS does; a library does that
-is loaded into the container's programs; usage is watched, and pods are warned and evicted."""
-LIMITING = ISOLATION[:3]
-"""The levels that keep a container from using more memory than its limit; the last one finds out afterwards."""
 MOUNTS = BY_CDI, BY_HOST_PATH = ("cdi", "hostPath")
 """By a CDI description of the node's agent, for which tenants need no right; or by a hostPath volume of the pod, which
 its namespace must allow."""
@@ -348,7 +343,7 @@ class Inventory:
     delivery: Delivery | None = None
     """None where it is unknown; then pods are placed as if every way worked."""
     isolation: tuple[str, ...] = ()
-    """The levels of `ISOLATION` that are enforced here, as observed rather than as configured."""
+    """The levels of `contract.isolation` that are enforced here, as observed rather than as configured."""
     pool: str = ""
     """The node pool whose options apply here; empty where only the cluster's do."""
     options: tuple[tuple[str, str], ...] = ()

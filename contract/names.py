@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import hashlib
 
+from contract import isolation
+
 GROUP = "gpufraction.io"
 NAMESPACE = "gpufraction-system"
 VERSION = "v1alpha1"
@@ -245,8 +247,9 @@ AVOID_UUIDS = _by_tenant("avoid-gpu-uuids", "Comma list: none of these GPUs.")
 
 ISOLATION = _by_tenant(
     "isolation",
-    "The weakest isolation that the pod accepts between itself and the pods on its GPUs: `driver`, `mps`, `preload` or "
-    "`watch`, in this order, the strongest first. Only nodes that enforce it or a stronger one are taken.",
+    "The weakest isolation that the pod accepts between itself and the pods on its GPUs: "
+    f"{isolation.listed(isolation.quoted(isolation.ISOLATION))}, in this order, the strongest first. Only "
+    "nodes that enforce it or a stronger one are taken.",
 )
 
 IDLE_AFTER = Key(

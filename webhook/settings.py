@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from contract import names
+from contract.isolation import WITH_VOLUMES, listed, quoted
 from contract.options import MOVED_TO_OPTIONS, OPTIONS_SETTING
 from runtime.scraping import ACCESS_SETTING, CERTIFICATES_SETTING
 from runtime.settings import parse_address, setting
 from webhook.admission.admit import Configuration
-from webhook.admission.containers import MPS, PRELOAD, Volumes
+from webhook.admission.containers import Volumes
 from webhook.certificates.authority import service_names
 from webhook.certificates.store import Directories
 
@@ -83,9 +84,9 @@ class ServeSettings:
     )
     host_paths: tuple[str, ...] = setting(
         (),
-        "What of `mps` and `preload` pods with a share get by hostPath volumes, for nodes whose GPUs do not come by "
-        "CDI. Their namespaces must allow such volumes, and all GPU nodes must have it: a pod does not start where the "
-        "library is not there.",
+        f"What of {listed(quoted(WITH_VOLUMES), 'and')} pods with a share get by hostPath volumes, for nodes "
+        "whose GPUs do not come by CDI. Their namespaces must allow such volumes, and all GPU nodes must have it: a "
+        "pod does not start where the library is not there.",
     )
     dra: bool = setting(
         False,
@@ -100,9 +101,9 @@ class ServeSettings:
         self.health_address()
         if self.client_names and self.client_ca is None:
             raise ValueError("client_names are names in certificates; give client_ca, the authority that signs these")
-        strangers = [word for word in self.host_paths if word not in (MPS, PRELOAD)]
+        strangers = [word for word in self.host_paths if word not in WITH_VOLUMES]
         if strangers:
-            raise ValueError(f"host_paths has {strangers[0]!r}; give {MPS}, {PRELOAD} or both")
+            raise ValueError(f"host_paths has {strangers[0]!r}; give {', '.join(WITH_VOLUMES)} or both")
 
     def health_address(self) -> tuple[str, int] | None:
         """Host and port of the probes and the metrics; None where they are not wanted."""

@@ -17,8 +17,8 @@ from contract import names
 from contract.encoding import quantity
 from contract.encoding.plain import is_plain
 from contract.encoding.reading import shown, words
+from contract.isolation import ISOLATION
 from contract.model import (
-    ISOLATION,
     LONGEST_WORD,
     MOST_CONTAINERS,
     MOST_MEMORY,

@@ -24,6 +24,7 @@ from contract.dialects.base import (
     wishes,
 )
 from contract.encoding import quantity
+from contract.isolation import ISOLATION, MPS, listed, quoted
 from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest, Wishes
 
 _MEMORY_CURE = "give the memory of each GPU with its unit, from 1Mi up, such as 8Gi"
@@ -134,8 +135,8 @@ DIALECT = Dialect(
         Word(
             names.ISOLATION,
             ANNOTATION,
-            "isolation required: `driver`, `mps`, `preload` or `watch`, in this order, the strongest first; the pod "
-            "goes to a node that enforces it or a stronger one, or waits with that reason; valid in every dialect",
+            f"isolation required: {listed(quoted(ISOLATION))}, in this order, the strongest first; the pod goes to a "
+            "node that enforces it or a stronger one, or waits with that reason; valid in every dialect",
         ),
         Word(
             names.NUMA_BIND,
@@ -161,7 +162,7 @@ DIALECT = Dialect(
         Example({names.GPU_PERCENT: "25", names.GPU_PERCENT_LIMIT: "60"}),
         Example({names.GPU_COUNT: "2"}),
         Example({names.GPU_COUNT: "2"}, annotations={names.NUMA_BIND: "true"}),
-        Example({names.GPU_MEMORY: "8Gi"}, annotations={names.ISOLATION: "mps"}),
+        Example({names.GPU_MEMORY: "8Gi"}, annotations={names.ISOLATION: MPS.name}),
         Example({names.GPU_MEMORY: "8Gi"}, annotations={names.ISOLATION: "strict"}),
         Example({names.GPU_MEMORY: "8Gi"}, annotations={names.IDLE_AFTER: "2h"}),
         Example({names.GPU_MEMORY: "8Gi"}, annotations={names.IDLE_AFTER: "2 hours"}),

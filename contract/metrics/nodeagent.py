@@ -7,6 +7,7 @@ not: tell what is booked on a GPU, which is the allocator's to tell.
 
 from __future__ import annotations
 
+from contract.isolation import ISOLATION, NO_LEVEL
 from contract.metrics.spec import Program
 
 PROGRAM = Program("nodeagent")
@@ -70,7 +71,8 @@ SHARE_IDLE_SINCE = PROGRAM.gauge(
 )
 SHARE_ENFORCED = PROGRAM.gauge(
     "gpufraction_share_enforced",
-    "1 with the strongest level that holds a container to its share of memory now (driver, mps, preload, watch; none).",
+    "1 with the strongest level that holds a container to its share of memory now "
+    f"({', '.join(ISOLATION)}; {NO_LEVEL}).",
     labels=("namespace", "pod", "container", "gpu", "level"),
 )
 SHARE_VIOLATIONS = PROGRAM.gauge(
@@ -90,7 +92,7 @@ GPU_XIDS = PROGRAM.counter(
 )
 NODE_ISOLATION = PROGRAM.gauge(
     "gpufraction_node_isolation",
-    "1 for each level of isolation that is enforced on the node (driver, mps, preload, watch), 0 for the others.",
+    f"1 for each level of isolation that is enforced on the node ({', '.join(ISOLATION)}), 0 for the others.",
     labels=("node", "level"),
 )
 MPS_SERVING = PROGRAM.gauge(

@@ -18,8 +18,8 @@ from typing import Any
 from contract.encoding import quantity
 from contract.encoding.plain import MESSAGE
 from contract.encoding.reading import Malformed, Reader, are_kinds
+from contract.isolation import ISOLATION
 from contract.model import (
-    ISOLATION,
     LONGEST_WORD,
     MOST_MEMORY,
     MOST_ON_NODE,

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from contract import names
 from contract.encoding.quantity import mib
+from contract.isolation import LIMITING, listed
 from contract.model import WITHHELD, Gpu
 from contract.reasons.base import STORAGE, Cure, ReasonKind, ReasonName, Row, SpelledReason, cures, either
 
@@ -98,7 +99,7 @@ class Code(IntEnum):
     LIMIT_NOT_HELD = (
         "LimitNotHeld",
         _row(
-            "that enforce no memory limit above the request (it takes the level driver, mps or preload)",
+            f"that enforce no memory limit above the request (it takes the level {listed(LIMITING)})",
             "Remove `gpu-memory-limit`, or have an administrator switch on a level that holds it.",
             _CARDS,
             "enforcement.md",

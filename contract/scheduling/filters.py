@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from contract.model import ISOLATION, LIMITING, WHOLE, FractionRequest, Gpu, NodeState, Taint, Usage
+from contract.isolation import ISOLATION, LIMITING
+from contract.model import WHOLE, FractionRequest, Gpu, NodeState, Taint, Usage
 from contract.reasons.nodes import Code, Reason, of_withheld
 from contract.scheduling import needs as scheduling
 from contract.scheduling.demand import Demand

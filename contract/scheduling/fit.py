@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, combinations
 
+from contract.isolation import SHOWING_CARDS, SHOWING_SHARES
 from contract.model import (
     LINKS,
     WHOLE,
@@ -128,8 +129,8 @@ def shown_as_whole(node: NodeState, gpu: Gpu) -> bool:
     The driver's limit on a control group and HAMi-core's library show it so. MPS shows the card's memory, whatever else
     limits it; a slice of a card shows its own.
     """
-    by_mps = "mps" in node.isolation or (node.delivery is not None and node.delivery.single)
-    return not by_mps and not gpu.parent and ("driver" in node.isolation or "preload" in node.isolation)
+    shows_card = not SHOWING_CARDS.isdisjoint(node.isolation) or (node.delivery is not None and node.delivery.single)
+    return not shows_card and not gpu.parent and not SHOWING_SHARES.isdisjoint(node.isolation)
 
 
 def shown_now(node: NodeState, shares: Iterable[GpuShare]) -> tuple[GpuShare, ...]:

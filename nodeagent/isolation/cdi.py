@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from contract.isolation import MPS, NO_LEVEL, PRELOAD
 from contract.model import PARTITION_KIND, SHARE_KIND, Allocation, Delivery
 from nodeagent.mps.exchange import PIPE_IN_CONTAINER, MpsPaths
 from nodeagent.mps.partitions import COMMON, cores_of
@@ -124,7 +125,7 @@ def _edits(uuid: str, way: Way, partition: str) -> dict[str, Any]:
             # Daemon and clients share memory there.
             _mount(places.root / "shm", "/dev/shm", "rw"),
         ]
-        env = [f"{ISOLATION_VARIABLE}=mps", f"CUDA_MPS_PIPE_DIRECTORY={PIPE_IN_CONTAINER}"]
+        env = [f"{ISOLATION_VARIABLE}={MPS.name}", f"CUDA_MPS_PIPE_DIRECTORY={PIPE_IN_CONTAINER}"]
         if partition:
             env.append(f"{PARTITION_VARIABLE}={uuid}/{partition}")
     elif preloaded is not None and not uuid.startswith("MIG-"):
@@ -139,9 +140,9 @@ def _edits(uuid: str, way: Way, partition: str) -> dict[str, Any]:
             },
         ]
         # Otherwise its messages would be among the lines that programs parse.
-        env = [f"{ISOLATION_VARIABLE}=preload", "LIBCUDA_LOG_LEVEL=0"]
+        env = [f"{ISOLATION_VARIABLE}={PRELOAD.name}", "LIBCUDA_LOG_LEVEL=0"]
     else:
-        return {"env": [f"{ISOLATION_VARIABLE}=none"]}
+        return {"env": [f"{ISOLATION_VARIABLE}={NO_LEVEL}"]}
     return {"env": env, "mounts": mounts}
 
 

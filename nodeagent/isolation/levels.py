@@ -1,5 +1,5 @@
 """
-The levels of `contract.model.ISOLATION` that this node enforces.
+The levels of `contract.isolation` that this node enforces.
 
 Must not: report a level because it is switched on; the agent must have seen it work.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from contract import names
+from contract.isolation import DRIVER, WATCH
 from contract.model import Delivery, Inventory
 from nodeagent.conditions import Condition
 from nodeagent.gpus.observation import Observation
@@ -139,7 +140,11 @@ class Isolation:
 
     def levels(self) -> tuple[str, ...]:
         """What works now, the strongest first. From any thread."""
-        return (("driver",) if self._driver else ()) + self._limiters.levels() + (("watch",) if self._watches else ())
+        return (
+            ((DRIVER.name,) if self._driver else ())
+            + self._limiters.levels()
+            + ((WATCH.name,) if self._watches else ())
+        )
 
 
 def sees_host_processes(name_of: Callable[[int], str] | None = None) -> bool:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from contract.isolation import MPS, PRELOAD
 from contract.model import BY_CDI, BY_HOST_PATH, Allocation, Delivery, Inventory
 from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.conditions import Condition
@@ -153,8 +154,8 @@ class Limiters:
             return ()
         if self.found.mps.serves(taking):
             # A container has one of the two: MPS if a daemon serves its GPU.
-            return ("mps",)
-        return ("preload",) if self.found.preloaded is not None and not any(gpu.parent for gpu in taking) else ()
+            return (MPS.name,)
+        return (PRELOAD.name,) if self.found.preloaded is not None and not any(gpu.parent for gpu in taking) else ()
 
     def conditions(self) -> tuple[Condition, ...]:
         """The GPUNode's conditions about it; none if no limiter is set."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from contract.isolation import ISOLATION, NO_LEVEL
 from contract.metrics import nodeagent as specs
 from contract.metrics.spec import MetricSpec
-from contract.model import ISOLATION, Inventory
+from contract.model import Inventory
 from contract.nodes.idle import IdleShare
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.mps import MpsState
@@ -93,7 +94,7 @@ def usage_series(
     node: str, usage: NodeUsage, watch: OveruseMonitor, levels: tuple[str, ...] = ()
 ) -> dict[MetricSpec, Series]:
     """As `series_of`, for containers, whose number the GPUs' sharing bounds. `levels`: the strongest first."""
-    strongest = levels[0] if levels else "none"
+    strongest = levels[0] if levels else NO_LEVEL
     labelled = [((u.resident.namespace, u.resident.name, u.container, u.gpu), u) for u in usage.uses]
     return {
         specs.SHARE_MEMORY_USED: {labels: use.used for labels, use in labelled},

@@ -17,6 +17,7 @@ from contract import dialects, names, pods
 from contract.dialects.base import env_from_annotation
 from contract.encoding import quantity
 from contract.encoding.reading import shown
+from contract.isolation import MPS, PRELOAD
 from contract.model import FractionRequest, PodRequest
 from contract.nodes.capacity import VENDOR_GPU, vendor_gpus
 from contract.scheduling import needs, protection
@@ -34,7 +35,6 @@ _CACHE, _SOCKETS, _SHM, _LIBRARY, _LINKER = (
     f"gpufraction-{name}" for name in ("cache", "mps", "shm", "library", "preload")
 )
 OURS = frozenset((_CACHE, _SOCKETS, _SHM, _LIBRARY, _LINKER))
-MPS, PRELOAD = "mps", "preload"
 
 
 def rewrite(
@@ -129,7 +129,7 @@ def _without_limiter(entry: JSON) -> JSON | None:
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """The volumes that pods with a share get. `host_paths`: of `MPS` and `PRELOAD`."""
+    """The volumes that pods with a share get. `host_paths`: of `contract.isolation.WITH_VOLUMES`."""
 
     cache: bool = False
     host_paths: frozenset[str] = frozenset()
@@ -160,10 +160,10 @@ def with_volumes(pod: JSON, sharing: Collection[str], what: Volumes) -> JSON:
 def _volumes(what: Volumes) -> Iterator[JSON]:
     if what.cache:
         yield {"name": _CACHE, "emptyDir": {"sizeLimit": "64Mi"}}
-    if MPS in what.host_paths:
+    if MPS.name in what.host_paths:
         yield _host_path(_SOCKETS, MPS_ON_HOST, "DirectoryOrCreate")
         yield _host_path(_SHM, f"{MPS_ON_HOST}/shm", "DirectoryOrCreate")
-    if PRELOAD in what.host_paths:
+    if PRELOAD.name in what.host_paths:
         yield _host_path(_LIBRARY, f"{PRELOAD_ON_HOST}/libvgpu.so", "File")
         yield _host_path(_LINKER, f"{PRELOAD_ON_HOST}/ld.so.preload", "File")
 
@@ -175,11 +175,11 @@ def _host_path(name: str, path: str, kind: str) -> JSON:
 def _mounts(what: Volumes) -> Iterator[JSON]:
     if what.cache:
         yield {"name": _CACHE, "mountPath": CACHE_FOLDER}
-    if MPS in what.host_paths:
+    if MPS.name in what.host_paths:
         folder = f"$({names.VISIBLE_DEVICES})/pipe"
         yield {"name": _SOCKETS, "mountPath": "/tmp/nvidia-mps", "subPathExpr": folder}
         yield {"name": _SHM, "mountPath": "/dev/shm"}
-    if PRELOAD in what.host_paths:
+    if PRELOAD.name in what.host_paths:
         yield {"name": _LIBRARY, "mountPath": "/usr/local/vgpu/libvgpu.so", "readOnly": True}
         yield {"name": _LINKER, "mountPath": "/etc/ld.so.preload", "readOnly": True}
 
@@ -200,7 +200,7 @@ def _variables(container: str, what: Volumes) -> Iterator[tuple[str, str]]:
     if what.cache:
         # A file of its own for each container.
         yield CACHE_VARIABLE, f"{CACHE_FOLDER}/{container}.cache"
-    if PRELOAD in what.host_paths:
+    if PRELOAD.name in what.host_paths:
         # The library's messages would come between the lines that programs parse. It still writes its errors.
         yield "LIBCUDA_LOG_LEVEL", "0"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from contract.isolation import ISOLATION
 from contract.model import (
     DIALECTS,
-    ISOLATION,
     MOST_GPUS,
     MOST_MEMORY,
     POLICIES,
