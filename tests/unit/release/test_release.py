@@ -171,8 +171,8 @@ def test_the_archive_is_the_same_each_time(project: Path) -> None:
 # -- the workflows ------------------------------------------------------------------------------------------------
 
 
-def test_there_are_workflows_for_changes_and_for_tags() -> None:
-    assert [path.name for path in WORKFLOWS] == ["checks.yaml", "release.yaml"]
+def test_there_are_workflows_for_changes_for_nights_and_for_tags() -> None:
+    assert [path.name for path in WORKFLOWS] == ["checks.yaml", "nightly.yaml", "release.yaml"]
 
 
 def linter(name: str) -> str:
