@@ -351,3 +351,16 @@ def test_several_gpus_for_one_container_go_where_one_container_can_use_several()
     states = [replace(node("n").state(), delivery=delivery) for delivery in (None, one, many)]
     found = [[filters.delivers(state, need) for state in states] for need in needs]
     assert found == [[True, True, True], [True, False, True]]
+
+
+def test_cards_that_were_replaced_by_as_many_others_are_looked_at_anew() -> None:
+    """The fast engine asks one node for all with the same kinds of GPUs, and a node may get others."""
+    wanted = ask(one(memory=30 * GIB))
+    states = {name: node(name).gpu(mib=16384).state() for name in ("a", "b")}
+    fast = Engine()
+    for state in states.values():
+        fast.put(state)
+    for mib in (40960, 16384):
+        states["b"] = node("b").gpu(mib=mib).state()
+        fast.put(states["b"])
+        assert fast.could_ever(wanted) == reference.could_ever(states, wanted)

@@ -272,6 +272,6 @@ class TwoEnginesThatLearn(TwoEngines):
 
 
 TestTwoEngines = TwoEngines.TestCase
-TestTwoEngines.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+TestTwoEngines.settings = settings(max_examples=examples(80), stateful_step_count=40, deadline=None)
 TestTwoEnginesThatLearn = TwoEnginesThatLearn.TestCase
-TestTwoEnginesThatLearn.settings = settings(max_examples=examples(45), stateful_step_count=40, deadline=None)
+TestTwoEnginesThatLearn.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
