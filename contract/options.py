@@ -170,7 +170,7 @@ def vgpu_options(document: Mapping[str, Any], *, of_pool: bool = False) -> VgpuO
     """
     found: dict[str, Any] = {}
     renamed: list[tuple[str, str]] = []
-    known = tuple(sorted(_FIELDS if of_pool else (*_FIELDS, *_STANDARD_NAMES, *_READING)))
+    known = tuple(sorted(_FIELDS if of_pool else (*_FIELDS, *_STANDARD_NAMES, *_READING, *_PARTS)))
     for name, value in document.items():
         if name not in known:
             raise BadOption(f"{shown(name)}: unknown{' in a pool' if of_pool else ''}; give one of {', '.join(known)}")
@@ -271,6 +271,8 @@ _READING: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "minPercent": ("least_percent", _number(1, WHOLE)),
 }
 """What says how the pods of all nodes are read: the field of `Options`, and who reads it."""
+_PARTS = ("pools", "schedulerProfiles")
+"""What has a form of its own."""
 _STANDARD_NAMES: Mapping[str, str] = {
     "resourceName": "nvidia.com/gpu",
     "resourceMem": "nvidia.com/gpumem",
@@ -348,7 +350,7 @@ def pool_options(document: object) -> PoolOptions:
         return NO_OPTIONS
     if not isinstance(document, Mapping):
         raise BadOption(f"found {shown(document)}; give one `name: value` a line")
-    rest = {key: value for key, value in document.items() if key not in ("pools", "schedulerProfiles", *_READING)}
+    rest = {key: value for key, value in document.items() if key not in (*_PARTS, *_READING)}
     listed = document.get("pools")
     if not isinstance(listed, list | None):
         raise BadOption(f"pools: found {shown(listed)}; give a list of pools, each with name and nodeSelector")

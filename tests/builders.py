@@ -87,7 +87,7 @@ class PodBuilder:
 
     def asks(self, resource: str, amount: int | str) -> PodBuilder:
         """A limit of the last container; an extended resource, so its request is the same."""
-        return self._resource("limits", {resource: str(amount)})
+        return self._resource("limits", {str(resource): str(amount)})
 
     def needs(self, **amounts: int | str) -> PodBuilder:
         """Requests of the last container: `cpu="500m", memory="1Gi", ephemeral_storage="1Gi"`."""

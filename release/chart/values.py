@@ -161,6 +161,7 @@ def _whole(least: int, most: int) -> JSON:
     return {"type": "integer", "minimum": least, "maximum": most}
 
 
+_AMOUNT: JSON = {"type": ["string", "integer"]}
 _OF_NODES: JSON = {
     "deviceSplitCount": _whole(1, 1024),
     "deviceMemoryScaling": {"type": "number", "minimum": 1, "maximum": 10},
@@ -208,6 +209,13 @@ _OPTIONS = _closed(
             name: _NAME
             for name in ("resourceName", "resourceMem", "resourceMemPercentage", "resourceCores", "resourcePriority")
         },
+        "aliyunUnit": {"enum": ["GiB", "MiB"]},
+        "coreOnlyMemory": _AMOUNT,
+        "wholeGPUs": {"enum": ["ours", "vendor"]},
+        "minMemory": _AMOUNT,
+        "minPercent": _whole(1, 100),
         "pools": {"type": "array", "items": _POOL},
+        # The programs read the arguments of kube-scheduler, and refuse what they cannot.
+        "schedulerProfiles": {"type": "array", "items": {"type": "object"}},
     }
 )

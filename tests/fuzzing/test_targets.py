@@ -45,7 +45,7 @@ NO_TARGET_MODULES = {
     "kubectl_gpufraction.check.reader": "one time of a pod that the command made itself",
     "kubectl_gpufraction.commands.dryrun": "a manifest of the plugin's own user",
     "kubectl_gpufraction.commands.inspect": "one annotation of gpushare, which is caught",
-    "kubectl_gpufraction.commands.kueueconfig": "the options, for the target options",
+    "kubectl_gpufraction.cluster.options": "the options, for the target options",
     "kubectl_gpufraction.commands.nodes": "one time of a GPUNode; the plugin's own user",
     "kubectl_gpufraction.output.wording": "one time of a row, which is caught",
     "runtime.httpserver": "a body that the targets socket-question and page-query read",

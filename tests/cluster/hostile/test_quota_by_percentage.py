@@ -23,7 +23,7 @@ from playground import scenarios
 from playground.programs.probes import healthy
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import KubeError, KubeForbidden
+from runtime.kubernetes.client import KubeError, KubeForbidden, KubeNotFound
 from tests.builders import PodBuilder, pod
 from tests.cluster.hostile.attack import NEIGHBOUR, TENANT, Hostile
 from tests.cluster.hostile.replicas import asked, asking
@@ -125,7 +125,8 @@ class Creator:
                 made = self._attacked.create(BY_PERCENT[which], self._namespace)
                 self.created.append(made)
                 path = paths.pods(self._namespace, made["metadata"]["name"])
-                self._attacked.kube.delete(path, {"gracePeriodSeconds": 0})
+                with contextlib.suppress(KubeNotFound):  # a deletion that was sent again after a connection had ended
+                    self._attacked.kube.delete(path, {"gracePeriodSeconds": 0})
             except KubeError as error:
                 self.refused.append(error)
 

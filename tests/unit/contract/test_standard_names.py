@@ -117,7 +117,10 @@ def test_options_by_the_names_of_the_older_charts(document: dict[str, Any], want
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a misspelt name": ({"deviceSplitcount": 5}, "'deviceSplitcount': unknown; give one of defaultCores, defaultMem, "),
+    "a misspelt name": (
+        {"deviceSplitcount": 5},
+        "'deviceSplitcount': unknown; give one of aliyunUnit, coreOnlyMemory, defaultCores, defaultMem, ",
+    ),
     "no sharers": ({"deviceSplitCount": 0}, "deviceSplitCount: found 0; give a whole number from 1 to 1024"),
     "cores beyond a card": ({"defaultCores": "101"}, "defaultCores: found '101'; give a whole number from 0 to 100"),
     "limits below the memory": ({"memoryLimitRatio": 0.5}, "found 0.5; give a number from 1 to 10"),

@@ -99,7 +99,7 @@ DOCUMENTS = {
     "no file": (None, NO_OPTIONS, ""),
     "all comments": ("# nothing\n", NO_OPTIONS, ""),
     "an option": ("deviceSplitCount: 5\n", PoolOptions(VgpuOptions(5)), ""),
-    "an option that is none": ("split: 5\n", None, "'split': unknown; give one of defaultCores"),
+    "an option that is none": ("split: 5\n", None, "'split': unknown; give one of aliyunUnit, coreOnlyMemory"),
     "no YAML": ("a: b: c\n", None, "line 1: mapping values are not allowed here; give YAML"),
     "a day that is none": ("deviceSplitCount: 2030-13-45\n", None, "neither YAML nor JSON; give YAML"),
     "a tag that does not fit": ("deviceSplitCount: !!timestamp x\n", None, "neither YAML nor JSON; give YAML"),
