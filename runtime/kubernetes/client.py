@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from contract import kinds
+from contract.encoding.reading import shown
 from contract.kinds import ANYTHING, ObjectKind
 from runtime.kubernetes import paths, wire
 from runtime.kubernetes.errors import (
@@ -321,7 +322,7 @@ class Kube:
                 numbers = [int(match.group()) for match in found if match]
                 return numbers[0], numbers[1]
         found_instead = {key: answer.get(key) for key in ("major", "minor", "gitVersion")}
-        raise KubeMalformed(f"GET /version: expected numbers as major and minor, found {found_instead}")
+        raise KubeMalformed(f"GET /version: expected numbers as major and minor, found {shown(found_instead)}")
 
     def _call(
         self,

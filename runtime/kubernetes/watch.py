@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract.backoff import backoff, with_jitter
+from contract.encoding.reading import shown
 from contract.kinds import ANYTHING, ObjectKind
 from runtime.kubernetes.client import (
     JSON,
@@ -162,7 +163,7 @@ class Reflector:
             raise error_from_status(code if isinstance(code, int) else 500, obj, what="watch")
         version = (obj.get("metadata") or {}).get("resourceVersion")
         if kind not in _DELIVERS or not version:
-            raise KubeMalformed(f"watch: event {kind!r} with resourceVersion {version!r}")
+            raise KubeMalformed(f"watch: event {shown(kind)} with resourceVersion {shown(version)}")
         self._resource_version = version
         self._progress = True
         self.last_contact = now

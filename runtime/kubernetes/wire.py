@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from contract.encoding.reading import shown
 from runtime.kubernetes.errors import KubeError, KubeMalformed, error_from_status, patience
 
 JSON = dict[str, Any]
@@ -84,7 +85,7 @@ def page(raw: bytes, path: str, take: Callable[[JSON, int], None]) -> JSON:
     # Go encodes an empty list of some kinds as null.
     empty = head.get("items") is None and str(head.get("kind", "")).endswith("List")
     if not (listed or empty) or not isinstance(meta, dict):
-        raise KubeMalformed(f"GET {path}: expected a list, got kind {head.get('kind')!r}")
+        raise KubeMalformed(f"GET {path}: expected a list, got kind {shown(head.get('kind'))}")
     return meta
 
 
