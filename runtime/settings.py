@@ -35,7 +35,7 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from contract.encoding import quantity
-from contract.encoding.reading import words
+from contract.encoding.reading import shown, words
 
 ENV_PREFIX = "GPUFRACTION_"
 _FILE_FLAG = "--settings"
@@ -228,13 +228,13 @@ def _from_file(
         if path in leaves:
             found[path] = _Given(node, f"file {file}")
         elif path not in groups:
-            name = ".".join(path)
+            name = ".".join(map(_legible, path))
             errors.append(f"{name} (file {file}): {_stranger(name, leaves.values(), operator.attrgetter('name'))}")
         elif isinstance(node, dict):
             for key, below in node.items():
                 walk((*path, str(key)), below)
         elif node is not None:
-            errors.append(f"{'.'.join(path) or 'top level'} (file {file}): expected a mapping, got {node!r}")
+            errors.append(f"{'.'.join(path) or 'top level'} (file {file}): expected a mapping, got {shown(node)}")
 
     walk((), document)
     return found
@@ -258,7 +258,9 @@ def _from_env(
         if name in by_name:
             found[by_name[name]] = _Given(env[name], f"environment {name}")
         else:
-            errors.append(f"environment {name}: {_stranger(name, leaves.values(), operator.attrgetter('env'))}")
+            errors.append(
+                f"environment {_legible(name)}: {_stranger(name, leaves.values(), operator.attrgetter('env'))}"
+            )
     return found
 
 
@@ -271,7 +273,7 @@ def _from_flags(
     while rest:
         flag, equals, text = rest.pop(0).partition("=")
         if flag not in by_name:
-            errors.append(f"flag {flag}: {_stranger(flag, leaves.values(), operator.attrgetter('flag'))}")
+            errors.append(f"flag {_legible(flag)}: {_stranger(flag, leaves.values(), operator.attrgetter('flag'))}")
             # Skip its value, which is no second unknown flag.
             if not equals and rest and not rest[0].startswith("--"):
                 rest.pop(0)
@@ -287,6 +289,11 @@ def _from_flags(
                 continue
         found[path] = _Given(text, f"flag {flag}")
     return found
+
+
+def _legible(name: str) -> str:
+    """A name that nobody knows, as a message can have it: cut if it is long, with what cannot be printed escaped."""
+    return shown(name)[1:-1]
 
 
 def _stranger(given: str, leaves: Iterable[_Leaf], name: Callable[[_Leaf], str]) -> str:
