@@ -339,8 +339,8 @@ def _converted(leaf: _Leaf, given: _Given, errors: list[str]) -> Any:
         _check_bounds(leaf, value)
         return value
     except ValueError as error:
-        shown = "the value" if leaf.metadata.get("secret") else repr(given.raw)
-        errors.append(f"{leaf.name} ({given.source}): {shown}: {error}")
+        found = "the value" if leaf.metadata.get("secret") else shown(given.raw)
+        errors.append(f"{leaf.name} ({given.source}): {found}: {error}")
         return _BAD
 
 
