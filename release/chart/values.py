@@ -141,7 +141,8 @@ _DIGEST: JSON = {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"}
 _NAME: JSON = {"type": "string", "minLength": 1}
 _LABELS: JSON = {"type": "object", "additionalProperties": {"type": "string"}}
 _ARGUMENTS: JSON = {"type": "array", "items": {"type": "string", "pattern": "^--[a-z0-9][a-z0-9-]*(=(.|\\n)*)?$"}}
-_AMOUNTS: JSON = {"type": "object", "additionalProperties": {"type": ["string", "number"]}}
+_AMOUNT: JSON = {"type": ["string", "number"]}
+_AMOUNTS: JSON = {"type": "object", "additionalProperties": _AMOUNT}
 _RESOURCES = _closed({"requests": _AMOUNTS, "limits": _AMOUNTS})
 _TOLERATIONS: JSON = {
     "type": "array",
@@ -161,7 +162,6 @@ def _whole(least: int, most: int) -> JSON:
     return {"type": "integer", "minimum": least, "maximum": most}
 
 
-_AMOUNT: JSON = {"type": ["string", "integer"]}
 _OF_NODES: JSON = {
     "deviceSplitCount": _whole(1, 1024),
     "deviceMemoryScaling": {"type": "number", "minimum": 1, "maximum": 10},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contract.metrics import allocator, nodeagent, webhook
-from release.dashboards.model import RED, YELLOW, Dashboard, Panel, Query, Row
+from release.dashboards.model import RED, YELLOW, Dashboard, Panel, PanelRow, Query
 from release.dashboards.promql import hours, increase, over, quantile, rate, series
 
 _TOTAL = over("sum", nodeagent.GPU_MEMORY_TOTAL)
@@ -14,7 +14,7 @@ _FREE = (
     f"{over('max', allocator.GPU_MEMORY_ALLOCATED, 'node', 'gpu')}"
 )
 
-_NOW = Row(
+_NOW = PanelRow(
     "Now",
     (
         Panel(
@@ -83,7 +83,7 @@ _NOW = Row(
     ),
 )
 
-_ROOM = Row(
+_ROOM = PanelRow(
     "Room",
     (
         Panel(
@@ -146,7 +146,7 @@ _ROOM = Row(
     ),
 )
 
-_HOURS = Row(
+_HOURS = PanelRow(
     "Card hours",
     (
         Panel(
@@ -189,7 +189,7 @@ _HOURS = Row(
     ),
 )
 
-_PODS = Row(
+_PODS = PanelRow(
     "Pods and their placement",
     (
         Panel(
@@ -262,7 +262,7 @@ _PODS = Row(
     ),
 )
 
-_AROUND = Row(
+_AROUND = PanelRow(
     "Claims, Kueue and nodes on request",
     (
         Panel(

@@ -57,7 +57,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PanelRow:
     """A heading, and the panels below it in order."""
 
     title: str
@@ -82,7 +82,7 @@ class Dashboard:
     uid: str
     title: str
     description: str
-    rows: tuple[Row, ...]
+    rows: tuple[PanelRow, ...]
     variables: tuple[Variable, ...] = ()
     since: str = "6h"
     refresh: str = "1m"
@@ -149,7 +149,7 @@ def _choice(variable: Variable) -> JSON:
     }
 
 
-def _laid_out(rows: Iterable[Row]) -> list[JSON]:
+def _laid_out(rows: Iterable[PanelRow]) -> list[JSON]:
     """The panels from left to right, and in the next line where the width is used up."""
     found: list[JSON] = []
     top = 0
@@ -166,7 +166,7 @@ def _laid_out(rows: Iterable[Row]) -> list[JSON]:
     return found
 
 
-def _heading(row: Row, top: int) -> JSON:
+def _heading(row: PanelRow, top: int) -> JSON:
     number = zlib.crc32(f"row {row.title}".encode()) % 1_000_000 + 1
     place = {"h": 1, "w": COLUMNS, "x": 0, "y": top}
     return {"type": "row", "id": number, "title": row.title, "collapsed": False, "gridPos": place, "panels": []}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contract.metrics import allocator, nodeagent
 from contract.metrics.spec import MetricSpec
-from release.dashboards.model import RED, YELLOW, Dashboard, Panel, Query, Row, Variable
+from release.dashboards.model import RED, YELLOW, Dashboard, Panel, PanelRow, Query, Variable
 from release.dashboards.promql import hours, over, rate, series
 
 _OURS = 'namespace=~"$namespace"'
@@ -23,7 +23,7 @@ def _of_limit(*by: str) -> str:
     return f"{_sum(_USED, *by)}{on}{_sum(_LIMIT, *by)}"
 
 
-_HELD = Row(
+_HELD = PanelRow(
     "What the namespaces hold",
     (
         Panel(
@@ -84,7 +84,7 @@ _HELD = Row(
     ),
 )
 
-_HOURS = Row(
+_HOURS = PanelRow(
     "Card hours",
     (
         Panel(
@@ -122,7 +122,7 @@ _HOURS = Row(
     ),
 )
 
-_PODS = Row(
+_PODS = PanelRow(
     "Pods",
     (
         Panel(

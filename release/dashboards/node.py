@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contract.metrics import allocator, nodeagent
 from contract.metrics.spec import MetricSpec
-from release.dashboards.model import RED, YELLOW, Dashboard, Panel, Query, Row, Variable
+from release.dashboards.model import RED, YELLOW, Dashboard, Panel, PanelRow, Query, Variable
 from release.dashboards.promql import increase, over
 
 _CARD = 'node="$node", gpu=~"$gpu"'
@@ -21,7 +21,7 @@ def _of_shares(spec: MetricSpec) -> str:
     return over("max", spec, "namespace", "pod", "container", "gpu", where=_CARD)
 
 
-_CARDS = Row(
+_CARDS = PanelRow(
     "Cards",
     (
         Panel(
@@ -116,7 +116,7 @@ _CARDS = Row(
     ),
 )
 
-_SHARES = Row(
+_SHARES = PanelRow(
     "Shares on these cards",
     (
         Panel(
@@ -176,7 +176,7 @@ _SHARES = Row(
     ),
 )
 
-_MPS = Row(
+_MPS = PanelRow(
     "MPS",
     (
         Panel(

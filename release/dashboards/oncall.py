@@ -14,7 +14,7 @@ from typing import Any
 import promql_parser
 
 from contract.metrics import allocator, nodeagent, webhook
-from release.dashboards.model import RED, YELLOW, Dashboard, Panel, Query, Row
+from release.dashboards.model import RED, YELLOW, Dashboard, Panel, PanelRow, Query
 from release.dashboards.promql import increase, over, quantile, rate, series
 
 UID = "gpufraction-on-call"
@@ -72,7 +72,7 @@ def page(alerts: Iterable[Mapping[str, Any]]) -> Dashboard:
     """The dashboard for these alerts."""
     alerts = list(alerts)
     of_alerts = tuple(
-        Row(
+        PanelRow(
             f"Alerts: {severity}",
             tuple(alert_panel(alert) for alert in alerts if alert["labels"]["severity"] == severity),
         )
@@ -89,7 +89,7 @@ def page(alerts: Iterable[Mapping[str, Any]]) -> Dashboard:
 
 
 _FIRING = 'ALERTS{alertname=~"Gpufraction.+", alertstate="firing"}'
-_NOW = Row(
+_NOW = PanelRow(
     "Now",
     (
         Panel(
@@ -136,7 +136,7 @@ _NOW = Row(
     ),
 )
 
-_WEBHOOK = Row(
+_WEBHOOK = PanelRow(
     "Behind faults: the webhook",
     (
         Panel(
@@ -178,7 +178,7 @@ _WEBHOOK = Row(
     ),
 )
 
-_ALLOCATOR = Row(
+_ALLOCATOR = PanelRow(
     "Behind faults: the allocator and the agents",
     (
         Panel(

@@ -42,20 +42,19 @@ def _full(
     constraint: SpreadConstraint, keys: Set[str], pod: PodRules, needs: PodNeeds, cluster: Cluster
 ) -> frozenset[str]:
     """The domains in which one pod more is one too many. A domain without a node that counts has no pods that count."""
-    counts = domain_counts(constraint, keys, pod.namespace, needs, cluster)
+    counts = _domain_counts(constraint, keys, pod.namespace, needs, cluster)
     least = 0 if len(counts) < constraint.min_domains else min(counts.values(), default=0)
     room = constraint.max_skew + least - constraint.selector.matches(pod.labels)
     return frozenset(domain for domain, number in counts.items() if number > room)
 
 
-def domain_counts(
+def _domain_counts(
     constraint: SpreadConstraint, keys: Set[str], namespace: str, needs: PodNeeds, cluster: Cluster
 ) -> dict[str, int]:
     """
     The matching pods in each domain of nodes that count, with those that have none. `keys`: the topology keys of all
     constraints of the pod, since a node that lacks one of them does not count.
     """
-
     key, counts = constraint.topology_key, counting(constraint, needs)
     labels = (node.labels for node in cluster.nodes.values() if counts is None or counts(node))
     found = dict.fromkeys((having[key] for having in labels if having.keys() >= keys), 0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 from hypothesis import given
@@ -44,6 +46,7 @@ class Tree:
     path: Path | None = setting(None, "Where | or nowhere.")
     names: tuple[str, ...] = setting((), "Which ones.", formerly="known_as")
     password: str = setting("", "What must not be shown.", secret=True)
+    REMOVED: ClassVar[Mapping[str, str]] = {"group.pace": "give wait", "size_of.all": "it is found out now"}
 
 
 @pytest.fixture
@@ -142,6 +145,25 @@ def test_an_old_name_is_refused_and_names_its_successor(file: Path) -> None:
         "flag --group-most: renamed to --group-longest",
         "flag --known-as: renamed to --names",
     ]
+
+
+def test_a_removed_setting_is_refused_with_what_takes_its_place(file: Path) -> None:
+    file.write_text("group: {pace: fast}\nsize_of: {all: [1]}\n")
+    assert errors(file=file, env={}, argv=[]) == [
+        f"group.pace (file {file}): removed; give wait",
+        f"size_of.all (file {file}): removed; it is found out now",
+    ]
+    assert errors(file=None, env={"GPUFRACTION_GROUP_PACE": "1"}, argv=["--size-of-all", "x"]) == [
+        "group.pace (environment GPUFRACTION_GROUP_PACE): removed; give wait",
+        "size_of.all (flag --size-of-all): removed; it is found out now",
+    ]
+
+
+def test_what_nobody_knows_is_cut_and_escaped_in_the_message(file: Path) -> None:
+    file.write_text(json.dumps({"n" * 500: 1, "\u202ename": 1}))
+    [long, odd] = errors(file=file, env={}, argv=[])
+    assert len(long) < len(str(file)) + 150
+    assert odd == f"\\u202ename (file {file}): unknown"
 
 
 REFUSED = {

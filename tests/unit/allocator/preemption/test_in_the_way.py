@@ -114,13 +114,9 @@ def test_the_pod_is_placed_once_the_one_in_its_way_has_ended_and_not_before() ->
     desk.controller.handle(EvictionAnswered(order, "evicted"))
     desk.second()
     desk.end(web)
-    assert [
-        n.key for n in desk.second() if (getattr(n, "code", ""), getattr(n, "event", False)) == ("Allocated", True)
-    ] == [], "it is still ending"
+    assert desk.placed() == [], "it is still ending"
     desk.controller.handle(PodDeleted("uid-web"))
-    assert [
-        n.key for n in desk.second() if (getattr(n, "code", ""), getattr(n, "event", False)) == ("Allocated", True)
-    ] == ["default/vip"]
+    assert desk.placed() == ["default/vip"]
 
 
 def test_a_pod_that_ends_anyway_is_waited_for_and_nobody_is_evicted() -> None:
