@@ -20,8 +20,13 @@ from allocator.cache.ledger import Journal
 from allocator.engine.engine import Engine
 from allocator.engine.reference import LEARNED, Policy
 from allocator.faults import Faulted
-from allocator.kueue.judge import TemplateReading
-from allocator.metering.meter import Meter
+from allocator.features.delivery.sweeper import ClaimSweeper
+from allocator.features.elasticgpuclaims.worker import Claims
+from allocator.features.kueue.judge import TemplateReading
+from allocator.features.kueue.worker import FitOptions, FitsWorker
+from allocator.features.metering.meter import Meter
+from allocator.features.metering.worker import MeteringWorker
+from allocator.features.provisioning.worker import PoolReport, Provisioner, ProvisioningBounds, ProvisioningCounters
 from allocator.neighbours import spreading, storage
 from allocator.options import SchedulerOptions
 from allocator.preemption import defragmentation
@@ -31,16 +36,11 @@ from allocator.server import http
 from allocator.server import metrics as gauges
 from allocator.settings import Settings
 from allocator.workers.binder import EventRecorder
-from allocator.workers.claims.worker import Claims
-from allocator.workers.delivery.sweeper import ClaimSweeper
 from allocator.workers.informers import Follows, Informers
-from allocator.workers.kueue.worker import FitOptions, FitsWorker
 from allocator.workers.learner import LearningWorker, PoolWatcher
 from allocator.workers.loop import LoopCounters, SchedulingLoop
-from allocator.workers.metering import MeteringWorker
 from allocator.workers.namespaces import NamespaceLabel, NamespaceLabels
 from allocator.workers.profiles import ProfileWatcher
-from allocator.workers.provisioner import PoolReport, Provisioner, ProvisioningBounds, ProvisioningCounters
 from allocator.workers.recorder import Upkeep
 from allocator.workers.resync import Resync, ResyncCounters
 from allocator.workers.volumes import InformersOnDemand

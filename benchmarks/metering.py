@@ -9,7 +9,7 @@ import time
 import tracemalloc
 
 from allocator.cache.ledger import CardsChanged, Change, ShareMoved
-from allocator.metering.meter import Meter, Span
+from allocator.features.metering.meter import Meter, Span
 from contract.encoding.quantity import GIB
 from contract.model import Gpu
 from contract.scheduling.demand import Demand

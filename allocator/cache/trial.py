@@ -1,9 +1,8 @@
 """
 A copy of the cluster on which pods are placed and taken off again, to know what the allocator would decide.
 
-The same engine, policy, learned tables and filters decide that decide for pods; nothing is reserved. Kueue's check
-(`allocator.kueue.judge`) and the replay of a snapshot (`allocator.server.debug`) stand on it. Pure; not thread-safe:
-one owner calls it.
+The same engine, policy, learned tables and filters decide that decide for pods; nothing is reserved. Kueue's check and
+the replay of a snapshot stand on it. Pure; not thread-safe: one owner calls it.
 """
 
 from __future__ import annotations

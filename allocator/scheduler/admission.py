@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from allocator.cache import ledger, refusals, unconfirmed
+from allocator.cache.declared_pools import DeclaredPools
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import controller_of
 from allocator.cache.reserved import Requester
 from allocator.cache.unconfirmed import Unconfirmed
-from allocator.claims.manager import ClaimManager
 from allocator.engine import pinning
 from allocator.engine.pinning import Judged
 from allocator.engine.reference import Placement, Unschedulable
+from allocator.features.elasticgpuclaims.manager import ClaimManager
 from allocator.options import SchedulerOptions
-from allocator.provisioning.declared import DeclaredPools
 from allocator.queue.queue import Rounds, namespace_of
 from allocator.scheduler import messages
 from allocator.scheduler.events import PoolsDeclared

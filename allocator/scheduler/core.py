@@ -29,18 +29,18 @@ from typing import Any, get_args
 
 from allocator.cache.cache import Cache, FrozenCluster
 from allocator.cache.capacities import Capacities
+from allocator.cache.declared_pools import DeclaredPools
 from allocator.cache.ledger import Change, Journal
 from allocator.cache.podinfo import PodEvent
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
-from allocator.claims.lifecycle import Step
-from allocator.claims.manager import ClaimManager
-from allocator.claims.rendering import ClaimBinding
 from allocator.faults import Faulted, surfaced
+from allocator.features.elasticgpuclaims.lifecycle import Step
+from allocator.features.elasticgpuclaims.manager import ClaimManager
+from allocator.features.elasticgpuclaims.rendering import ClaimBinding
+from allocator.features.provisioning.wishes import Unserved
 from allocator.options import SchedulerOptions
 from allocator.preemption.agent_reports import AgentReports
 from allocator.preemption.tracker import PreemptionTracker
-from allocator.provisioning.declared import DeclaredPools
-from allocator.provisioning.wishes import Unserved
 from allocator.queue.parking import Parking
 from allocator.queue.queue import CycleTrigger, QueuedPodInfo, QueueOrder, Rounds, SchedulingQueue
 from allocator.queue.records import Binding, Eviction, PodFaults, PodRecords, Report

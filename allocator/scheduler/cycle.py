@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator.cache import ledger, reserved
+from allocator.cache.declared_pools import DeclaredPools
 from allocator.cache.podinfo import PodEvent, stands
 from allocator.cache.reserved import NodeReservation
-from allocator.claims.manager import ClaimManager
-from allocator.claims.objects import Status
 from allocator.engine.reference import Placement, Unschedulable
+from allocator.features.elasticgpuclaims.manager import ClaimManager
+from allocator.features.elasticgpuclaims.objects import Status
+from allocator.features.provisioning.wishes import Expectation
 from allocator.preemption.tracker import PreemptionTracker
-from allocator.provisioning.declared import DeclaredPools
-from allocator.provisioning.wishes import Expectation
 from allocator.queue.queue import QueuedPodInfo, Rounds
 from allocator.queue.records import Binding, PodFaults, Report, StatusUpdate
 from allocator.scheduler import messages

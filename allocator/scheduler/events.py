@@ -17,10 +17,10 @@ from allocator.cache.capacities import HeldBeyond
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import PodEvent, pod_event
 from allocator.cache.repeated import RepeatedNote
-from allocator.claims.lifecycle import Refused, Step
-from allocator.claims.rendering import ClaimBinding
+from allocator.features.elasticgpuclaims.lifecycle import Refused, Step
+from allocator.features.elasticgpuclaims.rendering import ClaimBinding
+from allocator.features.provisioning.wishes import Expectation
 from allocator.neighbours.followed import Key as StorageKey
-from allocator.provisioning.wishes import Expectation
 from allocator.queue.parking import ParkedPod
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import Binding, EventRecord, Eviction, StatusUpdate

@@ -19,9 +19,9 @@ from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import PodEvent, PodInfo, TrackedPod, made_of, may_hold
 from allocator.cache.repeated import RepeatedGpus
 from allocator.cache.unconfirmed import Arrivals
-from allocator.claims import events
-from allocator.claims.lifecycle import Refused
-from allocator.claims.manager import ClaimManager
+from allocator.features.elasticgpuclaims import events
+from allocator.features.elasticgpuclaims.lifecycle import Refused
+from allocator.features.elasticgpuclaims.manager import ClaimManager
 from allocator.queue.queue import CycleTrigger
 from allocator.queue.records import READING, EventRecord, PodFaults, PodRecords, StatusUpdate, tried_as
 from allocator.scheduler import messages

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from allocator.cache import refusals
 from allocator.cache.podinfo import PodInfo, UnboundPod
 from allocator.engine.reference import Unschedulable
-from allocator.provisioning.wishes import Expectation, Outcome
+from allocator.features.provisioning.wishes import Expectation, Outcome
 from contract import dialects, names
 from contract.encoding import moments, quantity
 from contract.encoding.plain import plain

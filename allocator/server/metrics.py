@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from allocator.metering.meter import Counted
+from allocator.features.metering.meter import Counted
 from allocator.scheduler.core import Controller
 from contract.metrics import allocator as specs
 from contract.model import WHOLE, Usage

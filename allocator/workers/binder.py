@@ -23,7 +23,7 @@ from allocator.cache.repeated import RepeatedNote
 from allocator.faults import Faulted, surfaced
 from allocator.queue.records import Binding, EventRecord, Eviction, Report, StatusUpdate
 from allocator.scheduler.events import BindFailed, BindSucceeded, BindUnknown, EvictionOutcome, TakeShare
-from allocator.workers.delivery import writer
+from allocator.workers import resource_claims
 from contract import dialects, names, pods
 from contract.backoff import backoff
 from contract.encoding import codec
@@ -116,9 +116,11 @@ def write(
         raise Unwritable(f"{type(error).__name__}: {error}") from error
     try:
         # Before the gate goes, so that a pod without a gate has its claim, whatever ends in between.
-        left = writer.write(kube, binding.pod.pod, binding.pod.ask.request, binding.allocation, timeout=timeout)
+        left = resource_claims.write(
+            kube, binding.pod.pod, binding.pod.ask.request, binding.allocation, timeout=timeout
+        )
         return BindSucceeded(binding, pod_event(pods.trim(kube.patch_json(path, patch, timeout=left))))
-    except writer.NotWritten as error:
+    except resource_claims.NotWritten as error:
         # The pod itself was not written to, so no write to it can be on its way.
         why = KubeInvalid(str(error)) if error.refused else KubeConflict(str(error))
         return read_back(kube, binding, why, timeout=timeout)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from allocator.cache import podinfo
-from allocator.claims import objects
 from allocator.faults import Faulted, surfaced
+from allocator.features.elasticgpuclaims import informers as claims
+from allocator.features.elasticgpuclaims import objects
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import (
     ClaimsListed,
@@ -36,7 +37,6 @@ from allocator.scheduler.events import (
     pods_listed,
 )
 from allocator.scheduler.leadership import KEPT_OUT
-from allocator.workers.claims import informers as claims
 from contract import kinds, names, pods
 from contract.encoding.reading import Malformed
 from contract.kinds import ObjectKind

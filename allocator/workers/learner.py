@@ -14,8 +14,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from allocator.cache import templates
 from allocator.engine.reference import LEARNED
-from allocator.provisioning import templates
 from allocator.scheduler.events import PoolsDeclared
 from allocator.scoring import estimator
 from allocator.scoring.classes import Supply, supply_of

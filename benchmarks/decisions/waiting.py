@@ -17,9 +17,9 @@ from typing import Any
 
 from allocator.cache.cache import Cache
 from allocator.cache.podinfo import pod_event
-from allocator.claims import objects
 from allocator.engine.engine import Engine
 from allocator.engine.reference import NOWHERE, Decision, Prefer
+from allocator.features.elasticgpuclaims import objects
 from allocator.options import SchedulerOptions
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import (

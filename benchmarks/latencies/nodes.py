@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from allocator.provisioning.objects import PROVISIONING_REQUESTS
+from allocator.features.provisioning.objects import PROVISIONING_REQUESTS
 from benchmarks.figures import MILLISECOND, Spread, machine_line, table
 from benchmarks.progress import say
 from contract import names

@@ -112,7 +112,7 @@ METERING = FeatureEdges(
         Edge(
             TENANT,
             "pods that come and go, names of namespaces",
-            "`allocator.metering.meter`",
+            "`allocator.features.metering.meter`",
             "bounded accounts, which end when nothing is held; a moment is counted by one replica",
             (
                 "unit/allocator/metering/test_meter.py::test_accounts_are_bounded_and_end",
@@ -211,7 +211,7 @@ ELASTIC = FeatureEdges(
         Edge(
             TENANT,
             "ElasticGPUClaims, with the role gpufraction-claims",
-            "`allocator.claims.objects`",
+            "`allocator.features.elasticgpuclaims.objects`",
             "reading never fails; bounds on claims and amounts of a namespace; a share follows from the claim's uid",
             (
                 "unit/allocator/claims/test_shares.py::test_no_object_is_unreadable",
@@ -268,7 +268,7 @@ ELASTIC = FeatureEdges(
         Edge(
             ADMINISTRATOR,
             "classes",
-            "`allocator.claims.objects`",
+            "`allocator.features.elasticgpuclaims.objects`",
             "another provisioner's class is left alone",
             ("unit/allocator/claims/test_shares.py::test_the_class_decides",),
             fields("ElasticGPUClass", "", "provisioner parameters reclaimPolicy egpuBindingMode"),
@@ -282,7 +282,7 @@ KUEUE = FeatureEdges(
         Edge(
             TENANT,
             "Jobs of which Kueue makes Workloads: pod templates, counts, topology",
-            "`allocator.kueue.workloads`",
+            "`allocator.features.kueue.workloads`",
             "one that cannot be read counts as absent; 4,096 domains; as many pods are judged as are tried",
             (
                 "cluster/hostile/test_kueue_check.py::test_a_workload_that_cannot_be_read_stops_no_other",
@@ -294,7 +294,7 @@ KUEUE = FeatureEdges(
         Edge(
             TENANT,
             "Workloads that are promised room and never start",
-            "`allocator.kueue.checks`",
+            "`allocator.features.kueue.checks`",
             "a promise ends with its time, its pods, its quota or its Workload",
             (
                 "cluster/hostile/test_kueue_check.py::test_what_was_promised_and_never_used_is_free_after_its_time",
@@ -304,7 +304,7 @@ KUEUE = FeatureEdges(
         Edge(
             TENANT,
             "what the answer shows of others",
-            "`allocator.kueue.judge`",
+            "`allocator.features.kueue.judge`",
             "figures and nobody's name; 1,024 characters",
             ("unit/allocator/kueue/test_judge.py::test_an_answer_names_figures_and_nobody_else",),
         ),
@@ -330,7 +330,7 @@ NODES = FeatureEdges(
         Edge(
             TENANT,
             "pods that wait and that a new node would serve",
-            "`allocator.provisioning.wishes`",
+            "`allocator.features.provisioning.wishes`",
             "`max` nodes of a pool; a pause that doubles with each failure; pods beyond the bound of packing wait",
             (
                 "unit/allocator/provisioning/test_wishes.py::"
@@ -343,12 +343,12 @@ NODES = FeatureEdges(
         Edge(
             NODE,
             "a node of a pool that reports odd cards or taints",
-            "`allocator.provisioning.templates`",
+            "`allocator.cache.templates`",
             "one node with a broken GPU, a taint of its own or no GPU does not speak for its pool",
             (
-                "unit/allocator/provisioning/test_empty_nodes.py::"
+                "unit/allocator/cache/test_empty_nodes.py::"
                 "test_one_node_with_a_broken_gpu_does_not_speak_for_the_pool",
-                "unit/allocator/provisioning/test_empty_nodes.py::test_a_taint_of_one_node_is_not_the_pools",
+                "unit/allocator/cache/test_empty_nodes.py::test_a_taint_of_one_node_is_not_the_pools",
             ),
         ),
         Edge(

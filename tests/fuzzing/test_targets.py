@@ -39,7 +39,7 @@ NO_TARGET = {
 """Functions of such a name that read nothing which a target could give them, and why."""
 NO_TARGET_MODULES = {
     "allocator.commands": "a file that the administrator names, for the target snapshot",
-    "allocator.workers.kueue.worker": "one time of a Workload, which is caught",
+    "allocator.features.kueue.worker": "one time of a Workload, which is caught",
     "kubectl_gpufraction.check.install": "one time of a Lease; the plugin's own user",
     "kubectl_gpufraction.check.nodes": "one time of a GPUNode; the plugin's own user",
     "kubectl_gpufraction.check.reader": "one time of a pod that the command made itself",

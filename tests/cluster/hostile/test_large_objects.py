@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from allocator.workers.delivery import sweeper
+from allocator.features.delivery import sweeper
 from contract.encoding import resourceclaims
 from runtime.kubernetes import paths
 from tests.cluster.hostile.attack import DELAY, TENANT, Hostile, hostile_cluster, unharmed

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from allocator.provisioning import objects
-from allocator.provisioning.objects import RequestForm
+from allocator.features.provisioning import objects
+from allocator.features.provisioning.objects import RequestForm
 from contract import names
 from contract.model import Compute, NodeState, Taint
 from playground.cluster import account

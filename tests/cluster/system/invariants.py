@@ -19,8 +19,8 @@ from fractions import Fraction
 from typing import Any
 
 from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState
-from allocator.claims import objects
-from allocator.claims.rendering import CLAIMED
+from allocator.features.elasticgpuclaims import objects
+from allocator.features.elasticgpuclaims.rendering import CLAIMED
 from allocator.server.http import WAITING_PATH
 from contract import names, pods
 from contract.model import Allocation, Compute, Inventory, PodRequest

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from allocator.claims import objects
+from allocator.features.elasticgpuclaims import objects
 from contract import names, pods
 from contract.encoding import resourceclaims
 from playground import scenarios

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from allocator.cache import podinfo
-from allocator.claims import objects as claims
-from allocator.claims import shares
-from allocator.kueue import workloads
-from allocator.kueue.checks import FitChecks
-from allocator.kueue.workloads import UnreadableObject
+from allocator.features.elasticgpuclaims import objects as claims
+from allocator.features.elasticgpuclaims import shares
+from allocator.features.kueue import workloads
+from allocator.features.kueue.checks import FitChecks
+from allocator.features.kueue.workloads import UnreadableObject
+from allocator.features.provisioning import objects as requests
 from allocator.neighbours import storage
 from allocator.neighbours.followed import key_of
-from allocator.provisioning import objects as requests
 from contract import bounds, dialects, names, pods
 from contract.encoding import codec, resourceclaims
 from contract.encoding.quantity import BadQuantity
@@ -623,10 +623,14 @@ TARGETS = (
     Target(
         "elasticgpuclaims",
         _elasticgpus,
-        ("allocator.claims.objects:claim", "allocator.claims.objects:gpu_class", "allocator.claims.objects:share"),
+        (
+            "allocator.features.elasticgpuclaims.objects:claim",
+            "allocator.features.elasticgpuclaims.objects:gpu_class",
+            "allocator.features.elasticgpuclaims.objects:share",
+        ),
         _elastic,
         _NOT_JSON,
-        modules=("allocator.claims.shares",),
+        modules=("allocator.features.elasticgpuclaims.shares",),
     ),
     Target(
         "resourceclaim",
@@ -646,7 +650,11 @@ TARGETS = (
     Target(
         "kueue-workload",
         _kueue,
-        ("allocator.kueue.workloads:trim", "allocator.kueue.workloads:workload", "allocator.kueue.domains:domains"),
+        (
+            "allocator.features.kueue.workloads:trim",
+            "allocator.features.kueue.workloads:workload",
+            "allocator.features.kueue.domains:domains",
+        ),
         _kueue_seeds,
         (UnreadableObject, *_NOT_JSON),
     ),
@@ -654,10 +662,10 @@ TARGETS = (
         "kueue-followed",
         _kueue_followed,
         (
-            "allocator.kueue.checks:FitChecks",
-            "allocator.kueue.workloads:flavor",
-            "allocator.kueue.workloads:is_ours",
-            "allocator.kueue.workloads:is_active",
+            "allocator.features.kueue.checks:FitChecks",
+            "allocator.features.kueue.workloads:flavor",
+            "allocator.features.kueue.workloads:is_ours",
+            "allocator.features.kueue.workloads:is_active",
         ),
         _kueue_seeds,
         _NOT_JSON,
@@ -666,7 +674,7 @@ TARGETS = (
     Target(
         "node-request",
         _node_request,
-        ("allocator.provisioning.objects:request_of",),
+        ("allocator.features.provisioning.objects:request_of",),
         _node_requests,
         _NOT_JSON,
         form="typed",

@@ -8,10 +8,10 @@ from typing import Any
 
 from allocator.cache.cache import Cache
 from allocator.cache.ledger import Journal, Reservation
-from allocator.claims import objects
 from allocator.engine.engine import Engine
 from allocator.engine.reference import DEFAULT_POLICY, Policy
 from allocator.faults import surfaced
+from allocator.features.elasticgpuclaims import objects
 from allocator.options import SchedulerOptions
 from allocator.queue.records import Binding
 from allocator.scheduler.core import Controller

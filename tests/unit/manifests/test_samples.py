@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from allocator.claims import objects, shares
 from allocator.engine import reference
+from allocator.features.elasticgpuclaims import objects, shares
 from contract import dialects
 from contract.encoding import codec, quantity
 from contract.model import NodeState, PodRequest, Usage

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from allocator.metering.meter import Meter, Span
+from allocator.features.metering.meter import Meter, Span
 from allocator.queue.records import EventRecord, StatusUpdate
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import TickPhase, pods_listed

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from allocator.cache.podinfo import pod_event
-from allocator.provisioning.wishes import Expectation
+from allocator.features.provisioning.wishes import Expectation
 from allocator.queue.records import StatusUpdate
 from allocator.scheduler.events import InventoryChanged, NodeChanged, NodesExpected, PoolsDeclared
 from contract.encoding.protocol import Never, Placed, Wait

@@ -28,8 +28,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from allocator.cache.podinfo import pod_event
-from allocator.claims import objects
-from allocator.metering.meter import Counted, Meter, Span
+from allocator.features.elasticgpuclaims import objects
+from allocator.features.metering.meter import Counted, Meter, Span
 from allocator.options import SchedulerOptions
 from allocator.queue.records import Binding
 from allocator.scheduler.events import (

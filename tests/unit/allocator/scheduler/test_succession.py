@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from allocator.cache.podinfo import pod_event
-from allocator.claims import objects
+from allocator.features.elasticgpuclaims import objects
 from allocator.queue.records import StatusUpdate
 from allocator.scheduler.events import (
     BindFailed,

@@ -121,6 +121,6 @@ def test_every_path_of_the_api_is_built_in_one_place() -> None:
     }
     assert found == {
         # A group's own document, which has a fixed name; and the paths of the page's own server.
-        "allocator/workers/kueue/informers.py": ["/apis/"],
+        "allocator/features/kueue/informers.py": ["/apis/"],
         "kubectl_gpufraction/ui/server.py": ["/api/gpus", "/api/queue", "/api/pods", "/api/namespaces", "/api/pod"],
     }

@@ -1,0 +1,60 @@
+"""
+What is told of a claim in Events: that it is bound, waits, is refused, in use or lost, each when its status says so
+anew.
+
+The status is written only where phase or reason have changed, by one leader, and the Event follows that write: so none
+is told twice, whoever leads. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from allocator.features.elasticgpuclaims.lifecycle import Patch, Step
+from allocator.features.elasticgpuclaims.objects import BOUND, CLAIMS, LOST, Claim
+from allocator.features.elasticgpuclaims.shares import REFUSALS
+from allocator.queue.records import EventRecord
+from contract import pods
+from contract.encoding.plain import plain
+from contract.reasons.claims import ClaimEventReason, ClaimReason
+
+_LONGEST = 300
+"""Bytes of the API server's words."""
+
+
+def event(step: Step, answer: Mapping[str, Any]) -> EventRecord | None:
+    """The Event on a claim whose status was written; `answer` is the claim as it is now."""
+    if not isinstance(step, Patch) or step.plural != CLAIMS or not step.status:
+        return None
+    status = answer.get("status") or {}
+    phase, why, message = (str(status.get(key) or "") for key in ("phase", "reason", "message"))
+    if why == ClaimReason.WRITE_REFUSED:
+        return None  # it has been said, with `refused`
+    code, warns = _word(phase, why)
+    if not message:
+        share = str((answer.get("spec") or {}).get("elasticGPUName") or "")
+        message = f"bound to ElasticGPU {share}"
+    return EventRecord("ElasticGPUClaim", f"{step.namespace}/{step.name}", pods.uid(answer), code, message, warns)
+
+
+def refused(claim: Claim, words: str) -> EventRecord:
+    """The Event on a claim for which the API server does not store what we write; `words` are the API server's."""
+    return EventRecord("ElasticGPUClaim", claim.key, claim.uid, ClaimEventReason.WRITE_REFUSED, refused_text(words))
+
+
+def refused_text(words: str) -> str:
+    """What is said of a refused write, in the claim's status too. Others' words stand on one line, and not too many."""
+    return (
+        f"the API server refuses what gpufraction writes for this claim: {plain(words, _LONGEST)}. "
+        "It is tried again; change the policy or quota that refuses it"
+    )
+
+
+def _word(phase: str, why: str) -> tuple[ClaimEventReason, bool]:
+    """The Event's reason, and whether it is a warning."""
+    if phase == LOST:
+        return ClaimEventReason.LOST, True
+    if phase == BOUND:
+        return (ClaimEventReason.BOUND, False) if why == ClaimReason.BOUND else (ClaimEventReason.IN_USE, False)
+    return (ClaimEventReason.REFUSED, True) if why in REFUSALS else (ClaimEventReason.WAITING, False)

@@ -1,0 +1,105 @@
+"""
+Bindings under way: decided and to be written, being written, or written and not seen by the watch yet.
+
+The share of each is reserved in the ledger until the watch brings its ElasticGPU, or it is certain that there will be
+none. That may be after the claim is deleted, so a binding is no part of the claim's record. Keyed by the claim's uid;
+times are passed in. Must not: decide where a share goes, or when a claim whose binding failed is tried again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from allocator.cache.cache import Cache
+from allocator.cache.ledger import Reservation, ReservationState
+from allocator.features.elasticgpuclaims.rendering import CLAIMED, ClaimBinding
+from contract.model import Allocation, Compute
+
+_SEEN_WITHIN = 10.0
+"""Seconds until a share that was written must have been seen, or is written again."""
+_DOUBT = 1.0
+"""Seconds until a write whose outcome nobody knows is repeated."""
+
+
+@dataclass(slots=True)
+class _Going:
+    bind: ClaimBinding
+    due: float
+    out: bool = False
+    """It is being written, and the outcome is not in yet."""
+
+
+class InFlight:
+    """One binding at most for each claim. Not thread-safe."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._going: dict[str, _Going] = {}
+
+    def __contains__(self, claim_uid: str) -> bool:
+        """Whether a binding of this claim is under way."""
+        return claim_uid in self._going
+
+    def binds(self) -> list[ClaimBinding]:
+        """All that are under way."""
+        return [going.bind for going in self._going.values()]
+
+    def start(self, bind: ClaimBinding, now: float) -> None:
+        """Reserve the share of a binding, which is due at once."""
+        self._cache.assume(
+            reservation(bind.allocation.id, bind.claim.key, bind.allocation, ReservationState.ASSUMED, now)
+        )
+        self._going[bind.claim.uid] = _Going(bind, now)
+
+    def seen(self, claim_uid: str, allocation: str) -> None:
+        """The ElasticGPU is there. Where it carries another share than the one being bound, that one is void."""
+        going = self._going.get(claim_uid)
+        if going is None or (going.bind.moves and going.bind.allocation.id != allocation):
+            return
+        del self._going[claim_uid]
+        if going.bind.allocation.id != allocation:
+            self._cache.forget(going.bind.allocation.id)
+
+    def take(self, now: float) -> list[ClaimBinding]:
+        """What is to be written now, each until its outcome is in. One that was not seen in time is written again."""
+        due = [going for going in self._going.values() if not going.out and going.due <= now]
+        for going in due:
+            going.out = True
+        return [going.bind for going in due]
+
+    def abandon(self) -> None:
+        """Give up what is not being written now."""
+        for uid, going in list(self._going.items()):
+            if not going.out:
+                del self._going[uid]
+                self._cache.forget(going.bind.allocation.id)
+
+    def written(self, bind: ClaimBinding, now: float) -> None:
+        """It was written; the watch will bring it."""
+        self._again(bind, now + _SEEN_WITHIN)
+
+    def unresolved(self, bind: ClaimBinding, now: float) -> None:
+        """Nobody knows whether it was written."""
+        self._again(bind, now + _DOUBT)
+
+    def failed(self, bind: ClaimBinding) -> bool:
+        """It was not written, and will not be. True if it was still the one under way for its claim."""
+        current = self._is_current(bind)
+        if current:
+            del self._going[bind.claim.uid]
+        self._cache.forget(bind.allocation.id)
+        return current
+
+    def _again(self, bind: ClaimBinding, due: float) -> None:
+        if self._is_current(bind):
+            going = self._going[bind.claim.uid]
+            going.out, going.due = False, due
+
+    def _is_current(self, bind: ClaimBinding) -> bool:
+        going = self._going.get(bind.claim.uid)
+        return going is not None and going.bind.allocation.id == bind.allocation.id
+
+
+def reservation(key: str, claim: str, allocation: Allocation, state: ReservationState, since: float) -> Reservation:
+    """What the ledger holds for a claim, `namespace/name`, whether its ElasticGPU is seen or still to be written."""
+    return Reservation(key, claim, CLAIMED, allocation, Compute(), state, since)

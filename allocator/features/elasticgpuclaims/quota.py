@@ -1,0 +1,53 @@
+"""
+What the claims of one namespace may have together, where the administrator bounds it.
+
+Quotas count what stands on pods, and a claim's share stands on its ElasticGPU; so this is their counterpart for claims.
+A share counts from the moment that it is decided until it is given back, also where its claim is gone (`Retain`).
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from allocator.features.elasticgpuclaims.objects import Claim, ElasticShare
+from allocator.features.elasticgpuclaims.rendering import ClaimBinding
+from contract.encoding.quantity import mib
+from contract.model import ContainerAllocation
+
+
+def beyond(
+    claim: Claim,
+    given: Iterable[ContainerAllocation],
+    shares: Iterable[ElasticShare],
+    going: Iterable[ClaimBinding],
+    *,
+    most: int,
+) -> str:
+    """
+    Why the claim may not have what was found for it, in a sentence, or empty.
+
+    `shares`: every ElasticGPU. `going`: bindings under way. `most`: bytes.
+    """
+    held = {
+        share.name: _memory(share.allocation.containers)
+        for share in shares
+        if share.allocation is not None and share.namespace == claim.namespace
+    }
+    for bind in going:
+        if bind.claim.namespace == claim.namespace:
+            name, memory = bind.claim.own_share, _memory(bind.allocation.containers)
+            held[name] = max(held.get(name, 0), memory)
+    held.pop(claim.own_share, None)  # of a claim that moves
+    taken, more = sum(held.values()), _memory(given)
+    if taken + more <= most:
+        return ""
+    return (
+        f"it takes {mib(more)} MiB, and the claims of its namespace have {mib(taken)} of the {mib(most)} MiB that they "
+        "may have together; delete one, or ask the administrator for more"
+    )
+
+
+def _memory(containers: Iterable[ContainerAllocation]) -> int:
+    return sum(share.memory for container in containers for share in container.shares)

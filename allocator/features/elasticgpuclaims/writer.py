@@ -1,0 +1,116 @@
+"""
+The writes of claims: ElasticGPUs made or moved, steps of their life, GPU objects.
+
+Each outcome is one of few values. A binding whose answer was lost is unresolved, and is written again: the name is the
+claim's own and a patch names the version that it changes, so the second attempt finds what became of the first.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from allocator.features.elasticgpuclaims import objects, rendering
+from allocator.features.elasticgpuclaims.cards import CardWrite
+from allocator.features.elasticgpuclaims.lifecycle import Delete, Patch, Refused, Step
+from allocator.features.elasticgpuclaims.rendering import ClaimBinding
+from allocator.scheduler.events import ClaimOutcome
+from allocator.workers.binder import REFUSALS
+from contract import pods
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeNotFound
+
+JSON = dict[str, Any]
+log = logging.getLogger(__name__)
+
+
+def path(plural: str, namespace: str = "", name: str | None = None, sub: str | None = None) -> str:
+    """Where an object of the group lives."""
+    return paths.path(objects.GROUP_VERSION, plural, namespace or None, name, sub)
+
+
+def bind(kube: Kube, order: ClaimBinding, *, timeout: float) -> ClaimOutcome:
+    """Write a binding and find out what became of it."""
+    fields = {"claim": order.claim.key, "node": order.allocation.node, "moves": order.moves}
+    where = path(objects.SHARES, name=order.claim.own_share)
+    try:
+        if order.share is None:
+            kube.create(path(objects.SHARES), rendering.document(order), timeout=timeout)
+        else:
+            _patch(kube, where, order.share.version, rendering.moving(order), timeout)
+        log.info("claim bound", extra=fields)
+        return "succeeded"
+    except KubeError as error:
+        why, open_end = str(error), error.outcome_unknown
+        failed: ClaimOutcome = Refused(why) if isinstance(error, REFUSALS) else "failed"
+    try:
+        found = objects.share(kube.get(where, timeout=timeout))
+    except KubeNotFound:
+        outcome: ClaimOutcome = "unknown" if open_end and order.share is None else failed
+        log.info("claim not bound", extra={**fields, "reason": why})
+        return outcome
+    except KubeError:
+        return "unknown"
+    if found.allocation is not None and found.allocation.id == order.allocation.id:
+        return "succeeded"
+    log.info("claim not bound", extra={**fields, "reason": why})
+    if order.share is None or found.version != order.share.version:
+        return "failed"
+    return "unknown" if open_end else failed
+
+
+def step(kube: Kube, order: Step, *, timeout: float) -> JSON | Refused | None:
+    """Take a step; the object as the API server answered it, `Refused` or None where the step was not taken."""
+    try:
+        if isinstance(order, Delete):
+            return _delete(kube, order, timeout)
+        where = path(order.plural, order.namespace, order.name, "status" if order.status else None)
+        return _patch(kube, where, order.version, order.operations, timeout)
+    except KubeError as error:
+        fields = {"object": f"{order.plural}/{order.name}", "reason": str(error)} if isinstance(order, Patch) else {}
+        log.info("claim not updated", extra=fields or {"object": order.name, "reason": str(error)})
+        return Refused(str(error)) if isinstance(error, REFUSALS) else None
+
+
+def _patch(kube: Kube, where: str, version: int, operations: tuple[JSON, ...], timeout: float) -> JSON:
+    seen = {"op": "test", "path": "/metadata/resourceVersion", "value": str(version)}
+    return kube.patch_json(where, [seen, *operations], timeout=timeout)
+
+
+def _delete(kube: Kube, order: Delete, timeout: float) -> JSON | None:
+    if order.claim and _is_there(kube, order, timeout):
+        return None
+    body: JSON = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": order.uid}}
+    try:
+        return kube.delete(path(objects.SHARES, name=order.name), body, timeout=timeout)
+    except KubeNotFound:
+        return {}
+
+
+def _is_there(kube: Kube, order: Delete, timeout: float) -> bool:
+    """Whether the claim exists: our own watch may not have shown it yet."""
+    namespace, name = order.claim.split("/", 1)
+    try:
+        found = kube.get(path(objects.CLAIMS, namespace, name), timeout=timeout)
+    except KubeNotFound:
+        return False
+    return pods.uid(found) == order.claim_uid
+
+
+def card(kube: Kube, order: CardWrite, *, timeout: float) -> JSON | None:
+    """Write a GPU object; the object as it is now, None where it is gone. Raises `KubeError`."""
+    where = path(objects.CARDS, name=order.name)
+    try:
+        match order.verb:
+            case "create":
+                return kube.create(path(objects.CARDS), order.body, timeout=timeout)
+            case "status":
+                # A merge would keep amounts that are gone, so the whole status is put there.
+                operations = [{"op": "add", "path": "/status", "value": order.body}]
+                return kube.patch_json(f"{where}/status", operations, timeout=timeout)
+        kube.delete(where, timeout=timeout)
+    except KubeNotFound:
+        return None
+    except KubeConflict:
+        return kube.get(where, timeout=timeout)
+    return None

@@ -1,0 +1,255 @@
+"""
+Which Workloads wait for our answer, and what was answered Ready and has no share yet.
+
+        quota reserved, our check Pending             judged: all fit
+    ──▶ DUE ────────────────────────────────────────────▶ ASSUMED ──▶ out: all pods have shares, the Workload was
+         │  judged: falls short                                            evicted, finished or deleted, or the
+         └──▶ Retry, and Kueue evicts it                                   time is over
+
+Between the answer Ready and the pods' shares nothing in the cluster shows that the room is promised. So it stays
+counted for that time, or two Workloads would be started for the same room. Every replica follows this, the leader's
+answers included, so a new leader knows them. Pure: times are passed in; not thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from allocator.features.kueue import workloads
+from allocator.features.kueue.judge import Gang, NotAdmitted
+from allocator.features.kueue.workloads import (
+    CHECKS,
+    FLAVORS,
+    PENDING,
+    READY,
+    WORKLOADS,
+    Flavor,
+    UnreadableObject,
+    Workload,
+)
+from contract import names, pods
+from contract.encoding import codec
+
+JSON = dict[str, Any]
+_AGAIN = 60.0
+"""Seconds after which a Workload is tried again that could not be judged."""
+_MOST_ARRIVED = 100_000
+"""Shares that are remembered while a Workload is assumed."""
+
+
+@dataclass(slots=True)
+class AssumedWorkload:
+    """A Workload whose check is Ready and whose pods may have no shares yet."""
+
+    workload: Workload
+    until: float
+    gang: Gang | None = None
+    """None where it has not been read here."""
+    arrived: dict[str, set[str]] = field(default_factory=dict)
+    """The allocations that were given in its namespace since, by the text of the request."""
+
+    def left(self) -> Gang | None:
+        """Its pods that have no share yet; None where all of them have, or none asks for one."""
+        if self.gang is None:
+            return None
+        arrived = {request: len(found) for request, found in self.arrived.items()}
+        parts = []
+        for part in self.gang.parts:
+            text = codec.request_to_text(part.ask.request)
+            came = min(arrived.get(text, 0), part.count)
+            arrived[text] = arrived.get(text, 0) - came
+            if came < part.count:
+                parts.append(replace(part, count=part.count - came))
+        return replace(self.gang, parts=tuple(parts)) if parts else None
+
+
+class FitChecks:
+    """What the watches of Kueue's objects brought, as far as an answer depends on it."""
+
+    def __init__(self, *, hold: float, age_of: Callable[[str], float]) -> None:
+        """`hold`: seconds for which what was judged Ready is counted. `age_of`: seconds since a time (RFC 3339)."""
+        self._hold, self._age_of = hold, age_of
+        self._checks: dict[str, JSON] = {}
+        self.flavors: dict[str, Flavor] = {}
+        """To others it is for reading."""
+        self._workloads: dict[str, Workload] = {}
+        self._assumed: dict[str, AssumedWorkload] = {}
+        self._answered: dict[str, str] = {}
+        """The version at which a Workload was answered, until the watch shows a later one."""
+        self._pausing: dict[str, tuple[str, float]] = {}
+        """The version at which a Workload was set aside, and until when."""
+
+    # -- what the watches bring -----------------------------------------------------------------------------------
+
+    def listed(self, plural: str, keys: Iterable[str]) -> None:
+        """These are all objects of a kind that exist."""
+        for key in self._known(plural) - set(keys):
+            self._forget(plural, key)
+
+    def _known(self, plural: str) -> set[str]:
+        if plural == CHECKS:
+            return set(self._checks)
+        return set(self.flavors) if plural == FLAVORS else {*self._workloads, *self._assumed, *self._answered}
+
+    def changed(self, plural: str, document: JSON, now: float) -> None:
+        """An object is new or changed. Raises `UnreadableObject`, and then it counts as absent."""
+        key = workloads.key_of(document)
+        try:
+            match plural:
+                case workloads.CHECKS:
+                    self._put_check(key, document)
+                case workloads.FLAVORS:
+                    self.flavors[key] = workloads.flavor(document)
+                case _:
+                    self._put(key, workloads.workload(document), now)
+        except UnreadableObject:
+            self._forget(plural, key)
+            raise
+
+    def deleted(self, plural: str, document: JSON) -> None:
+        """An object was deleted."""
+        self._forget(plural, workloads.key_of(document))
+
+    def _put_check(self, key: str, document: JSON) -> None:
+        if workloads.is_ours(document):
+            self._checks[key] = document
+        else:
+            self._checks.pop(key, None)
+
+    def _put(self, key: str, found: Workload | None, now: float) -> None:
+        if found is None:
+            self._forget(WORKLOADS, key)
+            return
+        if self._answered.get(key) != found.version:
+            self._answered.pop(key, None)
+            self._pausing.pop(key, None)
+        held = self._assumed.get(key)
+        if held is not None and (held.workload.uid != found.uid or _is_reset(held.workload, found)):
+            del self._assumed[key]
+        if any(check.state == PENDING for check in found.checks):
+            self._workloads[key] = found
+            return
+        # It has every answer. Its pod templates are of use only while its pods are awaited.
+        self._workloads.pop(key, None)
+        ready = [check.since for check in found.checks if check.state == READY]
+        if len(ready) == len(found.checks) and ready and key not in self._assumed:
+            left = self._hold - max(self._age_of(max(ready)), 0.0)
+            if left > 0:
+                self._assumed[key] = AssumedWorkload(found, now + left)
+
+    def _forget(self, plural: str, key: str) -> None:
+        match plural:
+            case workloads.CHECKS:
+                self._checks.pop(key, None)
+            case workloads.FLAVORS:
+                self.flavors.pop(key, None)
+            case _:
+                for known in (self._workloads, self._assumed, self._answered, self._pausing):
+                    known.pop(key, None)
+
+    def pod_seen(self, pod: Mapping[str, Any]) -> None:
+        """A pod is new or changed. It may be one of an assumed Workload that has its share now."""
+        if not self._assumed:
+            return
+        annotations = pods.annotations_of(pod)
+        request, allocation = annotations.get(names.REQUEST), annotations.get(names.ALLOCATION)
+        if request is None or allocation is None:
+            return
+        namespace, since = pods.key(pod).split("/", 1)[0], _scheduled_at(pod)
+        for held in self._assumed.values():
+            if held.workload.namespace != namespace or (since and since < held.workload.since):
+                continue
+            if sum(map(len, held.arrived.values())) < _MOST_ARRIVED:
+                held.arrived.setdefault(request, set()).add(allocation)
+
+    # -- what is to be done ---------------------------------------------------------------------------------------
+
+    def ours(self) -> frozenset[str]:
+        """The names of the AdmissionChecks that we answer."""
+        return frozenset(self._checks)
+
+    def inactive(self) -> tuple[JSON, ...]:
+        """Our AdmissionChecks that do not say yet that we answer them."""
+        return tuple(check for check in self._checks.values() if not workloads.is_active(check))
+
+    def due(self, now: float) -> list[Workload]:
+        """The Workloads that wait for our answer: the higher priority first, then the longer wait."""
+        found = [
+            each
+            for key, each in self._workloads.items()
+            if self._answered.get(key) != each.version
+            and not self._is_set_aside(each, now)
+            and any(check.state == PENDING for check in each.of(self._checks))
+        ]
+        return sorted(found, key=lambda each: (-each.priority, each.since, each.key))
+
+    def _is_set_aside(self, workload: Workload, now: float) -> bool:
+        version, until = self._pausing.get(workload.key, ("", now))
+        return version == workload.version and now < until
+
+    def assumed(self, now: float) -> list[AssumedWorkload]:
+        """The Workloads that are counted though their pods have no shares yet; those whose time is over end here."""
+        for key, held in list(self._assumed.items()):
+            ours = held.workload.of(self._checks)
+            if held.until <= now or not ours or (held.gang is not None and held.left() is None):
+                del self._assumed[key]
+        return list(self._assumed.values())
+
+    # -- what was done --------------------------------------------------------------------------------------------
+
+    def answered(self, workload: Workload, gang: Gang | NotAdmitted | None, now: float, *, extra: float = 0.0) -> None:
+        """
+        An answer is about to be written. `gang`: what is counted from now on, where the answer is Ready; `extra`:
+        seconds for which it is counted beyond the usual time, where nodes must come for it.
+
+        Before the write: its pods may come before the write's own answer.
+        """
+        self._answered[workload.key] = workload.version
+        if isinstance(gang, Gang) and gang.parts:
+            self._assumed[workload.key] = AssumedWorkload(workload, now + self._hold + extra, gang)
+
+    def not_answered(self, workload: Workload, now: float, *, unknown: bool) -> None:
+        """
+        The write failed; `unknown`: it may have taken effect, so what was judged Ready stays counted.
+
+        The Workload is judged again: at a later version as soon as the watch shows one, at this version soon where the
+        outcome is unknown, and after a pause where it was refused.
+        """
+        if self._answered.get(workload.key) == workload.version:
+            del self._answered[workload.key]
+        if unknown:
+            return
+        self.set_aside(workload, now)
+        held = self._assumed.get(workload.key)
+        if held is not None and held.workload.version == workload.version:
+            del self._assumed[workload.key]
+
+    def set_aside(self, workload: Workload, now: float) -> None:
+        """
+        This version cannot be judged or answered; the Workload is tried again once it changes, or after a minute.
+
+        The watch may have brought a later version already, which is why this one is refused: that one does not wait.
+        """
+        self._pausing[workload.key] = (workload.version, now + _AGAIN)
+
+    def is_assumed(self, workload: Workload) -> bool:
+        """Whether the Workload itself is counted already, since a write of its answer has an unknown outcome."""
+        return workload.key in self._assumed
+
+
+def _is_reset(before: Workload, now: Workload) -> bool:
+    """
+    Whether Kueue took the Workload's quota back and reserved quota again. Then the promise that was counted for it has
+    ended, because it was made for the earlier reservation.
+    """
+    return before.since != now.since
+
+
+def _scheduled_at(pod: Mapping[str, Any]) -> str:
+    """When kube-scheduler bound the pod; empty where it has not."""
+    for each in (pod.get("status") or {}).get("conditions") or ():
+        if each.get("type") == "PodScheduled" and each.get("status") == "True":
+            return str(each.get("lastTransitionTime") or "")
+    return ""

@@ -1,0 +1,322 @@
+"""
+Whether all pods of a Workload fit on the cards as they are, together.
+
+Pods are placed one after another on a trial, the cluster at one moment with all that decides for pods, filters of other
+pods and volumes included. What does not fit as a whole is taken off again, so that the next Workload is judged by what
+is free. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from allocator.cache.cache import FrozenCluster
+from allocator.cache.reserved import Requester
+from allocator.cache.trial import Trial
+from allocator.engine import reference
+from allocator.engine.reference import DEFAULT_POLICY, Decision, Placement, Policy, Unschedulable
+from allocator.features.kueue import workloads
+from allocator.features.kueue.workloads import JSON, Flavor, PodSet, Workload
+from contract import bounds, dialects
+from contract.dialects.base import Refusal
+from contract.encoding import resourceclaims
+from contract.model import NodeState
+from contract.options import NO_OPTIONS, PoolOptions
+from contract.reasons.nodes import Reason
+from contract.scheduling import needs
+from contract.scheduling.clusterfilters.neighbourhood import as_new
+from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules, read_rules
+from contract.scheduling.filters import Limits
+from contract.scheduling.needs import SchedulingRequest
+
+MOST_PODS = 4096
+"""Pods of one Workload that are placed in a trial; a larger one is judged by these."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateReading:
+    """How the webhook would read the pods of a template."""
+
+    pools: PoolOptions = NO_OPTIONS
+    runtime_class: str = ""
+    """The RuntimeClass that pods with a share get unless they name one; empty: none."""
+    claims: bool = False
+    """Whether pods with a share name a ResourceClaim, by which some nodes deliver."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangPart:
+    """Pods of one pod set that ask for shares."""
+
+    name: str
+    count: int
+    ask: SchedulingRequest
+    rules: PodRules = NO_RULES
+    """What other pods and volumes have a say in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """The pods of a Workload that ask for shares. They start together or not at all."""
+
+    parts: tuple[GangPart, ...]
+    who: Requester
+
+    @property
+    def pods(self) -> int:
+        """How many there are."""
+        return sum(part.count for part in self.parts)
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether volumes have a say in where they go."""
+        return any(part.rules.volumes for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """All of them fit; `pods` is how many."""
+
+    pods: int
+    opened: tuple[tuple[str, int], ...] = ()
+    """(pool, nodes of it that must come for some of them); none where all fit on the nodes that there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class FallsShort:
+    """So many of them fit, and this is why the next one, of `part`, does not."""
+
+    part: GangPart
+    placed: int
+    pods: int
+    decision: Unschedulable
+
+
+@dataclass(frozen=True, slots=True)
+class NeverFits:
+    """No GPU of the cluster, or of a declared pool, could ever serve the pods of `part`."""
+
+    part: GangPart
+    decision: Unschedulable
+
+
+@dataclass(frozen=True, slots=True)
+class NotAdmitted:
+    """The webhook would refuse the pods of this pod set."""
+
+    pod_set: str
+    message: str
+
+
+Verdict = Fits | FallsShort | NeverFits | NotAdmitted
+
+
+class NotSeen(Exception):
+    """What the Workload depends on has not been seen yet: a flavor, or a pod that exists."""
+
+
+def may_open(pools: PoolOptions, nodes: Iterable[NodeState]) -> dict[str, int]:
+    """How many nodes of each declared pool may still come, by the pool's `max` and the nodes that it has."""
+    there = Counter(pools.of_node(node.labels)[0] for node in nodes)
+    return {pool.name: max(pool.node.most - there[pool.name], 0) for pool in pools.pools if pool.node is not None}
+
+
+def gang_of(
+    workload: Workload,
+    flavors: Mapping[str, Flavor],
+    waiting: Mapping[str, SchedulingRequest],
+    reading: TemplateReading,
+    *,
+    by_copy: bool = False,
+) -> Gang | NotAdmitted:
+    """
+    What the pods of a Workload will ask for when they run. Raises `NotSeen`, or `Unreadable` for a template that no API
+    server stores.
+
+    `waiting`: what those pods ask for that exist already and wait, by uid. Kueue's copy of such a pod has no
+    annotations, and our webhook has written its totals, so the copy says how much they ask for, and not on how many
+    GPUs. `by_copy`: it is read all the same where no pod of the set is seen to wait.
+    """
+    parts: list[GangPart] = []
+    existing = [waiting[uid] for uid in workload.pods if uid in waiting]
+    for pod_set in workload.pod_sets:
+        unknown = [name for name in pod_set.flavors if name not in flavors]
+        if unknown:
+            raise NotSeen(f"resource flavor {unknown[0]}")
+        with workloads.reading(f"{workload.key}, pod set {pod_set.name}"):
+            pod = workloads.placed(pod_set, [flavors[name] for name in pod_set.flavors])
+            seen = _existing(pod_set, pod, existing, alone=len(workload.pod_sets) == 1)
+            asked = seen or _asked(pod, reading)
+        if workload.pods and not by_copy and seen is None and isinstance(asked, SchedulingRequest):
+            raise NotSeen(f"a pod of pod set {pod_set.name}")
+        if isinstance(asked, Refusal):
+            return NotAdmitted(pod_set.name, str(asked))
+        if asked is not None and not asked.request.claim:
+            with workloads.reading(f"{workload.key}, pod set {pod_set.name}"):
+                rules = rules_of(pod, workload.namespace)
+            parts += (replace(part, rules=rules) for part in _in_domains(pod_set, pod, asked))
+    return Gang(tuple(parts), Requester("", workload.priority, workload.namespace))
+
+
+def rules_of(pod: JSON, namespace: str) -> PodRules:
+    """
+    What other pods and volumes have a say in, of the pods of a template. Claims that are made for one pod are left out:
+    they exist only once the pod does.
+    """
+    metadata = {**(pod.get("metadata") or {}), "namespace": namespace}
+    found = read_rules({**pod, "metadata": metadata})
+    return replace(found, volumes=tuple(each for each in found.volumes if not each.ephemeral), uid="")
+
+
+def _in_domains(pod_set: PodSet, pod: JSON, asked: SchedulingRequest) -> Iterator[GangPart]:
+    """The pods of a set, in the domains that Kueue has chosen for them."""
+    if not pod_set.domains and pod_set.count:
+        yield GangPart(pod_set.name, pod_set.count, asked)
+    left = pod_set.count
+    for domain in pod_set.domains:
+        count = min(domain.count, left)
+        left -= count
+        if count > 0:
+            selector = {**((pod.get("spec") or {}).get("nodeSelector") or {}), **dict(domain.selector)}
+            inside = needs.needs_of({"spec": {"nodeSelector": selector}}).node_selector
+            yield GangPart(pod_set.name, count, replace(asked, needs=replace(asked.needs, node_selector=inside)))
+
+
+def _existing(
+    pod_set: PodSet, pod: JSON, waiting: Iterable[SchedulingRequest], *, alone: bool
+) -> SchedulingRequest | None:
+    """
+    What the pods of the set ask for, as one of them that waits does; None where none of them does. `alone`: all that
+    wait are of this set.
+    """
+    before = dialects.others_only(needs.needs_of(pod_set.template))
+    for ask in waiting:
+        as_before = replace(
+            ask.needs, several=before.several, bursts=before.bursts, isolation=before.isolation, claim=before.claim
+        )
+        if alone or as_before == before:
+            after = dialects.others_only(needs.needs_of(pod, several=ask.needs.several, bursts=ask.needs.bursts))
+            return replace(ask, needs=replace(after, isolation=ask.needs.isolation, claim=ask.needs.claim))
+    return None
+
+
+def _asked(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal | None:
+    """What the webhook would read; None where the pod asks for no share of ours."""
+    options = reading.pools.reading(pod)
+    standard = dialects.standard(pod, options)
+    if standard is None:
+        return None
+    request = dialects.read(standard, options)
+    if request is None or isinstance(request, Refusal):
+        return request
+    refusal = (
+        bounds.least_problem(standard, request, options)
+        or bounds.problem(standard)
+        or bounds.annotations_problem(standard, request)
+    )
+    if refusal is not None:
+        return refusal
+    found = dialects.others_only(needs.needs_of(standard, several=request.several, bursts=request.bursts))
+    if reading.runtime_class and not found.runtime_class:
+        found = replace(found, runtime_class=reading.runtime_class)
+    found = replace(found, claim=reading.claims and resourceclaims.fits_claim(request))
+    return SchedulingRequest(replace(request, warnings=()), found)
+
+
+def _pool_of(name: str) -> str:
+    return name.rsplit("/", 2)[0]
+
+
+class GangTrial:
+    """
+    A trial on which gangs are placed, each as a whole or not at all. Not thread-safe: one owner calls it.
+
+    Pods of a gang count for each other: one that must not be beside another, or that spreads, finds those before it
+    where they were placed.
+    """
+
+    def __init__(self, limits: Limits, policy: Policy, *, give_way: Callable[[], None] = lambda: None) -> None:
+        """`give_way` is called between two pods, so that other threads run."""
+        self._trial = Trial(limits, policy)
+        self._give_way = give_way
+        self._to_come: dict[str, NodeState] = {}
+        self._may_open: dict[str, int] = {}
+        self._knows_volumes = True
+
+    def begin(self, cluster: FrozenCluster, may_open: Mapping[str, int] = MappingProxyType({})) -> None:
+        """
+        Forget what was placed, and be the cluster at this moment. `may_open`: how many nodes of a declared pool may
+        still come, by its name, where an autoscaler is asked for them.
+        """
+        self._may_open = dict(may_open)
+        self._to_come = {node.name: node for node in cluster.to_come}
+        self._knows_volumes = cluster.neighbours.storage is not None
+        self._trial.begin(cluster)
+
+    def judge(self, gang: Gang) -> Verdict:
+        """
+        Whether all of them fit; those of a gang that fits stay placed until the trial begins again. Raises `NotSeen`
+        where it has claims, and claims and volumes were not read.
+        """
+        if gang.has_claims and not self._knows_volumes:
+            raise NotSeen("the list of claims and volumes")
+        for part in gang.parts:
+            never = self._trial.engine.could_ever(part.ask)
+            if never is not None and not self._may_come(part.ask):
+                return NeverFits(part, never)
+        mark = self._trial.mark()
+        opened: list[str] = []
+        placed = 0
+        for part in gang.parts:
+            for _ in range(min(part.count, MOST_PODS - placed)):
+                decision = self._place(part, gang.who, opened)
+                if not isinstance(decision, Placement):
+                    self._trial.undo(mark)
+                    self._close(opened)
+                    return FallsShort(part, placed, gang.pods, decision)
+                placed += 1
+        return Fits(gang.pods, tuple(sorted(Counter(map(_pool_of, opened)).items())))
+
+    def _close(self, opened: Iterable[str]) -> None:
+        for name in opened:
+            self._may_open[_pool_of(name)] += 1
+
+    def _open(self, part: GangPart, opened: list[str]) -> bool:
+        """Add an empty node of the first pool that would take the pod. False where there is none."""
+        for pool, empty in self._to_come.items():
+            left = self._may_open.get(pool, 0)
+            refused = self._trial.refused_if_new(part.rules, part.ask.needs, empty)
+            verdict = reference.evaluate(empty, part.ask, self._trial.engine.limits, DEFAULT_POLICY, refused=refused)
+            if left > 0 and not isinstance(verdict, Reason):
+                new = as_new(replace(empty, name=f"{pool}/{left}"))
+                opened.append(new.name)
+                self._may_open[pool] = left - 1
+                self._trial.open(new)
+                return True
+        return False
+
+    def _may_come(self, ask: SchedulingRequest) -> bool:
+        """Whether a node of a declared pool would have GPUs for the pod."""
+        limits = self._trial.engine.limits
+        return bool(self._to_come) and reference.could_ever(self._to_come, ask, limits=limits) is None
+
+    def assume(self, gang: Gang) -> None:
+        """Place those of a gang that was judged before; what does not fit any more is left out."""
+        number = 0
+        for part in gang.parts:
+            for _ in range(min(part.count, MOST_PODS - number)):
+                number += 1
+                if not isinstance(self._place(part, gang.who, []), Placement):
+                    break
+
+    def _place(self, part: GangPart, who: Requester, opened: list[str]) -> Decision:
+        """Place one pod, on a node that must come if no other takes it. `opened`: those that must come; it grows."""
+        self._give_way()
+        asking = replace(who, rules=part.rules)
+        decision = self._trial.place(part.ask, asking)
+        while not isinstance(decision, Placement) and self._open(part, opened):
+            decision = self._trial.place(part.ask, asking)
+        return decision

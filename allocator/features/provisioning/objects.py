@@ -1,0 +1,210 @@
+"""
+Requests for nodes as Kubernetes objects: written and read here.
+
+A request asks for *nodes*, not for GPUs: each of its pods takes a node of the pool for itself, by anti-affinity and by
+more than half of the node's CPU or memory, and is kept off the nodes that exist. So it means the same with the vendor's
+device plugin on or off. It takes one of two forms:
+
+- **ProvisioningRequest** (`autoscaling.x-k8s.io/v1`, class `best-effort-atomic-scale-up`) with its PodTemplate, where
+  the cluster serves that kind: no pod is made.
+- **Placeholder pods** where it does not. They are deleted as soon as the node's GPUs are published.
+
+A pool's spare nodes are a **CapacityBuffer** (`autoscaling.x-k8s.io/v1beta1`) with its PodTemplate.
+
+All of them carry the label `gpufraction.io/pool`. Pure. Sources: the API types of Cluster Autoscaler
+(`cluster-autoscaler/apis`), and Kubernetes' PodTemplate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from allocator.features.provisioning.wishes import NodeRequest
+from contract import names
+from contract.encoding import quantity
+from contract.model import Compute, NodeState
+
+JSON = dict[str, Any]
+PROVISIONING_REQUESTS = ("autoscaling.x-k8s.io/v1", "provisioningrequests", "ProvisioningRequest")
+CAPACITY_BUFFERS = ("autoscaling.x-k8s.io/v1beta1", "capacitybuffers", "CapacityBuffer")
+POD_TEMPLATES = ("v1", "podtemplates", "PodTemplate")
+CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+NO_IMAGE = "gpufraction"
+"""For templates of which no pod is made, and where no allocator runs in a pod."""
+_LONGEST = 4096
+"""Characters of an autoscaler's message that are read."""
+_MOST_NAMED = 2_000
+"""Nodes that a template names to keep off them, at most."""
+_HOSTNAME = "kubernetes.io/hostname"
+_SPARE = "-spare"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestForm:
+    """What a request is made of. `name`: of the object; `image`: of placeholder pods, which only sleep."""
+
+    name: str
+    namespace: str
+    pool: str
+    empty: NodeState
+    selector: Mapping[str, str]
+    """Labels that the pool's nodes get from their group."""
+    off: tuple[str, ...]
+    """Names of the nodes that its pods are kept off."""
+    image: str
+
+
+def pod_template(form: RequestForm) -> JSON:
+    """The PodTemplate of a request or a buffer."""
+    return {
+        "apiVersion": "v1",
+        "kind": POD_TEMPLATES[2],
+        "metadata": _metadata(form),
+        "template": {"metadata": {"labels": _labels(form)}, "spec": _spec(form)},
+    }
+
+
+def provisioning_request(form: RequestForm, count: int, valid: float) -> JSON:
+    """The ProvisioningRequest; `valid`: seconds for which the autoscaler tries."""
+    return {
+        "apiVersion": PROVISIONING_REQUESTS[0],
+        "kind": PROVISIONING_REQUESTS[2],
+        "metadata": _metadata(form),
+        "spec": {
+            "provisioningClassName": CLASS,
+            "parameters": {"ValidUntilSeconds": str(int(valid))},
+            "podSets": [{"count": count, "podTemplateRef": {"name": form.name}}],
+        },
+    }
+
+
+def placeholder(form: RequestForm) -> JSON:
+    """A placeholder pod: a request for one node."""
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(form), "spec": _spec(form)}
+
+
+def capacity_buffer(form: RequestForm, spare: int) -> JSON:
+    """The CapacityBuffer that keeps some nodes of a pool empty."""
+    return {
+        "apiVersion": CAPACITY_BUFFERS[0],
+        "kind": CAPACITY_BUFFERS[2],
+        "metadata": _metadata(form),
+        "spec": {"podTemplateRef": {"name": form.name}, "replicas": spare},
+    }
+
+
+def spare_name(pool: str) -> str:
+    """The name of the pool's CapacityBuffer and of its PodTemplate; no request has such a name."""
+    return f"{pool}{_SPARE}"
+
+
+def is_spare_name(name: str) -> bool:
+    """Whether `spare_name` made the name."""
+    return name.endswith(_SPARE)
+
+
+def request_of(document: Mapping[str, Any]) -> NodeRequest | None:
+    """A ProvisioningRequest or a placeholder pod of ours, read; None for one that cannot be, or that is ending."""
+    metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
+    pool = (metadata.get("labels") or {}).get(names.POOL)
+    try:
+        count = sum(int(each["count"]) for each in spec["podSets"]) if "podSets" in spec else 1
+        created = datetime.fromisoformat(str(metadata.get("creationTimestamp"))).timestamp()
+    except (TypeError, ValueError, KeyError):
+        return None
+    if not pool or count < 1 or metadata.get("deletionTimestamp"):
+        return None
+    node = spec.get("nodeName")
+    bound = None if "podSets" in spec else (node,) if node else ()
+    return NodeRequest(str(metadata.get("name")), pool, count, created, _refusal(document), bound)
+
+
+def _refusal(document: Mapping[str, Any]) -> str:
+    """The autoscaler's words where it has given up."""
+    for condition in (document.get("status") or {}).get("conditions") or []:
+        if isinstance(condition, Mapping) and (condition.get("type"), condition.get("status")) == ("Failed", "True"):
+            said = f"{condition.get('reason', '')}: {condition.get('message', '')}"[:_LONGEST]
+            return " ".join("".join(each if each.isprintable() else " " for each in said).split())[:200]
+    return ""
+
+
+def _metadata(form: RequestForm) -> JSON:
+    return {"name": form.name, "namespace": form.namespace, "labels": _labels(form)}
+
+
+def _labels(form: RequestForm) -> dict[str, str]:
+    return {names.POOL: form.pool}
+
+
+def _spec(form: RequestForm) -> JSON:
+    """A pod that takes a node of the pool for itself, and does nothing there."""
+    terms: list[JSON] = []
+    if form.off:
+        off = sorted(form.off)[:_MOST_NAMED]
+        terms = [{"matchExpressions": [{"key": _HOSTNAME, "operator": "NotIn", "values": off}]}]
+    affinity: JSON = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": _labels(form)}, "topologyKey": _HOSTNAME}
+            ]
+        }
+    }
+    if terms:
+        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {
+        "nodeSelector": dict(form.selector),
+        "tolerations": [
+            {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
+            for taint in form.empty.taints
+        ],
+        "affinity": affinity,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 0,
+        "restartPolicy": "Always",
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": "placeholder",
+                "image": form.image,
+                "command": ["sleep", "infinity"],
+                # Images for GPUs ask the container runtime for all of them; a placeholder is to see none.
+                "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
+                "resources": {"requests": more_than_half(form.empty.allocatable, form.empty.requested)},
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+            }
+        ],
+    }
+
+
+def image_of(replicas: Iterable[JSON]) -> str:
+    """
+    The image of the allocators' own pods, which nodes can pull: that of the youngest pod; `NO_IMAGE` without any.
+
+    So the image's name, with its registry, is told once, to kustomize.
+    """
+    found = max(replicas, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default={})
+    containers = (found.get("spec") or {}).get("containers") or []
+    return next((str(each["image"]) for each in containers if each.get("name") == "allocator"), NO_IMAGE)
+
+
+def more_than_half(allocatable: Compute, requested: Compute) -> dict[str, str]:
+    """
+    An amount of CPU, and of memory, of which a node has room for one: a little more than half of what it has.
+
+    Not all of it: other pods of the node, such as DaemonSets that were added later, still find room.
+    """
+    cpu, memory = allocatable.cpu - requested.cpu, allocatable.memory - requested.memory
+    amounts = {}
+    if cpu > 0:
+        amounts["cpu"] = f"{cpu // 2 + 1}m"
+    if memory > 0:
+        amounts["memory"] = f"{quantity.mib(memory) // 2 + 1}Mi"
+    return amounts

@@ -1,0 +1,429 @@
+"""
+The nodes that were asked for: what to ask for now, what has come, and what is given up.
+
+A **node request** asks for some nodes of a pool. `reconcile` compares the requests that exist, the nodes that exist and
+the pods that wait, and says which requests to make and which to delete. It keeps nothing but the pause after a failure,
+so another leader goes on from what is on the API server.
+
+A request is filled by the nodes of its pool that are created after it, the oldest request first; a placeholder pod by
+the node to which it is bound, once it is. It has ended when all its nodes are ready: they have published their GPUs. It
+is given up when its nodes have not come within the bound, when they came without GPUs, or when the autoscaler says that
+it cannot bring them; the pool is then asked again after a pause that doubles. It is withdrawn when no pod needs its
+nodes any more.
+
+Pure: time is passed in, in seconds since 1970, as the API server's creation times are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Literal
+
+from allocator.features.provisioning.packing import Packer, Packing, PoolRoom
+from contract.backoff import backoff
+from contract.model import NodeState
+from contract.scheduling.filters import Limits
+from contract.scheduling.needs import Requirement, SchedulingRequest
+
+_PAUSE, _PAUSE_CAP = 60.0, 1800.0
+"""Seconds until a pool is asked again that gave nothing: the first pause, and the longest."""
+_SETTLING = 10.0
+"""Seconds within which a node that is ready shows in what is placed."""
+_POOL = "/pool"
+"""The label of an empty node that says its pool, while pods are packed; no label's key begins with a slash."""
+MOST_NODES = 1_000
+"""Nodes of one request, at most."""
+
+Outcome = Literal["brought", "without-gpus", "too-late", "refused", "withdrawn"]
+"""Why a request ended. `without-gpus`: its nodes came, and did not publish GPUs within the bound."""
+_FAILURES = ("without-gpus", "too-late", "refused")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNode:
+    """
+    A node of a pool.
+
+    `ready`: its agent has published its GPUs, and it takes pods. `occupied`: a placeholder pod is there still.
+    `idle`: it is ready, and has as much room as an empty node of its pool. `lacks`: why it is not ready, in words.
+    """
+
+    name: str
+    created: float
+    ready: bool
+    occupied: bool = False
+    idle: bool = False
+    lacks: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool from which nodes may be asked for, as it is."""
+
+    name: str
+    empty: NodeState
+    """An empty node of it."""
+    most: int
+    """Nodes that it may have, those included that exist."""
+    nodes: tuple[PoolNode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequest:
+    """A request as it stands on the API server."""
+
+    name: str
+    pool: str
+    count: int
+    created: float
+    refused: str = ""
+    """Why the autoscaler says that it cannot bring the nodes, in its words."""
+    bound: tuple[str, ...] | None = None
+    """The nodes to which its placeholder pods are bound. None: it has none, and is filled by the nodes that come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """A pod that waits and fits on no node that there is."""
+
+    uid: str
+    ask: SchedulingRequest
+    closed: frozenset[str] = frozenset()
+    """Pools on whose empty node other pods or volumes would not let it be."""
+    apart: int | None = None
+    """Equal for pods of which no two may be on one node; None for a pod that may share its node with its like."""
+
+    def as_packed(self) -> SchedulingRequest:
+        """
+        The request with requirements in place of what other pods and volumes have a say in, as if its author had
+        written them: against the pools that are closed to it, and a host port that only its like has.
+        """
+        needs = self.ask.needs
+        if self.closed:
+            against = Requirement(_POOL, "NotIn", tuple(sorted(self.closed)))
+            terms = ((),) if needs.affinity is None else tuple(filter(None, needs.affinity))
+            needs = replace(needs, affinity=tuple((*term, against) for term in terms))
+        if self.apart is not None:
+            needs = replace(needs, host_ports=needs.host_ports | {("", "apart", self.apart)})
+        return self.ask if needs is self.ask.needs else replace(self.ask, needs=needs)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A request that is to be deleted, and why. `nodes`: those of its nodes that came without GPUs."""
+
+    request: NodeRequest
+    outcome: Outcome
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """How often in a row a pool gave nothing, until when it is not asked, and how the last request of it failed."""
+
+    failures: int
+    until: float
+    outcome: Outcome = "too-late"
+    why: str = ""
+    """The autoscaler's words, if it refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one call of `reconcile` leaves for the next."""
+
+    pauses: Mapping[str, Pause] = field(default_factory=dict)
+    """By pool."""
+    ready_since: Mapping[str, float] = field(default_factory=dict)
+    """When each young node was first seen ready, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """
+    What a waiting pod may expect of a pool whose empty node would serve it.
+
+    `asked`: since when a node is asked for; None where none is. Then `until` says when the pool is asked again, after
+    it gave nothing as `failed` says; 0 where it has as many nodes as it may have. `node`: the node that has come, and
+    is not ready yet.
+    """
+
+    pool: str
+    asked: float | None
+    node: str = ""
+    until: float = 0.0
+    most: int = 0
+    """Nodes that the pool may have."""
+    failed: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A request beside the nodes that have come for it."""
+
+    request: NodeRequest
+    came: tuple[PoolNode, ...]
+
+    @property
+    def outstanding(self) -> int:
+        """Its nodes that have not come."""
+        return self.request.count - len(self.came)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done."""
+
+    make: tuple[tuple[str, int], ...] = ()
+    """(pool, nodes) of each request to be made."""
+    end: tuple[Ended, ...] = ()
+    expectations: Mapping[str, Expectation] = field(default_factory=dict)
+    """By the uid of each pod that a node of a pool would serve."""
+    memory: Memory = Memory()
+    packing: Packing | None = None
+    live: tuple[Standing, ...] = ()
+    """The requests that go on."""
+    needed: frozenset[str] = frozenset()
+    """Pools whose empty node would serve a pod for which no node is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestBounds:
+    """`patience`: seconds that a request may take until its nodes have published their GPUs."""
+
+    patience: float
+    limits: Limits
+
+
+def reconcile(
+    now: float,
+    pools: Sequence[PoolView],
+    requests: Iterable[NodeRequest],
+    unserved: Sequence[Unserved],
+    memory: Memory,
+    bounds: RequestBounds,
+    packer: Packer | None = None,
+) -> Plan:
+    """
+    What is to be done now.
+
+    `pools` in the administrator's order; `unserved` in the queue's. A request of a pool that is not declared any more
+    is withdrawn. `packer` remembers what it packed in the last call; without one everything is packed.
+    """
+    packer = packer or Packer(bounds.limits)
+    pools = [replace(pool, empty=_labelled(pool)) for pool in pools]
+    asks = [pod.as_packed() for pod in unserved]
+    by_pool = {pool.name: pool for pool in pools}
+    standing = _standing(by_pool, requests)
+    ended = [end for each in standing if (end := _ends(each, by_pool.get(each.request.pool), now, bounds)) is not None]
+    over = {end.request.name for end in ended}
+    pauses, ready_since = _paused(memory.pauses, ended, now), _ready_since(memory, pools, now, bounds)
+    live = [each for each in standing if each.request.name not in over]
+
+    coming = [node for pool in pools for node in _coming(pool, live, ready_since, now, bounds)]
+    rooms = [_room(pool, live, pauses, now) for pool in pools]
+    packing = packer.pack(asks, [node.state for node in coming], rooms)
+    used = set(packing.places)
+    needless = [each for each in live if not _is_needed(each, coming, used)]
+    ended += [Ended(each.request, "withdrawn") for each in needless]
+    later = _Later(pools, live, pauses, now, packer)
+    return Plan(
+        make=tuple((pool, min(number, MOST_NODES)) for pool, number in packing.opened),
+        end=tuple(ended),
+        expectations=_expectations(zip(unserved, asks, strict=True), packing, coming, later, now),
+        memory=Memory(pauses, ready_since),
+        packing=packing,
+        live=tuple(each for each in live if each not in needless),
+        needed=frozenset(later.needed),
+    )
+
+
+def _labelled(pool: PoolView) -> NodeState:
+    return replace(pool.empty, labels={**pool.empty.labels, _POOL: pool.name})
+
+
+def _standing(pools: Mapping[str, PoolView], requests: Iterable[NodeRequest]) -> list[Standing]:
+    """
+    Each request, the oldest first, with the nodes that came for it: each node came for one request.
+
+    A placeholder pod's node is the one to which it is bound. A pod is bound a while after its node has come: until then
+    a new node of the pool is its as it is any other request's. Else the node would serve the pods that wait, the
+    placeholder would look needless, and without it the autoscaler would take the node away again.
+    """
+    left = {name: sorted(pool.nodes, key=lambda node: (node.created, node.name)) for name, pool in pools.items()}
+    ordered = sorted(requests, key=lambda each: (each.created, each.name))
+    came: dict[str, list[PoolNode]] = {}
+
+    def take(request: NodeRequest, chosen: list[PoolNode]) -> None:
+        came.setdefault(request.name, []).extend(chosen)
+        left[request.pool] = [node for node in left.get(request.pool, ()) if node not in chosen]
+
+    for request in ordered:
+        take(request, [node for node in left.get(request.pool, ()) if node.name in (request.bound or ())])
+    for request in ordered:
+        open_ = request.count - len(came[request.name])
+        take(request, [node for node in left.get(request.pool, ()) if node.created >= request.created][: max(0, open_)])
+    return [Standing(request, tuple(came[request.name])) for request in ordered]
+
+
+def _ends(standing: Standing, pool: PoolView | None, now: float, bounds: RequestBounds) -> Ended | None:
+    request = standing.request
+    if pool is None:
+        return Ended(request, "withdrawn")
+    without = tuple(node.name for node in standing.came if not node.ready)
+    if not standing.outstanding and not without:
+        return Ended(request, "brought")
+    if standing.outstanding and request.refused:
+        return Ended(request, "refused", without)
+    if now - request.created < bounds.patience:
+        return None
+    return Ended(request, "too-late" if standing.outstanding else "without-gpus", without)
+
+
+def _paused(pauses: Mapping[str, Pause], ended: Iterable[Ended], now: float) -> dict[str, Pause]:
+    """The pauses from now on: one that is over stays noted, so that the next one is longer, until nodes come."""
+    after = dict(pauses)
+    for end in ended:
+        pool = end.request.pool
+        if end.outcome == "brought":
+            after.pop(pool, None)
+        elif end.outcome in _FAILURES:
+            failures = after[pool].failures + 1 if pool in after else 1
+            until = now + backoff(failures, _PAUSE, _PAUSE_CAP)
+            after[pool] = Pause(failures, until, end.outcome, end.request.refused)
+    return after
+
+
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    """A node that is expected. `node`: its name, if it exists; `request`: what it came for, or will."""
+
+    state: NodeState
+    pool: str
+    request: NodeRequest | None
+    node: str
+    since: float
+
+
+def _ready_since(memory: Memory, pools: Iterable[PoolView], now: float, bounds: RequestBounds) -> dict[str, float]:
+    return {
+        node.name: memory.ready_since.get(node.name, now)
+        for pool in pools
+        for node in pool.nodes
+        if node.ready and not node.occupied and now - node.created < bounds.patience
+    }
+
+
+def _coming(
+    pool: PoolView, live: Iterable[Standing], ready_since: Mapping[str, float], now: float, bounds: RequestBounds
+) -> list[_Coming]:
+    """
+    The pool's young nodes on which nothing can be placed yet, and those that live requests have still to bring.
+
+    A node that has just become ready counts for some seconds more: the queue is about to be tried on it.
+    """
+    mine = [each for each in live if each.request.pool == pool.name]
+    for_request = {node.name: each.request for each in mine for node in each.came}
+    found = []
+    for node in pool.nodes:
+        settling = node.name not in ready_since or now - ready_since[node.name] < _SETTLING
+        if settling and now - node.created < bounds.patience:
+            request = for_request.get(node.name)
+            since = request.created if request is not None else node.created
+            found.append(_Coming(replace(pool.empty, name=node.name), pool.name, request, node.name, since))
+    names = (f"{pool.name}/asked-{number}" for number in count(1))
+    for each in mine:
+        for _ in range(each.outstanding):
+            state = replace(pool.empty, name=next(names))
+            found.append(_Coming(state, pool.name, each.request, "", each.request.created))
+    return found
+
+
+def _room(pool: PoolView, live: Iterable[Standing], pauses: Mapping[str, Pause], now: float) -> PoolRoom:
+    return PoolRoom(pool.name, pool.empty, 0 if _rests(pool, pauses, now) else _may_open(pool, live))
+
+
+def _rests(pool: PoolView, pauses: Mapping[str, Pause], now: float) -> bool:
+    """
+    Whether the pool is not asked now: it gave nothing, or one of its nodes is idle.
+
+    Every pod that waits was tried on the idle node, and did not fit; it would not fit on another one like it.
+    """
+    pause = pauses.get(pool.name)
+    return (pause is not None and pause.until > now) or any(node.idle for node in pool.nodes)
+
+
+def _may_open(pool: PoolView, live: Iterable[Standing]) -> int:
+    asked = sum(each.outstanding for each in live if each.request.pool == pool.name)
+    return max(0, min(pool.most - len(pool.nodes) - asked, MOST_NODES))
+
+
+def _is_needed(standing: Standing, coming: Iterable[_Coming], used: set[str]) -> bool:
+    """
+    Whether one of its nodes serves a pod that waits.
+
+    A request whose nodes have all come is kept until they are ready.
+    """
+    if not standing.outstanding:
+        return True
+    return any(each.request == standing.request and each.state.name in used for each in coming)
+
+
+def _expectations(
+    unserved: Iterable[tuple[Unserved, SchedulingRequest]],
+    packing: Packing,
+    coming: Iterable[_Coming],
+    later: _Later,
+    now: float,
+) -> dict[str, Expectation]:
+    by_name = {each.state.name: each for each in coming}
+    found = {}
+    for (pod, ask), place in zip(unserved, packing.places, strict=True):
+        expected = by_name.get(place)
+        if expected is not None:
+            found[pod.uid] = Expectation(expected.pool, expected.since, expected.node)
+        elif place:
+            found[pod.uid] = Expectation(place.rsplit("/", 1)[0], now)
+        elif (vain := later.expectation(ask)) is not None:
+            found[pod.uid] = vain
+    return found
+
+
+class _Later:
+    """For pods for which no node is asked now: the first pool whose empty node would serve them."""
+
+    def __init__(
+        self,
+        pools: Sequence[PoolView],
+        live: Sequence[Standing],
+        pauses: Mapping[str, Pause],
+        now: float,
+        packer: Packer,
+    ) -> None:
+        self._pools, self._pauses, self._now, self._packer = pools, pauses, now, packer
+        self._open = {pool.name: _may_open(pool, live) for pool in pools}
+        self._of_shape: dict[SchedulingRequest, Expectation | None] = {}
+        self.needed: set[str] = set()
+        """Pools whose empty node would serve one of them."""
+
+    def expectation(self, ask: SchedulingRequest) -> Expectation | None:
+        """What the pod may expect; None where nobody knows."""
+        if ask not in self._of_shape:
+            self._of_shape[ask] = self._find(ask)
+        return self._of_shape[ask]
+
+    def _find(self, ask: SchedulingRequest) -> Expectation | None:
+        for pool in self._pools:
+            idle = any(node.idle for node in pool.nodes)
+            if (idle and pool.name in self.needed) or not self._packer.serves(pool.name, pool.empty, ask):
+                continue
+            self.needed.add(pool.name)
+            if idle:
+                continue
+            pause = self._pauses.get(pool.name)
+            if pause is not None and pause.until > self._now:
+                return Expectation(pool.name, None, until=pause.until, most=pool.most, failed=pause.outcome)
+            return Expectation(pool.name, None, most=pool.most) if not self._open[pool.name] else None
+        return None

@@ -1,0 +1,489 @@
+"""
+Asking for nodes: the leader keeps requests for nodes on the API server as `allocator.features.provisioning` wants them.
+
+Every pass reads the requests that exist, so a lost answer or another leader changes nothing: what was made is found.
+Requests are ProvisioningRequests where the cluster serves that kind, else placeholder pods. A pool's spare nodes are a
+CapacityBuffer. Nothing here decides which nodes; a failure is tried again with the next pass.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from allocator.faults import Faulted, surfaced
+from allocator.features.provisioning import objects, pools, status
+from allocator.features.provisioning.objects import RequestForm
+from allocator.features.provisioning.packing import Packer
+from allocator.features.provisioning.spares import Spare, spares
+from allocator.features.provisioning.wishes import (
+    Ended,
+    Memory,
+    NodeRequest,
+    Plan,
+    PoolView,
+    RequestBounds,
+    Unserved,
+    reconcile,
+)
+from allocator.queue.records import EventRecord
+from allocator.scheduler.core import Controller
+from allocator.scheduler.events import NodesExpected
+from contract import kinds, names
+from contract.encoding import moments
+from contract.metrics import allocator as specs
+from contract.nodes import pool_status
+from contract.nodes.pool_status import BLOCKED, FRESHENED, PoolsStatus, PoolStatus
+from contract.options import NO_OPTIONS, PoolOptions
+from contract.reasons.gpunodes import NodeEventReason
+from contract.scheduling.filters import Limits
+from contract.scheduling.needs import SchedulingRequest
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
+from runtime.metrics import Metrics
+
+JSON = dict[str, Any]
+log = logging.getLogger(__name__)
+_EVERY, _SOON = 2.0, 0.25
+"""Seconds from one pass to the next, and to the next try where the queue had to be tried first."""
+_RESTS, _LONGEST_REST = 4.0, 30.0
+"""The pause after a long pass: so many times what it took, and at most so many seconds."""
+_NO_WAY = (
+    "ProvisioningRequests are not served, or switched off; run Cluster Autoscaler with --enable-provisioning-requests, "
+    "or add manifests/components/node-placeholders"
+)
+provisioning_requests = paths.NamespacedResource(*objects.PROVISIONING_REQUESTS[:2])
+capacity_buffers = paths.NamespacedResource(*objects.CAPACITY_BUFFERS[:2])
+pod_templates = paths.NamespacedResource(*objects.POD_TEMPLATES[:2])
+_OURS = {"labelSelector": str(names.POOL)}
+_REPLICAS = {"labelSelector": "app.kubernetes.io/component=admission"}
+"""The allocator's own pods."""
+_NO_BUFFERS = (
+    "the cluster serves no CapacityBuffers; run Cluster Autoscaler with --capacity-buffer-controller-enabled and "
+    "--capacity-buffer-pod-injection-enabled"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningBounds:
+    """
+    `after`: seconds that a pod waits until a node is asked for. `patience`: seconds that a node may take until its GPUs
+    are published.
+    """
+
+    namespace: str
+    image: str
+    """Of the placeholder pods; empty for that of the allocator's own pods."""
+    requests: bool
+    """Whether ProvisioningRequests may be made, where they are served."""
+    placeholders: bool
+    """Whether placeholder pods may be made."""
+    after: float
+    patience: float
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningCounters:
+    """Counts the nodes that were asked for in a pool, and what became of each request's nodes."""
+
+    asked: Callable[[str, int], None] = lambda pool, nodes: None
+    ended: Callable[[str, str, int], None] = lambda pool, outcome, nodes: None
+    spare: Callable[[str, int], None] = lambda pool, nodes: None
+
+    @classmethod
+    def of(cls, metrics: Metrics) -> ProvisioningCounters:
+        """The metrics."""
+        asked, ended = metrics.counter(specs.NODES_REQUESTED), metrics.counter(specs.NODE_REQUESTS_ENDED)
+        spare = metrics.gauge(specs.SPARE_NODES)
+        return cls(
+            asked=lambda pool, nodes: asked.labels(pool=pool).inc(nodes),
+            ended=lambda pool, outcome, nodes: ended.labels(pool=pool, outcome=outcome).inc(nodes),
+            spare=lambda pool, nodes: spare.labels(pool=pool).set(nodes),
+        )
+
+
+class PoolReport:
+    """What people see of the pools: gauges, and a ConfigMap that is written when it changes and once a minute."""
+
+    def __init__(self, kube: Kube, namespace: str, metrics: Metrics | None = None) -> None:
+        self._kube, self._path = kube, paths.configmaps(namespace, names.POOLS)
+        self._last = PoolsStatus(0.0)
+        """What was written, or tried to be written, last."""
+        self._pools: tuple[PoolStatus, ...] = ()
+        self._wanted: Mapping[str, int] = {}
+        if metrics is not None:
+            metrics.rows(specs.NODES_WANTED, lambda: [((p.name,), self._wanted.get(p.name, 0)) for p in self._pools])
+            metrics.rows(specs.POOL_FAILURES, lambda: [((pool.name,), pool.failures) for pool in self._pools])
+            metrics.rows(specs.POOL_BLOCKED, self._blocked)
+
+    def show(self, status: PoolsStatus, wanted: Mapping[str, int]) -> None:
+        """This is so from now on. Raises `KubeError` where it could not be written."""
+        self._pools, self._wanted = status.pools, wanted
+        last = self._last
+        if (status.pools, status.trouble) == (last.pools, last.trouble) and status.at - last.at < FRESHENED:
+            return
+        self._last = status
+        self._kube.patch_merge(self._path, {"data": {pool_status.FILE: pool_status.document(status)}})
+
+    def trouble(self, now: float, why: str) -> None:
+        """The pools could not be looked at. Raises `KubeError` where that could not be written."""
+        self.show(PoolsStatus(now, self._pools, why), self._wanted)
+
+    def clear(self) -> None:
+        """This replica decides no more: the leader's word counts."""
+        self._pools, self._wanted, self._last = (), {}, PoolsStatus(0.0)
+
+    def _blocked(self) -> list[tuple[tuple[str, ...], float]]:
+        return [
+            ((pool.name, reason), float(pool.state == reason and (pool.waits or reason == "unknown")))
+            for pool in self._pools
+            for reason in BLOCKED
+        ]
+
+
+def pause_after(tried: bool, took: float) -> float:
+    """
+    Seconds until the next pass, after one that took so long; `tried`: whether the queue had been tried.
+
+    Thousands of pods of many shapes take seconds to pack. The pauses are longer then, so that packing takes little of
+    the processor's time, which decisions need too.
+    """
+    return max(_EVERY if tried else _SOON, min(_RESTS * took, _LONGEST_REST))
+
+
+class Provisioner:
+    """One pass every few seconds while this replica decides."""
+
+    def __init__(
+        self,
+        *,
+        kube: Kube,
+        controller: Controller,
+        options: Callable[[], PoolOptions | None],
+        bounds: ProvisioningBounds,
+        report: PoolReport,
+        tell: Callable[[EventRecord], None],
+        counted: ProvisioningCounters | None = None,
+        now: Callable[[], float] = time.time,
+        word: Callable[[], str] = lambda: secrets.token_hex(4),
+        packer: Packer | None = None,
+        faulted: Faulted = surfaced,
+    ) -> None:
+        """`tell`: writes an Event soon."""
+        self._kube, self._controller, self._options, self._bounds = kube, controller, options, bounds
+        self._report, self._tell = report, tell
+        self._counted, self._now, self._word = counted or ProvisioningCounters(), now, word
+        self._faulted = faulted
+        self._judged = RequestBounds(bounds.patience, bounds.limits)
+        self._memory, self._packer = Memory(), packer or Packer(bounds.limits)
+        self._poison: set[SchedulingRequest] = set()
+        """Requests of waiting pods of which an error came. No node is asked for them."""
+        self._said: dict[str, str] = {}
+        self._spares = SpareKeeper(kube, bounds, self._counted.spare)
+        self._image = bounds.image
+        """Of the placeholder pods; empty until it was looked up."""
+        self._served = True
+        """Whether ProvisioningRequests may be made, and the cluster served them when it was last asked."""
+
+    def run(self, stop: threading.Event) -> None:
+        """Until stopped."""
+        pause = _EVERY
+        while not stop.wait(pause):
+            pause = _EVERY
+            if not self._controller.decides():
+                self._report.clear()
+                continue
+            began = self._now()
+            try:
+                pause = pause_after(self.once(), self._now() - began)
+            except KubeError as error:
+                self._say("nodes not asked for", str(error))
+                self._publish(functools.partial(self._report.trouble, self._now(), str(error)))
+
+    def once(self) -> bool:
+        """One pass. False where the queue has to be tried first. Raises `KubeError`."""
+        term = self._controller.term()
+        options = self._options() or NO_OPTIONS
+        placeholders = self._placeholders() if self._bounds.placeholders else []
+        documents = [*self._provisioning_requests(), *placeholders]
+        requests = [request for each in documents if (request := objects.request_of(each)) is not None]
+        declared = {pool.name: dict(pool.node.labels) for pool in options.pools if pool.node is not None}
+        if not requests and not declared and not self._spares.keeps:
+            self._publish(lambda: self._report.show(PoolsStatus(self._now()), {}))
+            return True
+        unserved = self._controller.unserved(self._bounds.after)
+        if unserved is None:
+            return False
+        occupied = {name for pod in placeholders if (name := (pod.get("spec") or {}).get("nodeName"))}
+        controller = self._controller
+        empty, states = ({node.name: node for node in f()} for f in (controller.empty_nodes, controller.nodes))
+        now, listed = self._now(), pools.views(options, empty, controller.node_facts(), states, occupied)
+        plan = self._reconciled(now, listed, requests, unserved)
+        views = {view.name: view for view in listed}
+        failed = self._carry_out(plan, views, declared, term)
+        self._memory = plan.memory
+        self._controller.handle(
+            NodesExpected({uid: each for uid, each in plan.expectations.items() if each.pool not in failed})
+        )
+        trouble = "" if self._served or self._bounds.placeholders else _NO_WAY
+        shown = status.of_pools(now, (pool for pool in options.pools if pool.name in declared), views, plan, failed)
+        if self._controller.may_write_in(term):
+            self._publish(lambda: self._report.show(PoolsStatus(now, shown, trouble), status.wanted(plan, failed)))
+            self._spares.keep(spares(options, listed, states, now, self._bounds.patience), listed, declared)
+        return True
+
+    def _reconciled(
+        self, now: float, views: Sequence[PoolView], requests: Sequence[NodeRequest], unserved: Sequence[Unserved]
+    ) -> Plan:
+        """`reconcile`, without pods of which an error comes: no pod keeps the others from their nodes."""
+        while True:
+            sound = [pod for pod in unserved if pod.ask not in self._poison]
+            try:
+                return reconcile(now, views, requests, sound, self._memory, self._judged, self._packer)
+            except Exception:
+                self._faulted("provisioning", "pods that wait for nodes")
+                found = {pod.ask for pod in sound if not self._can_be_judged(pod.ask, views)}
+                if not found:
+                    raise
+                self._poison = {pod.ask for pod in unserved if pod.ask in self._poison} | found
+
+    def _can_be_judged(self, ask: SchedulingRequest, views: Iterable[PoolView]) -> bool:
+        try:
+            for view in views:
+                self._packer.serves(view.name, view.empty, ask)
+        except Exception:
+            return False
+        return True
+
+    def _publish(self, write: Callable[[], None]) -> None:
+        """What people see is worth no pass that fails."""
+        try:
+            write()
+        except KubeError as error:
+            self._say("pools not reported", str(error), "report")
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def _provisioning_requests(self) -> list[JSON]:
+        try:
+            found = self._kube.list(
+                provisioning_requests(self._bounds.namespace), _OURS, of=kinds.PROVISIONINGREQUESTS
+            ).items
+        except KubeNotFound:
+            self._served = False
+            return []
+        self._served = self._bounds.requests
+        return found
+
+    def _placeholders(self) -> list[JSON]:
+        return self._kube.list(paths.pods(self._bounds.namespace), _OURS, of=kinds.PLACEHOLDERS).items
+
+    # -- writing --------------------------------------------------------------------------------------------------
+
+    def _carry_out(
+        self, plan: Plan, views: Mapping[str, PoolView], selectors: Mapping[str, Mapping[str, str]], term: int | None
+    ) -> dict[str, str]:
+        """Write it; returns the pools whose request could not be made, and why."""
+        failed = {}
+        for end in plan.end:
+            if self._controller.may_write_in(term):
+                self._end(end)
+                self._tell_of_nodes(end, views.get(end.request.pool))
+        for pool, count in plan.make:
+            try:
+                if self._controller.may_write_in(term):
+                    self._ask(views[pool], selectors[pool], count)
+                    self._said.pop(pool, None)
+            except KubeError as error:
+                # The request may have been made all the same; the next pass finds it.
+                failed[pool] = str(error)
+                self._say("nodes not asked for", str(error), pool)
+        return failed
+
+    def _say(self, what: str, why: str, pool: str = "") -> None:
+        """Into the log, once for each reason in a row."""
+        if self._said.get(pool) != why:
+            self._said[pool] = why
+            log.warning(what, extra={"pool": pool, "reason": why})
+
+    def _ask(self, view: PoolView, selector: Mapping[str, str], count: int) -> None:
+        bounds, off = self._bounds, tuple(node.name for node in view.nodes)
+        form = RequestForm(
+            f"{view.name}-{self._word()}",
+            bounds.namespace,
+            view.name,
+            view.empty,
+            selector,
+            off,
+            bounds.image or objects.NO_IMAGE,
+        )
+        if not self._served and not bounds.placeholders:
+            raise KubeNotFound(_NO_WAY)
+        self._sweep()
+        if self._served:
+            self._kube.create(pod_templates(bounds.namespace), objects.pod_template(form))
+            request = objects.provisioning_request(form, count, bounds.patience)
+            self._kube.create(provisioning_requests(bounds.namespace), request)
+        else:
+            self._image = self._image or self._own_image()
+            for number in range(count):
+                one = replace(form, name=f"{form.name}-{number}", image=self._image)
+                self._kube.create(paths.pods(bounds.namespace), objects.placeholder(one))
+        self._counted.asked(view.name, count)
+        log.info("nodes asked for", extra={"pool": view.name, "nodes": count, "request": form.name})
+
+    def _own_image(self) -> str:
+        return objects.image_of(self._kube.list(paths.pods(names.NAMESPACE), _REPLICAS, of=kinds.PLACEHOLDERS).items)
+
+    def _end(self, end: Ended) -> None:
+        request, namespace = end.request, self._bounds.namespace
+        if request.bound is not None:
+            self._delete(paths.pods(namespace, request.name))
+        else:
+            self._delete(provisioning_requests(namespace, request.name))
+            self._delete(pod_templates(namespace, request.name))
+        self._counted.ended(request.pool, end.outcome, request.count)
+        log.info("request for nodes ended", extra={"request": request.name, "outcome": end.outcome, "nodes": end.nodes})
+
+    def _tell_of_nodes(self, end: Ended, view: PoolView | None) -> None:
+        """An Event about each node that came for a request and does not serve."""
+        lacks = {node.name: node.lacks for node in view.nodes} if view is not None else {}
+        for node in end.nodes if end.outcome in ("without-gpus", "too-late") else ():
+            said = (
+                f"{moments.duration(self._bounds.patience)} after the node was asked for, for pods that wait for pool "
+                f"{end.request.pool}, it serves none: {lacks.get(node, '')}. Look at the pod of the node agent there: "
+                "kubectl -n gpufraction-system get pods -o wide"
+            )
+            log.warning("node does not serve", extra={"node": node, "pool": end.request.pool, "reason": said})
+            self._tell(EventRecord("Node", node, node, NodeEventReason.WITHOUT_GPUS, said))
+
+    def _sweep(self) -> None:
+        """Delete the PodTemplates of requests that are gone, or that were never made."""
+        if not self._served:
+            return
+        kept = {_name(each) for each in self._provisioning_requests()}
+        for template in _templates(self._kube, self._bounds.namespace):
+            if _name(template) not in kept and not objects.is_spare_name(_name(template)):
+                self._delete(pod_templates(self._bounds.namespace, _name(template)))
+
+    def _delete(self, path: str) -> None:
+        _delete(self._kube, path)
+
+
+def _templates(kube: Kube, namespace: str) -> list[JSON]:
+    """The PodTemplates of ours."""
+    return kube.list(pod_templates(namespace), _OURS, of=kinds.PODTEMPLATES).items
+
+
+class SpareKeeper:
+    """
+    Keeps a CapacityBuffer and its PodTemplate for each pool with spare nodes.
+
+    What was written is written again only when it is to be different, or when it is not there as it was left: the
+    template names the nodes that have shares, and every pass looks. It comes last in a pass: a failure delays no pod.
+    """
+
+    def __init__(self, kube: Kube, bounds: ProvisioningBounds, counted: Callable[[str, int], None]) -> None:
+        self._kube, self._bounds, self._counted = kube, bounds, counted
+        self._written: dict[str, tuple[Spare, RequestForm, tuple[Any, ...]]] = {}
+        """By pool: what was written, and which state of the two objects it became."""
+        self.keeps = True
+        """Whether there may be a buffer of ours."""
+        self._served = True
+
+    def keep(
+        self, wanted: Sequence[Spare], views: Sequence[PoolView], selectors: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """One pass. `selectors`: by pool, the labels of its nodes. Raises `KubeError`."""
+        if not wanted and not self.keeps:
+            return
+        namespace, by_name = self._bounds.namespace, {view.name: view for view in views}
+        try:
+            buffers = _by_pool(self._kube.list(capacity_buffers(namespace), _OURS, of=kinds.CAPACITYBUFFERS).items)
+        except KubeNotFound:
+            self._unserved(wanted)
+            return
+        self._served = True
+        listed = _templates(self._kube, namespace)
+        templates = _by_pool(each for each in listed if objects.is_spare_name(_name(each)))
+        for spare in wanted:
+            view = by_name[spare.pool]
+            name = objects.spare_name(spare.pool)
+            form = RequestForm(
+                name,
+                namespace,
+                spare.pool,
+                view.empty,
+                selectors[spare.pool],
+                spare.off,
+                self._bounds.image or objects.NO_IMAGE,
+            )
+            self._write(spare, form, templates.get(spare.pool), buffers.get(spare.pool))
+        for pool in (buffers.keys() | templates.keys()) - {spare.pool for spare in wanted}:
+            self._end(pool, buffers.get(pool), templates.get(pool))
+        self.keeps = bool(wanted)
+
+    def _write(self, spare: Spare, form: RequestForm, template: JSON | None, buffer: JSON | None) -> None:
+        self._counted(spare.pool, spare.nodes)
+        if self._written.get(spare.pool) == (spare, form, (_state(template), _state(buffer))):
+            return
+        namespace = self._bounds.namespace
+        shape, body = objects.pod_template(form), objects.capacity_buffer(form, spare.nodes)
+        written = (
+            self._put(pod_templates, namespace, template, shape, "template"),
+            self._put(capacity_buffers, namespace, buffer, body, "spec"),
+        )
+        self._written[spare.pool] = (spare, form, (_state(written[0]), _state(written[1])))
+        log.info("spare nodes", extra={"pool": spare.pool, "nodes": spare.nodes, "off": len(spare.off)})
+
+    def _put(
+        self, resource: paths.NamespacedResource, namespace: str, present: JSON | None, body: JSON, field: str
+    ) -> JSON:
+        if present is None:
+            return self._kube.create(resource(namespace), body)
+        change = {"op": "replace", "path": f"/{field}", "value": body[field]}
+        return self._kube.patch_json(resource(namespace, _name(body)), [change])
+
+    def _end(self, pool: str, buffer: JSON | None, template: JSON | None) -> None:
+        namespace = self._bounds.namespace
+        for resource, document in ((capacity_buffers, buffer), (pod_templates, template)):
+            if document is not None:
+                _delete(self._kube, resource(namespace, _name(document)))
+        self._written.pop(pool, None)
+        self._counted(pool, 0)
+
+    def _unserved(self, wanted: Sequence[Spare]) -> None:
+        for spare in wanted:
+            self._counted(spare.pool, 0)
+        if wanted and self._served:
+            log.warning("no spare nodes", extra={"pools": [spare.pool for spare in wanted], "reason": _NO_BUFFERS})
+            self._served = False
+
+
+def _by_pool(documents: Iterable[JSON]) -> dict[str, JSON]:
+    """Objects of ours, by the pool of their label."""
+    return {str(each["metadata"]["labels"].get(names.POOL)): each for each in documents}
+
+
+def _state(document: JSON | None) -> tuple[Any, ...]:
+    """Which state of an object it is; what others write into its status is not part of it."""
+    metadata = (document or {}).get("metadata") or {}
+    return metadata.get("uid"), metadata.get("generation")
+
+
+def _delete(kube: Kube, path: str) -> None:
+    try:
+        kube.delete(path)
+    except KubeNotFound:
+        return
+
+
+def _name(document: JSON) -> str:
+    return str(document["metadata"]["name"])

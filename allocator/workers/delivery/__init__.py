@@ -1,1 +1,0 @@
-"""ResourceClaims for nodes that deliver GPUs by Dynamic Resource Allocation."""

@@ -1,0 +1,273 @@
+"""
+Claims on a bench: the playground's API server in this process, the allocator's real writers, and replicas that a test
+lets see, decide, write and die in any order.
+
+What a replica knows it learns by `look`, kind by kind, as late as the test wants.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState
+from allocator.cache.podinfo import pod_event
+from allocator.features.elasticgpuclaims import objects, writer
+from allocator.features.elasticgpuclaims.lifecycle import Step
+from allocator.features.elasticgpuclaims.rendering import CLAIMED
+from allocator.options import SchedulerOptions
+from allocator.queue.records import EventRecord
+from allocator.scheduler.events import (
+    ClaimBindingAnswered,
+    ClaimChanged,
+    ClaimDeleted,
+    ClaimsListed,
+    ClaimStepAnswered,
+    ExcludedGpusListed,
+    InventoriesListed,
+    NamespacesLabelled,
+    NodesListed,
+    PodDeleted,
+    TickPhase,
+    pods_listed,
+)
+from allocator.workers import binder as pod_writer
+from allocator.workers.fence import Fencer
+from contract import names, pods
+from contract.model import Allocation, Compute, PodRequest
+from contract.nodes.attributes import facts, trim
+from playground.api.api import Api
+from playground.programs import installing
+from runtime.kubernetes.client import Kube
+from tests.builders import NodeBuilder, pod
+from tests.unit.allocator.harness import SchedulerHarness, admitted, fence, unresolved
+from tests.wires import Wire
+
+JSON = dict[str, Any]
+KINDS = (objects.CLASSES, objects.CLAIMS, objects.SHARES, "pods")
+CLAIM_OF = "egpuc.elasticgpu.io/a"
+DEFINITIONS = tuple(installing.documents(installing.BASE / "elasticgpu.crds.yaml"))
+
+
+class Bench:
+    """The cluster, and the replica that leads."""
+
+    def __init__(self, *nodes: NodeBuilder, options: SchedulerOptions | None = None) -> None:
+        self.api = Api()
+        self.wire = Wire(self.api, spares_reads=True)
+        self.kube = Kube(self.wire)
+        for document in DEFINITIONS:
+            self.create(installing.path_of(document), document)
+        self.nodes = {each.name: each for each in nodes}
+        self.follower: dict[str, dict[str, JSON]] = {kind: {} for kind in (objects.CLASSES, objects.CLAIMS)}
+        """What the replica that leads next has seen of the kinds that it does not list anew."""
+        self.noted: list[EventRecord] = []
+        """Events on claims, of all replicas."""
+        self.options = options or SchedulerOptions()
+        self.term = 0
+        self.now = 100.0
+        self.take_over()
+
+    # -- what users do --------------------------------------------------------------------------------------------
+
+    def create(self, path: str, document: JSON) -> JSON:
+        code, made = self.api.call("POST", path, body=document)
+        assert code < 300, made
+        return made
+
+    def a_class(self, name: str, **about: Any) -> JSON:
+        """An ElasticGPUClass of ours."""
+        document = {"apiVersion": objects.GROUP_VERSION, "kind": "ElasticGPUClass", "metadata": {"name": name}}
+        return self.create(writer.path(objects.CLASSES), {**document, "provisioner": objects.PROVISIONER, **about})
+
+    def a_claim(
+        self, name: str, *, memory: object = 2, cores: object = 1, of: str = "", namespace: str = "default"
+    ) -> JSON:
+        """An ElasticGPUClaim."""
+        amounts = {f"{objects.PROVISIONER}/gpu-memory": memory, f"{objects.PROVISIONER}/gpu-core": cores}
+        asked = {key: value for key, value in amounts.items() if value is not None}
+        document: JSON = {
+            "apiVersion": objects.GROUP_VERSION,
+            "kind": objects.CLAIM,
+            "metadata": {"name": name},
+            "spec": {"resources": {"requests": asked}, **({"elasticGPUClassName": of} if of else {})},
+        }
+        return self.create(writer.path(objects.CLAIMS, namespace), document)
+
+    def a_pod(self, name: str, claim: str = "", *, memory: str = "", **spec: Any) -> JSON:
+        """A pod behind our gate, as it stands after admission."""
+        builder = pod(name).spec(automountServiceAccountToken=False, **spec).container("main")
+        builder = builder.annotated(CLAIM_OF, claim) if claim else builder.asks(names.GPU_MEMORY, memory)
+        return self.create("/api/v1/namespaces/default/pods", admitted(builder, gated=True))
+
+    def delete(self, plural: str, name: str) -> None:
+        """Delete an object as a user would; a pod's containers are gone at once."""
+        path = _path(plural, name)
+        code, document = self.api.call("DELETE", path, query={"gracePeriodSeconds": "0"} if plural == "pods" else {})
+        assert code < 300 or code == 404, document
+
+    def ended(self, name: str) -> None:
+        """The pod's containers have finished."""
+        body = {"status": {"phase": "Succeeded"}}
+        merge = "application/merge-patch+json"
+        self.api.call("PATCH", f"{_path('pods', name)}/status", body=body, content_type=merge)
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    def all(self, plural: str) -> dict[str, JSON]:
+        """Every object of a kind by name."""
+        code, found = self.api.call("GET", _path(plural))
+        assert code == 200
+        return {item["metadata"]["name"]: item for item in found["items"]}
+
+    def get(self, plural: str, name: str) -> JSON:
+        return self.all(plural)[name]
+
+    def phase(self, name: str) -> str:
+        """The phase of a claim; empty where it has none or is gone."""
+        return str((self.all(objects.CLAIMS).get(name, {}).get("status") or {}).get("phase", ""))
+
+    def share_of(self, name: str) -> objects.ElasticShare:
+        """The ElasticGPU of a claim."""
+        return objects.share(self.get(objects.SHARES, self.get(objects.CLAIMS, name)["spec"]["elasticGPUName"]))
+
+    def told(self, name: str) -> str:
+        """What a pod was told last, in a word."""
+        return self.news.get(str(self.get("pods", name)["metadata"]["uid"]), "")
+
+    # -- what replicas do -----------------------------------------------------------------------------------------
+
+    def take_over(self) -> None:
+        """
+        The replica that led is gone, and what it had under way has ended. Another has listed what is booked; of claims
+        and classes it knows what it saw as a follower.
+        """
+        self.wire.carry_out_late()
+        self.term += 1
+        self.desk = SchedulerHarness(
+            self.nodes.values(), synced=False, elected=True, term=self.term, now=self.now, options=self.options
+        )
+        self.news: dict[str, str] = {}
+        self.seen: dict[str, dict[str, JSON]] = {kind: self.all(kind) for kind in KINDS} | self.follower
+        self.cards()
+        for kind in KINDS:
+            found = list(self.seen[kind].values())
+            if kind == "pods":
+                self.desk.controller.handle(pods_listed(map(pods.trim, found), term=self.term))
+            else:
+                self.desk.controller.handle(ClaimsListed(kind, tuple(found), term=self.term))
+        self._bar()
+
+    def _bar(self) -> None:
+        """Nothing goes wrong with these writes, which are about waiting pods and not about claims."""
+        with ThreadPoolExecutor(1) as writers:
+            fencer = Fencer(
+                Kube(Wire(self.api)),
+                self.desk.controller,
+                word=lambda: f"word-{self.term}",
+                timeout=1,
+                writers=writers,
+                failed=lambda: None,
+            )
+            fence(self.desk.controller, fencer)
+        self.look("pods")
+
+    def cards(self) -> None:
+        """The replica sees the nodes and their GPUs as they are now."""
+        self.desk.controller.handle(ExcludedGpusListed(()))
+        self.desk.controller.handle(NamespacesLabelled({}))
+        self.desk.controller.handle(NodesListed(tuple(facts(trim(each.json())) for each in self.nodes.values())))
+        self.desk.controller.handle(InventoriesListed(tuple(each.inventory() for each in self.nodes.values())))
+
+    def overbooked(self) -> list[str]:
+        """GPUs that were promised twice over, as pods and ElasticGPUs say."""
+        ledger = Ledger()
+        for each in self.all("pods").values():
+            request = pods.admitted(each)
+            allocation = pods.allocation_of(each, request) if request else None
+            if request is not None and allocation is not None and not pods.finished(each):
+                ledger.confirm(_holding(pods.uid(each), request, allocation))
+        for share in map(objects.share, self.all(objects.SHARES).values()):
+            if share.allocation is not None:
+                ledger.confirm(_holding(OWN + share.name, CLAIMED, share.allocation))
+        ledger.check_invariants()
+        inventories = [each.inventory() for each in self.nodes.values()]
+        return [uuid for each in inventories for uuid in ledger.overcommitted(each.node, each.gpus)]
+
+    def follows(self, kind: str) -> None:
+        """The watch of the replica that leads next brings what has changed of claims or classes."""
+        self.follower[kind] = self.all(kind)
+
+    def look(self, *kinds: str) -> None:
+        """The watch brings what has changed of these kinds, or of all."""
+        controller = self.desk.controller
+        for kind in kinds or KINDS:
+            before, now = self.seen[kind], self.all(kind)
+            self.seen[kind] = now
+            for name, old in before.items():
+                if name not in now or now[name]["metadata"]["uid"] != old["metadata"]["uid"]:
+                    if kind == "pods":
+                        controller.handle(PodDeleted(old["metadata"]["uid"]))
+                    else:
+                        controller.handle(ClaimDeleted(kind, old))
+            for name, new in now.items():
+                if before.get(name) != new:
+                    controller.handle(pod_event(pods.trim(new)) if kind == "pods" else ClaimChanged(kind, new))
+
+    def decide(self) -> None:
+        """Go down the line and write the commits."""
+        bindings, news = self.desk.controller.schedule_pending()
+        for told in news:
+            self.news[told.uid] = told.code
+            if isinstance(told, EventRecord):
+                self.noted.append(told)
+        for binding in bindings:
+            self.desk.controller.handle(pod_writer.write(self.kube, binding, 0))
+
+    def work(self, most: int = 1000) -> int:
+        """Write what claims need, at most so many writes; how many there were."""
+        _, bindings, steps = self.desk.controller.claim_effects()
+        for number, bind in enumerate(bindings, 1):
+            if number > most:
+                return most
+            self.desk.controller.handle(ClaimBindingAnswered(bind, writer.bind(self.kube, bind, timeout=1)))
+        for number, step in enumerate(steps, len(bindings) + 1):
+            if number > most:
+                return most
+            self.step(step)
+        return len(bindings) + len(steps)
+
+    def step(self, step: Step) -> None:
+        self.desk.controller.handle(ClaimStepAnswered(step, writer.step(self.kube, step, timeout=1)))
+
+    def passes(self, seconds: float) -> None:
+        """Time passes, and what it brings is done."""
+        self.now += seconds
+        self.desk.now = self.now
+        self.desk.controller.tick(TickPhase.UPKEEP)
+        for binding in unresolved(self.desk.controller):
+            self.desk.controller.handle(pod_writer.write(self.kube, binding, 0))
+
+    def quiet(self) -> None:
+        """Everybody sees, decides and writes until nothing changes any more."""
+        still = 0
+        for _ in range(80):
+            before = {kind: self.all(kind) for kind in KINDS}
+            self.look()
+            self.decide()
+            self.work()
+            self.passes(11)
+            still = still + 1 if before == {kind: self.all(kind) for kind in KINDS} == self.seen else 0
+            if still == 3:  # what failed is tried again after a pause
+                return
+        raise AssertionError("it never becomes quiet")
+
+
+def _holding(key: str, request: PodRequest, allocation: Allocation) -> Reservation:
+    return Reservation(key, key, request, allocation, Compute(), ReservationState.CONFIRMED, 0.0)
+
+
+def _path(plural: str, name: str | None = None) -> str:
+    if plural == "pods":
+        return f"/api/v1/namespaces/default/pods{f'/{name}' if name else ''}"
+    return writer.path(plural, "default" if plural == objects.CLAIMS else "", name)
