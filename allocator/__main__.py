@@ -13,8 +13,11 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from allocator import app, commands
+from allocator.features import FEATURES
+from allocator.features.base import Feature
 from allocator.scheduler.core import Controller
 from allocator.settings import Settings
 from runtime import logs
@@ -43,26 +46,31 @@ GC_THRESHOLDS_LATER = (5_000, 1_000, 100)
 """An admission leaves a dozen objects behind. Looked at a few thousand at a time, they hold nobody up for long."""
 
 
-def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    features: tuple[Feature[Any, Any], ...] = FEATURES,
+) -> int:
     """Run the command; the exit status."""
+    known = app.settings_type(features)
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in commands.COMMANDS:
         return commands.run(given)
     if not given or given[0] != "run" or "--help" in given:
-        print(f"{_USAGE}\n{describe(Settings)}", file=sys.stdout if "--help" in given else sys.stderr)
+        print(f"{_USAGE}\n{describe(known)}", file=sys.stdout if "--help" in given else sys.stderr)
         return 0 if "--help" in given else 2
     try:
         file, flags = settings_file(given[1:])
-        settings = load(Settings, file=file, env=os.environ if environment is None else environment, argv=flags)
+        settings = load(known, file=file, env=os.environ if environment is None else environment, argv=flags)
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2
     logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
     log.info("starting", extra=effective(settings))
-    return _run(settings)
+    return _run(settings, features)
 
 
-def _run(settings: Settings) -> int:
+def _run(settings: Settings, features: tuple[Feature[Any, Any], ...]) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(_TURN)
     process = Process()
@@ -70,7 +78,7 @@ def _run(settings: Settings) -> int:
     process.watch_threads()
     try:
         kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-allocator")
-        running = app.start(settings, kube, process)
+        running = app.start(settings, kube, process, features)
     except (KubeError, app.TooOld, SocketInUse, OSError) as error:
         log.critical("cannot start", extra={"reason": str(error)})
         return 1

@@ -10,7 +10,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,13 +20,8 @@ from allocator.cache.ledger import Journal
 from allocator.engine.engine import Engine
 from allocator.engine.reference import LEARNED, Policy
 from allocator.faults import Faulted
-from allocator.features.delivery.sweeper import ClaimSweeper
-from allocator.features.elasticgpuclaims.worker import Claims
-from allocator.features.kueue.judge import TemplateReading
-from allocator.features.kueue.worker import FitOptions, FitsWorker
-from allocator.features.metering.meter import Meter
-from allocator.features.metering.worker import MeteringWorker
-from allocator.features.provisioning.worker import PoolReport, Provisioner, ProvisioningBounds, ProvisioningCounters
+from allocator.features import FEATURES
+from allocator.features.base import Built, Feature, Shell, Thread, built
 from allocator.neighbours import spreading, storage
 from allocator.options import SchedulerOptions
 from allocator.preemption import defragmentation
@@ -34,9 +29,9 @@ from allocator.scheduler.core import Controller
 from allocator.scheduler.events import ConsentsListed, DefragmentationAgreed, QueueWeighed
 from allocator.server import http
 from allocator.server import metrics as gauges
-from allocator.settings import Settings
+from allocator.settings import Settings, composed
 from allocator.workers.binder import EventRecorder
-from allocator.workers.informers import Follows, Informers
+from allocator.workers.informers import Informers
 from allocator.workers.learner import LearningWorker, PoolWatcher
 from allocator.workers.loop import LoopCounters, SchedulingLoop
 from allocator.workers.namespaces import NamespaceLabel, NamespaceLabels
@@ -48,18 +43,19 @@ from contract import names
 from contract.encoding import resourceclaims
 from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
-from contract.options import NO_OPTIONS, PoolOptions, pool_options
+from contract.options import NO_OPTIONS, pool_options
 from contract.scheduling import consent, fairness, gates
 from contract.scheduling.filters import Limits
 from runtime.httpserver import HttpServer, serve_http, serve_probes
 from runtime.kubernetes import lease as leader
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.lease import Leader, LeaseTiming
-from runtime.livefile import LiveFile, yaml_file
+from runtime.livefile import yaml_file
 from runtime.metrics import Metrics
 from runtime.process import HealthChecks, Process, health_routes
-from runtime.scraping import scraping
+from runtime.scraping import Review, scraping
 from runtime.settings import SettingsError
+from runtime.supervision import Workers
 from runtime.tokenreview import kube_review
 
 JSON = dict[str, Any]
@@ -110,69 +106,73 @@ def check_version(kube: Kube) -> gates.Version:
     return version
 
 
-def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
+def settings_type(features: Iterable[Feature[Any, Any]] = FEATURES) -> type[Settings]:
+    """The settings of the core and of these features."""
+    return composed((each.group, each.settings) for each in features)
+
+
+def start(
+    settings: Settings, kube: Kube, process: Process, features: tuple[Feature[Any, Any], ...] = FEATURES
+) -> RunningAllocator:
     """Make everything and start it. Raises `TooOld` or an error of the runtime; nothing keeps running then."""
     on = gates.of_version(check_version(kube), gates.read_overrides(settings.scheduler_feature_gates))
     woken = threading.Event()
-    metrics = Metrics(metrics_of("allocator"))
+    parts = built(features, settings)
+    metrics = Metrics((*metrics_of("allocator"), *(spec for each in features for spec in each.metrics)))
     workers, faulted = process.workers, _faulted(metrics)
     restarted = metrics.counter(specs.WORKER_RESTARTS)
     workers.restarted = lambda name: restarted.labels(worker=name).inc()
     elected = _leader(settings, kube, woken)
     leading: Callable[[], bool] = elected.is_leader if elected else lambda: True
     teaching = LearningWorker(policy=settings.placement.node_policy, limits=_limits(settings))
-    journal = Journal()
     by_claims = settings.dra and _has_claims(kube)
-    controller = _controller(settings, elected, woken, metrics, teaching, faulted, journal, on, by_claims=by_claims)
-    metering = MeteringWorker(
-        controller=controller,
-        meter=Meter(_limits(settings).capacity),
-        clock=time.monotonic,
-        covered=elected.covered if elected else None,
-        faulted=faulted,
-    )
+    controller = _controller(settings, elected, woken, metrics, teaching, faulted, on, by_claims=by_claims, parts=parts)
     options = yaml_file(settings.options, pool_options)
     metrics.gauge(specs.ALLOCATOR_OPTIONS_REFUSED).set_function(lambda: float(bool(options.trouble)))
     pools = PoolWatcher(options.value, idle=controller.idle_nodes, declare=controller.handle, limits=_limits(settings))
     pools.once()  # before the first question is answered
     profiles = ProfileWatcher(options.value, declare=controller.handle)
     profiles.once()
-    labels = _namespace_labels(settings, controller)
-    namespaces = NamespaceLabels(kube, labels, timeout=_write_timeout(settings))
-    namespaces.once()  # before anything is placed
-    restarts = metrics.counter(specs.WATCH_RESTARTS)
-    upkeep = Upkeep(kube, leading=leading, faulted=faulted)
-    fits = _fits(settings, kube, controller, process, metrics, faulted, options)
-    fed = Informers(
+    recorder = EventRecorder(kube, clock=lambda: datetime.now(UTC), leading=leading, faulted=faulted)
+    watches = metrics.counter(specs.WATCH_RESTARTS)
+
+    def on_restart(informer: str, why: str) -> None:
+        watches.labels(informer=informer, reason=why).inc()
+
+    shell = Shell(
         kube,
-        controller,
-        on_restart=lambda name, why: restarts.labels(informer=name, reason=why).inc(),
-        follows=Follows(claims=settings.claims, kept_out=settings.unhealthy_lists),
-        seen=upkeep.seen if fits is None else _both(upkeep.seen, fits.pod_seen),
+        controller=controller,
+        settings=settings,
+        limits=_limits(settings),
+        metrics=metrics,
+        options=lambda: options.value() or NO_OPTIONS,
+        recorder=recorder,
+        leading=leading,
+        covered=elected.covered if elected else None,
+        by_claims=by_claims,
+        new_nodes_within=_new_nodes_within(parts),
+        write_timeout=_write_timeout(settings),
+        restarted=on_restart,
         workers=workers,
         faulted=faulted,
     )
-    follow = functools.partial(
-        InformersOnDemand,
+    running = [part.run(shell) for part in parts]
+    labels = (*_namespace_labels(settings, controller), *(label for each in running for label in each.labels))
+    namespaces = NamespaceLabels(kube, labels, timeout=_write_timeout(settings))
+    namespaces.once()  # before anything is placed
+    upkeep = Upkeep(kube, leading=leading, faulted=faulted)
+    fed = Informers(
         kube,
         controller,
-        on_restart=lambda name, why: restarts.labels(informer=name, reason=why).inc(),
+        on_restart=on_restart,
+        kept_out=settings.unhealthy_lists,
+        follows=[kind for each in running for kind in each.follows],
+        seen=_all_of([upkeep.seen, *(each.seen for each in running if each.seen is not None)]),
         workers=workers,
+        faulted=faulted,
     )
-    volumes = follow(
-        storage.KINDS.values(), wanted=controller.wants_volumes, why="a pod that asks for a share has a claim"
-    )
-    devices = [
-        follow(
-            (kind,),
-            wanted=functools.partial(controller.wants_devices, plural),
-            why="a pod that asks for a share needs devices",
-        )
-        for plural, kind in storage.DEVICE_KINDS.items()
-    ]
-    selectors = follow(
-        spreading.KINDS.values(), wanted=controller.wants_selectors, why="there are default topology spread constraints"
-    )
+    follow = functools.partial(InformersOnDemand, kube, controller, on_restart=on_restart, workers=workers)
+    on_demand = _on_demand(follow, controller)
     ready = HealthChecks(
         cache=lambda: controller.ready() or None,
         watch=functools.partial(_stale, fed),
@@ -187,30 +187,9 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
             limits=http.SOCKET_LIMITS,
         )
     ]
-    health = None
-    if settings.listen:
-        figures = gauges.AllocatorGauges(controller, metrics, leading)
-        gauges.CardHours(metrics, metering.counted, new=settings.card_hours_after, clock=time.monotonic)
-        host, port = settings.listen.rsplit(":", 1)
-        routes = health_routes(metrics, ready=ready, alive=HealthChecks(workers=workers.broken))
-        try:
-            scrapes = scraping(settings.metrics_access, settings.metrics_certificates, review)
-        except OSError as error:
-            raise SettingsError([f"metrics_certificates: {settings.metrics_certificates}: {error}"]) from error
-        served = gauges.scraped(routes, figures.refresh)
-        health = serve_probes(served, (host, int(port)), name="health", guard=scrapes.guard, tls=scrapes.tls)
+    health = _health(settings, controller, metrics, leading, ready, workers, review) if settings.listen else None
+    if health is not None:
         doors.append(health)
-    recorder = EventRecorder(kube, clock=lambda: datetime.now(UTC), leading=leading, faulted=faulted)
-    claims_woken = threading.Event()
-    claims = Claims(
-        kube=kube,
-        controller=controller,
-        woken=claims_woken,
-        limits=_limits(settings),
-        card_writes=settings.card_writes,
-        timeout=_write_timeout(settings),
-        faulted=faulted,
-    )
     loop = SchedulingLoop(
         kube=kube,
         controller=controller,
@@ -221,48 +200,28 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
         write_timeout=_write_timeout(settings),
         protects=settings.placement.scale_down == "block",
         counted=LoopCounters.of(metrics),
-        decided=claims_woken.set,
+        decided=_all_of([each.decided for each in running if each.decided is not None]),
+        carries={effect: carry for each in running for effect, carry in each.carries.items()},
         workers=workers,
         faulted=faulted,
     )
     fed.start()
     if elected is not None:
         elected.start()
-    process.supervise("scheduling", lambda: loop.run(process.stop))
-    process.supervise("metering", lambda: metering.run(process.stop))
+    threads: dict[str, Thread] = {
+        "scheduling": loop.run,
+        "pools": pools.run,
+        "profiles": profiles.run,
+        "recorder": recorder.run,
+        "upkeep": upkeep.run,
+        **on_demand,
+    }
     if settings.placement.node_policy in LEARNED:
-        process.supervise("learner", lambda: teaching.run(controller.nodes, controller.adopt, process.stop))
-    process.supervise("pools", lambda: pools.run(process.stop))
-    process.supervise("profiles", lambda: profiles.run(process.stop))
+        threads["learner"] = functools.partial(teaching.run, controller.nodes, controller.adopt)
     if labels:
-        process.supervise("namespaces", lambda: namespaces.run(process.stop))
-    if fits is not None:
-        process.supervise("kueue", functools.partial(fits.run, process.stop))
-    if settings.claims:
-        process.supervise("claims", lambda: claims.run(process.stop))
-    process.supervise("volumes", lambda: volumes.run(process.stop))
-    for each in devices:
-        process.supervise(each.name, functools.partial(each.run, process.stop))
-    process.supervise("selectors", lambda: selectors.run(process.stop))
-    process.supervise("recorder", lambda: recorder.run(process.stop))
-    process.supervise("upkeep", lambda: upkeep.run(process.stop))
-    if by_claims:
-        sweeper = ClaimSweeper(kube, leading=leading, timeout=_write_timeout(settings), faulted=faulted)
-        process.supervise("resource-claims", lambda: sweeper.run(process.stop))
-    if settings.provisioning.enabled:
-        provisioner = Provisioner(
-            kube=kube,
-            controller=controller,
-            options=options.value,
-            bounds=_provisioning(settings),
-            report=PoolReport(kube, settings.provisioning.namespace, metrics),
-            tell=recorder.put,
-            counted=ProvisioningCounters.of(metrics),
-            faulted=faulted,
-        )
-        process.supervise("provisioner", lambda: provisioner.run(process.stop))
+        threads["namespaces"] = namespaces.run
     if settings.repair_every:
-        repair = Resync(
+        threads["resync"] = Resync(
             kube=kube,
             controller=controller,
             clock=time.monotonic,
@@ -270,9 +229,67 @@ def start(settings: Settings, kube: Kube, process: Process) -> RunningAllocator:
             options=options.value,
             found=ResyncCounters.of(metrics),
             faulted=faulted,
-        )
-        process.supervise("resync", lambda: repair.run(process.stop))
+        ).run
+    for each in running:
+        threads.update(each.threads)
+    for name, run in threads.items():
+        process.supervise(name, functools.partial(run, process.stop))
     return RunningAllocator(controller, tuple(doors), fed, elected, health)
+
+
+def _all_of(calls: Sequence[Callable[..., None]]) -> Callable[..., None]:
+    """One call in place of these."""
+
+    def call(*arguments: object) -> None:
+        for each in calls:
+            each(*arguments)
+
+    return call
+
+
+def _new_nodes_within(parts: Iterable[Built]) -> float | None:
+    """Seconds that a new node may take, where a feature asks for nodes."""
+    found = (part.feature.nodes_within(part.chosen) for part in parts if part.feature.nodes_within is not None)
+    return next(found, None)
+
+
+def _on_demand(follow: Callable[..., InformersOnDemand], controller: Controller) -> dict[str, Thread]:
+    """What is followed only once a pod needs it."""
+    devices = (
+        follow(
+            (kind,),
+            wanted=functools.partial(controller.wants_devices, plural),
+            why="a pod that asks for a share needs devices",
+        )
+        for plural, kind in storage.DEVICE_KINDS.items()
+    )
+    volumes = follow(
+        storage.KINDS.values(), wanted=controller.wants_volumes, why="a pod that asks for a share has a claim"
+    )
+    selectors = follow(
+        spreading.KINDS.values(), wanted=controller.wants_selectors, why="there are default topology spread constraints"
+    )
+    return {"volumes": volumes.run, "selectors": selectors.run, **{each.name: each.run for each in devices}}
+
+
+def _health(
+    settings: Settings,
+    controller: Controller,
+    metrics: Metrics,
+    leading: Callable[[], bool],
+    ready: HealthChecks,
+    workers: Workers,
+    review: Review,
+) -> HttpServer:
+    figures = gauges.AllocatorGauges(controller, metrics, leading)
+    host, port = settings.listen.rsplit(":", 1)
+    routes = health_routes(metrics, ready=ready, alive=HealthChecks(workers=workers.broken))
+    try:
+        scrapes = scraping(settings.metrics_access, settings.metrics_certificates, review)
+    except OSError as error:
+        raise SettingsError([f"metrics_certificates: {settings.metrics_certificates}: {error}"]) from error
+    served = gauges.scraped(routes, figures.refresh)
+    return serve_probes(served, (host, int(port)), name="health", guard=scrapes.guard, tls=scrapes.tls)
 
 
 def _namespace_labels(settings: Settings, controller: Controller) -> tuple[NamespaceLabel, ...]:
@@ -328,47 +345,6 @@ def _faulted(metrics: Metrics) -> Faulted:
     return tell
 
 
-def _both(one: Callable[[JSON], None], other: Callable[[JSON], None]) -> Callable[[JSON], None]:
-    def call(pod: JSON) -> None:
-        one(pod)
-        other(pod)
-
-    return call
-
-
-def _fits(
-    settings: Settings,
-    kube: Kube,
-    controller: Controller,
-    process: Process,
-    metrics: Metrics,
-    faulted: Faulted,
-    options: LiveFile[PoolOptions],
-) -> FitsWorker | None:
-    """Who answers Kueue's check; None where it is off."""
-    if not settings.fits.enabled:
-        return None
-    answered, restarts = metrics.counter(specs.KUEUE_ANSWERS), metrics.counter(specs.WATCH_RESTARTS)
-    return FitsWorker(
-        kube=kube,
-        controller=controller,
-        limits=_limits(settings),
-        policy=_policy(settings),
-        options=FitOptions(
-            retry_after=settings.fits.retry_after,
-            hold=settings.fits.hold,
-            rejects=settings.placement.unsatisfiable == "deny",
-            nodes_within=settings.provisioning.patience if settings.provisioning.enabled else None,
-        ),
-        reading=lambda: TemplateReading(options.value() or NO_OPTIONS, settings.fits.runtime_class, settings.dra),
-        timeout=_write_timeout(settings),
-        counted=lambda state: answered.labels(state=state).inc(),
-        on_restart=lambda name, why: restarts.labels(informer=name, reason=why).inc(),
-        workers=process.workers,
-        faulted=faulted,
-    )
-
-
 def _leader(settings: Settings, kube: Kube, woken: threading.Event) -> Leader | None:
     if not settings.election.enabled:
         return None
@@ -394,19 +370,6 @@ def _limits(settings: Settings) -> Limits:
     return Limits(settings.sharing.max_sharers)
 
 
-def _provisioning(settings: Settings) -> ProvisioningBounds:
-    chosen = settings.provisioning
-    return ProvisioningBounds(
-        chosen.namespace,
-        chosen.image,
-        chosen.requests,
-        chosen.placeholders,
-        chosen.after,
-        chosen.patience,
-        _limits(settings),
-    )
-
-
 def _policy(settings: Settings) -> Policy:
     return Policy(settings.placement.node_policy, settings.placement.gpu_policy)
 
@@ -418,11 +381,12 @@ def _controller(
     metrics: Metrics,
     teaching: LearningWorker,
     faulted: Faulted,
-    journal: Journal,
     on: gates.Gates,
     *,
     by_claims: bool,
+    parts: Iterable[Built],
 ) -> Controller:
+    journal = Journal()
     engine = Engine(
         limits=_limits(settings),
         policy=_policy(settings),
@@ -445,8 +409,6 @@ def _controller(
             starvation_reservation_limit=settings.starvation_reservation_limit,
             unbound=settings.unbound,
             unbound_after=settings.unbound_after,
-            claims=settings.claims,
-            claim_memory=settings.claim_memory,
             by_claims=by_claims,
             preemption=settings.preemption,
             idle_evict=settings.idle.evict,
@@ -467,6 +429,7 @@ def _controller(
         give_way=functools.partial(time.sleep, 0),
         journal=journal,
         wall=time.time,
+        parts=[part.make for part in parts],
     )
 
 

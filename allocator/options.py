@@ -39,14 +39,10 @@ class SchedulerOptions:
     """Bytes that those of all namespaces have together."""
     starvation_timeout: float = 300.0
     """Seconds that a pod waits until a node is reserved for it; 0 reserves none."""
-    claims: bool = True
-    """Whether claims are followed; without, a pod that names one is told so."""
     starvation_reservation_limit: float = 3600.0
     """Seconds for which nodes are reserved for pods of one namespace while none of them is placed; 0 for no limit."""
-    claim_memory: int = 0
-    """Bytes that the claims of one namespace may have together; 0 for no bound."""
     by_claims: bool = False
-    """Whether pods name ResourceClaims, by which some nodes deliver; then an ElasticGPUClaim may be bound there too."""
+    """Whether pods name ResourceClaims, by which some nodes deliver."""
     preemption: bool = False
     """Whether a waiting pod may have sharers of lower priority evicted."""
     idle_evict: bool = False

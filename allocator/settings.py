@@ -4,10 +4,12 @@ The allocator's settings: what an administrator may choose, each with its meanin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import typing
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from contract.encoding import quantity
 from contract.options import MOVED_TO_OPTIONS, OPTIONS_SETTING
@@ -15,6 +17,7 @@ from contract.scheduling.gates import SINCE, read_overrides
 from runtime.scraping import ACCESS_SETTING, CERTIFICATES_SETTING
 from runtime.settings import setting
 
+S = TypeVar("S")
 Preference = Literal["binpack", "spread"]
 NodePreference = Literal["binpack", "spread", "fragmentation", "value"]
 
@@ -149,46 +152,6 @@ class SharingSettings:
 
 
 @dataclass(frozen=True)
-class ProvisioningSettings:
-    """Nodes that are asked for while pods wait."""
-
-    enabled: bool = setting(
-        False,
-        "Ask an autoscaler for nodes of the pools of the options that declare `node`; needs the rights of "
-        "manifests/components/node-provisioning, which sets it.",
-    )
-    requests: bool = setting(
-        True,
-        "Ask by ProvisioningRequests where the cluster serves that kind. Off: by placeholder pods alone, for an "
-        "autoscaler that serves the kind and not its class best-effort-atomic-scale-up.",
-    )
-    placeholders: bool = setting(
-        False,
-        "Ask by placeholder pods where the cluster serves no ProvisioningRequests; needs the rights of "
-        "manifests/components/node-placeholders, which sets it.",
-    )
-    namespace: str = setting("gpufraction-system", "Namespace of the requests for nodes; no pod in it is served.")
-    after: float = setting(
-        15.0,
-        "How long a pod waits until a node is asked for, so that pods that come together are served together.",
-        unit="duration",
-        minimum=0,
-    )
-    patience: float = setting(
-        900.0,
-        "How long a node may take until its GPUs are published. Then its request is given up, and the pool is asked "
-        "again after a pause that doubles from 1 min to 30 min.",
-        unit="duration",
-        minimum=10,
-    )
-    image: str = setting(
-        "",
-        "Image of the placeholder pods that stand for a node where the cluster serves no ProvisioningRequests; they "
-        "only sleep. Empty: the image of the allocator's own pods.",
-    )
-
-
-@dataclass(frozen=True)
 class ElectionSettings:
     """Which of several replicas decides."""
 
@@ -218,35 +181,8 @@ class ElectionSettings:
 
 
 @dataclass(frozen=True)
-class FitsSettings:
-    """Kueue's admission check `gpufraction.io/fits`, and how templates are read for it."""
-
-    enabled: bool = setting(
-        False,
-        "Answer Kueue's AdmissionChecks of the controller gpufraction.io/fits; needs the rights of "
-        "manifests/components/kueue-check, which sets it. Off: nothing of Kueue's is read.",
-    )
-    retry_after: float = setting(
-        30.0,
-        "How long Kueue waits before it tries a Workload again that did not fit; whole seconds.",
-        unit="duration",
-        minimum=1,
-        maximum=86_400,
-    )
-    hold: float = setting(
-        60.0,
-        "How long the room of a Workload that was answered Ready counts as taken for other Workloads, until its pods "
-        "have their shares; longer than Kueue and a controller take to create the pods.",
-        unit="duration",
-        minimum=1,
-        maximum=3600,
-    )
-    runtime_class: str = setting("", "The webhook's setting `runtime_class`.")
-
-
-@dataclass(frozen=True)
 class Settings:
-    """Everything that `python -m allocator run` can be told."""
+    """What `python -m allocator run` can be told of the core; `composed` adds the features' settings."""
 
     REMOVED: ClassVar[Mapping[str, str]] = MOVED_TO_OPTIONS
     socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "Unix socket on which the webhook asks.")
@@ -293,11 +229,6 @@ class Settings:
         minimum=1,
         maximum=86400,
     )
-    claims: bool = setting(
-        False,
-        "Serve ElasticGPUClaims (elasticgpu.io); needs the rights of manifests/components/claims, which sets it. Off: "
-        "no object of that group is read, and a pod that names a claim waits.",
-    )
     dra: bool = setting(
         False,
         "Look after the ResourceClaims by which GPUs reach containers on nodes with Dynamic Resource Allocation "
@@ -308,20 +239,6 @@ class Settings:
         "Place no pods on the cards that Aliyun gpushare's ConfigMaps `unhealthy-gpu-NODE` of kube-system name; needs "
         "the right of manifests/components/unhealthy-lists, which sets it.",
         formerly="kept_out_lists",
-    )
-    claim_memory: int = setting(
-        0,
-        "GPU memory that the ElasticGPUClaims of one namespace may have together; further ones wait. 0: no bound. "
-        "Quotas of gpufraction.io/gpu-memory count pods only.",
-        unit="bytes",
-        minimum=0,
-    )
-    card_writes: int = setting(
-        10,
-        "GPU objects (elasticgpu.io) written in a second, at most; each shows what a card has left, and is written "
-        "when that has changed. 0 writes none.",
-        minimum=0,
-        maximum=1000,
     )
     repair_every: float = setting(
         300.0,
@@ -345,13 +262,6 @@ class Settings:
         "the defaults of the API server's version: the allocator judges nodes as kube-scheduler does. Known: "
         f"{', '.join(sorted(SINCE))}.",
     )
-    card_hours_after: float = setting(
-        60.0,
-        "How long a new series of card hours reads 0 before it shows what was counted: at least twice the interval at "
-        "which Prometheus scrapes, which does not count what a series had when it was first seen.",
-        unit="duration",
-        minimum=0,
-    )
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
     placement: PlacementSettings = field(default_factory=PlacementSettings)
@@ -359,12 +269,42 @@ class Settings:
     idle: IdleSettings = field(default_factory=IdleSettings)
     sharing: SharingSettings = field(default_factory=SharingSettings)
     defragmentation: DefragmentationSettings = field(default_factory=DefragmentationSettings)
-    provisioning: ProvisioningSettings = field(default_factory=ProvisioningSettings)
     election: ElectionSettings = field(default_factory=ElectionSettings)
-    fits: FitsSettings = field(default_factory=FitsSettings)
 
     def __post_init__(self) -> None:
         try:
             read_overrides(self.scheduler_feature_gates)
         except ValueError as error:
             raise ValueError(f"scheduler_feature_gates: {error}") from error
+
+
+def composed(features: Iterable[tuple[str, type[Any]]]) -> type[Settings]:
+    """
+    The settings with those of the features: of each its group's name and its dataclass. Where the name is empty, the
+    fields of the dataclass stand at the top. Raises TypeError where two have one name.
+    """
+    fields: list[tuple[str, Any, Any]] = []
+    for group, chosen in features:
+        if group:
+            fields.append((group, chosen, dataclasses.field(default_factory=chosen)))
+            continue
+        hints = typing.get_type_hints(chosen)
+        fields += [(each.name, hints[each.name], _copied(each)) for each in dataclasses.fields(chosen)]
+    taken = {each.name for each in dataclasses.fields(Settings)} & {name for name, _, _ in fields}
+    if taken:
+        raise TypeError(f"settings of a feature are named as those of the core: {', '.join(sorted(taken))}")
+    made = dataclasses.make_dataclass("Settings", fields, bases=(Settings,), frozen=True)
+    return typing.cast(type[Settings], made)
+
+
+def _copied(one: dataclasses.Field[Any]) -> Any:
+    return dataclasses.field(default=one.default, metadata=one.metadata)
+
+
+def group_of(settings: Settings, chosen: type[S], group: str) -> S:
+    """A feature's group of composed settings."""
+    if group:
+        found = getattr(settings, group)
+        assert isinstance(found, chosen)
+        return found
+    return chosen(**{each.name: getattr(settings, each.name) for each in dataclasses.fields(typing.cast(Any, chosen))})

@@ -1,0 +1,18 @@
+"""
+The table of the allocator's features. A new one gets a folder here and its line below.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allocator.features import delivery, elasticgpuclaims, kueue, metering, provisioning
+from allocator.features.base import Feature
+
+FEATURES: tuple[Feature[Any, Any], ...] = (
+    elasticgpuclaims.FEATURE,
+    kueue.FEATURE,
+    delivery.FEATURE,
+    metering.FEATURE,
+    provisioning.FEATURE,
+)

@@ -16,12 +16,12 @@ from allocator.cache.unconfirmed import Unconfirmed
 from allocator.engine import pinning
 from allocator.engine.pinning import Judged
 from allocator.engine.reference import Placement, Unschedulable
-from allocator.features.elasticgpuclaims.manager import ClaimManager
 from allocator.options import SchedulerOptions
 from allocator.queue.queue import Rounds, namespace_of
 from allocator.scheduler import messages
 from allocator.scheduler.events import PoolsDeclared
 from allocator.scheduler.leadership import SchedulerState
+from allocator.scheduler.parts import ClaimedShares
 from contract import dialects
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.model import Allocation, FractionRequest, GpuKind
@@ -44,7 +44,7 @@ class Admission:
         state: SchedulerState,
         *,
         rounds: Rounds,
-        claims: ClaimManager,
+        claims: ClaimedShares,
         pools: DeclaredPools,
         unconfirmed: Unconfirmed,
         options: SchedulerOptions,
@@ -81,7 +81,7 @@ class Admission:
         if question.request.claim:
             # Only a pod that exists can be tied to a claim: its finalizer looks at pods.
             status = self._claims.waits(question.namespace, question.request.claim)
-            return Wait(status.reason, status.message)
+            return Wait(status.code, status.text)
         return self._decided(question, seen, decides, self._held(question) if decides else None)
 
     def require_ready(self) -> None:

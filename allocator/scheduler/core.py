@@ -16,16 +16,15 @@ are one step, and no two can take the same share.
 | `Preemptor`, `Defragmenter`, `StarvationGuard` | reserve nodes |
 | `Housekeeping`, `OvercommitReporter` | what time brings; what is wrong |
 | `AgentReports` | what nodes' agents report about their pods |
-| `ClaimManager` | ElasticGPUClaims |
+| `Part` | what a feature adds |
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any, get_args
+from typing import TypeVar, get_args
 
 from allocator.cache.cache import Cache, FrozenCluster
 from allocator.cache.capacities import Capacities
@@ -34,15 +33,11 @@ from allocator.cache.ledger import Change, Journal
 from allocator.cache.podinfo import PodEvent
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
 from allocator.faults import Faulted, surfaced
-from allocator.features.elasticgpuclaims.lifecycle import Step
-from allocator.features.elasticgpuclaims.manager import ClaimManager
-from allocator.features.elasticgpuclaims.rendering import ClaimBinding
-from allocator.features.provisioning.wishes import Unserved
 from allocator.options import SchedulerOptions
 from allocator.preemption.agent_reports import AgentReports
 from allocator.preemption.tracker import PreemptionTracker
 from allocator.queue.parking import Parking
-from allocator.queue.queue import CycleTrigger, QueuedPodInfo, QueueOrder, Rounds, SchedulingQueue
+from allocator.queue.queue import CycleTrigger, QueueOrder, Rounds, SchedulingQueue
 from allocator.queue.records import Binding, Eviction, PodFaults, PodRecords, Report
 from allocator.scheduler import view
 from allocator.scheduler.admission import Admission
@@ -54,11 +49,6 @@ from allocator.scheduler.events import (
     BindFaulted,
     BindSucceeded,
     BindUnknown,
-    ClaimBindingAnswered,
-    ClaimChanged,
-    ClaimDeleted,
-    ClaimsListed,
-    ClaimStepAnswered,
     ConsentsListed,
     DefragmentationAgreed,
     DriftFound,
@@ -78,7 +68,6 @@ from allocator.scheduler.events import (
     NamespacesLabelled,
     NodeChanged,
     NodeDeleted,
-    NodesExpected,
     NodesListed,
     ParkedRead,
     PodDeleted,
@@ -96,9 +85,10 @@ from allocator.scheduler.events import (
     TickPhase,
     UncountedFound,
 )
-from allocator.scheduler.handlers import ClaimHandlers, EventHandlers
+from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.housekeeping import ForeignGates, Housekeeping
 from allocator.scheduler.leadership import Leadership, SchedulerState
+from allocator.scheduler.parts import Core, Handler, NoClaims, Part, Tick
 from allocator.scheduler.reservations import Defragmenter, Preemptor, StarvationGuard
 from allocator.scheduler.succession import Fence, LatePods
 from allocator.scheduler.unbound import UnboundPods
@@ -107,10 +97,9 @@ from allocator.scoring.tables import Tables
 from contract.encoding.protocol import Answer, Question
 from contract.model import GpuKind, NodeState, PodRequest
 from contract.nodes.attributes import NodeFacts
-from contract.scheduling.clusterfilters.objects import PodRules
-from contract.scheduling.fairness import own_order
 from contract.scheduling.needs import SchedulingRequest
 
+T = TypeVar("T")
 _LOOKED_AT = 256
 """Nodes looked at in one turn."""
 
@@ -135,6 +124,7 @@ class Controller:
         journal: Journal | None = None,
         wall: Callable[[], float] = lambda: 0.0,
         hints: bool = True,
+        parts: Iterable[Callable[[Core], Part]] = (),
     ) -> None:
         """
         `clock`: seconds from any start, never going back. `wall`: seconds since the epoch, by which pods' ages are
@@ -147,6 +137,8 @@ class Controller:
         not get it where another takes it again at once.
 
         `hints`: whether an event wakes those waiting pods alone that it can help; without, each event wakes them all.
+
+        `parts` make what the features add.
 
         `journal` is the cache's, which is stamped with the times of `clock` and of `wall`, seconds since 1970.
         """
@@ -172,15 +164,6 @@ class Controller:
             wake=wake,
             faulted=faulted,
         )
-        self._claims = ClaimManager(
-            self._cache,
-            new_id=new_id,
-            clock=clock,
-            most_memory=options.claim_memory,
-            faulted=faulted,
-            follows=options.claims,
-            by_claims=options.by_claims,
-        )
         self._late = LatePods(
             state,
         )
@@ -204,10 +187,36 @@ class Controller:
             forgotten=forgotten,
             asked=asked,
         )
+        self.preemptor = Preemptor(
+            state,
+            rounds=rounds,
+            preemptions=preemptions,
+            faults=faults,
+            options=options,
+            clock=clock,
+        )
+        """To others it is for reading, while no other thread calls the controller."""
+        core = Core(
+            state,
+            preemptor=self.preemptor,
+            pools=self._pools,
+            rounds=rounds,
+            journal=journal,
+            clock=clock,
+            wall=wall,
+            new_id=new_id,
+            synced=self._handlers.synced,
+            faulted=faulted,
+            by_claims=options.by_claims,
+        )
+        made = tuple(make(core) for make in parts)
+        claims = next((part.claims for part in made if part.claims is not None), NoClaims())
+        for part in made:
+            self._leadership.needs(part.lists, part.booked)
         self._admission = Admission(
             state,
             rounds=rounds,
-            claims=self._claims,
+            claims=claims,
             pools=self._pools,
             unconfirmed=unconfirmed,
             options=options,
@@ -218,7 +227,8 @@ class Controller:
         self._cycle = SchedulingCycle(
             state,
             rounds=rounds,
-            claims=self._claims,
+            claims=claims,
+            explains=(part.explains for part in made if part.explains is not None),
             preemptions=preemptions,
             pools=self._pools,
             faults=faults,
@@ -232,15 +242,6 @@ class Controller:
             faults=faults,
             forgotten=forgotten,
         )
-        self.preemptor = Preemptor(
-            state,
-            rounds=rounds,
-            preemptions=preemptions,
-            faults=faults,
-            options=options,
-            clock=clock,
-        )
-        """To others it is for reading, while no other thread calls the controller."""
         self._defragmenter = Defragmenter(
             state,
             preemptor=self.preemptor,
@@ -270,8 +271,7 @@ class Controller:
         )
 
         self._reports = AgentReports(cache, self._records, holds=self._leadership.holds, wake=self._trigger.wake)
-        claim_handlers = ClaimHandlers(self._claims, self._handlers, self._records, self._trigger)
-        self._taken_by: Mapping[type, Callable[[Any, float], None]] = {
+        own: Mapping[type, Handler] = {
             PodEvent: self._handlers.pod_changed,
             PodsListed: self._handlers.pods_listed,
             PodDeleted: self._handlers.pod_deleted,
@@ -294,11 +294,6 @@ class Controller:
             ExcludedGpusChanged: self._handlers.excluded_gpus_changed,
             ParkedRead: self._handlers.parked_read,
             PodFenced: self._handlers.pod_fenced,
-            ClaimsListed: claim_handlers.listed,
-            ClaimChanged: claim_handlers.changed,
-            ClaimDeleted: claim_handlers.deleted,
-            ClaimBindingAnswered: claim_handlers.binding_answered,
-            ClaimStepAnswered: claim_handlers.step_answered,
             BindSucceeded: self._bindings.succeeded,
             BindFailed: self._bindings.failed,
             BindUnknown: self._bindings.unknown,
@@ -313,11 +308,10 @@ class Controller:
             IdlePodWarned: self.preemptor.warned,
             UncountedFound: self._overcommit.uncounted_found,
             PoolsDeclared: self._admission.pools_declared,
-            NodesExpected: self._cycle.nodes_expected,
             QueueWeighed: self._cycle.weighed,
             DefragmentationAgreed: self._defragmenter.agreed,
         }
-        self._phases: Mapping[TickPhase, Callable[[float], list[Effect]]] = {
+        phases: Mapping[TickPhase, Callable[[float], list[Effect]]] = {
             TickPhase.TAKE_OVER: self._take_over,
             TickPhase.LATE_PODS: self._late_pods,
             TickPhase.FOREIGN_GATES: gates.tick,
@@ -331,23 +325,28 @@ class Controller:
                 *self.preemptor.warnings(now),
             ],
         }
-        if self._taken_by.keys() != set(get_args(Event)) or self._phases.keys() != set(TickPhase):
+        if own.keys() != set(get_args(Event)) or phases.keys() != set(TickPhase):
             raise AssertionError("every event and every phase of a tick needs its part")
+        self._taken_by: Mapping[type, Handler] = ChainMap(dict(own), *(dict(part.handlers) for part in made))
+        self._phases: Mapping[TickPhase, tuple[Tick, ...]] = {
+            phase: (tick, *(part.ticks[phase] for part in made if phase in part.ticks))
+            for phase, tick in phases.items()
+        }
 
     # -- events in, effects out -----------------------------------------------------------------------------------
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: object) -> None:
         """Take in what happened. Its effects leave with the next `tick` or `schedule_pending`."""
         with self._lock:
             now = self._clock()
             self._taken_by[type(event)](event, now)
             self._stamp(now)
 
-    def tick(self, phase: TickPhase) -> list[Effect]:
+    def tick(self, phase: TickPhase) -> list[object]:
         """What is to be done in this phase, each effect once; to be called about once a second."""
         with self._lock:
             now = self._clock()
-            effects = self._phases[phase](now)
+            effects = [effect for tick in self._phases[phase] for effect in tick(now)]
             self._stamp(now)
             return effects
 
@@ -394,7 +393,6 @@ class Controller:
         # Only a replica that decides runs the cycle that this asks for.
         if self._cycle.is_outdated(now) and self._leadership.holds():
             self._trigger.wake()
-        self._trigger.event(self._claims.store.tick())
         return [*self._housekeeping.status_updates(now), *self._handlers.read_parked()]
 
     # -- the webhook's question -----------------------------------------------------------------------------------
@@ -429,11 +427,16 @@ class Controller:
         As much of the queue as `allocator.queue.queue` allows; where some is left, another cycle is asked for at once.
         In turns, since even that takes a while at thousands of nodes, and the webhook waits for less.
         """
-        self._in_turns(self._cycle.turns())
+        self.in_turns(self._cycle.turns())
         with self._lock:
             return self._cycle.results()
 
-    def _in_turns(self, steps: Iterator[None]) -> None:
+    def locked(self, call: Callable[[], T]) -> T:
+        """What a feature asks its own part, under the lock."""
+        with self._lock:
+            return call()
+
+    def in_turns(self, steps: Iterator[None]) -> None:
         """Each step under the lock, which is released in between."""
         while True:
             with self._lock:
@@ -443,7 +446,7 @@ class Controller:
 
     def adopt(self, tables: Tables) -> None:
         """Decide by what was learnt from now on. In turns, so that decisions go on."""
-        self._in_turns(self._cache.engine.adopting(tables))
+        self.in_turns(self._cache.engine.adopting(tables))
 
     # -- leadership -----------------------------------------------------------------------------------------------
 
@@ -541,22 +544,6 @@ class Controller:
         with self._lock:
             self._overcommit.report_overcommitted()
 
-    # -- claims ---------------------------------------------------------------------------------------------------
-
-    def claim_effects(self) -> tuple[int | None, list[ClaimBinding], list[Step]]:
-        """The effects for claims, each once, and the term of leadership in which they were decided."""
-        with self._lock:
-            term = self._leadership.number()
-            if not self._leadership.holds():
-                self._claims.bindings.abandon()
-                return term, [], []
-            return term, self._claims.bindings.take(self._clock()), self._claims.steps.take()
-
-    def claim_counts(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
-        """How many claims there are by phase and reason, and how many ElasticGPUs of ours by phase."""
-        with self._lock:
-            return self._claims.store.counts()
-
     # -- what others see ------------------------------------------------------------------------------------------
 
     def ready(self) -> str:
@@ -602,38 +589,6 @@ class Controller:
         """Every Node, with GPUs or without."""
         with self._lock:
             return self._cache.facts()
-
-    def unserved(self, after: float) -> tuple[Unserved, ...] | None:
-        """
-        The pods that have waited so many seconds and fit on no node that there is, in the order of the queue; in turns.
-
-        None while that is not known: something has changed, and the queue has not been tried since.
-        """
-        with self._lock:
-            waiting = tuple(self._queue.in_any_order()) if self._cycle.settled() else None
-        found: list[QueuedPodInfo] = []
-        for start in range(0, len(waiting or ()), _LOOKED_AT):
-            with self._lock:
-                now, some = self._clock(), (waiting or ())[start : start + _LOOKED_AT]
-                found.extend(entry for entry in some if self._cycle.is_unserved(entry, now, after))
-            self._give_way()
-        by_age = sorted(found, key=lambda entry: entry.order)
-        judged: dict[tuple[SchedulingRequest, PodRules], Unserved] = {}
-        for entry in by_age:
-            if (entry.ask, entry.rules) not in judged:
-                with self._lock:
-                    judged[entry.ask, entry.rules] = self._unserved(entry)
-        with self._lock:
-            if waiting is None or not self._cycle.settled():
-                return None
-        in_order = own_order(by_age, lambda entry: entry.place)
-        return tuple(replace(judged[entry.ask, entry.rules], uid=entry.uid) for entry in in_order)
-
-    def _unserved(self, entry: QueuedPodInfo) -> Unserved:
-        """The pod, and what other pods and volumes say of it on a node that does not exist yet."""
-        closed = self._cache.closed_pools(entry.ask, entry.rules, self._pools.nodes)
-        apart = hash(entry.rules) if self._cache.neighbours.repels_itself(entry.rules) else None
-        return Unserved(entry.uid, entry.ask, closed, apart)
 
     def frozen(self) -> tuple[FrozenCluster, bool]:
         """The cluster at this moment; False where pods of the queue are about to be given what has come free."""

@@ -9,7 +9,7 @@ outdated, the whole queue is re-evaluated within 15 s. That is also the safety n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,6 @@ from allocator.cache.declared_pools import DeclaredPools
 from allocator.cache.podinfo import PodEvent, stands
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Placement, Unschedulable
-from allocator.features.elasticgpuclaims.manager import ClaimManager
-from allocator.features.elasticgpuclaims.objects import Status
-from allocator.features.provisioning.wishes import Expectation
 from allocator.preemption.tracker import PreemptionTracker
 from allocator.queue.queue import QueuedPodInfo, Rounds
 from allocator.queue.records import Binding, PodFaults, Report, StatusUpdate
@@ -33,13 +30,13 @@ from allocator.scheduler.events import (
     BindUnknown,
     Effect,
     FenceRefused,
-    NodesExpected,
     PodFenced,
     QueueWeighed,
     ReadBack,
 )
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.leadership import SchedulerState
+from allocator.scheduler.parts import ClaimedShares, Explanation
 from contract.model import Allocation
 from contract.reasons.base import ReasonName
 from contract.reasons.claims import PodOfClaim
@@ -65,18 +62,19 @@ nodes."""
 class _Refusal:
     """What is known not to fit: said to each pod of one shape in the same words, which are made once."""
 
-    decision: Unschedulable
-    pool: str
-    """The declared pool of which only a new node would serve it, if any."""
     code: ReasonName
     why: str
+    base: str
+    """The same where something else is added than the pool."""
     codes: frozenset[Code]
     """Those of all nodes."""
 
     @classmethod
     def of(cls, decision: Unschedulable, ask: SchedulingRequest, pool: str) -> _Refusal:
+        """`pool`: the declared pool of which only a new node would serve it, if any."""
         codes = codes_of(decision.reasons)
-        return cls(decision, pool, messages.code(decision), messages.why(decision, ask.request, pool), codes)
+        why, base = (words(decision, ask.request, pool) for words in (messages.why, messages.base))
+        return cls(messages.code(decision), why, base, codes)
 
 
 _NOTHING_HELPS = frozenset[Code]()
@@ -99,7 +97,8 @@ class SchedulingCycle:
         state: SchedulerState,
         *,
         rounds: Rounds,
-        claims: ClaimManager,
+        claims: ClaimedShares,
+        explains: Iterable[Callable[[str], Explanation | None]],
         preemptions: PreemptionTracker,
         pools: DeclaredPools,
         faults: PodFaults,
@@ -121,8 +120,7 @@ class SchedulingCycle:
         """Of this round."""
         self._changes = -1
         """`Cache.changes` when the last round began."""
-        self._expected: Mapping[str, Expectation] = {}
-        """The nodes that pods may expect, by uid."""
+        self._explains = tuple(explains)
 
     def results(self) -> tuple[list[Binding], list[Report]]:
         """The bindings to be written, and what changed for pods since the last cycle; each is handed out once."""
@@ -160,7 +158,7 @@ class SchedulingCycle:
         """
         if self._trigger.again or not self._trigger.requeued:
             return self._trigger.again or not self._rounds.unfinished
-        as_it_was = self._changes == self._cache.changes and not (self._order.fair or self._claims.store.claims)
+        as_it_was = self._changes == self._cache.changes and not (self._order.fair or self._claims.exist())
         return not as_it_was or self.is_outdated(now)
 
     def _begin_round(self, now: float) -> None:
@@ -177,7 +175,7 @@ class SchedulingCycle:
                 self._queue.tried(uid)  # a parked pod may have its room, as if it had been tried
         self._queue.parking.begin_round()
         self._failed.clear()
-        if self._claims.store.claims:
+        if self._claims.exist():
             self._claims.begin_pass()
         self._changes = self._cache.changes
 
@@ -190,25 +188,6 @@ class SchedulingCycle:
         """Whether pods may have been told old figures for a while."""
         return self._trigger.outdated and now - self.began >= _REFRESH_EVERY
 
-    def settled(self) -> bool:
-        """Whether the queue has been tried since something changed that may help a pod, as far as a budget allowed."""
-        return self._leadership.holds() and not self._trigger.requeued and not self._trigger.running
-
-    def is_unserved(self, entry: QueuedPodInfo, now: float, after: float) -> bool:
-        """
-        Whether a pod has waited so many seconds and fits on no node that there is, while the queue is settled.
-
-        A pod that a claim serves is none of them, and neither is one for which evictions make room.
-        """
-        return (
-            not entry.foreign
-            and not entry.ask.request.claim
-            and (self._rounds.has_tried(entry.uid) or entry.uid in self._expected)
-            and not self._preemption.serves(entry.uid)
-            and self._records.is_schedulable(entry.uid, now)
-            and now - self._records.waits(entry.uid, now) >= after
-        )
-
     def neighbours_changed(self) -> bool:
         """
         Whether other pods or volumes have changed since the last call, while a pod waits that depends on them. A pod
@@ -219,14 +198,6 @@ class SchedulingCycle:
         if self._queue.constrained or neighbours.constrains_all:
             return before != now and len(self._queue) > 0
         return before[1] != now[1] and len(self._queue) > 0
-
-    def nodes_expected(self, event: NodesExpected, now: float) -> None:
-        """What pods may expect of pools has changed, perhaps; those of whom it has are told soon."""
-        before, after = (_codes(expected) for expected in (self._expected, event.expectations))
-        if before != after:
-            self._trigger.retell()
-            self._trigger.wake()
-        self._expected = event.expectations
 
     def weighed(self, event: QueueWeighed, now: float) -> None:
         """Namespaces weigh something else in the fair order; what waiting pods were told may be outdated."""
@@ -248,7 +219,7 @@ class SchedulingCycle:
                 self._queue.tried(uid)
                 looked += _DECIDED if self._try_alone(entry, now, failed, bindings) else 1
         else:
-            if self._claims.store.claims and not self._rounds.unfinished:
+            if self._claims.exist() and not self._rounds.unfinished:
                 self._claims.bind_the_rest()
 
     def _costs_nothing(self, entry: QueuedPodInfo, now: float) -> bool:
@@ -314,11 +285,11 @@ class SchedulingCycle:
     def _by_claim(self, entry: QueuedPodInfo, now: float) -> Iterable[Binding]:
         """A pod that names a claim: its binding, if it can go to the claim's share."""
         found = self._claims.place(entry)
-        if not isinstance(found, Status):
+        if isinstance(found, Allocation):
             return (self._reserve_waiting(entry, found),)
         # What is over in a moment is not worth a write to the pod, which would be in the way of its binding.
-        if found.reason != PodOfClaim.BINDING or now - self._records.waits(entry.uid, now) > _TELL_AFTER:
-            self._tell(entry, found.reason, f"waiting: {found.message}", now)
+        if found.code != PodOfClaim.BINDING or now - self._records.waits(entry.uid, now) > _TELL_AFTER:
+            self._tell(entry, found.code, f"waiting: {found.text}", now)
         return ()
 
     def _reserve_waiting(self, entry: QueuedPodInfo, allocation: Allocation) -> Binding:
@@ -330,26 +301,21 @@ class SchedulingCycle:
 
     def _say_why(self, entry: QueuedPodInfo, refusal: _Refusal, now: float) -> None:
         self._rounds.lacks(entry.uid, refusal.codes)
-        expectation = self._expected.get(entry.uid)
-        more, in_vain = self._preemption.says(entry.uid), False
-        if more is not None:
-            code, reason = more[0], f"{refusal.why}; {more[1]}"
-        elif expectation is not None:
-            decision, request = refusal.decision, entry.ask.request
-            code, reason, in_vain = messages.why_expecting(decision, request, refusal.pool, expectation)
+        preempting = self._preemption.says(entry.uid)
+        more = next(filter(None, (explain(entry.uid) for explain in self._explains)), None)
+        if preempting is not None:
+            code, reason, warns = preempting[0], f"{refusal.why}; {preempting[1]}", False
+        elif more is not None:
+            code, reason, warns = more.code, f"{refusal.base}; {more.text}", more.warns
         else:
-            code, reason = refusal.code, refusal.why
+            code, reason, warns = refusal.code, refusal.why, False
         if self._order.is_behind(entry):
             reason = f"{reason}; {BEHIND}"
-        self._tell(entry, code, f"waiting: {reason}", now, warns=in_vain)
+        self._tell(entry, code, f"waiting: {reason}", now, warns=warns)
 
     def _tell(self, entry: QueuedPodInfo, code: ReasonName, reason: str, now: float, *, warns: bool = False) -> None:
         news = StatusUpdate(entry.key, entry.uid, False, code, reason, warning=code if warns else None)
         self._records.tell(news, now, stands(entry.pod))
-
-
-def _codes(expected: Mapping[str, Expectation]) -> dict[str, str]:
-    return {uid: messages.expected_code(each) for uid, each in expected.items()}
 
 
 class Bindings:

@@ -17,9 +17,6 @@ from allocator.cache.capacities import HeldBeyond
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import PodEvent, pod_event
 from allocator.cache.repeated import RepeatedNote
-from allocator.features.elasticgpuclaims.lifecycle import Refused, Step
-from allocator.features.elasticgpuclaims.rendering import ClaimBinding
-from allocator.features.provisioning.wishes import Expectation
 from allocator.neighbours.followed import Key as StorageKey
 from allocator.queue.parking import ParkedPod
 from allocator.queue.queue import QueuedPodInfo
@@ -170,31 +167,6 @@ class ExcludedGpusChanged:
 
     node: str
     found: KeptOut | None
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimsListed:
-    """The whole list of one kind of `elasticgpu.io`. `term`: it was asked for in this term of leadership."""
-
-    plural: str
-    documents: tuple[JSON, ...]
-    term: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimChanged:
-    """An object of such a kind is new or changed."""
-
-    plural: str
-    document: JSON
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimDeleted:
-    """An object of such a kind was deleted."""
-
-    plural: str
-    document: JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,33 +341,6 @@ class PoolsDeclared:
     learned: frozenset[str] = frozenset()
 
 
-ClaimOutcome = Literal["succeeded", "failed", "unknown"] | Refused
-"""What became of a claim's binding; `Refused` has the API server's words."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimBindingAnswered:
-    """What became of a claim's binding."""
-
-    binding: ClaimBinding
-    outcome: ClaimOutcome
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimStepAnswered:
-    """A step for a claim, and the object that the API server answered with; `Refused` or None where it failed."""
-
-    step: Step
-    answer: JSON | Refused | None
-
-
-@dataclass(frozen=True, slots=True)
-class NodesExpected:
-    """What waiting pods may expect of the pools of the options, by uid. All there are now."""
-
-    expectations: Mapping[str, Expectation]
-
-
 @dataclass(frozen=True, slots=True)
 class QueueWeighed:
     """What namespaces weigh in the fair order of the queue. All that have a weight; the others weigh 1."""
@@ -432,9 +377,6 @@ Event = (
     | ConsentsListed
     | ExcludedGpusListed
     | ExcludedGpusChanged
-    | ClaimsListed
-    | ClaimChanged
-    | ClaimDeleted
     | BindSucceeded
     | BindFailed
     | BindUnknown
@@ -450,11 +392,8 @@ Event = (
     | DriftFound
     | UncountedFound
     | PoolsDeclared
-    | NodesExpected
     | QueueWeighed
     | DefragmentationAgreed
-    | ClaimBindingAnswered
-    | ClaimStepAnswered
 )
 
 # -- effects ----------------------------------------------------------------------------------------------------------

@@ -19,18 +19,9 @@ from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import PodEvent, PodInfo, TrackedPod, made_of, may_hold
 from allocator.cache.repeated import RepeatedGpus
 from allocator.cache.unconfirmed import Arrivals
-from allocator.features.elasticgpuclaims import events
-from allocator.features.elasticgpuclaims.lifecycle import Refused
-from allocator.features.elasticgpuclaims.manager import ClaimManager
-from allocator.queue.queue import CycleTrigger
-from allocator.queue.records import READING, EventRecord, PodFaults, PodRecords, StatusUpdate, tried_as
+from allocator.queue.records import READING, EventRecord, PodFaults, StatusUpdate, tried_as
 from allocator.scheduler import messages
 from allocator.scheduler.events import (
-    ClaimBindingAnswered,
-    ClaimChanged,
-    ClaimDeleted,
-    ClaimsListed,
-    ClaimStepAnswered,
     ConsentsListed,
     Effect,
     ExcludedGpusChanged,
@@ -446,55 +437,3 @@ class EventHandlers:
         if event.pod is not None and self._queue.pod(event.uid) is not None:
             self._trigger.event(self.take_in(event.pod, now))
             self._records.touched(event.uid, event.pod.version)
-
-
-class ClaimHandlers:
-    """Feeds the claims, and takes in what became of what was written for them."""
-
-    def __init__(
-        self, claims: ClaimManager, handlers: EventHandlers, records: PodRecords, trigger: CycleTrigger
-    ) -> None:
-        self._claims, self._handlers, self._records, self._trigger = claims, handlers, records, trigger
-
-    def listed(self, event: ClaimsListed, now: float) -> None:
-        """The whole list of one kind."""
-        self._claims.store.replace(event.plural, event.documents)
-        self._handlers.synced(event.plural, event.term)
-        self._trigger.requeue()
-
-    def changed(self, event: ClaimChanged, now: float) -> None:
-        """An object is new or changed."""
-        self._trigger.event(self._claims.store.take_in(event.plural, event.document))
-
-    def deleted(self, event: ClaimDeleted, now: float) -> None:
-        """An object was deleted."""
-        self._trigger.event(self._claims.store.drop(event.plural, event.document))
-
-    def binding_answered(self, event: ClaimBindingAnswered, now: float) -> None:
-        """What became of a claim's binding."""
-        binding, outcome = event.binding, event.outcome
-        match outcome:
-            case "succeeded":
-                self._claims.steps.written(binding)
-            case "unknown":
-                self._claims.bindings.unresolved(binding, now)
-            case _:
-                refused = outcome if isinstance(outcome, Refused) else None
-                self._note_refusal(self._claims.steps.not_written(binding, refused))
-                self._trigger.requeue()
-
-    def step_answered(self, event: ClaimStepAnswered, now: float) -> None:
-        """What became of a step for a claim."""
-        step, answer = event.step, event.answer
-        if answer is None or isinstance(answer, Refused):
-            self._note_refusal(self._claims.steps.failed(step, answer))
-            return
-        helps, record = self._claims.steps.stepped(step, answer), events.event(step, answer)
-        if record is not None:
-            self._records.note(record)
-        self._trigger.event(helps or record is not None)
-
-    def _note_refusal(self, record: EventRecord | None) -> None:
-        if record is not None:
-            self._records.note(record)
-            self._trigger.wake()

@@ -11,7 +11,7 @@ Not thread-safe: the shell's lock guards it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from allocator.cache.cache import Cache
@@ -20,7 +20,9 @@ from allocator.queue.records import PodRecords
 
 KEPT_OUT = "configmaps"
 """Lists of cards that an administrator keeps out (`contract.nodes.excluded`)."""
-_BOOKED = ("pods", "elasticgpus")
+_LISTED = frozenset(("pods", "namespaces", "nodes", "gpunodes", KEPT_OUT))
+"""What must have been seen before anything is decided."""
+_BOOKED = frozenset(("pods",))
 """What says which shares are taken."""
 
 
@@ -32,17 +34,15 @@ class Leadership:
 
     def __init__(self, leading: Callable[[], bool], term: Callable[[], int | None] | None) -> None:
         self._leading, self._term = leading, term
-        self._unsynced = {
-            "namespaces",
-            "nodes",
-            "gpunodes",
-            "elasticgpuclaims",
-            "elasticgpuclasses",
-            KEPT_OUT,
-            *_BOOKED,
-        }
+        self._unsynced = set(_LISTED)
+        self._booked = set(_BOOKED)
         self._listed_in: dict[str, int] = {}
         self._fenced_in: int | None = None
+
+    def needs(self, kinds: Iterable[str], booked: Iterable[str]) -> None:
+        """These collections must have been seen too; by those that are `booked` shares are taken."""
+        self._unsynced.update(kinds)
+        self._booked.update(booked)
 
     def listed(self, kind: str, term: int | None = None) -> None:
         """A whole collection was taken in; with a term, it was asked for after that began."""
@@ -53,7 +53,7 @@ class Leadership:
     @property
     def _trusted(self) -> int | None:
         """The term in which everything was listed that shares are booked by."""
-        terms = {self._listed_in.get(kind) for kind in _BOOKED}
+        terms = {self._listed_in.get(kind) for kind in self._booked}
         return terms.pop() if len(terms) == 1 else None
 
     def unready(self) -> str:
@@ -81,7 +81,7 @@ class Leadership:
         return not self.lacks()
 
     def unlisted(self) -> int | None:
-        """The term for which pods and ElasticGPUs are still to be listed; None where all is well or another leads."""
+        """The term for which what is booked is still to be listed; None where all is well or another leads."""
         term = self.number()
         return term if term != self._trusted else None
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from allocator.cache import refusals
 from allocator.cache.podinfo import PodInfo, UnboundPod
 from allocator.engine.reference import Unschedulable
-from allocator.features.provisioning.wishes import Expectation, Outcome
 from contract import dialects, names
 from contract.encoding import moments, quantity
 from contract.encoding.plain import plain
@@ -27,11 +26,6 @@ from contract.scheduling.cards import Smallest, floor
 from contract.scheduling.demand import Demand, demands, of_claim
 
 _ONLY_NEW = "no node of this cluster would serve it"
-_IN_VAIN: Mapping[Outcome, str] = {
-    "too-late": "no node of pool {pool} came in time",
-    "refused": "the autoscaler could not bring a node of pool {pool}",
-    "without-gpus": "a node of pool {pool} came and showed no GPUs",
-}
 _SAID = 300
 _LISTED = 8
 """GPUs or models that are named in one message."""
@@ -61,12 +55,9 @@ def why(decision: Unschedulable, request: PodRequest, pool: str = "") -> str:
     return f"{_ONLY_NEW}; a node of pool {pool} would" if pool else _why(decision, request)
 
 
-def why_expecting(
-    decision: Unschedulable, request: PodRequest, pool: str, expectation: Expectation
-) -> tuple[ReasonName, str, bool]:
-    """The same for a pod that may expect a node: a code, the sentence, and whether nodes were asked for in vain."""
-    expected, text = _expected(expectation)
-    return expected, f"{_ONLY_NEW if pool else _why(decision, request)}; {text}", expected == PodReason.NODE_NOT_BROUGHT
+def base(decision: Unschedulable, request: PodRequest, pool: str = "") -> str:
+    """The same where something else is added to it than the pool."""
+    return _ONLY_NEW if pool else _why(decision, request)
 
 
 def _why(decision: Unschedulable, request: PodRequest) -> str:
@@ -100,26 +91,6 @@ def parked(size: int, budget: int) -> str:
         "With shorter selectors, affinity and tolerations more pods wait at once; an administrator can raise "
         "queue.memory"
     )
-
-
-def expected_code(expectation: Expectation) -> ReasonName:
-    """The one word for what a pod may expect of a pool whose empty node would serve it."""
-    if expectation.asked is not None:
-        return PodReason.NODE_REQUESTED
-    return PodReason.NODE_NOT_BROUGHT if expectation.until else PodReason.POOL_FULL
-
-
-def _expected(expectation: Expectation) -> tuple[ReasonName, str]:
-    """The same, and an addition to why the pod waits. Times are absolute, so that the sentence stays true."""
-    pool, found = expectation.pool, expected_code(expectation)
-    if found == PodReason.NODE_NOT_BROUGHT:
-        vain = _IN_VAIN[expectation.failed or "too-late"].format(pool=pool)
-        return found, f"{vain}; another is asked for {moments.at(expectation.until)}"
-    if found == PodReason.POOL_FULL or expectation.asked is None:
-        return found, f"pool {pool} has as many nodes as it may have ({expectation.most})"
-    if expectation.node:
-        return found, f"node {expectation.node} of pool {pool} has come and is not ready yet"
-    return found, f"a node of pool {pool} was asked for {moments.at(expectation.asked)}"
 
 
 def share_taken(gate: str) -> str:

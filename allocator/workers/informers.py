@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from allocator.cache import podinfo
 from allocator.faults import Faulted, surfaced
-from allocator.features.elasticgpuclaims import informers as claims
-from allocator.features.elasticgpuclaims import objects
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import (
-    ClaimsListed,
     ExcludedGpusChanged,
     ExcludedGpusListed,
     HeldBeyondChanged,
@@ -56,20 +53,27 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Follows:
-    """What is read beside pods, nodes and GPUNodes: each needs a right that an installation may go without."""
+class Followed:
+    """
+    A kind that a feature follows, and that a cluster may lack: then nothing waits for it to be listed.
 
-    claims: bool = True
-    """ElasticGPUClaims, their classes and shares."""
-    kept_out: bool = True
-    """Lists of cards that an administrator keeps out (`contract.nodes.excluded`)."""
+    `handle` is called with each event, and with the leadership for which the list was asked for. `booked`: by its
+    objects shares are taken, so they are listed again for each leadership.
+    """
+
+    name: str
+    path: str
+    of: ObjectKind
+    handle: Callable[[Event, int | None], None]
+    booked: bool = False
 
 
 class Informers:
     """
     The informers. `seen` is told of every pod that is new or changed.
 
-    What is not followed counts as listed and empty, so that nothing waits for it.
+    `kept_out`: whether lists of cards that an administrator keeps out are read, which needs a right of its own;
+    without, they count as listed and empty. `follows`: what features follow.
     """
 
     def __init__(
@@ -81,10 +85,11 @@ class Informers:
         seen: Callable[[JSON], None] = lambda pod: None,
         workers: Workers | None = None,
         faulted: Faulted = surfaced,
-        follows: Follows = Follows(),
+        kept_out: bool = True,
+        follows: Sequence[Followed] = (),
     ) -> None:
         self._workers, self._faulted = workers, faulted
-        self._kube, self._controller, self._follows = kube, controller, follows
+        self._kube, self._controller, self._kept_out, self._follows = kube, controller, kept_out, follows
         self._on_restart, self._seen = on_restart, seen
         gpunodes = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
         self._others: tuple[Informer, ...] = (
@@ -96,28 +101,22 @@ class Informers:
         namespaces = _NamespaceLabels(controller)
         labels = self._informer("namespaces", paths.namespaces(), namespaces.handle, kinds.NAMESPACE_LABELS)
         self._others = (*self._others, labels)
-        if follows.kept_out:
-            lists = paths.configmaps(excluded.NAMESPACE)
-            kept_out = self._informer(
-                KEPT_OUT, lists, lambda event: _kept_out(controller, event, faulted), kinds.KEPT_OUT
-            )
-            self._others = (*self._others, kept_out)
-        self._claims = tuple(self._claims_informer(plural) for plural in claims.KINDS if follows.claims)
+        if kept_out:
+            path = paths.configmaps(excluded.NAMESPACE)
+            lists = self._informer(KEPT_OUT, path, lambda event: _kept_out(controller, event, faulted), kinds.KEPT_OUT)
+            self._others = (*self._others, lists)
+        self._others = (*self._others, *(self._of(each, None) for each in follows if not each.booked))
         self._booked = self._booked_informers(None)
 
     @property
     def informers(self) -> tuple[Informer, ...]:
         """Those that feed the controller now."""
-        return (*self._others, *self._claims, *self._booked)
+        return (*self._others, *self._booked)
 
     def start(self) -> None:
         """Start them; at most once."""
-        if not self._follows.kept_out:
+        if not self._kept_out:
             self._controller.handle(ExcludedGpusListed(()))
-        if not self._follows.claims:
-            for plural in claims.KINDS:
-                self._controller.handle(ClaimsListed(plural, ()))
-        self._without_shares(None)
         for informer in self.informers:
             informer.start()
 
@@ -128,8 +127,8 @@ class Informers:
 
     def relist(self, term: int | None) -> None:
         """
-        Read anew what is booked, pods and ElasticGPUs, for a leadership that has begun before this call; None where
-        there is no election.
+        Read what is booked again, pods and what features book by, for a leadership that has begun before this call;
+        None where there is no election.
 
         By new informers in place of the old ones, not by lists beside them: only within one stream are a list and the
         events after it in order.
@@ -137,15 +136,9 @@ class Informers:
         self._retired.set()
         for informer in self._booked:
             informer.stop()
-        self._without_shares(term)
         self._booked = self._booked_informers(term)
         for informer in self._booked:
             informer.start()
-
-    def _without_shares(self, term: int | None) -> None:
-        """Where claims are not followed, a pod that has one's share holds it by itself."""
-        if not self._follows.claims:
-            self._controller.handle(ClaimsListed(objects.SHARES, (), term))
 
     def _booked_informers(self, term: int | None) -> tuple[Informer, ...]:
         retired = self._retired = threading.Event()
@@ -154,16 +147,15 @@ class Informers:
             if not retired.is_set():  # one that could not be stopped in time must not speak any more
                 _pod(self._controller, event, self._see, term)
 
-        def shares_event(event: Event) -> None:
-            if not retired.is_set():
-                claims.handle(self._controller, objects.SHARES, event, term)
-
         followed = self._informer("pods", paths.pods(), pods_event, kinds.PODS, parts=True)
-        if not self._follows.claims:
-            return (followed,)
-        restarted = self._restarted(objects.SHARES)
-        shares = claims.informer(self._kube, objects.SHARES, shares_event, restarted, self._workers)
-        return followed, shares
+        return (followed, *(self._of(each, term, retired) for each in self._follows if each.booked))
+
+    def _of(self, one: Followed, term: int | None, retired: threading.Event | None = None) -> Informer:
+        def handle(event: Event) -> None:
+            if retired is None or not retired.is_set():
+                one.handle(event, term)
+
+        return self._informer(one.name, one.path, handle, one.of, optional=True)
 
     def _see(self, pod: JSON) -> None:
         try:
@@ -171,17 +163,18 @@ class Informers:
         except Exception:
             self._faulted("upkeep", podinfo.named(pod)[1])
 
-    def _claims_informer(self, plural: str) -> Informer:
-        def handle(event: Event) -> None:
-            claims.handle(self._controller, plural, event)
-
-        return claims.informer(self._kube, plural, handle, self._restarted(plural), self._workers)
-
     def _restarted(self, name: str) -> Callable[[str], None]:
         return lambda why: self._on_restart(name, why)
 
     def _informer(
-        self, name: str, path: str, handler: Callable[[Event], None], of: ObjectKind, *, parts: bool = False
+        self,
+        name: str,
+        path: str,
+        handler: Callable[[Event], None],
+        of: ObjectKind,
+        *,
+        parts: bool = False,
+        optional: bool = False,
     ) -> Informer:
         return Informer(
             self._kube,
@@ -191,6 +184,7 @@ class Informers:
             of=of,
             on_restart=self._restarted(name),
             parts=parts,
+            optional=optional,
             workers=self._workers,
         )
 

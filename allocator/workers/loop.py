@@ -12,7 +12,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -112,6 +112,7 @@ class SchedulingLoop:
         writers: int = 4,
         counted: LoopCounters | None = None,
         decided: Callable[[], None] = lambda: None,
+        carries: Mapping[type, Callable[[Any], None]] | None = None,
         word: Callable[[], str] = lambda: secrets.token_hex(4),
         workers: Workers | None = None,
         faulted: Faulted = surfaced,
@@ -122,6 +123,7 @@ class SchedulingLoop:
         self._kube, self._controller, self._recorder = kube, controller, recorder
         self._woken, self._now_ns, self._counted = woken, now_ns, counted or LoopCounters()
         self._relist, self._write_timeout, self._decided = relist, write_timeout, decided
+        self._carries = carries or {}
         self._protects = protects
         self._evictor = Evictor(kube, controller, self._counted.evicted, faulted, warned=self._counted.warned)
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="commit")
@@ -190,6 +192,10 @@ class SchedulingLoop:
                     self._pool.submit(self._read_parked, parked)
                 case StatusUpdate() | EventRecord() | HeldBeyond() | RepeatedNote():
                     self._recorder.put(effect)
+                case Binding() | ReadBack():
+                    pass
+                case _:
+                    self._carries[type(effect)](effect)
 
     def _resolve(self, effect: Binding | ReadBack) -> None:
         """A binding whose outcome is unknown: written once more where this replica may, else its pod is read back."""

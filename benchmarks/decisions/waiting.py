@@ -19,11 +19,9 @@ from allocator.cache.cache import Cache
 from allocator.cache.podinfo import pod_event
 from allocator.engine.engine import Engine
 from allocator.engine.reference import NOWHERE, Decision, Prefer
-from allocator.features.elasticgpuclaims import objects
 from allocator.options import SchedulerOptions
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import (
-    ClaimsListed,
     Event,
     ExcludedGpusListed,
     InventoriesListed,
@@ -220,8 +218,6 @@ def _controller(engine: Engine | None = None, *, hints: bool = True) -> Controll
     controller.handle(InventoriesListed(tuple(mix.inventory(number) for number in range(_NODES))))
     controller.handle(ExcludedGpusListed(()))
     controller.handle(NamespacesLabelled({}))
-    for plural in (objects.CLAIMS, objects.CLASSES, objects.SHARES):
-        controller.handle(ClaimsListed(plural, ()))
     controller.handle(pods_listed(()))
     return controller
 

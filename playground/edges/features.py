@@ -346,8 +346,7 @@ NODES = FeatureEdges(
             "`allocator.cache.templates`",
             "one node with a broken GPU, a taint of its own or no GPU does not speak for its pool",
             (
-                "unit/allocator/cache/test_empty_nodes.py::"
-                "test_one_node_with_a_broken_gpu_does_not_speak_for_the_pool",
+                "unit/allocator/cache/test_empty_nodes.py::test_one_node_with_a_broken_gpu_does_not_speak_for_the_pool",
                 "unit/allocator/cache/test_empty_nodes.py::test_a_taint_of_one_node_is_not_the_pools",
             ),
         ),

@@ -1,0 +1,24 @@
+"""
+Delivery by ResourceClaims: the claims of pods that are gone are removed, and those made again that are missing.
+"""
+
+from __future__ import annotations
+
+from allocator.features.base import Feature, NoSettings, Running, Shell, nothing
+from allocator.features.delivery.sweeper import ClaimSweeper
+
+
+def _run(shell: Shell, chosen: NoSettings, inside: None) -> Running:
+    if not shell.by_claims:
+        return Running()
+    sweeper = ClaimSweeper(shell.kube, leading=shell.leading, timeout=shell.write_timeout, faulted=shell.faulted)
+    return Running(threads={"resource-claims": sweeper.run})
+
+
+FEATURE = Feature(
+    name="delivery",
+    settings=NoSettings,
+    inside=nothing,
+    run=_run,
+    component="delivery-dra",
+)

@@ -7,53 +7,38 @@ them to be listed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from allocator.features.elasticgpuclaims import objects, writer
+from allocator.features.elasticgpuclaims.changes import ClaimChanged, ClaimDeleted, ClaimsListed
 from allocator.scheduler.core import Controller
-from allocator.scheduler.events import ClaimChanged, ClaimDeleted, ClaimsListed
+from allocator.workers.informers import Followed
 from contract import kinds
-from runtime.kubernetes.client import Kube
-from runtime.kubernetes.watch import Event, Gone, Informer, Put, Replaced
-from runtime.supervision import Workers
-
-JSON = dict[str, Any]
-_READ = {
-    objects.CLAIMS: kinds.ELASTICGPUCLAIMS,
-    objects.CLASSES: kinds.ELASTICGPUCLASSES,
-    objects.SHARES: kinds.ELASTICGPUS,
-}
-KINDS = (objects.CLAIMS, objects.CLASSES)
-"""Those that need no new list for a new leadership: what is booked stands on ElasticGPUs alone."""
+from runtime.kubernetes.watch import Event, Gone, Put, Replaced
 
 
-def handle(controller: Controller, plural: str, event: Event, term: int | None = None) -> None:
-    """One event. `term`: the list was asked for in this leadership, after it began."""
-    match event:
-        case Replaced(items):
-            controller.handle(ClaimsListed(plural, tuple(items), term))
-        case Put(document):
-            controller.handle(ClaimChanged(plural, document))
-        case Gone(document):
-            controller.handle(ClaimDeleted(plural, document))
-
-
-def informer(
-    kube: Kube,
-    plural: str,
-    handler: Callable[[Event], None],
-    on_restart: Callable[[str], None],
-    workers: Workers | None,
-) -> Informer:
-    """The informer of one kind."""
-    return Informer(
-        kube,
-        writer.path(plural),
-        handler,
-        name=plural,
-        of=_READ[plural],
-        on_restart=on_restart,
-        optional=True,
-        workers=workers,
+def followed(controller: Controller) -> tuple[Followed, ...]:
+    """The kinds. What is booked stands on ElasticGPUs alone, which are listed again for each leadership."""
+    read = {
+        objects.CLAIMS: kinds.ELASTICGPUCLAIMS,
+        objects.CLASSES: kinds.ELASTICGPUCLASSES,
+        objects.SHARES: kinds.ELASTICGPUS,
+    }
+    return tuple(
+        Followed(plural, writer.path(plural), of, _Handler(controller, plural), booked=plural == objects.SHARES)
+        for plural, of in read.items()
     )
+
+
+class _Handler:
+    def __init__(self, controller: Controller, plural: str) -> None:
+        self._controller = controller
+        self._plural = plural
+
+    def __call__(self, event: Event, term: int | None) -> None:
+        """One event. `term`: the list was asked for in this leadership, after it began."""
+        match event:
+            case Replaced(items):
+                self._controller.handle(ClaimsListed(self._plural, tuple(items), term))
+            case Put(document):
+                self._controller.handle(ClaimChanged(self._plural, document))
+            case Gone(document):
+                self._controller.handle(ClaimDeleted(self._plural, document))

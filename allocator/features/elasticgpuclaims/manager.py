@@ -26,6 +26,7 @@ from allocator.features.elasticgpuclaims.shares import ClaimTerms, Problem
 from allocator.features.elasticgpuclaims.steps import ClaimSteps
 from allocator.features.elasticgpuclaims.store import ClaimRecord, ClaimStore
 from allocator.queue.queue import QueuedPodInfo
+from allocator.scheduler.parts import Explanation
 from contract.encoding import resourceclaims
 from contract.model import Allocation, Compute, ContainerAllocation, NodeState, PodRequest
 from contract.reasons import nodes as reasons
@@ -36,18 +37,14 @@ from contract.scheduling import fit
 from contract.scheduling.filters import node_reason
 from contract.scheduling.needs import PodNeeds, SchedulingRequest, Toleration
 
-_OFF = (
-    "ElasticGPUClaims are switched off in this cluster; ask in the resources of a container, or have the administrator "
-    "add the component claims"
-)
 _OF_THE_SYSTEM = "node.kubernetes.io/"
 
 
 class ClaimManager:
     """
     Claims and their bindings. `most_memory`: bytes for the claims of one namespace together, 0 for any.
-    `follows`: false where the administrator has claims switched off, and there are none. `by_claims`: pods name
-    ResourceClaims, so that a share may be on a node that delivers by them before any pod names its ElasticGPUClaim.
+    `by_claims`: pods name ResourceClaims, so that a share may be on a node that delivers by them before any pod names
+    its ElasticGPUClaim.
     """
 
     def __init__(
@@ -58,14 +55,12 @@ class ClaimManager:
         clock: Callable[[], float],
         most_memory: int = 0,
         faulted: Faulted = surfaced,
-        follows: bool = True,
         by_claims: bool = False,
     ) -> None:
         self._cache = cache
         self._new_id = new_id
         self._clock = clock
         self._most_memory = most_memory
-        self._follows = follows
         self._by_claims = by_claims
         self.bindings = InFlight(cache)
         """Those under way."""
@@ -77,17 +72,25 @@ class ClaimManager:
 
     # -- pods in the queue ---------------------------------------------------------------------------------------------
 
+    def exist(self) -> bool:
+        """Whether there are claims."""
+        return bool(self.store.claims)
+
     def begin_pass(self) -> None:
         """The queue is about to be tried."""
         self._round += 1
 
-    def place(self, entry: QueuedPodInfo) -> Allocation | Status:
+    def place(self, entry: QueuedPodInfo) -> Allocation | Explanation:
         """
         The share of the claim that a pod in the queue names; or why it waits, and where that helps the claim is bound.
         """
+        found = self._place(entry)
+        return found if isinstance(found, Allocation) else Explanation(found.reason, found.message)
+
+    def _place(self, entry: QueuedPodInfo) -> Allocation | Status:
         namespace, name = entry.key.split("/", 1)[0], entry.ask.request.claim
         record = self.store.claims.get(f"{namespace}/{name}")
-        waits = self.waits(namespace, name)
+        waits = self._status(namespace, name)
         if record is None or record.claim.deleting or record.claim.uid in self.bindings:
             return waits
         record.round = self._round
@@ -98,11 +101,13 @@ class ClaimManager:
             return waits
         return self._use(record, share, share.allocation, entry)
 
-    def waits(self, namespace: str, name: str) -> Status:
+    def waits(self, namespace: str, name: str) -> Explanation:
         """Where a claim stands, in the words for a pod that names it."""
+        status = self._status(namespace, name)
+        return Explanation(status.reason, status.message)
+
+    def _status(self, namespace: str, name: str) -> Status:
         record = self.store.claims.get(f"{namespace}/{name}")
-        if not self._follows:
-            return Status(PENDING, PodOfClaim.OFF, _OFF)
         if record is None:
             return Status(PENDING, PodOfClaim.MISSING, f"ElasticGPUClaim {name} is not in the namespace; create it")
         claim, pending = record.claim, record.pending
@@ -183,7 +188,7 @@ class ClaimManager:
         if isinstance(wanted, ClaimTerms) and record.may_bind:
             request = SchedulingRequest(wanted.request, _needs(entry.ask, wanted.request.containers[0].count))
             self._decided(record, wanted, self._cache.decide(request, entry.asking), share)
-        return self.waits(record.claim.namespace, record.claim.name)
+        return self._status(record.claim.namespace, record.claim.name)
 
     def _anywhere(self, request: PodRequest) -> Decision:
         """

@@ -17,10 +17,11 @@ from typing import Any
 from allocator.faults import Faulted, surfaced
 from allocator.features.elasticgpuclaims import cards, objects, writer
 from allocator.features.elasticgpuclaims.cards import CardWrite
+from allocator.features.elasticgpuclaims.changes import ClaimBindingAnswered, ClaimOutcome, ClaimStepAnswered
 from allocator.features.elasticgpuclaims.lifecycle import Refused, Step
+from allocator.features.elasticgpuclaims.part import ClaimsPart
 from allocator.features.elasticgpuclaims.rendering import ClaimBinding
 from allocator.scheduler.core import Controller
-from allocator.scheduler.events import ClaimBindingAnswered, ClaimOutcome, ClaimStepAnswered
 from contract import kinds
 from contract.model import NodeState
 from contract.scheduling.filters import Limits
@@ -45,6 +46,7 @@ class Claims:
         *,
         kube: Kube,
         controller: Controller,
+        part: ClaimsPart,
         woken: threading.Event,
         limits: Limits,
         card_writes: int,
@@ -53,7 +55,7 @@ class Claims:
         faulted: Faulted = surfaced,
     ) -> None:
         self._faulted = faulted
-        self._kube, self._controller, self._woken = kube, controller, woken
+        self._kube, self._controller, self._part, self._woken = kube, controller, part, woken
         self._limits, self._timeout, self._clock = limits, timeout, clock
         self._card_writes = card_writes
         self._cards: dict[str, dict[str, JSON]] | None = None
@@ -80,7 +82,7 @@ class Claims:
             pass
 
     def _round(self) -> bool:
-        term, bindings, steps = self._controller.claim_effects()
+        term, bindings, steps = self._controller.locked(self._part.effects)
         for bind in bindings:
             fenced = not self._controller.may_write_in(term)
             self._controller.handle(ClaimBindingAnswered(bind, "failed" if fenced else self._bind(bind)))

@@ -12,9 +12,9 @@ from typing import Any
 
 from allocator.features.elasticgpuclaims import objects, rendering
 from allocator.features.elasticgpuclaims.cards import CardWrite
+from allocator.features.elasticgpuclaims.changes import ClaimOutcome
 from allocator.features.elasticgpuclaims.lifecycle import Delete, Patch, Refused, Step
 from allocator.features.elasticgpuclaims.rendering import ClaimBinding
-from allocator.scheduler.events import ClaimOutcome
 from allocator.workers.binder import REFUSALS
 from contract import pods
 from runtime.kubernetes import paths

@@ -12,7 +12,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,6 +33,7 @@ from allocator.features.kueue.judge import (
     gang_of,
     may_open,
 )
+from allocator.features.kueue.settings import FitsSettings
 from allocator.features.kueue.workloads import UnreadableObject, Workload, key_of
 from allocator.scheduler.core import Controller
 from contract import kinds, names
@@ -55,18 +55,6 @@ _UNSEEN = 10.0
 """Seconds for which a Workload's pods and flavors may be unseen; then it is judged by what is seen, if it can be."""
 
 
-@dataclass(frozen=True, slots=True)
-class FitOptions:
-    """What the administrator chose for the check."""
-
-    retry_after: float = 30.0
-    hold: float = 60.0
-    rejects: bool = True
-    """Whether what no GPU of the cluster could ever serve is rejected."""
-    nodes_within: float | None = None
-    """Seconds that a new node of a declared pool may take, where an autoscaler is asked for nodes; None: it is not."""
-
-
 class FitsWorker:
     """Call `run` on a thread of its own, and `pod_seen` with every pod that is new or changed."""
 
@@ -77,7 +65,9 @@ class FitsWorker:
         controller: Controller,
         limits: Limits,
         policy: Policy,
-        options: FitOptions,
+        settings: FitsSettings,
+        rejects: bool,
+        nodes_within: float | None,
         reading: Callable[[], TemplateReading],
         timeout: float,
         clock: Callable[[], float] = time.monotonic,
@@ -87,13 +77,18 @@ class FitsWorker:
         workers: Workers | None = None,
         faulted: Faulted = surfaced,
     ) -> None:
-        """`counted` is called with the state of each answer that was written. `timeout`: seconds for one write."""
-        self._kube, self._controller, self._options, self._reading = kube, controller, options, reading
+        """
+        `rejects`: whether what no GPU of the cluster could ever serve is rejected. `nodes_within`: seconds that a new
+        node of a declared pool may take, where an autoscaler is asked for nodes; None: it is not. `counted` is called
+        with the state of each answer that was written. `timeout`: seconds for one write.
+        """
+        self._kube, self._controller, self._reading = kube, controller, reading
+        self._settings, self._rejects, self._nodes_within = settings, rejects, nodes_within
         self._timeout, self._clock, self._today = timeout, clock, today
         self._counted, self._faulted = counted, faulted
         self._trial = GangTrial(limits, policy, give_way=lambda: time.sleep(0))
         self._lock = threading.Lock()  # guards the checks
-        self._checks = FitChecks(hold=options.hold, age_of=self._age_of)
+        self._checks = FitChecks(hold=settings.hold, age_of=self._age_of)
         self._woken = threading.Event()
         self._informers = KueueInformers(
             kube,
@@ -200,7 +195,7 @@ class FitsWorker:
         return True
 
     def _may_open(self, cluster: FrozenCluster) -> dict[str, int]:
-        return {} if self._options.nodes_within is None else may_open(self._reading().pools, cluster.nodes)
+        return {} if self._nodes_within is None else may_open(self._reading().pools, cluster.nodes)
 
     def _gang_alone(self, workload: Workload) -> Gang | NotAdmitted | None:
         """What an assumed Workload asks for; None where that cannot be read."""
@@ -260,13 +255,13 @@ class FitsWorker:
             verdict = self._trial.judge(gang)
         answer = answers.answer_to(
             verdict,
-            rejects=self._options.rejects and not self._is_late(workload),
-            retry_after=max(round(self._options.retry_after), 1),
+            rejects=self._rejects and not self._is_late(workload),
+            retry_after=max(round(self._settings.retry_after), 1),
         )
         if not self._controller.may_write_in(term):
             return
         fits = gang if isinstance(verdict, Fits) else None
-        extra = (self._options.nodes_within or 0.0) if isinstance(verdict, Fits) and verdict.opened else 0.0
+        extra = (self._nodes_within or 0.0) if isinstance(verdict, Fits) and verdict.opened else 0.0
         with self._lock:
             self._checks.answered(workload, fits, self._clock(), extra=extra)
         outcome = answers.write(

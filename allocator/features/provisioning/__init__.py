@@ -1,0 +1,44 @@
+"""
+Provisioning: an autoscaler is asked for nodes of declared pools, while pods wait that no node serves.
+"""
+
+from __future__ import annotations
+
+from allocator.features.base import Feature, Running, Shell
+from allocator.features.provisioning.part import ProvisioningPart
+from allocator.features.provisioning.settings import ProvisioningSettings
+from allocator.features.provisioning.worker import PoolReport, Provisioner, ProvisioningCounters
+from allocator.scheduler.parts import Core
+
+
+def _inside(core: Core, chosen: ProvisioningSettings) -> ProvisioningPart:
+    return ProvisioningPart(core)
+
+
+def _run(shell: Shell, chosen: ProvisioningSettings, inside: ProvisioningPart) -> Running:
+    worker = Provisioner(
+        kube=shell.kube,
+        controller=shell.controller,
+        part=inside,
+        options=shell.options,
+        settings=chosen,
+        limits=shell.limits,
+        report=PoolReport(shell.kube, chosen.namespace, shell.metrics),
+        tell=shell.recorder.put,
+        counted=ProvisioningCounters.of(shell.metrics),
+        faulted=shell.faulted,
+    )
+    return Running(threads={"provisioner": worker.run})
+
+
+FEATURE = Feature(
+    name="provisioning",
+    group="provisioning",
+    settings=ProvisioningSettings,
+    inside=_inside,
+    part=ProvisioningPart.part,
+    run=_run,
+    enabled=lambda chosen: chosen.enabled,
+    component="node-provisioning",
+    nodes_within=lambda chosen: chosen.patience,
+)

@@ -21,6 +21,8 @@ from allocator.faults import Faulted, surfaced
 from allocator.features.provisioning import objects, pools, status
 from allocator.features.provisioning.objects import RequestForm
 from allocator.features.provisioning.packing import Packer
+from allocator.features.provisioning.part import NodesExpected, ProvisioningPart
+from allocator.features.provisioning.settings import ProvisioningSettings
 from allocator.features.provisioning.spares import Spare, spares
 from allocator.features.provisioning.wishes import (
     Ended,
@@ -34,7 +36,6 @@ from allocator.features.provisioning.wishes import (
 )
 from allocator.queue.records import EventRecord
 from allocator.scheduler.core import Controller
-from allocator.scheduler.events import NodesExpected
 from contract import kinds, names
 from contract.encoding import moments
 from contract.metrics import allocator as specs
@@ -68,25 +69,6 @@ _NO_BUFFERS = (
     "the cluster serves no CapacityBuffers; run Cluster Autoscaler with --capacity-buffer-controller-enabled and "
     "--capacity-buffer-pod-injection-enabled"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ProvisioningBounds:
-    """
-    `after`: seconds that a pod waits until a node is asked for. `patience`: seconds that a node may take until its GPUs
-    are published.
-    """
-
-    namespace: str
-    image: str
-    """Of the placeholder pods; empty for that of the allocator's own pods."""
-    requests: bool
-    """Whether ProvisioningRequests may be made, where they are served."""
-    placeholders: bool
-    """Whether placeholder pods may be made."""
-    after: float
-    patience: float
-    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +148,10 @@ class Provisioner:
         *,
         kube: Kube,
         controller: Controller,
+        part: ProvisioningPart,
         options: Callable[[], PoolOptions | None],
-        bounds: ProvisioningBounds,
+        settings: ProvisioningSettings,
+        limits: Limits,
         report: PoolReport,
         tell: Callable[[EventRecord], None],
         counted: ProvisioningCounters | None = None,
@@ -177,17 +161,18 @@ class Provisioner:
         faulted: Faulted = surfaced,
     ) -> None:
         """`tell`: writes an Event soon."""
-        self._kube, self._controller, self._options, self._bounds = kube, controller, options, bounds
+        self._kube, self._controller, self._part = kube, controller, part
+        self._options, self._settings = options, settings
         self._report, self._tell = report, tell
         self._counted, self._now, self._word = counted or ProvisioningCounters(), now, word
         self._faulted = faulted
-        self._judged = RequestBounds(bounds.patience, bounds.limits)
-        self._memory, self._packer = Memory(), packer or Packer(bounds.limits)
+        self._judged = RequestBounds(settings.patience, limits)
+        self._memory, self._packer = Memory(), packer or Packer(limits)
         self._poison: set[SchedulingRequest] = set()
         """Requests of waiting pods of which an error came. No node is asked for them."""
         self._said: dict[str, str] = {}
-        self._spares = SpareKeeper(kube, bounds, self._counted.spare)
-        self._image = bounds.image
+        self._spares = SpareKeeper(kube, settings, self._counted.spare)
+        self._image = settings.image
         """Of the placeholder pods; empty until it was looked up."""
         self._served = True
         """Whether ProvisioningRequests may be made, and the cluster served them when it was last asked."""
@@ -211,32 +196,33 @@ class Provisioner:
         """One pass. False where the queue has to be tried first. Raises `KubeError`."""
         term = self._controller.term()
         options = self._options() or NO_OPTIONS
-        placeholders = self._placeholders() if self._bounds.placeholders else []
+        placeholders = self._placeholders() if self._settings.placeholders else []
         documents = [*self._provisioning_requests(), *placeholders]
         requests = [request for each in documents if (request := objects.request_of(each)) is not None]
         declared = {pool.name: dict(pool.node.labels) for pool in options.pools if pool.node is not None}
         if not requests and not declared and not self._spares.keeps:
             self._publish(lambda: self._report.show(PoolsStatus(self._now()), {}))
             return True
-        unserved = self._controller.unserved(self._bounds.after)
-        if unserved is None:
+        unserved = self._part.unserved(self._settings.after)
+        self._controller.in_turns(unserved.turns())
+        if unserved.found is None:
             return False
         occupied = {name for pod in placeholders if (name := (pod.get("spec") or {}).get("nodeName"))}
         controller = self._controller
         empty, states = ({node.name: node for node in f()} for f in (controller.empty_nodes, controller.nodes))
         now, listed = self._now(), pools.views(options, empty, controller.node_facts(), states, occupied)
-        plan = self._reconciled(now, listed, requests, unserved)
+        plan = self._reconciled(now, listed, requests, unserved.found)
         views = {view.name: view for view in listed}
         failed = self._carry_out(plan, views, declared, term)
         self._memory = plan.memory
         self._controller.handle(
             NodesExpected({uid: each for uid, each in plan.expectations.items() if each.pool not in failed})
         )
-        trouble = "" if self._served or self._bounds.placeholders else _NO_WAY
+        trouble = "" if self._served or self._settings.placeholders else _NO_WAY
         shown = status.of_pools(now, (pool for pool in options.pools if pool.name in declared), views, plan, failed)
         if self._controller.may_write_in(term):
             self._publish(lambda: self._report.show(PoolsStatus(now, shown, trouble), status.wanted(plan, failed)))
-            self._spares.keep(spares(options, listed, states, now, self._bounds.patience), listed, declared)
+            self._spares.keep(spares(options, listed, states, now, self._settings.patience), listed, declared)
         return True
 
     def _reconciled(
@@ -274,16 +260,16 @@ class Provisioner:
     def _provisioning_requests(self) -> list[JSON]:
         try:
             found = self._kube.list(
-                provisioning_requests(self._bounds.namespace), _OURS, of=kinds.PROVISIONINGREQUESTS
+                provisioning_requests(self._settings.namespace), _OURS, of=kinds.PROVISIONINGREQUESTS
             ).items
         except KubeNotFound:
             self._served = False
             return []
-        self._served = self._bounds.requests
+        self._served = self._settings.requests
         return found
 
     def _placeholders(self) -> list[JSON]:
-        return self._kube.list(paths.pods(self._bounds.namespace), _OURS, of=kinds.PLACEHOLDERS).items
+        return self._kube.list(paths.pods(self._settings.namespace), _OURS, of=kinds.PLACEHOLDERS).items
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -314,28 +300,28 @@ class Provisioner:
             log.warning(what, extra={"pool": pool, "reason": why})
 
     def _ask(self, view: PoolView, selector: Mapping[str, str], count: int) -> None:
-        bounds, off = self._bounds, tuple(node.name for node in view.nodes)
+        chosen, off = self._settings, tuple(node.name for node in view.nodes)
         form = RequestForm(
             f"{view.name}-{self._word()}",
-            bounds.namespace,
+            chosen.namespace,
             view.name,
             view.empty,
             selector,
             off,
-            bounds.image or objects.NO_IMAGE,
+            chosen.image or objects.NO_IMAGE,
         )
-        if not self._served and not bounds.placeholders:
+        if not self._served and not chosen.placeholders:
             raise KubeNotFound(_NO_WAY)
         self._sweep()
         if self._served:
-            self._kube.create(pod_templates(bounds.namespace), objects.pod_template(form))
-            request = objects.provisioning_request(form, count, bounds.patience)
-            self._kube.create(provisioning_requests(bounds.namespace), request)
+            self._kube.create(pod_templates(chosen.namespace), objects.pod_template(form))
+            request = objects.provisioning_request(form, count, chosen.patience)
+            self._kube.create(provisioning_requests(chosen.namespace), request)
         else:
             self._image = self._image or self._own_image()
             for number in range(count):
                 one = replace(form, name=f"{form.name}-{number}", image=self._image)
-                self._kube.create(paths.pods(bounds.namespace), objects.placeholder(one))
+                self._kube.create(paths.pods(chosen.namespace), objects.placeholder(one))
         self._counted.asked(view.name, count)
         log.info("nodes asked for", extra={"pool": view.name, "nodes": count, "request": form.name})
 
@@ -343,7 +329,7 @@ class Provisioner:
         return objects.image_of(self._kube.list(paths.pods(names.NAMESPACE), _REPLICAS, of=kinds.PLACEHOLDERS).items)
 
     def _end(self, end: Ended) -> None:
-        request, namespace = end.request, self._bounds.namespace
+        request, namespace = end.request, self._settings.namespace
         if request.bound is not None:
             self._delete(paths.pods(namespace, request.name))
         else:
@@ -357,9 +343,9 @@ class Provisioner:
         lacks = {node.name: node.lacks for node in view.nodes} if view is not None else {}
         for node in end.nodes if end.outcome in ("without-gpus", "too-late") else ():
             said = (
-                f"{moments.duration(self._bounds.patience)} after the node was asked for, for pods that wait for pool "
-                f"{end.request.pool}, it serves none: {lacks.get(node, '')}. Look at the pod of the node agent there: "
-                "kubectl -n gpufraction-system get pods -o wide"
+                f"{moments.duration(self._settings.patience)} after the node was asked for, for pods that wait for "
+                f"pool {end.request.pool}, it serves none: {lacks.get(node, '')}. Look at the pod of the node agent "
+                "there: kubectl -n gpufraction-system get pods -o wide"
             )
             log.warning("node does not serve", extra={"node": node, "pool": end.request.pool, "reason": said})
             self._tell(EventRecord("Node", node, node, NodeEventReason.WITHOUT_GPUS, said))
@@ -369,9 +355,9 @@ class Provisioner:
         if not self._served:
             return
         kept = {_name(each) for each in self._provisioning_requests()}
-        for template in _templates(self._kube, self._bounds.namespace):
+        for template in _templates(self._kube, self._settings.namespace):
             if _name(template) not in kept and not objects.is_spare_name(_name(template)):
-                self._delete(pod_templates(self._bounds.namespace, _name(template)))
+                self._delete(pod_templates(self._settings.namespace, _name(template)))
 
     def _delete(self, path: str) -> None:
         _delete(self._kube, path)
@@ -390,8 +376,8 @@ class SpareKeeper:
     template names the nodes that have shares, and every pass looks. It comes last in a pass: a failure delays no pod.
     """
 
-    def __init__(self, kube: Kube, bounds: ProvisioningBounds, counted: Callable[[str, int], None]) -> None:
-        self._kube, self._bounds, self._counted = kube, bounds, counted
+    def __init__(self, kube: Kube, settings: ProvisioningSettings, counted: Callable[[str, int], None]) -> None:
+        self._kube, self._settings, self._counted = kube, settings, counted
         self._written: dict[str, tuple[Spare, RequestForm, tuple[Any, ...]]] = {}
         """By pool: what was written, and which state of the two objects it became."""
         self.keeps = True
@@ -404,7 +390,7 @@ class SpareKeeper:
         """One pass. `selectors`: by pool, the labels of its nodes. Raises `KubeError`."""
         if not wanted and not self.keeps:
             return
-        namespace, by_name = self._bounds.namespace, {view.name: view for view in views}
+        namespace, by_name = self._settings.namespace, {view.name: view for view in views}
         try:
             buffers = _by_pool(self._kube.list(capacity_buffers(namespace), _OURS, of=kinds.CAPACITYBUFFERS).items)
         except KubeNotFound:
@@ -423,7 +409,7 @@ class SpareKeeper:
                 view.empty,
                 selectors[spare.pool],
                 spare.off,
-                self._bounds.image or objects.NO_IMAGE,
+                self._settings.image or objects.NO_IMAGE,
             )
             self._write(spare, form, templates.get(spare.pool), buffers.get(spare.pool))
         for pool in (buffers.keys() | templates.keys()) - {spare.pool for spare in wanted}:
@@ -434,7 +420,7 @@ class SpareKeeper:
         self._counted(spare.pool, spare.nodes)
         if self._written.get(spare.pool) == (spare, form, (_state(template), _state(buffer))):
             return
-        namespace = self._bounds.namespace
+        namespace = self._settings.namespace
         shape, body = objects.pod_template(form), objects.capacity_buffer(form, spare.nodes)
         written = (
             self._put(pod_templates, namespace, template, shape, "template"),
@@ -452,7 +438,7 @@ class SpareKeeper:
         return self._kube.patch_json(resource(namespace, _name(body)), [change])
 
     def _end(self, pool: str, buffer: JSON | None, template: JSON | None) -> None:
-        namespace = self._bounds.namespace
+        namespace = self._settings.namespace
         for resource, document in ((capacity_buffers, buffer), (pod_templates, template)):
             if document is not None:
                 _delete(self._kube, resource(namespace, _name(document)))

@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from allocator.app import settings_type
 from allocator.scheduler.events import pods_listed
 from allocator.server import debug
-from allocator.settings import Settings
 from contract import options
 from contract.encoding.reading import Malformed
 from contract.options import BadOption
@@ -86,7 +86,7 @@ def _written(data: bytes) -> Path:
 
 
 def _settings_file(data: bytes) -> None:
-    found = settings.load(Settings, file=_written(data), env={}, argv=())
+    found = settings.load(settings_type(), file=_written(data), env={}, argv=())
     settings.effective(found)
 
 

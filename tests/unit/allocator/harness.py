@@ -11,13 +11,16 @@ from allocator.cache.ledger import Journal, Reservation
 from allocator.engine.engine import Engine
 from allocator.engine.reference import DEFAULT_POLICY, Policy
 from allocator.faults import surfaced
-from allocator.features.elasticgpuclaims import objects
+from allocator.features.elasticgpuclaims import ClaimSettings, objects
+from allocator.features.elasticgpuclaims.changes import ClaimsListed
+from allocator.features.elasticgpuclaims.part import ClaimsPart
+from allocator.features.provisioning.part import ProvisioningPart
+from allocator.features.provisioning.wishes import Unserved
 from allocator.options import SchedulerOptions
 from allocator.queue.records import Binding
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import (
     CheckReservations,
-    ClaimsListed,
     ExcludedGpusListed,
     FencePods,
     InventoriesListed,
@@ -28,6 +31,7 @@ from allocator.scheduler.events import (
     TickPhase,
     pods_listed,
 )
+from allocator.scheduler.parts import Core, Part
 from allocator.workers.fence import Fencer
 from contract import dialects, names, pods
 from contract.encoding import codec
@@ -38,6 +42,7 @@ from contract.scheduling.filters import DEFAULT_LIMITS, Limits
 from tests.builders import NodeBuilder, PodBuilder, pod
 
 JSON = dict[str, Any]
+CLAIMS_ON = ClaimSettings(claims=True)
 
 
 @dataclass
@@ -61,6 +66,7 @@ class SchedulerHarness:
     asked: list[tuple[PodRequest, int]] = field(default_factory=list)
     engine: Engine | None = None
     hints: bool = True
+    claiming: ClaimSettings = CLAIMS_ON
     faults: list[tuple[str, str]] | None = None
     """Where errors of ours came up and of whom, where they are to stay with one pod; None lets them surface."""
 
@@ -89,6 +95,7 @@ class SchedulerHarness:
             journal=self.journal,
             wall=lambda: self.now if self.wall is None else self.wall,
             hints=self.hints,
+            parts=(*((self._claims,) if self.claiming.claims else ()), self._provisioning),
         )
         if self.synced:
             self.sync()
@@ -105,8 +112,22 @@ class SchedulerHarness:
         """The lists of a cluster that has none of them, nor any card that is kept out."""
         self.controller.handle(ExcludedGpusListed(()))
         self.controller.handle(NamespacesLabelled({}))
-        for plural in (objects.CLAIMS, objects.CLASSES, objects.SHARES):
+        for plural in (objects.CLAIMS, objects.CLASSES, objects.SHARES) if self.claiming.claims else ():
             self.controller.handle(ClaimsListed(plural, ()))
+
+    def _claims(self, core: Core) -> Part:
+        self.claims = ClaimsPart(core, most_memory=self.claiming.claim_memory)
+        return self.claims.part()
+
+    def _provisioning(self, core: Core) -> Part:
+        self.provisioning = ProvisioningPart(core)
+        return self.provisioning.part()
+
+    def unserved(self, after: float) -> tuple[Unserved, ...] | None:
+        """The pods that no node serves, after so many seconds; None where that is not known."""
+        found = self.provisioning.unserved(after)
+        self.controller.in_turns(found.turns())
+        return found.found
 
     def _new_id(self) -> str:
         self.made += 1

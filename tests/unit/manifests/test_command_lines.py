@@ -7,6 +7,7 @@ from dataclasses import fields
 
 import yaml
 
+import allocator.app
 import allocator.settings
 import nodeagent.settings
 import webhook.settings
@@ -63,7 +64,7 @@ def allocator_settings() -> allocator.settings.Settings:
     """The allocator's settings as the manifest gives them."""
     program, verb, flags = command("allocator")
     assert (program, verb) == ("allocator", "run")
-    return load(allocator.settings.Settings, file=None, env={}, argv=flags)
+    return load(allocator.app.settings_type(), file=None, env={}, argv=flags)
 
 
 def test_the_allocator_takes_its_flags() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from allocator.settings import Settings
+from allocator.app import settings_type
 from contract import names
 from contract.options import pool_options
 from nodeagent.settings import AgentSettings
@@ -29,7 +29,7 @@ from tests.unit.manifests.realcluster import REAL, running
 from webhook.settings import ServeSettings
 
 PAGES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if "decisions" not in p.parts and "zh" not in p.parts]
-PROGRAMS: dict[str, type[Any]] = {"webhook": ServeSettings, "allocator": Settings, "nodeagent": AgentSettings}
+PROGRAMS: dict[str, type[Any]] = {"webhook": ServeSettings, "allocator": settings_type(), "nodeagent": AgentSettings}
 NEEDED = {
     "nodeagent": {"GPUFRACTION_NODE": "n", "GPUFRACTION_HOST_ROOT": "/host", "GPUFRACTION_LIMITERS_CDI": "/var/run/cdi"}
 }

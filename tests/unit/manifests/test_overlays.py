@@ -225,14 +225,14 @@ def test_on_superedge_what_the_api_server_must_reach_is_in_the_cloud() -> None:
 
 
 def test_hamis_defaults_are_options_and_flags() -> None:
-    import allocator.settings
+    import allocator.app
 
     items = built("overlays/hami-compat")
     [options] = [item["data"]["options.yaml"] for item in items if item["metadata"]["name"] == names.OPTIONS]
     assert pool_options(yaml.safe_load(options)) == PoolOptions(VgpuOptions(10, 1.0, 0, 0, False, "none"))
     spec = template(items, "Deployment", "gpufraction")
     [container] = [c for c in spec["containers"] if c["name"] == "allocator"]
-    given = load(allocator.settings.Settings, file=None, env={}, argv=container["args"])
+    given = load(allocator.app.settings_type(), file=None, env={}, argv=container["args"])
     assert (given.placement.node_policy, given.placement.gpu_policy) == ("binpack", "spread")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from allocator.settings import Settings
+from allocator.app import settings_type
 from contract.metrics import METRICS
 from contract.options import pool_options
 from nodeagent.settings import AgentSettings
@@ -107,7 +107,7 @@ def test_every_rule_about_imports_is_told() -> None:
     assert told == set(re.findall(r"^- \*([^*]+)\*", text("architecture.md"), re.MULTILINE))
 
 
-PROGRAMS: dict[str, type[Any]] = {"allocator": Settings, "webhook": ServeSettings, "nodeagent": AgentSettings}
+PROGRAMS: dict[str, type[Any]] = {"allocator": settings_type(), "webhook": ServeSettings, "nodeagent": AgentSettings}
 
 
 def test_the_table_of_renamed_settings_is_what_the_programs_say() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from allocator.features.metering.hours import CardHours
 from allocator.features.metering.meter import Meter, Span
 from allocator.queue.records import EventRecord, StatusUpdate
 from allocator.scheduler.core import Controller
@@ -49,7 +50,7 @@ def scraped(controller: Controller, desk: SchedulerHarness) -> str:
     meter.advance(changes, Span(None, desk.now))
     meter.advance([], Span(desk.now, desk.now + 10))
     gauges.AllocatorGauges(controller, metrics, lambda: True).refresh()
-    gauges.CardHours(metrics, meter.counted, new=0.0, clock=lambda: desk.now)
+    CardHours(metrics, meter.counted, new=0.0, clock=lambda: desk.now)
     return metrics.render().decode()
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from allocator.cache.podinfo import pod_event
+from allocator.features.provisioning.part import NodesExpected
 from allocator.features.provisioning.wishes import Expectation
 from allocator.queue.records import StatusUpdate
-from allocator.scheduler.events import InventoryChanged, NodeChanged, NodesExpected, PoolsDeclared
+from allocator.scheduler.events import InventoryChanged, NodeChanged, PoolsDeclared
 from contract.encoding.protocol import Never, Placed, Wait
 from contract.encoding.quantity import MIB
 from contract.nodes.attributes import facts, trim

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from allocator.cache.podinfo import pod_event
+from allocator.features.elasticgpuclaims.changes import ClaimsListed
 from allocator.queue.records import EventRecord
-from allocator.scheduler.events import ClaimsListed, PodDeleted, TickPhase, pods_listed
+from allocator.scheduler.events import PodDeleted, TickPhase, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import SchedulingLoop
 from contract import names, pods

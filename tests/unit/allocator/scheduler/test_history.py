@@ -29,6 +29,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from allocator.cache.podinfo import pod_event
 from allocator.features.elasticgpuclaims import objects
+from allocator.features.elasticgpuclaims.changes import ClaimsListed
 from allocator.features.metering.meter import Counted, Meter, Span
 from allocator.options import SchedulerOptions
 from allocator.queue.records import Binding
@@ -36,7 +37,6 @@ from allocator.scheduler.events import (
     BindFailed,
     BindSucceeded,
     BindUnknown,
-    ClaimsListed,
     EvictionAnswered,
     EvictionOutcome,
     PodDeleted,

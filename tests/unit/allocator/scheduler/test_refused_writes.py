@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from allocator.cache.podinfo import pod_event
+from allocator.features.elasticgpuclaims.changes import ClaimsListed
 from allocator.queue.records import Binding, StatusUpdate
-from allocator.scheduler.events import BindFailed, ClaimsListed, TickPhase, pods_listed
+from allocator.scheduler.events import BindFailed, TickPhase, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.fence import Fencer
 from contract import pods

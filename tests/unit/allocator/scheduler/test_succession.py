@@ -9,16 +9,9 @@ import pytest
 
 from allocator.cache.podinfo import pod_event
 from allocator.features.elasticgpuclaims import objects
+from allocator.features.elasticgpuclaims.changes import ClaimsListed
 from allocator.queue.records import StatusUpdate
-from allocator.scheduler.events import (
-    BindFailed,
-    BindSucceeded,
-    ClaimsListed,
-    FencePods,
-    PodDeleted,
-    TickPhase,
-    pods_listed,
-)
+from allocator.scheduler.events import BindFailed, BindSucceeded, FencePods, PodDeleted, TickPhase, pods_listed
 from allocator.workers import binder
 from allocator.workers.fence import Fencer
 from contract import names, pods

@@ -11,8 +11,9 @@ import pytest
 
 from allocator.cache.podinfo import pod_event
 from allocator.features.elasticgpuclaims import objects
+from allocator.features.elasticgpuclaims.changes import ClaimsListed
 from allocator.queue.records import StatusUpdate
-from allocator.scheduler.events import ClaimsListed, PodDeleted, TickPhase, pods_listed
+from allocator.scheduler.events import PodDeleted, TickPhase, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import LoopCounters, SchedulingLoop
 from contract import names, pods

@@ -16,10 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from allocator.cache.capacities import HeldBeyond
 from allocator.cache.podinfo import pod_event
 from allocator.cache.refusals import LASTS
+from allocator.features.elasticgpuclaims.changes import ClaimsListed
 from allocator.options import SchedulerOptions
 from allocator.queue.records import Eviction, StatusUpdate
 from allocator.scheduler import consistency
-from allocator.scheduler.events import ClaimsListed, HeldBeyondChanged, PodDeleted, TakeShare, TickPhase, pods_listed
+from allocator.scheduler.events import HeldBeyondChanged, PodDeleted, TakeShare, TickPhase, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import SchedulingLoop
 from contract import names, pods

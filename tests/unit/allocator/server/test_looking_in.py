@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
@@ -25,8 +26,10 @@ def worker(name: str, size: str = "8Gi") -> PodBuilder:
     return pod(name).uid(name).asks("gpufraction.io/gpu-memory", size).asks("gpufraction.io/gpu-cores", 25)
 
 
-def scrape(controller: Controller) -> dict[str, float]:
+def scrape(controller: Controller, shows: Callable[[Metrics], None] = lambda metrics: None) -> dict[str, float]:
+    """What is scraped; `shows` adds the figures of a feature."""
     metrics = Metrics(metrics_of("allocator"))
+    shows(metrics)
     figures = gauges.AllocatorGauges(controller, metrics, lambda: True)
     routes = gauges.scraped(health_routes(metrics, ready=HealthChecks()), figures.refresh)
     text = routes["GET", "/metrics"](Request("GET", "/metrics", "", {}, b"")).body.decode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.allocator.workers.test_delivery_writer import allocated
 
 from allocator.features.delivery import sweeper
 from allocator.features.delivery.sweeper import ClaimSweeper
@@ -17,6 +16,7 @@ from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 from tests.builders import pod
 from tests.unit.allocator.harness import admitted, request_of
+from tests.unit.allocator.workers.test_resource_claims import allocated
 from tests.wires import Wire
 
 JSON = dict[str, Any]

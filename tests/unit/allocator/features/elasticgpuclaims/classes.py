@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from allocator.features.elasticgpuclaims import objects
+from allocator.features.elasticgpuclaims import ClaimSettings, objects
 from allocator.options import SchedulerOptions
 from contract import names
 from contract.encoding import codec
 from contract.model import Usage
 from tests.builders import node
-from tests.unit.allocator.features.elasticgpuclaims.harness import Bench
+from tests.unit.allocator.features.elasticgpuclaims.harness import ON, Bench
 
 NODES = (node("a").gpus(2, mib=16384).labelled("disk", "fast"), node("b").gpus(1, mib=16384))
 
 
-def bench(*nodes: Any, options: SchedulerOptions | None = None) -> Bench:
+def bench(*nodes: Any, options: SchedulerOptions | None = None, claiming: ClaimSettings = ON) -> Bench:
     """A cluster with two classes: one binds at once and gives back, one waits for a pod and keeps."""
-    made = Bench(*(nodes or NODES), options=options)
+    made = Bench(*(nodes or NODES), options=options, claiming=claiming)
     made.a_class("now")
     made.a_class("later", egpuBindingMode=objects.FIRST_CONSUMER, reclaimPolicy=objects.RETAIN)
     return made

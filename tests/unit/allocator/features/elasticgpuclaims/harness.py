@@ -12,17 +12,19 @@ from typing import Any
 
 from allocator.cache.ledger import OWN, Ledger, Reservation, ReservationState
 from allocator.cache.podinfo import pod_event
-from allocator.features.elasticgpuclaims import objects, writer
-from allocator.features.elasticgpuclaims.lifecycle import Step
-from allocator.features.elasticgpuclaims.rendering import CLAIMED
-from allocator.options import SchedulerOptions
-from allocator.queue.records import EventRecord
-from allocator.scheduler.events import (
+from allocator.features.elasticgpuclaims import ClaimSettings, objects, writer
+from allocator.features.elasticgpuclaims.changes import (
     ClaimBindingAnswered,
     ClaimChanged,
     ClaimDeleted,
     ClaimsListed,
     ClaimStepAnswered,
+)
+from allocator.features.elasticgpuclaims.lifecycle import Step
+from allocator.features.elasticgpuclaims.rendering import CLAIMED
+from allocator.options import SchedulerOptions
+from allocator.queue.records import EventRecord
+from allocator.scheduler.events import (
     ExcludedGpusListed,
     InventoriesListed,
     NamespacesLabelled,
@@ -40,10 +42,11 @@ from playground.api.api import Api
 from playground.programs import installing
 from runtime.kubernetes.client import Kube
 from tests.builders import NodeBuilder, pod
-from tests.unit.allocator.harness import SchedulerHarness, admitted, fence, unresolved
+from tests.unit.allocator.harness import CLAIMS_ON, SchedulerHarness, admitted, fence, unresolved
 from tests.wires import Wire
 
 JSON = dict[str, Any]
+ON = CLAIMS_ON
 KINDS = (objects.CLASSES, objects.CLAIMS, objects.SHARES, "pods")
 CLAIM_OF = "egpuc.elasticgpu.io/a"
 DEFINITIONS = tuple(installing.documents(installing.BASE / "elasticgpu.crds.yaml"))
@@ -52,7 +55,9 @@ DEFINITIONS = tuple(installing.documents(installing.BASE / "elasticgpu.crds.yaml
 class Bench:
     """The cluster, and the replica that leads."""
 
-    def __init__(self, *nodes: NodeBuilder, options: SchedulerOptions | None = None) -> None:
+    def __init__(
+        self, *nodes: NodeBuilder, options: SchedulerOptions | None = None, claiming: ClaimSettings = ON
+    ) -> None:
         self.api = Api()
         self.wire = Wire(self.api, spares_reads=True)
         self.kube = Kube(self.wire)
@@ -63,7 +68,8 @@ class Bench:
         """What the replica that leads next has seen of the kinds that it does not list anew."""
         self.noted: list[EventRecord] = []
         """Events on claims, of all replicas."""
-        self.options = options or SchedulerOptions()
+        self.options, self.claiming = options or SchedulerOptions(), claiming
+        self.kinds = KINDS if claiming.claims else ("pods",)
         self.term = 0
         self.now = 100.0
         self.take_over()
@@ -145,12 +151,18 @@ class Bench:
         self.wire.carry_out_late()
         self.term += 1
         self.desk = SchedulerHarness(
-            self.nodes.values(), synced=False, elected=True, term=self.term, now=self.now, options=self.options
+            self.nodes.values(),
+            synced=False,
+            elected=True,
+            term=self.term,
+            now=self.now,
+            options=self.options,
+            claiming=self.claiming,
         )
         self.news: dict[str, str] = {}
         self.seen: dict[str, dict[str, JSON]] = {kind: self.all(kind) for kind in KINDS} | self.follower
         self.cards()
-        for kind in KINDS:
+        for kind in self.kinds:
             found = list(self.seen[kind].values())
             if kind == "pods":
                 self.desk.controller.handle(pods_listed(map(pods.trim, found), term=self.term))
@@ -201,7 +213,7 @@ class Bench:
     def look(self, *kinds: str) -> None:
         """The watch brings what has changed of these kinds, or of all."""
         controller = self.desk.controller
-        for kind in kinds or KINDS:
+        for kind in kinds or self.kinds:
             before, now = self.seen[kind], self.all(kind)
             self.seen[kind] = now
             for name, old in before.items():
@@ -226,7 +238,9 @@ class Bench:
 
     def work(self, most: int = 1000) -> int:
         """Write what claims need, at most so many writes; how many there were."""
-        _, bindings, steps = self.desk.controller.claim_effects()
+        if not self.claiming.claims:
+            return 0
+        _, bindings, steps = self.desk.claims.effects()
         for number, bind in enumerate(bindings, 1):
             if number > most:
                 return most
@@ -252,12 +266,13 @@ class Bench:
         """Everybody sees, decides and writes until nothing changes any more."""
         still = 0
         for _ in range(80):
-            before = {kind: self.all(kind) for kind in KINDS}
+            before = {kind: self.all(kind) for kind in self.kinds}
             self.look()
             self.decide()
             self.work()
             self.passes(11)
-            still = still + 1 if before == {kind: self.all(kind) for kind in KINDS} == self.seen else 0
+            seen = {kind: self.seen[kind] for kind in self.kinds}
+            still = still + 1 if before == {kind: self.all(kind) for kind in self.kinds} == seen else 0
             if still == 3:  # what failed is tried again after a pause
                 return
         raise AssertionError("it never becomes quiet")

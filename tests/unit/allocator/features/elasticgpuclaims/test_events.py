@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allocator.features.elasticgpuclaims import objects
+from allocator.features.elasticgpuclaims import objects, show_counts
 from runtime.kubernetes import paths
 from tests.builders import node
 from tests.unit.allocator.features.elasticgpuclaims.classes import bench
@@ -64,7 +64,8 @@ def test_claims_and_their_shares_are_counted_by_what_they_are() -> None:
     on.delete("pods", "p")
     on.delete(objects.CLAIMS, "c")
     on.quiet()
-    found = {name: value for name, value in scrape(on.desk.controller).items() if "claims" in name or "elastic" in name}
+    scraped = scrape(on.desk.controller, lambda metrics: show_counts(metrics, on.desk.claims.counts))
+    found = {name: value for name, value in scraped.items() if "claims" in name or "elastic" in name}
     assert found == {
         'gpufraction_claims{phase="Bound",reason="Bound"}': 2,
         'gpufraction_claims{phase="Pending",reason="ClassMissing"}': 1,

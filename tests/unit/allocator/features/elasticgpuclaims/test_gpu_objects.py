@@ -70,6 +70,7 @@ def writer(on: Bench, most: int) -> Claims:
         clock=lambda: on.now,
         kube=on.kube,
         controller=on.desk.controller,
+        part=on.desk.claims,
         woken=threading.Event(),
         limits=DEFAULT_LIMITS,
         card_writes=most,

@@ -18,8 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from allocator.features.elasticgpuclaims import objects
-from allocator.options import SchedulerOptions
+from allocator.features.elasticgpuclaims import ClaimSettings, objects
 from contract import names, pods
 from contract.encoding.quantity import GIB
 from tests.builders import node
@@ -42,7 +41,7 @@ class History(RuleBasedStateMachine):
     def begin(self, used: str, most: int) -> None:
         """Most histories begin with a claim that a pod uses, since that is where most can go wrong."""
         self.most = most * GIB
-        self.bench = Bench(*NODES, options=SchedulerOptions(claim_memory=self.most))
+        self.bench = Bench(*NODES, claiming=ClaimSettings(claims=True, claim_memory=self.most))
         self.bench.a_class("now")
         self.bench.a_class("later", egpuBindingMode=objects.FIRST_CONSUMER, reclaimPolicy=objects.RETAIN)
         self.bench.look()

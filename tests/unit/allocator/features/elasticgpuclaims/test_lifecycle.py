@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from allocator.features.elasticgpuclaims import objects
+from allocator.features.elasticgpuclaims import ClaimSettings, objects
 from allocator.features.elasticgpuclaims.objects import BOUND, LOST, PENDING, RELEASED
-from allocator.options import SchedulerOptions
 from contract import names, pods
 from contract.encoding import quantity
 from contract.encoding.protocol import Wait
@@ -83,7 +82,7 @@ def test_a_pod_that_names_a_missing_claim_waits_and_starts_when_it_comes() -> No
 
 
 def test_where_claims_are_switched_off_a_pod_that_names_one_waits_and_is_told_so() -> None:
-    on = bench(options=SchedulerOptions(claims=False))
+    on = bench(claiming=ClaimSettings(claims=False))
     on.a_pod("p", "c")
     on.quiet()
     assert (on.told("p"), pods.gates(on.get("pods", "p"))) == ("ClaimsOff", (names.GATE,))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from allocator.features.elasticgpuclaims import objects
+from allocator.features.elasticgpuclaims import ClaimSettings, objects
+from allocator.features.elasticgpuclaims.changes import ClaimChanged
 from allocator.features.elasticgpuclaims.objects import BOUND, PENDING
-from allocator.options import SchedulerOptions
-from allocator.scheduler.events import ClaimChanged
 from contract.encoding import quantity
 from tests.builders import node
 from tests.unit.allocator.features.elasticgpuclaims.classes import bench, of_pod, status, taken
 
 
 def test_claims_of_a_namespace_have_together_what_the_administrator_allows() -> None:
-    on = bench(options=SchedulerOptions(claim_memory=8 * quantity.GIB))
+    on = bench(claiming=ClaimSettings(claims=True, claim_memory=8 * quantity.GIB))
     for name, memory in (("a", 5), ("b", 4), ("c", 3)):
         on.a_claim(name, memory=memory, of="now")
         on.quiet()
@@ -33,20 +32,20 @@ def test_claims_of_a_namespace_have_together_what_the_administrator_allows() -> 
 
 
 def test_the_bound_is_each_namespaces_own_and_counts_what_is_on_its_way() -> None:
-    on = bench(options=SchedulerOptions(claim_memory=4 * quantity.GIB))
+    on = bench(claiming=ClaimSettings(claims=True, claim_memory=4 * quantity.GIB))
     on.create("/api/v1/namespaces", {"metadata": {"name": "other"}})
     on.look()
     for name, namespace in (("a", "default"), ("b", "default"), ("c", "other")):
         made = on.a_claim(name, memory=4, of="now", namespace=namespace)
         on.desk.controller.handle(ClaimChanged(objects.CLAIMS, made))
     on.decide()
-    _, bindings, _ = on.desk.controller.claim_effects()
+    _, bindings, _ = on.desk.claims.effects()
     assert sorted(bind.claim.key for bind in bindings) == ["default/a", "other/c"]
 
 
 def test_a_claim_that_moves_does_not_count_against_itself() -> None:
     on = bench(node("a").gpus(1, mib=16384), node("z").gpus(1, mib=16384).labelled("disk", "fast"))
-    on.options = SchedulerOptions(claim_memory=4 * quantity.GIB)
+    on.claiming = ClaimSettings(claims=True, claim_memory=4 * quantity.GIB)
     on.take_over()
     on.a_claim("c", memory=4, of="now")
     on.quiet()
@@ -56,7 +55,7 @@ def test_a_claim_that_moves_does_not_count_against_itself() -> None:
 
 
 def test_what_is_retained_counts_until_it_is_given_back() -> None:
-    on = bench(options=SchedulerOptions(claim_memory=4 * quantity.GIB))
+    on = bench(claiming=ClaimSettings(claims=True, claim_memory=4 * quantity.GIB))
     on.a_claim("c", memory=4, of="later")
     on.a_pod("p", "c")
     on.quiet()

@@ -12,7 +12,8 @@ import pytest
 
 from allocator.engine.reference import DEFAULT_POLICY
 from allocator.features.kueue.judge import TemplateReading
-from allocator.features.kueue.worker import FitOptions, FitsWorker
+from allocator.features.kueue.settings import FitsSettings
+from allocator.features.kueue.worker import FitsWorker
 from contract import names
 from contract.scheduling.filters import DEFAULT_LIMITS
 from playground.api.api import Api
@@ -71,7 +72,9 @@ class Bench:
             controller=self.scheduler.controller,
             limits=DEFAULT_LIMITS,
             policy=DEFAULT_POLICY,
-            options=FitOptions(),
+            settings=FitsSettings(),
+            rejects=True,
+            nodes_within=None,
             reading=self._reading,
             timeout=5.0,
             clock=lambda: self.now,

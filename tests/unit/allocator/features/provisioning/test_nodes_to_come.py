@@ -107,7 +107,7 @@ def test_a_new_node_of_the_pool_is_for_a_pod_with(case: tuple[PodBuilder, list[J
     desk = Bench.holding(stored)
     desk.controller.handle(pod_event(pods.trim(admitted(waiting, gated=True))))
     desk.controller.schedule_pending()
-    (unserved,) = desk.controller.unserved(0.0) or ()
+    (unserved,) = desk.unserved(0.0) or ()
     assert unserved.closed == (frozenset() if may_come else frozenset({"new"}))
 
 
@@ -118,5 +118,5 @@ def test_pods_that_exclude_their_like_are_apart(app: str) -> None:
         waiting = wants("p").uid(f"uid-{number}").spec(affinity=rule("podAntiAffinity", app, HOST))
         desk.controller.handle(pod_event(pods.trim(admitted(waiting, gated=True))))
     desk.controller.schedule_pending()
-    apart = [each.apart for each in desk.controller.unserved(0.0) or ()]
+    apart = [each.apart for each in desk.unserved(0.0) or ()]
     assert (len(apart), len(set(apart)), apart[0] is not None) == (2, 1, app == "p")

@@ -12,7 +12,8 @@ import pytest
 from allocator.cache import templates
 from allocator.cache.podinfo import pod_event
 from allocator.features.provisioning.packing import Packer, Packing, PoolRoom
-from allocator.features.provisioning.worker import PoolReport, Provisioner, ProvisioningBounds
+from allocator.features.provisioning.settings import ProvisioningSettings
+from allocator.features.provisioning.worker import PoolReport, Provisioner
 from allocator.queue.records import EventRecord
 from allocator.scheduler.events import NodeChanged, PoolsDeclared
 from contract.encoding.quantity import GIB
@@ -119,8 +120,10 @@ class Bench:
         self.provisioner = Provisioner(
             kube=kube,
             controller=self.desk.controller,
+            part=self.desk.provisioning,
             options=lambda: OPTIONS,
-            bounds=ProvisioningBounds("gpufraction-system", image, True, placeholders, 0.0, 900.0, Limits(48)),
+            settings=ProvisioningSettings(image=image, placeholders=placeholders, after=0.0),
+            limits=Limits(48),
             report=self.report,
             tell=self.told.append,
             now=lambda: self.now,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from allocator.cache.podinfo import pod_event
+from allocator.features.metering.hours import CardHours
 from allocator.features.metering.meter import Account, Counted, FreeAccount, Meter
 from allocator.features.metering.worker import MeteringWorker
-from allocator.server.metrics import CardHours
 from contract.encoding.protocol import Placed
 from contract.metrics import metrics_of
 from runtime.kubernetes.lease import Covered

@@ -1,0 +1,140 @@
+"""
+What a feature of the allocator is: a value with its settings, its part of the core and what runs beside the core.
+
+`allocator.features` has the table. The shell composes them in the table's order and knows none by name; features do not
+import each other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from allocator.faults import Faulted
+from allocator.scheduler.core import Controller
+from allocator.scheduler.parts import Core, Part
+from allocator.settings import Settings, group_of
+from allocator.workers.binder import EventRecorder
+from allocator.workers.informers import Followed
+from allocator.workers.namespaces import NamespaceLabel
+from contract.metrics.spec import MetricSpec
+from contract.options import PoolOptions
+from contract.scheduling.filters import Limits
+from runtime.kubernetes.client import Kube
+from runtime.kubernetes.lease import Covered
+from runtime.metrics import Metrics
+from runtime.supervision import Workers
+
+JSON = dict[str, Any]
+S = TypeVar("S")
+I = TypeVar("I")  # noqa: E741 - what a feature has in the core
+Thread = Callable[[threading.Event], None]
+"""Runs until stopped, on a thread of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """What a feature may use beside the core."""
+
+    kube: Kube
+    controller: Controller
+    settings: Settings
+    limits: Limits
+    metrics: Metrics
+    options: Callable[[], PoolOptions]
+    """Those that hold now."""
+    recorder: EventRecorder
+    leading: Callable[[], bool]
+    covered: Callable[[], Covered | None] | None
+    """Which time this replica answers for; None where it answers for all."""
+    by_claims: bool
+    """Whether pods name ResourceClaims, by which some nodes deliver."""
+    new_nodes_within: float | None
+    """Seconds that a new node of a declared pool may take; None where no nodes are asked for."""
+    write_timeout: float
+    """Seconds that one write may take."""
+    restarted: Callable[[str, str], None]
+    """To be called with the name of an informer that begins again, and why."""
+    workers: Workers
+    faulted: Faulted
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a feature runs beside the core."""
+
+    threads: Mapping[str, Thread] = field(default_factory=dict)
+    """By the names that the metric of restarts has."""
+    follows: tuple[Followed, ...] = ()
+    labels: tuple[NamespaceLabel, ...] = ()
+    seen: Callable[[JSON], None] | None = None
+    """To be called with every pod that is new or changed."""
+    decided: Callable[[], None] | None = None
+    """To be called after each scheduling cycle."""
+    carries: Mapping[type, Callable[[Any], None]] = field(default_factory=dict)
+    """Carries out the effects of its part, by type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature(Generic[S, I]):
+    """
+    A feature. `settings`: its group, a dataclass that `setting` fills; its fields stand at the top of the settings
+    where `group` is empty. `inside`: makes what it has in the core, and `part` what that adds there. `run`: makes what
+    runs beside the core; nothing starts before all have been made.
+    """
+
+    name: str
+    settings: type[S]
+    inside: Callable[[Core, S], I]
+    run: Callable[[Shell, S, I], Running]
+    part: Callable[[I], Part] = lambda inside: Part()
+    enabled: Callable[[S], bool] = lambda settings: True
+    group: str = ""
+    component: str = ""
+    """The component of manifests/ that switches it on; empty where it is always on."""
+    metrics: tuple[MetricSpec, ...] = ()
+    """Those that `contract.metrics` does not have."""
+    nodes_within: Callable[[S], float] | None = None
+    """Seconds that a node may take which the feature asks for; None where it asks for none."""
+
+    def chosen(self, settings: Settings) -> S:
+        """Its group of the settings."""
+        return group_of(settings, self.settings, self.group)
+
+    def is_on(self, settings: Settings) -> bool:
+        """Whether the administrator wants it."""
+        return self.enabled(self.chosen(settings))
+
+
+def nothing(core: Core, settings: object) -> None:
+    """Of a feature that has nothing in the core."""
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """Of a feature that has none."""
+
+
+@dataclass(slots=True)
+class Built:
+    """A feature that is on, and what it has in the core once that was made."""
+
+    feature: Feature[Any, Any]
+    chosen: Any
+    inside: Any = None
+
+    def make(self, core: Core) -> Part:
+        """Make what it has in the core."""
+        self.inside = self.feature.inside(core, self.chosen)
+        return self.feature.part(self.inside)
+
+    def run(self, shell: Shell) -> Running:
+        """Make what runs beside the core."""
+        return self.feature.run(shell, self.chosen, self.inside)
+
+
+def built(features: tuple[Feature[Any, Any], ...], settings: Settings) -> tuple[Built, ...]:
+    """The features that are on."""
+    return tuple(Built(each, each.chosen(settings)) for each in features if each.is_on(settings))

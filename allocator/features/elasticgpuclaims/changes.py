@@ -1,0 +1,58 @@
+"""
+What the feature takes in: what the watch brings of claims, their classes and shares, and what became of their writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from allocator.features.elasticgpuclaims.lifecycle import Refused, Step
+from allocator.features.elasticgpuclaims.rendering import ClaimBinding
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsListed:
+    """The whole list of one kind of `elasticgpu.io`. `term`: it was asked for in this term of leadership."""
+
+    plural: str
+    documents: tuple[JSON, ...]
+    term: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimChanged:
+    """An object of such a kind is new or changed."""
+
+    plural: str
+    document: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimDeleted:
+    """An object of such a kind was deleted."""
+
+    plural: str
+    document: JSON
+
+
+ClaimOutcome = Literal["succeeded", "failed", "unknown"] | Refused
+"""What became of a claim's binding; `Refused` has the API server's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimBindingAnswered:
+    """What became of a claim's binding."""
+
+    binding: ClaimBinding
+    outcome: ClaimOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimStepAnswered:
+    """A step for a claim, and the object that the API server answered with; `Refused` or None where it failed."""
+
+    step: Step
+    answer: JSON | Refused | None

@@ -1,0 +1,36 @@
+"""
+What an administrator chooses of Kueue's check.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.settings import setting
+
+
+@dataclass(frozen=True)
+class FitsSettings:
+    """Kueue's admission check `gpufraction.io/fits`, and how templates are read for it."""
+
+    enabled: bool = setting(
+        False,
+        "Answer Kueue's AdmissionChecks of the controller gpufraction.io/fits; needs the rights of "
+        "manifests/components/kueue-check, which sets it. Off: nothing of Kueue's is read.",
+    )
+    retry_after: float = setting(
+        30.0,
+        "How long Kueue waits before it tries a Workload again that did not fit; whole seconds.",
+        unit="duration",
+        minimum=1,
+        maximum=86_400,
+    )
+    hold: float = setting(
+        60.0,
+        "How long the room of a Workload that was answered Ready counts as taken for other Workloads, until its pods "
+        "have their shares; longer than Kueue and a controller take to create the pods.",
+        unit="duration",
+        minimum=1,
+        maximum=3600,
+    )
+    runtime_class: str = setting("", "The webhook's setting `runtime_class`.")

@@ -1,0 +1,47 @@
+"""
+What a waiting pod is told of the nodes that were asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from allocator.features.provisioning.wishes import Expectation, Outcome
+from allocator.scheduler.parts import Explanation
+from contract.encoding import moments
+from contract.reasons.base import ReasonName
+from contract.reasons.pods import PodReason
+
+_IN_VAIN: Mapping[Outcome, str] = {
+    "too-late": "no node of pool {pool} came in time",
+    "refused": "the autoscaler could not bring a node of pool {pool}",
+    "without-gpus": "a node of pool {pool} came and showed no GPUs",
+}
+
+
+def expected_code(expectation: Expectation) -> ReasonName:
+    """The one word for what a pod may expect of a pool whose empty node would serve it."""
+    if expectation.asked is not None:
+        return PodReason.NODE_REQUESTED
+    return PodReason.NODE_NOT_BROUGHT if expectation.until else PodReason.POOL_FULL
+
+
+def expected(expectation: Expectation) -> Explanation:
+    """
+    The same with an addition to why the pod waits; it warns where nodes were asked for in vain. Times are absolute, so
+    that the sentence stays true.
+    """
+    code = expected_code(expectation)
+    return Explanation(code, _text(expectation, code), warns=code == PodReason.NODE_NOT_BROUGHT)
+
+
+def _text(expectation: Expectation, code: ReasonName) -> str:
+    pool = expectation.pool
+    if code == PodReason.NODE_NOT_BROUGHT:
+        vain = _IN_VAIN[expectation.failed or "too-late"].format(pool=pool)
+        return f"{vain}; another is asked for {moments.at(expectation.until)}"
+    if code == PodReason.POOL_FULL or expectation.asked is None:
+        return f"pool {pool} has as many nodes as it may have ({expectation.most})"
+    if expectation.node:
+        return f"node {expectation.node} of pool {pool} has come and is not ready yet"
+    return f"a node of pool {pool} was asked for {moments.at(expectation.asked)}"

@@ -1,0 +1,124 @@
+"""
+The feature's part of the core: which pods no node serves, and what those may expect that a node is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from allocator.features.provisioning import messages
+from allocator.features.provisioning.wishes import Expectation, Unserved
+from allocator.queue.queue import QueuedPodInfo
+from allocator.scheduler.parts import Core, Explanation, Part
+from contract.scheduling.clusterfilters.objects import PodRules
+from contract.scheduling.fairness import own_order
+from contract.scheduling.needs import SchedulingRequest
+
+_LOOKED_AT = 256
+"""Pods looked at in one turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodesExpected:
+    """What waiting pods may expect of the pools of the options, by uid. All there are now."""
+
+    expectations: Mapping[str, Expectation]
+
+
+class ProvisioningPart:
+    """What the core knows of the nodes that were asked for."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._state = core.state
+        self._expected: Mapping[str, Expectation] = {}
+
+    def part(self) -> Part:
+        """What it adds to the core."""
+        return Part(handlers={NodesExpected: self._nodes_expected}, explains=self._explains)
+
+    def _nodes_expected(self, event: NodesExpected, now: float) -> None:
+        """What pods may expect of pools has changed, perhaps; those of whom it has are told soon."""
+        before, after = (_codes(expected) for expected in (self._expected, event.expectations))
+        if before != after:
+            self._state.trigger.retell()
+            self._state.trigger.wake()
+        self._expected = event.expectations
+
+    def _explains(self, uid: str) -> Explanation | None:
+        expectation = self._expected.get(uid)
+        return messages.expected(expectation) if expectation is not None else None
+
+    def unserved(self, after: float) -> UnservedPods:
+        """The pods that have waited so many seconds and fit on no node that there is."""
+        return UnservedPods(self, after)
+
+    def settled(self) -> bool:
+        """Whether the queue has been tried since something changed that may help a pod, as far as a budget allowed."""
+        trigger = self._state.trigger
+        return self._state.leadership.holds() and not trigger.requeued and not trigger.running
+
+    def waiting(self) -> tuple[QueuedPodInfo, ...] | None:
+        """The queue; None while it is not settled."""
+        return tuple(self._state.queue.in_any_order()) if self.settled() else None
+
+    def is_unserved(self, entry: QueuedPodInfo, after: float) -> bool:
+        """
+        Whether a pod has waited so many seconds and fits on no node that there is, while the queue is settled.
+
+        A pod that a claim serves is none of them, and neither is one for which evictions make room.
+        """
+        now, records = self._core.clock(), self._state.records
+        return (
+            not entry.foreign
+            and not entry.ask.request.claim
+            and (self._core.rounds.has_tried(entry.uid) or entry.uid in self._expected)
+            and not self._core.preemptor.preemptions.serves(entry.uid)
+            and records.is_schedulable(entry.uid, now)
+            and now - records.waits(entry.uid, now) >= after
+        )
+
+    def of(self, entry: QueuedPodInfo) -> Unserved:
+        """The pod, and what other pods and volumes say of it on a node that does not exist yet."""
+        cache = self._state.cache
+        closed = cache.closed_pools(entry.ask, entry.rules, self._core.pools.nodes)
+        apart = hash(entry.rules) if cache.neighbours.repels_itself(entry.rules) else None
+        return Unserved(entry.uid, entry.ask, closed, apart)
+
+
+class UnservedPods:
+    """A look for pods that no node serves, in turns between which others get the lock."""
+
+    def __init__(self, part: ProvisioningPart, after: float) -> None:
+        self._part = part
+        self._after = after
+        self.found: tuple[Unserved, ...] | None = None
+        """
+        In the order of the queue, once the turns are over. None where that is not known: something has changed, and
+        the queue has not been tried since.
+        """
+
+    def turns(self) -> Iterator[None]:
+        """Look, a turn at a time."""
+        waiting = self._part.waiting()
+        if waiting is None:
+            return
+        entries: list[QueuedPodInfo] = []
+        for start in range(0, len(waiting), _LOOKED_AT):
+            some = waiting[start : start + _LOOKED_AT]
+            entries.extend(entry for entry in some if self._part.is_unserved(entry, self._after))
+            yield
+        by_age = sorted(entries, key=lambda entry: entry.order)
+        judged: dict[tuple[SchedulingRequest, PodRules], Unserved] = {}
+        for entry in by_age:
+            if (entry.ask, entry.rules) not in judged:
+                judged[entry.ask, entry.rules] = self._part.of(entry)
+                yield
+        if self._part.settled():
+            in_order = own_order(by_age, lambda entry: entry.place)
+            self.found = tuple(replace(judged[entry.ask, entry.rules], uid=entry.uid) for entry in in_order)
+
+
+def _codes(expected: Mapping[str, Expectation]) -> dict[str, str]:
+    return {uid: messages.expected_code(each) for uid, each in expected.items()}

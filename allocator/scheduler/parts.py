@@ -1,0 +1,142 @@
+"""
+The seam between the core and the features: what a feature's part may use of the core, and what it adds.
+
+The shell makes the parts and calls them under its lock; the core knows none of them by name. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from allocator.cache.declared_pools import DeclaredPools
+from allocator.cache.ledger import Journal
+from allocator.faults import Faulted
+from allocator.queue.queue import QueuedPodInfo, Rounds
+from allocator.queue.records import Eviction
+from allocator.scheduler.events import TickPhase
+from allocator.scheduler.leadership import SchedulerState
+from allocator.scheduler.reservations import Preemptor
+from contract.model import Allocation
+from contract.reasons.base import ReasonName
+from contract.reasons.claims import PodOfClaim
+
+Handler = Callable[[Any, float], None]
+"""Takes in an event, at a time of the core's clock."""
+Tick = Callable[[float], Iterable[object]]
+"""Gives the effects that are due, each once."""
+_OFF = (
+    "ElasticGPUClaims are switched off in this cluster; ask in the resources of a container, or have the administrator "
+    "add the component claims"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a pod waits: a code of the registry and a sentence. `warns`: the pod gets an Event about it too."""
+
+    code: ReasonName
+    text: str
+    warns: bool = False
+
+
+class ClaimedShares(Protocol):
+    """Shares that pods get by naming a claim."""
+
+    def exist(self) -> bool:
+        """Whether there are claims, which are looked at in rounds."""
+
+    def waits(self, namespace: str, name: str) -> Explanation:
+        """Where a claim stands, in the words for a pod that names it."""
+
+    def begin_pass(self) -> None:
+        """The queue is about to be tried."""
+
+    def place(self, entry: QueuedPodInfo) -> Allocation | Explanation:
+        """The share of the claim that a pod of the queue names, or why the pod waits."""
+
+    def bind_the_rest(self) -> None:
+        """The queue was tried: bind the claims that wait for no pod."""
+
+
+class NoClaims:
+    """There are no claims; a pod that names one waits, and learns it."""
+
+    def exist(self) -> bool:
+        """Never."""
+        return False
+
+    def waits(self, namespace: str, name: str) -> Explanation:
+        """Why every such pod waits."""
+        return Explanation(PodOfClaim.OFF, _OFF)
+
+    def begin_pass(self) -> None:
+        """Nothing."""
+
+    def place(self, entry: QueuedPodInfo) -> Explanation:
+        """The same for a pod of the queue."""
+        return self.waits("", "")
+
+    def bind_the_rest(self) -> None:
+        """Nothing."""
+
+
+class Search(Protocol):
+    """A search for pods to evict, over frozen values: `run` is called without the lock."""
+
+    def run(self) -> Callable[[], list[Eviction] | None]:
+        """
+        Search, and give what concludes: called under the lock, it checks what was found against the present, and says
+        who must go; None where evictions do not help.
+        """
+
+    def set_aside(self) -> None:
+        """To be called under the lock as an error is handled that came of the search."""
+
+
+class Evictor(Protocol):
+    """Makes room by evictions. Called under the lock."""
+
+    def overdue(self) -> list[Eviction] | None:
+        """Who must go by what was decided before; None where nothing is due."""
+
+    def searches(self) -> Iterable[Search]:
+        """The searches that are worth their time now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What a part may use of the core, under the lock."""
+
+    state: SchedulerState
+    preemptor: Preemptor
+    pools: DeclaredPools
+    rounds: Rounds
+    journal: Journal | None
+    clock: Callable[[], float]
+    wall: Callable[[], float]
+    new_id: Callable[[], str]
+    synced: Callable[[str, int | None], None]
+    """A whole collection was taken in, which had to be listed in the leadership of this number."""
+    faulted: Faulted
+    by_claims: bool = False
+    """Whether pods name ResourceClaims, by which some nodes deliver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a feature adds to the core."""
+
+    handlers: Mapping[type, Handler] = field(default_factory=dict)
+    """The events that it takes in, by type."""
+    ticks: Mapping[TickPhase, Tick] = field(default_factory=dict)
+    """What it has to do in a tick."""
+    lists: frozenset[str] = frozenset()
+    """The collections that it must have seen before anything is decided."""
+    booked: frozenset[str] = frozenset()
+    """Those of them by which shares are booked: they are listed again for each leadership."""
+    claims: ClaimedShares | None = None
+    explains: Callable[[str], Explanation | None] | None = None
+    """What is to be added to why a pod waits, by its uid."""
+    evictors: tuple[Evictor, ...] = ()
