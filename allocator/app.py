@@ -24,9 +24,8 @@ from allocator.features import FEATURES
 from allocator.features.base import Built, Feature, Shell, Thread, built
 from allocator.neighbours import spreading, storage
 from allocator.options import SchedulerOptions
-from allocator.preemption import defragmentation
 from allocator.scheduler.core import Controller
-from allocator.scheduler.events import ConsentsListed, DefragmentationAgreed, QueueWeighed
+from allocator.scheduler.events import ConsentsListed, QueueWeighed
 from allocator.server import http
 from allocator.server import metrics as gauges
 from allocator.settings import Settings, composed
@@ -306,16 +305,9 @@ def _namespace_labels(settings: Settings, controller: Controller) -> tuple[Names
         consent.misread,
         lambda namespaces: controller.handle(ConsentsListed(namespaces)),
     )
-    moves = NamespaceLabel(
-        names.DEFRAGMENT,
-        defragmentation.agreed,
-        defragmentation.misread,
-        lambda found: controller.handle(DefragmentationAgreed(frozenset(found))),
-    )
     wanted = (
         (weight, settings.queue.order == "fair"),
         (agreed, settings.idle.evict),
-        (moves, settings.defragmentation.evictions_per_hour > 0),
     )
     return tuple(label for label, on in wanted if on)
 
@@ -414,9 +406,6 @@ def _controller(
             idle_evict=settings.idle.evict,
             idle_grace=settings.idle.grace,
             repair=settings.repair,
-            defragment=settings.defragmentation.evictions_per_hour,
-            defragment_rest=settings.defragmentation.rest,
-            defragment_every=settings.defragmentation.interval,
         ),
         clock=time.monotonic,
         new_id=lambda: secrets.token_hex(16),

@@ -49,11 +49,5 @@ class SchedulerOptions:
     """Whether a waiting pod may have idle pods of at most its priority evicted that agreed to it."""
     idle_grace: float = 300.0
     """Seconds between an idle pod's warning and its eviction."""
-    defragment: int = 0
-    """Pods of namespaces that agreed to it that are evicted in an hour at most, so that larger ones start."""
-    defragment_rest: float = 86_400.0
-    """Seconds for which the pods of one owner are left alone after one of them was evicted so."""
-    defragment_every: float = 60.0
-    """Seconds between two looks for pods that may be evicted so."""
     repair: str = "report"
     """`report` or `evict`: what becomes of the youngest pod on a GPU that is promised beyond what it has."""

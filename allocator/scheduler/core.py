@@ -13,7 +13,7 @@ are one step, and no two can take the same share.
 | `Admission` | answers the webhook |
 | `SchedulingCycle`, `Bindings` | decides for pending pods; takes in what became of each write |
 | `Leadership`, `Fence`, `LatePods` | whether this replica may decide, and what it owes to the leader before |
-| `Preemptor`, `Defragmenter`, `StarvationGuard` | reserve nodes |
+| `Preemptor`, `StarvationGuard` | reserve nodes |
 | `Housekeeping`, `OvercommitReporter` | what time brings; what is wrong |
 | `AgentReports` | what nodes' agents report about their pods |
 | `Part` | what a feature adds |
@@ -50,7 +50,6 @@ from allocator.scheduler.events import (
     BindSucceeded,
     BindUnknown,
     ConsentsListed,
-    DefragmentationAgreed,
     DriftFound,
     Effect,
     Event,
@@ -88,8 +87,8 @@ from allocator.scheduler.events import (
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.housekeeping import ForeignGates, Housekeeping
 from allocator.scheduler.leadership import Leadership, SchedulerState
-from allocator.scheduler.parts import Core, Handler, NoClaims, Part, Tick
-from allocator.scheduler.reservations import Defragmenter, Preemptor, StarvationGuard
+from allocator.scheduler.parts import Core, Evictor, Handler, NoClaims, Part, Tick
+from allocator.scheduler.reservations import Preemptor, StarvationGuard
 from allocator.scheduler.succession import Fence, LatePods
 from allocator.scheduler.unbound import UnboundPods
 from allocator.scheduler.view import SchedulerFigures, SchedulerView
@@ -213,6 +212,13 @@ class Controller:
         claims = next((part.claims for part in made if part.claims is not None), NoClaims())
         for part in made:
             self._leadership.needs(part.lists, part.booked)
+            if part.evicted is not None:
+                self.preemptor.on_evicted.append(part.evicted)
+        preempts = options.preemption or options.idle_evict
+        self._evictors: tuple[Evictor, ...] = (
+            *((self.preemptor,) if preempts else ()),
+            *(evictor for part in made for evictor in part.evictors),
+        )
         self._admission = Admission(
             state,
             rounds=rounds,
@@ -241,13 +247,6 @@ class Controller:
             handlers=self._handlers,
             faults=faults,
             forgotten=forgotten,
-        )
-        self._defragmenter = Defragmenter(
-            state,
-            preemptor=self.preemptor,
-            options=options,
-            clock=clock,
-            wall=wall,
         )
         self._starvation = StarvationGuard(
             state,
@@ -309,7 +308,6 @@ class Controller:
             UncountedFound: self._overcommit.uncounted_found,
             PoolsDeclared: self._admission.pools_declared,
             QueueWeighed: self._cycle.weighed,
-            DefragmentationAgreed: self._defragmenter.agreed,
         }
         phases: Mapping[TickPhase, Callable[[float], list[Effect]]] = {
             TickPhase.TAKE_OVER: self._take_over,
@@ -477,41 +475,23 @@ class Controller:
         The search takes a while where there are many nodes, so it runs without the lock and its result is checked
         under it.
         """
-        return self._preempt() or self._defragment()
-
-    def _defragment(self) -> list[Eviction]:
-        if not self._options.defragment:
-            return []
-        with self._lock:
-            search = self._defragmenter.search()
-        if search is None:
-            return []
-        for entry, larger in search.waiting:
-            try:
-                move = search.run(entry, larger)
-                with self._lock:
-                    orders = self._defragmenter.conclude(entry, larger, move) if move is not None else []
-            except Exception:
-                with self._lock:
-                    self.preemptor.set_aside(entry)
-                continue
+        for evictor in self._evictors:
+            orders = self._evictions(evictor)
             if orders:
                 return orders
         return []
 
-    def _preempt(self) -> list[Eviction]:
-        if not (self._options.preemption or self._options.idle_evict):
-            return []
+    def _evictions(self, evictor: Evictor) -> list[Eviction]:
         with self._lock:
-            orders = self.preemptor.evict_idle()
-            searches = self.preemptor.searches() if orders is None else []
+            orders = evictor.overdue()
+            searches = evictor.searches() if orders is None else ()
         if orders is not None:
             return orders
         for search in searches:
             try:
-                plan, blocked = search.run()
+                conclude = search.run()
                 with self._lock:
-                    orders = self.preemptor.conclude(search, plan, blocked)
+                    orders = conclude()
             except Exception:
                 with self._lock:
                     self.preemptor.set_aside(search.pod)

@@ -348,13 +348,6 @@ class QueueWeighed:
     weights: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class DefragmentationAgreed:
-    """The namespaces that agreed to have pods evicted so that larger ones start. All that did."""
-
-    namespaces: frozenset[str]
-
-
 Event = (
     PodsListed
     | PodEvent
@@ -393,7 +386,6 @@ Event = (
     | UncountedFound
     | PoolsDeclared
     | QueueWeighed
-    | DefragmentationAgreed
 )
 
 # -- effects ----------------------------------------------------------------------------------------------------------

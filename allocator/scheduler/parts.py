@@ -85,14 +85,15 @@ class NoClaims:
 class Search(Protocol):
     """A search for pods to evict, over frozen values: `run` is called without the lock."""
 
+    @property
+    def pod(self) -> QueuedPodInfo:
+        """The pod for which room is sought."""
+
     def run(self) -> Callable[[], list[Eviction] | None]:
         """
         Search, and give what concludes: called under the lock, it checks what was found against the present, and says
         who must go; None where evictions do not help.
         """
-
-    def set_aside(self) -> None:
-        """To be called under the lock as an error is handled that came of the search."""
 
 
 class Evictor(Protocol):
@@ -140,3 +141,6 @@ class Part:
     explains: Callable[[str], Explanation | None] | None = None
     """What is to be added to why a pod waits, by its uid."""
     evictors: tuple[Evictor, ...] = ()
+    """Asked in the order of the table, and only where those before them make no room."""
+    evicted: Callable[[Eviction, str, float], None] | None = None
+    """To be told of each eviction that was granted, with the controller of the pod."""

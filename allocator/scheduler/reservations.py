@@ -7,14 +7,13 @@ room made for it, and idle pods that agreed to it give way for one of the same p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Placement
 from allocator.options import SchedulerOptions
-from allocator.preemption import defragmentation, planner, tracker
-from allocator.preemption.defragmentation import Home, Larger, Movable, Move, MoveBudget
+from allocator.preemption import planner, tracker
 from allocator.preemption.giving_way import GivingWay
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
 from allocator.preemption.tracker import PreemptionTracker
@@ -23,7 +22,6 @@ from allocator.queue.queue import QueuedPodInfo, Rounds
 from allocator.queue.records import EventRecord, Eviction, PodFaults
 from allocator.scheduler import messages
 from allocator.scheduler.events import (
-    DefragmentationAgreed,
     Effect,
     EvictionAnswered,
     IdlePodWarned,
@@ -33,7 +31,6 @@ from allocator.scheduler.events import (
 from allocator.scheduler.leadership import SchedulerState
 from contract.model import NodeState
 from contract.reasons.pods import PodEventReason
-from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 
 _RESERVE_EVERY = 5.0
@@ -57,13 +54,19 @@ class VictimSearch:
     open_to_it: tuple[NodeState, ...]
     """Nodes that are not reserved for another pod."""
     sharers: Mapping[str, tuple[AllocatedPod, ...]]
+    preemptor: Preemptor
 
     @property
     def idle(self) -> bool:
         """Whether idle pods are sought, and not pods of lower priority."""
         return self.question.idle is not None
 
-    def run(self) -> tuple[PreemptionPlan | None, int]:
+    def run(self) -> Callable[[], list[Eviction] | None]:
+        """Search without the lock."""
+        plan, blocked = self.plan()
+        return lambda: self.preemptor.conclude(self, plan, blocked)
+
+    def plan(self) -> tuple[PreemptionPlan | None, int]:
         """The plan; without one, how many victims would help if disruption budgets allowed their eviction."""
         plan = planner.without_any(self.planned, self.question)
         plan = plan or planner.choose(self.open_to_it, self.sharers, self.question)
@@ -89,8 +92,8 @@ class Preemptor:
         self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
         self._trigger, self._leadership, self.sharers = state.trigger, state.leadership, state.cache.allocated
         self._order, self._idle, self._options = state.order, state.cache.idle_shares, options
-        self.moves = MoveBudget(options.defragment, options.defragment_rest)
-        """How many pods may still move."""
+        self.on_evicted: list[Callable[[Eviction, str, float], None]] = []
+        """Who is told of an eviction that was granted, with the controller of the pod."""
         self.giving_way = GivingWay(options.idle_grace, self._idle.since)
         self._looked_for_idle, self._found_idle = float("-inf"), list[AllocatedPod]()
         self.preemptions, self._faults, self._clock = preemptions, faults, clock
@@ -126,7 +129,7 @@ class Preemptor:
             there = tuple(n for n in nodes if n.name not in refused or n.name in question.in_the_way)
             planned = tuple(node for node in there if node.name in names)
             open_to_it = tuple(node for node in there if not tracker.closed_to(kept, node.name, entry))
-            found.append(VictimSearch(entry, question, planned, open_to_it, sharers))
+            found.append(VictimSearch(entry, question, planned, open_to_it, sharers, self))
         return found
 
     def _due(self) -> list[AllocatedPod]:
@@ -196,7 +199,7 @@ class Preemptor:
                 self.preemptions.not_asked(plan, order, now, forbidden=event.outcome == "budget")
         self._trigger.requeue()
 
-    def evict_idle(self) -> list[Eviction] | None:
+    def overdue(self) -> list[Eviction] | None:
         """
         Who must go after a warning that came to its end: for one pod, and by a plan that is made again over those that
         were warned. None where nobody must.
@@ -387,8 +390,9 @@ class Preemptor:
                 self.preemptions.granted(order)
                 code = PodEventReason.GAVE_WAY if order.cause == "idle" else PodEventReason.PREEMPTED
                 if order.cause == tracker.DEFRAGMENTATION:
-                    self.moves.count([self.preemptions.owner(order)], now)
                     code = PodEventReason.MOVED
+                for told in self.on_evicted:
+                    told(order, self.preemptions.owner(order), now)
                 self._records.note(EventRecord("Pod", order.key, order.uid, code, f"evicted: {order.why}"))
             case "budget":
                 self.preemptions.refused(order, now)
@@ -418,123 +422,6 @@ class Preemptor:
         on = {plan.node: self.sharers.on(plan.node) for plan in plans}
         if self._cache.reserve(*tracker.kept(plans, self._cache.snapshot, on, self._records.is_writing)):
             self._trigger.requeue()
-
-
-@dataclass(frozen=True, slots=True)
-class MoveSearch:
-    """The search for pods that may move, over frozen values: it may run without the lock."""
-
-    waiting: tuple[tuple[QueuedPodInfo, Larger], ...]
-    """Pods that wait, first the one that has missed most work."""
-    nodes: tuple[NodeState, ...]
-    open_to: Mapping[str, frozenset[str]]
-    """Names of the nodes that are not reserved for another pod, by the uid of the pod that waits."""
-    sharers: Mapping[str, tuple[AllocatedPod, ...]]
-    movable: Mapping[str, Movable]
-    homes: dict[Home, bool] = field(default_factory=dict)
-    """Whether a node has room for such a pod, as far as that was asked."""
-
-    def run(self, entry: QueuedPodInfo, larger: Larger) -> Move | None:
-        """The move that lets one of them start."""
-        nodes = [node for node in self.nodes if node.name in self.open_to[entry.uid]]
-        return defragmentation.choose(nodes, self.sharers, larger, self.movable, self.homes)
-
-
-class Defragmenter:
-    """Moves small pods of namespaces that agreed to it, so that a larger pod starts."""
-
-    def __init__(
-        self,
-        state: SchedulerState,
-        *,
-        preemptor: Preemptor,
-        options: SchedulerOptions,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-    ) -> None:
-        self._cache, self._queue, self._records = state.cache, state.queue, state.records
-        self._leadership, self._order, self._trigger = state.leadership, state.order, state.trigger
-        self._preemptor, self._clock, self._wall = preemptor, clock, wall
-        self._budget, self._agreed = preemptor.moves, frozenset[str]()
-        self._every, self._next = options.defragment_every, float("-inf")
-
-    def agreed(self, event: DefragmentationAgreed, now: float) -> None:
-        """Namespaces agreed, or do not agree any more."""
-        self._agreed = event.namespaces
-
-    def search(self) -> MoveSearch | None:
-        """The search that is worth its time now; None where no pod may move or none waits that it may help."""
-        now = self._clock()
-        if not self._agreed or now < self._next or not self._budget.left(now) or not self._leadership.holds():
-            return None
-        if not len(self._queue):
-            return None
-        self._next = now + self._every
-        kept = self._preemptor.kept_for_patience()
-        waiting = self._waiting(kept, now)
-        if not waiting:
-            return None
-        sharers = self._cache.allocated.by_node()
-        nodes = tuple(self._preemptor.as_planned(sharers))
-        movable = {uid: pod for node in nodes for uid, pod in self._movable(node, sharers.get(node.name, ()), now)}
-        open_to = {
-            entry.uid: frozenset(node.name for node in nodes if not tracker.closed_to(kept, node.name, entry))
-            - self._cache.refused_by_others(entry.ask, entry.asking).keys()
-            for entry, _ in waiting
-        }
-        return MoveSearch(waiting, nodes, open_to, sharers, movable) if movable else None
-
-    def conclude(self, entry: QueuedPodInfo, larger: Larger, move: Move) -> list[Eviction]:
-        """Who must go by a search that is over, checked against the present; nobody where it does not hold."""
-        now = self._clock()
-        waits = self._queue.pod(entry.uid) == entry and self._records.is_schedulable(entry.uid, now)
-        if not waits or not self._leadership.holds():
-            return []
-        sharers = {name: self._cache.allocated.on(name) for name in {move.plan.node, *move.places.values()}}
-        nodes = {node.name: node for node in self._preemptor.as_planned(sharers) if node.name in sharers}
-        node = nodes.get(move.plan.node)
-        there = sharers[move.plan.node]
-        movable = dict(self._movable(node, there, now)) if node is not None else {}
-        found = defragmentation.again(move, nodes, there, larger, movable)
-        return self._preemptor.begin(entry, found.plan) if found is not None else []
-
-    def _waiting(self, kept: Sequence[NodeReservation], now: float) -> tuple[tuple[QueuedPodInfo, Larger], ...]:
-        """The few pods that have missed most work by waiting."""
-        usable = max((gpu.usable for node in self._cache.snapshot.values() for gpu in node.gpus), default=0)
-        if not usable or self._trigger.requeued:
-            return ()
-        limits, most = self._cache.engine.limits, self._budget.left(now)
-        neighbours, holders = self._cache.neighbours, self._cache.allocated.uids()
-        found = []
-        for entry in self._order.in_order():
-            if tracker.wanted(entry, kept) and self._may_be_helped(entry, now):
-                cards = defragmentation.cards_of(entry.ask.request, usable)
-                could = cards * (now - self._records.waits(entry.uid, now))
-                needed = neighbours.attracted_by(entry.rules, holders)
-                question = PreemptionRequest(entry.ask, entry.priority, limits, needed=needed)
-                found.append((entry, Larger(question, cards, could, most)))
-        found.sort(key=lambda each: -each[1].could)
-        return tuple(each for each in found[:_TRIES] if self._preemptor.has_no_room(each[0]))
-
-    def _may_be_helped(self, entry: QueuedPodInfo, now: float) -> bool:
-        return self._records.is_schedulable(entry.uid, now) and self._preemptor.preemptions.may_ask(entry.uid, now)
-
-    def _movable(self, node: NodeState, on: Sequence[AllocatedPod], now: float) -> Iterator[tuple[str, Movable]]:
-        spared, wall = self._preemptor.preemptions.spared(now), self._wall()
-        for pod in on:
-            agreed = pod.key.split("/", 1)[0] in self._agreed
-            if pod.successor is None or not agreed or pod.uid in spared or self._budget.rests(pod.owner, now):
-                continue
-            cards = defragmentation.held(pod, node)
-            work = cards * max(1.0, defragmentation.age(pod.created, wall))
-            yield pod.uid, Movable(pod.successor, cards, work, self._refused_elsewhere(pod, pod.successor))
-
-    def _refused_elsewhere(self, pod: AllocatedPod, successor: SchedulingRequest) -> frozenset[str]:
-        """The nodes on which other pods do not let the pod's successor be; a pod with rules of its own has none."""
-        neighbours, rules = self._cache.neighbours, self._cache.neighbours.rules_of(pod.uid)
-        if not neighbours.concerns(rules):
-            return frozenset()
-        return frozenset(neighbours.refused(rules, successor.needs, self._cache.snapshot.values()))
 
 
 class StarvationGuard:

@@ -1,8 +1,8 @@
 """
 Defragmentation in the replay with departures: running pods are evicted so that a larger one that waits may start.
 
-The allocator's own plan (`allocator.preemption.defragmentation`) over the replay's states. The replay is kinder than a
-cluster: an evicted pod ends, is created again and starts elsewhere within the same second.
+The allocator's own plan (`allocator.features.defragmentation.moves`) over the replay's states. It is kinder than
+a cluster: an evicted pod ends, is created again and starts elsewhere within the same second.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from allocator.engine.reference import Placement
-from allocator.preemption import defragmentation
-from allocator.preemption.defragmentation import HOUR, Larger, Movable, MoveBudget
+from allocator.features.defragmentation import moves as defragmentation
+from allocator.features.defragmentation.moves import HOUR, Larger, Movable, MoveBudget
 from allocator.preemption.planner import PreemptionRequest
 from allocator.scoring.classes import CARD
 from benchmarks.placement.trace import Task

@@ -139,12 +139,12 @@ MOVING = FeatureEdges(
         Edge(
             TENANT,
             "pods whose shape makes another pod's move useful",
-            "`allocator.preemption.defragmentation`",
+            "`allocator.features.defragmentation.moves`",
             "only pods of namespaces that agree; so many an hour; no owner twice soon; only if each has room elsewhere",
             (
-                "unit/allocator/preemption/test_defragmentation.py::test_nobody_moves",
-                "unit/allocator/preemption/test_defragmentation.py::test_nobody_moves_in_vain_or_for_too_little",
-                "unit/allocator/preemption/test_defragmentation.py::"
+                "unit/allocator/features/defragmentation/test_defragmentation.py::test_nobody_moves",
+                "unit/allocator/features/defragmentation/test_defragmentation.py::test_nobody_moves_in_vain_or_for_too_little",
+                "unit/allocator/features/defragmentation/test_defragmentation.py::"
                 "test_never_more_than_so_many_an_hour_and_never_the_same_owner_soon",
             ),
         ),
@@ -154,7 +154,7 @@ MOVING = FeatureEdges(
             "`allocator.workers.namespaces`",
             "one word; anything else is no consent",
             (
-                "unit/allocator/preemption/test_defragmentation.py::"
+                "unit/allocator/features/defragmentation/test_defragmentation.py::"
                 "test_nobody_moves_any_more_once_the_namespace_does_not_agree",
             ),
             names_of(names.DEFRAGMENT),

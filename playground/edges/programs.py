@@ -225,7 +225,7 @@ PLACEMENT = FeatureEdges(
             "API server",
             "the component alone has the right; a policy, PodDisruptionBudgets and the rates of the settings bound it",
             (
-                "unit/allocator/preemption/test_defragmentation.py::"
+                "unit/allocator/features/defragmentation/test_defragmentation.py::"
                 "test_no_more_are_evicted_in_an_hour_than_allowed_and_no_owner_twice",
                 STOLEN + "test_what_a_token_can_write_on_pods",
             ),

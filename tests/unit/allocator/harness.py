@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,8 @@ from allocator.cache.ledger import Journal, Reservation
 from allocator.engine.engine import Engine
 from allocator.engine.reference import DEFAULT_POLICY, Policy
 from allocator.faults import surfaced
+from allocator.features.defragmentation.part import Defragmenter
+from allocator.features.defragmentation.settings import DefragmentationSettings
 from allocator.features.elasticgpuclaims import ClaimSettings, objects
 from allocator.features.elasticgpuclaims.changes import ClaimsListed
 from allocator.features.elasticgpuclaims.part import ClaimsPart
@@ -67,6 +69,7 @@ class SchedulerHarness:
     engine: Engine | None = None
     hints: bool = True
     claiming: ClaimSettings = CLAIMS_ON
+    moving: DefragmentationSettings | None = None
     faults: list[tuple[str, str]] | None = None
     """Where errors of ours came up and of whom, where they are to stay with one pod; None lets them surface."""
 
@@ -95,7 +98,7 @@ class SchedulerHarness:
             journal=self.journal,
             wall=lambda: self.now if self.wall is None else self.wall,
             hints=self.hints,
-            parts=(*((self._claims,) if self.claiming.claims else ()), self._provisioning),
+            parts=tuple(self._parts()),
         )
         if self.synced:
             self.sync()
@@ -114,6 +117,17 @@ class SchedulerHarness:
         self.controller.handle(NamespacesLabelled({}))
         for plural in (objects.CLAIMS, objects.CLASSES, objects.SHARES) if self.claiming.claims else ():
             self.controller.handle(ClaimsListed(plural, ()))
+
+    def _parts(self) -> Iterator[Callable[[Core], Part]]:
+        if self.claiming.claims:
+            yield self._claims
+        yield self._provisioning
+        if self.moving is not None:
+            yield self._defragmentation
+
+    def _defragmentation(self, core: Core) -> Part:
+        assert self.moving is not None
+        return Defragmenter(core, self.moving).part()
 
     def _claims(self, core: Core) -> Part:
         self.claims = ClaimsPart(core, most_memory=self.claiming.claim_memory)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from allocator.features.defragmentation import moves as defragmentation
+from allocator.features.defragmentation.moves import Home, Larger, Movable
 from allocator.options import SchedulerOptions
-from allocator.preemption import defragmentation
-from allocator.preemption.defragmentation import Home, Larger, Movable
 from allocator.preemption.planner import PreemptionRequest
 from allocator.scheduler.events import EvictionAnswered, PodDeleted
 from contract.model import Compute, Usage

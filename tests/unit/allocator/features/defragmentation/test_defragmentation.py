@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from allocator.cache.podinfo import pod_event
 from allocator.engine.reference import Policy
-from allocator.options import SchedulerOptions
-from allocator.preemption import defragmentation
-from allocator.preemption.defragmentation import HOUR, Larger, Movable, MoveBudget, again, choose
+from allocator.features.defragmentation import moves as defragmentation
+from allocator.features.defragmentation.moves import HOUR, Larger, Movable, MoveBudget, again, choose
+from allocator.features.defragmentation.part import DefragmentationAgreed
+from allocator.features.defragmentation.settings import DefragmentationSettings
 from allocator.preemption.planner import PreemptionRequest
 from allocator.queue.records import EventRecord, Eviction, StatusUpdate
-from allocator.scheduler.events import DefragmentationAgreed, EvictionAnswered, PodDeleted
+from allocator.scheduler.events import EvictionAnswered, PodDeleted
 from contract import pods
 from contract.encoding.protocol import Placed
 from contract.encoding.quantity import GIB
@@ -172,7 +173,7 @@ def test_the_age_of_a_pod() -> None:
 
 # -- the controller ---------------------------------------------------------------------------------------------------
 
-ON = SchedulerOptions(defragment=2, defragment_rest=86_400.0)
+ON = DefragmentationSettings(evictions_per_hour=2)
 BORN = 1893456000.0
 """2030-01-01, when all pods are created."""
 WHY = "a larger pod waits for GPUs of node {}, and there is room for this one on another node"
@@ -182,10 +183,15 @@ class Moving(Bench):
     """Cards of 16 GiB on `a` and `b`, with a pod of half a card and one of a quarter; `large` wants a whole card."""
 
     def __init__(
-        self, options: SchedulerOptions = ON, *, agree: bool = True, owned: bool = True, extra: JSON | None = None
+        self,
+        moving: DefragmentationSettings | None = ON,
+        *,
+        agree: bool = True,
+        owned: bool = True,
+        extra: JSON | None = None,
     ) -> None:
         super().__init__(
-            [node("a").gpu(mib=16384), node("b").gpu(mib=16384)], options=options, policy=Policy("spread", "spread")
+            [node("a").gpu(mib=16384), node("b").gpu(mib=16384)], moving=moving, policy=Policy("spread", "spread")
         )
         self.wall, self.owned, self.extra = BORN + 60.0, owned, extra or {}
         self.half, self.quarter = self.runs("half", "8Gi"), self.runs("quarter", "4Gi")
@@ -237,7 +243,7 @@ def test_the_smaller_pod_moves_and_the_larger_one_starts() -> None:
 
 
 NOBODY_MOVES = {
-    "it is off unless switched on": Moving(SchedulerOptions()),
+    "it is off unless switched on": Moving(DefragmentationSettings()),
     "the namespace has not agreed": Moving(agree=False),
     "no controller would make it again": Moving(owned=False),
     "its author forbids it": Moving(extra={protection.SAFE_TO_EVICT: "false"}),
@@ -264,7 +270,7 @@ def test_a_pod_that_has_worked_for_long_stays_until_the_other_has_missed_as_much
 
 
 def test_a_disruption_budget_holds_and_costs_nothing() -> None:
-    desk = Moving(replace(ON, defragment=1))
+    desk = Moving(replace(ON, evictions_per_hour=1))
     [order] = desk.later(60)
     desk.controller.handle(EvictionAnswered(order, "budget"))
     desk.second()
@@ -273,7 +279,7 @@ def test_a_disruption_budget_holds_and_costs_nothing() -> None:
 
 
 def test_no_more_are_evicted_in_an_hour_than_allowed_and_no_owner_twice() -> None:
-    desk = Moving(replace(ON, defragment=1))
+    desk = Moving(replace(ON, evictions_per_hour=1))
     [order] = desk.later(60)
     desk.controller.handle(EvictionAnswered(order, "evicted"))
     desk.controller.handle(PodDeleted("uid-quarter"))
