@@ -16,32 +16,28 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from contract import kinds
 from contract.encoding.quantity import MIB
+from contract.isolation import Level
 from contract.metrics import metrics_of
 from contract.nodes.capacity import Reserve
 from contract.options import PoolOptions, pool_options
 from nodeagent.agent import Agent, Behaviour
-from nodeagent.dra.health import HealthWatch
-from nodeagent.dra.plugin import ClaimPlugin, UnreadableClaim
+from nodeagent.delivering import DELIVERY, BuildWay, Site
 from nodeagent.gpus.health import Record
 from nodeagent.gpus.library import ACTIVE_SECONDS, GpuLibrary
 from nodeagent.gpus.nvml import Nvml
 from nodeagent.gpus.observation import Observation, Observer, look
 from nodeagent.gpus.restart_policy import RestartPolicy
 from nodeagent.gpus.simulated import BadSimulation, Simulated
-from nodeagent.isolation import delivery
-from nodeagent.isolation.cards import Cards
-from nodeagent.isolation.driver import Limiter, container_groups
-from nodeagent.isolation.host import enforced_label, read_host
-from nodeagent.isolation.levels import ClaimDelivery, Isolation, sees_host_processes
-from nodeagent.isolation.limiters import Limiters
-from nodeagent.isolation.mps import Faults, judged, without_servers
-from nodeagent.isolation.probing import Prober
+from nodeagent.isolation.effects import judged, without_own
+from nodeagent.isolation.host import read_host
+from nodeagent.isolation.levels import MECHANISMS, Isolation, sees_host_processes
+from nodeagent.isolation.mechanism import Build, Handle
 from nodeagent.machine import Machine
 from nodeagent.mps import commands
 from nodeagent.mps.commands import MpsSettings
@@ -57,8 +53,8 @@ from nodeagent.sharing.residents import Residents, trim
 from nodeagent.sharing.usage import NodeUsage
 from runtime import logs
 from runtime.httpserver import HttpServer, serve_probes
-from runtime.kubernetes.client import JSON, Kube, KubeConfigError, KubeError
-from runtime.kubernetes.paths import fields, gpunodes, nodes, pods, resourceclaims
+from runtime.kubernetes.client import Kube, KubeConfigError
+from runtime.kubernetes.paths import fields, gpunodes, nodes, pods
 from runtime.kubernetes.watch import Informer
 from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
@@ -68,13 +64,7 @@ from runtime.settings import SettingsError, describe, effective, load, settings_
 from runtime.supervision import Workers
 from runtime.tokenreview import kube_review
 
-if TYPE_CHECKING:
-    from nodeagent.dra.server import PluginServer
-
 log = logging.getLogger("nodeagent")
-
-_CLAIM_TIMEOUT = 5.0
-"""Seconds. Kubelet gives a plugin 45 and asks again; a pod's start must not wait for a server that is away."""
 
 USAGE = """\
 usage: python -m nodeagent run [--settings FILE] [flags]
@@ -101,7 +91,13 @@ _SETTINGS: Mapping[str, type] = {
 }
 
 
-def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    mechanisms: Mapping[Level, Build] = MECHANISMS,
+    ways: Sequence[BuildWay] = DELIVERY,
+) -> int:
     """Run the command; the exit status: 0 success, 1 failure, 2 wrong arguments."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = given.pop(0) if given else ""
@@ -124,7 +120,9 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
             return commands.keep(about, given) if command == "mps" else commands.supervise(about)
         settings = load(AgentSettings, file=file, env=env, argv=flags)
         library = _library(settings)
-        return inventory(library, settings, sys.stdout) if command == "inventory" else _run(library, settings)
+        if command == "inventory":
+            return inventory(library, settings, sys.stdout)
+        return _run(library, settings, mechanisms, ways)
     except BadSimulation as error:
         print(f"settings:\n  simulate: {error}", file=sys.stderr)
         return 2
@@ -152,7 +150,9 @@ def inventory(library: GpuLibrary, settings: AgentSettings, out: TextIO) -> int:
     return 0
 
 
-def _run(library: GpuLibrary, settings: AgentSettings) -> int:
+def _run(
+    library: GpuLibrary, settings: AgentSettings, mechanisms: Mapping[Level, Build], ways: Sequence[BuildWay]
+) -> int:
     logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
     log.info("settings", extra={"settings": effective(settings)})
     kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-nodeagent")
@@ -160,9 +160,8 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     gauges = AgentGauges(metrics, node=settings.node)
 
     residents = Residents(on_change=lambda: agent.wake(), followed=settings.pods)
-    labels = functools.partial(enforced_label, Path(settings.host_root or "/"))
-    faults = Faults()
-    limiters = Limiters(settings.limiters, residents.allocations, known=lambda: residents.known, label_of=labels)
+    site = Site(kube, settings, latest=lambda: latest(), changed=lambda: agent.wake())
+    isolation = Isolation(_handle(library, settings, residents), mechanisms, [build(site) for build in ways])
     rules = Rules(
         slack=settings.overuse_slack,
         patience=settings.overuse_grace,
@@ -184,21 +183,9 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         OveruseMonitor(rules),
         show=used,
         cgroup_of=library.cgroup_of if isinstance(library, Simulated) else None,
-        more=lambda now: faults.reports(limiters.found.mps.report, residents.all(), now),
+        more=isolation.reports,
         changed=lambda: agent.wake(),
     )
-    health = HealthWatch(lambda: latest(), node=settings.node)
-    plugin = kubelet_plugin(kube, settings, health, changed=lambda: agent.wake()) if settings.kubelet else None
-    cards = None
-    if settings.driver_folder:
-        cards = Cards(
-            lambda: observer.latest(),
-            folder=Path(settings.limiters.cdi),
-            driver=settings.driver_folder,
-            devices=Path(settings.host_root) / "dev",
-            proc=Path(settings.host_root) / "proc",
-        )
-    isolation = _isolation(kube, library, settings, residents, limiters, ClaimDelivery(plugin, cards))
 
     process, restarts = Process(), RestartPolicy()
 
@@ -206,15 +193,13 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
         """Called after each look at the GPUs, on the observer's thread."""
         if why := restarts.seen(observation):
             process.fail(why)
-        found = limiters.look()
-        isolation.seen(observation)
+        isolation.look(observation)
         gauges.show(observation)
-        gauges.show_isolation(isolation.levels())
-        gauges.show_mps(found.mps)
-        # No pod is evicted because the GPU's daemon is away: its programs may continue.
-        overuse.seen(without_servers(observation, found.mps))
+        gauges.show_isolation(isolation.enforced())
+        gauges.show_mechanisms(isolation.effects)
+        # No pod is evicted because a mechanism closes its GPU: its programs may continue.
+        overuse.seen(without_own(observation, isolation.effects))
         agent.wake()
-        health.wake()
 
     record = Record(quiet=settings.xid_quiet, ignored=tuple(map(int, settings.xid_ignore)))
     observer = Observer(
@@ -223,7 +208,7 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
 
     def latest() -> Observation | None:
         observation = observer.latest()
-        return judged(observation, limiters.found.mps) if observation is not None else None
+        return judged(observation, isolation.effects) if observation is not None else None
 
     machine = Machine(
         latest,
@@ -242,10 +227,9 @@ def _run(library: GpuLibrary, settings: AgentSettings) -> int:
     process.watch_threads()
     server = _serve(settings, metrics, agent, process.workers, kube_review(kube))
     process.supervise("gpu-observer", lambda: observer.run(process.stop))
-    process.supervise("limits", lambda: isolation.run(process.stop))
     process.supervise("overuse", lambda: overuse.run(process.stop))
-    if plugin is not None:
-        process.supervise("kubelet-plugin", functools.partial(plugin.run, process.stop))
+    for name, run in isolation.workers.items():
+        process.supervise(name, functools.partial(run, process.stop))
     publisher = process.supervise("publisher", lambda: agent.run(process.stop))
     for watch in watches:
         watch.start()
@@ -272,49 +256,16 @@ def _hold(settings: HoldSettings) -> int:
     return process.wait()
 
 
-def kubelet_plugin(
-    kube: Kube, settings: AgentSettings, health: HealthWatch, *, changed: Callable[[], None]
-) -> PluginServer:
-    """The agent as a kubelet plugin. Raises `SettingsError` where gRPC is not installed."""
-    try:
-        from nodeagent.dra.server import PluginPaths, PluginServer
-    except ImportError as error:
-        raise SettingsError(["kubelet: gRPC is not installed; install the package's extra `dra`"]) from error
-
-    def read(namespace: str, name: str) -> JSON:
-        try:
-            return kube.get(resourceclaims(namespace, name), timeout=_CLAIM_TIMEOUT)
-        except KubeError as error:
-            raise UnreadableClaim(str(error)) from error
-
-    files = PluginPaths(Path(settings.kubelet))
-    claims = ClaimPlugin(read, node=settings.node, checkpoint=files.checkpoint)
-    return PluginServer(claims, files, health, changed=changed)
-
-
-def _isolation(
-    kube: Kube,
-    library: GpuLibrary,
-    settings: AgentSettings,
-    residents: Residents,
-    limiters: Limiters,
-    claims: ClaimDelivery,
-) -> Isolation:
-    limiter = None
-    if settings.driver_limits and settings.host_root and isinstance(library, Nvml):
-        groups = Path(settings.host_root) / "sys/fs/cgroup"
+def _handle(library: GpuLibrary, settings: AgentSettings, residents: Residents) -> Handle:
+    limits = settings.driver_limits and settings.host_root and isinstance(library, Nvml)
+    return Handle(
+        settings.limiters,
+        residents,
+        root=Path(settings.host_root or "/"),
         # Another thread uses it, so it has a library of its own; NVML allows several.
-        limiter = Limiter(Nvml(path=settings.nvml_library), lambda pods: container_groups(groups, pods))
-    prober = Prober(
-        kube,
-        root=Path(settings.host_root) if settings.host_root else None,
-        override=delivery.parse(settings.delivery) if settings.delivery else None,
-        handlers=settings.runtime_handlers,
-        every=settings.heartbeat,
-    )
-    cgroup, watches = read_host().cgroup, sees_host_processes()
-    return Isolation(
-        residents, limiter, cgroup=cgroup, watches=watches, limiters=limiters, prober=prober, claims=claims
+        driver=functools.partial(Nvml, path=settings.nvml_library) if limits else None,
+        cgroup=read_host().cgroup,
+        sees_processes=sees_host_processes(),
     )
 
 

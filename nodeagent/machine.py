@@ -15,6 +15,7 @@ from contract.nodes.reports import PodReport
 from contract.options import NO_OPTIONS
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.levels import NO_LABELS, Enforcement, Isolation
+from nodeagent.isolation.mechanism import Handle
 from nodeagent.publishing.terms import NodeReport, PoolDocument
 from nodeagent.sharing.ownership import HOLDING
 from nodeagent.sharing.residents import Residents
@@ -46,7 +47,7 @@ class Machine:
         self._look, self._options, self._published_soon, self._idle = look, options, published_soon, idle
         self._reports = reports
         self._residents = residents or Residents(known=True)
-        self._isolation = isolation or Isolation(self._residents, None, cgroup="", watches=False)
+        self._isolation = isolation or Isolation(Handle(pods=self._residents))
 
     def observe(self) -> NodeReport | None:
         """The present state of the machine; None before the first look at the GPUs has ended."""

@@ -16,7 +16,7 @@ from nodeagent.gpus.health import IGNORED_XIDS
 from nodeagent.isolation import delivery
 from nodeagent.isolation.cards import IN_CONTAINER
 from nodeagent.isolation.delivery import HANDLERS
-from nodeagent.isolation.limiters import LimiterSettings
+from nodeagent.isolation.mechanism import LimiterSettings
 from runtime.scraping import ACCESS_SETTING, CERTIFICATES_SETTING
 from runtime.settings import parse_address, setting
 

@@ -72,6 +72,14 @@ class MemoryLimit:
     soft: int = 0
 
 
+class DriverLimits(Protocol):
+    """Sets limits of memory. Some drivers can."""
+
+    def limit_memory(self, uuid: str, group: str, limit: MemoryLimit | None) -> str:
+        """Set a control group's limit on one GPU, None for none, and read it back. The error, or empty."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Card:
     """

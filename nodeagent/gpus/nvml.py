@@ -99,7 +99,7 @@ class Nvml:
 
     def limit_memory(self, uuid: str, group: str, limit: MemoryLimit | None) -> str:
         """
-        See `nodeagent.isolation.driver.DriverLimits`. nvml.h of driver 615: `nvmlDeviceSetMemoryLimits_v1`, in bytes;
+        See `nodeagent.gpus.library.DriverLimits`. nvml.h of driver 615: `nvmlDeviceSetMemoryLimits_v1`, in bytes;
         all bits set mean no limit. Only the hard limit is read back: without the soft one a group is still held.
         """
         hard, soft = (_NO_LIMIT, 0) if limit is None else (limit.hard, limit.soft)

@@ -23,17 +23,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from contract.model import GpuShare
-from nodeagent.gpus.library import MemoryLimit
+from contract.model import Gpu, GpuShare
+from nodeagent.gpus.library import DriverLimits, MemoryLimit
+from nodeagent.gpus.observation import Observation
+from nodeagent.isolation.effects import NO_EFFECTS, Effects
+from nodeagent.isolation.mechanism import Handle, Mechanism, NodePods
 from nodeagent.sharing.residents import Resident
 from nodeagent.sharing.usage import container_of
 
 LEAST_DRIVER = 615
+PAUSE = 0.5
+"""Seconds between two looks for containers whose group is new."""
+_AGAIN = 120
+"""Every 120th round sets all limits again and reads them back: another program may have changed one."""
 _CLASSES = ("burstable", "besteffort", "burstable.slice", "besteffort.slice")
 _POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f_-]{27})(?:\.slice)?$")
 
@@ -44,14 +51,6 @@ class Group:
 
     pod: str
     path: str
-
-
-class DriverLimits(Protocol):
-    """The driver's part."""
-
-    def limit_memory(self, uuid: str, group: str, limit: MemoryLimit | None) -> str:
-        """Set a control group's limit on one GPU, None for none, and read it back. The error, or empty."""
-        ...
 
 
 class Limiter:
@@ -84,6 +83,56 @@ class Limiter:
             self._limits.limit_memory(*key, None)
             del self._applied[key]
         self.trouble = failed
+
+
+class LimitedByDriver:
+    """
+    The mechanism. It has a thread and a driver library of its own, since a container's limit must exist before its
+    program allocates.
+    """
+
+    def __init__(self, limiter: Limiter, pods: NodePods, *, cgroup: str) -> None:
+        self._limiter, self._pods, self._cgroup = limiter, pods, cgroup
+        self._works = self._possible = False
+        self._rounds = 0
+
+    def look(self, observation: Observation) -> Effects:
+        """Whether the driver can limit at all."""
+        self._possible = not observation.problem and not possible(observation.driver, self._cgroup)
+        return NO_EFFECTS
+
+    def limits(self, gpus: Sequence[Gpu]) -> bool:
+        """Whether the last round succeeded. From any thread."""
+        return self._works
+
+    def run(self, stopping: threading.Event, *, pause: float = PAUSE) -> None:
+        """Bring the limits up to date again and again until stopped."""
+        while not stopping.is_set():
+            self.round()
+            stopping.wait(pause)
+
+    def round(self) -> None:
+        """Bring the limits up to date once."""
+        if not self._possible:
+            self._works = False
+            return
+        self._limiter.apply(self._pods.all(), again=self._rounds % _AGAIN == 0)
+        self._rounds += 1
+        self._works = not self._limiter.trouble
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """As the table has it."""
+        return Mechanism(self.limits, self.look, workers={"limits": self.run})
+
+
+def build(handle: Handle) -> Mechanism | None:
+    """Limits by the driver, where the agent may open it for that."""
+    if handle.driver is None:
+        return None
+    groups = handle.root / "sys/fs/cgroup"
+    limiter = Limiter(handle.driver(), lambda pods: container_groups(groups, pods))
+    return LimitedByDriver(limiter, handle.pods, cgroup=handle.cgroup).mechanism
 
 
 def wanted_limits(residents: Iterable[Resident], groups: Mapping[str, Group]) -> dict[tuple[str, str], MemoryLimit]:

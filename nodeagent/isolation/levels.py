@@ -1,56 +1,46 @@
 """
-The levels of `contract.isolation` that this node enforces.
+The table of mechanisms, and the levels of `contract.isolation` that this node enforces by them.
 
-Must not: report a level because it is switched on; the agent must have seen it work.
+    look ──▶ effects: which GPUs take no pods, metrics, reports
+    inventory, delivery ──▶ enforce: writes what containers get, for each mechanism what it needs
+                              └──▶ levels, conditions: what is enforced, and why the rest is not
+
+Must not: report a level because it is switched on; the agent must have seen it work. Or know a mechanism by name, but
+for the table.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
-from contract import names
-from contract.isolation import DRIVER, WATCH
+from contract.isolation import DRIVER, MPS, PRELOAD, WATCH, Level
 from contract.model import Delivery, Inventory
+from contract.nodes.reports import PodReport
 from nodeagent.conditions import Condition
 from nodeagent.gpus.observation import Observation
-from nodeagent.isolation import delivery
-from nodeagent.isolation.cards import Cards
-from nodeagent.isolation.driver import Limiter, possible
-from nodeagent.isolation.limiters import Limiters, LimiterSettings
-from nodeagent.isolation.probing import Prober
-from nodeagent.sharing.residents import Residents
-
-PAUSE = 0.5
-"""Seconds between two looks for containers whose group is new."""
-_AGAIN = 120
-"""Every 120th round sets all limits again and reads them back: another program may have changed one."""
-
+from nodeagent.isolation import driver, mps, preload
+from nodeagent.isolation.cdi import NOTHING, Edits
+from nodeagent.isolation.effects import NO_EFFECTS, Faults, together
+from nodeagent.isolation.mechanism import Build, Delivered, DeliveryWay, Handle, Mechanism, Run
+from nodeagent.isolation.reach import Reach
 
 NO_LABELS: Mapping[str, str] = {}
 
 
-class Registration(Protocol):
-    """Whether kubelet registered the agent as its plugin; None before it answered. `why` it refused."""
-
-    @property
-    def registered(self) -> bool | None: ...
-    @property
-    def why(self) -> str: ...
+def watch(handle: Handle) -> Mechanism | None:
+    """Watching the use of GPUs, where the agent can tell the container of a process."""
+    return Mechanism(limits=lambda gpus: True) if handle.sees_processes else None
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimDelivery:
-    """`plugin`: the agent as a kubelet plugin; None where it is none. `cards`: describes them; None: others do."""
-
-    plugin: Registration | None = None
-    cards: Cards | None = None
-
-
-NO_CLAIMS = ClaimDelivery()
+MECHANISMS: Mapping[Level, Build] = {
+    DRIVER: driver.build,
+    MPS: mps.build,
+    PRELOAD: preload.build,
+    WATCH: watch,
+}
+"""All mechanisms, the strongest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,50 +56,35 @@ class Enforcement:
 
 class Isolation:
     """
-    Enforces what this node can, and reports it. `run` has its own thread and driver library, since a container's limit
-    must exist before its program allocates.
+    Enforces what this node can, and reports it. The observer's thread calls `look`, the publishing thread `enforce`.
 
-    `limiter`: None if the driver does not limit memory. `watches`: whether the agent can tell the container of a
-    process. `limiters`: MPS and the library. `prober`: how GPUs reach containers; None for unknown.
-    `claims`: how cards come by ResourceClaims.
+    `table`: the mechanisms, the strongest first. `ways`: those of delivery, in the order in which they conclude.
     """
 
     def __init__(
-        self,
-        residents: Residents,
-        limiter: Limiter | None,
-        *,
-        cgroup: str,
-        watches: bool,
-        limiters: Limiters | None = None,
-        prober: Prober | None = None,
-        claims: ClaimDelivery = NO_CLAIMS,
+        self, handle: Handle, table: Mapping[Level, Build] = MECHANISMS, ways: Iterable[DeliveryWay] = ()
     ) -> None:
-        self._plugin, self._cards = claims.plugin, claims.cards
-        self._residents, self._limiter, self._prober = residents, limiter, prober
-        self._limiters = limiters or Limiters(LimiterSettings(), residents.allocations)
-        self._cgroup, self._watches = cgroup, watches
-        self._driver = self._possible = False
-        self._rounds = 0
+        built = {level.name: build(handle) for level, build in table.items()}
+        self._names, self._ways = tuple(built), tuple(ways)
+        self._mechanisms = {name: each for name, each in built.items() if each is not None}
+        self._inside = {name: each.edits for name, each in self._mechanisms.items() if each.edits is not None}
+        self._pods, self._faults = handle.pods, Faults()
+        self._reach = Reach(handle, self._edits, needed=bool(self._inside))
+        self._inventory: Inventory | None = None
+        self.effects = NO_EFFECTS
+        """Of the last look."""
 
-    def seen(self, observation: Observation) -> None:
-        """A new look: whether the driver can limit at all. From any thread."""
-        self._possible = not observation.problem and not possible(observation.driver, self._cgroup)
+    @property
+    def workers(self) -> Mapping[str, Run]:
+        """The threads of mechanisms and ways, by name."""
+        each = [*(each.workers for each in self._mechanisms.values()), *(way.workers for way in self._ways)]
+        return {name: run for workers in each for name, run in workers.items()}
 
-    def run(self, stopping: threading.Event, *, pause: float = PAUSE) -> None:
-        """Bring the driver's limits up to date again and again until stopped."""
-        while not stopping.is_set():
-            self.limit()
-            stopping.wait(pause if self._limiter is not None else None)
-
-    def limit(self) -> None:
-        """Bring the driver's limits up to date once."""
-        if self._limiter is None or not self._possible:
-            self._driver = False
-            return
-        self._limiter.apply(self._residents.all(), again=self._rounds % _AGAIN == 0)
-        self._rounds += 1
-        self._driver = not self._limiter.trouble
+    def look(self, observation: Observation) -> None:
+        """A new look at the GPUs: read the state of the mechanisms."""
+        self.effects = together([each.look(observation) for each in self._mechanisms.values()])
+        for way in self._ways:
+            way.looked()
 
     def enforce(self, inventory: Inventory, now: float, labels: Mapping[str, str] = NO_LABELS) -> Enforcement:
         """
@@ -117,34 +92,53 @@ class Isolation:
 
         `labels`: the Node's.
         """
-        found = self._prober.delivery(now) if self._prober is not None else None
-        conditions: tuple[Condition, ...] = ()
-        unreachable: Mapping[str, str] = {}
-        if labels.get(names.DELIVERY) == names.BY_DRA or (found is not None and found.dra):
-            found, condition = self._by_claim(found, inventory)
-            conditions = (condition,)
-            unreachable = self._cards.undescribed if self._cards is not None else {}
-        applied = self._limiters.apply(inventory, found)
-        return Enforcement(applied, self.levels(), (*conditions, *self._limiters.conditions()), unreachable)
+        found = Delivered()
+        for way in self._ways:
+            found = way.conclude(found, inventory, now, labels)
+        delivery = self.apply(inventory, found.delivery)
+        return Enforcement(delivery, self.levels(), (*found.conditions, *self.conditions()), found.unreachable)
 
-    def _by_claim(self, found: Delivery | None, inventory: Inventory) -> tuple[Delivery, Condition]:
-        if self._cards is not None:
-            kind = self._cards.describe(inventory)
-        else:
-            kind = self._prober.kind if self._prober is not None else None
-        if self._plugin is None:
-            return delivery.by_claim(found, kind, False, "the agent's setting kubelet is empty")
-        cards = self._cards
-        missing, without = (cards.trouble, cards.undescribed) if cards is not None else ("", {})
-        return delivery.by_claim(found, kind, self._plugin.registered, self._plugin.why, missing, without)
+    def apply(self, inventory: Inventory, delivery: Delivery | None) -> Delivery | None:
+        """The node's delivery with what limits containers; None if it is unknown. Writes what they get."""
+        self._inventory = inventory
+        reached = self._reach.apply(inventory, delivery)
+        demands = [each.apply(inventory, reached) for each in self._mechanisms.values()]
+        if delivery is None:
+            return None
+        return replace(
+            delivery,
+            mounts=reached.mounts,
+            single=any(each.single for each in demands),
+            partitions=any(each.partitions for each in demands),
+        )
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """The GPUNode's conditions about mechanisms and how they reach containers."""
+        own = (condition for each in self._mechanisms.values() for condition in each.conditions())
+        return (*self._reach.conditions(), *own)
+
+    def enforced(self) -> Mapping[str, bool]:
+        """Whether each level of the table works now, the strongest first. From any thread."""
+        taking = [gpu for gpu in self._inventory.gpus if gpu.healthy] if self._inventory else []
+        found, free = dict.fromkeys(self._names, False), bool(taking) and self._reach.reached.really
+        for name, each in self._mechanisms.items():
+            inside = name in self._inside
+            found[name] = (free or not inside) and each.limits(taking)
+            # A container has the edits of one mechanism.
+            free = free and not (inside and found[name])
+        return found
 
     def levels(self) -> tuple[str, ...]:
-        """What works now, the strongest first. From any thread."""
-        return (
-            ((DRIVER.name,) if self._driver else ())
-            + self._limiters.levels()
-            + ((WATCH.name,) if self._watches else ())
-        )
+        """The levels that work now, the strongest first. From any thread."""
+        return tuple(name for name, works in self.enforced().items() if works)
+
+    def reports(self, now: float) -> frozenset[PodReport]:
+        """What mechanisms report of pods here. `now`: seconds since 1970. One thread calls it."""
+        return self._faults.reports(self.effects, self._pods.all(), now)
+
+    def _edits(self, uuid: str, key: str | None) -> tuple[str, Edits]:
+        found = ((name, edits(uuid, key)) for name, edits in self._inside.items())
+        return next(((name, edits) for name, edits in found if edits is not None), NOTHING)
 
 
 def sees_host_processes(name_of: Callable[[int], str] | None = None) -> bool:

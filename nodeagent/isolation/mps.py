@@ -1,34 +1,54 @@
 """
 Isolation by MPS, the agent's part: the report of the daemons' supervisor, and which GPUs need a daemon.
 
-    report ──▶ MpsState ──▶ judged: a GPU whose daemon is away takes no new pods
+    report ──▶ MpsState ──▶ effects: a GPU whose daemon is away takes no new pods
     inventory ────┴──▶ wanted_gpus: which GPUs need a daemon
 
-Pure but for `look`, which reads one file, and for the faults that `Faults` remembers. Must not: start a daemon
+The agent requests a daemon only if new containers reach it, since no other container could use the GPU.
+
+Pure but for `look`, which reads one file, and `MpsDaemons`, which keeps another. Must not: start a daemon
 (`nodeagent.mps.supervisor` does).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from contract.metrics import nodeagent as specs
 from contract.model import WITHHELD, Allocation, Gpu, Inventory
-from contract.nodes.reports import MPS_FAULT, PodReport
+from contract.nodes.reports import MPS_FAULT
 from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.conditions import Condition
-from nodeagent.files import read_text
+from nodeagent.files import KeptFiles, read_text
 from nodeagent.gpus.observation import Observation
-from nodeagent.mps.exchange import NOTHING, Report, Shares, most_clients, report_from_text
+from nodeagent.isolation.cdi import Edits, mount
+from nodeagent.isolation.effects import Effects
+from nodeagent.isolation.mechanism import Demands, Handle, Mechanism, Reached
+from nodeagent.mps.exchange import (
+    NOTHING,
+    PIPE_IN_CONTAINER,
+    MpsPaths,
+    Report,
+    Shares,
+    most_clients,
+    report_from_text,
+    shares_from_text,
+    wanted_from_text,
+    wanted_to_text,
+)
 from nodeagent.mps.lifecycle import Phase
 from nodeagent.mps.partitions import COMMON, cores_of
-from nodeagent.sharing.residents import Resident
 
 DAEMONS = "MpsDaemons"
 """The condition that lists what serving daemons cannot do; absent if there is nothing to list."""
 PARTITIONS = "CoresReserved"
 """The condition for whether cores are reserved by partitions; absent unless they shall be."""
+PARTITION_VARIABLE = "CUDA_MPS_SM_PARTITION"
+"""MPS clients of a daemon that gives out partitions must have it."""
+_PATIENCE = 30.0
+"""Seconds after which a report is too old."""
 _EVER = float("inf")
 _NOT_SHARED = WITHHELD[1]
 
@@ -63,6 +83,23 @@ class MpsState:
         if self.stale and (gpu.serving or not gpu.taking):
             return "the supervisor of the MPS daemons does not report"
         return "" if gpu.taking else f"MPS is {gpu.phase}" + (f": {gpu.why}" if gpu.why else "")
+
+    @property
+    def effects(self) -> Effects:
+        """GPUs whose daemon is away are closed; a fault of one client ends the CUDA calls of all on its GPU."""
+        found = self.report.gpus
+        served = {uuid: gpu for uuid, gpu in found.items() if gpu.phase != Phase.OFF}
+        return Effects(
+            closed={uuid: why for uuid in found if (why := self.why_closed(uuid))},
+            own=self.report.servers,
+            faulted={uuid: MPS_FAULT for uuid, gpu in found.items() if gpu.phase == Phase.FAULTED},
+            figures={
+                specs.MPS_SERVING: {uuid: float(gpu.serving and not self.stale) for uuid, gpu in served.items()},
+                specs.MPS_CLIENTS: {uuid: gpu.clients for uuid, gpu in served.items()},
+                specs.MPS_CLIENTS_LIMIT: {uuid: gpu.most_clients for uuid, gpu in served.items()},
+                specs.MPS_STARTS: {uuid: gpu.starts for uuid, gpu in served.items()},
+            },
+        )
 
     @property
     def partitioned(self) -> frozenset[str]:
@@ -151,56 +188,83 @@ def wanted_shares(
     return {uuid: found.get(uuid, {}) for uuid in sorted(chosen)}
 
 
-def judged(observation: Observation, mps: MpsState) -> Observation:
-    """The observation, with each GPU unhealthy whose daemon would not serve a new container."""
-    return replace(
-        observation,
-        cards=tuple(
-            replace(card, healthy=False, reason=why) if card.healthy and (why := mps.why_closed(card.uuid)) else card
-            for card in observation.cards
-        ),
-    )
+class MpsDaemons:
+    """The mechanism. The observer's thread calls `look`, the publishing thread everything else but `limits`."""
 
+    def __init__(self, handle: Handle) -> None:
+        self._pods, self._wall = handle.pods, handle.wall
+        self._paths, self._partitions = MpsPaths(Path(handle.settings.mps)), handle.settings.partitions
+        self._files = KeptFiles()
+        self._wanted: frozenset[str] = frozenset()
+        self._by_cdi = False
+        self._found = NO_DAEMONS
 
-def without_servers(observation: Observation, mps: MpsState) -> Observation:
-    """The observation without the MPS servers' own processes, whose memory is their clients'."""
-    servers = mps.report.servers
-    if not servers:
-        return observation
-    return replace(
-        observation,
-        cards=tuple(
-            card
-            if card.processes is None
-            else replace(card, processes=tuple((pid, used) for pid, used in card.processes if pid not in servers))
-            for card in observation.cards
-        ),
-    )
+    def look(self, observation: Observation) -> Effects:
+        """Read the supervisor's report."""
+        self._found = look(self._paths.report, now=self._wall(), patience=_PATIENCE)
+        return self._found.effects
 
+    def limits(self, gpus: Iterable[Gpu]) -> bool:
+        """Whether daemons serve all of them: pods get any of these GPUs."""
+        return self._found.serves(gpus)
 
-class Faults:
-    """
-    Finds the pods on a GPU whose MPS server has a fault, for as long as it lasts. One thread uses it.
+    def apply(self, inventory: Inventory, reached: Reached) -> Demands:
+        """Write for the supervisor which GPUs need a daemon; nothing while no GPU can be seen."""
+        self._by_cdi = reached.by_cdi
+        if not inventory.problem:
+            self._want(inventory, reached)
+        # Also when only some are: a pod's own device serves on every GPU, all pods' device gives one chunk to all.
+        partitions = self._by_cdi and bool(self._wanted & self._found.partitioned)
+        return Demands(self._found.in_use, partitions)
 
-    The fault of one client ends the CUDA calls of every client of that server, and the server takes no new ones until
-    all of them have ended. The other owners see errors in programs that did nothing wrong.
-    """
+    def conditions(self) -> tuple[Condition, ...]:
+        """What daemons cannot do, and whether they reserve cores where they shall."""
+        return (*self._found.conditions(), *self._reserved())
 
-    def __init__(self) -> None:
-        self._since: dict[tuple[str, str], int] = {}
-        """By the pod's uid and the GPU."""
-
-    def reports(self, report: Report, residents: Iterable[Resident], now: float) -> frozenset[PodReport]:
-        """One for each pod and GPU. `now`: seconds since 1970."""
-        faulted = {uuid for uuid, gpu in report.gpus.items() if gpu.phase == Phase.FAULTED}
-        affected = {
-            (resident.uid, share.uuid): place
-            for resident in residents
-            for place, container in enumerate(resident.allocation.containers if resident.allocation else ())
-            for share in container.shares
-            if share.uuid in faulted
-        }
-        self._since = {key: self._since.get(key, int(now)) for key in affected}
-        return frozenset(
-            PodReport(self._since[uid, gpu], uid, MPS_FAULT, place, gpu) for (uid, gpu), place in affected.items()
+    def edits(self, uuid: str, key: str | None) -> Edits | None:
+        """The daemon's sockets and the pod's partition. Not ready while the daemon has not made it."""
+        made = self._found.partitions.get(uuid)
+        partition = made.get(key or COMMON, "") if made is not None else ""
+        if key is not None and made is not None and not partition:
+            return Edits(ready=False)
+        if uuid not in self._found.for_new_containers:
+            return None
+        named = (f"{PARTITION_VARIABLE}={uuid}/{partition}",) if partition else ()
+        return Edits(
+            (f"CUDA_MPS_PIPE_DIRECTORY={PIPE_IN_CONTAINER}", *named),
+            (
+                mount(self._paths.of(uuid) / "pipe", PIPE_IN_CONTAINER, "rw"),
+                # Daemon and clients share memory there.
+                mount(self._paths.root / "shm", "/dev/shm", "rw"),
+            ),
         )
+
+    def _reserved(self) -> tuple[Condition, ...]:
+        if not self._partitions:
+            return ()
+        if not self._by_cdi:
+            message = "cores are capped by percentages and not reserved: containers do not get GPUs by CDI here"
+            return (Condition(False, GPUNodeReason.NEEDS_CDI, message, PARTITIONS),)
+        return (self._found.reserved(self._wanted),) if self._wanted else ()
+
+    def _want(self, inventory: Inventory, reached: Reached) -> None:
+        text, allocations = read_text(self._paths.wanted), tuple(self._pods.allocations())
+        before = wanted_from_text(text) or frozenset()
+        used = {s.uuid for a in allocations for container in a.containers for s in container.shares}
+        self._wanted = wanted_gpus(inventory, before, used, reaches=reached.really)
+        shares = wanted_shares(
+            self._wanted,
+            allocations,
+            shares_from_text(text),
+            wanted=self._partitions and self._by_cdi,
+            known=self._pods.known,
+        )
+        self._files.keep(self._paths.wanted, wanted_to_text(self._wanted, shares))
+
+
+def build(handle: Handle) -> Mechanism | None:
+    """MPS, where its folder is set."""
+    if not handle.settings.mps:
+        return None
+    made = MpsDaemons(handle)
+    return Mechanism(made.limits, made.look, made.edits, made.apply, made.conditions)

@@ -23,11 +23,32 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from contract.model import Gpu
+from contract.reasons.gpunodes import GPUNodeReason
+from nodeagent.conditions import Condition
 from nodeagent.files import read_text
-from nodeagent.isolation.cdi import LIBRARY_IN_CONTAINER, Preloaded
+from nodeagent.gpus.observation import Observation
+from nodeagent.isolation.cdi import Edits, mount
+from nodeagent.isolation.effects import NO_EFFECTS, Effects
+from nodeagent.isolation.host import enforced_label
+from nodeagent.isolation.mechanism import Handle, Mechanism
+
+LIBRARY = "PreloadedLibrary"
+"""The condition for whether there is a library to preload."""
+CACHE_IN_CONTAINER = "/var/lib/gpufraction"
+"""
+Where the library keeps its counts, by the container's `CUDA_DEVICE_MEMORY_SHARED_CACHE`. It is memory, new at each
+start of the container: in a file that outlasts it, a killed process would count again once another process has its id.
+"""
+LIBRARY_IN_CONTAINER = "/usr/local/vgpu/libvgpu.so"
+"""Where HAMi-core looks for itself by default."""
+PRELOAD_IN_CONTAINER = "/etc/ld.so.preload"
+"""A file, not a variable, so that a program started with an empty environment is limited too."""
 
 _NAME = re.compile(r"libvgpu\.so\.(?P<digest>[0-9a-f]{12})")
 _ELF_64 = b"\x7fELF\x02"
@@ -41,6 +62,34 @@ _LIMITED = "cuMemAlloc_v2"
 _MOST_BYTES = 64 << 20
 _FOR_CONTAINERS = ("container_file_t", "container_ro_file_t")
 """Types of container-selinux that every container may read, and execute from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preloaded:
+    """The library's files on the host."""
+
+    library: Path
+    preload: Path
+    """The content of the container's `/etc/ld.so.preload`."""
+
+    @property
+    def edits(self) -> Edits:
+        """What a container gets of them."""
+        cache = {
+            "hostPath": "tmpfs",
+            "containerPath": CACHE_IN_CONTAINER,
+            "type": "tmpfs",
+            "options": ["mode=1777", "size=16m", "nosuid", "nodev", "noexec"],
+        }
+        return Edits(
+            # Otherwise its messages would be among the lines that programs parse.
+            ("LIBCUDA_LOG_LEVEL=0",),
+            (
+                mount(self.library, LIBRARY_IN_CONTAINER, "ro"),
+                mount(self.preload, PRELOAD_IN_CONTAINER, "ro"),
+                cache,
+            ),
+        )
 
 
 class Library:
@@ -131,3 +180,41 @@ def _sections(content: bytes) -> Iterator[tuple[int, int, int, int]]:
             return
         kind, offset, length, link = struct.unpack_from("<4xI16xQQI", content, at)
         yield kind, offset, length, link
+
+
+class PreloadedLibrary:
+    """The mechanism. It serves whole cards only: the library was not made for slices of them."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._found: tuple[Preloaded | None, str] = (None, "")
+        """The files, and why there are none."""
+
+    def look(self, observation: Observation) -> Effects:
+        """Read the library's state."""
+        self._found = self._library.look(), self._library.trouble
+        return NO_EFFECTS
+
+    def limits(self, gpus: Iterable[Gpu]) -> bool:
+        """Whether there is a library and none of the GPUs is a slice. From any thread."""
+        return self._found[0] is not None and not any(gpu.parent for gpu in gpus)
+
+    def edits(self, uuid: str, key: str | None) -> Edits | None:
+        """The library's files, the same for all containers."""
+        preloaded, _ = self._found
+        return preloaded.edits if preloaded is not None and not uuid.startswith("MIG-") else None
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """Whether there is a library."""
+        _, trouble = self._found
+        reason = GPUNodeReason.LIBRARY_NOT_USABLE if trouble else GPUNodeReason.LIBRARY_READY
+        return (Condition(not trouble, reason, trouble, LIBRARY),)
+
+
+def build(handle: Handle) -> Mechanism | None:
+    """The library, where its folder is set."""
+    if not handle.settings.preload:
+        return None
+    label_of = partial(enforced_label, handle.root)
+    made = PreloadedLibrary(Library(Path(handle.settings.preload), machine=handle.machine, label_of=label_of))
+    return Mechanism(made.limits, made.look, made.edits, conditions=made.conditions)

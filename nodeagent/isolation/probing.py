@@ -15,6 +15,7 @@ from contract import kinds
 from contract.model import Delivery
 from nodeagent.isolation import delivery
 from nodeagent.isolation.host import read_files
+from nodeagent.isolation.mechanism import Delivered, DeliveryWay
 from runtime.kubernetes.client import Kube, KubeError
 from runtime.kubernetes.paths import runtimeclasses
 
@@ -62,3 +63,8 @@ class Prober:
     def kind(self) -> str | None:
         """The CDI kind of the cards that any runtime can use, by the last reading; None where there is none."""
         return self._override.kind if self._override is not None and self._override.dra else self._kind
+
+
+def by_runtime(prober: Prober) -> DeliveryWay:
+    """Delivery by the container runtime, as it is set up."""
+    return DeliveryWay(lambda found, inventory, now, labels: Delivered(prober.delivery(now), kind=prober.kind))

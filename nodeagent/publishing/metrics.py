@@ -6,16 +6,15 @@ Must not: keep the series of a removed card, whose last figure would stay for ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from contract.isolation import ISOLATION, NO_LEVEL
+from contract.isolation import NO_LEVEL
 from contract.metrics import nodeagent as specs
 from contract.metrics.spec import MetricSpec
 from contract.model import Inventory
 from contract.nodes.idle import IdleShare
 from nodeagent.gpus.observation import Observation
-from nodeagent.isolation.mps import MpsState
-from nodeagent.mps.lifecycle import Phase
+from nodeagent.isolation.effects import Effects
 from nodeagent.sharing.overuse import OveruseMonitor
 from nodeagent.sharing.residents import Resident
 from nodeagent.sharing.usage import NodeUsage
@@ -30,6 +29,7 @@ class AgentGauges:
     def __init__(self, metrics: Metrics, *, node: str) -> None:
         self._metrics, self._node = metrics, node
         self._shown: dict[MetricSpec, Series] = {}
+        self._own: set[MetricSpec] = set()
         self._levels: tuple[str, ...] = ()
 
     def show(self, observation: Observation) -> None:
@@ -56,14 +56,17 @@ class AgentGauges:
         promised: Series = {(self._node, gpu.uuid): gpu.sharing.promised(gpu.usable) for gpu in inventory.gpus}
         self._set({specs.GPU_MEMORY_PROMISED: promised})
 
-    def show_isolation(self, levels: tuple[str, ...]) -> None:
-        """Set the levels that are enforced, the strongest first."""
-        self._levels = levels
-        self._set({specs.NODE_ISOLATION: {(self._node, level): float(level in levels) for level in ISOLATION}})
+    def show_isolation(self, levels: Mapping[str, bool]) -> None:
+        """Set whether each level is enforced, the strongest first."""
+        self._levels = tuple(level for level, works in levels.items() if works)
+        self._set({specs.NODE_ISOLATION: {(self._node, level): float(works) for level, works in levels.items()}})
 
-    def show_mps(self, mps: MpsState) -> None:
-        """Set the gauges of the MPS daemons."""
-        self._set(mps_series(self._node, mps))
+    def show_mechanisms(self, effects: Effects) -> None:
+        """Set the mechanisms' own gauges, and remove the series of those that no mechanism has any more."""
+        self._own.update(effects.figures)
+        for spec in self._own:
+            figures = effects.figures.get(spec, {})
+            self._set({spec: {(self._node, uuid): figure for uuid, figure in figures.items()}})
 
     def show_options(self, *, refused: bool) -> None:
         """Set whether the administrator's document is refused. One thread calls it, which may be another."""
@@ -77,17 +80,6 @@ class AgentGauges:
             for labels in self._shown.get(spec, {}).keys() - series.keys():
                 gauge.remove(*labels)
             self._shown[spec] = series
-
-
-def mps_series(node: str, mps: MpsState) -> dict[MetricSpec, Series]:
-    """As `series_of`, for GPUs that need an MPS daemon."""
-    gpus = {(node, uuid): gpu for uuid, gpu in mps.report.gpus.items() if gpu.phase != Phase.OFF}
-    return {
-        specs.MPS_SERVING: {labels: float(gpu.serving and not mps.stale) for labels, gpu in gpus.items()},
-        specs.MPS_CLIENTS: {labels: gpu.clients for labels, gpu in gpus.items()},
-        specs.MPS_CLIENTS_LIMIT: {labels: gpu.most_clients for labels, gpu in gpus.items()},
-        specs.MPS_STARTS: {labels: gpu.starts for labels, gpu in gpus.items()},
-    }
 
 
 def usage_series(

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from contract.reasons.nodes import Code
-from nodeagent.isolation import limiters, mps
+from nodeagent.isolation import mps, preload, reach
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.programs import installing
@@ -41,7 +41,7 @@ def test_the_pods_wait_where_nothing_enforces(cluster: Cluster, level: str) -> N
 
 def test_the_page_names_the_conditions_and_the_reason_as_they_are() -> None:
     named = set(re.findall(r'@\.type=="(\w+)"', PAGE))
-    assert named == {limiters.LIBRARY, limiters.MOUNTS, mps.DAEMONS}
+    assert named == {preload.LIBRARY, reach.MOUNTS, mps.DAEMONS}
     assert Code.ISOLATION.name.title() == "Isolation"
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from contract import names
-from nodeagent.isolation.cdi import ISOLATION_VARIABLE, LIBRARY_IN_CONTAINER, PRELOAD_IN_CONTAINER
+from nodeagent.isolation.cdi import ISOLATION_VARIABLE
+from nodeagent.isolation.preload import LIBRARY_IN_CONTAINER, PRELOAD_IN_CONTAINER
 from playground import scenarios
 from runtime.kubernetes import paths
 from tests.cluster.realnode.cluster import JSON, NODE, RealNodeCluster, container

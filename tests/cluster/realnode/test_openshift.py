@@ -18,7 +18,8 @@ import pytest
 
 from contract import names
 from contract.model import SHARE_KIND
-from nodeagent.isolation.cdi import ISOLATION_VARIABLE, LIBRARY_IN_CONTAINER, PRELOAD_IN_CONTAINER
+from nodeagent.isolation.cdi import ISOLATION_VARIABLE
+from nodeagent.isolation.preload import LIBRARY_IN_CONTAINER, PRELOAD_IN_CONTAINER
 from playground import scenarios
 from playground.waiting import wait_for
 from runtime.kubernetes import paths

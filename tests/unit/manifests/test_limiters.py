@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contract import names
-from nodeagent.isolation import cdi, preload
+from nodeagent.isolation import preload
 from nodeagent.mps.exchange import PIPE_IN_CONTAINER, ROOT
 from nodeagent.settings import AgentSettings
 from runtime.settings import load
@@ -58,7 +58,7 @@ def test_the_webhook_and_the_agent_mean_the_same_folders() -> None:
         {"spec": {"containers": [{"name": "main"}]}}, {"main"}, volumes.Volumes(True, frozenset(("mps", "preload")))
     )
     inside = {mount["mountPath"] for mount in given["spec"]["containers"][0]["volumeMounts"]}
-    assert {PIPE_IN_CONTAINER, "/dev/shm", cdi.LIBRARY_IN_CONTAINER, cdi.PRELOAD_IN_CONTAINER} < inside
+    assert {PIPE_IN_CONTAINER, "/dev/shm", preload.LIBRARY_IN_CONTAINER, preload.PRELOAD_IN_CONTAINER} < inside
     assert volumes.MPS_ON_HOST == ROOT
 
 
@@ -119,7 +119,7 @@ def test_what_the_init_container_copies_is_what_the_agent_takes(tmp_path: Path) 
             assert (done.returncode, done.stderr) == (0, "")
         name = f"libvgpu.so.{hashlib.sha256(content).hexdigest()[:12]}"
         found = library.look()
-        assert (library.trouble, found) == ("", cdi.Preloaded(folder / name, folder / "ld.so.preload"))
+        assert (library.trouble, found) == ("", preload.Preloaded(folder / name, folder / "ld.so.preload"))
         assert (folder / "libvgpu.so").read_bytes() == content
     assert len(list(folder.glob("libvgpu.so.*"))) == 2, "the old one may be in use"
     (folder / name).write_bytes(b"cut off")

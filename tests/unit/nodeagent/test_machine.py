@@ -8,7 +8,8 @@ from contract.model import Delivery, Inventory
 from contract.options import NO_OPTIONS
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.levels import Enforcement, Isolation
-from nodeagent.isolation.probing import Prober
+from nodeagent.isolation.mechanism import Handle
+from nodeagent.isolation.probing import Prober, by_runtime
 from nodeagent.machine import Machine
 from nodeagent.publishing.terms import NodeReport, PoolDocument
 from nodeagent.sharing.residents import Residents
@@ -59,7 +60,7 @@ def test_where_nothing_limits_anybody_nothing_is_claimed() -> None:
 def test_the_inventory_is_told_before_anything_is_enforced() -> None:
     cluster, told = Cluster("n1"), list[Inventory]()
     prober = Prober(cluster.kube, root=None, override=Delivery(("nvidia",)))
-    isolation = Isolation(Residents(), None, cgroup="v2", watches=True, prober=prober)
+    isolation = Isolation(Handle(sees_processes=True), ways=[by_runtime(prober)])
     machine = Machine(lambda: Observation(), isolation=isolation, published_soon=told.append)
     assert machine.enforce(Inventory("n1"), 0.0) == Enforcement(Delivery(("nvidia",)), ("watch",))
     assert told == [Inventory("n1")]

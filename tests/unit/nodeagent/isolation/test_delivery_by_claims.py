@@ -9,9 +9,11 @@ import pytest
 
 from contract import names
 from contract.model import Delivery, Inventory
+from nodeagent.dra.delivery import ClaimDelivery
 from nodeagent.isolation import delivery
-from nodeagent.isolation.levels import ClaimDelivery, Isolation
-from nodeagent.sharing.residents import Residents
+from nodeagent.isolation.levels import Isolation
+from nodeagent.isolation.mechanism import DeliveryWay, Handle
+from nodeagent.isolation.probing import by_runtime
 
 KIND = "nvidia.com/gpu"
 BY_CLAIM = Delivery(("",), KIND, dra=True)
@@ -38,9 +40,7 @@ class Found:
 
 def enforced(found: Any, plugin: Kubelet | None, labels: dict[str, str] = LABELS) -> tuple[Delivery | None, list[str]]:
     """The delivery that is published, and the reasons of the conditions about it."""
-    isolation = Isolation(
-        Residents(known=True), None, cgroup="", watches=False, prober=found, claims=ClaimDelivery(plugin)
-    )
+    isolation = Isolation(Handle(), ways=[by_runtime(found), DeliveryWay(ClaimDelivery(plugin).conclude)])
     enforcement = isolation.enforce(Inventory("n"), 0.0, labels)
     return enforcement.delivery, [each.reason for each in enforcement.conditions if each.kind == delivery.CLAIMS]
 

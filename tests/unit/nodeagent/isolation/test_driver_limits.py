@@ -11,12 +11,13 @@ import pytest
 
 from contract import names
 from contract.encoding import codec
+from contract.isolation import DRIVER
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from nodeagent.gpus.library import MemoryLimit
 from nodeagent.gpus.observation import Observation
-from nodeagent.isolation.driver import Group, Limiter, container_groups, possible, wanted_limits
-from nodeagent.isolation.levels import Isolation, sees_host_processes
-from nodeagent.isolation.limiters import Limiters, LimiterSettings
+from nodeagent.isolation.driver import Group, LimitedByDriver, Limiter, container_groups, possible, wanted_limits
+from nodeagent.isolation.levels import MECHANISMS, Isolation, sees_host_processes
+from nodeagent.isolation.mechanism import Handle
 from nodeagent.sharing.residents import Resident, Residents
 from runtime.kubernetes.watch import Put
 from tests.unit.nodeagent.builders import BLIND, MIB, card
@@ -182,30 +183,19 @@ def test_the_group_of_crios_monitor_is_not_its_containers(tmp_path: Path, digit:
     assert container_groups(tmp_path, {POD}) == {cid: Group(POD, f"/sys/fs/cgroup/{folder}/crio-{cid}")}
 
 
-class MpsHolds(Limiters):
-    """Limiters of a node where MPS holds."""
-
-    def levels(self) -> tuple[str, ...]:
-        return ("mps",)
-
-
 def test_only_what_was_seen_to_work_counts_as_enforced() -> None:
     driver, residents = Driver(), Residents()
-    isolation = Isolation(
-        residents,
-        Limiter(driver, lambda pods: {}),
-        cgroup="v2",
-        watches=True,
-        limiters=MpsHolds(LimiterSettings(), residents.allocations),
-    )
+    by_driver = LimitedByDriver(Limiter(driver, lambda pods: {}), residents, cgroup="v2")
+    table = {**MECHANISMS, DRIVER: lambda handle: by_driver.mechanism}
+    isolation = Isolation(Handle(pods=residents, sees_processes=True), table)
     new = Observation((card(0),), driver="615.71.09")
     levels = [isolation.levels()]
     for look in (new, replace(new, driver="580.1"), BLIND):
-        isolation.seen(look)
-        isolation.limit()
+        isolation.look(look)
+        by_driver.round()
         levels.append(isolation.levels())
-    assert levels == [("mps", "watch"), ("driver", "mps", "watch"), ("mps", "watch"), ("mps", "watch")]
-    assert Isolation(residents, None, cgroup="v2", watches=False).levels() == ()
+    assert levels == [("watch",), ("driver", "watch"), ("watch",), ("watch",)]
+    assert Isolation(Handle(pods=residents)).levels() == ()
 
 
 def test_limits_are_kept_until_the_end() -> None:
@@ -219,9 +209,9 @@ def test_limits_are_kept_until_the_end() -> None:
             stopping.set()
         return {ONE: Group("uid-p", "/g/one")} if len(looked) > 1 else {}
 
-    isolation = Isolation(residents, Limiter(driver, groups), cgroup="v2", watches=False)
-    isolation.seen(Observation((card(0),), driver="615.71.09"))
-    isolation.run(stopping, pause=0.0)
+    by_driver = LimitedByDriver(Limiter(driver, groups), residents, cgroup="v2")
+    by_driver.look(Observation((card(0),), driver="615.71.09"))
+    by_driver.run(stopping, pause=0.0)
     assert (looked, driver.limits) == ([frozenset({"uid-p"})] * 3, {("GPU-0", "/g/one"): SHARE})
     assert driver.calls == 1
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -26,16 +26,18 @@ from contract.reasons.gpunodes import GPUNodeReason
 from nodeagent.agent import Agent, Behaviour
 from nodeagent.conditions import Condition
 from nodeagent.files import write_atomically
+from nodeagent.gpus.observation import Observation
 from nodeagent.isolation import cdi
+from nodeagent.isolation.effects import judged, without_own
 from nodeagent.isolation.levels import Isolation
-from nodeagent.isolation.limiters import Limiters, LimiterSettings
-from nodeagent.isolation.mps import MpsState, judged, without_servers
+from nodeagent.isolation.mechanism import DeliveryWay, Handle, LimiterSettings
+from nodeagent.isolation.mps import MpsState
 from nodeagent.isolation.preload import Library
-from nodeagent.isolation.probing import Prober
+from nodeagent.isolation.probing import Prober, by_runtime
 from nodeagent.machine import Machine
 from nodeagent.mps.exchange import GpuReport, MpsPaths, Report, report_to_text, shares_from_text, wanted_from_text
 from nodeagent.publishing.metrics import AgentGauges
-from nodeagent.sharing.residents import Residents
+from nodeagent.sharing.residents import Resident
 from runtime.metrics import Metrics
 from tests.unit.nodeagent.builders import MIB, card, observation
 from tests.unit.nodeagent.cluster import Cluster
@@ -65,16 +67,31 @@ def copied(folder: Path, content: bytes = LIBRARY, name: str = f"libvgpu.so.{DIG
     (folder / "ld.so.preload").write_text("/usr/local/vgpu/libvgpu.so\n")
 
 
+@dataclass
+class Pods:
+    """The pods of the node."""
+
+    known: bool = True
+    placed: list[Allocation] = field(default_factory=list)
+
+    def all(self) -> tuple[Resident, ...]:
+        return ()
+
+    def allocations(self) -> tuple[Allocation, ...]:
+        return tuple(self.placed)
+
+
 class Node:
-    """The folders, and an agent's limiters over them."""
+    """The folders, and an agent's isolation over them. `machine`: its architecture."""
+
+    machine = "x86_64"
 
     def __init__(self, root: Path) -> None:
         for name in ("mps", "preload", "cdi"):
             (root / name).mkdir()
         self.places, self.preload, self.cdi = MpsPaths(root / "mps"), root / "preload", root / "cdi"
-        self.now, self.allocations = 1000.0, []  # type: tuple[float, list[Allocation]]
-        self.known = True
-        self.limiters = self.made()
+        self.root, self.now, self.pods = root, 1000.0, Pods()
+        self.isolation = self.made()
 
     def made(
         self,
@@ -84,7 +101,8 @@ class Node:
         cdi: bool = True,
         host_paths: bool = False,
         partitions: bool = False,
-    ) -> Limiters:
+        ways: Iterable[DeliveryWay] = (),
+    ) -> Isolation:
         settings = LimiterSettings(
             mps=str(self.places.root) if mps else "",
             preload=str(self.preload) if preload else "",
@@ -92,10 +110,9 @@ class Node:
             host_paths=host_paths,
             partitions=partitions,
         )
-        self.limiters = Limiters(
-            settings, lambda: self.allocations, patience=30.0, wall=lambda: self.now, known=lambda: self.known
-        )
-        return self.limiters
+        handle = Handle(settings, self.pods, root=self.root, machine=self.machine, wall=lambda: self.now)
+        self.isolation = Isolation(handle, ways=ways)
+        return self.isolation
 
     def reports(self, **gpus: GpuReport) -> None:
         named = {uuid.replace("_", "-"): found for uuid, found in gpus.items()}
@@ -103,8 +120,8 @@ class Node:
 
     def round(self, delivery: Delivery | None, *gpus: Gpu) -> tuple[Delivery | None, tuple[str, ...]]:
         """What an agent does in one."""
-        self.limiters.look()
-        return self.limiters.apply(inventory(*gpus), delivery), self.limiters.levels()
+        self.isolation.look(Observation())
+        return self.isolation.apply(inventory(*gpus), delivery), self.isolation.levels()
 
     def wanted(self) -> frozenset[str] | None:
         return wanted_from_text(self.places.wanted.read_text())
@@ -139,12 +156,12 @@ def test_a_level_is_told_once_containers_get_it_and_daemons_serve(node: Node) ->
 def test_where_gpus_come_without_cdi_no_daemon_is_asked_for_unless_pods_get_host_paths(node: Node) -> None:
     node.reports(GPU_0=SERVING)
     assert node.round(PLAIN, gpu()) == (replace(PLAIN, mounts="hostPath", single=True), ())
-    condition, _ = node.limiters.conditions()
+    condition, _ = node.isolation.conditions()
     assert (node.wanted(), condition.ready, condition.reason) == (frozenset(), False, "NeedsHostPath")
     assert not (node.cdi / cdi.FILE).exists()
     node.made(host_paths=True)
     assert node.round(PLAIN, gpu()) == (replace(PLAIN, mounts="hostPath", single=True), ("mps",))
-    condition, _ = node.limiters.conditions()
+    condition, _ = node.isolation.conditions()
     assert (node.wanted(), condition.ready, condition.reason) == (frozenset({"GPU-0"}), True, "ByHostPath")
     assert "the namespace must allow those" in condition.message
 
@@ -152,15 +169,18 @@ def test_where_gpus_come_without_cdi_no_daemon_is_asked_for_unless_pods_get_host
 def test_what_a_daemon_that_serves_does_not_do_is_told(node: Node) -> None:
     node.reports(GPU_0=replace(SERVING, why="old"), GPU_1=replace(SERVING, why="old"), GPU_2=SERVING)
     assert node.round(BY_CDI, gpu(0), gpu(1), gpu(2))[1] == ("mps",)
-    assert node.limiters.conditions()[1] == Condition(False, GPUNodeReason.LIMITED, "old", "MpsDaemons")
+    assert node.isolation.conditions()[1] == Condition(False, GPUNodeReason.LIMITED, "old", "MpsDaemons")
     node.reports(GPU_0=SERVING, GPU_1=GpuReport("paused", taking=False, why="it ended"))
-    node.limiters.look()
-    assert [condition.kind for condition in node.limiters.conditions()] == ["LimitsReachContainers", "PreloadedLibrary"]
+    node.isolation.look(Observation())
+    assert [condition.kind for condition in node.isolation.conditions()] == [
+        "LimitsReachContainers",
+        "PreloadedLibrary",
+    ]
 
 
 def test_where_delivery_is_not_known_nothing_is_started(node: Node) -> None:
     assert node.round(None, gpu()) == (None, ())
-    assert (node.wanted(), node.limiters.conditions()[0].reason) == (frozenset(), "DeliveryUnknown")
+    assert (node.wanted(), node.isolation.conditions()[0].reason) == (frozenset(), "DeliveryUnknown")
 
 
 def test_devices_that_are_made_up_by_the_toolkit_bear_no_other_beside_them() -> None:
@@ -197,26 +217,26 @@ def test_a_daemon_that_is_there_stays_while_delivery_is_not_clear(node: Node) ->
 def test_a_gpu_that_is_taken_out_of_sharing_has_its_daemon_until_nobody_has_a_share(node: Node) -> None:
     node.round(BY_CDI, gpu())
     share = GpuShare("GPU-0", 0, MIB, 0, MIB)
-    node.allocations = [Allocation("x", "n1", (ContainerAllocation("main", (share,)),))]
+    node.pods.placed = [Allocation("x", "n1", (ContainerAllocation("main", (share,)),))]
     out = gpu(healthy=False, withheld="NotShared")
     node.round(BY_CDI, out)
     assert node.wanted() == frozenset({"GPU-0"})
-    node.allocations = []
+    node.pods.placed = []
     node.round(BY_CDI, out)
     assert node.wanted() == frozenset()
 
 
 def test_while_nothing_can_be_seen_nothing_is_asked(node: Node) -> None:
     node.round(BY_CDI, gpu())
-    node.limiters.apply(Inventory("n1", problem="the driver is gone"), BY_CDI)
+    node.isolation.apply(Inventory("n1", problem="the driver is gone"), BY_CDI)
     assert node.wanted() == frozenset({"GPU-0"})
 
 
 def test_a_supervisor_that_falls_silent_holds_nobody_any_more(node: Node) -> None:
     node.reports(GPU_0=SERVING, GPU_1=GpuReport("off"))
     node.now += 31.0
-    found = node.limiters.look()
-    cards = judged(observation(card(0), card(1)), found.mps).cards
+    node.isolation.look(Observation())
+    cards = judged(observation(card(0), card(1)), node.isolation.effects).cards
     told = "the supervisor of the MPS daemons does not report"
     assert cards == (card(0, healthy=False, reason=told), card(1))
     assert node.round(BY_CDI, gpu())[1] == ()
@@ -235,22 +255,21 @@ AWAY: dict[str, tuple[GpuReport, str]] = {
 def test_a_gpu_whose_daemon_is_away_takes_no_new_pods(report: GpuReport, why: str) -> None:
     found = MpsState(Report(0.0, {"GPU-0": report}))
     want = card(0, healthy=False, reason=why) if why else card(0)
-    assert judged(observation(card(0), card(1)), found).cards == (want, card(1))
+    assert judged(observation(card(0), card(1)), found.effects).cards == (want, card(1))
     ill = card(0, healthy=False, reason="XID 79")
-    assert judged(observation(ill), found).cards == (ill,), "what the card itself has comes first"
+    assert judged(observation(ill), found.effects).cards == (ill,), "what the card itself has comes first"
 
 
 def test_the_servers_memory_is_nobodys_offence() -> None:
     seen = observation(card(0, processes=((71, 5), (72, 6))), card(1))
     found = MpsState(Report(0.0, {"GPU-0": SERVING}))
-    assert without_servers(seen, found).cards == (card(0, processes=((72, 6),)), card(1))
-    assert without_servers(seen, MpsState()) is seen
+    assert without_own(seen, found.effects).cards == (card(0, processes=((72, 6),)), card(1))
+    assert without_own(seen, MpsState().effects) is seen
 
 
 def test_the_library_is_told_and_given_where_no_daemon_serves(node: Node) -> None:
     copied(node.preload)
-    node.limiters = node.made(mps=False)
-    node.limiters._library = Library(node.preload, machine="x86_64")
+    node.made(mps=False)
     assert node.round(BY_CDI, gpu()) == (replace(BY_CDI, mounts="cdi"), ("preload",))
     assert node.devices() == {"GPU-0": ["/usr/local/vgpu/libvgpu.so", "/etc/ld.so.preload", "/var/lib/gpufraction"]}
     slices = gpu(0, usable=0, healthy=False), gpu(1, uuid="MIG-0", parent="GPU-0")
@@ -283,13 +302,12 @@ def test_a_library_that_is_not_right_is_given_to_nobody(
 
 def test_why_the_library_is_given_to_nobody_is_told(node: Node) -> None:
     node.round(BY_CDI, gpu())
-    _, library = node.limiters.conditions()
+    _, library = node.isolation.conditions()
     assert (library.kind, library.ready, library.reason) == ("PreloadedLibrary", False, "LibraryNotUsable")
     assert "did the init container copy it?" in library.message
     copied(node.preload)
-    node.limiters._library = Library(node.preload, machine="x86_64")
     node.round(BY_CDI, gpu())
-    assert node.limiters.conditions()[1] == Condition(True, GPUNodeReason.LIBRARY_READY, "", "PreloadedLibrary")
+    assert node.isolation.conditions()[1] == Condition(True, GPUNodeReason.LIBRARY_READY, "", "PreloadedLibrary")
 
 
 def test_a_library_for_another_machine(tmp_path: Path) -> None:
@@ -319,11 +337,11 @@ def test_a_library_that_selinux_keeps_from_containers_holds_none(tmp_path: Path,
 def test_the_description_stays_for_as_long_as_a_pod_needs_it(node: Node) -> None:
     node.round(BY_CDI, gpu())
     share = GpuShare("GPU-0", 0, MIB, 0, MIB, cdi=f"nvidia.com/gpu,{SHARE_KIND}")
-    node.allocations = [Allocation("x", "n1", (ContainerAllocation("main", (share,)),))]
+    node.pods.placed = [Allocation("x", "n1", (ContainerAllocation("main", (share,)),))]
     node.made(mps=False, preload=False)
     node.round(BY_CDI, gpu(1))
     assert node.devices() == {"GPU-0": [], "GPU-1": []}, "it can start again, with nothing that limits it"
-    node.allocations = []
+    node.pods.placed = []
     node.round(BY_CDI, gpu(1))
     assert not (node.cdi / cdi.FILE).exists()
 
@@ -332,7 +350,7 @@ def test_a_new_agent_that_has_seen_nothing_leaves_the_description(node: Node) ->
     node.round(BY_CDI, gpu())
     before = node.devices()
     node.made()
-    node.limiters.apply(Inventory("n1", problem="the driver is gone"), BY_CDI)
+    node.isolation.apply(Inventory("n1", problem="the driver is gone"), BY_CDI)
     assert (node.devices(), list(before)) == (before, ["GPU-0"])
 
 
@@ -344,7 +362,7 @@ def test_a_description_that_cannot_be_written_promises_nothing_and_is_complained
     for _ in range(3):
         found, levels = node.round(BY_CDI, gpu())
         assert (found, levels) == (replace(BY_CDI, single=True), ())
-        assert node.limiters.conditions()[0].reason == "NotWritten"
+        assert node.isolation.conditions()[0].reason == "NotWritten"
     assert [record.getMessage() for record in caplog.records] == ["file not written"]
     node.cdi.mkdir()
     assert node.round(BY_CDI, gpu()) == (replace(BY_CDI, mounts="cdi", single=True), ("mps",))
@@ -356,20 +374,20 @@ def test_a_description_that_cannot_be_written_promises_nothing_and_is_complained
 def test_without_settings_nothing_is_said_or_written(node: Node) -> None:
     node.made(mps=False, preload=False, cdi=False)
     assert node.round(BY_CDI, gpu()) == (BY_CDI, ())
-    assert (node.limiters.conditions(), list(node.cdi.iterdir()), list(node.places.root.iterdir())) == ((), [], [])
+    assert (node.isolation.conditions(), list(node.cdi.iterdir()), list(node.places.root.iterdir())) == ((), [], [])
 
 
 def test_metrics_tell_how_the_daemons_are() -> None:
     metrics = Metrics(metrics_of("nodeagent"))
     gauges = AgentGauges(metrics, node="n1")
-    gauges.show_mps(MpsState(Report(0.0, {"GPU-0": SERVING, "GPU-1": GpuReport("paused", starts=3)})))
+    gauges.show_mechanisms(MpsState(Report(0.0, {"GPU-0": SERVING, "GPU-1": GpuReport("paused", starts=3)})).effects)
     shown = series(metrics)
     assert [
         (shown[f'gpufraction_mps_{name}{{gpu="GPU-{n}",node="n1"}}'])
         for name in ("serving", "clients", "clients_limit", "daemon_starts")
         for n in range(2)
     ] == [1, 0, 2, 0, 48, 0, 1, 3]
-    gauges.show_mps(MpsState(Report(0.0, {"GPU-0": SERVING, "GPU-1": GpuReport("off")}), stale=True))
+    gauges.show_mechanisms(MpsState(Report(0.0, {"GPU-0": SERVING, "GPU-1": GpuReport("off")}), stale=True).effects)
     shown = series(metrics)
     assert (shown['gpufraction_mps_serving{gpu="GPU-0",node="n1"}'], len(shown)) == (0, 4)
 
@@ -377,13 +395,13 @@ def test_metrics_tell_how_the_daemons_are() -> None:
 def test_it_is_all_on_the_gpunode_after_one_round(node: Node) -> None:
     cluster = Cluster("n1")
     node.reports(GPU_0=SERVING, GPU_1=GpuReport("starting", taking=False))
-    node.limiters.look()
     seen = replace(observation(card(0, capability="8.6"), card(1, capability="8.6")), driver="580.95.05")
     prober = Prober(cluster.kube, root=None, override=BY_CDI)
-    isolation = Isolation(Residents(), None, cgroup="", watches=False, limiters=node.limiters, prober=prober)
+    isolation = node.made(ways=[by_runtime(prober)])
+    isolation.look(seen)
     agent = Agent(
         cluster.kube,
-        Machine(lambda: judged(seen, node.limiters.found.mps), isolation=isolation),
+        Machine(lambda: judged(seen, isolation.effects), isolation=isolation),
         Behaviour(node="n1"),
     )
     agent.step()
@@ -415,7 +433,7 @@ def pod(name: str, cores: int, *, cdi: str = OWN, gpu: str = "GPU-0", claim: str
     return Allocation(name, "n1", (ContainerAllocation("main", (share,)),), claim)
 
 
-def reserving(node: Node) -> Limiters:
+def reserving(node: Node) -> Isolation:
     return node.made(partitions=True)
 
 
@@ -434,21 +452,21 @@ def shares(node: Node) -> dict[str, dict[str, int]]:
 
 
 def test_a_pod_gets_the_device_of_its_own_partition_once_the_daemon_has_made_it(node: Node) -> None:
-    limiters = reserving(node)
+    isolation = reserving(node)
     assert node.round(BY_CDI, gpu())[0] == replace(BY_CDI, mounts="cdi"), "no daemon gives out partitions yet"
     assert shares(node) == {"GPU-0": {}}
     node.reports(GPU_0=PARTITIONED)
     delivery, levels = node.round(BY_CDI, gpu())
     assert (delivery, levels) == (replace(BY_CDI, mounts="cdi", single=True, partitions=True), ("mps",))
-    node.allocations = [pod("a", 50), pod("b", 0)]
+    node.pods.placed = [pod("a", 50), pod("b", 0)]
     node.round(BY_CDI, gpu())
     assert shares(node) == {"GPU-0": {"GPU-0.a": 50, "": 0}}
     assert own_devices(node) == {}, "a container without its device does not start"
     node.reports(GPU_0=replace(PARTITIONED, partitions={"GPU-0.a": "D/x1", "": "D/x2"}))
     node.round(BY_CDI, gpu())
     assert own_devices(node) == {"GPU-0.a": "GPU-0/D/x1", "GPU-0.b": "GPU-0/D/x2"}
-    assert limiters.conditions()[-1].kind == "PreloadedLibrary"
-    assert [each for each in limiters.conditions() if each.kind == "CoresReserved"] == [
+    assert isolation.conditions()[-1].kind == "PreloadedLibrary"
+    assert [each for each in isolation.conditions() if each.kind == "CoresReserved"] == [
         Condition(
             True,
             GPUNodeReason.PARTITIONED,
@@ -456,28 +474,28 @@ def test_a_pod_gets_the_device_of_its_own_partition_once_the_daemon_has_made_it(
             "CoresReserved",
         )
     ]
-    node.allocations = []
+    node.pods.placed = []
     node.round(BY_CDI, gpu())
     assert (shares(node), (node.cdi / cdi.PARTITION_FILE).exists()) == ({"GPU-0": {}}, False)
 
 
 def test_a_gpu_with_pods_keeps_its_mode_until_they_are_gone(node: Node) -> None:
-    node.allocations = [pod("old", 50, cdi=replace(BY_CDI, mounts="cdi").kinds)]
+    node.pods.placed = [pod("old", 50, cdi=replace(BY_CDI, mounts="cdi").kinds)]
     node.reports(GPU_0=SERVING)
-    limiters = reserving(node)
+    isolation = reserving(node)
     node.round(BY_CDI, gpu())
     assert shares(node) == {}
-    condition = next(each for each in limiters.conditions() if each.kind == "CoresReserved")
+    condition = next(each for each in isolation.conditions() if each.kind == "CoresReserved")
     assert (condition.ready, condition.reason) == (False, "Capped")
-    node.allocations = []
+    node.pods.placed = []
     node.round(BY_CDI, gpu())
     assert shares(node) == {"GPU-0": {}}
-    node.allocations = [pod("a", 50)]
+    node.pods.placed = [pod("a", 50)]
     node.round(BY_CDI, gpu())
     node.made()
     node.round(BY_CDI, gpu())
     assert shares(node) == {"GPU-0": {"GPU-0.a": 50}}, "switched off, and a pod still has its partition"
-    node.allocations = []
+    node.pods.placed = []
     node.round(BY_CDI, gpu())
     assert shares(node) == {}
 
@@ -485,7 +503,7 @@ def test_a_gpu_with_pods_keeps_its_mode_until_they_are_gone(node: Node) -> None:
 def test_a_pod_with_its_own_device_starts_also_where_its_gpu_has_no_partitions(node: Node) -> None:
     reserving(node)
     node.reports(GPU_0=PARTITIONED, GPU_1=SERVING)
-    node.allocations = [pod("a", 50, gpu="GPU-1")]
+    node.pods.placed = [pod("a", 50, gpu="GPU-1")]
     node.round(BY_CDI, gpu(0), gpu(1))
     assert own_devices(node) == {"GPU-1.a": ""}
 
@@ -493,7 +511,7 @@ def test_a_pod_with_its_own_device_starts_also_where_its_gpu_has_no_partitions(n
 def test_all_pods_of_a_claim_have_one_partition(node: Node) -> None:
     reserving(node)
     node.round(BY_CDI, gpu())
-    node.allocations = [pod("a", 50, claim="share-x"), pod("b", 50, claim="share-x")]
+    node.pods.placed = [pod("a", 50, claim="share-x"), pod("b", 50, claim="share-x")]
     node.round(BY_CDI, gpu())
     assert shares(node) == {"GPU-0": {"GPU-0.share-x": 50}}
 
@@ -501,15 +519,15 @@ def test_all_pods_of_a_claim_have_one_partition(node: Node) -> None:
 def test_while_the_pods_are_not_known_partitions_stay(node: Node) -> None:
     reserving(node)
     node.round(BY_CDI, gpu())
-    node.allocations = [pod("a", 50)]
+    node.pods.placed = [pod("a", 50)]
     node.round(BY_CDI, gpu())
-    node.known, node.allocations = False, []
+    node.pods.known, node.pods.placed = False, []
     node.round(BY_CDI, gpu())
     assert shares(node) == {"GPU-0": {"GPU-0.a": 50}}
 
 
 def test_where_gpus_come_without_cdi_cores_are_capped(node: Node) -> None:
-    limiters = reserving(node)
+    isolation = reserving(node)
     node.round(PLAIN, gpu())
-    condition = next(each for each in limiters.conditions() if each.kind == "CoresReserved")
+    condition = next(each for each in isolation.conditions() if each.kind == "CoresReserved")
     assert (shares(node), condition.reason) == ({}, "NeedsCDI")

@@ -9,14 +9,15 @@ from contract import names
 from contract.encoding import resourceclaims
 from contract.encoding.resourceclaims import PreparedDevice
 from contract.model import SHARE_KIND, Gpu, Inventory
+from nodeagent.dra.delivery import ClaimDelivery
 from nodeagent.dra.plugin import ClaimPlugin, UnreadableClaim
 from nodeagent.dra.wire import ClaimRef
 from nodeagent.gpus.library import Card
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation import cards
 from nodeagent.isolation.cards import Cards
-from nodeagent.isolation.levels import ClaimDelivery, Isolation
-from nodeagent.isolation.limiters import Limiters, LimiterSettings
+from nodeagent.isolation.levels import Isolation
+from nodeagent.isolation.mechanism import DeliveryWay, Handle, LimiterSettings
 from nodeagent.sharing.residents import Residents
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
@@ -52,19 +53,10 @@ def test_every_device_of_the_checkpoint_is_described_again_without_the_api_serve
 
     # The same card may have another device file after a reboot.
     seen = Observation((Card(0, UUID, "Tesla T4", 1 << 34, minor=1),))
-    residents = Residents()
     describing = Cards(lambda: seen, folder=run, driver="/driver", devices=dev, proc=tmp_path)
     isolation = Isolation(
-        residents,
-        None,
-        cgroup="",
-        watches=False,
-        limiters=Limiters(
-            LimiterSettings(preload=str(tmp_path / "preload"), cdi=str(run)),
-            residents.allocations,
-            known=lambda: residents.known,
-        ),
-        claims=ClaimDelivery(Registered(), describing),
+        Handle(LimiterSettings(preload=str(tmp_path / "preload"), cdi=str(run)), Residents()),
+        ways=[DeliveryWay(ClaimDelivery(Registered(), describing).conclude)],
     )
     isolation.enforce(INVENTORY, 0.0, {names.DELIVERY: names.BY_DRA})
     assert set(given.cdi) <= described(run)

@@ -7,9 +7,12 @@ from pathlib import Path
 
 from contract.encoding import codec
 from contract.model import Allocation, ContainerAllocation, Delivery, Gpu, GpuShare, Inventory
+from nodeagent.gpus.observation import Observation
 from nodeagent.isolation import cdi
-from nodeagent.isolation.limiters import Limiters, LimiterSettings
+from nodeagent.isolation.levels import Isolation
+from nodeagent.isolation.mechanism import Handle, LimiterSettings
 from playground.waiting import wait_for
+from tests.unit.nodeagent.isolation.test_limiters import Pods
 from tests.unit.nodeagent.mps.conftest import UUID, Node
 
 MIB = 1 << 20
@@ -21,14 +24,14 @@ class Machine:
     """A node's two programs, round by round. `pods`: those with shares."""
 
     def __init__(self, node: Node, folder: Path) -> None:
-        self.node, self.cdi, self.pods = node, folder, list[Allocation]()
+        self.node, self.cdi, self.pods = node, folder, Pods()
         settings = LimiterSettings(mps=str(node.root), cdi=str(folder), partitions=True)
-        self.limiters = Limiters(settings, lambda: self.pods, wall=lambda: 1000.0 + node.now)
+        self.isolation = Isolation(Handle(settings, self.pods, wall=lambda: 1000.0 + node.now))
         self.delivery: Delivery | None = None
 
     def round(self) -> None:
-        self.limiters.look()
-        self.delivery = self.limiters.apply(INVENTORY, BY_CDI)
+        self.isolation.look(Observation())
+        self.delivery = self.isolation.apply(INVENTORY, BY_CDI)
         self.node.look()
 
     def place(self, name: str, cores: int) -> str:
@@ -36,7 +39,7 @@ class Machine:
         assert self.delivery is not None
         share = GpuShare(UUID, 0, 100 * MIB, cores, 1000 * MIB, cdi=self.delivery.kinds)
         made = Allocation(name, "n1", (ContainerAllocation("main", (share,)),))
-        self.pods.append(made)
+        self.pods.placed.append(made)
         return codec.container_annotations(made)["gpufraction.io/devices.main"].split(",")[1]
 
     def starts(self, device: str) -> dict[str, str]:
@@ -70,12 +73,12 @@ def test_each_pod_has_its_own_partition_until_it_ends(node: Node, tmp_path: Path
     assert {found["CUDA_MPS_PIPE_DIRECTORY"] for found in env.values()} == {"/tmp/nvidia-mps"}
     assert all(name.startswith(f"{UUID}/D/x") for name in given.values())
     assert (len({given["a"], given["b"], given["c"]}), given["c"]) == (3, given["d"])
-    condition = next(each for each in machine.limiters.conditions() if each.kind == "CoresReserved")
+    condition = next(each for each in machine.isolation.conditions() if each.kind == "CoresReserved")
     assert condition.ready
     assert condition.message.endswith("rounded down to whole chunks: 25% is 2 of 10 chunks")
     node.restart()
     assert machine.starts(devices["a"])["CUDA_MPS_SM_PARTITION"] == given["a"], "a new supervisor knows it again"
-    machine.pods = machine.pods[1:]
+    machine.pods.placed = machine.pods.placed[1:]
 
     def two() -> bool:
         machine.round()

@@ -25,9 +25,10 @@ import pytest
 
 from contract import names
 from contract.encoding.codec import container_annotations
+from contract.isolation import PRELOAD
 from contract.model import Allocation, ContainerAllocation, GpuShare
-from nodeagent.isolation.cdi import Preloaded, Way, description
-from nodeagent.mps.exchange import MpsPaths
+from nodeagent.isolation.cdi import description
+from nodeagent.isolation.preload import Preloaded
 from webhook.admission.containers import CACHE_FOLDER, CACHE_VARIABLE, Volumes, with_volumes
 
 HERE = Path(__file__).parent
@@ -71,7 +72,7 @@ class Container:
         ours |= {item["name"]: item["value"].replace(CACHE_FOLDER, str(self.folder)) for item in container["env"]}
         assert ours[CACHE_VARIABLE] == str(self.cache)
         preloaded = Preloaded(Path(self.library), Path("ld.so.preload"))
-        spec = json.loads(description(["GPU-0"], Way((), MpsPaths(Path("/mps")), preloaded)))
+        spec = json.loads(description(["GPU-0"], lambda uuid, key: (PRELOAD.name, preloaded.edits)))
         ours |= dict(entry.split("=", 1) for entry in spec["devices"][0]["containerEdits"]["env"])
         if self.library:
             # In a container: /etc/ld.so.preload, and the place where the library looks for itself.
