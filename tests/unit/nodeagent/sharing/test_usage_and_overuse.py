@@ -212,7 +212,7 @@ def test_an_offender_is_reported_once_and_then_to_be_evicted() -> None:
     now, woken = [1000.0], list[float]()
     metrics = Metrics(metrics_of("nodeagent"))
     gauges = AgentGauges(metrics, node="n1")
-    gauges.show_isolation(("mps", "watch"))
+    gauges.show_isolation({"driver": False, "mps": True, "watch": True})
     guard = OveruseReporter(
         here(P),
         OveruseMonitor(rules),
