@@ -8,7 +8,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from playground.api.http.server import HttpsServer
 from playground.programs.probes import free_port
 from playground.waiting import wait_for
 from runtime.kubernetes.client import JSON
-from runtime.kubernetes.paths import gpunodes
+from runtime.kubernetes.paths import gpunodes, nodes
 from tests.unit.nodeagent.cluster import Cluster
 
 ROOT = Path(__file__).parents[3]
@@ -72,9 +72,11 @@ def test_a_wrong_call_says_what_would_be_right(arguments: list[str], status: int
 
 
 class Running:
-    """An agent's process on a cluster that is served over TLS."""
+    """An agent's process on a cluster that is served over TLS. `program`: how Python starts it."""
 
-    def __init__(self, cluster: Cluster, server: HttpsServer, directory: Path) -> None:
+    def __init__(
+        self, cluster: Cluster, server: HttpsServer, directory: Path, program: Sequence[str] = ("-m", "nodeagent")
+    ) -> None:
         self.cluster, self.gpus = cluster, directory / "gpus.yaml"
         self.gpus.write_text("gpus: 2 x Tesla T4 15109MiB")
         kubeconfig = directory / "kubeconfig"
@@ -84,8 +86,7 @@ class Running:
         self.process = subprocess.Popen(
             [
                 sys.executable,
-                "-m",
-                "nodeagent",
+                *program,
                 "run",
                 *flags,
                 f"--listen=127.0.0.1:{self.port}",
@@ -166,3 +167,27 @@ def test_a_run_ends_when_the_driver_was_replaced_under_its_library(running: Runn
     running.gpus.write_text("{gpus: 2 x Tesla T4 15109MiB, failure: LibraryOutdated}")
     _, said = running.process.communicate(timeout=60)
     assert (running.process.returncode, "the driver was replaced; the agent restarts" in said) == (1, True)
+
+
+TABLES = """
+import sys
+from nodeagent.__main__ import main
+from tests.unit.nodeagent.isolation.test_mechanism_table import TABLE, WAY
+sys.exit(main(sys.argv[1:], mechanisms=TABLE, ways=[lambda site: WAY]))
+"""
+
+
+def test_a_run_uses_the_tables_that_it_is_given(tmp_path: Path) -> None:
+    cluster = Cluster("n1")
+    cluster.merge(nodes("n1"), {"metadata": {"labels": {"plugged": "yes"}}})
+    with HttpsServer(cluster.api) as server:
+        running = Running(cluster, server, tmp_path, ("-c", TABLES))
+        try:
+            running.until(lambda: running.get("/readyz")[0] == 200)
+            reasons = {each["type"]: each["message"] for each in running.status()["conditions"]}
+            assert reasons["Quotas"] == "quotas are set"
+            assert running.status()["delivery"]["cdiKind"] == "vendor.example/gpu"
+            assert 'gpufraction_node_isolation{level="quota",node="n1"} 0.0' in running.get("/metrics")[1]
+            assert running.stop() == 0
+        finally:
+            running.process.kill()

@@ -91,7 +91,7 @@ def plugged(found: Delivered, inventory: Inventory, now: float, labels: Mapping[
 
 
 TABLE: Mapping[Level, Build] = {QUOTA: quota, **MECHANISMS}
-WAYS = (DeliveryWay(plugged),)
+WAY = DeliveryWay(plugged)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_the_table_has_every_level_in_the_order_of_the_contract() -> None:
 
 
 def test_its_level_condition_delivery_and_reachability_are_on_the_gpunode(handle: Handle) -> None:
-    isolation = Isolation(handle, TABLE, WAYS)
+    isolation = Isolation(handle, TABLE, [WAY])
     seen = observation(card(0), card(1))
     isolation.look(seen)
     wanted = desired("n1", judged(seen, isolation.effects))
