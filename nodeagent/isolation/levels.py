@@ -77,8 +77,8 @@ class Isolation:
     @property
     def workers(self) -> Mapping[str, Run]:
         """The threads of mechanisms and ways, by name."""
-        each = [*(each.workers for each in self._mechanisms.values()), *(way.workers for way in self._ways)]
-        return {name: run for workers in each for name, run in workers.items()}
+        parts: tuple[Mechanism | DeliveryWay, ...] = (*self._mechanisms.values(), *self._ways)
+        return {name: run for part in parts for name, run in part.workers.items()}
 
     def look(self, observation: Observation) -> None:
         """A new look at the GPUs: read the state of the mechanisms."""
