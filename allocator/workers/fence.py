@@ -25,6 +25,8 @@ from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeForbidd
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
+_MOST_AT_ONCE, _WRITERS = 64, 4
+"""Pods whose fencing is begun before the answers are looked at, and how many of them are written side by side."""
 
 
 class Fencer:
@@ -45,11 +47,22 @@ class Fencer:
     ) -> None:
         self._kube, self._controller, self._word = kube, controller, word
         self._timeout, self._writers, self._failed = timeout, writers, failed
+        self._at_once = _MOST_AT_ONCE
+        """An API server that does not answer in time is asked for less: it
+        goes on with what nobody waits for any more, and would never catch up with as much again."""
 
     def fence(self, order: FencePods) -> None:
         """Give each of these pods a later version, once. Raises the first error of ours, after all were tried."""
         started, word = time.perf_counter(), self._word()
-        answers = tuple(self._writers.map(lambda entry: self._try_to_touch(entry, word, order.term), order.pods))
+        answers = list[bool | Exception]()
+        while len(answers) < len(order.pods):
+            some = order.pods[len(answers) : len(answers) + self._at_once]
+            came = tuple(self._writers.map(lambda entry: self._try_to_touch(entry, word, order.term), some))
+            all_came = all(answer is True for answer in came)
+            self._at_once = (
+                min(2 * self._at_once, _MOST_AT_ONCE) if all_came else max(min(self._at_once, _WRITERS) // 2, 1)
+            )
+            answers += came
         failed = [answer for answer in answers if isinstance(answer, Exception)]
         took = {"left": sum(answer is not True for answer in answers), "seconds": _since(started)}
         log.info("pending pods fenced", extra={"term": order.term, "pods": len(order.pods), **took})

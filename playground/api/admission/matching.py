@@ -97,13 +97,16 @@ class Conditions:
     def __init__(self, conditions: Iterable[Mapping[str, Any]]) -> None:
         self._conditions = tuple(conditions)
 
-    def hold(self, attributes: Attributes, store: Store, more: Mapping[str, Any] | None = None) -> bool:
+    def hold(self, attributes: Attributes, store: Store) -> bool:
         if not self._conditions:
             return True
-        variables = {**cel_variables(attributes, store), **(more or {})}
+        return self.hold_in(expressions.Evaluation(cel_variables(attributes, store)))
+
+    def hold_in(self, evaluation: expressions.Evaluation) -> bool:
+        """The same over variables that other expressions read too."""
         failures = []
         for condition in self._conditions:
-            value = expressions.evaluate(condition["expression"], variables)
+            value = evaluation.value(condition["expression"])
             if isinstance(value, expressions.Failed):
                 failures.append(f"expression '{condition['expression']}' resulted in error: {value.message}")
             elif value is not True:

@@ -86,17 +86,17 @@ class Policies(Validating):
             if strict:
                 yield _Finding(problem)
             return
+        evaluation = expressions.Evaluation({"params": None, **variables})
         try:
-            conditions = Conditions(spec.get("matchConditions") or ())
-            if not conditions.hold(attributes, self._store, {"params": variables.get("params")}):
+            if not Conditions(spec.get("matchConditions") or ()).hold_in(evaluation):
                 return
         except Unevaluable as failure:
             if strict:
                 yield _Finding(str(failure))
             return
-        variables["variables"] = _values(spec.get("variables") or (), variables)
+        _add_values(spec.get("variables") or (), evaluation)
         for validation in spec.get("validations") or ():
-            finding = _judge(validation, variables, strict=strict)
+            finding = _judge(validation, evaluation, strict=strict)
             if finding is not None:
                 yield finding
 
@@ -117,19 +117,20 @@ class Policies(Validating):
         return None
 
 
-def _values(definitions: Any, variables: dict[str, Any]) -> dict[str, Any]:
+def _add_values(definitions: Any, evaluation: expressions.Evaluation) -> None:
     """The policy's own variables, each of which may use the ones before it. One that fails is simply not there."""
     found: dict[str, Any] = {}
+    evaluation.put("variables", found)
     for definition in definitions:
-        value = expressions.evaluate(definition["expression"], {**variables, "variables": found})
+        value = evaluation.value(definition["expression"])
         if not isinstance(value, expressions.Failed):
             found[definition["name"]] = value
-    return found
+            evaluation.put("variables", found)
 
 
-def _judge(validation: JSON, variables: dict[str, Any], *, strict: bool) -> _Finding | None:
+def _judge(validation: JSON, evaluation: expressions.Evaluation, *, strict: bool) -> _Finding | None:
     text = validation["expression"]
-    value = expressions.evaluate(text, variables)
+    value = evaluation.value(text)
     if value is True:
         return None
     if isinstance(value, expressions.Failed):
@@ -137,7 +138,7 @@ def _judge(validation: JSON, variables: dict[str, Any], *, strict: bool) -> _Fin
     reason = str(validation.get("reason") or "Invalid")
     computed = None
     if dynamic := validation.get("messageExpression"):
-        computed = expressions.evaluate(dynamic, variables)
+        computed = evaluation.value(dynamic)
     if isinstance(computed, str) and computed.strip():
         return _Finding(computed, reason)
     return _Finding(str(dig(validation, "message") or f"failed expression: {text}"), reason)

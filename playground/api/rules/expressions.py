@@ -46,15 +46,33 @@ def constant_type(text: str) -> str:
     return "" if isinstance(value, Failed) else _TYPES.get(type(value), "dyn")
 
 
+class Evaluation:
+    """
+    Expressions over the same variables. An object of a thousand fields takes long to hand over: it is handed over once,
+    and only if some expression names it.
+    """
+
+    def __init__(self, variables: Mapping[str, Any]) -> None:
+        self._waiting = dict(variables)
+        self._context = cel.Context(variables={}, functions=dict(_FUNCTIONS))
+
+    def put(self, name: str, value: Any) -> None:
+        """The variable has this value from now on."""
+        self._waiting[name] = value
+
+    def value(self, text: str) -> Any:
+        """The value of an expression, or `Failed`."""
+        try:
+            for name in [name for name in self._waiting if name in text]:
+                self._context.add_variable(name, self._waiting.pop(name))
+            return _compiled(text).execute(self._context)
+        except (ValueError, RuntimeError, LookupError, TypeError) as failure:
+            return Failed(_message(failure))
+
+
 def evaluate(text: str, variables: Mapping[str, Any]) -> Any:
-    """The value of an expression, or `Failed`."""
-    # An object of a thousand fields takes long to hand over, and most expressions look at none of it.
-    named = {name: value for name, value in variables.items() if name in text}
-    try:
-        context = cel.Context(variables=named, functions=dict(_FUNCTIONS))
-        return _compiled(text).execute(context)
-    except (ValueError, RuntimeError, LookupError, TypeError) as failure:
-        return Failed(_message(failure))
+    """The value of one expression, or `Failed`."""
+    return Evaluation(variables).value(text)
 
 
 def _message(failure: Exception) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import pytest
 
@@ -24,6 +25,7 @@ from tests.unit.allocator.harness import SchedulerHarness, admitted, fail_late, 
 from tests.wires import Fate
 
 JSON = dict[str, Any]
+T = TypeVar("T")
 ONE_GPU = node("n").gpu(mib=16384)
 OTHERS = "example.com/hold"
 
@@ -31,7 +33,7 @@ OTHERS = "example.com/hold"
 class Leader:
     """A desk that was elected, its barrier over the shared API server, and the words that it writes."""
 
-    def __init__(self, api: ApiServer, term: int) -> None:
+    def __init__(self, api: ApiServer, term: int, writers: Executor | None = None) -> None:
         self.api, self.desk = api, SchedulerHarness([ONE_GPU], elected=True, term=term)
         self.controller = self.desk.controller
         self.failed = 0
@@ -40,7 +42,7 @@ class Leader:
             self.controller,
             word=lambda: f"word-{term}",
             timeout=1,
-            writers=ThreadPoolExecutor(1),
+            writers=writers or ThreadPoolExecutor(1),
             failed=self._count,
         )
         self.controller.handle(pods_listed([pods.trim(p) for p in api.listed()], term=term))
@@ -123,6 +125,31 @@ def test_nobody_is_touched_twice_in_one_leadership() -> None:
     for _ in range(3):
         fence(leader.controller, leader.barrier)
     assert len(api.wire.asked) == 1
+
+
+class Batches(Executor):
+    """Writes one after another, and keeps how many were begun together."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def map(self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: Any = None, chunksize: int = 1) -> Any:
+        """The answers, in order."""
+        found = [fn(*each) for each in zip(*iterables, strict=True)]
+        self.sizes.append(len(found))
+        return iter(found)
+
+
+def test_an_api_server_that_does_not_answer_in_time_is_asked_for_less() -> None:
+    api = ApiServer()
+    for number in range(8):
+        api.create(admitted(worker(f"p{number}"), gated=True))
+    writers = Batches()
+    leader = Leader(api, 1, writers)
+    api.wire.fates = ["dropped"] * 8
+    fence(leader.controller, leader.barrier)
+    fence(leader.controller, leader.barrier)
+    assert (writers.sizes, len(words(api))) == ([8, 2, 4, 2], 8)
 
 
 UNTOUCHED: dict[str, tuple[list[Fate], int]] = {
