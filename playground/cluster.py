@@ -84,8 +84,9 @@ class Cluster:
     removed. `settings` are extra flags by program: `certs`, `webhook`, `allocator`, `nodeagent`. `route` may send a
     program to the API server by another way: it is given the program's name and kubeconfig, and gives the kubeconfig to
     use.
-    `components` are those of the manifests; of what they change of the
-    workloads, the settings of `contract.components` count, except `pod_settings`.
+
+    `components` are those of the manifests; of what they change of the workloads, the settings of
+    `contract.components` count, except `pod_settings`. `modules`: by program the Python module that runs in its place.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Cluster:
         namespaces: Sequence[str] = ("default",),
         route: Callable[[str, str], str] = lambda program, kubeconfig: kubeconfig,
         components: Sequence[str] = DEFAULT_COMPONENTS,
+        modules: Mapping[str, str] | None = None,
     ) -> None:
         self.nodes = tuple(nodes)
         self._own_directory = directory is None
@@ -119,6 +121,7 @@ class Cluster:
         self._namespaces = tuple(namespaces)
         self._route = route
         self._components = tuple(components)
+        self._modules = dict(modules or {})
         self._scraper_token = ""
         self.programs: dict[str, Program] = {}
         self.kubeconfig = self.directory / "kubeconfig"
@@ -338,6 +341,8 @@ class Cluster:
             path = self.directory / f"kubeconfig-{name}"
             path.write_text(self._route(name, self.control_plane.kubeconfig(user)))
             environment = {"KUBECONFIG": str(path)}
+        module, *rest = arguments
+        arguments = [self._modules.get(module, module), *rest]
         program = Program(name, arguments, log=self.directory / f"{name}.log", environment=environment)
         self.programs[name] = program
         return program

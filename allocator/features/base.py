@@ -14,10 +14,10 @@ from typing import Any, Generic, TypeVar
 
 from allocator.faults import Faulted
 from allocator.scheduler.core import Controller
-from allocator.scheduler.parts import Core, Part
+from allocator.scheduler.parts import Core, FeaturePart
 from allocator.settings import Settings, group_of
 from allocator.workers.binder import EventRecorder
-from allocator.workers.informers import Followed
+from allocator.workers.informers import FollowedCollection
 from allocator.workers.namespaces import NamespaceLabel
 from contract.metrics.spec import MetricSpec
 from contract.options import PoolOptions
@@ -67,7 +67,7 @@ class Running:
 
     threads: Mapping[str, Thread] = field(default_factory=dict)
     """By the names that the metric of restarts has."""
-    follows: tuple[Followed, ...] = ()
+    follows: tuple[FollowedCollection, ...] = ()
     labels: tuple[NamespaceLabel, ...] = ()
     seen: Callable[[JSON], None] | None = None
     """To be called with every pod that is new or changed."""
@@ -89,7 +89,7 @@ class Feature(Generic[S, I]):
     settings: type[S]
     inside: Callable[[Core, S], I]
     run: Callable[[Shell, S, I], Running]
-    part: Callable[[I], Part] = lambda inside: Part()
+    part: Callable[[I], FeaturePart] = lambda inside: FeaturePart()
     enabled: Callable[[S], bool] = lambda settings: True
     group: str = ""
     component: str = ""
@@ -125,7 +125,7 @@ class Built:
     chosen: Any
     inside: Any = None
 
-    def make(self, core: Core) -> Part:
+    def make(self, core: Core) -> FeaturePart:
         """Make what it has in the core."""
         self.inside = self.feature.inside(core, self.chosen)
         return self.feature.part(self.inside)

@@ -16,7 +16,7 @@ are one step, and no two can take the same share.
 | `Preemptor`, `StarvationGuard` | reserve nodes |
 | `Housekeeping`, `OvercommitReporter` | what time brings; what is wrong |
 | `AgentReports` | what nodes' agents report about their pods |
-| `Part` | what a feature adds |
+| `FeaturePart` | what a feature adds |
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ from allocator.scheduler.events import (
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.housekeeping import ForeignGates, Housekeeping
 from allocator.scheduler.leadership import Leadership, SchedulerState
-from allocator.scheduler.parts import Core, Evictor, Handler, NoClaims, Part, Tick
+from allocator.scheduler.parts import Core, EvictionPlanner, FeaturePart, Handler, NoClaims, Tick
 from allocator.scheduler.reservations import Preemptor, StarvationGuard
 from allocator.scheduler.succession import Fence, LatePods
 from allocator.scheduler.unbound import UnboundPods
@@ -123,7 +123,7 @@ class Controller:
         journal: Journal | None = None,
         wall: Callable[[], float] = lambda: 0.0,
         hints: bool = True,
-        parts: Iterable[Callable[[Core], Part]] = (),
+        parts: Iterable[Callable[[Core], FeaturePart]] = (),
     ) -> None:
         """
         `clock`: seconds from any start, never going back. `wall`: seconds since the epoch, by which pods' ages are
@@ -215,7 +215,7 @@ class Controller:
             if part.evicted is not None:
                 self.preemptor.on_evicted.append(part.evicted)
         preempts = options.preemption or options.idle_evict
-        self._evictors: tuple[Evictor, ...] = (
+        self._evictors: tuple[EvictionPlanner, ...] = (
             *((self.preemptor,) if preempts else ()),
             *(evictor for part in made for evictor in part.evictors),
         )
@@ -481,7 +481,7 @@ class Controller:
                 return orders
         return []
 
-    def _evictions(self, evictor: Evictor) -> list[Eviction]:
+    def _evictions(self, evictor: EvictionPlanner) -> list[Eviction]:
         with self._lock:
             orders = evictor.overdue()
             searches = evictor.searches() if orders is None else ()

@@ -96,7 +96,7 @@ class Search(Protocol):
         """
 
 
-class Evictor(Protocol):
+class EvictionPlanner(Protocol):
     """Makes room by evictions. Called under the lock."""
 
     def overdue(self) -> list[Eviction] | None:
@@ -126,7 +126,7 @@ class Core:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FeaturePart:
     """What a feature adds to the core."""
 
     handlers: Mapping[type, Handler] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Part:
     claims: ClaimedShares | None = None
     explains: Callable[[str], Explanation | None] | None = None
     """What is to be added to why a pod waits, by its uid."""
-    evictors: tuple[Evictor, ...] = ()
+    evictors: tuple[EvictionPlanner, ...] = ()
     """Asked in the order of the table, and only where those before them make no room."""
     evicted: Callable[[Eviction, str, float], None] | None = None
     """To be told of each eviction that was granted, with the controller of the pod."""

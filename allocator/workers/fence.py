@@ -48,8 +48,10 @@ class Fencer:
         self._kube, self._controller, self._word = kube, controller, word
         self._timeout, self._writers, self._failed = timeout, writers, failed
         self._at_once = _MOST_AT_ONCE
-        """An API server that does not answer in time is asked for less: it
-        goes on with what nobody waits for any more, and would never catch up with as much again."""
+        """
+        Pods that are begun together. An API server that does not answer in time is asked for less: it goes on with what
+        nobody waits for any more, and would never catch up with as much again.
+        """
 
     def fence(self, order: FencePods) -> None:
         """Give each of these pods a later version, once. Raises the first error of ours, after all were tried."""
@@ -58,11 +60,11 @@ class Fencer:
         while len(answers) < len(order.pods):
             some = order.pods[len(answers) : len(answers) + self._at_once]
             came = tuple(self._writers.map(lambda entry: self._try_to_touch(entry, word, order.term), some))
-            all_came = all(answer is True for answer in came)
-            self._at_once = (
-                min(2 * self._at_once, _MOST_AT_ONCE) if all_came else max(min(self._at_once, _WRITERS) // 2, 1)
-            )
             answers += came
+            if all(answer is True for answer in came):
+                self._at_once = min(2 * self._at_once, _MOST_AT_ONCE)
+            else:
+                self._at_once = max(min(self._at_once, _WRITERS) // 2, 1)
         failed = [answer for answer in answers if isinstance(answer, Exception)]
         took = {"left": sum(answer is not True for answer in answers), "seconds": _since(started)}
         log.info("pending pods fenced", extra={"term": order.term, "pods": len(order.pods), **took})

@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedCollection:
     """
     A kind that a feature follows, and that a cluster may lack: then nothing waits for it to be listed.
 
@@ -86,7 +86,7 @@ class Informers:
         workers: Workers | None = None,
         faulted: Faulted = surfaced,
         kept_out: bool = True,
-        follows: Sequence[Followed] = (),
+        follows: Sequence[FollowedCollection] = (),
     ) -> None:
         self._workers, self._faulted = workers, faulted
         self._kube, self._controller, self._kept_out, self._follows = kube, controller, kept_out, follows
@@ -150,7 +150,7 @@ class Informers:
         followed = self._informer("pods", paths.pods(), pods_event, kinds.PODS, parts=True)
         return (followed, *(self._of(each, term, retired) for each in self._follows if each.booked))
 
-    def _of(self, one: Followed, term: int | None, retired: threading.Event | None = None) -> Informer:
+    def _of(self, one: FollowedCollection, term: int | None, retired: threading.Event | None = None) -> Informer:
         def handle(event: Event) -> None:
             if retired is None or not retired.is_set():
                 one.handle(event, term)

@@ -177,14 +177,14 @@ def bounds() -> list[Bound]:
     fullest_tool = max(tools, key=lambda folder: tools[folder])
     longest, names_twice, walked = chain(found), twice(found), paths.walked()
     return [
-        Bound("modules side by side", folders[fullest], 15, fullest),
+        Bound("modules side by side", folders[fullest], 16, fullest),
         Bound("modules side by side in a tool", tools[fullest_tool], 12, fullest_tool),
-        Bound("floors of imports", high[highest], 11, highest),
+        Bound("floors of imports", high[highest], 12, highest),
         Bound("classes in a chain", len(longest), 2, " < ".join(reversed(longest))),
         Bound("class names used twice", len(names_twice), 0, ", ".join(names_twice)),
         *_passed("an AdmissionReview", walked.review, 23),
         *_passed("a pod event", walked.event, 13),
-        *_passed("a placement", walked.placement, 15),
+        *_passed("a placement", walked.placement, 16),
     ]
 
 

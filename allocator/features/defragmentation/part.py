@@ -15,7 +15,7 @@ from allocator.preemption import tracker
 from allocator.preemption.planner import PreemptionRequest
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import Eviction
-from allocator.scheduler.parts import Core, Part, Search
+from allocator.scheduler.parts import Core, FeaturePart, Search
 from contract.model import NodeState
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
@@ -89,9 +89,9 @@ class Defragmenter:
         self._every = settings.interval
         self._next = float("-inf")
 
-    def part(self) -> Part:
+    def part(self) -> FeaturePart:
         """What it adds to the core."""
-        return Part(handlers={DefragmentationAgreed: self.agreed}, evictors=(self,), evicted=self._evicted)
+        return FeaturePart(handlers={DefragmentationAgreed: self.agreed}, evictors=(self,), evicted=self._evicted)
 
     def overdue(self) -> None:
         """Nobody goes by an earlier decision."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from allocator.features.elasticgpuclaims import objects, writer
 from allocator.features.elasticgpuclaims.changes import ClaimChanged, ClaimDeleted, ClaimsListed
 from allocator.scheduler.core import Controller
-from allocator.workers.informers import Followed
+from allocator.workers.informers import FollowedCollection
 from contract import kinds
 from runtime.kubernetes.watch import Event, Gone, Put, Replaced
 
 
-def followed(controller: Controller) -> tuple[Followed, ...]:
+def followed(controller: Controller) -> tuple[FollowedCollection, ...]:
     """The kinds. What is booked stands on ElasticGPUs alone, which are listed again for each leadership."""
     read = {
         objects.CLAIMS: kinds.ELASTICGPUCLAIMS,
@@ -23,7 +23,9 @@ def followed(controller: Controller) -> tuple[Followed, ...]:
         objects.SHARES: kinds.ELASTICGPUS,
     }
     return tuple(
-        Followed(plural, writer.path(plural), of, _Handler(controller, plural), booked=plural == objects.SHARES)
+        FollowedCollection(
+            plural, writer.path(plural), of, _Handler(controller, plural), booked=plural == objects.SHARES
+        )
         for plural, of in read.items()
     )
 

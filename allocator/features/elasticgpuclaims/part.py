@@ -19,7 +19,7 @@ from allocator.features.elasticgpuclaims.manager import ClaimManager
 from allocator.features.elasticgpuclaims.rendering import ClaimBinding
 from allocator.queue.records import EventRecord
 from allocator.scheduler.events import TickPhase
-from allocator.scheduler.parts import Core, Part
+from allocator.scheduler.parts import Core, FeaturePart
 
 
 class ClaimsPart:
@@ -41,9 +41,9 @@ class ClaimsPart:
         )
         """To others it is for reading, under the lock."""
 
-    def part(self) -> Part:
+    def part(self) -> FeaturePart:
         """What it adds to the core."""
-        return Part(
+        return FeaturePart(
             handlers={
                 ClaimsListed: self._listed,
                 ClaimChanged: self._changed,

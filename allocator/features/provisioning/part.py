@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from allocator.features.provisioning import messages
 from allocator.features.provisioning.wishes import Expectation, Unserved
 from allocator.queue.queue import QueuedPodInfo
-from allocator.scheduler.parts import Core, Explanation, Part
+from allocator.scheduler.parts import Core, Explanation, FeaturePart
 from contract.scheduling.clusterfilters.objects import PodRules
 from contract.scheduling.fairness import own_order
 from contract.scheduling.needs import SchedulingRequest
@@ -34,9 +34,9 @@ class ProvisioningPart:
         self._state = core.state
         self._expected: Mapping[str, Expectation] = {}
 
-    def part(self) -> Part:
+    def part(self) -> FeaturePart:
         """What it adds to the core."""
-        return Part(handlers={NodesExpected: self._nodes_expected}, explains=self._explains)
+        return FeaturePart(handlers={NodesExpected: self._nodes_expected}, explains=self._explains)
 
     def _nodes_expected(self, event: NodesExpected, now: float) -> None:
         """What pods may expect of pools has changed, perhaps; those of whom it has are told soon."""

@@ -33,7 +33,7 @@ from allocator.scheduler.events import (
     TickPhase,
     pods_listed,
 )
-from allocator.scheduler.parts import Core, Part
+from allocator.scheduler.parts import Core, FeaturePart
 from allocator.workers.fence import Fencer
 from contract import dialects, names, pods
 from contract.encoding import codec
@@ -118,22 +118,22 @@ class SchedulerHarness:
         for plural in (objects.CLAIMS, objects.CLASSES, objects.SHARES) if self.claiming.claims else ():
             self.controller.handle(ClaimsListed(plural, ()))
 
-    def _parts(self) -> Iterator[Callable[[Core], Part]]:
+    def _parts(self) -> Iterator[Callable[[Core], FeaturePart]]:
         if self.claiming.claims:
             yield self._claims
         yield self._provisioning
         if self.moving is not None:
             yield self._defragmentation
 
-    def _defragmentation(self, core: Core) -> Part:
+    def _defragmentation(self, core: Core) -> FeaturePart:
         assert self.moving is not None
         return Defragmenter(core, self.moving).part()
 
-    def _claims(self, core: Core) -> Part:
+    def _claims(self, core: Core) -> FeaturePart:
         self.claims = ClaimsPart(core, most_memory=self.claiming.claim_memory)
         return self.claims.part()
 
-    def _provisioning(self, core: Core) -> Part:
+    def _provisioning(self, core: Core) -> FeaturePart:
         self.provisioning = ProvisioningPart(core)
         return self.provisioning.part()
 
