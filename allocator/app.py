@@ -23,7 +23,6 @@ from allocator.faults import Faulted
 from allocator.features import FEATURES
 from allocator.features.base import Built, Feature, Shell, Thread, built
 from allocator.neighbours import spreading, storage
-from allocator.options import SchedulerOptions
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import ConsentsListed, QueueWeighed
 from allocator.server import http
@@ -386,27 +385,9 @@ def _controller(
     forgotten = metrics.counter(specs.RESERVATIONS_FORGOTTEN)
     return Controller(
         cache=Cache(engine=engine, faulted=faulted, journal=journal, gates=on),
-        options=SchedulerOptions(
-            placement=settings.placement.pin,
-            gates=on,
-            protects=settings.placement.scale_down == "block",
-            when=settings.placement.when,
-            max_unconfirmed=settings.sharing.max_unconfirmed,
-            unsatisfiable=settings.placement.unsatisfiable,
-            assume_ttl=settings.assume_ttl,
-            queue_order=settings.queue.order,
-            queue_memory=settings.queue.memory,
-            queue_memory_total=settings.queue.memory_total,
-            starvation_timeout=settings.starvation_timeout,
-            starvation_reservation_limit=settings.starvation_reservation_limit,
-            unbound=settings.unbound,
-            unbound_after=settings.unbound_after,
-            by_claims=by_claims,
-            preemption=settings.preemption,
-            idle_evict=settings.idle.evict,
-            idle_grace=settings.idle.grace,
-            repair=settings.repair,
-        ),
+        settings=settings,
+        gates=on,
+        by_claims=by_claims,
         clock=time.monotonic,
         new_id=lambda: secrets.token_hex(16),
         leading=elected.is_leader if elected else lambda: True,

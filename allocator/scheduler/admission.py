@@ -16,12 +16,12 @@ from allocator.cache.unconfirmed import Unconfirmed
 from allocator.engine import pinning
 from allocator.engine.pinning import Judged
 from allocator.engine.reference import Placement, Unschedulable
-from allocator.options import SchedulerOptions
 from allocator.queue.queue import Rounds, namespace_of
 from allocator.scheduler import messages
 from allocator.scheduler.events import PoolsDeclared
 from allocator.scheduler.leadership import SchedulerState
 from allocator.scheduler.parts import ClaimedShares
+from allocator.settings import Settings
 from contract import dialects
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.model import Allocation, FractionRequest, GpuKind
@@ -29,6 +29,7 @@ from contract.reasons.pods import AnswerReason
 from contract.scheduling import needs
 from contract.scheduling.clusterfilters.objects import PodRules, read_rules
 from contract.scheduling.fairness import BEHIND
+from contract.scheduling.gates import Gates
 from contract.scheduling.needs import SchedulingRequest
 
 
@@ -37,7 +38,7 @@ class NotReady(Exception):
 
 
 class Admission:
-    """Answers the webhook, and reserves what it answers."""
+    """Answers the webhook, and reserves what it answers. `gates`: kube-scheduler's feature gates that are on."""
 
     def __init__(
         self,
@@ -47,7 +48,8 @@ class Admission:
         claims: ClaimedShares,
         pools: DeclaredPools,
         unconfirmed: Unconfirmed,
-        options: SchedulerOptions,
+        settings: Settings,
+        gates: Gates,
         clock: Callable[[], float],
         new_id: Callable[[], str],
         forgotten: Callable[[str], None],
@@ -55,16 +57,18 @@ class Admission:
         self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
         self._trigger, self._leadership, self._claims = state.trigger, state.leadership, claims
         self._order = state.order
-        self._pools, self._unconfirmed, self._options = pools, unconfirmed, options
+        self._pools, self._unconfirmed, self._settings = pools, unconfirmed, settings
+        self._gates = gates
+        self._protects = settings.placement.scale_down == "block"
         self._clock, self._new_id, self._forgotten = clock, new_id, forgotten
 
     def judged(self, question: Question) -> Judged:
         """What a decision about the pod depends on; read before the lock is taken."""
-        request, gates = question.request, self._options.gates
+        request, gates = question.request, self._gates
         found = needs.needs_of(question.pod, several=request.several, bursts=request.bursts, gates=gates)
         ask = SchedulingRequest(request, dialects.others_only(found))
         named = {**question.pod, "metadata": {**(question.pod.get("metadata") or {}), "namespace": question.namespace}}
-        return pinning.judged(question.pod, ask, self._options.placement, read_rules(named, gates))
+        return pinning.judged(question.pod, ask, self._settings.placement.pin, read_rules(named, gates))
 
     def answer(self, question: Question, seen: Judged) -> Answer:
         """
@@ -105,7 +109,7 @@ class Admission:
 
     def _decided(self, question: Question, seen: Judged, decides: bool, held: Reservation | None) -> Answer:
         if held is not None and not question.refused and self._stands_still(held, seen):
-            return Placed(held.allocation, held.pin, self._options.protects)
+            return Placed(held.allocation, held.pin, self._protects)
         if held is not None and not question.dry_run:
             self._take_back(held, "denied" if question.refused else "changed")
         if question.refused:
@@ -132,11 +136,11 @@ class Admission:
         if not question.dry_run:
             holding = ledger.assumed(ask, allocation, key, self._clock(), seen.rules)
             self._cache.assume(replace(holding, judged=seen, pin=pin))
-        return Placed(allocation, pin, self._options.protects)
+        return Placed(allocation, pin, self._protects)
 
     def _why_stored_first(self, question: Question, ask: SchedulingRequest, allocation: Allocation) -> str:
         """Why the pod gets its share only once it is stored; empty where it gets it now."""
-        if self._options.when == "stored":
+        if self._settings.placement.when == "stored":
             return "the setting placement.when is stored"
         if allocation.by_claim:
             return "its node delivers GPUs by a ResourceClaim, which is made for a stored pod only"
@@ -189,7 +193,7 @@ class Admission:
 
     def _refuse(self, seen: Judged, decision: Unschedulable, namespace: str) -> Answer:
         ask = seen.ask
-        if self._options.unsatisfiable == "deny":
+        if self._settings.placement.unsatisfiable == "deny":
             never = self._cache.engine.could_ever(ask)
             if never is not None and not self._pools.could_ever(ask):
                 nodes = self._cache.snapshot.values()

@@ -33,7 +33,6 @@ from allocator.cache.ledger import Change, Journal
 from allocator.cache.podinfo import PodEvent
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
 from allocator.faults import Faulted, surfaced
-from allocator.options import SchedulerOptions
 from allocator.preemption.agent_reports import AgentReports
 from allocator.preemption.tracker import PreemptionTracker
 from allocator.queue.parking import Parking
@@ -93,9 +92,11 @@ from allocator.scheduler.succession import Fence, LatePods
 from allocator.scheduler.unbound import UnboundPods
 from allocator.scheduler.view import SchedulerFigures, SchedulerView
 from allocator.scoring.tables import Tables
+from allocator.settings import Settings
 from contract.encoding.protocol import Answer, Question
 from contract.model import GpuKind, NodeState, PodRequest
 from contract.nodes.attributes import NodeFacts
+from contract.scheduling.gates import NEWEST, Gates
 from contract.scheduling.needs import SchedulingRequest
 
 T = TypeVar("T")
@@ -110,7 +111,9 @@ class Controller:
         self,
         *,
         cache: Cache,
-        options: SchedulerOptions,
+        settings: Settings,
+        gates: Gates = NEWEST,
+        by_claims: bool = False,
         clock: Callable[[], float],
         new_id: Callable[[], str],
         leading: Callable[[], bool],
@@ -126,10 +129,11 @@ class Controller:
         parts: Iterable[Callable[[Core], FeaturePart]] = (),
     ) -> None:
         """
-        `clock`: seconds from any start, never going back. `wall`: seconds since the epoch, by which pods' ages are
-        told. `new_id`: an allocation's id, unique. `wake` is called when there may be something to decide or to write,
-        `forgotten` with the reason of each reservation that is given back before its pod was seen, `asked` once for
-        each pod that asks for a share, with its CPU in thousandths.
+        `gates`: kube-scheduler's feature gates that are on. `by_claims`: whether pods name ResourceClaims, by which
+        some nodes deliver. `clock`: seconds from any start, never going back. `wall`: seconds since the epoch, by which
+        pods' ages are told. `new_id`: an allocation's id, unique. `wake` is called when there may be something to
+        decide or to write, `forgotten` with the reason of each reservation that is given back before its pod was seen,
+        `asked` once for each pod that asks for a share, with its CPU in thousandths.
 
         `faulted` is called in the handler of an error that must stay with one pod. `give_way` is called between two
         turns of what takes long, without the lock. It must let other threads run: a thread that waits for a lock does
@@ -143,18 +147,18 @@ class Controller:
         """
         self._journal, self._wall = journal, wall
         self._lock = threading.Lock()  # guards everything below
-        self._options, self._clock, self._give_way = options, clock, give_way
+        self._settings, self._clock, self._give_way = settings, clock, give_way
         self._cache, self._records = cache, PodRecords()
-        parking = Parking(each=options.queue_memory, total=options.queue_memory_total, stays=self._records.is_writing)
+        parking = Parking(each=settings.queue.memory, total=settings.queue.memory_total, stays=self._records.is_writing)
         self._queue = SchedulingQueue(parking)
         self._leadership = Leadership(leading, term)
         self._trigger, rounds = CycleTrigger(wake), Rounds()
-        self._order = QueueOrder(cache, self._queue, fair=options.queue_order == "fair")
+        self._order = QueueOrder(cache, self._queue, fair=settings.queue.order == "fair")
         state = SchedulerState(cache, self._queue, self._order, self._records, self._trigger, self._leadership)
         self._fence = Fence(state)
         preemptions, self._capacities = PreemptionTracker(), Capacities()
         self._pools = DeclaredPools(cache.engine.limits)
-        unconfirmed, arrivals = Unconfirmed(options.max_unconfirmed), Arrivals(options.assume_ttl)
+        unconfirmed, arrivals = Unconfirmed(settings.sharing.max_unconfirmed), Arrivals(settings.assume_ttl)
         faults = PodFaults(
             cache=cache,
             records=self._records,
@@ -166,17 +170,17 @@ class Controller:
         self._late = LatePods(
             state,
         )
-        gates = ForeignGates(state)
+        foreign = ForeignGates(state)
         unbound = UnboundPods(
             state,
-            options=options,
+            settings=settings,
             evict=lambda order: self._housekeeping.evict(order),
             faulted=faulted,
         )
         self._unbound = unbound
         self._handlers = EventHandlers(
             state,
-            gates=gates,
+            gates=foreign,
             unbound=unbound,
             fence=self._fence,
             late=self._late,
@@ -191,7 +195,7 @@ class Controller:
             rounds=rounds,
             preemptions=preemptions,
             faults=faults,
-            options=options,
+            settings=settings,
             clock=clock,
         )
         """To others it is for reading, while no other thread calls the controller."""
@@ -206,7 +210,7 @@ class Controller:
             new_id=new_id,
             synced=self._handlers.synced,
             faulted=faulted,
-            by_claims=options.by_claims,
+            by_claims=by_claims,
         )
         made = tuple(make(core) for make in parts)
         claims = next((part.claims for part in made if part.claims is not None), NoClaims())
@@ -214,7 +218,7 @@ class Controller:
             self._leadership.needs(part.lists, part.booked)
             if part.evicted is not None:
                 self.preemptor.on_evicted.append(part.evicted)
-        preempts = options.preemption or options.idle_evict
+        preempts = settings.preemption or settings.idle.evict
         self._evictors: tuple[EvictionPlanner, ...] = (
             *((self.preemptor,) if preempts else ()),
             *(evictor for part in made for evictor in part.evictors),
@@ -225,7 +229,8 @@ class Controller:
             claims=claims,
             pools=self._pools,
             unconfirmed=unconfirmed,
-            options=options,
+            settings=settings,
+            gates=gates,
             clock=clock,
             new_id=new_id,
             forgotten=forgotten,
@@ -252,7 +257,7 @@ class Controller:
             state,
             preemptor=self.preemptor,
             faults=faults,
-            options=options,
+            settings=settings,
         )
         self._housekeeping = Housekeeping(
             state,
@@ -260,13 +265,13 @@ class Controller:
             repeated=self._handlers.repeated,
             unconfirmed=unconfirmed,
             arrivals=arrivals,
-            options=options,
+            settings=settings,
             forgotten=forgotten,
         )
         self._overcommit = OvercommitReporter(
             state,
             clock=clock,
-            evict=self._housekeeping.evict if options.repair == "evict" else None,
+            evict=self._housekeeping.evict if settings.repair == "evict" else None,
         )
 
         self._reports = AgentReports(cache, self._records, holds=self._leadership.holds, wake=self._trigger.wake)
@@ -300,7 +305,7 @@ class Controller:
             BindAbandoned: self._bindings.abandoned,
             FenceRefused: self._bindings.fence_refused,
             LatePodFailed: self._late.failed,
-            ShareTaken: gates.taken,
+            ShareTaken: foreign.taken,
             ReservationsChecked: self._housekeeping.checked,
             DriftFound: self._housekeeping.drift_found,
             EvictionAnswered: self.preemptor.eviction_answered,
@@ -312,7 +317,7 @@ class Controller:
         phases: Mapping[TickPhase, Callable[[float], list[Effect]]] = {
             TickPhase.TAKE_OVER: self._take_over,
             TickPhase.LATE_PODS: self._late_pods,
-            TickPhase.FOREIGN_GATES: gates.tick,
+            TickPhase.FOREIGN_GATES: foreign.tick,
             TickPhase.UNBOUND_PODS: unbound.tick,
             TickPhase.UPKEEP: self._upkeep,
             TickPhase.BINDINGS: self._bindings.tick,
@@ -534,7 +539,7 @@ class Controller:
     def look(self) -> SchedulerFigures:
         """Figures for metrics."""
         with self._lock:
-            unbound = self._cache.allocated.unbound(self._clock(), self._options.unbound_after)
+            unbound = self._cache.allocated.unbound(self._clock(), self._settings.unbound_after)
             set_aside = len(self._records.quarantine)
             return view.figures(self._cache, self._queue, unbound=unbound, quarantined=set_aside)
 

@@ -15,7 +15,6 @@ from allocator.cache.ledger import OWN, Reservation
 from allocator.cache.podinfo import PodInfo
 from allocator.cache.repeated import RepeatedGpus, RepeatedNote
 from allocator.cache.unconfirmed import Arrivals, Unconfirmed
-from allocator.options import SchedulerOptions
 from allocator.queue.records import EventRecord, Eviction, StatusUpdate
 from allocator.scheduler import messages
 from allocator.scheduler.events import (
@@ -28,6 +27,7 @@ from allocator.scheduler.events import (
     TakeShare,
 )
 from allocator.scheduler.leadership import SchedulerState
+from allocator.settings import Settings
 from contract import names
 from contract.encoding import codec
 from contract.reasons.gpunodes import NodeEventReason
@@ -52,7 +52,7 @@ class Housekeeping:
         repeated: RepeatedGpus,
         unconfirmed: Unconfirmed,
         arrivals: Arrivals,
-        options: SchedulerOptions,
+        settings: Settings,
         forgotten: Callable[[str], None],
     ) -> None:
         self._cache, self._records, self._trigger, self._leadership = (
@@ -62,7 +62,7 @@ class Housekeeping:
             state.leadership,
         )
         self._capacities, self._repeated = capacities, repeated
-        self._unconfirmed, self._arrivals, self._options = unconfirmed, arrivals, options
+        self._unconfirmed, self._arrivals, self._settings = unconfirmed, arrivals, settings
         self._forgotten = forgotten
         self._evictions: list[Eviction] = []
         self._relist = False
@@ -143,7 +143,7 @@ class Housekeeping:
     def _waited_for(self, holding: Reservation) -> float:
         """Seconds for which the pod of a reservation is waited for."""
         if holding.judged is None:
-            return self._options.assume_ttl
+            return self._settings.assume_ttl
         return self._arrivals.within(unconfirmed.namespace_of(holding))
 
     def checked(self, event: ReservationsChecked, now: float) -> None:
@@ -156,7 +156,7 @@ class Housekeeping:
         before it uses a GPU that others were given meanwhile (`LatePods`).
         """
         if event.exist is None:
-            end = now - _HARD_END * self._options.assume_ttl
+            end = now - _HARD_END * self._settings.assume_ttl
             for holding in event.reservations:
                 if holding.since <= end:
                     self._give_back(holding, now)

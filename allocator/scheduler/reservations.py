@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Placement
-from allocator.options import SchedulerOptions
 from allocator.preemption import planner, tracker
 from allocator.preemption.giving_way import GivingWay
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
@@ -29,6 +28,7 @@ from allocator.scheduler.events import (
     WarnIdlePods,
 )
 from allocator.scheduler.leadership import SchedulerState
+from allocator.settings import Settings
 from contract.model import NodeState
 from contract.reasons.pods import PodEventReason
 from contract.scheduling.nodeinfo import AllocatedPod
@@ -87,14 +87,14 @@ class Preemptor:
         preemptions: PreemptionTracker,
         faults: PodFaults,
         clock: Callable[[], float],
-        options: SchedulerOptions,
+        settings: Settings,
     ) -> None:
         self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
         self._trigger, self._leadership, self.sharers = state.trigger, state.leadership, state.cache.allocated
-        self._order, self._idle, self._options = state.order, state.cache.idle_shares, options
+        self._order, self._idle, self._settings = state.order, state.cache.idle_shares, settings
         self.on_evicted: list[Callable[[Eviction, str, float], None]] = []
         """Who is told of an eviction that was granted, with the controller of the pod."""
-        self.giving_way = GivingWay(options.idle_grace, self._idle.since)
+        self.giving_way = GivingWay(settings.idle.grace, self._idle.since)
         self._looked_for_idle, self._found_idle = float("-inf"), list[AllocatedPod]()
         self.preemptions, self._faults, self._clock = preemptions, faults, clock
         self.begun_at = float("-inf")
@@ -107,7 +107,7 @@ class Preemptor:
         """
         kept, due = self.kept_for_patience(), self._due()
         entries = self._who_may_preempt(kept, due)
-        lower = [each for each in entries if self._options.preemption and self.sharers.any_below(each.priority)]
+        lower = [each for each in entries if self._settings.preemption and self.sharers.any_below(each.priority)]
         idle = [each for each in entries if any(pod.priority <= each.priority for pod in due)]
         found = self._searches(lower, kept, None) + self._searches(idle, kept, frozenset(pod.uid for pod in due))
         position = {each.uid: number for number, each in enumerate(entries)}
@@ -138,7 +138,7 @@ class Preemptor:
         up every few seconds, since that means to look at all that agents list.
         """
         now = self._clock()
-        if not self._options.idle_evict or not len(self._queue):
+        if not self._settings.idle.evict or not len(self._queue):
             return []
         if not 0 <= now - self._looked_for_idle < _IDLE_EVERY:
             self._looked_for_idle = now
@@ -286,7 +286,7 @@ class Preemptor:
             return []
         least = min((pod.priority for pod in due), default=None)
         for entry in self._order.in_order():
-            some = self._options.preemption and self.sharers.any_below(entry.priority)
+            some = self._settings.preemption and self.sharers.any_below(entry.priority)
             if len(found) == _TRIES or not (some or (least is not None and least <= entry.priority)):
                 break  # whoever is behind it in the queue is of no higher priority
             if (
@@ -433,13 +433,13 @@ class StarvationGuard:
         *,
         preemptor: Preemptor,
         faults: PodFaults,
-        options: SchedulerOptions,
+        settings: Settings,
     ) -> None:
         self._cache, self._queue, self._records = state.cache, state.queue, state.records
         self._trigger, self._leadership, self._faults = state.trigger, state.leadership, faults
-        self._preemptor, self._options, self._order = preemptor, options, state.order
-        rest = options.starvation_timeout if state.order.fair else 0.0
-        self._budget = reservation.ReservationBudget(options.starvation_reservation_limit, rest)
+        self._preemptor, self._settings, self._order = preemptor, settings, state.order
+        rest = settings.starvation_timeout if state.order.fair else 0.0
+        self._budget = reservation.ReservationBudget(settings.starvation_reservation_limit, rest)
         self._looked_at, self._look_again = float("-inf"), 0.0
 
     def tick(self, now: float) -> None:
@@ -459,7 +459,7 @@ class StarvationGuard:
         if current and (() if held is None else (held,)) == self._cache.reservations:
             return
         self._looked_at, self._look_again = now, now + _RESERVE_EVERY
-        after = self._options.starvation_timeout if self._leadership.holds() else 0.0
+        after = self._settings.starvation_timeout if self._leadership.holds() else 0.0
         worth = reservation.choose_reservation(
             self._cache,
             self._queue,

@@ -19,11 +19,11 @@ from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import PodInfo, UnboundPod
 from allocator.cache.refusals import family_of
 from allocator.faults import Faulted
-from allocator.options import SchedulerOptions
 from allocator.queue.records import Eviction, StatusUpdate
 from allocator.scheduler import messages
 from allocator.scheduler.events import Effect, TakeShare
 from allocator.scheduler.leadership import SchedulerState
+from allocator.settings import Settings
 from contract import names
 from contract.encoding import codec
 from contract.reasons.pods import PodEventReason, PodReason
@@ -43,12 +43,12 @@ class UnboundPods:
         self,
         state: SchedulerState,
         *,
-        options: SchedulerOptions,
+        settings: Settings,
         evict: Callable[[Eviction], None],
         faulted: Faulted,
     ) -> None:
         self._cache, self._records, self._trigger = state.cache, state.records, state.trigger
-        self._leadership, self._options = state.leadership, options
+        self._leadership, self._settings = state.leadership, settings
         self._evict, self._faulted = evict, faulted
         self.withdrawn: dict[str, PodInfo] = {}
         """By uid: the pods whose share was taken back; to others it is for reading."""
@@ -84,7 +84,7 @@ class UnboundPods:
 
     def _is_evicted(self, pod: PodInfo) -> bool:
         """Whether the administrator agreed, and a controller makes another; one that is bound runs, and stays."""
-        return self._options.unbound == "delete" and bool(pod.owner) and not pod.bound and not pod.deleting
+        return self._settings.unbound == "delete" and bool(pod.owner) and not pod.bound and not pod.deleting
 
     def upkeep(self, now: float) -> None:
         """Tell pods that are not bound, evict those whose share is gone where that is wanted, and forget refusals."""
@@ -92,7 +92,7 @@ class UnboundPods:
             self._trigger.requeue()
         if not self._leadership.holds():
             return
-        for stuck in self._cache.allocated.take_unbound(now, min(SOON, self._options.unbound_after)):
+        for stuck in self._cache.allocated.take_unbound(now, min(SOON, self._settings.unbound_after)):
             try:
                 self._tell(stuck, now)
             except Exception:
@@ -104,7 +104,7 @@ class UnboundPods:
 
     def _tell(self, stuck: UnboundPod, now: float) -> None:
         holding = self._cache.ledger.holding(stuck.uid)
-        after = self._options.unbound_after if holding is not None and self._gives_back(stuck, holding) else None
+        after = self._settings.unbound_after if holding is not None and self._gives_back(stuck, holding) else None
         text = messages.not_bound(stuck, after)
         news = StatusUpdate(
             stuck.key, stuck.uid, True, PodReason.NOT_SCHEDULED, text, warning=PodEventReason.SHARE_UNUSED
@@ -118,7 +118,7 @@ class UnboundPods:
         ResourceClaim delivers it, which a kubelet would prepare although the pod says nothing of it.
         """
         allocation = holding.allocation
-        return self._options.unbound != "keep" and not allocation.claim and not allocation.by_claim
+        return self._settings.unbound != "keep" and not allocation.claim and not allocation.by_claim
 
     def not_evaluated(self, now: float) -> Counter[str]:
         """
@@ -134,7 +134,7 @@ class UnboundPods:
         if not self._leadership.holds():
             return []
         found: list[Effect] = []
-        for stuck in self._cache.allocated.unbound_for(now, self._options.unbound_after):
+        for stuck in self._cache.allocated.unbound_for(now, self._settings.unbound_after):
             holding = self._cache.ledger.holding(stuck.uid)
             if holding is None or stuck.version is None or not self._gives_back(stuck, holding):
                 continue

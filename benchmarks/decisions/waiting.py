@@ -19,7 +19,6 @@ from allocator.cache.cache import Cache
 from allocator.cache.podinfo import pod_event
 from allocator.engine.engine import Engine
 from allocator.engine.reference import NOWHERE, Decision, Prefer
-from allocator.options import SchedulerOptions
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import (
     Event,
@@ -33,6 +32,7 @@ from allocator.scheduler.events import (
     TickPhase,
     pods_listed,
 )
+from allocator.settings import Settings
 from benchmarks.decisions import mix
 from benchmarks.figures import MILLISECOND, machine_line, table
 from contract import names, pods
@@ -207,7 +207,7 @@ def _controller(engine: Engine | None = None, *, hints: bool = True) -> Controll
     ids = itertools.count()
     controller = Controller(
         cache=Cache(engine=engine or Engine()),
-        options=SchedulerOptions(),
+        settings=Settings(),
         clock=lambda: 100.0,
         new_id=lambda: f"id-{next(ids)}",
         leading=lambda: True,

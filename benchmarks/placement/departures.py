@@ -19,9 +19,9 @@ from typing import Protocol
 import numpy as np
 
 from allocator.cache.reserved import NodeReservation, Requester
-from allocator.options import SchedulerOptions
 from allocator.queue.reservation import ReservationBudget, first_reservation, shortage
 from allocator.scoring.classes import CARD
+from allocator.settings import Settings
 from benchmarks.placement.defragmenting import Defragmenter, Rules, Running, Waiting
 from benchmarks.placement.trace import Machine, Task
 from contract.model import NodeState, Usage
@@ -75,10 +75,10 @@ class _Starving:
 class Guard:
     """Reserves nodes for starving pods by the allocator's rule: each pod is a namespace of its own."""
 
-    def __init__(self, yard: Yard, limits: Limits, options: SchedulerOptions | None = None) -> None:
-        options = options or SchedulerOptions()
-        self._yard, self._limits, self._after = yard, limits, options.starvation_timeout
-        self._budget = ReservationBudget(options.starvation_reservation_limit)
+    def __init__(self, yard: Yard, limits: Limits, settings: Settings | None = None) -> None:
+        settings = settings or Settings()
+        self._yard, self._limits, self._after = yard, limits, settings.starvation_timeout
+        self._budget = ReservationBudget(settings.starvation_reservation_limit)
         self._kept: NodeReservation | None = None
         self._lacks: dict[SchedulingRequest, dict[str, tuple[NodeState, int | None]]] = {}
         self._asks: dict[Task, SchedulingRequest] = {}

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from allocator.options import SchedulerOptions
 from allocator.server import http
 from contract.encoding import protocol
 from contract.metrics import metrics_of
 from runtime.httpserver import serve_http
 from runtime.metrics import Metrics
 from runtime.unixhttp import UnixClient
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, question
 from tests.unit.allocator.one_gpu import ONE_GPU, worker
 from tests.unit.allocator.poison import Picky
@@ -35,7 +35,7 @@ class Door:
 
     def __init__(self, folder: Path) -> None:
         self.faults: list[tuple[str, str]] = []
-        self.desk = SchedulerHarness([ONE_GPU], engine=Picky(ODD), options=SchedulerOptions(assume_ttl=40.0))
+        self.desk = SchedulerHarness([ONE_GPU], engine=Picky(ODD), options=chosen(assume_ttl=40.0))
         self.path = folder / "a.sock"
         routes = http.socket_routes(self.desk.controller, Metrics(metrics_of("allocator")), faulted=self._faulted)
         self.server = serve_http(routes, self.path, name="socket", limits=http.SOCKET_LIMITS)

@@ -18,7 +18,6 @@ from allocator.features.elasticgpuclaims.changes import ClaimsListed
 from allocator.features.elasticgpuclaims.part import ClaimsPart
 from allocator.features.provisioning.part import ProvisioningPart
 from allocator.features.provisioning.wishes import Unserved
-from allocator.options import SchedulerOptions
 from allocator.queue.records import Binding
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import (
@@ -34,6 +33,7 @@ from allocator.scheduler.events import (
     pods_listed,
 )
 from allocator.scheduler.parts import Core, FeaturePart
+from allocator.settings import Settings
 from allocator.workers.fence import Fencer
 from contract import dialects, names, pods
 from contract.encoding import codec
@@ -42,6 +42,7 @@ from contract.model import Allocation, PodRequest
 from contract.nodes.attributes import facts, trim
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits
 from tests.builders import NodeBuilder, PodBuilder, pod
+from tests.unit.allocator.chosen import chosen
 
 JSON = dict[str, Any]
 CLAIMS_ON = ClaimSettings(claims=True)
@@ -52,7 +53,7 @@ class SchedulerHarness:
     """A controller with what it is told and what it does."""
 
     nodes: Iterable[NodeBuilder] = ()
-    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    options: Settings = field(default_factory=chosen)
     limits: Limits = DEFAULT_LIMITS
     policy: Policy = DEFAULT_POLICY
     synced: bool = True
@@ -69,6 +70,7 @@ class SchedulerHarness:
     engine: Engine | None = None
     hints: bool = True
     claiming: ClaimSettings = CLAIMS_ON
+    by_claims: bool = False
     moving: DefragmentationSettings | None = None
     faults: list[tuple[str, str]] | None = None
     """Where errors of ours came up and of whom, where they are to stay with one pod; None lets them surface."""
@@ -85,7 +87,8 @@ class SchedulerHarness:
                 faulted=self._faulted,
                 journal=self.journal,
             ),
-            options=self.options,
+            settings=self.options,
+            by_claims=self.by_claims,
             clock=lambda: self.now,
             new_id=self._new_id,
             leading=lambda: self.leads,

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator.options import SchedulerOptions
 from allocator.scheduler.events import QueueWeighed
 from contract import names, pods
 from contract.encoding import codec
@@ -20,6 +19,7 @@ from kubectl_gpufraction.cluster.state import ClusterView
 from kubectl_gpufraction.commands import explain, waiting
 from tests.builders import node as node_builder
 from tests.examples import examples
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness
 from tests.unit.kubectl_gpufraction.objects import CARD, admitted, gpunode, node
 
@@ -155,9 +155,7 @@ def test_the_allocators_place_is_among_those_that_are_shown(
 ) -> None:
     holding = [holder(team, f"h{i}", i) for i, team in enumerate(holders)]
     state = view(*made, *holding, weights=weights if mode == "fair" else None)
-    bench = SchedulerHarness(
-        [node_builder("n").gpus(CARDS, mib=CARD)], options=SchedulerOptions(queue_order=mode), synced=False
-    )
+    bench = SchedulerHarness([node_builder("n").gpus(CARDS, mib=CARD)], options=chosen(queue_order=mode), synced=False)
     bench.sync([*holding, *sorted(made, key=lambda _: order.random())])
     bench.controller.handle(QueueWeighed({team: int(weight) for team, weight in weights.items()}))
     queue = bench.controller.view().queue

@@ -8,7 +8,6 @@ import pytest
 
 from allocator.cache.podinfo import pod_event
 from allocator.cache.unconfirmed import OVERDUE, PROBATION, Arrivals, Unconfirmed, weight
-from allocator.options import SchedulerOptions
 from allocator.scheduler.events import ReservationsChecked, TickPhase
 from contract import names
 from contract.encoding.protocol import Answer, Never, Placed, Wait
@@ -16,6 +15,7 @@ from contract.encoding.quantity import GIB
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from contract.reasons.pods import AnswerReason
 from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, overdue, question
 
 NODES = [node(name).gpus(4, mib=16 * 1024) for name in ("a", "b")]
@@ -28,7 +28,7 @@ def asks(size: str, namespace: str = "default") -> PodBuilder:
 
 
 def desk(**options: object) -> SchedulerHarness:
-    return SchedulerHarness(NODES, options=SchedulerOptions(**{"max_unconfirmed": 6, **options}))  # type: ignore[arg-type]
+    return SchedulerHarness(NODES, options=chosen(**{"max_unconfirmed": 6, **options}))  # type: ignore[arg-type]
 
 
 def verdicts(it: SchedulerHarness, *asked: PodBuilder) -> list[str]:

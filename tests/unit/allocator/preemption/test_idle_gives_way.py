@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from allocator.cache.podinfo import pod_event
-from allocator.options import SchedulerOptions
 from allocator.queue.records import EventRecord, Eviction, Report, StatusUpdate
 from allocator.scheduler.events import (
     BindSucceeded,
@@ -22,6 +21,7 @@ from allocator.scheduler.events import (
     WarnIdlePods,
     WarningOutcome,
 )
+from allocator.settings import Settings
 from allocator.workers.evictor import Evictor
 from contract import names, pods
 from contract.encoding.protocol import Placed
@@ -29,12 +29,13 @@ from contract.nodes.idle import IdleReport
 from contract.reasons.pods import PodEventReason, PodReason
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
 from tests.wires import Answer, Script, status_body
 
 JSON = dict[str, Any]
-ON = SchedulerOptions(idle_evict=True, idle_grace=300.0, starvation_timeout=0)
-BOTH = SchedulerOptions(idle_evict=True, preemption=True)
+ON = chosen(idle_evict=True, idle_grace=300.0, starvation_timeout=0)
+BOTH = chosen(idle_evict=True, preemption=True)
 WHY = "its GPU share computes nothing, and a pod of equal or higher priority waits for it"
 HOUR = 3600
 
@@ -48,7 +49,7 @@ def worker(name: str, size: str = "8Gi", *, after: str = "", priority: int = 0, 
 class Bench(SchedulerHarness):
     """Nodes with one card of 16 GiB each."""
 
-    def __init__(self, *nodes: str, options: SchedulerOptions = ON) -> None:
+    def __init__(self, *nodes: str, options: Settings = ON) -> None:
         super().__init__([node(name).gpu(mib=16384) for name in nodes or ("a",)], options=options)
         self.observed = 1_000_000
         self.pods: dict[str, JSON] = {}
@@ -129,7 +130,7 @@ class Bench(SchedulerHarness):
         return found.code, found.reason.split("; ", 1)[-1]
 
 
-def idle(*, options: SchedulerOptions = ON, waiting: PodBuilder | None = None) -> Bench:
+def idle(*, options: Settings = ON, waiting: PodBuilder | None = None) -> Bench:
     """`old` and `young` fill the card and have been idle for two hours, after one of which they give way."""
     desk = Bench(options=options)
     desk.run(worker("old", after="1h", second=1))
@@ -199,7 +200,7 @@ def test_a_pod_that_computes_for_a_moment_in_its_grace_stays() -> None:
 
 
 NOT_ASKED = {
-    "it is off unless switched on": (SchedulerOptions(preemption=True), "1h", 2 * HOUR, 0, "8Gi"),
+    "it is off unless switched on": (chosen(preemption=True), "1h", 2 * HOUR, 0, "8Gi"),
     "a pod that did not agree": (ON, "", 2 * HOUR, 0, "8Gi"),
     "a pod that agreed to nothing": (ON, "0", 2 * HOUR, 0, "8Gi"),
     "a pod that has not been idle for long enough": (ON, "3h", 2 * HOUR, 0, "8Gi"),
@@ -210,7 +211,7 @@ NOT_ASKED = {
 
 
 @pytest.mark.parametrize("case", NOT_ASKED.values(), ids=NOT_ASKED.keys())
-def test_nobody_is_asked_to_give_way_for(case: tuple[SchedulerOptions, str, int | None, int, str]) -> None:
+def test_nobody_is_asked_to_give_way_for(case: tuple[Settings, str, int | None, int, str]) -> None:
     options, after, lasted, priority, size = case
     desk = Bench(options=options)
     for name in ("one", "two"):
@@ -399,7 +400,7 @@ def test_room_that_came_free_by_itself_saves_the_idle_ones() -> None:
 
 
 def test_a_node_that_is_reserved_for_a_starving_pod_meanwhile_is_let_alone() -> None:
-    desk = Bench(options=SchedulerOptions(idle_evict=True, starvation_timeout=200.0))
+    desk = Bench(options=chosen(idle_evict=True, starvation_timeout=200.0))
     desk.run(worker("idle", after="1h"))
     desk.run(worker("busy"))
     desk.report(idle=2 * HOUR)

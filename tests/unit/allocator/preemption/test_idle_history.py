@@ -19,7 +19,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from allocator.cache.podinfo import pod_event
 from allocator.engine import reference
 from allocator.engine.reference import DEFAULT_POLICY
-from allocator.options import SchedulerOptions
 from allocator.queue.records import Eviction
 from allocator.scheduler.events import (
     BindSucceeded,
@@ -41,6 +40,7 @@ from contract.scheduling import nodeinfo
 from contract.scheduling.consent import agreed, idle_after
 from tests.builders import PodBuilder, node, pod
 from tests.examples import examples
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
 
 JSON = dict[str, Any]
@@ -69,7 +69,7 @@ class IdleHistory(RuleBasedStateMachine):
 
     @initialize(sizes=st.lists(SIZES, min_size=5, max_size=5), words=st.lists(WORDS, min_size=5, max_size=5))
     def begin(self, sizes: list[str], words: list[str]) -> None:
-        options = SchedulerOptions(idle_evict=True, idle_grace=GRACE, starvation_timeout=0)
+        options = chosen(idle_evict=True, idle_grace=GRACE, starvation_timeout=0)
         self.desk = SchedulerHarness([node("a").gpu(mib=16384), node("b").gpu(mib=16384)], options=options)
         for size, word in zip(sizes, words, strict=True):
             self.come(size, 0, word, computes=False)

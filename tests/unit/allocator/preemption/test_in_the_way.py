@@ -9,7 +9,6 @@ import pytest
 
 from allocator.features.defragmentation import moves as defragmentation
 from allocator.features.defragmentation.moves import Home, Larger, Movable
-from allocator.options import SchedulerOptions
 from allocator.preemption.planner import PreemptionRequest
 from allocator.scheduler.events import EvictionAnswered, PodDeleted
 from contract.model import Compute, Usage
@@ -18,11 +17,12 @@ from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import request_of
 from tests.unit.allocator.preemption.test_preemption import Bench, worker
 
 JSON = dict[str, Any]
-ON = SchedulerOptions(preemption=True)
+ON = chosen(preemption=True)
 HOST, ZONE = "kubernetes.io/hostname", "zone"
 
 

@@ -9,22 +9,23 @@ from typing import Any
 import pytest
 
 from allocator.cache.podinfo import pod_event
-from allocator.options import SchedulerOptions
 from allocator.preemption import tracker
 from allocator.queue.records import EventRecord, Eviction, Report, StatusUpdate
 from allocator.scheduler.events import BindSucceeded, EvictionAnswered, PodDeleted, TickPhase, pods_listed
 from allocator.server import debug
+from allocator.settings import Settings
 from allocator.workers.evictor import Evictor
 from contract import pods
 from contract.encoding.protocol import Placed, Wait
 from contract.reasons.pods import PodEventReason, PodReason
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
 from tests.wires import Answer, Script, status_body
 
 JSON = dict[str, Any]
-ON = SchedulerOptions(preemption=True)
+ON = chosen(preemption=True)
 WHY = "a pod of higher priority waits for a GPU share, and node a needs the fewest evictions"
 
 
@@ -78,7 +79,7 @@ def placed(news: Iterable[Report]) -> list[str]:
     return [each.key for each in news if isinstance(each, StatusUpdate) and each.allocated and each.event]
 
 
-def full(options: SchedulerOptions = ON, *, vip: PodBuilder | None = None) -> tuple[Bench, JSON, JSON]:
+def full(options: Settings = ON, *, vip: PodBuilder | None = None) -> tuple[Bench, JSON, JSON]:
     desk = Bench([node("a").gpu(mib=16384)], options=options)
     old = desk.run(worker("old", at="2030-01-01T00:00:01Z"))
     young = desk.run(worker("young", at="2030-01-01T00:00:02Z"))
@@ -126,7 +127,7 @@ def test_a_pod_of_yet_higher_priority_goes_before_it() -> None:
 
 
 NOBODY_GOES = {
-    "it is off unless switched on": (SchedulerOptions(), worker("vip", priority=10)),
+    "it is off unless switched on": (chosen(), worker("vip", priority=10)),
     "the same priority never preempts": (ON, worker("vip", priority=0)),
     "a pod that must not preempt": (ON, worker("vip", priority=10).spec(preemptionPolicy="Never")),
     "a pod that waits for something else first": (ON, worker("vip", priority=10).spec(schedulingGates=[])),
@@ -135,7 +136,7 @@ NOBODY_GOES = {
 
 
 @pytest.mark.parametrize("case", NOBODY_GOES.values(), ids=NOBODY_GOES.keys())
-def test_nobody_goes_where(case: tuple[SchedulerOptions, PodBuilder]) -> None:
+def test_nobody_goes_where(case: tuple[Settings, PodBuilder]) -> None:
     options, vip = case
     desk = full(options, vip=worker("other"))[0]
     desk.controller.handle(PodDeleted("uid-other"))
@@ -233,7 +234,7 @@ def test_nothing_is_kept_for_a_pod_that(leave: Any) -> None:
 
 
 def test_a_victim_that_never_ends_is_not_counted_on_for_ever() -> None:
-    desk, _, young = full(SchedulerOptions(preemption=True, starvation_timeout=0))
+    desk, _, young = full(chosen(preemption=True, starvation_timeout=0))
     desk.controller.preempt()
     desk.end(young)
     desk.now += 601
@@ -245,7 +246,7 @@ def test_a_victim_that_never_ends_is_not_counted_on_for_ever() -> None:
 
 
 def test_a_node_that_is_kept_for_a_pod_of_higher_priority_is_let_alone() -> None:
-    desk = Bench([node("a").gpu(mib=16384)], options=SchedulerOptions(preemption=True, starvation_timeout=60.0))
+    desk = Bench([node("a").gpu(mib=16384)], options=chosen(preemption=True, starvation_timeout=60.0))
     desk.run(worker("low"))
     desk.run(worker("high", priority=30))
     desk.wait(worker("large", "16Gi", priority=20))

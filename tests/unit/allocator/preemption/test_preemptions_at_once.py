@@ -20,7 +20,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from allocator.cache.podinfo import pod_event
 from allocator.engine import reference
 from allocator.engine.reference import DEFAULT_POLICY
-from allocator.options import SchedulerOptions
 from allocator.queue.records import Eviction
 from allocator.scheduler.events import BindSucceeded, EvictionAnswered, EvictionOutcome, PodDeleted, TickPhase
 from contract import pods
@@ -32,6 +31,7 @@ from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 from tests.builders import PodBuilder, node, pod
 from tests.examples import examples
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
 
 JSON = dict[str, Any]
@@ -55,7 +55,7 @@ class SideBySide(RuleBasedStateMachine):
     )
     def begin(self, cards: list[int], sizes: list[str]) -> None:
         nodes = [node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)]
-        self.desk = SchedulerHarness(nodes, options=SchedulerOptions(preemption=True, starvation_timeout=0))
+        self.desk = SchedulerHarness(nodes, options=chosen(preemption=True, starvation_timeout=0))
         for size in sizes:
             self.come(size, 1, 0)
         for size in sizes[:3]:

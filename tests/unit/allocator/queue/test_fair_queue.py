@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from allocator.cache.cache import Cache
 from allocator.cache.podinfo import pod_event, read_pod
 from allocator.engine.engine import Engine
-from allocator.options import SchedulerOptions
 from allocator.queue.queue import QueueOrder, SchedulingQueue
 from allocator.queue.reservation import ReservationBudget
 from allocator.scheduler.events import BindSucceeded, PodDeleted, QueueWeighed, TickPhase
@@ -24,6 +23,7 @@ from contract.model import Allocation
 from contract.nodes.attributes import facts, trim
 from tests.builders import PodBuilder, node, pod
 from tests.examples import examples
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
 SECOND = "2030-01-01T00:00:{:02}Z"
@@ -48,7 +48,7 @@ class FairWorld:
     allocations: dict[str, Allocation] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        options = SchedulerOptions(queue_order=self.order, starvation_timeout=self.starvation_timeout)
+        options = chosen(queue_order=self.order, starvation_timeout=self.starvation_timeout)
         self.harness = SchedulerHarness([node("n").gpus(self.cards, mib=8192)], options=options)
         self.controller = self.harness.controller
 
@@ -202,7 +202,7 @@ def test_a_new_leader_has_the_same_order_from_the_pods_alone() -> None:
     world.fill("a")
     world.wait(*backlog("a", 6, at=1), *backlog("b", 3, at=2))
     before = [each.key for each in world.controller.view().queue]
-    again = SchedulerHarness([node("n").gpus(4, mib=8192)], options=SchedulerOptions(queue_order="fair"), synced=False)
+    again = SchedulerHarness([node("n").gpus(4, mib=8192)], options=chosen(queue_order="fair"), synced=False)
     held = world.allocations
     again.sync(
         admitted(made, allocation=held.get(key), gated=key not in held) for key, made in reversed(world.made.items())

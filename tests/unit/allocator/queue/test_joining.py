@@ -8,13 +8,13 @@ from typing import Any
 from allocator.cache.podinfo import PodEvent, pod_event
 from allocator.engine.engine import Engine
 from allocator.engine.reference import NOWHERE, Decision, Prefer
-from allocator.options import SchedulerOptions
 from allocator.queue.records import StatusUpdate
 from allocator.scheduler.events import PodDeleted
 from contract import names, pods
 from contract.reasons.nodes import Reason
 from contract.scheduling.needs import SchedulingRequest
 from tests.builders import node, pod
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
 
@@ -73,7 +73,7 @@ def test_a_pod_is_told_the_figures_of_the_moment_at_which_it_joins() -> None:
 
 
 def test_in_the_fair_order_all_are_tried() -> None:
-    made, engine = harness(options=SchedulerOptions(queue_order="fair"))
+    made, engine = harness(options=chosen(queue_order="fair"))
     made.controller.handle(waiting("late", 9_000))
     told(made, "late")
     assert engine.asked > 1

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from allocator.cache.podinfo import made_of, pod_event
-from allocator.options import SchedulerOptions
 from allocator.queue.records import EventRecord, PodRecords, StatusUpdate
 from allocator.scheduler.events import PodDeleted, TickPhase, pods_listed
 from allocator.workers.binder import EventRecorder
@@ -23,6 +22,7 @@ from runtime.kubernetes.client import Kube
 from runtime.supervision import Workers
 from tests.builders import node, pod
 from tests.unit.allocator.apiserver import ApiServer
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 from tests.unit.allocator.one_gpu import ONE_GPU, keys, running, waiting, worker
 from tests.unit.allocator.poison import Fuse, Picky, poisoned
@@ -150,7 +150,7 @@ def test_who_holds_a_share_and_cannot_be_read_any_more_goes_on_being_counted() -
 
 def odd_line(engine: Picky, **options: Any) -> SchedulerHarness:
     """Three in line, the second of whom no decision survives."""
-    desk = SchedulerHarness([ONE_GPU], engine=engine, faults=[], options=SchedulerOptions(**options))
+    desk = SchedulerHarness([ONE_GPU], engine=engine, faults=[], options=chosen(**options))
     for name, mib in (("a", 1000), ("bad", ODD), ("z", 1000)):
         desk.controller.handle(pod_event(waiting(worker(name, mib=mib))))
     return desk
@@ -203,7 +203,7 @@ def test_no_node_is_kept_for_a_pod_of_which_an_error_comes() -> None:
 
 def test_no_victims_are_looked_for_a_pod_of_which_an_error_comes() -> None:
     engine = Picky(0)
-    desk = SchedulerHarness([ONE_GPU], engine=engine, faults=[], options=SchedulerOptions(preemption=True))
+    desk = SchedulerHarness([ONE_GPU], engine=engine, faults=[], options=chosen(preemption=True))
     desk.controller.handle(pod_event(running(worker("low"), share("GPU-t4-0", 10_000))))
     for name, mib in (("a-bad", 12_000), ("b-good", 10_000)):
         desk.controller.handle(pod_event(waiting(worker(name, mib=mib).spec(priority=5))))

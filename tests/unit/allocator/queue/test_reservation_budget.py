@@ -7,7 +7,6 @@ import pytest
 from allocator.cache import reserved
 from allocator.cache.podinfo import pod_event
 from allocator.cache.reserved import NodeReservation, Requester
-from allocator.options import SchedulerOptions
 from allocator.queue import reservation
 from allocator.scheduler.events import PodDeleted, TickPhase
 from contract import pods
@@ -16,6 +15,7 @@ from contract.encoding.quantity import GIB
 from contract.model import Usage
 from contract.scheduling.filters import Limits
 from tests.builders import NodeBuilder, node, pod
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 from tests.unit.allocator.queue.test_starvation import ask, gpus
 
@@ -112,7 +112,7 @@ def world(holder: str) -> SchedulerHarness:
     """One node of two cards, with a small pod of this namespace on each, and a pod of TENANT that wants both whole."""
     desk = SchedulerHarness(
         [node("n").gpus(2, mib=16384)],
-        options=SchedulerOptions(starvation_timeout=AFTER, starvation_reservation_limit=FOR),
+        options=chosen(starvation_timeout=AFTER, starvation_reservation_limit=FOR),
     )
     for number in (0, 1):
         made = pod(f"small-{number}", holder).asks("gpufraction.io/gpu-memory", "10Gi")

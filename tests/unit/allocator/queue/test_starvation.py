@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from allocator.cache.podinfo import pod_event
 from allocator.engine.reference import Policy
-from allocator.options import SchedulerOptions
 from allocator.queue import reservation
 from allocator.scheduler.events import BindSucceeded, InventoryDeleted, PodDeleted, TickPhase
 from allocator.scoring import estimator
@@ -28,6 +27,7 @@ from contract.scheduling.filters import Limits
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from tests.builders import NodeBuilder, PodBuilder, node, pod
 from tests.examples import examples
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, remade
 
 JSON = dict[str, Any]
@@ -49,7 +49,7 @@ class World:
     made: int = 0
 
     def __post_init__(self) -> None:
-        self.desk = SchedulerHarness(self.nodes, options=SchedulerOptions(starvation_timeout=self.starvation_timeout))
+        self.desk = SchedulerHarness(self.nodes, options=chosen(starvation_timeout=self.starvation_timeout))
 
     def fill(self, runs: Iterator[float], size: str = "8Gi") -> None:
         while True:

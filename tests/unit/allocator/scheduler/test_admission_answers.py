@@ -8,7 +8,6 @@ import pytest
 
 from allocator.cache.podinfo import pod_event
 from allocator.engine.reference import Policy
-from allocator.options import SchedulerOptions
 from allocator.scheduler.admission import NotReady
 from allocator.scoring import estimator
 from allocator.scoring.classes import Demanded, supply_of
@@ -18,6 +17,7 @@ from contract.encoding.quantity import GIB, MIB
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from contract.scheduling.filters import Limits
 from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
 T4 = node("t4").gpus(2)
@@ -126,7 +126,7 @@ def test_who_wishes_a_model_that_there_is_not_is_told_those_that_there_are() -> 
 
 
 def test_the_administrator_may_let_the_impossible_wait() -> None:
-    desk = SchedulerHarness([T4], options=SchedulerOptions(unsatisfiable="wait"))
+    desk = SchedulerHarness([T4], options=chosen(unsatisfiable="wait"))
     answer = desk.controller.reserve(question(pod("p").asks("gpufraction.io/gpu-memory", "40Gi")))
     assert isinstance(answer, Wait)
 

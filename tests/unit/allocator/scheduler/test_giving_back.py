@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from allocator.cache.podinfo import pod_event
-from allocator.options import SchedulerOptions
 from allocator.queue.records import Eviction, StatusUpdate
 from allocator.scheduler.events import (
     InventoryChanged,
@@ -25,6 +24,7 @@ from contract.nodes.attributes import facts
 from contract.reasons.pods import PodEventReason, PodReason
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 from tests.wires import Answer, Script, status_body
 
@@ -68,7 +68,7 @@ KEPT = (
 
 @pytest.mark.parametrize(("unbound", "text"), [("release", TEXT), ("keep", KEPT)])
 def test_a_pod_that_is_not_bound_is_told_soon_and_once(unbound: str, text: str) -> None:
-    desk = SchedulerHarness([ONE_GPU], options=SchedulerOptions(unbound=unbound))
+    desk = SchedulerHarness([ONE_GPU], options=chosen(unbound=unbound))
     made = conditions(placed(desk))
     desk.controller.handle(pod_event(made))
     assert desk.controller.schedule_pending() == ([], [])
@@ -112,7 +112,7 @@ NOT_STUCK = {
 
 @pytest.mark.parametrize("change", NOT_STUCK.values(), ids=NOT_STUCK.keys())
 def test_not_stuck(change: Any) -> None:
-    desk = SchedulerHarness([ONE_GPU], options=SchedulerOptions(unbound="delete"))
+    desk = SchedulerHarness([ONE_GPU], options=chosen(unbound="delete"))
     made = placed(desk, owned=True)
     desk.controller.handle(pod_event(conditions(made)))
     desk.now += 200

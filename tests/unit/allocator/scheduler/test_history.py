@@ -31,7 +31,6 @@ from allocator.cache.podinfo import pod_event
 from allocator.features.elasticgpuclaims import objects
 from allocator.features.elasticgpuclaims.changes import ClaimsListed
 from allocator.features.metering.meter import Counted, Meter, Span
-from allocator.options import SchedulerOptions
 from allocator.queue.records import Binding
 from allocator.scheduler.events import (
     BindFailed,
@@ -57,6 +56,7 @@ from runtime.kubernetes.client import Kube, KubeError
 from tests.builders import PodBuilder, node, pod
 from tests.examples import examples
 from tests.unit.allocator.apiserver import ApiServer
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, fail_late, fence, overdue, question, unresolved
 from tests.wires import Fate, Wire
 
@@ -142,7 +142,7 @@ class History(RuleBasedStateMachine):
         self.card_time += sum(_counted(self.meter.counted()))
         self.meter = Meter(lambda gpu: gpu.usable)
         self.generation += 1
-        options = SchedulerOptions(
+        options = chosen(
             assume_ttl=30.0, starvation_timeout=20.0, preemption=True, queue_order=self.order, unbound_after=20.0
         )
         term = self.generation
@@ -491,7 +491,7 @@ class History(RuleBasedStateMachine):
         carried = self._carried()
         look = self.desk.controller.look()
         assert (look.assumed, look.confirmed, look.overcommitted) == (0, len(carried), 0)
-        again = SchedulerHarness(NODES, now=self.now, options=SchedulerOptions(queue_order=self.order))
+        again = SchedulerHarness(NODES, now=self.now, options=chosen(queue_order=self.order))
         again.controller.handle(pods_listed(map(pods.trim, self.api.listed())))
         assert again.controller.look() == replace(look, reserved=0), "how long a pod has waited is not written anywhere"
         assert sorted(again.controller.nodes(), key=_name) == sorted(self.desk.controller.nodes(), key=_name)

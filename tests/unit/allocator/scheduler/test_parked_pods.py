@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cache.podinfo import pod_event
-from allocator.options import SchedulerOptions
 from allocator.queue.records import StatusUpdate
 from allocator.scheduler.events import ParkedRead, PodDeleted, ReadParked, TickPhase, pods_listed
 from contract import pods
 from tests.examples import examples
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted
 from tests.unit.allocator.one_gpu import worker
 
 JSON = dict[str, Any]
-SMALL = SchedulerOptions(queue_memory=120_000, queue_memory_total=400_000)
+SMALL = chosen(queue_memory=120_000, queue_memory_total=400_000)
 
 
 def large(name: str, *, fits: bool = False) -> JSON:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from allocator.cache.podinfo import pod_event
-from allocator.options import SchedulerOptions
 from allocator.scheduler.events import TickPhase, pods_listed
 from allocator.workers.binder import EventRecorder
 from allocator.workers.loop import SchedulingLoop
@@ -21,6 +20,7 @@ from contract.reasons.pods import PodReason
 from runtime.kubernetes.client import Kube, KubeError
 from runtime.kubernetes.errors import KubeForbidden, KubeTooManyRequests, KubeUnavailable
 from tests.unit.allocator.apiserver import ApiServer
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, late_pods, question, relists
 from tests.unit.allocator.one_gpu import ONE_GPU, worker
 from tests.wires import Sent, Transport
@@ -53,7 +53,7 @@ def loop_over(desk: SchedulerHarness, kube: Kube) -> SchedulingLoop:
 
 
 def reserved(*namespaces: str) -> SchedulerHarness:
-    desk = SchedulerHarness([ONE_GPU], options=SchedulerOptions(assume_ttl=TTL))
+    desk = SchedulerHarness([ONE_GPU], options=chosen(assume_ttl=TTL))
     for namespace in namespaces:
         asked = replace(question(worker("p", mib=100)), namespace=namespace)
         assert isinstance(desk.controller.reserve(asked), Placed)
@@ -120,7 +120,7 @@ def test_a_reservation_whose_pod_exists_is_kept_and_the_pods_are_listed_anew_onc
 
 def test_a_pod_that_was_stored_and_forgotten_comes_too_late() -> None:
     """What makes the end safe: it is failed before it uses what others were given meanwhile."""
-    desk = SchedulerHarness([ONE_GPU], options=SchedulerOptions(assume_ttl=TTL))
+    desk = SchedulerHarness([ONE_GPU], options=chosen(assume_ttl=TTL))
     answer = desk.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
     desk.now += 3 * TTL + 1

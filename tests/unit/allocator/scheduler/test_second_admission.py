@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from allocator.options import SchedulerOptions
 from contract import names
 from contract.encoding.protocol import Answer, Never, Placed, Wait
 from contract.model import PoolSharing
 from contract.scheduling import node_pin
 from tests.builders import PodBuilder, node, pod
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, question
 
 FIRST = (
@@ -38,7 +38,7 @@ ELSEWHERE = FIRST.spec(nodeSelector={"pool": "b"})
 
 
 def desk(placement: str = "auto") -> SchedulerHarness:
-    return SchedulerHarness(NODES, options=SchedulerOptions(placement=placement))
+    return SchedulerHarness(NODES, options=chosen(placement=placement))
 
 
 def asked_again(it: SchedulerHarness, changed: PodBuilder, **more: object) -> Answer:

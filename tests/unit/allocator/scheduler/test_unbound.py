@@ -17,7 +17,6 @@ from allocator.cache.capacities import HeldBeyond
 from allocator.cache.podinfo import pod_event
 from allocator.cache.refusals import LASTS
 from allocator.features.elasticgpuclaims.changes import ClaimsListed
-from allocator.options import SchedulerOptions
 from allocator.queue.records import Eviction, StatusUpdate
 from allocator.scheduler import consistency
 from allocator.scheduler.events import HeldBeyondChanged, PodDeleted, TakeShare, TickPhase, pods_listed
@@ -34,6 +33,7 @@ from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.examples import examples
 from tests.unit.allocator.apiserver import ApiServer
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question, request_of
 from tests.wires import Fate
 
@@ -61,7 +61,7 @@ class Unbound:
     def __init__(self, *, nodes: int = 1, owned: bool = False, unbound: str = "release", leads: bool = True) -> None:
         self.api = ApiServer()
         self.nodes = [node(name).gpu(mib=16384) for name in ("n", "o")[:nodes]]
-        self.options = SchedulerOptions(unbound=unbound)
+        self.options = chosen(unbound=unbound)
         self.start(1)
         answer = self.desk.controller.reserve(question(worker("p", owned=owned)))
         assert isinstance(answer, Placed)

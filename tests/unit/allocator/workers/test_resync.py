@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.cache.podinfo import pod_event
-from allocator.options import SchedulerOptions
 from allocator.queue.records import EventRecord, Eviction
 from allocator.scheduler import consistency
 from allocator.scheduler.events import PodDeleted, TickPhase, pods_listed
+from allocator.settings import Settings
 from allocator.workers.resync import Resync, ResyncCounters
 from contract import names, pods
 from contract.encoding.quantity import MIB
@@ -25,6 +25,7 @@ from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.examples import examples
 from tests.unit.allocator.apiserver import ApiServer
+from tests.unit.allocator.chosen import chosen
 from tests.unit.allocator.harness import SchedulerHarness, admitted, relists
 
 JSON = dict[str, Any]
@@ -49,7 +50,7 @@ def gated(name: str) -> JSON:
 class Bench:
     """A controller, an API server whose events reach it or are lost, and the repair between them."""
 
-    options: SchedulerOptions = field(default_factory=SchedulerOptions)
+    options: Settings = field(default_factory=chosen)
     every: float = 300.0
     passes: list[str] = field(default_factory=list)
     drift: list[tuple[str, int]] = field(default_factory=list)
@@ -245,7 +246,7 @@ YOUNGEST = f"{WHAT}. This pod is the youngest that holds a share of it: "
 
 
 def twice_over(repair: str = "report") -> Bench:
-    bench = Bench(SchedulerOptions(repair=repair))
+    bench = Bench(chosen(repair=repair))
     for name in ("first", "second"):
         bench.api.create(placed(name, 10240))
     bench.watch()

@@ -9,9 +9,9 @@ import pytest
 
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Placement, Policy, decide
-from allocator.options import SchedulerOptions
 from allocator.scoring import tables
 from allocator.scoring.classes import CARD, supply_of
+from allocator.settings import Settings
 from benchmarks.placement import departures
 from benchmarks.placement.baselines import Baseline
 from benchmarks.placement.defragmenting import Defragmenter, Rules, rules_of
@@ -21,6 +21,7 @@ from benchmarks.placement.trace import Machine, Task
 from contract.model import NodeState
 from contract.scheduling import nodeinfo
 from contract.scheduling.needs import SchedulingRequest
+from tests.unit.allocator.chosen import chosen
 
 WHOLE, HALF = Task(1000, 1024, 1, CARD), Task(1000, 1024, 1, 500)
 HOUR = 3600
@@ -117,11 +118,11 @@ def test_what_was_booked_is_given_back(task: Task) -> None:
     ("options", "waited"),
     [
         (None, 1.5 + 1),  # the node is reserved at two hours, and the pod that comes then waits until the end
-        (SchedulerOptions(starvation_timeout=0), 2),  # the starving pod waits until the end
+        (chosen(starvation_timeout=0), 2),  # the starving pod waits until the end
     ],
     ids=["reserved", "not reserved"],
 )
-def test_a_node_is_reserved_for_a_starving_pod(policy: str, options: SchedulerOptions | None, waited: float) -> None:
+def test_a_node_is_reserved_for_a_starving_pod(policy: str, options: Settings | None, waited: float) -> None:
     """Pods of one card come every hour and run for one and a half, so both cards of the node are never free at once."""
     pair, machine = Task(1000, 1024, 2, CARD), Machine(64_000, 65_536, 2, "T4")
     singles = [Stay(WHOLE, HOUR * hour, 1.5 * HOUR, f"single-{hour}") for hour in range(4)]
@@ -171,7 +172,7 @@ def fragmented(rules: Rules | None, *, late: float = 8 * HOUR) -> tuple[Served, 
     supply = supply_of({node.name: node for node in nodes}, LIMITS)
     yard = Engines(nodes, Policy("binpack"), measure=tables.fragmentation({}, supply))
     mover = Defragmenter(rules, LIMITS) if rules is not None else None
-    return departures.live(yard, stays, Guard(yard, LIMITS, SchedulerOptions(starvation_timeout=0)), mover), mover
+    return departures.live(yard, stays, Guard(yard, LIMITS, chosen(starvation_timeout=0)), mover), mover
 
 
 def test_a_pod_moves_so_that_a_larger_one_starts_and_its_work_is_lost() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from allocator.features.elasticgpuclaims import ClaimSettings, objects
-from allocator.options import SchedulerOptions
 from contract import names
 from contract.encoding import codec
 from contract.model import Usage
@@ -15,9 +14,9 @@ from tests.unit.allocator.features.elasticgpuclaims.harness import ON, Bench
 NODES = (node("a").gpus(2, mib=16384).labelled("disk", "fast"), node("b").gpus(1, mib=16384))
 
 
-def bench(*nodes: Any, options: SchedulerOptions | None = None, claiming: ClaimSettings = ON) -> Bench:
+def bench(*nodes: Any, by_claims: bool = False, claiming: ClaimSettings = ON) -> Bench:
     """A cluster with two classes: one binds at once and gives back, one waits for a pod and keeps."""
-    made = Bench(*(nodes or NODES), options=options, claiming=claiming)
+    made = Bench(*(nodes or NODES), by_claims=by_claims, claiming=claiming)
     made.a_class("now")
     made.a_class("later", egpuBindingMode=objects.FIRST_CONSUMER, reclaimPolicy=objects.RETAIN)
     return made

@@ -22,7 +22,6 @@ from allocator.features.elasticgpuclaims.changes import (
 )
 from allocator.features.elasticgpuclaims.lifecycle import Step
 from allocator.features.elasticgpuclaims.rendering import CLAIMED
-from allocator.options import SchedulerOptions
 from allocator.queue.records import EventRecord
 from allocator.scheduler.events import (
     ExcludedGpusListed,
@@ -55,9 +54,7 @@ DEFINITIONS = tuple(installing.documents(installing.BASE / "elasticgpu.crds.yaml
 class Bench:
     """The cluster, and the replica that leads."""
 
-    def __init__(
-        self, *nodes: NodeBuilder, options: SchedulerOptions | None = None, claiming: ClaimSettings = ON
-    ) -> None:
+    def __init__(self, *nodes: NodeBuilder, by_claims: bool = False, claiming: ClaimSettings = ON) -> None:
         self.api = Api()
         self.wire = Wire(self.api, spares_reads=True)
         self.kube = Kube(self.wire)
@@ -68,7 +65,7 @@ class Bench:
         """What the replica that leads next has seen of the kinds that it does not list anew."""
         self.noted: list[EventRecord] = []
         """Events on claims, of all replicas."""
-        self.options, self.claiming = options or SchedulerOptions(), claiming
+        self.by_claims, self.claiming = by_claims, claiming
         self.kinds = KINDS if claiming.claims else ("pods",)
         self.term = 0
         self.now = 100.0
@@ -156,7 +153,7 @@ class Bench:
             elected=True,
             term=self.term,
             now=self.now,
-            options=self.options,
+            by_claims=self.by_claims,
             claiming=self.claiming,
         )
         self.news: dict[str, str] = {}

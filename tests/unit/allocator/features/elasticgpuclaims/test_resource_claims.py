@@ -8,7 +8,6 @@ import pytest
 
 from allocator.features.elasticgpuclaims import objects
 from allocator.features.elasticgpuclaims.objects import BOUND, PENDING
-from allocator.options import SchedulerOptions
 from contract import names, pods
 from contract.encoding import resourceclaims
 from contract.model import Delivery
@@ -21,7 +20,6 @@ from tests.unit.allocator.harness import admitted
 JSON = dict[str, Any]
 BY_CLAIM = Delivery(("",), "nvidia.com/gpu", dra=True)
 BY_ENV = Delivery(("",))
-NAMES = SchedulerOptions(by_claims=True)
 
 
 def gpus(name: str, count: int = 1, way: Delivery = BY_CLAIM) -> NodeBuilder:
@@ -54,7 +52,7 @@ def given(on: Bench, name: str) -> dict[str, set[str]]:
 
 
 def test_a_claim_is_bound_there_before_any_pod_names_it_and_later_pods_start_there() -> None:
-    on = bench(gpus("a"), options=NAMES)
+    on = bench(gpus("a"), by_claims=True)
     on.a_claim("c", memory=2, of="now")
     on.quiet()
     assert status(on, "c") == (BOUND, "Bound")
@@ -75,7 +73,7 @@ def test_a_claim_is_not_bound_there_where_pods_name_no_resource_claims() -> None
 
 @pytest.mark.parametrize("of", ["now", "later"])
 def test_a_claim_is_bound_there_for_a_pod_that_waits(of: str) -> None:
-    on = bench(gpus("a"), options=NAMES)
+    on = bench(gpus("a"), by_claims=True)
     user(on, "p", "c")
     on.quiet()
     assert on.told("p") == "ClaimMissing"
@@ -85,7 +83,7 @@ def test_a_claim_is_bound_there_for_a_pod_that_waits(of: str) -> None:
 
 
 def test_whole_cards_come_to_each_container() -> None:
-    on = bench(gpus("a", 2), options=NAMES)
+    on = bench(gpus("a", 2), by_claims=True)
     on.a_claim("c", memory=None, cores=200, of="now")
     on.quiet()
     user(on, "p", "c", containers=2)
@@ -96,7 +94,7 @@ def test_whole_cards_come_to_each_container() -> None:
 
 def test_an_unused_share_moves_for_a_pod_that_names_no_resource_claim() -> None:
     """One that was created before its webhook gave ResourceClaims."""
-    on = bench(gpus("a"), gpus("b", way=BY_ENV).tainted("later"), options=NAMES)
+    on = bench(gpus("a"), gpus("b", way=BY_ENV).tainted("later"), by_claims=True)
     on.a_claim("c", of="now")
     on.quiet()
     user(on, "p", "c", names_one=False, tolerations=[{"operator": "Exists"}])
@@ -106,7 +104,7 @@ def test_an_unused_share_moves_for_a_pod_that_names_no_resource_claim() -> None:
 
 
 def test_a_pod_without_a_resource_claim_waits_and_is_told_while_others_use_the_share() -> None:
-    on = bench(gpus("a"), options=NAMES)
+    on = bench(gpus("a"), by_claims=True)
     on.a_claim("c", of="now")
     user(on, "p", "c")
     on.quiet()
@@ -118,7 +116,7 @@ def test_a_pod_without_a_resource_claim_waits_and_is_told_while_others_use_the_s
 
 def test_more_cards_than_a_resource_claim_holds_are_given_elsewhere() -> None:
     """33 devices: 11 containers that each see the three cards."""
-    on = bench(gpus("a", 3), gpus("b", 3, way=BY_ENV), options=NAMES)
+    on = bench(gpus("a", 3), gpus("b", 3, way=BY_ENV), by_claims=True)
     user(on, "p", "c", containers=11)
     on.a_claim("c", memory=None, cores=300, of="now")
     on.quiet()
@@ -127,7 +125,7 @@ def test_more_cards_than_a_resource_claim_holds_are_given_elsewhere() -> None:
 
 
 def test_a_container_that_starts_after_the_node_changed_its_way_gets_its_card_by_the_new_one() -> None:
-    on = bench(gpus("a", way=BY_ENV), options=NAMES)
+    on = bench(gpus("a", way=BY_ENV), by_claims=True)
     on.a_claim("c", of="now")
     user(on, "before", "c")
     on.quiet()

@@ -1,0 +1,31 @@
+"""Settings of the core by short names, so that a test says only what it is about."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from allocator.settings import Settings
+
+_PLACES: Mapping[str, str] = {
+    "placement": "placement.pin",
+    "when": "placement.when",
+    "unsatisfiable": "placement.unsatisfiable",
+    "max_unconfirmed": "sharing.max_unconfirmed",
+    "queue_order": "queue.order",
+    "queue_memory": "queue.memory",
+    "queue_memory_total": "queue.memory_total",
+    "idle_evict": "idle.evict",
+    "idle_grace": "idle.grace",
+}
+
+
+def chosen(**given: Any) -> Settings:
+    """The settings with these; no namespace's unconfirmed shares are bounded unless a test says so."""
+    settings = Settings()
+    for name, value in {"max_unconfirmed": 0, **given}.items():
+        group, _, field = _PLACES.get(name, name).rpartition(".")
+        changed = dataclasses.replace(getattr(settings, group), **{field: value}) if group else value
+        settings = dataclasses.replace(settings, **{group or field: changed})
+    return settings
