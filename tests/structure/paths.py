@@ -44,8 +44,8 @@ class Walked:
 
 def walked() -> Walked:
     """One AdmissionReview that is placed; one pod that the watch brings; one waiting pod that is placed."""
-    desk = SchedulerHarness([ONE_GPU])
-    routes = http.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
+    harness = SchedulerHarness([ONE_GPU])
+    routes = http.socket_routes(harness.controller, Metrics(metrics_of("allocator")))
 
     class Beside:
         """The allocator's socket, without a socket."""
@@ -72,8 +72,8 @@ def walked() -> Walked:
     return Walked(passed, event, placement)
 
 
-def _place(desk: SchedulerHarness) -> None:
-    bindings, _ = desk.controller.schedule_pending()
+def _place(harness: SchedulerHarness) -> None:
+    bindings, _ = harness.controller.schedule_pending()
     assert [binding.pod.key for binding in bindings] == ["default/waits"]
     operations(bindings[0], 0)
 

@@ -35,9 +35,9 @@ class Door:
 
     def __init__(self, folder: Path) -> None:
         self.faults: list[tuple[str, str]] = []
-        self.desk = SchedulerHarness([ONE_GPU], engine=Picky(ODD), options=chosen(assume_ttl=40.0))
+        self.harness = SchedulerHarness([ONE_GPU], engine=Picky(ODD), options=chosen(assume_ttl=40.0))
         self.path = folder / "a.sock"
-        routes = http.socket_routes(self.desk.controller, Metrics(metrics_of("allocator")), faulted=self._faulted)
+        routes = http.socket_routes(self.harness.controller, Metrics(metrics_of("allocator")), faulted=self._faulted)
         self.server = serve_http(routes, self.path, name="socket", limits=http.SOCKET_LIMITS)
         self.client = UnixClient(self.path)
 
@@ -55,7 +55,7 @@ def door(tmp_path: Path) -> Iterator[Door]:
     made = Door(tmp_path)
     yield made
     assert made.ask(asked())[1]["verdict"] == "placed", "everybody else is served"
-    assert made.desk.controller.look().assumed == 1
+    assert made.harness.controller.look().assumed == 1
     made.client.close()
     made.server.close()
 
@@ -113,7 +113,7 @@ REFUSED: dict[str, tuple[JSON, str]] = {
 def test_what_is_no_question_is_refused_in_words(door: Door, case: tuple[JSON, str]) -> None:
     document, said = case
     assert door.ask(document) == (400, {"error": said})
-    assert (door.desk.controller.look().assumed, door.faults) == (0, [])
+    assert (door.harness.controller.look().assumed, door.faults) == (0, [])
 
 
 def raw(door: Door, length: int, body: bytes) -> bytes:
@@ -140,4 +140,4 @@ def test_an_error_of_ours_is_answered_and_ends_nothing(door: Door) -> None:
     said = {"error": "an error of gpufraction; the allocator's log has it as fault fault-1"}
     assert [door.ask(document) for _ in range(3)] == [(500, said)] * 3
     assert door.faults == [("admission", "default/odd")] * 3
-    assert door.desk.controller.look().assumed == 0
+    assert door.harness.controller.look().assumed == 0

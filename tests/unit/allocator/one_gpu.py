@@ -29,13 +29,13 @@ def running(builder: PodBuilder, allocation: Allocation) -> JSON:
 
 
 def occupied() -> tuple[SchedulerHarness, Allocation]:
-    """A desk whose only GPU is taken by the pod `first`."""
-    desk = SchedulerHarness([ONE_GPU])
-    answer = desk.controller.reserve(question(worker("first")))
+    """A harness whose only GPU is taken by the pod `first`."""
+    harness = SchedulerHarness([ONE_GPU])
+    answer = harness.controller.reserve(question(worker("first")))
     assert isinstance(answer, Placed)
-    desk.controller.handle(pod_event(running(worker("first"), answer.allocation)))
-    desk.controller.schedule_pending()
-    return desk, answer.allocation
+    harness.controller.handle(pod_event(running(worker("first"), answer.allocation)))
+    harness.controller.schedule_pending()
+    return harness, answer.allocation
 
 
 def keys(bindings: list[Binding]) -> list[str]:

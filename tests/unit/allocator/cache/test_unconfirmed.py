@@ -27,7 +27,7 @@ def asks(size: str, namespace: str = "default") -> PodBuilder:
     return pod("p", namespace).generated("p-").asks("gpufraction.io/gpu-memory", size)
 
 
-def desk(**options: object) -> SchedulerHarness:
+def harness(**options: object) -> SchedulerHarness:
     return SchedulerHarness(NODES, options=chosen(**{"max_unconfirmed": 6, **options}))  # type: ignore[arg-type]
 
 
@@ -59,23 +59,23 @@ BOUNDS = {
 
 @pytest.mark.parametrize(("asked", "want"), BOUNDS.values(), ids=BOUNDS.keys())
 def test_the_bounds(asked: list[PodBuilder], want: list[str]) -> None:
-    it = desk()
+    it = harness()
     assert verdicts(it, *asked) == want
     it.controller.check_invariants()
 
 
 def test_without_a_bound_whatever_fits_is_placed() -> None:
-    assert verdicts(desk(max_unconfirmed=0), *[asks(WHOLE)] * 8) == GIVEN * 8
+    assert verdicts(harness(max_unconfirmed=0), *[asks(WHOLE)] * 8) == GIVEN * 8
 
 
 def test_a_dry_run_is_told_what_would_be_if_nothing_else_were_under_way() -> None:
-    it = desk(max_unconfirmed=1)
+    it = harness(max_unconfirmed=1)
     assert verdicts(it, asks(SMALL)) == GIVEN
     assert isinstance(it.controller.reserve(question(asks(SMALL), dry_run=True)), Placed)
 
 
 def test_a_pod_that_is_seen_is_not_unconfirmed() -> None:
-    it = desk(max_unconfirmed=1)
+    it = harness(max_unconfirmed=1)
     for number in range(5):
         answer = it.controller.reserve(question(asks(SMALL)))
         assert isinstance(answer, Placed)
@@ -87,7 +87,7 @@ def named(name: str, size: str = SMALL) -> PodBuilder:
 
 
 def test_who_has_to_be_stored_first_is_told_why_and_counted() -> None:
-    it = desk(max_unconfirmed=1)
+    it = harness(max_unconfirmed=1)
     it.controller.reserve(question(asks(SMALL)))
     said = (
         "the pod is placed in a moment, once it is stored: 1 pods of this namespace have a share and are not stored yet"
@@ -96,7 +96,7 @@ def test_who_has_to_be_stored_first_is_told_why_and_counted() -> None:
 
 
 def test_a_namespace_whose_pod_does_not_come_has_its_pods_stored_first_for_a_while() -> None:
-    it = desk()
+    it = harness()
     assert verdicts(it, asks(SMALL)) == GIVEN
     it.now += OVERDUE + 0.1
     assert verdicts(it, asks(SMALL), asks(SMALL, "b")) == LATER + GIVEN
@@ -109,7 +109,7 @@ def test_a_namespace_whose_pod_does_not_come_has_its_pods_stored_first_for_a_whi
 
 
 def test_when_shares_are_for_stored_pods_nothing_is_reserved_at_admission() -> None:
-    it = desk(when="stored")
+    it = harness(when="stored")
     answer = it.controller.reserve(question(asks(SMALL)))
     assert isinstance(answer, Wait)
     assert (answer.code, it.controller.look().assumed) == (AnswerReason.STORED_FIRST, 0)
@@ -124,14 +124,14 @@ def test_when_shares_are_for_stored_pods_nothing_is_reserved_at_admission() -> N
 
 
 def test_a_second_creation_of_a_name_has_the_place_of_the_first() -> None:
-    it = desk()
+    it = harness()
     first = it.controller.reserve(question(named("x")))
     assert it.controller.reserve(question(named("x"))) == first
     assert it.controller.look().assumed == 1
 
 
 def test_a_second_creation_of_a_name_that_asks_for_other_things_replaces_the_first() -> None:
-    it = desk()
+    it = harness()
     it.controller.reserve(question(named("x")))
     second = it.controller.reserve(question(named("x", "2Gi")))
     assert isinstance(second, Placed)
@@ -139,7 +139,7 @@ def test_a_second_creation_of_a_name_that_asks_for_other_things_replaces_the_fir
 
 
 def test_a_name_does_not_hold_its_place_by_being_created_again_and_again() -> None:
-    it = desk()
+    it = harness()
     it.controller.reserve(question(named("x")))
     said = []
     for _ in range(50):
@@ -151,7 +151,7 @@ def test_a_name_does_not_hold_its_place_by_being_created_again_and_again() -> No
 
 
 def test_a_pod_of_the_name_that_carries_another_place_frees_what_was_reserved() -> None:
-    it = desk()
+    it = harness()
     it.controller.reserve(question(named("x")))
     it.controller.handle(pod_event(admitted(named("x"), gated=True)))
     assert it.controller.look().assumed == 0
@@ -160,7 +160,7 @@ def test_a_pod_of_the_name_that_carries_another_place_frees_what_was_reserved() 
 
 def test_the_name_of_a_pod_that_was_there_before_frees_nothing() -> None:
     """It is deleted and made again: the old one is still seen for a moment."""
-    it = desk()
+    it = harness()
     old = it.controller.reserve(question(named("x")))
     assert isinstance(old, Placed)
     stored = admitted(named("x"), allocation=old.allocation)
@@ -173,7 +173,7 @@ def test_the_name_of_a_pod_that_was_there_before_frees_nothing() -> None:
 
 
 def test_a_pod_that_waits_after_all_names_the_place_that_it_gives_back() -> None:
-    it = desk()
+    it = harness()
     it.controller.reserve(question(asks(SMALL)))
     it.controller.reserve(question(asks(SMALL, "b")))
     waits = admitted(named("p-1").annotated(names.RETURNED, "id-1"), gated=True)
@@ -188,7 +188,7 @@ def test_a_pod_that_waits_after_all_names_the_place_that_it_gives_back() -> None
 
 
 def test_a_pod_that_the_webhook_refuses_gives_its_place_back_at_once() -> None:
-    it = desk()
+    it = harness()
     it.controller.reserve(question(asks(SMALL)))
     asked = dataclasses.replace(
         question(asks(SMALL), held="id-1"), refused=True, pod={"metadata": {"generateName": "p-"}}
@@ -245,7 +245,7 @@ def test_names_that_a_stranger_makes_up_are_not_kept_for_ever() -> None:
 
 
 def test_once_pods_come_quickly_here_one_that_does_not_is_given_up_sooner() -> None:
-    it = desk()
+    it = harness()
     for number in range(8):
         answer = it.controller.reserve(question(asks(SMALL)))
         assert isinstance(answer, Placed)
@@ -261,7 +261,7 @@ def test_once_pods_come_quickly_here_one_that_does_not_is_given_up_sooner() -> N
 
 
 def test_a_pod_that_comes_when_its_place_was_given_up_has_it_if_it_is_free() -> None:
-    it = desk()
+    it = harness()
     answer = it.controller.reserve(question(asks(SMALL)))
     assert isinstance(answer, Placed)
     it.now += 41

@@ -186,12 +186,12 @@ MANY = (FractionRequest("main"), *containers(POISON - 1, 8 * MIB))
 
 
 def test_one_that_waits_is_told_and_keeps_nobody_from_being_placed() -> None:
-    desk = SchedulerHarness([ONE_GPU])
+    harness = SchedulerHarness([ONE_GPU])
     waits = stored("many")
     waits["spec"]["schedulingGates"] = [{"name": str(names.GATE)}]
-    desk.controller.handle(pod_event(pods.trim(waits)))
-    desk.controller.handle(pod_event(pods.trim(admitted(worker("other", mib=1000), gated=True))))
-    bindings, news = desk.controller.schedule_pending()
+    harness.controller.handle(pod_event(pods.trim(waits)))
+    harness.controller.handle(pod_event(pods.trim(admitted(worker("other", mib=1000), gated=True))))
+    bindings, news = harness.controller.schedule_pending()
     assert keys(bindings) == ["default/other"]
     (told,) = news
     assert isinstance(told, StatusUpdate)
@@ -200,16 +200,16 @@ def test_one_that_waits_is_told_and_keeps_nobody_from_being_placed() -> None:
 
 def test_one_that_holds_its_share_is_counted_to_the_last_byte() -> None:
     """Its cards would be given away a second time otherwise, the moment that a version with a bound starts."""
-    desk = SchedulerHarness([ONE_GPU])
+    harness = SchedulerHarness([ONE_GPU])
     shares = tuple(
         ContainerAllocation(each.container, (GpuShare("GPU-t4-0", 0, 8 * MIB, 0, 15109 * MIB),)) for each in MANY
     )
     allocation = Allocation("id", "t4", shares)
     holds = stored("many", **{str(names.ALLOCATION): codec.allocation_to_text(allocation)})
     holds["spec"]["nodeName"] = "t4"
-    desk.controller.handle(pods_listed([pods.trim(holds)]))
-    (state,) = desk.controller.nodes()
+    harness.controller.handle(pods_listed([pods.trim(holds)]))
+    (state,) = harness.controller.nodes()
     assert [usage.memory for usage in state.usage] == [POISON * 8 * MIB]
     seen = listed(holds, NO_OPTIONS)
-    assert (seen.known.allocation, desk.controller.differs(seen)) == (allocation, False)
-    desk.controller.check_invariants()
+    assert (seen.known.allocation, harness.controller.differs(seen)) == (allocation, False)
+    harness.controller.check_invariants()

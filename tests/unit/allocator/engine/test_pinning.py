@@ -153,20 +153,20 @@ def test_who_is_pending(made: PodBuilder, want: bool) -> None:
 
 
 def test_a_pod_is_bound_by_kube_scheduler_while_others_wait_for_it() -> None:
-    desk = SchedulerHarness([A_NODE])
+    harness = SchedulerHarness([A_NODE])
     asked = question(PLAIN.generated("p-"))
-    assert _pin(desk, asked) == "nodeName"
+    assert _pin(harness, asked) == "nodeName"
     for number in range(30):
-        desk.controller.handle(pod_event(pods.trim(pod(f"other-{number}").uid(f"u{number}").needs(cpu="1").json())))
-    assert _pin(desk, asked) == "affinity"
+        harness.controller.handle(pod_event(pods.trim(pod(f"other-{number}").uid(f"u{number}").needs(cpu="1").json())))
+    assert _pin(harness, asked) == "affinity"
     for number in range(30):
-        desk.controller.handle(PodDeleted(f"u{number}"))
-    assert _pin(desk, asked) == "affinity", "more may be on their way"
-    desk.now += 3
-    assert _pin(desk, asked) == "nodeName"
+        harness.controller.handle(PodDeleted(f"u{number}"))
+    assert _pin(harness, asked) == "affinity", "more may be on their way"
+    harness.now += 3
+    assert _pin(harness, asked) == "nodeName"
 
 
-def _pin(desk: SchedulerHarness, asked: Question) -> str:
-    answer = desk.controller.reserve(dataclasses.replace(asked, dry_run=True))
+def _pin(harness: SchedulerHarness, asked: Question) -> str:
+    answer = harness.controller.reserve(dataclasses.replace(asked, dry_run=True))
     assert isinstance(answer, Placed)
     return answer.pin

@@ -70,7 +70,7 @@ class IdleHistory(RuleBasedStateMachine):
     @initialize(sizes=st.lists(SIZES, min_size=5, max_size=5), words=st.lists(WORDS, min_size=5, max_size=5))
     def begin(self, sizes: list[str], words: list[str]) -> None:
         options = chosen(idle_evict=True, idle_grace=GRACE, starvation_timeout=0)
-        self.desk = SchedulerHarness([node("a").gpu(mib=16384), node("b").gpu(mib=16384)], options=options)
+        self.harness = SchedulerHarness([node("a").gpu(mib=16384), node("b").gpu(mib=16384)], options=options)
         for size, word in zip(sizes, words, strict=True):
             self.come(size, 0, word, computes=False)
         self.wait(sizes[0], 0)
@@ -86,21 +86,21 @@ class IdleHistory(RuleBasedStateMachine):
     @rule(size=SIZES, priority=PRIORITIES, word=WORDS, computes=st.booleans())
     def come(self, size: str, priority: int, word: str, computes: bool) -> None:
         builder = self._builder(size, priority, word)
-        answer = self.desk.controller.reserve(question(builder))
+        answer = self.harness.controller.reserve(question(builder))
         if isinstance(answer, Placed):
             made = admitted(builder.on(answer.allocation.node), allocation=answer.allocation)
             self._put(made)
             if not computes:
-                self.idle_since[pods.uid(made)] = int(self.desk.now)
+                self.idle_since[pods.uid(made)] = int(self.harness.now)
 
     def _put(self, made: JSON) -> None:
         self.running[pods.uid(made)] = made
-        self.desk.controller.handle(pod_event(pods.trim(made)))
+        self.harness.controller.handle(pod_event(pods.trim(made)))
 
     @rule(size=SIZES, priority=PRIORITIES)
     def wait(self, size: str, priority: int) -> None:
         made = admitted(self._builder(size, priority, ""), gated=True)
-        self.desk.controller.handle(pod_event(pods.trim(made)))
+        self.harness.controller.handle(pod_event(pods.trim(made)))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), word=WORDS)
@@ -114,7 +114,7 @@ class IdleHistory(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((None, 0, 40, 120)))
     def namespace_changes_its_word(self, seconds: int | None) -> None:
         self.namespace = seconds
-        self.desk.controller.handle(ConsentsListed({} if seconds is None else {"default": seconds}))
+        self.harness.controller.handle(ConsentsListed({} if seconds is None else {"default": seconds}))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -123,7 +123,7 @@ class IdleHistory(RuleBasedStateMachine):
         if uid in self.idle_since:
             del self.idle_since[uid]
         else:
-            self.idle_since[uid] = int(self.desk.now)
+            self.idle_since[uid] = int(self.harness.now)
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -133,15 +133,15 @@ class IdleHistory(RuleBasedStateMachine):
         for known in (self.idle_since, self.reported, self.warned):
             known.pop(uid, None)
         self.going.discard(uid)
-        self.desk.controller.handle(PodDeleted(uid))
+        self.harness.controller.handle(PodDeleted(uid))
 
     # -- agents ---------------------------------------------------------------------------------------------------
 
     @rule(on=st.sampled_from("ab"))
     def an_agent_writes(self, on: str) -> None:
         """It names every idle pod, also those of the other node, which it must not be believed."""
-        now = int(self.desk.now)
-        self.desk.controller.handle(IdleSharesReported(on, IdleReport(dict(self.idle_since), now)))
+        now = int(self.harness.now)
+        self.harness.controller.handle(IdleSharesReported(on, IdleReport(dict(self.idle_since), now)))
         for uid, made in self.running.items():
             if made["spec"]["nodeName"] != on:
                 continue
@@ -149,7 +149,7 @@ class IdleHistory(RuleBasedStateMachine):
             if before is not None and before[0] != since:
                 self.warned.pop(uid, None)
             if since is not None:
-                self.reported[uid] = (since, now, self.desk.now)
+                self.reported[uid] = (since, now, self.harness.now)
 
     # -- the allocator --------------------------------------------------------------------------------------------
 
@@ -162,23 +162,23 @@ class IdleHistory(RuleBasedStateMachine):
     def time_passes(
         self, seconds: int, agents: bool, outcomes: list[WarningOutcome], fates: list[EvictionOutcome]
     ) -> None:
-        self.desk.now += seconds
+        self.harness.now += seconds
         if agents:
             self.an_agent_writes("a")
             self.an_agent_writes("b")
-        self.desk.controller.tick(TickPhase.UPKEEP)
-        bindings, _ = self.desk.controller.schedule_pending()
+        self.harness.controller.tick(TickPhase.UPKEEP)
+        bindings, _ = self.harness.controller.schedule_pending()
         for binding in bindings:
             made = admitted(remade(binding).on(binding.allocation.node), allocation=binding.allocation)
             self.running[binding.pod.uid] = made
-            self.desk.controller.handle(BindSucceeded(binding, pod_event(pods.trim(made))))
-        effects = self.desk.controller.tick(TickPhase.EVICTIONS)
+            self.harness.controller.handle(BindSucceeded(binding, pod_event(pods.trim(made))))
+        effects = self.harness.controller.tick(TickPhase.EVICTIONS)
         warnings = [warning for each in effects if isinstance(each, WarnIdlePods) for warning in each.warnings]
         for number, warning in enumerate(warnings):
             outcome = outcomes[number % len(outcomes)]
             if outcome == "warned":
-                self.warned[warning.eviction.uid] = self.desk.now
-            self.desk.controller.handle(IdlePodWarned(warning, outcome))
+                self.warned[warning.eviction.uid] = self.harness.now
+            self.harness.controller.handle(IdlePodWarned(warning, outcome))
         self._make_room(fates)
 
     @rule()
@@ -188,13 +188,13 @@ class IdleHistory(RuleBasedStateMachine):
 
     @rule()
     def another_leads_for_a_while(self) -> None:
-        self.desk.leads = False
-        self.desk.controller.tick(TickPhase.UPKEEP)
-        self.desk.leads = True
+        self.harness.leads = False
+        self.harness.controller.tick(TickPhase.UPKEEP)
+        self.harness.leads = True
         self.warned.clear()
 
     def _make_room(self, fates: list[EvictionOutcome]) -> None:
-        controller = self.desk.controller
+        controller = self.harness.controller
         sharers = controller.preemptor.sharers.by_node()
         planned = {state.name: state for state in controller.preemptor.as_planned(sharers)}
         before = set(controller.preemptor.preemptions.under_way)
@@ -211,7 +211,7 @@ class IdleHistory(RuleBasedStateMachine):
 
         def fits(gone: list[nodeinfo.AllocatedPod]) -> bool:
             after = nodeinfo.unbooked(state, on, [*ending, *gone])
-            found = reference.evaluate(after, under_way.pod.ask, self.desk.limits, DEFAULT_POLICY)
+            found = reference.evaluate(after, under_way.pod.ask, self.harness.limits, DEFAULT_POLICY)
             return not isinstance(found, Reason)
 
         assert len(going) == len(orders) > 0
@@ -232,9 +232,9 @@ class IdleHistory(RuleBasedStateMachine):
         since, observed, at = self.reported[uid]
         assert order.cause == "idle"
         assert uid not in self.going
-        assert 0 < word <= observed - since + (self.desk.now - at)
+        assert 0 < word <= observed - since + (self.harness.now - at)
         assert pods.priority(made) <= priority
-        assert self.desk.now - self.warned[uid] >= GRACE
+        assert self.harness.now - self.warned[uid] >= GRACE
         assert at > self.warned[uid]
         del self.warned[uid]
 
@@ -242,8 +242,8 @@ class IdleHistory(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_booked_twice(self) -> None:
-        self.desk.controller.check_invariants()
-        assert self.desk.controller.look().overcommitted == 0
+        self.harness.controller.check_invariants()
+        assert self.harness.controller.look().overcommitted == 0
 
 
 TestIdleHistory = IdleHistory.TestCase

@@ -53,14 +53,14 @@ def vip(*, apart: str = "", key: str = HOST, beside: str = "", size: str = "1Gi"
 
 def bench(*running: PodBuilder, nodes: int = 1) -> Bench:
     made = [node(f"n{i}").labelled(HOST, f"n{i}").labelled(ZONE, f"z{i}").gpu(mib=16384) for i in range(nodes)]
-    desk = Bench(made, options=ON)
+    harness = Bench(made, options=ON)
     for each in running:
-        desk.run(each)
-    return desk
+        harness.run(each)
+    return harness
 
 
-def victims(desk: Bench) -> list[str]:
-    return [order.uid for order in desk.controller.preempt() or []]
+def victims(harness: Bench) -> list[str]:
+    return [order.uid for order in harness.controller.preempt() or []]
 
 
 OPENED: dict[str, tuple[list[PodBuilder], PodBuilder, int, list[str]]] = {
@@ -101,41 +101,41 @@ OPENED: dict[str, tuple[list[PodBuilder], PodBuilder, int, list[str]]] = {
 @pytest.mark.parametrize("case", OPENED.values(), ids=OPENED.keys())
 def test_victims_by_rules_between_pods(case: tuple[list[PodBuilder], PodBuilder, int, list[str]]) -> None:
     running, waiting, nodes, want = case
-    desk = bench(*running, nodes=nodes)
-    desk.wait(waiting)
-    assert sorted(victims(desk)) == sorted(want)
+    harness = bench(*running, nodes=nodes)
+    harness.wait(waiting)
+    assert sorted(victims(harness)) == sorted(want)
 
 
 def test_the_pod_is_placed_once_the_one_in_its_way_has_ended_and_not_before() -> None:
-    desk = bench()
-    web = desk.run(small("web", "web"))
-    desk.wait(vip(apart="web"))
-    [order] = desk.controller.preempt()
-    desk.controller.handle(EvictionAnswered(order, "evicted"))
-    desk.second()
-    desk.end(web)
-    assert desk.placed() == [], "it is still ending"
-    desk.controller.handle(PodDeleted("uid-web"))
-    assert desk.placed() == ["default/vip"]
+    harness = bench()
+    web = harness.run(small("web", "web"))
+    harness.wait(vip(apart="web"))
+    [order] = harness.controller.preempt()
+    harness.controller.handle(EvictionAnswered(order, "evicted"))
+    harness.second()
+    harness.end(web)
+    assert harness.placed() == [], "it is still ending"
+    harness.controller.handle(PodDeleted("uid-web"))
+    assert harness.placed() == ["default/vip"]
 
 
 def test_a_pod_that_ends_anyway_is_waited_for_and_nobody_is_evicted() -> None:
-    desk = bench()
-    web = desk.run(small("web", "web"))
-    desk.wait(vip(apart="web"))
-    desk.end(web)
-    desk.second()
-    assert (victims(desk), desk.kept) == ([], "n0 for uid-vip")
+    harness = bench()
+    web = harness.run(small("web", "web"))
+    harness.wait(vip(apart="web"))
+    harness.end(web)
+    harness.second()
+    assert (victims(harness), harness.kept) == ([], "n0 for uid-vip")
 
 
 def test_an_eviction_makes_a_zone_the_one_with_the_fewest() -> None:
-    desk = bench(nodes=2)
-    desk.run(worker("filler", "15Gi", priority=20).selects(zone="z0"))
-    desk.run(spreading(worker("a", "1Gi", priority=20), "web").selects(zone="z0"))
-    desk.run(spreading(worker("b", "1Gi"), "web").selects(zone="z1"))
-    desk.run(spreading(worker("c", "1Gi", at="2030-01-01T00:00:01Z"), "web").selects(zone="z1"))
-    desk.wait(spreading(worker("vip", "1Gi", priority=10), "web"))
-    assert victims(desk) == ["uid-c"]
+    harness = bench(nodes=2)
+    harness.run(worker("filler", "15Gi", priority=20).selects(zone="z0"))
+    harness.run(spreading(worker("a", "1Gi", priority=20), "web").selects(zone="z0"))
+    harness.run(spreading(worker("b", "1Gi"), "web").selects(zone="z1"))
+    harness.run(spreading(worker("c", "1Gi", at="2030-01-01T00:00:01Z"), "web").selects(zone="z1"))
+    harness.wait(spreading(worker("vip", "1Gi", priority=10), "web"))
+    assert victims(harness) == ["uid-c"]
 
 
 def test_a_pod_moves_to_no_node_where_another_refuses_it() -> None:

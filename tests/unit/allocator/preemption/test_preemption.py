@@ -80,11 +80,11 @@ def placed(news: Iterable[Report]) -> list[str]:
 
 
 def full(options: Settings = ON, *, vip: PodBuilder | None = None) -> tuple[Bench, JSON, JSON]:
-    desk = Bench([node("a").gpu(mib=16384)], options=options)
-    old = desk.run(worker("old", at="2030-01-01T00:00:01Z"))
-    young = desk.run(worker("young", at="2030-01-01T00:00:02Z"))
-    desk.wait(vip or worker("vip", priority=10))
-    return desk, old, young
+    harness = Bench([node("a").gpu(mib=16384)], options=options)
+    old = harness.run(worker("old", at="2030-01-01T00:00:01Z"))
+    young = harness.run(worker("young", at="2030-01-01T00:00:02Z"))
+    harness.wait(vip or worker("vip", priority=10))
+    return harness, old, young
 
 
 def evict(name: str) -> Eviction:
@@ -92,38 +92,38 @@ def evict(name: str) -> Eviction:
 
 
 def test_the_youngest_goes_and_the_pod_is_placed_in_its_room() -> None:
-    desk, _, young = full()
-    assert desk.controller.preempt() == [evict("young")]
-    desk.controller.handle(EvictionAnswered(evict("young"), "evicted"))
+    harness, _, young = full()
+    assert harness.controller.preempt() == [evict("young")]
+    harness.controller.handle(EvictionAnswered(evict("young"), "evicted"))
     summary = "waiting: 0 of 1 GPU nodes fit: 1 short of memory (largest free 0 MiB, wanted 8192)"
     more = "waits for pods of lower priority on node a, evicted to make room"
-    assert desk.second() == [
+    assert harness.second() == [
         EventRecord("Pod", "default/young", "uid-young", PodEventReason.PREEMPTED, f"evicted: {WHY}"),
         StatusUpdate("default/vip", "uid-vip", False, PodReason.PREEMPTING, f"{summary}; {more}", turned=False),
     ]
-    assert desk.kept == "a for uid-vip"
-    desk.end(young)
-    assert desk.controller.preempt() == [], "one whose victims are on their way asks for no more"
-    desk.controller.handle(PodDeleted("uid-young"))
-    assert [news.key for news in desk.second()] == ["default/vip"]
-    desk.second()
-    assert (desk.kept, desk.controller.look().waiting) == ("", 0)
+    assert harness.kept == "a for uid-vip"
+    harness.end(young)
+    assert harness.controller.preempt() == [], "one whose victims are on their way asks for no more"
+    harness.controller.handle(PodDeleted("uid-young"))
+    assert [news.key for news in harness.second()] == ["default/vip"]
+    harness.second()
+    assert (harness.kept, harness.controller.look().waiting) == ("", 0)
 
 
 def test_what_came_free_is_kept_from_everybody_of_the_same_or_lower_priority() -> None:
-    desk, _, _ = full()
-    desk.controller.preempt()
-    desk.controller.handle(PodDeleted("uid-young"))
-    answers = [desk.controller.reserve(question(worker(f"p{i}", "1Gi", priority=i))) for i in (0, 10)]
+    harness, _, _ = full()
+    harness.controller.preempt()
+    harness.controller.handle(PodDeleted("uid-young"))
+    answers = [harness.controller.reserve(question(worker(f"p{i}", "1Gi", priority=i))) for i in (0, 10)]
     assert [type(answer) for answer in answers] == [Wait, Wait]
-    assert "default/vip" in [news.key for news in desk.second()]
+    assert "default/vip" in [news.key for news in harness.second()]
 
 
 def test_a_pod_of_yet_higher_priority_goes_before_it() -> None:
-    desk, _, _ = full()
-    desk.controller.preempt()
-    desk.controller.handle(PodDeleted("uid-young"))
-    assert isinstance(desk.controller.reserve(question(worker("urgent", "1Gi", priority=11))), Placed)
+    harness, _, _ = full()
+    harness.controller.preempt()
+    harness.controller.handle(PodDeleted("uid-young"))
+    assert isinstance(harness.controller.reserve(question(worker("urgent", "1Gi", priority=11))), Placed)
 
 
 NOBODY_GOES = {
@@ -138,69 +138,69 @@ NOBODY_GOES = {
 @pytest.mark.parametrize("case", NOBODY_GOES.values(), ids=NOBODY_GOES.keys())
 def test_nobody_goes_where(case: tuple[Settings, PodBuilder]) -> None:
     options, vip = case
-    desk = full(options, vip=worker("other"))[0]
-    desk.controller.handle(PodDeleted("uid-other"))
+    harness = full(options, vip=worker("other"))[0]
+    harness.controller.handle(PodDeleted("uid-other"))
     made = admitted(vip, gated=True)
     if not vip.json()["spec"].get("schedulingGates", [0]):
         made["spec"]["schedulingGates"].append({"name": "example.com/hold"})
-    desk.controller.handle(pod_event(pods.trim(made)))
-    desk.controller.schedule_pending()
-    assert (desk.controller.preempt(), desk.kept) == ([], "")
+    harness.controller.handle(pod_event(pods.trim(made)))
+    harness.controller.schedule_pending()
+    assert (harness.controller.preempt(), harness.kept) == ([], "")
 
 
 def test_a_pod_whose_disruption_budget_forbids_it_is_spared_and_another_goes() -> None:
-    desk, _, _ = full()
-    assert desk.controller.preempt() == [evict("young")]
-    desk.controller.handle(EvictionAnswered(evict("young"), "budget"))
-    desk.second()
-    assert desk.controller.preempt() == [evict("old")]
+    harness, _, _ = full()
+    assert harness.controller.preempt() == [evict("young")]
+    harness.controller.handle(EvictionAnswered(evict("young"), "budget"))
+    harness.second()
+    assert harness.controller.preempt() == [evict("old")]
 
 
 def test_where_budgets_forbid_all_it_waits_and_says_why_and_is_tried_again_later() -> None:
-    desk, _, _ = full()
+    harness, _, _ = full()
     for name in ("young", "old"):
-        assert desk.controller.preempt() == [evict(name)]
-        desk.controller.handle(EvictionAnswered(evict(name), "budget"))
-        desk.second()
-    assert desk.controller.preempt() == []
-    (told,) = [news for news in desk.second() if isinstance(news, StatusUpdate)]
+        assert harness.controller.preempt() == [evict(name)]
+        harness.controller.handle(EvictionAnswered(evict(name), "budget"))
+        harness.second()
+    assert harness.controller.preempt() == []
+    (told,) = [news for news in harness.second() if isinstance(news, StatusUpdate)]
     assert (told.code, told.reason.split("; ")[1]) == (
         "PreemptionBlocked",
         "1 pod of lower priority could make room, but disruption budgets do not allow it now",
     )
-    assert desk.kept == ""
-    desk.now += 30
-    desk.second()
+    assert harness.kept == ""
+    harness.now += 30
+    harness.second()
     for name in ("young", "old"):
-        assert desk.controller.preempt() == [evict(name)]
-        desk.controller.handle(EvictionAnswered(evict(name), "budget"))
-        assert desk.second() == [], "it is not told again what it was told before"
-    assert desk.controller.preempt() == []
-    assert desk.second() == []
+        assert harness.controller.preempt() == [evict(name)]
+        harness.controller.handle(EvictionAnswered(evict(name), "budget"))
+        assert harness.second() == [], "it is not told again what it was told before"
+    assert harness.controller.preempt() == []
+    assert harness.second() == []
 
 
 def test_an_eviction_that_fails_is_tried_again_after_pauses_that_grow() -> None:
-    desk, _, _ = full()
+    harness, _, _ = full()
     asked = []
     for _ in range(200):
-        if desk.controller.preempt():
-            asked.append(desk.now - 100)
-            desk.controller.handle(EvictionAnswered(evict("young"), "failed"))
-        desk.second()
+        if harness.controller.preempt():
+            asked.append(harness.now - 100)
+            harness.controller.handle(EvictionAnswered(evict("young"), "failed"))
+        harness.second()
     assert asked == [0, 30, 90]
 
 
 def test_room_that_somebody_else_took_is_made_again_only_after_a_pause() -> None:
-    desk, _, _ = full()
-    desk.controller.preempt()
-    desk.wait(worker("first", priority=20))
-    desk.controller.handle(PodDeleted("uid-young"))
-    assert "default/first" in [news.key for news in desk.second()]
-    desk.second()
-    assert (desk.controller.preempt(), desk.kept) == ([], "")
-    desk.now += 30
-    desk.second()
-    assert desk.controller.preempt() == [evict("old")]
+    harness, _, _ = full()
+    harness.controller.preempt()
+    harness.wait(worker("first", priority=20))
+    harness.controller.handle(PodDeleted("uid-young"))
+    assert "default/first" in [news.key for news in harness.second()]
+    harness.second()
+    assert (harness.controller.preempt(), harness.kept) == ([], "")
+    harness.now += 30
+    harness.second()
+    assert harness.controller.preempt() == [evict("old")]
 
 
 def test_whoever_leads_next_waits_for_those_who_end_already() -> None:
@@ -216,45 +216,45 @@ def test_whoever_leads_next_waits_for_those_who_end_already() -> None:
 
 
 LEAVES = {
-    "is deleted": lambda desk: desk.controller.handle(PodDeleted("uid-vip")),
-    "is no longer ours to decide": lambda desk: setattr(desk, "leads", False),
+    "is deleted": lambda harness: harness.controller.handle(PodDeleted("uid-vip")),
+    "is no longer ours to decide": lambda harness: setattr(harness, "leads", False),
 }
 
 
 @pytest.mark.parametrize("leave", LEAVES.values(), ids=LEAVES.keys())
 def test_nothing_is_kept_for_a_pod_that(leave: Any) -> None:
-    desk, _, _ = full()
-    desk.controller.preempt()
-    assert desk.kept == "a for uid-vip"
-    leave(desk)
-    desk.second()
-    desk.now += 5
-    desk.second()
-    assert desk.kept == ""
+    harness, _, _ = full()
+    harness.controller.preempt()
+    assert harness.kept == "a for uid-vip"
+    leave(harness)
+    harness.second()
+    harness.now += 5
+    harness.second()
+    assert harness.kept == ""
 
 
 def test_a_victim_that_never_ends_is_not_counted_on_for_ever() -> None:
-    desk, _, young = full(chosen(preemption=True, starvation_timeout=0))
-    desk.controller.preempt()
-    desk.end(young)
-    desk.now += 601
-    desk.second()
-    assert desk.kept == ""
-    desk.now += 30
-    desk.second()
-    assert desk.controller.preempt() == [evict("old")]
+    harness, _, young = full(chosen(preemption=True, starvation_timeout=0))
+    harness.controller.preempt()
+    harness.end(young)
+    harness.now += 601
+    harness.second()
+    assert harness.kept == ""
+    harness.now += 30
+    harness.second()
+    assert harness.controller.preempt() == [evict("old")]
 
 
 def test_a_node_that_is_kept_for_a_pod_of_higher_priority_is_let_alone() -> None:
-    desk = Bench([node("a").gpu(mib=16384)], options=chosen(preemption=True, starvation_timeout=60.0))
-    desk.run(worker("low"))
-    desk.run(worker("high", priority=30))
-    desk.wait(worker("large", "16Gi", priority=20))
-    desk.now += 60
-    desk.second()
-    assert desk.kept == "a for uid-large"
-    desk.wait(worker("vip", priority=10))
-    assert (desk.controller.preempt(), desk.kept) == ([], "a for uid-large")
+    harness = Bench([node("a").gpu(mib=16384)], options=chosen(preemption=True, starvation_timeout=60.0))
+    harness.run(worker("low"))
+    harness.run(worker("high", priority=30))
+    harness.wait(worker("large", "16Gi", priority=20))
+    harness.now += 60
+    harness.second()
+    assert harness.kept == "a for uid-large"
+    harness.wait(worker("vip", priority=10))
+    assert (harness.controller.preempt(), harness.kept) == ([], "a for uid-large")
 
 
 # -- several at a time --------------------------------------------------------------------------------------------
@@ -262,96 +262,96 @@ def test_a_node_that_is_kept_for_a_pod_of_higher_priority_is_let_alone() -> None
 
 def crowd(*cards: int, vips: int) -> Bench:
     """Nodes with so many cards each, on every card two of no priority, and pods of a high one that wait for half."""
-    desk = Bench([node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)], options=ON)
+    harness = Bench([node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)], options=ON)
     for number in range(2 * sum(cards)):
-        desk.run(worker(f"low-{number}", at=f"2030-01-01T00:00:{number:02}Z"))
+        harness.run(worker(f"low-{number}", at=f"2030-01-01T00:00:{number:02}Z"))
     for number in range(vips):
-        desk.wait(worker(f"vip-{number}", priority=10, at=f"2030-01-01T00:01:{number:02}Z"))
-    return desk
+        harness.wait(worker(f"vip-{number}", priority=10, at=f"2030-01-01T00:01:{number:02}Z"))
+    return harness
 
 
-def all_plans(desk: Bench) -> list[list[str]]:
+def all_plans(harness: Bench) -> list[list[str]]:
     """The victims of every plan that is begun now, and their evictions are granted."""
     found = []
-    while orders := desk.controller.preempt():
+    while orders := harness.controller.preempt():
         found.append([order.uid for order in orders])
         for order in orders:
-            desk.controller.handle(EvictionAnswered(order, "evicted"))
-        desk.second()
+            harness.controller.handle(EvictionAnswered(order, "evicted"))
+        harness.second()
     return found
 
 
 def test_a_line_of_pods_does_not_wait_for_one_grace_period_after_the_other() -> None:
-    desk = crowd(1, 2, vips=5)
-    plans = all_plans(desk)
+    harness = crowd(1, 2, vips=5)
+    plans = all_plans(harness)
     victims = [uid for plan in plans for uid in plan]
     assert ([len(plan) for plan in plans], len(set(victims))) == ([1] * 5, 5)
     for uid in victims:
-        desk.controller.handle(PodDeleted(uid))
+        harness.controller.handle(PodDeleted(uid))
     assert {
         news.key
-        for news in desk.second()
+        for news in harness.second()
         if (getattr(news, "code", ""), getattr(news, "event", False)) == ("Allocated", True)
     } == {f"default/vip-{number}" for number in range(5)}
-    desk.second()
-    assert (desk.kept, desk.controller.look().waiting) == ("", 0)
+    harness.second()
+    assert (harness.kept, harness.controller.look().waiting) == ("", 0)
 
 
 def test_what_is_made_free_for_one_is_left_alone_by_another_on_the_same_node() -> None:
-    desk = Bench([node("a").gpus(2, mib=16384)], options=ON)
+    harness = Bench([node("a").gpus(2, mib=16384)], options=ON)
     for number in range(4):
-        desk.run(worker(f"low-{number}", at=f"2030-01-01T00:00:{number:02}Z"))
-    desk.wait(worker("large", "16Gi", priority=10, at="2030-01-01T00:01:00Z"))
-    desk.wait(worker("small", "8Gi", priority=10, at="2030-01-01T00:01:01Z"))
-    for_large, for_small = all_plans(desk)
+        harness.run(worker(f"low-{number}", at=f"2030-01-01T00:00:{number:02}Z"))
+    harness.wait(worker("large", "16Gi", priority=10, at="2030-01-01T00:01:00Z"))
+    harness.wait(worker("small", "8Gi", priority=10, at="2030-01-01T00:01:01Z"))
+    for_large, for_small = all_plans(harness)
     assert (len(for_large), len(for_small)) == (2, 1)
-    desk.controller.handle(PodDeleted(for_large[0]))
-    assert desk.placed() == [], "half of it is for the large one"
-    desk.controller.handle(PodDeleted(for_small[0]))
-    assert desk.placed() == ["default/small"]
-    desk.controller.handle(PodDeleted(for_large[1]))
-    assert desk.placed() == ["default/large"]
+    harness.controller.handle(PodDeleted(for_large[0]))
+    assert harness.placed() == [], "half of it is for the large one"
+    harness.controller.handle(PodDeleted(for_small[0]))
+    assert harness.placed() == ["default/small"]
+    harness.controller.handle(PodDeleted(for_large[1]))
+    assert harness.placed() == ["default/large"]
 
 
 def test_what_one_gives_back_too_much_counts_for_the_next() -> None:
-    desk = Bench([node("a").gpu(mib=16384)], options=ON)
-    desk.run(worker("low", "16Gi"))
+    harness = Bench([node("a").gpu(mib=16384)], options=ON)
+    harness.run(worker("low", "16Gi"))
     for number in range(2):
-        desk.wait(worker(f"vip-{number}", "8Gi", priority=10))
-    assert [order.uid for order in desk.controller.preempt()] == ["uid-low"]
-    desk.second()
-    assert desk.controller.preempt() == [], "the same one goes for both"
-    assert desk.kept == "a for uid-vip-0, a for uid-vip-1"
-    desk.controller.handle(PodDeleted("uid-low"))
-    assert len(placed(desk.second())) == 2
+        harness.wait(worker(f"vip-{number}", "8Gi", priority=10))
+    assert [order.uid for order in harness.controller.preempt()] == ["uid-low"]
+    harness.second()
+    assert harness.controller.preempt() == [], "the same one goes for both"
+    assert harness.kept == "a for uid-vip-0, a for uid-vip-1"
+    harness.controller.handle(PodDeleted("uid-low"))
+    assert len(placed(harness.second())) == 2
 
 
 def test_a_plan_that_a_budget_forbids_ends_and_no_other() -> None:
-    desk = crowd(1, 1, vips=2)
-    first = desk.controller.preempt()
-    desk.controller.handle(EvictionAnswered(first[0], "evicted"))
-    desk.second()
-    second = desk.controller.preempt()
-    desk.controller.handle(EvictionAnswered(second[0], "budget"))
-    assert desk.kept.endswith("for uid-vip-0")
-    assert ", " not in desk.kept
+    harness = crowd(1, 1, vips=2)
+    first = harness.controller.preempt()
+    harness.controller.handle(EvictionAnswered(first[0], "evicted"))
+    harness.second()
+    second = harness.controller.preempt()
+    harness.controller.handle(EvictionAnswered(second[0], "budget"))
+    assert harness.kept.endswith("for uid-vip-0")
+    assert ", " not in harness.kept
 
 
 def test_no_more_than_so_many_are_under_way() -> None:
-    desk = crowd(10, 10, vips=20)
-    assert len(all_plans(desk)) == tracker.MOST
+    harness = crowd(10, 10, vips=20)
+    assert len(all_plans(harness)) == tracker.MOST
 
 
 def test_a_snapshot_with_several_kept_nodes_is_replayed_as_it_was_decided() -> None:
-    desk = Bench([node("a").gpus(2, mib=16384)], options=ON)
+    harness = Bench([node("a").gpus(2, mib=16384)], options=ON)
     for number in range(4):
-        desk.run(worker(f"low-{number}", at=f"2030-01-01T00:00:{number:02}Z"))
-    desk.wait(worker("large", "16Gi", priority=10, at="2030-01-01T00:01:00Z"))
-    desk.wait(worker("small", "8Gi", priority=10, at="2030-01-01T00:01:01Z"))
-    for_large, _ = all_plans(desk)
-    desk.controller.handle(PodDeleted(for_large[0]))
-    view = debug.from_json(json.loads(json.dumps(debug.to_json(desk.controller.view()))))
-    assert view == desk.controller.view()
+        harness.run(worker(f"low-{number}", at=f"2030-01-01T00:00:{number:02}Z"))
+    harness.wait(worker("large", "16Gi", priority=10, at="2030-01-01T00:01:00Z"))
+    harness.wait(worker("small", "8Gi", priority=10, at="2030-01-01T00:01:01Z"))
+    for_large, _ = all_plans(harness)
+    harness.controller.handle(PodDeleted(for_large[0]))
+    view = debug.from_json(json.loads(json.dumps(debug.to_json(harness.controller.view()))))
+    assert view == harness.controller.view()
     assert [outcome.code for outcome in debug.one_cycle(view)] == ["Memory", "Memory"]
 
 
@@ -376,8 +376,8 @@ WRITTEN: dict[str, tuple[list[Answer], list[str], list[str]]] = {
 @pytest.mark.parametrize("case", WRITTEN.values(), ids=WRITTEN.keys())
 def test_evictions_for_room(case: tuple[list[Answer], list[str], list[str]]) -> None:
     answers, asked, outcomes = case
-    desk = full(vip=worker("vip", "16Gi", priority=10))[0]
+    harness = full(vip=worker("vip", "16Gi", priority=10))[0]
     script, counted = Script(*answers), list[tuple[str, str]]()
-    Evictor(Kube(script), desk.controller, lambda cause, outcome: counted.append((cause, outcome))).preempt()
+    Evictor(Kube(script), harness.controller, lambda cause, outcome: counted.append((cause, outcome))).preempt()
     assert ["try" if sent.query == {"dryRun": "All"} else "do" for sent in script.sent] == asked
     assert counted == [("preemption", outcome) for outcome in outcomes]

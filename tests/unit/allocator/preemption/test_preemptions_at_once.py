@@ -55,7 +55,7 @@ class SideBySide(RuleBasedStateMachine):
     )
     def begin(self, cards: list[int], sizes: list[str]) -> None:
         nodes = [node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)]
-        self.desk = SchedulerHarness(nodes, options=chosen(preemption=True, starvation_timeout=0))
+        self.harness = SchedulerHarness(nodes, options=chosen(preemption=True, starvation_timeout=0))
         for size in sizes:
             self.come(size, 1, 0)
         for size in sizes[:3]:
@@ -72,24 +72,24 @@ class SideBySide(RuleBasedStateMachine):
     @rule(size=SIZES, count=st.sampled_from((1, 1, 2)), priority=st.sampled_from((0, 0, 1, VIP)))
     def come(self, size: str, count: int, priority: int) -> None:
         builder = self._builder(size, count, priority)
-        answer = self.desk.controller.reserve(question(builder))
+        answer = self.harness.controller.reserve(question(builder))
         if isinstance(answer, Placed):
             made = admitted(builder.on(answer.allocation.node), allocation=answer.allocation)
             self._put(made)
 
     def _put(self, made: JSON) -> None:
         self.running[pods.uid(made)] = made
-        self.desk.controller.handle(pod_event(pods.trim(made)))
+        self.harness.controller.handle(pod_event(pods.trim(made)))
 
     @rule(size=SIZES, count=st.sampled_from((1, 1, 1, 2)))
     def wait(self, size: str, count: int) -> None:
-        self.desk.controller.handle(pod_event(pods.trim(admitted(self._builder(size, count, VIP), gated=True))))
+        self.harness.controller.handle(pod_event(pods.trim(admitted(self._builder(size, count, VIP), gated=True))))
 
-    @precondition(lambda self: self.desk.controller.view().queue)
+    @precondition(lambda self: self.harness.controller.view().queue)
     @rule(data=st.data())
     def gives_up_waiting(self, data: st.DataObject) -> None:
-        self.desk.controller.handle(
-            PodDeleted(data.draw(st.sampled_from([p.uid for p in self.desk.controller.view().queue])))
+        self.harness.controller.handle(
+            PodDeleted(data.draw(st.sampled_from([p.uid for p in self.harness.controller.view().queue])))
         )
 
     @precondition(lambda self: self.running)
@@ -105,23 +105,23 @@ class SideBySide(RuleBasedStateMachine):
     def _gone(self, uid: str) -> None:
         del self.running[uid]
         self.ending.discard(uid)
-        self.desk.controller.handle(PodDeleted(uid))
+        self.harness.controller.handle(PodDeleted(uid))
 
     # -- the allocator --------------------------------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from((1, 1, 1, 31)))
     def time_passes(self, seconds: int) -> None:
-        self.desk.now += seconds
-        self.desk.controller.tick(TickPhase.UPKEEP)
-        bindings, _ = self.desk.controller.schedule_pending()
+        self.harness.now += seconds
+        self.harness.controller.tick(TickPhase.UPKEEP)
+        bindings, _ = self.harness.controller.schedule_pending()
         for binding in bindings:
             self.running[binding.pod.uid] = placed = admitted(remade(binding), allocation=binding.allocation)
-            self.desk.controller.handle(BindSucceeded(binding, pod_event(pods.trim(placed))))
+            self.harness.controller.handle(BindSucceeded(binding, pod_event(pods.trim(placed))))
 
     @rule(fates=st.lists(FATES, min_size=8, max_size=8))
     def make_room(self, fates: list[EvictionOutcome]) -> None:
         self.time_passes(1)
-        controller = self.desk.controller
+        controller = self.harness.controller
         preemptions, sharers = controller.preemptor.preemptions, controller.preemptor.sharers.by_node()
         planned = controller.preemptor.as_planned(sharers)
         before = set(preemptions.under_way)
@@ -155,7 +155,7 @@ class SideBySide(RuleBasedStateMachine):
         planned: list[NodeState],
         sharers: dict[str, tuple[AllocatedPod, ...]],
     ) -> None:
-        spared = self.desk.controller.preemptor.preemptions.spared(self.desk.now)
+        spared = self.harness.controller.preemptor.preemptions.spared(self.harness.now)
         sizes = [
             len(going)
             for state in planned
@@ -169,18 +169,18 @@ class SideBySide(RuleBasedStateMachine):
     ) -> bool:
         leaving = [s for s in on if s.ending is not None]
         after = nodeinfo.unbooked(state, on, [*leaving, *(s for s in going if s.ending is None)])
-        return not isinstance(reference.evaluate(after, ask, self.desk.limits, DEFAULT_POLICY), Reason)
+        return not isinstance(reference.evaluate(after, ask, self.harness.limits, DEFAULT_POLICY), Reason)
 
     # -- promises -------------------------------------------------------------------------------------------------
 
     @invariant()
     def nothing_is_booked_twice(self) -> None:
-        self.desk.controller.check_invariants()
-        assert self.desk.controller.look().overcommitted == 0
+        self.harness.controller.check_invariants()
+        assert self.harness.controller.look().overcommitted == 0
 
     @invariant()
     def nobody_went_in_vain(self) -> None:
-        vain = {uid for uid in self.desk.controller.preemptor.preemptions.vain() if uid not in self.failed}
+        vain = {uid for uid in self.harness.controller.preemptor.preemptions.vain() if uid not in self.failed}
         assert vain == set()
 
     def teardown(self) -> None:

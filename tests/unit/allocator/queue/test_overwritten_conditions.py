@@ -30,27 +30,27 @@ def saying(pod: JSON, status: str | None, reason: str = "", message: str = "") -
     return {**pod, "metadata": metadata, "status": status_of}
 
 
-def after(desk: SchedulerHarness, seconds: float) -> list[Any]:
+def after(harness: SchedulerHarness, seconds: float) -> list[Any]:
     """What is to be written of pods' conditions so many seconds later."""
-    desk.now += seconds
-    return [each for each in desk.controller.tick(TickPhase.UPKEEP) if isinstance(each, StatusUpdate)]
+    harness.now += seconds
+    return [each for each in harness.controller.tick(TickPhase.UPKEEP) if isinstance(each, StatusUpdate)]
 
 
 def settled() -> tuple[SchedulerHarness, JSON, JSON, StatusUpdate, StatusUpdate]:
     """A pod that runs and one that waits, who say what they were told."""
-    desk, allocation = occupied()
+    harness, allocation = occupied()
     there, second = running(worker("first"), allocation), waiting(worker("second"))
-    desk.controller.handle(pod_event(second))
-    told = {each.uid: each for each in desk.controller.schedule_pending()[1] if isinstance(each, StatusUpdate)}
+    harness.controller.handle(pod_event(second))
+    told = {each.uid: each for each in harness.controller.schedule_pending()[1] if isinstance(each, StatusUpdate)}
     first = told.get("uid-first") or StatusUpdate(
         "default/first", "uid-first", True, PodReason.ALLOCATED, "10000 MiB of GPU 0 (Tesla T4) on t4"
     )
     last = told["uid-second"]
     assert (last.code, last.reason) == ("Memory", FULL)
-    desk.controller.handle(pod_event(saying(there, "True", first.code, first.reason)))
-    desk.controller.handle(pod_event(saying(second, "False", last.code, last.reason)))
-    assert after(desk, 2 * PAUSE_CAP) == []
-    return desk, there, second, first, last
+    harness.controller.handle(pod_event(saying(there, "True", first.code, first.reason)))
+    harness.controller.handle(pod_event(saying(second, "False", last.code, last.reason)))
+    assert after(harness, 2 * PAUSE_CAP) == []
+    return harness, there, second, first, last
 
 
 def once_more(told: StatusUpdate, *, turned: bool) -> StatusUpdate:
@@ -58,29 +58,29 @@ def once_more(told: StatusUpdate, *, turned: bool) -> StatusUpdate:
 
 
 def test_what_somebody_overwrites_is_written_again_without_an_event() -> None:
-    desk, there, second, first, last = settled()
-    desk.controller.handle(pod_event(saying(there, "False", "Memory", "waiting: stale")))
-    desk.controller.handle(pod_event(saying(second, None)))
-    assert after(desk, PAUSE / 2) == []
-    found = after(desk, PAUSE)
+    harness, there, second, first, last = settled()
+    harness.controller.handle(pod_event(saying(there, "False", "Memory", "waiting: stale")))
+    harness.controller.handle(pod_event(saying(second, None)))
+    assert after(harness, PAUSE / 2) == []
+    found = after(harness, PAUSE)
     assert sorted(found, key=lambda each: each.uid) == [once_more(first, turned=True), once_more(last, turned=True)]
 
 
 def test_another_text_of_the_same_status_is_overwritten_too_and_its_time_of_transition_stays() -> None:
-    desk, _, second, _, last = settled()
-    desk.controller.handle(pod_event(saying(second, "False", "Cores", "waiting: for something else")))
-    assert after(desk, PAUSE) == [once_more(last, turned=False)]
+    harness, _, second, _, last = settled()
+    harness.controller.handle(pod_event(saying(second, "False", "Cores", "waiting: for something else")))
+    assert after(harness, PAUSE) == [once_more(last, turned=False)]
 
 
 def test_two_writers_who_do_not_agree_write_less_and_less_often() -> None:
-    desk, there, _, first, _ = settled()
-    desk.controller.handle(pod_event(saying(there, "False", "Memory", "stale")))
-    repairs, start = [], desk.now
-    while desk.now - start < 3600:
-        for _ in after(desk, 1.0):
-            repairs.append(desk.now - start)
-            desk.controller.handle(pod_event(saying(there, "True", first.code, first.reason)))
-            desk.controller.handle(pod_event(saying(there, "False", "Memory", "stale")))
+    harness, there, _, first, _ = settled()
+    harness.controller.handle(pod_event(saying(there, "False", "Memory", "stale")))
+    repairs, start = [], harness.now
+    while harness.now - start < 3600:
+        for _ in after(harness, 1.0):
+            repairs.append(harness.now - start)
+            harness.controller.handle(pod_event(saying(there, "True", first.code, first.reason)))
+            harness.controller.handle(pod_event(saying(there, "False", "Memory", "stale")))
     gaps = [later - earlier for earlier, later in itertools.pairwise(repairs)]
     assert gaps[:4] == [2 * PAUSE, 4 * PAUSE, 8 * PAUSE, 16 * PAUSE]
     assert max(gaps) == PAUSE_CAP
@@ -88,20 +88,20 @@ def test_two_writers_who_do_not_agree_write_less_and_less_often() -> None:
 
 
 def test_what_is_right_again_is_left_alone() -> None:
-    desk, there, _, first, _ = settled()
-    desk.controller.handle(pod_event(saying(there, "False", "Memory", "stale")))
-    desk.controller.handle(pod_event(saying(there, "True", first.code, first.reason)))
-    assert after(desk, 10 * PAUSE) == []
+    harness, there, _, first, _ = settled()
+    harness.controller.handle(pod_event(saying(there, "False", "Memory", "stale")))
+    harness.controller.handle(pod_event(saying(there, "True", first.code, first.reason)))
+    assert after(harness, 10 * PAUSE) == []
 
 
 def test_a_pod_that_is_gone_is_written_to_no_more() -> None:
-    desk, there, second, _, _ = settled()
-    desk.controller.handle(pod_event(saying(there, "False", "Memory", "stale")))
-    desk.controller.handle(pod_event(saying(second, None)))
-    desk.controller.handle(PodDeleted("uid-first"))
-    desk.controller.handle(PodDeleted("uid-second"))
-    assert after(desk, 10 * PAUSE) == []
-    desk.controller.check_invariants()
+    harness, there, second, _, _ = settled()
+    harness.controller.handle(pod_event(saying(there, "False", "Memory", "stale")))
+    harness.controller.handle(pod_event(saying(second, None)))
+    harness.controller.handle(PodDeleted("uid-first"))
+    harness.controller.handle(PodDeleted("uid-second"))
+    assert after(harness, 10 * PAUSE) == []
+    harness.controller.check_invariants()
 
 
 def test_the_records_of_one_pod() -> None:

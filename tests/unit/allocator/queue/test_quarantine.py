@@ -75,33 +75,33 @@ def test_what_we_write_to_touch_a_pod_and_its_status_are_no_change_of_it() -> No
 
 
 def test_one_bad_pod_in_a_list_spoils_nothing_for_the_others() -> None:
-    desk = SchedulerHarness([ONE_GPU], faults=[])
+    harness = SchedulerHarness([ONE_GPU], faults=[])
     bad, bomb = poisoned(waiting(worker("bad")))
-    desk.controller.handle(pods_listed([waiting(worker("a", mib=1000)), bad, waiting(worker("z", mib=1000))]))
-    bindings, news = desk.controller.schedule_pending()
+    harness.controller.handle(pods_listed([waiting(worker("a", mib=1000)), bad, waiting(worker("z", mib=1000))]))
+    bindings, news = harness.controller.schedule_pending()
     assert keys(bindings) == ["default/a", "default/z"]
-    assert (desk.faults, desk.controller.look().quarantined) == ([("pod", "default/bad")], 1)
+    assert (harness.faults, harness.controller.look().quarantined) == ([("pod", "default/bad")], 1)
     assert news == [
         StatusUpdate("default/bad", "uid-bad", False, PodReason.INTERNAL_ERROR, SAID, warning=PodReason.INTERNAL_ERROR)
     ]
-    desk.controller.handle(pod_event(bad))
-    assert desk.faults == [("pod", "default/bad")], "it is said once"
+    harness.controller.handle(pod_event(bad))
+    assert harness.faults == [("pod", "default/bad")], "it is said once"
     bomb.armed = False
-    desk.controller.handle(pod_event(bad))
-    assert desk.controller.look().quarantined == 0
-    desk.controller.check_invariants()
+    harness.controller.handle(pod_event(bad))
+    assert harness.controller.look().quarantined == 0
+    harness.controller.check_invariants()
 
 
 def test_a_bad_pod_that_is_gone_is_forgotten() -> None:
-    desk = SchedulerHarness([ONE_GPU], faults=[])
+    harness = SchedulerHarness([ONE_GPU], faults=[])
     bad, _ = poisoned(waiting(worker("bad")))
-    desk.controller.handle(pod_event(bad))
-    desk.controller.handle(PodDeleted("uid-bad"))
-    assert desk.controller.look().quarantined == 0
-    desk.controller.handle(pod_event(bad))
-    desk.controller.handle(pods_listed([]))
-    assert desk.controller.look().quarantined == 0
-    desk.controller.check_invariants()
+    harness.controller.handle(pod_event(bad))
+    harness.controller.handle(PodDeleted("uid-bad"))
+    assert harness.controller.look().quarantined == 0
+    harness.controller.handle(pod_event(bad))
+    harness.controller.handle(pods_listed([]))
+    assert harness.controller.look().quarantined == 0
+    harness.controller.check_invariants()
 
 
 def share(uuid: str, mib: int) -> Allocation:
@@ -110,39 +110,39 @@ def share(uuid: str, mib: int) -> Allocation:
 
 def test_nobody_is_placed_beside_a_share_that_cannot_be_counted() -> None:
     """The pod came with its share while nobody could read it: what it holds there is not known."""
-    desk = SchedulerHarness([ONE_GPU, node("other").gpus(1)], faults=[])
+    harness = SchedulerHarness([ONE_GPU, node("other").gpus(1)], faults=[])
     bad, bomb = poisoned(running(worker("bad"), share("GPU-t4-0", 10_000)))
-    desk.controller.handle(pod_event(bad))
+    harness.controller.handle(pod_event(bad))
     for name in ("a", "b"):
-        desk.controller.handle(pod_event(waiting(worker(name, mib=15_000))))
-    bindings, _ = desk.controller.schedule_pending()
+        harness.controller.handle(pod_event(waiting(worker(name, mib=15_000))))
+    bindings, _ = harness.controller.schedule_pending()
     assert [binding.allocation.node for binding in bindings] == ["other"]
     bomb.armed = False
-    desk.controller.handle(pod_event(bad))
-    desk.controller.check_invariants()
-    assert desk.controller.look().confirmed == 1
-    desk.controller.schedule_pending()
-    assert isinstance(desk.controller.reserve(question(worker("c", mib=15_000))), Wait)
-    assert isinstance(desk.controller.reserve(question(worker("d", mib=5_000))), Placed)
+    harness.controller.handle(pod_event(bad))
+    harness.controller.check_invariants()
+    assert harness.controller.look().confirmed == 1
+    harness.controller.schedule_pending()
+    assert isinstance(harness.controller.reserve(question(worker("c", mib=15_000))), Wait)
+    assert isinstance(harness.controller.reserve(question(worker("d", mib=5_000))), Placed)
 
 
 def test_who_holds_a_share_and_cannot_be_read_any_more_goes_on_being_counted() -> None:
-    desk = SchedulerHarness([ONE_GPU], faults=[])
+    harness = SchedulerHarness([ONE_GPU], faults=[])
     good = running(worker("bad"), share("GPU-t4-0", 10_000))
-    desk.controller.handle(pod_event(good))
-    desk.controller.schedule_pending()
+    harness.controller.handle(pod_event(good))
+    harness.controller.schedule_pending()
     bad, _ = poisoned(good)
-    desk.controller.handle(pod_event(bad))
-    assert desk.controller.look().confirmed == 1
-    assert isinstance(desk.controller.reserve(question(worker("c", mib=1000))), Wait), "the node is closed"
-    assert desk.controller.schedule_pending()[1] == [
+    harness.controller.handle(pod_event(bad))
+    assert harness.controller.look().confirmed == 1
+    assert isinstance(harness.controller.reserve(question(worker("c", mib=1000))), Wait), "the node is closed"
+    assert harness.controller.schedule_pending()[1] == [
         EventRecord("Pod", "default/bad", "uid-bad", PodReason.INTERNAL_ERROR, SAID)
     ]
-    desk.controller.check_invariants()
-    desk.controller.handle(PodDeleted("uid-bad"))
-    assert desk.controller.look().confirmed == 0
-    assert isinstance(desk.controller.reserve(question(worker("d", mib=15_000))), Placed)
-    desk.controller.check_invariants()
+    harness.controller.check_invariants()
+    harness.controller.handle(PodDeleted("uid-bad"))
+    assert harness.controller.look().confirmed == 0
+    assert isinstance(harness.controller.reserve(question(worker("d", mib=15_000))), Placed)
+    harness.controller.check_invariants()
 
 
 # -- what is done for a pod ---------------------------------------------------------------------------------------
@@ -150,84 +150,84 @@ def test_who_holds_a_share_and_cannot_be_read_any_more_goes_on_being_counted() -
 
 def odd_line(engine: Picky, **options: Any) -> SchedulerHarness:
     """Three in line, the second of whom no decision survives."""
-    desk = SchedulerHarness([ONE_GPU], engine=engine, faults=[], options=chosen(**options))
+    harness = SchedulerHarness([ONE_GPU], engine=engine, faults=[], options=chosen(**options))
     for name, mib in (("a", 1000), ("bad", ODD), ("z", 1000)):
-        desk.controller.handle(pod_event(waiting(worker(name, mib=mib))))
-    return desk
+        harness.controller.handle(pod_event(waiting(worker(name, mib=mib))))
+    return harness
 
 
 def test_a_pod_that_cannot_be_decided_keeps_nobody_from_being_placed() -> None:
     engine = Picky(ODD * MIB)
-    desk = odd_line(engine)
-    bindings, news = desk.controller.schedule_pending()
+    harness = odd_line(engine)
+    bindings, news = harness.controller.schedule_pending()
     assert keys(bindings) == ["default/a", "default/z"]
     assert news == [
         StatusUpdate("default/bad", "uid-bad", False, PodReason.INTERNAL_ERROR, SAID, warning=PodReason.INTERNAL_ERROR)
     ]
-    assert desk.controller.schedule_pending() == ([], [])
-    assert (engine.looked, desk.faults) == (1, [("decision", "default/bad")]), "it is left alone"
-    desk.controller.check_invariants()
+    assert harness.controller.schedule_pending() == ([], [])
+    assert (engine.looked, harness.faults) == (1, [("decision", "default/bad")]), "it is left alone"
+    harness.controller.check_invariants()
 
 
 def test_it_is_tried_again_when_it_changes_or_after_a_while() -> None:
     engine = Picky(ODD * MIB)
-    desk = odd_line(engine)
-    desk.controller.schedule_pending()
-    desk.controller.handle(pod_event(waiting(worker("bad", mib=ODD).spec(nodeSelector={"a": "b"}))))
+    harness = odd_line(engine)
+    harness.controller.schedule_pending()
+    harness.controller.handle(pod_event(waiting(worker("bad", mib=ODD).spec(nodeSelector={"a": "b"}))))
     for now, looked in ((100.5, 1), (101.5, 2), (700.0, 2), (702.0, 3)):
-        desk.now = now
-        desk.controller.tick(TickPhase.UPKEEP)
-        desk.controller.schedule_pending()
+        harness.now = now
+        harness.controller.tick(TickPhase.UPKEEP)
+        harness.controller.schedule_pending()
         assert engine.looked == looked, now
-    engine.memory, desk.now = 0, 1400.0
-    desk.controller.handle(pod_event(waiting(worker("bad", mib=ODD))))
-    desk.controller.tick(TickPhase.UPKEEP)
-    bindings, _ = desk.controller.schedule_pending()
-    assert (keys(bindings), desk.controller.look().quarantined) == (["default/bad"], 0)
+    engine.memory, harness.now = 0, 1400.0
+    harness.controller.handle(pod_event(waiting(worker("bad", mib=ODD))))
+    harness.controller.tick(TickPhase.UPKEEP)
+    bindings, _ = harness.controller.schedule_pending()
+    assert (keys(bindings), harness.controller.look().quarantined) == (["default/bad"], 0)
 
 
 def test_a_pod_that_cannot_be_decided_at_admission_reserves_nothing() -> None:
-    desk = odd_line(Picky(ODD * MIB))
+    harness = odd_line(Picky(ODD * MIB))
     with pytest.raises(Exception, match="main"):
-        desk.controller.reserve(question(worker("x", mib=ODD)))
-    assert desk.controller.look().assumed == 0
+        harness.controller.reserve(question(worker("x", mib=ODD)))
+    assert harness.controller.look().assumed == 0
 
 
 def test_no_node_is_kept_for_a_pod_of_which_an_error_comes() -> None:
-    desk = odd_line(Picky(ODD * MIB), starvation_timeout=10.0)
-    desk.controller.schedule_pending()
-    desk.now += 60.0
-    desk.controller.tick(TickPhase.UPKEEP)
-    assert desk.controller.look().reserved == 0
+    harness = odd_line(Picky(ODD * MIB), starvation_timeout=10.0)
+    harness.controller.schedule_pending()
+    harness.now += 60.0
+    harness.controller.tick(TickPhase.UPKEEP)
+    assert harness.controller.look().reserved == 0
 
 
 def test_no_victims_are_looked_for_a_pod_of_which_an_error_comes() -> None:
     engine = Picky(0)
-    desk = SchedulerHarness([ONE_GPU], engine=engine, faults=[], options=chosen(preemption=True))
-    desk.controller.handle(pod_event(running(worker("low"), share("GPU-t4-0", 10_000))))
+    harness = SchedulerHarness([ONE_GPU], engine=engine, faults=[], options=chosen(preemption=True))
+    harness.controller.handle(pod_event(running(worker("low"), share("GPU-t4-0", 10_000))))
     for name, mib in (("a-bad", 12_000), ("b-good", 10_000)):
-        desk.controller.handle(pod_event(waiting(worker(name, mib=mib).spec(priority=5))))
-    desk.controller.schedule_pending()
+        harness.controller.handle(pod_event(waiting(worker(name, mib=mib).spec(priority=5))))
+    harness.controller.schedule_pending()
     engine.memory = 12_000 * MIB
-    assert [order.key for order in desk.controller.preempt()] == ["default/low"]
-    assert desk.faults == [("preemption", "default/a-bad")]
+    assert [order.key for order in harness.controller.preempt()] == ["default/low"]
+    assert harness.faults == [("preemption", "default/a-bad")]
 
 
 class Written:
     """The loop over an API server, with two in line; `arm` is called between decision and write."""
 
     def __init__(self) -> None:
-        self.desk, self.api = SchedulerHarness([ONE_GPU], faults=[]), ApiServer()
+        self.harness, self.api = SchedulerHarness([ONE_GPU], faults=[]), ApiServer()
         self.woken = threading.Event()
         kube = Kube(self.api.wire)
         self.loop = SchedulingLoop(
             kube=kube,
-            controller=self.desk.controller,
+            controller=self.harness.controller,
             recorder=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
             woken=self.woken,
             now_ns=lambda: 0,
             decided=lambda: self.arm(True),
-            faulted=self.desk._faulted,
+            faulted=self.harness._faulted,
             workers=Workers(),
         )
         stored = [
@@ -236,8 +236,8 @@ class Written:
         ]
         bad = pods.trim(stored[0])
         self.fuse = bad["spec"]["schedulingGates"] = Fuse(bad["spec"]["schedulingGates"])
-        self.desk.controller.handle(pod_event(bad))
-        self.desk.controller.handle(pod_event(pods.trim(stored[1])))
+        self.harness.controller.handle(pod_event(bad))
+        self.harness.controller.handle(pod_event(pods.trim(stored[1])))
 
     def arm(self, armed: bool) -> None:
         self.fuse.armed = armed
@@ -247,10 +247,10 @@ def test_a_placement_that_cannot_be_put_into_words_gives_its_share_back() -> Non
     written = Written()
     written.loop.once()
     assert [key for key, each in written.api.pods.items() if pods.allocation_id(each)] == ["default/good"]
-    assert (written.desk.faults, written.desk.forgotten) == ([("write", "default/bad")], ["failed"])
-    look = written.desk.controller.look()
+    assert (written.harness.faults, written.harness.forgotten) == ([("write", "default/bad")], ["failed"])
+    look = written.harness.controller.look()
     assert (look.assumed, look.confirmed, look.quarantined) == (0, 1, 1)
-    written.desk.controller.check_invariants()
+    written.harness.controller.check_invariants()
 
 
 # -- nodes --------------------------------------------------------------------------------------------------------
@@ -266,8 +266,8 @@ class Choking(Picky):
 
 
 def test_a_node_that_cannot_be_taken_in_is_none_and_others_are_placed_on() -> None:
-    desk = SchedulerHarness([node("bad").gpus(4), ONE_GPU], engine=Choking(0), faults=[])
-    answer = desk.controller.reserve(question(worker("x", mib=1000)))
+    harness = SchedulerHarness([node("bad").gpus(4), ONE_GPU], engine=Choking(0), faults=[])
+    answer = harness.controller.reserve(question(worker("x", mib=1000)))
     assert isinstance(answer, Placed)
-    assert (answer.allocation.node, set(desk.faults or ())) == ("t4", {("node", "bad")})
-    assert [state.name for state in desk.controller.nodes()] == ["t4"]
+    assert (answer.allocation.node, set(harness.faults or ())) == ("t4", {("node", "bad")})
+    assert [state.name for state in harness.controller.nodes()] == ["t4"]

@@ -33,94 +33,94 @@ from tests.unit.allocator.one_gpu import FULL, ONE_GPU, keys, occupied, running,
 
 
 def test_a_waiting_pod_is_told_why_once_and_starts_when_a_share_comes_back() -> None:
-    desk, _ = occupied()
-    desk.controller.handle(pod_event(waiting(worker("second"))))
+    harness, _ = occupied()
+    harness.controller.handle(pod_event(waiting(worker("second"))))
     told = StatusUpdate("default/second", "uid-second", False, Code.MEMORY.word, FULL)
-    assert desk.controller.schedule_pending() == ([], [told])
-    assert desk.controller.schedule_pending() == ([], []), "nothing new to tell"
-    woken = desk.woken
-    desk.controller.handle(PodDeleted("uid-first"))
-    assert desk.woken > woken
-    bindings, _ = desk.controller.schedule_pending()
+    assert harness.controller.schedule_pending() == ([], [told])
+    assert harness.controller.schedule_pending() == ([], []), "nothing new to tell"
+    woken = harness.woken
+    harness.controller.handle(PodDeleted("uid-first"))
+    assert harness.woken > woken
+    bindings, _ = harness.controller.schedule_pending()
     assert keys(bindings) == ["default/second"]
-    desk.controller.handle(BindSucceeded(bindings[0], pod_event(running(worker("second"), bindings[0].allocation))))
-    assert (desk.controller.look().confirmed, desk.controller.look().waiting) == (1, 0)
-    desk.controller.check_invariants()
+    harness.controller.handle(BindSucceeded(bindings[0], pod_event(running(worker("second"), bindings[0].allocation))))
+    assert (harness.controller.look().confirmed, harness.controller.look().waiting) == (1, 0)
+    harness.controller.check_invariants()
 
 
 def test_deleting_one_starts_exactly_one() -> None:
-    desk, _ = occupied()
+    harness, _ = occupied()
     for name in ("b", "a", "c"):
-        desk.controller.handle(pod_event(waiting(worker(name))))
-    desk.controller.handle(PodDeleted("uid-first"))
-    assert keys(desk.controller.schedule_pending()[0]) == ["default/b"], "who was seen first, of the same second"
+        harness.controller.handle(pod_event(waiting(worker(name))))
+    harness.controller.handle(PodDeleted("uid-first"))
+    assert keys(harness.controller.schedule_pending()[0]) == ["default/b"], "who was seen first, of the same second"
 
 
 def test_the_line_is_by_priority_then_age() -> None:
-    desk, _ = occupied()
+    harness, _ = occupied()
     for name, created, priority in (("old", "2029", 0), ("young", "2031", 0), ("urgent", "2032", 10)):
-        desk.controller.handle(pod_event(waiting(worker(name, created=created, mib=5000).spec(priority=priority))))
-    desk.controller.handle(PodDeleted("uid-first"))
-    assert keys(desk.controller.schedule_pending()[0]) == ["default/urgent", "default/old", "default/young"]
+        harness.controller.handle(pod_event(waiting(worker(name, created=created, mib=5000).spec(priority=priority))))
+    harness.controller.handle(PodDeleted("uid-first"))
+    assert keys(harness.controller.schedule_pending()[0]) == ["default/urgent", "default/old", "default/young"]
 
 
 def test_a_dialects_priority_counts_among_pods_of_one_class() -> None:
-    desk, _ = occupied()
+    harness, _ = occupied()
     for name, created, urgency in (("low", "2029", 1), ("high", "2031", 0)):
         made = pod(name).uid(f"uid-{name}").created(created).asks("nvidia.com/gpumem", 5000)
-        desk.controller.handle(pod_event(waiting(made.asks("nvidia.com/priority", urgency))))
-    desk.controller.handle(pod_event(waiting(worker("classy", created="2032", mib=5000).spec(priority=1))))
-    desk.controller.handle(PodDeleted("uid-first"))
-    assert keys(desk.controller.schedule_pending()[0]) == ["default/classy", "default/high", "default/low"]
+        harness.controller.handle(pod_event(waiting(made.asks("nvidia.com/priority", urgency))))
+    harness.controller.handle(pod_event(waiting(worker("classy", created="2032", mib=5000).spec(priority=1))))
+    harness.controller.handle(PodDeleted("uid-first"))
+    assert keys(harness.controller.schedule_pending()[0]) == ["default/classy", "default/high", "default/low"]
 
 
 def test_a_dialects_priority_passes_no_pod_of_another_namespace() -> None:
-    desk, _ = occupied()
+    harness, _ = occupied()
     for key, created, urgency in (("a/low", "2028", 1), ("b/plain", "2029", 1), ("a/high", "2031", 0)):
         namespace, name = key.split("/")
         made = pod(name, namespace).uid(f"uid-{name}").created(created).asks("nvidia.com/gpumem", 5000)
-        desk.controller.handle(pod_event(waiting(made.asks("nvidia.com/priority", urgency))))
-    desk.controller.handle(PodDeleted("uid-first"))
-    assert keys(desk.controller.schedule_pending()[0]) == ["b/plain", "a/high", "a/low"]
+        harness.controller.handle(pod_event(waiting(made.asks("nvidia.com/priority", urgency))))
+    harness.controller.handle(PodDeleted("uid-first"))
+    assert keys(harness.controller.schedule_pending()[0]) == ["b/plain", "a/high", "a/low"]
 
 
 def test_a_small_pod_behind_a_large_one_that_does_not_fit_is_placed() -> None:
-    desk, _ = occupied()
-    desk.controller.handle(pod_event(waiting(worker("large", created="2029"))))
-    desk.controller.handle(pod_event(waiting(worker("small", created="2030", mib=1000))))
-    bindings, told = desk.controller.schedule_pending()
+    harness, _ = occupied()
+    harness.controller.handle(pod_event(waiting(worker("large", created="2029"))))
+    harness.controller.handle(pod_event(waiting(worker("small", created="2030", mib=1000))))
+    bindings, told = harness.controller.schedule_pending()
     assert (keys(bindings), [t.key for t in told]) == (["default/small"], ["default/large"])
 
 
 def test_a_terminating_pod_still_holds_its_share_and_a_finished_one_does_not() -> None:
-    desk, allocation = occupied()
-    desk.controller.handle(pod_event(waiting(worker("second"))))
+    harness, allocation = occupied()
+    harness.controller.handle(pod_event(waiting(worker("second"))))
     ending = running(worker("first"), allocation)
     ending["metadata"]["deletionTimestamp"] = "2030-01-01T00:01:00Z"
-    desk.controller.handle(pod_event(ending))
-    assert desk.controller.schedule_pending()[0] == []
+    harness.controller.handle(pod_event(ending))
+    assert harness.controller.schedule_pending()[0] == []
     ending["status"] = {"phase": "Succeeded"}
-    desk.controller.handle(pod_event(ending))
-    assert keys(desk.controller.schedule_pending()[0]) == ["default/second"]
+    harness.controller.handle(pod_event(ending))
+    assert keys(harness.controller.schedule_pending()[0]) == ["default/second"]
 
 
 def test_a_pod_that_its_kubelet_refused_gives_its_share_back() -> None:
-    desk, allocation = occupied()
+    harness, allocation = occupied()
     refused = running(worker("first"), allocation)
     refused["status"] = {"phase": "Failed", "reason": "OutOfcpu"}
-    desk.controller.handle(pod_event(refused))
-    assert desk.controller.look().confirmed == 0
+    harness.controller.handle(pod_event(refused))
+    assert harness.controller.look().confirmed == 0
 
 
 def test_a_new_node_starts_a_waiting_pod() -> None:
-    desk, _ = occupied()
-    desk.controller.handle(pod_event(waiting(worker("second"))))
-    desk.controller.schedule_pending()
-    woken, more = desk.woken, node("late").gpus(1)
-    desk.controller.handle(InventoryChanged(more.inventory()))
-    desk.controller.handle(NodeChanged(_facts(more)))
-    assert desk.woken > woken
-    bindings, _ = desk.controller.schedule_pending()
+    harness, _ = occupied()
+    harness.controller.handle(pod_event(waiting(worker("second"))))
+    harness.controller.schedule_pending()
+    woken, more = harness.woken, node("late").gpus(1)
+    harness.controller.handle(InventoryChanged(more.inventory()))
+    harness.controller.handle(NodeChanged(_facts(more)))
+    assert harness.woken > woken
+    bindings, _ = harness.controller.schedule_pending()
     assert [c.allocation.node for c in bindings] == ["late"]
 
 
@@ -130,191 +130,191 @@ def _facts(builder: Any) -> Any:
 
 
 def test_a_reservation_whose_pod_never_came_is_given_to_the_next() -> None:
-    desk = SchedulerHarness([ONE_GPU])
-    desk.controller.reserve(question(worker("refused-by-quota")))
-    desk.controller.handle(pod_event(waiting(worker("second"))))
-    assert desk.controller.schedule_pending()[0] == []
-    desk.now += 39
-    desk.controller.handle(ReservationsChecked(overdue(desk.controller), ()))
-    assert desk.controller.schedule_pending()[0] == []
-    desk.now += 2
-    desk.controller.handle(ReservationsChecked(overdue(desk.controller), ()))
-    assert keys(desk.controller.schedule_pending()[0]) == ["default/second"]
+    harness = SchedulerHarness([ONE_GPU])
+    harness.controller.reserve(question(worker("refused-by-quota")))
+    harness.controller.handle(pod_event(waiting(worker("second"))))
+    assert harness.controller.schedule_pending()[0] == []
+    harness.now += 39
+    harness.controller.handle(ReservationsChecked(overdue(harness.controller), ()))
+    assert harness.controller.schedule_pending()[0] == []
+    harness.now += 2
+    harness.controller.handle(ReservationsChecked(overdue(harness.controller), ()))
+    assert keys(harness.controller.schedule_pending()[0]) == ["default/second"]
 
 
 def test_a_reservation_whose_pod_exists_and_was_not_seen_is_kept() -> None:
-    desk = SchedulerHarness([ONE_GPU])
-    desk.controller.reserve(question(worker("behind-the-watch")))
-    desk.now += 66
-    (late,) = overdue(desk.controller)
-    desk.controller.handle(ReservationsChecked((late,), {late.key}))
-    assert (desk.controller.look().assumed, overdue(desk.controller)) == (1, ())
+    harness = SchedulerHarness([ONE_GPU])
+    harness.controller.reserve(question(worker("behind-the-watch")))
+    harness.now += 66
+    (late,) = overdue(harness.controller)
+    harness.controller.handle(ReservationsChecked((late,), {late.key}))
+    assert (harness.controller.look().assumed, overdue(harness.controller)) == (1, ())
 
 
 def test_a_write_that_failed_is_forgotten_and_tried_again_after_a_growing_pause() -> None:
-    desk = SchedulerHarness([ONE_GPU])
+    harness = SchedulerHarness([ONE_GPU])
     pod_ = waiting(worker("p"))
-    desk.controller.handle(pod_event(pod_))
+    harness.controller.handle(pod_event(pod_))
     for pause in (0.5, 1.0, 2.0):
-        bindings, _ = desk.controller.schedule_pending()
+        bindings, _ = harness.controller.schedule_pending()
         assert keys(bindings) == ["default/p"]
-        assert desk.controller.schedule_pending()[0] == [], "it is being written"
-        desk.controller.handle(BindFailed(bindings[0], pod_event(pod_)))
-        assert desk.controller.look().assumed == 0
-        desk.now += pause - 0.1
-        desk.controller.tick(TickPhase.UPKEEP)
-        assert desk.controller.schedule_pending()[0] == []
-        desk.now += 0.2
-        desk.controller.tick(TickPhase.UPKEEP)
-    desk.controller.check_invariants()
+        assert harness.controller.schedule_pending()[0] == [], "it is being written"
+        harness.controller.handle(BindFailed(bindings[0], pod_event(pod_)))
+        assert harness.controller.look().assumed == 0
+        harness.now += pause - 0.1
+        harness.controller.tick(TickPhase.UPKEEP)
+        assert harness.controller.schedule_pending()[0] == []
+        harness.now += 0.2
+        harness.controller.tick(TickPhase.UPKEEP)
+    harness.controller.check_invariants()
 
 
 def test_a_pod_deleted_while_it_was_written_takes_nothing() -> None:
-    desk = SchedulerHarness([ONE_GPU])
-    desk.controller.handle(pod_event(waiting(worker("p"))))
-    bindings, _ = desk.controller.schedule_pending()
-    desk.controller.handle(BindFailed(bindings[0], None))
-    assert (desk.controller.look().assumed, desk.controller.look().waiting) == (0, 0)
+    harness = SchedulerHarness([ONE_GPU])
+    harness.controller.handle(pod_event(waiting(worker("p"))))
+    bindings, _ = harness.controller.schedule_pending()
+    harness.controller.handle(BindFailed(bindings[0], None))
+    assert (harness.controller.look().assumed, harness.controller.look().waiting) == (0, 0)
 
 
 def test_an_unknown_write_keeps_its_share_until_it_is_known() -> None:
-    desk = SchedulerHarness([ONE_GPU])
-    desk.controller.handle(pod_event(waiting(worker("p"))))
-    bindings, _ = desk.controller.schedule_pending()
-    desk.controller.handle(BindUnknown(bindings[0]))
-    desk.controller.handle(pod_event(waiting(worker("other"))))
-    desk.now += 3600
-    assert overdue(desk.controller) == ()
-    assert desk.controller.schedule_pending()[0] == [], "the share may be the pod's by now"
-    assert desk.controller.tick(TickPhase.BINDINGS) == bindings
-    assert desk.controller.tick(TickPhase.BINDINGS) == [], "it is being written once more"
-    desk.controller.handle(BindFailed(bindings[0], None))
-    assert keys(desk.controller.schedule_pending()[0]) == ["default/other"]
+    harness = SchedulerHarness([ONE_GPU])
+    harness.controller.handle(pod_event(waiting(worker("p"))))
+    bindings, _ = harness.controller.schedule_pending()
+    harness.controller.handle(BindUnknown(bindings[0]))
+    harness.controller.handle(pod_event(waiting(worker("other"))))
+    harness.now += 3600
+    assert overdue(harness.controller) == ()
+    assert harness.controller.schedule_pending()[0] == [], "the share may be the pod's by now"
+    assert harness.controller.tick(TickPhase.BINDINGS) == bindings
+    assert harness.controller.tick(TickPhase.BINDINGS) == [], "it is being written once more"
+    harness.controller.handle(BindFailed(bindings[0], None))
+    assert keys(harness.controller.schedule_pending()[0]) == ["default/other"]
 
 
 def test_an_answer_that_the_watch_has_overtaken_brings_nothing_back() -> None:
-    desk = SchedulerHarness([ONE_GPU])
-    desk.controller.handle(pod_event(waiting(worker("p"))))
-    ((binding,), _) = desk.controller.schedule_pending()
-    desk.controller.handle(PodDeleted("uid-p"))
-    desk.controller.handle(BindSucceeded(binding, pod_event(running(worker("p"), binding.allocation))))
-    assert (desk.controller.look().assumed, desk.controller.look().confirmed) == (0, 0)
+    harness = SchedulerHarness([ONE_GPU])
+    harness.controller.handle(pod_event(waiting(worker("p"))))
+    ((binding,), _) = harness.controller.schedule_pending()
+    harness.controller.handle(PodDeleted("uid-p"))
+    harness.controller.handle(BindSucceeded(binding, pod_event(running(worker("p"), binding.allocation))))
+    assert (harness.controller.look().assumed, harness.controller.look().confirmed) == (0, 0)
 
 
 def test_a_list_from_before_our_own_commit_takes_nothing_away() -> None:
-    desk = SchedulerHarness([ONE_GPU])
+    harness = SchedulerHarness([ONE_GPU])
     before, after = waiting(worker("p")), waiting(worker("p"))
     before["metadata"]["resourceVersion"] = "7"
-    desk.controller.handle(pod_event(before))
-    ((binding,), _) = desk.controller.schedule_pending()
+    harness.controller.handle(pod_event(before))
+    ((binding,), _) = harness.controller.schedule_pending()
     after = running(worker("p"), binding.allocation)
     after["metadata"]["resourceVersion"] = "10"
-    desk.controller.handle(BindSucceeded(binding, pod_event(after)))
-    desk.controller.handle(pods_listed([before]))
-    assert desk.controller.look().confirmed == 1
-    desk.controller.handle(pod_event(after))
-    desk.controller.handle(pods_listed([]))
-    assert desk.controller.look().confirmed == 0
+    harness.controller.handle(BindSucceeded(binding, pod_event(after)))
+    harness.controller.handle(pods_listed([before]))
+    assert harness.controller.look().confirmed == 1
+    harness.controller.handle(pod_event(after))
+    harness.controller.handle(pods_listed([]))
+    assert harness.controller.look().confirmed == 0
 
 
 def test_an_unknown_write_that_took_effect_is_confirmed_by_the_watch() -> None:
-    desk = SchedulerHarness([ONE_GPU])
-    desk.controller.handle(pod_event(waiting(worker("p"))))
-    bindings, _ = desk.controller.schedule_pending()
-    desk.controller.handle(BindUnknown(bindings[0]))
-    desk.controller.handle(pod_event(running(worker("p"), bindings[0].allocation)))
-    desk.now += 60
-    desk.controller.tick(TickPhase.UPKEEP)
-    assert desk.controller.look().confirmed == 1
+    harness = SchedulerHarness([ONE_GPU])
+    harness.controller.handle(pod_event(waiting(worker("p"))))
+    bindings, _ = harness.controller.schedule_pending()
+    harness.controller.handle(BindUnknown(bindings[0]))
+    harness.controller.handle(pod_event(running(worker("p"), bindings[0].allocation)))
+    harness.now += 60
+    harness.controller.tick(TickPhase.UPKEEP)
+    assert harness.controller.look().confirmed == 1
 
 
 def test_a_pod_waits_for_another_systems_gate_first_and_is_told() -> None:
-    desk = SchedulerHarness([ONE_GPU])
+    harness = SchedulerHarness([ONE_GPU])
     held = waiting(worker("p"))
     held["spec"]["schedulingGates"].insert(0, {"name": "kueue.x-k8s.io/admission"})
-    desk.controller.handle(pod_event(held))
-    bindings, told = desk.controller.schedule_pending()
+    harness.controller.handle(pod_event(held))
+    bindings, told = harness.controller.schedule_pending()
     assert (bindings, [t.code for t in told]) == ([], ["ForeignGate"])
-    desk.controller.handle(pod_event(waiting(worker("p"))))
-    assert keys(desk.controller.schedule_pending()[0]) == ["default/p"]
+    harness.controller.handle(pod_event(waiting(worker("p"))))
+    assert keys(harness.controller.schedule_pending()[0]) == ["default/p"]
 
 
 def test_a_pod_placed_at_admission_is_told_once_it_is_seen() -> None:
-    desk = SchedulerHarness([ONE_GPU])
-    answer = desk.controller.reserve(question(worker("p")))
+    harness = SchedulerHarness([ONE_GPU])
+    answer = harness.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
-    desk.controller.handle(pod_event(running(worker("p"), answer.allocation)))
+    harness.controller.handle(pod_event(running(worker("p"), answer.allocation)))
     want = StatusUpdate("default/p", "uid-p", True, PodReason.ALLOCATED, "10000 MiB of GPU 0 (Tesla T4) on t4")
-    assert desk.controller.schedule_pending() == ([], [want])
+    assert harness.controller.schedule_pending() == ([], [want])
     said = running(worker("p"), answer.allocation)
     said["status"] = {"conditions": [{"type": names.ALLOCATED_CONDITION, "status": "True"}]}
-    desk.controller.handle(pod_event(said))
-    assert desk.controller.schedule_pending() == ([], [])
+    harness.controller.handle(pod_event(said))
+    assert harness.controller.schedule_pending() == ([], [])
 
 
 def test_a_pod_that_kube_scheduler_has_yet_to_bind_is_told_by_its_condition_alone() -> None:
-    desk = SchedulerHarness([ONE_GPU])
-    answer = desk.controller.reserve(question(worker("p")))
+    harness = SchedulerHarness([ONE_GPU])
+    answer = harness.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
-    desk.controller.handle(pod_event(admitted(worker("p"), allocation=answer.allocation)))
+    harness.controller.handle(pod_event(admitted(worker("p"), allocation=answer.allocation)))
     text = "10000 MiB of GPU 0 (Tesla T4) on t4"
     want = StatusUpdate("default/p", "uid-p", True, PodReason.ALLOCATED, text, event=False)
-    assert desk.controller.schedule_pending() == ([], [want])
-    desk.controller.handle(pod_event(running(worker("p"), answer.allocation)))
-    assert desk.controller.schedule_pending() == ([], [])  # kube-scheduler said the node, and nothing is new
+    assert harness.controller.schedule_pending() == ([], [want])
+    harness.controller.handle(pod_event(running(worker("p"), answer.allocation)))
+    assert harness.controller.schedule_pending() == ([], [])  # kube-scheduler said the node, and nothing is new
 
 
 def test_a_forged_allocation_on_a_waiting_pod_holds_nothing() -> None:
-    desk, allocation = occupied()
+    harness, allocation = occupied()
     forged = admitted(worker("thief"), allocation=allocation, gated=True)
-    desk.controller.handle(pod_event(forged))
-    assert desk.controller.look().confirmed == 1
+    harness.controller.handle(pod_event(forged))
+    assert harness.controller.look().confirmed == 1
 
 
 def test_an_allocation_without_the_accounting_resources_holds_nothing() -> None:
-    desk, allocation = occupied()
+    harness, allocation = occupied()
     forged = admitted(worker("thief"), allocation=allocation)
     forged["spec"]["containers"][0]["resources"] = {}
-    desk.controller.handle(pod_event(forged))
-    assert desk.controller.look().confirmed == 1
+    harness.controller.handle(pod_event(forged))
+    assert harness.controller.look().confirmed == 1
 
 
 def test_a_gated_pod_whose_request_disagrees_is_counted_told_and_left() -> None:
-    desk = SchedulerHarness([ONE_GPU])
+    harness = SchedulerHarness([ONE_GPU])
     odd = waiting(worker("p"))
     odd["metadata"]["annotations"][names.REQUEST] = "{}"
-    desk.controller.handle(pod_event(odd))
+    harness.controller.handle(pod_event(odd))
     text = (
         "waiting: metadata.annotations[gpufraction.io/request]: found none that agrees with the containers' resources; "
         "create the pod again, so that admission writes it"
     )
-    assert desk.controller.schedule_pending() == (
+    assert harness.controller.schedule_pending() == (
         [],
         [StatusUpdate("default/p", "uid-p", False, PodReason.UNREADABLE, text)],
     )
-    desk.controller.handle(pod_event(odd))
-    assert desk.controller.schedule_pending() == ([], []), "nothing new to tell"
-    assert desk.controller.look().unreadable == 1
-    desk.controller.check_invariants()
+    harness.controller.handle(pod_event(odd))
+    assert harness.controller.schedule_pending() == ([], []), "nothing new to tell"
+    assert harness.controller.look().unreadable == 1
+    harness.controller.check_invariants()
 
 
 def test_a_gated_pod_that_says_too_much_is_told_and_left_and_read_once_it_does_not() -> None:
-    desk = SchedulerHarness([ONE_GPU])
+    harness = SchedulerHarness([ONE_GPU])
     large = waiting(worker("p").affinity({"matchExpressions": [{"key": "k", "operator": "Exists"}] * 8_000}))
-    desk.controller.handle(pod_event(trim(large)))
+    harness.controller.handle(pod_event(trim(large)))
     text = (
         "waiting: spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution: "
         "found 8000 expressions and values; a pod that asks for a GPU share has at most 1000"
     )
-    assert desk.controller.schedule_pending() == (
+    assert harness.controller.schedule_pending() == (
         [],
         [StatusUpdate("default/p", "uid-p", False, PodReason.UNREADABLE, text)],
     )
-    assert desk.controller.look().unreadable == 1
-    desk.controller.handle(pod_event(trim(waiting(worker("p")))))
-    bindings, _ = desk.controller.schedule_pending()
-    assert (keys(bindings), desk.controller.look().unreadable) == (["default/p"], 0)
-    desk.controller.check_invariants()
+    assert harness.controller.look().unreadable == 1
+    harness.controller.handle(pod_event(trim(waiting(worker("p")))))
+    bindings, _ = harness.controller.schedule_pending()
+    assert (keys(bindings), harness.controller.look().unreadable) == (["default/p"], 0)
+    harness.controller.check_invariants()
 
 
 def test_pods_that_need_the_same_of_their_nodes_share_what_is_kept_of_it() -> None:
@@ -351,71 +351,73 @@ def test_the_queue_knows_for_how_many_whole_cards_pods_wait() -> None:
 
 
 def test_after_a_restart_the_pods_alone_give_the_same_state() -> None:
-    desk, allocation = occupied()
+    harness, allocation = occupied()
     pods_there = [running(worker("first"), allocation), waiting(worker("second"))]
     again = SchedulerHarness([ONE_GPU], synced=False)
     again.sync(pods_there)
-    desk.controller.handle(pod_event(pods_there[1]))
-    assert again.controller.look() == desk.controller.look()
+    harness.controller.handle(pod_event(pods_there[1]))
+    assert again.controller.look() == harness.controller.look()
     again.controller.handle(PodDeleted("uid-first"))
     assert keys(again.controller.schedule_pending()[0]) == ["default/second"]
 
 
 def test_a_pod_that_finished_before_it_was_seen_gives_its_reservation_back() -> None:
-    desk = SchedulerHarness([ONE_GPU])
-    answer = desk.controller.reserve(question(worker("short")))
+    harness = SchedulerHarness([ONE_GPU])
+    answer = harness.controller.reserve(question(worker("short")))
     assert isinstance(answer, Placed)
-    desk.controller.handle(pod_event({**running(worker("short"), answer.allocation), "status": {"phase": "Succeeded"}}))
-    assert desk.controller.look().assumed == 0
+    harness.controller.handle(
+        pod_event({**running(worker("short"), answer.allocation), "status": {"phase": "Succeeded"}})
+    )
+    assert harness.controller.look().assumed == 0
 
 
 def test_a_relist_drops_what_is_not_on_it() -> None:
-    desk, _ = occupied()
-    desk.controller.handle(pods_listed([]))
-    assert desk.controller.look().confirmed == 0
-    desk.controller.handle(InventoriesListed(()))
-    desk.controller.handle(NodesListed(()))
-    desk.controller.check_invariants()
+    harness, _ = occupied()
+    harness.controller.handle(pods_listed([]))
+    assert harness.controller.look().confirmed == 0
+    harness.controller.handle(InventoriesListed(()))
+    harness.controller.handle(NodesListed(()))
+    harness.controller.check_invariants()
 
 
 def test_a_newcomer_does_not_take_what_came_back_before_the_line_was_tried() -> None:
-    desk, _ = occupied()
-    desk.controller.handle(pod_event(waiting(worker("second"))))
-    desk.controller.schedule_pending()
-    desk.controller.handle(PodDeleted("uid-first"))
-    answer = desk.controller.reserve(question(worker("newcomer")))
+    harness, _ = occupied()
+    harness.controller.handle(pod_event(waiting(worker("second"))))
+    harness.controller.schedule_pending()
+    harness.controller.handle(PodDeleted("uid-first"))
+    answer = harness.controller.reserve(question(worker("newcomer")))
     assert isinstance(answer, Wait)
     assert (answer.code, answer.reason) == (
         "Queued",
         "the pods ahead in the queue are placed first",
     )
-    assert keys(desk.controller.schedule_pending()[0]) == ["default/second"]
+    assert keys(harness.controller.schedule_pending()[0]) == ["default/second"]
 
 
 def test_a_newcomer_of_higher_priority_would_be_before_them_in_line_too() -> None:
-    desk, _ = occupied()
-    desk.controller.handle(pod_event(waiting(worker("second"))))
-    desk.controller.handle(PodDeleted("uid-first"))
+    harness, _ = occupied()
+    harness.controller.handle(pod_event(waiting(worker("second"))))
+    harness.controller.handle(PodDeleted("uid-first"))
     urgent = question(worker("urgent").spec(priority=10))
-    assert isinstance(desk.controller.reserve(urgent), Placed)
+    assert isinstance(harness.controller.reserve(urgent), Placed)
 
 
 def test_a_newcomer_is_placed_at_once_where_the_line_was_tried_in_vain() -> None:
-    desk, _ = occupied()
-    desk.controller.handle(pod_event(waiting(worker("large"))))
-    desk.controller.schedule_pending()
-    assert isinstance(desk.controller.reserve(question(worker("small", mib=1000))), Placed)
+    harness, _ = occupied()
+    harness.controller.handle(pod_event(waiting(worker("large"))))
+    harness.controller.schedule_pending()
+    assert isinstance(harness.controller.reserve(question(worker("small", mib=1000))), Placed)
 
 
 def test_of_a_pod_that_has_finished_nothing_is_kept_though_its_end_be_missed() -> None:
-    desk, allocation = occupied()
+    harness, allocation = occupied()
     finished = {**running(worker("first"), allocation), "status": {"phase": "Succeeded"}}
-    desk.controller.handle(pod_event(finished))
-    desk.controller.check_invariants()
-    desk.controller.handle(pod_event(waiting(worker("second", mib=20_000))))
-    desk.controller.schedule_pending()
-    desk.controller.handle(pod_event(worker("second", mib=20_000).json()))
-    desk.controller.check_invariants()
+    harness.controller.handle(pod_event(finished))
+    harness.controller.check_invariants()
+    harness.controller.handle(pod_event(waiting(worker("second", mib=20_000))))
+    harness.controller.schedule_pending()
+    harness.controller.handle(pod_event(worker("second", mib=20_000).json()))
+    harness.controller.check_invariants()
 
 
 def test_a_reservation_outlives_the_longest_creation() -> None:

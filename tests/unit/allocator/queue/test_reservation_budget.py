@@ -110,70 +110,70 @@ def test_what_its_own_namespace_holds_does_not_come_free(
 
 def world(holder: str) -> SchedulerHarness:
     """One node of two cards, with a small pod of this namespace on each, and a pod of TENANT that wants both whole."""
-    desk = SchedulerHarness(
+    harness = SchedulerHarness(
         [node("n").gpus(2, mib=16384)],
         options=chosen(starvation_timeout=AFTER, starvation_reservation_limit=FOR),
     )
     for number in (0, 1):
         made = pod(f"small-{number}", holder).asks("gpufraction.io/gpu-memory", "10Gi")
-        answer = desk.controller.reserve(question(made))
+        answer = harness.controller.reserve(question(made))
         assert isinstance(answer, Placed)
-        desk.controller.handle(
+        harness.controller.handle(
             pod_event(admitted(made.uid(f"uid-{holder}-{number}").on("n"), allocation=answer.allocation))
         )
     large = pod("large").asks("gpufraction.io/gpu-memory", "16Gi").asks("gpufraction.io/gpu-count", 2)
-    desk.controller.handle(pod_event(pods.trim(admitted(large.uid("uid-large"), gated=True))))
-    desk.controller.schedule_pending()
-    passes(desk, AFTER + 5)  # it is looked at every five seconds
-    return desk
+    harness.controller.handle(pod_event(pods.trim(admitted(large.uid("uid-large"), gated=True))))
+    harness.controller.schedule_pending()
+    passes(harness, AFTER + 5)  # it is looked at every five seconds
+    return harness
 
 
-def passes(desk: SchedulerHarness, seconds: float) -> None:
+def passes(harness: SchedulerHarness, seconds: float) -> None:
     for _ in range(int(seconds)):
-        desk.now += 1
-        desk.controller.tick(TickPhase.UPKEEP)
-        desk.controller.schedule_pending()
+        harness.now += 1
+        harness.controller.tick(TickPhase.UPKEEP)
+        harness.controller.schedule_pending()
 
 
-def is_placed(desk: SchedulerHarness, namespace: str) -> bool:
+def is_placed(harness: SchedulerHarness, namespace: str) -> bool:
     asked = question(pod("more", namespace).asks("gpufraction.io/gpu-memory", "1Gi"), dry_run=True)
-    return isinstance(desk.controller.reserve(asked), Placed)
+    return isinstance(harness.controller.reserve(asked), Placed)
 
 
 def test_what_a_tenant_holds_closes_no_node_to_others() -> None:
-    desk = world(TENANT)
-    assert [kept.against for kept in desk.controller.view().reserved] == [TENANT]
-    assert (is_placed(desk, TENANT), is_placed(desk, NEIGHBOUR)) == (False, True)
+    harness = world(TENANT)
+    assert [kept.against for kept in harness.controller.view().reserved] == [TENANT]
+    assert (is_placed(harness, TENANT), is_placed(harness, NEIGHBOUR)) == (False, True)
 
 
 def test_a_node_whose_room_depends_on_others_is_kept_for_a_while_with_longer_and_longer_pauses() -> None:
-    desk, history = world(NEIGHBOUR), list[bool]()
-    passes(desk, 20)
+    harness, history = world(NEIGHBOUR), list[bool]()
+    passes(harness, 20)
     for _ in range(20):
-        history.append(bool(desk.controller.view().reserved))
-        assert is_placed(desk, NEIGHBOUR) != history[-1]
-        passes(desk, 50)
+        history.append(bool(harness.controller.view().reserved))
+        assert is_placed(harness, NEIGHBOUR) != history[-1]
+        passes(harness, 50)
     assert history == [True] * 2 + [False] * 2 + [True] * 2 + [False] * 4 + [True] * 2 + [False] * 8
 
 
 def test_a_pod_that_is_made_again_does_not_begin_anew() -> None:
-    desk = world(NEIGHBOUR)
-    passes(desk, 60)
-    desk.controller.handle(PodDeleted("uid-large"))
+    harness = world(NEIGHBOUR)
+    passes(harness, 60)
+    harness.controller.handle(PodDeleted("uid-large"))
     again = pod("again").asks("gpufraction.io/gpu-memory", "16Gi").asks("gpufraction.io/gpu-count", 2)
-    desk.controller.handle(pod_event(pods.trim(admitted(again.uid("uid-again"), gated=True))))
-    desk.controller.schedule_pending()
-    passes(desk, AFTER + 6)
-    assert desk.controller.view().reserved
-    passes(desk, 45)
-    assert not desk.controller.view().reserved
+    harness.controller.handle(pod_event(pods.trim(admitted(again.uid("uid-again"), gated=True))))
+    harness.controller.schedule_pending()
+    passes(harness, AFTER + 6)
+    assert harness.controller.view().reserved
+    passes(harness, 45)
+    assert not harness.controller.view().reserved
 
 
 def test_it_is_placed_when_the_others_go() -> None:
-    desk = world(NEIGHBOUR)
+    harness = world(NEIGHBOUR)
     for number in (0, 1):
-        desk.controller.handle(PodDeleted(f"uid-{NEIGHBOUR}-{number}"))
-    bindings, _ = desk.controller.schedule_pending()
+        harness.controller.handle(PodDeleted(f"uid-{NEIGHBOUR}-{number}"))
+    bindings, _ = harness.controller.schedule_pending()
     assert [binding.pod.uid for binding in bindings] == ["uid-large"]
-    desk.controller.tick(TickPhase.UPKEEP)
-    assert not desk.controller.view().reserved
+    harness.controller.tick(TickPhase.UPKEEP)
+    assert not harness.controller.view().reserved

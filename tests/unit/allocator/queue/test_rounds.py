@@ -125,41 +125,41 @@ def test_everybody_has_a_turn_whatever_comes_free_and_only_ones_own_namespace_pa
 
 def flooded(shapes: int = 1_000) -> SchedulerHarness:
     """One tenant's pods of as many shapes, none of which fits, in line since before everybody else."""
-    desk, _ = occupied()
+    harness, _ = occupied()
     for i in range(shapes):
-        desk.controller.handle(pod_event(waiting(worker(f"w{i:04}", mib=12_000 + i))))
-    return desk
+        harness.controller.handle(pod_event(waiting(worker(f"w{i:04}", mib=12_000 + i))))
+    return harness
 
 
 def test_a_neighbours_pod_is_placed_in_the_first_cycle() -> None:
-    desk = flooded()
+    harness = flooded()
     neighbour = waiting(worker("x", mib=1000, created="2031-01-01T00:00:00Z"))
     neighbour["metadata"]["namespace"] = "other"
-    desk.controller.handle(pod_event(neighbour))
-    woken = desk.woken
-    bindings, news = desk.controller.schedule_pending()
-    assert (keys(bindings), len(news), desk.woken > woken) == (["other/x"], 200, True)
+    harness.controller.handle(pod_event(neighbour))
+    woken = harness.woken
+    bindings, news = harness.controller.schedule_pending()
+    assert (keys(bindings), len(news), harness.woken > woken) == (["other/x"], 200, True)
     told = len(news)
     for _ in range(5):
-        told += len(desk.controller.schedule_pending()[1])
+        told += len(harness.controller.schedule_pending()[1])
     assert told == 1_000, "and everybody is told why it waits"
-    desk.controller.check_invariants()
+    harness.controller.check_invariants()
 
 
 def test_who_comes_from_the_same_namespace_is_not_placed_before_those_who_are_left() -> None:
-    desk = flooded()
-    desk.controller.schedule_pending()
+    harness = flooded()
+    harness.controller.schedule_pending()
     mine = question(worker("x", mib=1000))
-    assert isinstance(desk.controller.reserve(mine), Wait)
-    assert isinstance(desk.controller.reserve(replace(mine, namespace="other")), Placed)
+    assert isinstance(harness.controller.reserve(mine), Wait)
+    assert isinstance(harness.controller.reserve(replace(mine, namespace="other")), Placed)
     for _ in range(5):
-        desk.controller.schedule_pending()
-    assert isinstance(desk.controller.reserve(question(worker("y", mib=1000))), Placed)
+        harness.controller.schedule_pending()
+    assert isinstance(harness.controller.reserve(question(worker("y", mib=1000))), Placed)
 
 
 def test_a_share_that_comes_back_is_offered_to_the_first_in_line_in_the_next_cycle() -> None:
-    desk = flooded()
-    desk.controller.schedule_pending()
-    desk.controller.handle(PodDeleted("uid-first"))
-    bindings, _ = desk.controller.schedule_pending()
+    harness = flooded()
+    harness.controller.schedule_pending()
+    harness.controller.handle(PodDeleted("uid-first"))
+    bindings, _ = harness.controller.schedule_pending()
     assert keys(bindings) == ["default/w0000"]

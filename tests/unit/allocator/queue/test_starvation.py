@@ -49,40 +49,40 @@ class World:
     made: int = 0
 
     def __post_init__(self) -> None:
-        self.desk = SchedulerHarness(self.nodes, options=chosen(starvation_timeout=self.starvation_timeout))
+        self.harness = SchedulerHarness(self.nodes, options=chosen(starvation_timeout=self.starvation_timeout))
 
     def fill(self, runs: Iterator[float], size: str = "8Gi") -> None:
         while True:
             name = f"small-{self.made}"
-            answer = self.desk.controller.reserve(question(worker(name, size)))
+            answer = self.harness.controller.reserve(question(worker(name, size)))
             if not isinstance(answer, Placed):
                 return
             self.made += 1
             running = worker(name, size).on(answer.allocation.node)
-            self.desk.controller.handle(pod_event(admitted(running, allocation=answer.allocation)))
-            self.ends[f"uid-{name}"] = self.desk.now + next(runs)
+            self.harness.controller.handle(pod_event(admitted(running, allocation=answer.allocation)))
+            self.ends[f"uid-{name}"] = self.harness.now + next(runs)
 
     def tick(self, runs: Iterator[float]) -> list[str]:
         """A second passes: some end, then the line moves, then newcomers take what is left. Who was placed."""
-        self.desk.now += 1
-        for uid in [uid for uid, at in self.ends.items() if at <= self.desk.now]:
+        self.harness.now += 1
+        for uid in [uid for uid, at in self.ends.items() if at <= self.harness.now]:
             del self.ends[uid]
-            self.desk.controller.handle(PodDeleted(uid))
-        self.desk.controller.tick(TickPhase.UPKEEP)
-        bindings, _ = self.desk.controller.schedule_pending()
+            self.harness.controller.handle(PodDeleted(uid))
+        self.harness.controller.tick(TickPhase.UPKEEP)
+        bindings, _ = self.harness.controller.schedule_pending()
         for binding in bindings:
             placed = admitted(remade(binding), allocation=binding.allocation)
-            self.desk.controller.handle(BindSucceeded(binding, pod_event(placed)))
+            self.harness.controller.handle(BindSucceeded(binding, pod_event(placed)))
         self.fill(runs)
-        self.desk.controller.check_invariants()
+        self.harness.controller.check_invariants()
         return [binding.pod.key for binding in bindings]
 
     def wait(self, builder: PodBuilder) -> None:
-        self.desk.controller.handle(pod_event(admitted(builder, gated=True)))
+        self.harness.controller.handle(pod_event(admitted(builder, gated=True)))
 
     @property
     def kept(self) -> str:
-        kept = self.desk.controller.view().reserved
+        kept = self.harness.controller.view().reserved
         return ", ".join(one.node for one in kept)
 
 
@@ -129,7 +129,7 @@ def test_many_large_pods_each_have_their_turn() -> None:
     for _ in range(200):
         for key in world.tick(runs):
             placed.append(key)
-            world.ends[f"uid-{key.split('/')[1]}"] = world.desk.now + 20
+            world.ends[f"uid-{key.split('/')[1]}"] = world.harness.now + 20
     assert placed == ["default/large-0", "default/large-1", "default/large-2"]
 
 
@@ -137,16 +137,16 @@ def kept_world() -> World:
     """The node `b` is kept for a pod that needs it whole; on `a` and `b` small pods run for good."""
     world = World((node("a").gpu(mib=16384), node("b").gpu(mib=16384)))
     for name, at in (("a1", "a"), ("a2", "a"), ("b1", "b")):
-        answer = world.desk.controller.reserve(question(worker(name, "8Gi").spec(nodeSelector={_HOST: at})))
+        answer = world.harness.controller.reserve(question(worker(name, "8Gi").spec(nodeSelector={_HOST: at})))
         assert isinstance(answer, Placed)
-        world.desk.controller.handle(pod_event(admitted(worker(name, "8Gi").on(at), allocation=answer.allocation)))
+        world.harness.controller.handle(pod_event(admitted(worker(name, "8Gi").on(at), allocation=answer.allocation)))
     world.wait(worker("large", "16Gi"))
-    world.desk.controller.schedule_pending()
-    world.desk.now += AFTER
-    world.desk.controller.tick(TickPhase.UPKEEP)
+    world.harness.controller.schedule_pending()
+    world.harness.now += AFTER
+    world.harness.controller.tick(TickPhase.UPKEEP)
     assert world.kept == "b"
     text = "0 of 2 GPU nodes fit: 2 short of memory (largest free 8192 MiB, wanted 16384)"
-    (outcome,) = debug.one_cycle(world.desk.controller.view())
+    (outcome,) = debug.one_cycle(world.harness.controller.view())
     assert outcome.reason == f"waiting: {text}", "it is not told that others hold what is kept for it"
     return world
 
@@ -156,14 +156,14 @@ _HOST = "kubernetes.io/hostname"
 
 def test_nobody_of_the_same_priority_goes_to_a_kept_node_and_all_are_told_why() -> None:
     world = kept_world()
-    answer = world.desk.controller.reserve(question(worker("small", "1Gi")))
+    answer = world.harness.controller.reserve(question(worker("small", "1Gi")))
     text = "0 of 2 GPU nodes fit: 1 reserved for a pod ahead in the queue, 1 short of memory (largest free 0 MiB, "
     assert getattr(answer, "reason", "") == text + "wanted 1024)"
 
 
 def test_a_pod_of_higher_priority_may_go_there() -> None:
     world = kept_world()
-    answer = world.desk.controller.reserve(question(worker("urgent", "1Gi", priority=5)))
+    answer = world.harness.controller.reserve(question(worker("urgent", "1Gi", priority=5)))
     assert isinstance(answer, Placed)
     assert answer.allocation.node == "b"
 
@@ -171,9 +171,9 @@ def test_a_pod_of_higher_priority_may_go_there() -> None:
 def test_it_is_placed_elsewhere_if_that_comes_first() -> None:
     world = kept_world()
     for uid in ("uid-a1", "uid-a2"):
-        world.desk.controller.handle(PodDeleted(uid))
-    assert [c.allocation.node for c in world.desk.controller.schedule_pending()[0]] == ["a"]
-    world.desk.controller.tick(TickPhase.UPKEEP)
+        world.harness.controller.handle(PodDeleted(uid))
+    assert [c.allocation.node for c in world.harness.controller.schedule_pending()[0]] == ["a"]
+    world.harness.controller.tick(TickPhase.UPKEEP)
     assert world.kept == ""
 
 
@@ -181,9 +181,9 @@ def test_a_snapshot_with_a_kept_node_is_replayed_as_it_was_decided() -> None:
     world = kept_world()
     for name, size, priority in (("small", "1Gi", 0), ("urgent", "1Gi", 5), ("other", "2Gi", 0)):
         world.wait(worker(name, size, priority=priority))
-    view = debug.from_json(json.loads(json.dumps(debug.to_json(world.desk.controller.view()))))
+    view = debug.from_json(json.loads(json.dumps(debug.to_json(world.harness.controller.view()))))
     outcomes = {outcome.pod.key: outcome for outcome in debug.one_cycle(view)}
-    bindings, told = world.desk.controller.schedule_pending()
+    bindings, told = world.harness.controller.schedule_pending()
     assert [(c.pod.key, c.allocation.node) for c in bindings] == [("default/urgent", "b")]
     assert outcomes["default/urgent"].reason == "placed on node b (main: GPU-b-0)"
     assert [(t.key, t.reason) for t in told] == [(t.key, outcomes[t.key].reason) for t in told]
@@ -191,9 +191,9 @@ def test_a_snapshot_with_a_kept_node_is_replayed_as_it_was_decided() -> None:
 
 
 LEAVES = {
-    "is deleted": lambda desk: desk.controller.handle(PodDeleted("uid-large")),
-    "is finished": lambda desk: desk.controller.handle(pod_event({**_large(), "status": {"phase": "Failed"}})),
-    "is no longer ours to decide": lambda desk: setattr(desk, "leads", False),
+    "is deleted": lambda harness: harness.controller.handle(PodDeleted("uid-large")),
+    "is finished": lambda harness: harness.controller.handle(pod_event({**_large(), "status": {"phase": "Failed"}})),
+    "is no longer ours to decide": lambda harness: setattr(harness, "leads", False),
 }
 
 
@@ -204,17 +204,17 @@ def _large() -> JSON:
 @pytest.mark.parametrize("leave", LEAVES.values(), ids=LEAVES.keys())
 def test_nothing_is_kept_for_a_pod_that(leave: Any) -> None:
     world = kept_world()
-    leave(world.desk)
-    world.desk.now += 5
-    world.desk.controller.tick(TickPhase.UPKEEP)
+    leave(world.harness)
+    world.harness.now += 5
+    world.harness.controller.tick(TickPhase.UPKEEP)
     assert world.kept == ""
 
 
 def test_a_kept_node_that_can_no_longer_serve_it_is_let_go_for_another() -> None:
     world = kept_world()
-    world.desk.controller.handle(InventoryDeleted("b"))
-    world.desk.now += 5
-    world.desk.controller.tick(TickPhase.UPKEEP)
+    world.harness.controller.handle(InventoryDeleted("b"))
+    world.harness.now += 5
+    world.harness.controller.tick(TickPhase.UPKEEP)
     assert world.kept == "a"
 
 
@@ -256,30 +256,30 @@ def test_other_pods_spare_nodes_with_many_free_cards_while_a_pod_waits_for_sever
     """From the next tick on, not only when it starves; and a snapshot says so."""
     first, second = sorted("ab", key=tie)
     nodes = [node(name).gpus(4, mib=16384).labelled("pool", name) for name in (first, second)]
-    desk = SchedulerHarness(nodes, policy=Policy("value"))
+    harness = SchedulerHarness(nodes, policy=Policy("value"))
     card = pod("card").uid("uid-card").asks("gpufraction.io/gpu-count", 1)
 
     def chosen() -> str:
-        answer = desk.controller.reserve(question(card, dry_run=True))
+        answer = harness.controller.reserve(question(card, dry_run=True))
         assert isinstance(answer, Placed)
         return answer.allocation.node
 
     for name, cards in ((first, 1), (second, 3)):
         holder = pod(f"on-{name}").uid(f"on-{name}").asks("gpufraction.io/gpu-count", cards).selects(pool=name)
-        answer = desk.controller.reserve(question(holder))
+        answer = harness.controller.reserve(question(holder))
         assert isinstance(answer, Placed)
-        desk.controller.handle(pod_event(admitted(holder.on(name), allocation=answer.allocation)))
-    supply = supply_of({state.name: state for state in desk.controller.nodes()}, desk.limits)
+        harness.controller.handle(pod_event(admitted(holder.on(name), allocation=answer.allocation)))
+    supply = supply_of({state.name: state for state in harness.controller.nodes()}, harness.limits)
     learnt = estimator.make("value", {Demanded(0, percent=100, cores=100, exclusive=True): 1.0}, supply)
     assert learnt is not None
-    desk.controller.adopt(learnt)
-    found = [(chosen(), desk.controller.view().awaited)]
+    harness.controller.adopt(learnt)
+    found = [(chosen(), harness.controller.view().awaited)]
     four = pod("four").uid("uid-four").asks("gpufraction.io/gpu-count", 4)
-    desk.controller.handle(pod_event(admitted(four, gated=True)))
+    harness.controller.handle(pod_event(admitted(four, gated=True)))
     for _ in range(2):
-        desk.controller.tick(TickPhase.UPKEEP)
-        desk.controller.schedule_pending()
-        found.append((chosen(), desk.controller.view().awaited))
-        desk.controller.handle(PodDeleted("uid-four"))
+        harness.controller.tick(TickPhase.UPKEEP)
+        harness.controller.schedule_pending()
+        found.append((chosen(), harness.controller.view().awaited))
+        harness.controller.handle(PodDeleted("uid-four"))
     assert found == [(first, 0), (second, 4), (first, 0)]
-    desk.controller.check_invariants()
+    harness.controller.check_invariants()

@@ -20,88 +20,88 @@ SAME = {"type": str(names.ALLOCATED_CONDITION), "status": "False", "reason": "Me
 
 
 def shrunken() -> SchedulerHarness:
-    """A desk whose pod `second` was told of 5109 MiB free, of which somebody has taken 3072 since."""
-    desk, _ = occupied()
-    desk.controller.handle(pod_event(waiting(worker("second"))))
-    desk.controller.schedule_pending()
-    answer = desk.controller.reserve(question(worker("third", mib=3072)))
+    """A harness whose pod `second` was told of 5109 MiB free, of which somebody has taken 3072 since."""
+    harness, _ = occupied()
+    harness.controller.handle(pod_event(waiting(worker("second"))))
+    harness.controller.schedule_pending()
+    answer = harness.controller.reserve(question(worker("third", mib=3072)))
     assert isinstance(answer, Placed)
-    desk.controller.handle(pod_event(running(worker("third", mib=3072), answer.allocation)))
-    return desk
+    harness.controller.handle(pod_event(running(worker("third", mib=3072), answer.allocation)))
+    return harness
 
 
-def about(desk: SchedulerHarness, name: str) -> list[object]:
+def about(harness: SchedulerHarness, name: str) -> list[object]:
     """What a pass tells the pod."""
     return [
         told
-        for told in desk.controller.schedule_pending()[1]
+        for told in harness.controller.schedule_pending()[1]
         if isinstance(told, StatusUpdate) and told.key.endswith(name)
     ]
 
 
 def test_new_figures_are_told_after_a_minute_and_are_no_event() -> None:
-    desk = shrunken()
-    assert about(desk, "second") == [], "the old ones are a moment old"
-    desk.now += MINUTE
+    harness = shrunken()
+    assert about(harness, "second") == [], "the old ones are a moment old"
+    harness.now += MINUTE
     want = StatusUpdate("default/second", "uid-second", False, Code.MEMORY.word, LESS, turned=False, event=False)
-    assert (about(desk, "second"), about(desk, "second")) == ([want], [])
+    assert (about(harness, "second"), about(harness, "second")) == ([want], [])
 
 
 def test_figures_that_were_too_new_to_be_told_are_told_by_a_later_pass() -> None:
-    desk = shrunken()
-    assert about(desk, "second") == []
+    harness = shrunken()
+    assert about(harness, "second") == []
     for _ in range(4):
-        desk.now += MINUTE / 4
-        woken = desk.woken
-        desk.controller.tick(TickPhase.UPKEEP)
-        assert desk.woken == woken + 1
-        last = about(desk, "second")
+        harness.now += MINUTE / 4
+        woken = harness.woken
+        harness.controller.tick(TickPhase.UPKEEP)
+        assert harness.woken == woken + 1
+        last = about(harness, "second")
     assert last == [
         StatusUpdate("default/second", "uid-second", False, Code.MEMORY.word, LESS, turned=False, event=False)
     ]
 
 
 def test_what_helps_nobody_is_told_by_a_pass_some_seconds_later() -> None:
-    desk, _ = occupied()
-    desk.controller.handle(pod_event(waiting(worker("second"))))
-    desk.controller.schedule_pending()
-    desk.now += MINUTE
-    desk.controller.tick(TickPhase.UPKEEP)
-    woken = desk.woken
-    desk.controller.handle(NodeDeleted("elsewhere"))
-    assert desk.woken == woken, "nobody is helped by a node that goes"
-    desk.controller.tick(TickPhase.UPKEEP)
-    assert desk.woken == woken + 1
-    desk.controller.schedule_pending()
+    harness, _ = occupied()
+    harness.controller.handle(pod_event(waiting(worker("second"))))
+    harness.controller.schedule_pending()
+    harness.now += MINUTE
+    harness.controller.tick(TickPhase.UPKEEP)
+    woken = harness.woken
+    harness.controller.handle(NodeDeleted("elsewhere"))
+    assert harness.woken == woken, "nobody is helped by a node that goes"
+    harness.controller.tick(TickPhase.UPKEEP)
+    assert harness.woken == woken + 1
+    harness.controller.schedule_pending()
     for _ in range(2):
-        desk.controller.tick(TickPhase.UPKEEP)
-    assert desk.woken == woken + 1, "once it was passed, nothing is left to tell"
+        harness.controller.tick(TickPhase.UPKEEP)
+    assert harness.woken == woken + 1, "once it was passed, nothing is left to tell"
 
 
 def test_who_does_not_lead_is_not_woken_to_tell() -> None:
     """It makes no pass, so it would be woken for ever."""
-    desk = shrunken()
-    desk.leads = False
-    desk.now += MINUTE
-    woken = desk.woken
+    harness = shrunken()
+    harness.leads = False
+    harness.now += MINUTE
+    woken = harness.woken
     for _ in range(3):
-        desk.controller.tick(TickPhase.UPKEEP)
-    assert desk.woken == woken
-    desk.leads = True
-    desk.controller.tick(TickPhase.UPKEEP)
-    assert desk.woken == woken + 1
+        harness.controller.tick(TickPhase.UPKEEP)
+    assert harness.woken == woken
+    harness.leads = True
+    harness.controller.tick(TickPhase.UPKEEP)
+    assert harness.woken == woken + 1
 
 
 def test_new_figures_are_told_to_so_many_at_once() -> None:
-    desk = shrunken()
+    harness = shrunken()
     for number in range(60):
-        desk.controller.handle(pod_event(waiting(worker(f"w{number}"))))
-    desk.controller.schedule_pending()
-    desk.now += MINUTE
-    answer = desk.controller.reserve(question(worker("fourth", mib=1024)))
+        harness.controller.handle(pod_event(waiting(worker(f"w{number}"))))
+    harness.controller.schedule_pending()
+    harness.now += MINUTE
+    answer = harness.controller.reserve(question(worker("fourth", mib=1024)))
     assert isinstance(answer, Placed)
     fresh = [
-        told for told in desk.controller.schedule_pending()[1] if isinstance(told, StatusUpdate) and not told.event
+        told for told in harness.controller.schedule_pending()[1] if isinstance(told, StatusUpdate) and not told.event
     ]
     assert len(fresh) == 50
 
@@ -126,20 +126,20 @@ STOOD: dict[str, tuple[dict[str, str], list[StatusUpdate]]] = {
 @pytest.mark.parametrize(("condition", "want"), STOOD.values(), ids=STOOD.keys())
 def test_a_new_leader_goes_on_from_what_the_pod_was_told(condition: dict[str, str], want: list[StatusUpdate]) -> None:
     """Or every change of leader would be an Event on each pod in line."""
-    desk, _ = occupied()
+    harness, _ = occupied()
     stood = waiting(worker("second")) | {"status": {"phase": "Pending", "conditions": [condition]}}
-    desk.controller.handle(pod_event(stood))
-    assert about(desk, "second") == want
+    harness.controller.handle(pod_event(stood))
+    assert about(harness, "second") == want
 
 
 def test_the_time_of_transition_is_that_of_the_status() -> None:
-    desk, _ = occupied()
-    desk.controller.handle(pod_event(waiting(worker("second"))))
-    (first,) = about(desk, "second")
+    harness, _ = occupied()
+    harness.controller.handle(pod_event(waiting(worker("second"))))
+    (first,) = about(harness, "second")
     assert first == StatusUpdate("default/second", "uid-second", False, Code.MEMORY.word, FULL)
-    desk.controller.handle(NodeChanged(facts(trim(ONE_GPU.cordoned().json()))))
-    assert about(desk, "second") == [], "it helps no pod, so it is told with the next refresh"
-    desk.now += 15.0
-    (second,) = about(desk, "second")
+    harness.controller.handle(NodeChanged(facts(trim(ONE_GPU.cordoned().json()))))
+    assert about(harness, "second") == [], "it helps no pod, so it is told with the next refresh"
+    harness.now += 15.0
+    (second,) = about(harness, "second")
     assert isinstance(second, StatusUpdate)
     assert (second.code, second.turned, second.event) == ("Cordoned", False, True)

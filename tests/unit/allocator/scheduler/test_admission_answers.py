@@ -34,26 +34,26 @@ def allocation(identity: str, *shares: GpuShare, at: str = "t4") -> Allocation:
 
 
 def test_a_pod_that_fits_is_placed_and_its_share_is_reserved() -> None:
-    desk = SchedulerHarness([T4])
-    assert desk.controller.reserve(question(TRAIN)) == Placed(allocation("id-1", share(0, 5 * GIB)), "nodeName")
-    assert desk.controller.reserve(question(TRAIN)) == Placed(allocation("id-2", share(0, 5 * GIB)), "nodeName")
-    assert desk.controller.reserve(question(TRAIN)) == Placed(allocation("id-3", share(1, 5 * GIB)), "nodeName")
-    desk.controller.check_invariants()
+    harness = SchedulerHarness([T4])
+    assert harness.controller.reserve(question(TRAIN)) == Placed(allocation("id-1", share(0, 5 * GIB)), "nodeName")
+    assert harness.controller.reserve(question(TRAIN)) == Placed(allocation("id-2", share(0, 5 * GIB)), "nodeName")
+    assert harness.controller.reserve(question(TRAIN)) == Placed(allocation("id-3", share(1, 5 * GIB)), "nodeName")
+    harness.controller.check_invariants()
 
 
 def test_a_dry_run_decides_and_reserves_nothing() -> None:
-    desk = SchedulerHarness([node("t4").gpus(1)])
+    harness = SchedulerHarness([node("t4").gpus(1)])
     for _ in range(3):
-        answer = desk.controller.reserve(question(ALL_OF_IT, dry_run=True))
+        answer = harness.controller.reserve(question(ALL_OF_IT, dry_run=True))
         assert isinstance(answer, Placed)
-    assert desk.controller.look().assumed == 0
+    assert harness.controller.look().assumed == 0
 
 
 def test_a_second_pass_through_admission_gets_the_same_allocation() -> None:
-    desk = SchedulerHarness([T4])
-    first = desk.controller.reserve(question(TRAIN))
-    assert desk.controller.reserve(question(TRAIN, held="id-1", uid="review-2")) == first
-    assert desk.controller.look().assumed == 1
+    harness = SchedulerHarness([T4])
+    first = harness.controller.reserve(question(TRAIN))
+    assert harness.controller.reserve(question(TRAIN, held="id-1", uid="review-2")) == first
+    assert harness.controller.look().assumed == 1
 
 
 STALE = {
@@ -65,48 +65,48 @@ STALE = {
 
 @pytest.mark.parametrize("case", STALE.values(), ids=STALE.keys())
 def test_an_allocation_that_is_not_this_pods_is_replaced(case: dict[str, object]) -> None:
-    desk = SchedulerHarness([T4])
-    desk.controller.reserve(question(TRAIN))
+    harness = SchedulerHarness([T4])
+    harness.controller.reserve(question(TRAIN))
     asked = question(case.get("builder", TRAIN), held=str(case.get("held", "id-1")))  # type: ignore[arg-type]
     asked = dataclasses.replace(asked, namespace=str(case.get("namespace", "default")))
-    answer = desk.controller.reserve(asked)
+    answer = harness.controller.reserve(asked)
     assert isinstance(answer, Placed)
     assert answer.allocation.id == "id-2"
 
 
 def test_a_pod_that_runs_already_does_not_lend_its_allocation_to_a_copy() -> None:
-    desk = SchedulerHarness([T4])
-    placed = desk.controller.reserve(question(TRAIN))
+    harness = SchedulerHarness([T4])
+    placed = harness.controller.reserve(question(TRAIN))
     assert isinstance(placed, Placed)
-    desk.controller.handle(
+    harness.controller.handle(
         pod_event(
             admitted(pod("train-x").asks("aliyun.com/gpu-mem", 5).uid("u1").on("t4"), allocation=placed.allocation)
         )
     )
-    again = desk.controller.reserve(question(TRAIN, held="id-1"))
+    again = harness.controller.reserve(question(TRAIN, held="id-1"))
     assert isinstance(again, Placed)
     assert again.allocation.id == "id-2"
 
 
 def test_no_room_now_is_told_with_figures() -> None:
-    desk = SchedulerHarness([T4, node("old").gpu(mib=8192).cordoned()])
+    harness = SchedulerHarness([T4, node("old").gpu(mib=8192).cordoned()])
     for _ in range(2):
-        desk.controller.reserve(question(pod("p").generated("p-").asks("gpufraction.io/gpu-memory", "10000Mi")))
-    answer = desk.controller.reserve(question(pod("late").asks("gpufraction.io/gpu-memory", "8Gi")))
+        harness.controller.reserve(question(pod("p").generated("p-").asks("gpufraction.io/gpu-memory", "10000Mi")))
+    answer = harness.controller.reserve(question(pod("late").asks("gpufraction.io/gpu-memory", "8Gi")))
     want = "0 of 2 GPU nodes fit: 1 short of memory (largest free 5109 MiB, wanted 8192), 1 cordoned"
     assert answer == Wait("Memory", want, {"main": 8 * GIB})
 
 
 def test_a_share_by_percent_that_waits_has_the_least_it_may_become_as_its_floor() -> None:
-    desk = SchedulerHarness([node("a").gpus(2, mib=10_000).cordoned(), node("b").gpu(mib=20_000).cordoned()])
-    answer = desk.controller.reserve(question(pod("p").asks("nano-gpu/gpu-percent", 20)))
+    harness = SchedulerHarness([node("a").gpus(2, mib=10_000).cordoned(), node("b").gpu(mib=20_000).cordoned()])
+    answer = harness.controller.reserve(question(pod("p").asks("nano-gpu/gpu-percent", 20)))
     assert isinstance(answer, Wait)
     assert answer.floor == {"main": 2000 * MIB}
 
 
 def test_what_no_gpu_could_ever_serve_is_denied_with_the_largest_that_could() -> None:
-    desk = SchedulerHarness([T4, node("v100").gpu("V100", mib=32768)])
-    answer = desk.controller.reserve(question(pod("p").asks("gpufraction.io/gpu-memory", "40Gi")))
+    harness = SchedulerHarness([T4, node("v100").gpu("V100", mib=32768)])
+    answer = harness.controller.reserve(question(pod("p").asks("gpufraction.io/gpu-memory", "40Gi")))
     assert answer == Never(
         "Memory",
         "no GPU of this cluster could ever serve it, even when free: 0 of 2 GPU nodes fit: "
@@ -115,9 +115,9 @@ def test_what_no_gpu_could_ever_serve_is_denied_with_the_largest_that_could() ->
 
 
 def test_who_wishes_a_model_that_there_is_not_is_told_those_that_there_are() -> None:
-    desk = SchedulerHarness([T4, node("v100").gpu("V100", mib=32768)])
+    harness = SchedulerHarness([T4, node("v100").gpu("V100", mib=32768)])
     wishes = pod("p").asks("gpufraction.io/gpu-memory", "4Gi").annotated("gpufraction.io/gpu-models", "H100")
-    answer = desk.controller.reserve(question(wishes))
+    answer = harness.controller.reserve(question(wishes))
     assert answer == Never(
         "Model",
         "no GPU of this cluster could ever serve it, even when free: 0 of 2 GPU nodes fit: "
@@ -126,31 +126,31 @@ def test_who_wishes_a_model_that_there_is_not_is_told_those_that_there_are() -> 
 
 
 def test_the_administrator_may_let_the_impossible_wait() -> None:
-    desk = SchedulerHarness([T4], options=chosen(unsatisfiable="wait"))
-    answer = desk.controller.reserve(question(pod("p").asks("gpufraction.io/gpu-memory", "40Gi")))
+    harness = SchedulerHarness([T4], options=chosen(unsatisfiable="wait"))
+    answer = harness.controller.reserve(question(pod("p").asks("gpufraction.io/gpu-memory", "40Gi")))
     assert isinstance(answer, Wait)
 
 
 def test_a_cluster_whose_gpu_nodes_are_still_to_come_lets_wait() -> None:
-    desk = SchedulerHarness([])
-    answer = desk.controller.reserve(question(TRAIN))
+    harness = SchedulerHarness([])
+    answer = harness.controller.reserve(question(TRAIN))
     assert answer == Wait("NoGPUs", "no GPU node has reported its GPUs yet", {"main": 5 * GIB})
 
 
 def test_a_pod_held_by_somebody_elses_gate_takes_no_share_yet() -> None:
-    desk = SchedulerHarness([T4])
-    answer = desk.controller.reserve(question(TRAIN.gated("kueue.x-k8s.io/admission")))
+    harness = SchedulerHarness([T4])
+    answer = harness.controller.reserve(question(TRAIN.gated("kueue.x-k8s.io/admission")))
     text = "the pod is held by the scheduling gate kueue.x-k8s.io/admission first"
     assert answer == Wait("ForeignGate", text, {"main": 5 * GIB})
-    assert desk.controller.look().assumed == 0
+    assert harness.controller.look().assumed == 0
 
 
 def test_before_the_first_lists_nothing_is_decided() -> None:
-    desk = SchedulerHarness([T4], synced=False)
+    harness = SchedulerHarness([T4], synced=False)
     with pytest.raises(
         NotReady, match=r"still listing configmaps, elasticgpuclaims, .*, gpunodes, namespaces, nodes, pods"
     ):
-        desk.controller.reserve(question(TRAIN))
+        harness.controller.reserve(question(TRAIN))
 
 
 MIXED = [node("a").gpus(2, mib=10_000), node("b").gpu("V100", mib=20_000)]
@@ -187,16 +187,16 @@ BY_A_FOLLOWER: dict[str, tuple[PodBuilder, Wait | Never]] = {
 def test_a_replica_that_does_not_lead_says_what_it_sees_and_reserves_nothing(
     asked: PodBuilder, want: Wait | Never
 ) -> None:
-    desk = SchedulerHarness(MIXED, leads=False)
-    assert desk.controller.reserve(question(asked)) == want
-    assert desk.controller.look().assumed == 0
+    harness = SchedulerHarness(MIXED, leads=False)
+    assert harness.controller.reserve(question(asked)) == want
+    assert harness.controller.look().assumed == 0
 
 
 def test_a_follower_confirms_no_allocation() -> None:
-    desk = SchedulerHarness([T4])
-    desk.controller.reserve(question(TRAIN))
-    desk.leads = False
-    answer = desk.controller.reserve(question(TRAIN, held="id-1"))
+    harness = SchedulerHarness([T4])
+    harness.controller.reserve(question(TRAIN))
+    harness.leads = False
+    answer = harness.controller.reserve(question(TRAIN, held="id-1"))
     assert isinstance(answer, Wait)
     assert answer.code == "NotLeading"
 
@@ -221,34 +221,34 @@ def test_the_floor_is_that_of_the_gpus_that_are_wished_for(wishes: dict[str, str
 
 
 def test_the_pods_own_word_on_pinning_counts() -> None:
-    desk = SchedulerHarness([T4])
-    answer = desk.controller.reserve(question(TRAIN.annotated(names.PLACEMENT, "affinity")))
+    harness = SchedulerHarness([T4])
+    answer = harness.controller.reserve(question(TRAIN.annotated(names.PLACEMENT, "affinity")))
     assert isinstance(answer, Placed)
     assert answer.pin == "affinity"
 
 
 def test_limits_are_the_administrators() -> None:
-    desk = SchedulerHarness([node("t4").gpus(1)], limits=Limits(max_sharers=1))
-    desk.controller.reserve(question(TRAIN))
-    answer = desk.controller.reserve(question(TRAIN))
+    harness = SchedulerHarness([node("t4").gpus(1)], limits=Limits(max_sharers=1))
+    harness.controller.reserve(question(TRAIN))
+    answer = harness.controller.reserve(question(TRAIN))
     assert isinstance(answer, Wait)
     assert answer.reason == "0 of 1 GPU nodes fit: 1 with 1 pods on each GPU already"
 
 
 def test_pods_go_by_what_was_learnt_once_it_is_taken_over() -> None:
     """Best fit takes the card with 5 GiB left, all that the requests seen need; 8 less 3 leave that too."""
-    desk = SchedulerHarness([node("t4").gpus(2, mib=15 * 1024)], policy=Policy("value"))
+    harness = SchedulerHarness([node("t4").gpus(2, mib=15 * 1024)], policy=Policy("value"))
     for gib in (10, 7):
-        desk.controller.reserve(
+        harness.controller.reserve(
             question(pod("before").generated("before-").asks("gpufraction.io/gpu-memory", f"{gib}Gi"))
         )
     asked = question(pod("train").asks("gpufraction.io/gpu-memory", "3Gi"), dry_run=True)
-    by_best_fit = desk.controller.reserve(asked)
-    supply = supply_of({state.name: state for state in desk.controller.nodes()}, desk.limits)
+    by_best_fit = harness.controller.reserve(asked)
+    supply = supply_of({state.name: state for state in harness.controller.nodes()}, harness.limits)
     learnt = estimator.make("value", {Demanded(0, memory=5 * GIB): 1.0}, supply)
     assert learnt is not None
-    desk.controller.adopt(learnt)
-    by_worth = desk.controller.reserve(asked)
+    harness.controller.adopt(learnt)
+    by_worth = harness.controller.reserve(asked)
     assert isinstance(by_best_fit, Placed)
     assert isinstance(by_worth, Placed)
     assert [p.allocation.containers[0].shares[0].index for p in (by_best_fit, by_worth)] == [0, 1]

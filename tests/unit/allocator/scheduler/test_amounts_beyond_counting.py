@@ -29,26 +29,26 @@ def worker(name: str) -> PodBuilder:
 
 
 def asking(**amounts: str) -> Callable[[SchedulerHarness], str]:
-    def comes(desk: SchedulerHarness) -> str:
-        desk.controller.reserve(question(worker("odd").needs(**amounts)))
-        desk.controller.handle(pod_event(pods.trim(admitted(worker("odd").needs(**amounts), gated=True))))
+    def comes(harness: SchedulerHarness) -> str:
+        harness.controller.reserve(question(worker("odd").needs(**amounts)))
+        harness.controller.handle(pod_event(pods.trim(admitted(worker("odd").needs(**amounts), gated=True))))
         return "default/odd"
 
     return comes
 
 
-def running(desk: SchedulerHarness) -> str:
+def running(harness: SchedulerHarness) -> str:
     """Without a share, and bound by hand: anybody who may create pods can."""
     for number in range(3):
         builder = pod(f"odd{number}").uid(f"odd{number}").needs(cpu=MOST, memory=MOST).on("t4")
-        desk.controller.handle(pod_event(pods.trim(builder.json())))
+        harness.controller.handle(pod_event(pods.trim(builder.json())))
     return ""
 
 
-def its_kubelet(desk: SchedulerHarness) -> str:
+def its_kubelet(harness: SchedulerHarness) -> str:
     odd = node("t4").gpus(1).json()
     odd["status"]["allocatable"].update({"cpu": MOST, "memory": "1e60", "ephemeral-storage": "-1e60", "pods": MOST})
-    desk.controller.handle(NodeChanged(facts(trim(odd))))
+    harness.controller.handle(NodeChanged(facts(trim(odd))))
     return ""
 
 
@@ -62,13 +62,13 @@ ODD: dict[str, Callable[[SchedulerHarness], str]] = {
 
 @pytest.mark.parametrize("comes", ODD.values(), ids=ODD.keys())
 def test_others_are_placed_beside(comes: Callable[[SchedulerHarness], str]) -> None:
-    desk = SchedulerHarness([node("t4").gpus(1), node("u").gpus(1)])
-    odd = comes(desk)
-    desk.controller.handle(pod_event(pods.trim(admitted(worker("p"), gated=True))))
-    bindings, _ = desk.controller.schedule_pending()
+    harness = SchedulerHarness([node("t4").gpus(1), node("u").gpus(1)])
+    odd = comes(harness)
+    harness.controller.handle(pod_event(pods.trim(admitted(worker("p"), gated=True))))
+    bindings, _ = harness.controller.schedule_pending()
     assert [binding.pod.key for binding in bindings] == ["default/p"]
-    assert [each.key for each in desk.controller.view().queue if each.key == odd] == ([odd] if odd else [])
-    desk.controller.check_invariants()
+    assert [each.key for each in harness.controller.view().queue if each.key == odd] == ([odd] if odd else [])
+    harness.controller.check_invariants()
 
 
 def test_a_request_that_no_dialect_reads_is_not_read_back() -> None:

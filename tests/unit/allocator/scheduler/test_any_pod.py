@@ -54,19 +54,19 @@ def trimmed(pod: JSON) -> JSON:
 @settings(max_examples=examples(100), deadline=None)
 def test_one_odd_pod_keeps_nobody_from_being_placed(data: st.DataObject, whole: JSON, value: Any) -> None:
     odd = with_another(whole, data.draw(st.sampled_from(paths(whole))), value)
-    desk = SchedulerHarness([ONE_GPU], faults=[])
-    desk.controller.handle(pods_listed([trimmed(odd), waiting(worker("a", mib=100)), waiting(worker("z", mib=100))]))
-    desk.controller.tick(TickPhase.UPKEEP)
-    bindings, _ = desk.controller.schedule_pending()
-    closed = not any(gpu.healthy for state in desk.controller.nodes() for gpu in state.gpus)
+    harness = SchedulerHarness([ONE_GPU], faults=[])
+    harness.controller.handle(pods_listed([trimmed(odd), waiting(worker("a", mib=100)), waiting(worker("z", mib=100))]))
+    harness.controller.tick(TickPhase.UPKEEP)
+    bindings, _ = harness.controller.schedule_pending()
+    closed = not any(gpu.healthy for state in harness.controller.nodes() for gpu in state.gpus)
     assert closed or {"default/a", "default/z"} <= set(keys(bindings))
-    desk.controller.look()
-    desk.controller.report_overcommitted()
-    desk.controller.preempt()
-    desk.controller.check_invariants()
-    desk.controller.handle(pods_listed([]))
-    desk.controller.check_invariants()
-    assert desk.controller.look().quarantined == 0
+    harness.controller.look()
+    harness.controller.report_overcommitted()
+    harness.controller.preempt()
+    harness.controller.check_invariants()
+    harness.controller.handle(pods_listed([]))
+    harness.controller.check_invariants()
+    assert harness.controller.look().quarantined == 0
 
 
 @given(data=st.data(), value=ANYTHING)
@@ -75,9 +75,9 @@ def test_who_held_a_share_and_is_odd_now_does_not_have_it_given_away(data: st.Da
     """But for its annotations and its phase, which say whether it has one."""
     places = [path for path in paths(HOLDS) if path[:2] != ("metadata", "annotations") and path[0] != "status"]
     odd = with_another(HOLDS, data.draw(st.sampled_from([path for path in places if path != ("metadata",)])), value)
-    desk = SchedulerHarness([ONE_GPU], faults=[])
-    desk.controller.handle(pod_event(trimmed(HOLDS)))
-    desk.controller.handle(pod_event(trimmed(odd)))
-    if desk.faults:  # what it has is not known by what it says now
-        assert not isinstance(desk.controller.reserve(question(worker("b", mib=6_000))), Placed)
-    desk.controller.check_invariants()
+    harness = SchedulerHarness([ONE_GPU], faults=[])
+    harness.controller.handle(pod_event(trimmed(HOLDS)))
+    harness.controller.handle(pod_event(trimmed(odd)))
+    if harness.faults:  # what it has is not known by what it says now
+        assert not isinstance(harness.controller.reserve(question(worker("b", mib=6_000))), Placed)
+    harness.controller.check_invariants()

@@ -44,25 +44,25 @@ KEPT += [("spec", "containers", at, "name") for at in range(2)]
 ODD = odd_pods([WAITS, HOLDS, CLAIMS], kept=KEPT)
 
 
-def scraped(controller: Controller, desk: SchedulerHarness) -> str:
+def scraped(controller: Controller, harness: SchedulerHarness) -> str:
     metrics, meter = Metrics(metrics_of("allocator")), Meter(lambda gpu: gpu.usable)
     changes, _ = controller.take_changes()
-    meter.advance(changes, Span(None, desk.now))
-    meter.advance([], Span(desk.now, desk.now + 10))
+    meter.advance(changes, Span(None, harness.now))
+    meter.advance([], Span(harness.now, harness.now + 10))
     gauges.AllocatorGauges(controller, metrics, lambda: True).refresh()
-    CardHours(metrics, meter.counted, new=0.0, clock=lambda: desk.now)
+    CardHours(metrics, meter.counted, new=0.0, clock=lambda: harness.now)
     return metrics.render().decode()
 
 
-def told(desk: SchedulerHarness) -> list[StatusUpdate | EventRecord]:
+def told(harness: SchedulerHarness) -> list[StatusUpdate | EventRecord]:
     """Everything that would be written about pods and nodes."""
     found = []
     for _ in range(2):
-        found += desk.controller.schedule_pending()[1]
-        found += [each for phase in TickPhase for each in desk.controller.tick(phase) if isinstance(each, REPORTS)]
-        desk.controller.report_overcommitted()
-        desk.controller.preempt()
-        desk.now += 700
+        found += harness.controller.schedule_pending()[1]
+        found += [each for phase in TickPhase for each in harness.controller.tick(phase) if isinstance(each, REPORTS)]
+        harness.controller.report_overcommitted()
+        harness.controller.preempt()
+        harness.now += 700
     return found
 
 
@@ -72,15 +72,15 @@ REPORTS = (StatusUpdate, EventRecord)
 @given(odd=ODD)
 @settings(max_examples=examples(80), deadline=None)
 def test_whatever_a_pod_says_what_is_told_and_scraped_is_bounded(odd: JSON) -> None:
-    desk = SchedulerHarness([ONE_GPU], faults=[])
+    harness = SchedulerHarness([ONE_GPU], faults=[])
     try:
         small = pods.trim(odd)
     except Exception:
         small = odd
-    desk.controller.handle(pods_listed([small, waiting(worker("a", mib=100)), waiting(worker("z", mib=100))]))
-    news = told(desk)
+    harness.controller.handle(pods_listed([small, waiting(worker("a", mib=100)), waiting(worker("z", mib=100))]))
+    news = told(harness)
     assert [each for each in news if not is_fit(each.reason, MESSAGE) or not is_fit(each.code, NAME)] == []
-    text = scraped(desk.controller, desk)
+    text = scraped(harness.controller, harness)
     assert text.replace("\n", "").isprintable()
     assert max(map(len, text.splitlines())) < 1_000
     assert len(text) < 100_000
@@ -103,12 +103,12 @@ def test_a_held_share_counts_whatever_its_texts_are(annotation: str, odd: JSON) 
     annotations = HOLDS["metadata"]["annotations"]
     document = json.dumps({**json.loads(annotations[annotation]), **odd})
     pod = put(HOLDS, ("metadata", "annotations", annotation), document)
-    desk = SchedulerHarness([ONE_GPU], faults=[])
-    desk.controller.handle(pods_listed([pod]))
-    assert [usage.memory for node in desk.controller.nodes() for usage in node.usage] == [10_000 * MIB]
-    assert not isinstance(desk.controller.reserve(question(worker("b", mib=6_000))), Placed)
-    desk.controller.check_invariants()
-    assert desk.faults == []
+    harness = SchedulerHarness([ONE_GPU], faults=[])
+    harness.controller.handle(pods_listed([pod]))
+    assert [usage.memory for node in harness.controller.nodes() for usage in node.usage] == [10_000 * MIB]
+    assert not isinstance(harness.controller.reserve(question(worker("b", mib=6_000))), Placed)
+    harness.controller.check_invariants()
+    assert harness.faults == []
 
 
 ODD_WISHES = {"useModels": ["\x1b[2J"], "avoidUuids": ["\ud800" * 1_000]}
@@ -117,8 +117,10 @@ ODD_WISHES = {"useModels": ["\x1b[2J"], "avoidUuids": ["\ud800" * 1_000]}
 def test_a_held_share_counts_whatever_it_wished_for() -> None:
     request = json.loads(HOLDS["metadata"]["annotations"][names.REQUEST])
     request["containers"][0] |= ODD_WISHES
-    desk = SchedulerHarness([ONE_GPU], faults=[])
-    desk.controller.handle(pods_listed([put(HOLDS, ("metadata", "annotations", names.REQUEST), json.dumps(request))]))
-    assert [usage.memory for node in desk.controller.nodes() for usage in node.usage] == [10_000 * MIB]
+    harness = SchedulerHarness([ONE_GPU], faults=[])
+    harness.controller.handle(
+        pods_listed([put(HOLDS, ("metadata", "annotations", names.REQUEST), json.dumps(request))])
+    )
+    assert [usage.memory for node in harness.controller.nodes() for usage in node.usage] == [10_000 * MIB]
     waits = put(WAITS, ("metadata", "annotations", names.REQUEST), json.dumps(request))
     assert pods.admitted(waits) is None, "a pod that waits is not placed by such words"

@@ -32,13 +32,13 @@ def scheduler(
     *nodes: NodeBuilder, pools: tuple[NodeBuilder, ...] = (A100,), learned: frozenset[str] = frozenset()
 ) -> SchedulerHarness:
     """With these nodes, and these empty nodes of pools."""
-    desk = SchedulerHarness(nodes)
-    desk.controller.handle(PoolsDeclared(tuple(each.state() for each in pools), learned))
-    return desk
+    harness = SchedulerHarness(nodes)
+    harness.controller.handle(PoolsDeclared(tuple(each.state() for each in pools), learned))
+    return harness
 
 
-def answer(desk: SchedulerHarness, asked: PodBuilder) -> Wait:
-    found = desk.controller.reserve(question(asked))
+def answer(harness: SchedulerHarness, asked: PodBuilder) -> Wait:
+    found = harness.controller.reserve(question(asked))
     assert isinstance(found, Wait)
     return found
 
@@ -66,17 +66,17 @@ def test_what_only_a_new_node_would_serve_waits_and_says_so(nodes: tuple[NodeBui
 
 @pytest.mark.parametrize("following", [False, True], ids=["the leader", "a replica that does not lead"])
 def test_every_replica_lets_wait(following: bool) -> None:
-    desk = scheduler(T4)
-    desk.leads = not following
-    assert answer(desk, LARGE).reason == ONLY_THERE
+    harness = scheduler(T4)
+    harness.leads = not following
+    assert answer(harness, LARGE).reason == ONLY_THERE
 
 
 def test_what_no_pool_would_serve_either_is_still_refused() -> None:
-    desk = scheduler(T4)
+    harness = scheduler(T4)
     larger = pod("p").asks("gpufraction.io/gpu-memory", f"{90_000}Mi")
-    assert isinstance(desk.controller.reserve(question(larger)), Never)
-    desk.controller.handle(PoolsDeclared(()))
-    assert isinstance(desk.controller.reserve(question(LARGE)), Never)
+    assert isinstance(harness.controller.reserve(question(larger)), Never)
+    harness.controller.handle(PoolsDeclared(()))
+    assert isinstance(harness.controller.reserve(question(LARGE)), Never)
 
 
 UNCERTAIN: dict[str, tuple[NodeBuilder, PodBuilder]] = {
@@ -114,38 +114,38 @@ def test_a_percentage_counts_as_that_of_the_smallest_gpu_that_there_is_or_may_be
 
 
 def test_a_pod_in_the_queue_is_told_too_and_served_when_the_node_comes() -> None:
-    desk = scheduler(T4)
-    desk.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
-    bindings, reports = desk.controller.schedule_pending()
+    harness = scheduler(T4)
+    harness.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
+    bindings, reports = harness.controller.schedule_pending()
     assert (bindings, [report.reason for report in reports]) == ([], [f"waiting: {ONLY_THERE}"])
     come = replace(A100, name="n1")
-    desk.controller.handle(NodeChanged(facts(trim(come.json()))))
-    desk.controller.handle(InventoryChanged(come.inventory()))
-    [binding], _ = desk.controller.schedule_pending()
+    harness.controller.handle(NodeChanged(facts(trim(come.json()))))
+    harness.controller.handle(InventoryChanged(come.inventory()))
+    [binding], _ = harness.controller.schedule_pending()
     assert binding.allocation.node == "n1"
-    desk.controller.check_invariants()
+    harness.controller.check_invariants()
 
 
 def test_a_pool_that_is_declared_later_is_told_to_pods_that_wait_already() -> None:
-    desk = scheduler(T4, pools=())
-    desk.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
-    _, [before] = desk.controller.schedule_pending()
-    desk.controller.handle(PoolsDeclared((A100.state(),)))
-    desk.now += 60
-    _, [after] = desk.controller.schedule_pending()
+    harness = scheduler(T4, pools=())
+    harness.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
+    _, [before] = harness.controller.schedule_pending()
+    harness.controller.handle(PoolsDeclared((A100.state(),)))
+    harness.now += 60
+    _, [after] = harness.controller.schedule_pending()
     assert ("short of memory" in before.reason, after.reason) == (True, f"waiting: {ONLY_THERE}")
 
 
 def test_a_node_without_its_pods_keeps_those_that_every_node_has() -> None:
-    desk = SchedulerHarness([T4.allocatable(cpu=8_000)])
+    harness = SchedulerHarness([T4.allocatable(cpu=8_000)])
     owners = {"DaemonSet": "agent", "Node": "static", "ReplicaSet": "app"}
     for kind, name in owners.items():
         made = pod(name, "kube-system").uid(name).container("main").needs(cpu=1).host_port(len(name)).on("t4").json()
         made["metadata"]["ownerReferences"] = [{"kind": kind, "name": name, "controller": True}]
-        desk.controller.handle(pod_event(made))
-    placed = desk.controller.reserve(question(pod("p").needs(cpu=2).asks("gpufraction.io/gpu-memory", "8Gi")))
+        harness.controller.handle(pod_event(made))
+    placed = harness.controller.reserve(question(pod("p").needs(cpu=2).asks("gpufraction.io/gpu-memory", "8Gi")))
     assert isinstance(placed, Placed)
-    [busy], [idle] = desk.controller.nodes(), desk.controller.idle_nodes()
+    [busy], [idle] = harness.controller.nodes(), harness.controller.idle_nodes()
     assert (busy.requested.cpu, idle.requested.cpu, idle.requested.pods) == (5_000, 2_000, 2)
     assert {usage.memory for usage in idle.usage} == {0}
     assert {port for _, _, port in idle.host_ports} == {len("agent"), len("static")}
@@ -194,23 +194,23 @@ SAID: dict[str, tuple[Expectation, str, str, str]] = {
 def test_a_pod_is_told_what_it_may_expect(
     expectation: Expectation, code: str, warning: str, text: str, full: bool
 ) -> None:
-    desk = scheduler(node("busy").gpu("A100", mib=80_000, used_mib=79_000).cordoned() if full else T4)
-    desk.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
-    desk.controller.handle(NodesExpected({"u1": expectation}))
-    _, [report] = desk.controller.schedule_pending()
+    harness = scheduler(node("busy").gpu("A100", mib=80_000, used_mib=79_000).cordoned() if full else T4)
+    harness.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
+    harness.controller.handle(NodesExpected({"u1": expectation}))
+    _, [report] = harness.controller.schedule_pending()
     assert isinstance(report, StatusUpdate)
     base = "0 of 1 GPU nodes fit: 1 cordoned" if full else ONLY
     assert (report.code, report.warning or "", report.reason) == (code, warning, f"waiting: {base}; {text}")
 
 
 def test_an_event_comes_when_a_node_is_asked_for_and_a_warning_when_that_is_given_up() -> None:
-    desk = scheduler(T4)
-    desk.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
+    harness = scheduler(T4)
+    harness.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
     told = []
     for expected in ({}, {"u1": ASKED}, {"u1": replace(ASKED, node="n7")}, {"u1": LATER}, {}):
-        desk.controller.handle(NodesExpected(expected))
-        told += desk.controller.schedule_pending()[1]
-        desk.now += 1
+        harness.controller.handle(NodesExpected(expected))
+        told += harness.controller.schedule_pending()[1]
+        harness.now += 1
     reports = [each for each in told if isinstance(each, StatusUpdate)]
     assert [(each.code, each.warning or "") for each in reports if each.event] == [
         (reports[0].code, ""),
@@ -221,10 +221,10 @@ def test_an_event_comes_when_a_node_is_asked_for_and_a_warning_when_that_is_give
 
 
 def test_the_queue_is_tried_at_once_when_an_expectation_changes() -> None:
-    desk = scheduler(T4)
-    desk.controller.handle(NodesExpected({"u1": ASKED}))
-    before = desk.woken
-    desk.controller.handle(NodesExpected({"u1": replace(ASKED, asked=NOON + 1)}))
-    assert desk.woken == before, "the same word: the figures are refreshed with all others"
-    desk.controller.handle(NodesExpected({"u1": LATER}))
-    assert desk.woken == before + 1
+    harness = scheduler(T4)
+    harness.controller.handle(NodesExpected({"u1": ASKED}))
+    before = harness.woken
+    harness.controller.handle(NodesExpected({"u1": replace(ASKED, asked=NOON + 1)}))
+    assert harness.woken == before, "the same word: the figures are refreshed with all others"
+    harness.controller.handle(NodesExpected({"u1": LATER}))
+    assert harness.woken == before + 1

@@ -37,90 +37,90 @@ def deleted(found: JSON, version: int = 2) -> JSON:
     return made
 
 
-def see(desk: SchedulerHarness, *found: JSON) -> None:
+def see(harness: SchedulerHarness, *found: JSON) -> None:
     for each in found:
-        desk.controller.handle(pod_event(each, pods.trim))
+        harness.controller.handle(pod_event(each, pods.trim))
 
 
-def decided(desk: SchedulerHarness) -> list[Binding]:
-    return desk.controller.schedule_pending()[0]
+def decided(harness: SchedulerHarness) -> list[Binding]:
+    return harness.controller.schedule_pending()[0]
 
 
-def waits(desk: SchedulerHarness) -> list[str]:
-    return [entry.uid for entry in desk.controller.view().queue]
+def waits(harness: SchedulerHarness) -> list[str]:
+    return [entry.uid for entry in harness.controller.view().queue]
 
 
 FIRST, NEXT = gated("first"), gated("next", second=1)
 
 
 def test_before_a_decision_the_next_in_the_queue_gets_the_card() -> None:
-    desk = SchedulerHarness([NODE])
-    see(desk, FIRST, NEXT, deleted(FIRST))
-    assert waits(desk) == ["next"]
-    assert [binding.pod.uid for binding in decided(desk)] == ["next"]
+    harness = SchedulerHarness([NODE])
+    see(harness, FIRST, NEXT, deleted(FIRST))
+    assert waits(harness) == ["next"]
+    assert [binding.pod.uid for binding in decided(harness)] == ["next"]
 
 
 def test_a_new_leader_that_lists_it_never_has_it_in_the_queue() -> None:
-    desk = SchedulerHarness([NODE])
-    desk.controller.handle(pods_listed(pods.trim(each) for each in (deleted(FIRST), NEXT)))
-    assert waits(desk) == ["next"]
-    assert not desk.controller.known("first")
-    assert [binding.pod.uid for binding in decided(desk)] == ["next"]
+    harness = SchedulerHarness([NODE])
+    harness.controller.handle(pods_listed(pods.trim(each) for each in (deleted(FIRST), NEXT)))
+    assert waits(harness) == ["next"]
+    assert not harness.controller.known("first")
+    assert [binding.pod.uid for binding in decided(harness)] == ["next"]
 
 
 @pytest.mark.parametrize("seen_first", [True, False], ids=["watch before answer", "answer before watch"])
 @pytest.mark.parametrize("outcome", ["failed", "unknown, then failed"])
 def test_while_the_decision_is_written_its_card_goes_to_the_next(seen_first: bool, outcome: str) -> None:
-    desk = SchedulerHarness([NODE])
-    see(desk, FIRST, NEXT)
-    [binding] = decided(desk)
+    harness = SchedulerHarness([NODE])
+    see(harness, FIRST, NEXT)
+    [binding] = decided(harness)
     assert binding.pod.uid == "first"
     gone = deleted(FIRST)
     if seen_first:
-        see(desk, gone)
-        assert waits(desk) == ["next"]
-        assert decided(desk) == [], "the write may still take effect"
+        see(harness, gone)
+        assert waits(harness) == ["next"]
+        assert decided(harness) == [], "the write may still take effect"
     if outcome != "failed":
-        desk.controller.handle(BindUnknown(binding, "no answer"))
-        assert decided(desk) == []
-    desk.controller.handle(BindFailed(binding, pod_event(gone, pods.trim), "the version has moved on"))
-    assert waits(desk) == ["next"]
-    assert [each.pod.uid for each in decided(desk)] == ["next"]
-    assert desk.controller.look().assumed == 1
-    desk.controller.check_invariants()
+        harness.controller.handle(BindUnknown(binding, "no answer"))
+        assert decided(harness) == []
+    harness.controller.handle(BindFailed(binding, pod_event(gone, pods.trim), "the version has moved on"))
+    assert waits(harness) == ["next"]
+    assert [each.pod.uid for each in decided(harness)] == ["next"]
+    assert harness.controller.look().assumed == 1
+    harness.controller.check_invariants()
 
 
 def test_a_write_that_was_before_the_deletion_holds_until_the_pod_is_gone() -> None:
-    desk = SchedulerHarness([NODE])
-    see(desk, FIRST, NEXT)
-    [binding] = decided(desk)
+    harness = SchedulerHarness([NODE])
+    see(harness, FIRST, NEXT)
+    [binding] = decided(harness)
     asked = pod("first").uid("first").asks("gpufraction.io/gpu-memory", "16Gi")
     placed = admitted(asked, allocation=binding.allocation)
     placed["metadata"]["resourceVersion"] = "2"
-    desk.controller.handle(BindSucceeded(binding, pod_event(placed, pods.trim)))
-    see(desk, deleted(placed, 3))
-    assert (decided(desk), desk.controller.look().confirmed) == ([], 1)
+    harness.controller.handle(BindSucceeded(binding, pod_event(placed, pods.trim)))
+    see(harness, deleted(placed, 3))
+    assert (decided(harness), harness.controller.look().confirmed) == ([], 1)
 
 
 def test_nothing_is_kept_wanted_or_evicted_for_it() -> None:
-    desk = SchedulerHarness([NODE])
-    see(desk, gated("small", "1Gi"), FIRST, deleted(FIRST))
-    assert desk.controller.asks(["first", "small"]).keys() == {"small"}
-    assert desk.controller.look().reserved == 0
-    desk.now += 10_000
-    desk.controller.tick(TickPhase.UPKEEP)
-    assert desk.controller.preempt() == []
-    assert [each.uid for each in desk.unserved(0.0) or ()] in ([], ["small"])
+    harness = SchedulerHarness([NODE])
+    see(harness, gated("small", "1Gi"), FIRST, deleted(FIRST))
+    assert harness.controller.asks(["first", "small"]).keys() == {"small"}
+    assert harness.controller.look().reserved == 0
+    harness.now += 10_000
+    harness.controller.tick(TickPhase.UPKEEP)
+    assert harness.controller.preempt() == []
+    assert [each.uid for each in harness.unserved(0.0) or ()] in ([], ["small"])
 
 
 def test_one_that_cannot_be_read_is_forgotten_too() -> None:
-    desk = SchedulerHarness([NODE])
+    harness = SchedulerHarness([NODE])
     odd = gated("odd")
     odd["metadata"]["annotations"][names.REQUEST] = "{}"
-    see(desk, odd)
-    assert desk.controller.known("odd")
-    see(desk, deleted(odd))
-    assert not desk.controller.known("odd")
+    see(harness, odd)
+    assert harness.controller.known("odd")
+    see(harness, deleted(odd))
+    assert not harness.controller.known("odd")
 
 
 @given(
@@ -141,7 +141,7 @@ def test_a_fresh_list_never_differs_from_what_the_watch_brought(
         made["spec"]["nodeName"] = "n"
     if is_deleted:
         made = deleted(made)
-    desk = SchedulerHarness([NODE])
-    see(desk, made)
-    assert not desk.controller.differs(listed(pods.trim(made), NO_OPTIONS))
-    assert (waits(desk) == ["p"]) == (is_gated and not is_deleted and phase in ("Pending", "Running"))
+    harness = SchedulerHarness([NODE])
+    see(harness, made)
+    assert not harness.controller.differs(listed(pods.trim(made), NO_OPTIONS))
+    assert (waits(harness) == ["p"]) == (is_gated and not is_deleted and phase in ("Pending", "Running"))

@@ -32,32 +32,32 @@ class Gated:
 
     def __init__(self, *, leads: bool = True, gate: str = GATE, annotations: Mapping[str, str] | None = None) -> None:
         self.api = ApiServer()
-        self.desk = SchedulerHarness([node("n").gpu(mib=16384)], elected=True, term=1)
-        self.desk.controller.handle(pods_listed([], term=1))
-        self.desk.controller.handle(ClaimsListed("elasticgpus", (), term=1))
+        self.harness = SchedulerHarness([node("n").gpu(mib=16384)], elected=True, term=1)
+        self.harness.controller.handle(pods_listed([], term=1))
+        self.harness.controller.handle(ClaimsListed("elasticgpus", (), term=1))
         kube = Kube(self.api.wire)
         self.loop = SchedulingLoop(
             kube=kube,
-            controller=self.desk.controller,
+            controller=self.harness.controller,
             recorder=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
             woken=threading.Event(),
             now_ns=lambda: 0,
             writers=1,
         )
         self.loop.carry_out(TickPhase.TAKE_OVER)
-        answer = self.desk.controller.reserve(question(worker("gated")))
+        answer = self.harness.controller.reserve(question(worker("gated")))
         assert isinstance(answer, Placed)
         made = admitted(worker("gated"), allocation=answer.allocation)
         made["spec"]["schedulingGates"] = [{"name": gate}] if gate else []
         made["metadata"]["annotations"].update(annotations or {})
-        self.desk.leads, self.desk.term = leads, 1 if leads else None
+        self.harness.leads, self.harness.term = leads, 1 if leads else None
         self.api.create(made)
         self.watch()
 
     def watch(self) -> None:
         while self.api.events:
             kind, seen = self.api.events.popleft()
-            self.desk.controller.handle(
+            self.harness.controller.handle(
                 pod_event(pods.trim(seen)) if kind == "put" else PodDeleted(pods.uid(seen)),
             )
 
@@ -69,7 +69,7 @@ class Gated:
         return bool(pods.allocation_id(self.api.pods["default/gated"]))
 
     def told(self) -> list[str]:
-        return [each.code for each in self.desk.controller.schedule_pending()[1] if isinstance(each, EventRecord)]
+        return [each.code for each in self.harness.controller.schedule_pending()[1] if isinstance(each, EventRecord)]
 
 
 def worker(name: str) -> PodBuilder:
@@ -78,13 +78,13 @@ def worker(name: str) -> PodBuilder:
 
 def test_the_share_goes_back_and_the_pod_learns_why() -> None:
     it = Gated()
-    assert it.desk.controller.look().confirmed == 1
+    assert it.harness.controller.look().confirmed == 1
     it.turn()
     kept = set(pods.annotations_of(it.api.pods["default/gated"]))
     assert kept == {names.REQUEST}, "no container sees a card any more"
-    assert (it.desk.controller.look().confirmed, it.told()) == (0, ["GPUShareReturned"])
-    assert isinstance(it.desk.controller.reserve(question(worker("other"))), Placed)
-    it.desk.controller.check_invariants()
+    assert (it.harness.controller.look().confirmed, it.told()) == (0, ["GPUShareReturned"])
+    assert isinstance(it.harness.controller.reserve(question(worker("other"))), Placed)
+    it.harness.controller.check_invariants()
 
 
 def test_our_annotations_against_scale_down_go_with_the_share_and_the_authors_stay() -> None:
@@ -104,7 +104,7 @@ CASES = {
 def test_the_share_stays(case: dict[str, Any]) -> None:
     it = Gated(**case)
     it.turn()
-    assert (it.holds(), it.desk.controller.look().confirmed) == (True, 1)
+    assert (it.holds(), it.harness.controller.look().confirmed) == (True, 1)
 
 
 def test_a_pod_that_its_gate_let_go_keeps_its_share() -> None:
@@ -114,7 +114,7 @@ def test_a_pod_that_its_gate_let_go_keeps_its_share() -> None:
     it.loop.carry_out(TickPhase.FOREIGN_GATES)
     assert it.holds()
     it.watch()
-    it.desk.now += 60
+    it.harness.now += 60
     it.turn()
     assert (it.holds(), it.told()) == (True, [])
 
@@ -126,7 +126,7 @@ def test_a_write_that_failed_is_tried_again_after_a_pause(fate: Fate) -> None:
     it.turn()
     it.turn()
     assert it.holds(), "not at once"
-    it.desk.now += 5
+    it.harness.now += 5
     it.turn()
     assert not it.holds()
 
@@ -135,5 +135,5 @@ def test_a_pod_that_is_deleted_is_forgotten() -> None:
     it = Gated()
     it.api.delete("default/gated")
     it.watch()
-    assert it.desk.controller.tick(TickPhase.FOREIGN_GATES) == []
-    it.desk.controller.check_invariants()
+    assert it.harness.controller.tick(TickPhase.FOREIGN_GATES) == []
+    it.harness.controller.check_invariants()

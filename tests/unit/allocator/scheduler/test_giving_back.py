@@ -38,9 +38,9 @@ def worker(name: str) -> PodBuilder:
     return asks.annotated(names.PLACEMENT, "affinity")
 
 
-def placed(desk: SchedulerHarness, *, owned: bool = False) -> JSON:
+def placed(harness: SchedulerHarness, *, owned: bool = False) -> JSON:
     """A pod pinned by affinity, as it stands on the API server, not bound yet."""
-    answer = desk.controller.reserve(question(worker("p")))
+    answer = harness.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
     assert answer.pin == "affinity"
     made = admitted(worker("p"), allocation=answer.allocation)
@@ -68,35 +68,35 @@ KEPT = (
 
 @pytest.mark.parametrize(("unbound", "text"), [("release", TEXT), ("keep", KEPT)])
 def test_a_pod_that_is_not_bound_is_told_soon_and_once(unbound: str, text: str) -> None:
-    desk = SchedulerHarness([ONE_GPU], options=chosen(unbound=unbound))
-    made = conditions(placed(desk))
-    desk.controller.handle(pod_event(made))
-    assert desk.controller.schedule_pending() == ([], [])
-    desk.now += 9
-    desk.controller.handle(pod_event(made))
-    desk.controller.tick(TickPhase.UPKEEP)
-    assert desk.controller.schedule_pending() == ([], [])
-    desk.now += 1
-    desk.controller.tick(TickPhase.UPKEEP)
+    harness = SchedulerHarness([ONE_GPU], options=chosen(unbound=unbound))
+    made = conditions(placed(harness))
+    harness.controller.handle(pod_event(made))
+    assert harness.controller.schedule_pending() == ([], [])
+    harness.now += 9
+    harness.controller.handle(pod_event(made))
+    harness.controller.tick(TickPhase.UPKEEP)
+    assert harness.controller.schedule_pending() == ([], [])
+    harness.now += 1
+    harness.controller.tick(TickPhase.UPKEEP)
     want = StatusUpdate("default/p", "uid-p", True, PodReason.NOT_SCHEDULED, text, warning=PodEventReason.SHARE_UNUSED)
-    assert desk.controller.schedule_pending() == ([], [want])
-    desk.controller.tick(TickPhase.UPKEEP)
-    assert desk.controller.schedule_pending() == ([], [])
-    assert (desk.controller.look().confirmed, desk.controller.look().unbound) == (1, 0)
-    assert desk.controller.tick(TickPhase.EVICTIONS) == []
+    assert harness.controller.schedule_pending() == ([], [want])
+    harness.controller.tick(TickPhase.UPKEEP)
+    assert harness.controller.schedule_pending() == ([], [])
+    assert (harness.controller.look().confirmed, harness.controller.look().unbound) == (1, 0)
+    assert harness.controller.tick(TickPhase.EVICTIONS) == []
 
 
 def test_when_it_is_bound_after_all_it_is_told_so() -> None:
-    desk = SchedulerHarness([ONE_GPU])
-    made = placed(desk)
-    desk.controller.handle(pod_event(conditions(made)))
-    desk.now += 300
-    desk.controller.tick(TickPhase.UPKEEP)
-    desk.controller.schedule_pending()
+    harness = SchedulerHarness([ONE_GPU])
+    made = placed(harness)
+    harness.controller.handle(pod_event(conditions(made)))
+    harness.now += 300
+    harness.controller.tick(TickPhase.UPKEEP)
+    harness.controller.schedule_pending()
     bound = {**conditions(made, scheduled="True", reason=""), "spec": {**made["spec"], "nodeName": "t4"}}
-    desk.controller.handle(pod_event(bound))
-    assert [t.code for t in desk.controller.schedule_pending()[1]] == ["Allocated"]
-    assert desk.controller.look().unbound == 0
+    harness.controller.handle(pod_event(bound))
+    assert [t.code for t in harness.controller.schedule_pending()[1]] == ["Allocated"]
+    assert harness.controller.look().unbound == 0
 
 
 NOT_STUCK = {
@@ -112,26 +112,26 @@ NOT_STUCK = {
 
 @pytest.mark.parametrize("change", NOT_STUCK.values(), ids=NOT_STUCK.keys())
 def test_not_stuck(change: Any) -> None:
-    desk = SchedulerHarness([ONE_GPU], options=chosen(unbound="delete"))
-    made = placed(desk, owned=True)
-    desk.controller.handle(pod_event(conditions(made)))
-    desk.now += 200
-    desk.controller.handle(pod_event(change(made)))
-    desk.now += 1000
-    desk.controller.tick(TickPhase.UPKEEP)
-    assert (desk.controller.tick(TickPhase.UNBOUND_PODS), desk.controller.look().unbound) == ([], 0)
+    harness = SchedulerHarness([ONE_GPU], options=chosen(unbound="delete"))
+    made = placed(harness, owned=True)
+    harness.controller.handle(pod_event(conditions(made)))
+    harness.now += 200
+    harness.controller.handle(pod_event(change(made)))
+    harness.now += 1000
+    harness.controller.tick(TickPhase.UPKEEP)
+    assert (harness.controller.tick(TickPhase.UNBOUND_PODS), harness.controller.look().unbound) == ([], 0)
 
 
 def test_a_break_begins_the_time_anew() -> None:
-    desk = SchedulerHarness([ONE_GPU])
-    made = placed(desk)
+    harness = SchedulerHarness([ONE_GPU])
+    made = placed(harness)
     for state in (conditions(made), made, conditions(made)):
-        desk.now += 200
-        desk.controller.handle(pod_event(state))
-    desk.now += 200
-    desk.controller.tick(TickPhase.UPKEEP)
-    assert desk.controller.look().unbound == 0
-    assert desk.controller.tick(TickPhase.UNBOUND_PODS) == []
+        harness.now += 200
+        harness.controller.handle(pod_event(state))
+    harness.now += 200
+    harness.controller.tick(TickPhase.UPKEEP)
+    assert harness.controller.look().unbound == 0
+    assert harness.controller.tick(TickPhase.UNBOUND_PODS) == []
 
 
 EVICTIONS = {
@@ -159,20 +159,20 @@ def test_an_eviction_names_the_very_pod_that_was_judged(case: tuple[Answer, str]
 
 
 def test_pods_of_a_deleted_node_hold_their_shares_until_they_are_gone_themselves() -> None:
-    desk = SchedulerHarness([ONE_GPU])
-    made = placed(desk)
+    harness = SchedulerHarness([ONE_GPU])
+    made = placed(harness)
     made["spec"]["nodeName"] = "t4"
-    desk.controller.handle(pod_event(made))
-    desk.controller.handle(NodeDeleted("t4"))
-    desk.controller.handle(InventoryDeleted("t4"))
-    assert desk.controller.look().confirmed == 1
-    desk.controller.handle(pod_event(admitted(worker("next"), gated=True)))
-    desk.controller.handle(NodeChanged(facts(ONE_GPU.json())))
-    desk.controller.handle(InventoryChanged(ONE_GPU.inventory()))
-    assert desk.controller.schedule_pending()[0] == [], "the node came back, and the pod still runs there"
-    desk.controller.handle(PodDeleted("uid-p"))
-    assert [c.pod.key for c in desk.controller.schedule_pending()[0]] == ["default/next"]
-    desk.controller.check_invariants()
+    harness.controller.handle(pod_event(made))
+    harness.controller.handle(NodeDeleted("t4"))
+    harness.controller.handle(InventoryDeleted("t4"))
+    assert harness.controller.look().confirmed == 1
+    harness.controller.handle(pod_event(admitted(worker("next"), gated=True)))
+    harness.controller.handle(NodeChanged(facts(ONE_GPU.json())))
+    harness.controller.handle(InventoryChanged(ONE_GPU.inventory()))
+    assert harness.controller.schedule_pending()[0] == [], "the node came back, and the pod still runs there"
+    harness.controller.handle(PodDeleted("uid-p"))
+    assert [c.pod.key for c in harness.controller.schedule_pending()[0]] == ["default/next"]
+    harness.controller.check_invariants()
 
 
 ENDS: dict[str, list[str]] = {
@@ -187,25 +187,25 @@ ENDS: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS.keys())
 def test_however_a_pod_ends_its_share_comes_back_once(ends: list[str]) -> None:
-    desk = SchedulerHarness([ONE_GPU])
-    made = placed(desk)
+    harness = SchedulerHarness([ONE_GPU])
+    made = placed(harness)
     made["spec"]["nodeName"] = "t4"
-    desk.controller.handle(pod_event(made))
+    harness.controller.handle(pod_event(made))
     for end in ends:
         match end:
             case "gone":
-                desk.controller.handle(PodDeleted(pods.uid(made)))
+                harness.controller.handle(PodDeleted(pods.uid(made)))
             case "relist":
-                desk.controller.handle(pods_listed([]))
+                harness.controller.handle(pods_listed([]))
             case "terminating":
                 ending = {**made, "metadata": {**made["metadata"], "deletionTimestamp": "2030-01-01T00:00:00Z"}}
-                desk.controller.handle(pod_event(ending))
-                assert desk.controller.look().confirmed == 1
+                harness.controller.handle(pod_event(ending))
+                assert harness.controller.look().confirmed == 1
             case phase:
-                desk.controller.handle(pod_event({**made, "status": {"phase": phase}}))
-        desk.controller.check_invariants()
-    assert desk.controller.look().confirmed == 0
-    assert [n.usage[0].sharers for n in desk.controller.nodes()] == [0]
+                harness.controller.handle(pod_event({**made, "status": {"phase": phase}}))
+        harness.controller.check_invariants()
+    assert harness.controller.look().confirmed == 0
+    assert [n.usage[0].sharers for n in harness.controller.nodes()] == [0]
 
 
 def neighbour(cpu: int) -> JSON:
@@ -214,27 +214,27 @@ def neighbour(cpu: int) -> JSON:
 
 
 def test_a_pod_that_is_resized_on_its_node_gives_back_what_it_gave_up() -> None:
-    desk = SchedulerHarness([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
-    desk.controller.handle(pod_event(neighbour(cpu=3)))
-    desk.controller.handle(pod_event(admitted(worker("p").needs(cpu=2), gated=True)))
-    bindings, [told] = desk.controller.schedule_pending()
+    harness = SchedulerHarness([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
+    harness.controller.handle(pod_event(neighbour(cpu=3)))
+    harness.controller.handle(pod_event(admitted(worker("p").needs(cpu=2), gated=True)))
+    bindings, [told] = harness.controller.schedule_pending()
     assert (bindings, told.reason) == (
         [],
         "waiting: 0 of 1 GPU nodes fit: 1 short of CPU (most free 1, wanted 2)",
     )
-    before = desk.woken
-    desk.controller.handle(pod_event(neighbour(cpu=2)))
-    assert desk.woken > before
-    bindings, _ = desk.controller.schedule_pending()
+    before = harness.woken
+    harness.controller.handle(pod_event(neighbour(cpu=2)))
+    assert harness.woken > before
+    bindings, _ = harness.controller.schedule_pending()
     assert [binding.allocation.node for binding in bindings] == ["t4"]
-    desk.controller.check_invariants()
+    harness.controller.check_invariants()
 
 
 def test_a_pod_that_grew_on_its_node_takes_what_it_says_now() -> None:
-    desk = SchedulerHarness([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
-    desk.controller.handle(pod_event(neighbour(cpu=1)))
-    desk.controller.handle(pod_event(neighbour(cpu=3)))
-    answer = desk.controller.reserve(question(worker("p").needs(cpu=2)))
+    harness = SchedulerHarness([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
+    harness.controller.handle(pod_event(neighbour(cpu=1)))
+    harness.controller.handle(pod_event(neighbour(cpu=3)))
+    answer = harness.controller.reserve(question(worker("p").needs(cpu=2)))
     assert isinstance(answer, Wait)
     assert answer.code == "CPU"
-    desk.controller.check_invariants()
+    harness.controller.check_invariants()

@@ -146,27 +146,27 @@ class History(RuleBasedStateMachine):
             assume_ttl=30.0, starvation_timeout=20.0, preemption=True, queue_order=self.order, unbound_after=20.0
         )
         term = self.generation
-        self.desk = SchedulerHarness(NODES, options=options, now=self.now, made=1000 * term, elected=True, term=term)
-        self.desk.controller.handle(pods_listed(map(pods.trim, self.api.listed()), term=term))
-        self.desk.controller.handle(ClaimsListed(objects.SHARES, (), term=term))
+        self.harness = SchedulerHarness(NODES, options=options, now=self.now, made=1000 * term, elected=True, term=term)
+        self.harness.controller.handle(pods_listed(map(pods.trim, self.api.listed()), term=term))
+        self.harness.controller.handle(ClaimsListed(objects.SHARES, (), term=term))
         self.api.events.clear()
         self.strays.clear()
         self.bindings, self.written, self.told = [], [], {}
         self.listing = None
         with ThreadPoolExecutor(1) as writers:
-            self.barrier = Fencer(
+            self.fencer = Fencer(
                 Kube(Wire(self.api)),
-                self.desk.controller,
+                self.harness.controller,
                 word=lambda: f"word-{term}",
                 timeout=1,
                 writers=writers,
                 failed=lambda: None,
             )
-            fence(self.desk.controller, self.barrier)
+            fence(self.harness.controller, self.fencer)
 
     @rule(pools=st.sampled_from(((), (LARGER,))))
     def the_options_change(self, pools: tuple[NodeState, ...]) -> None:
-        self.desk.controller.handle(PoolsDeclared(pools))
+        self.harness.controller.handle(PoolsDeclared(pools))
 
     # -- tenants --------------------------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class History(RuleBasedStateMachine):
         if limit and size == "8Gi":
             asked = asked.asks("gpufraction.io/gpu-memory-limit", limit)
         if twice:  # the API server gave up on the first answer and asked again
-            self.desk.controller.reserve(question(asked))
+            self.harness.controller.reserve(question(asked))
         made = self._admitted(asked)
         if made is not None and appears:
             self._store(Admission(made, self.now))
@@ -198,7 +198,7 @@ class History(RuleBasedStateMachine):
             self.admissions.append(Admission(made, self.now))
 
     def _admitted(self, asked: PodBuilder) -> JSON | None:
-        match self.desk.controller.reserve(question(asked)):
+        match self.harness.controller.reserve(question(asked)):
             case Placed(allocation, pin):
                 placed = asked.on(allocation.node) if pin == "nodeName" else asked
                 return admitted(placed, allocation=allocation)
@@ -224,7 +224,7 @@ class History(RuleBasedStateMachine):
             self.strays.add(pods.uid(made))
 
     def _held(self, admission: Admission) -> bool:
-        return self.desk.controller.holds(pods.allocation_id(admission.pod))
+        return self.harness.controller.holds(pods.allocation_id(admission.pod))
 
     @precondition(lambda self: self.api.pods)
     @rule(data=st.data(), how=st.sampled_from(("delete", "delete", "Succeeded", "Failed", "touched", "terminating")))
@@ -293,14 +293,14 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def decide(self) -> None:
-        bindings, told = self.desk.controller.schedule_pending()
+        bindings, told = self.harness.controller.schedule_pending()
         self.bindings += bindings
         self.told.update({news.uid: news.code for news in told})
 
     @rule(fate=st.sampled_from(("evicted", "evicted", "evicted", "budget", "failed", "gone")))
     def make_room(self, fate: EvictionOutcome) -> None:
-        line = self.desk.controller.view().queue
-        orders = self.desk.controller.preempt()
+        line = self.harness.controller.view().queue
+        orders = self.harness.controller.preempt()
         assert self.evicted.isdisjoint(order.uid for order in orders), "nobody goes twice, or for two"
         for order in orders:
             victim = self.api.pods.get(order.key)
@@ -311,7 +311,7 @@ class History(RuleBasedStateMachine):
                 self.evicted.add(order.uid)
                 victim["metadata"]["deletionTimestamp"] = "2030-01-01T01:00:00Z"
                 self.api.change(order.key)
-            self.desk.controller.handle(EvictionAnswered(order, fate))
+            self.harness.controller.handle(EvictionAnswered(order, fate))
 
     @precondition(lambda self: self.bindings)
     @rule(data=st.data(), fate=st.sampled_from(FATES), reachable=st.sampled_from((True, True, False)))
@@ -327,7 +327,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.written)
     @rule(data=st.data())
     def report(self, data: st.DataObject) -> None:
-        self.desk.controller.handle(self.written.pop(data.draw(st.integers(0, len(self.written) - 1))))
+        self.harness.controller.handle(self.written.pop(data.draw(st.integers(0, len(self.written) - 1))))
 
     @precondition(lambda self: self.api.wire.late)
     @rule()
@@ -343,13 +343,13 @@ class History(RuleBasedStateMachine):
             kind, seen = self.api.events.popleft()
             for _ in range(1 + twice):
                 if kind == "put":
-                    self.desk.controller.handle(pod_event(pods.trim(seen)))
+                    self.harness.controller.handle(pod_event(pods.trim(seen)))
                 else:
-                    self.desk.controller.handle(PodDeleted(pods.uid(seen)))
+                    self.harness.controller.handle(PodDeleted(pods.uid(seen)))
         self._fail_those_that_came_late()
 
     def _fail_those_that_came_late(self) -> None:
-        fail_late(self.desk.controller, self.barrier)
+        fail_late(self.harness.controller, self.fencer)
         self.api.end_what_is_past_its_deadline()
         if self.listing is None:
             self.strays &= {pods.uid(seen) for _, seen in self.api.events}
@@ -366,7 +366,7 @@ class History(RuleBasedStateMachine):
     def part_of_the_list_is_taken_in(self, count: int) -> None:
         held = self.listing or []
         part, rest = held[:count], held[count:]
-        self.desk.controller.handle(pods_listed(part, first=not self.begun, last=not rest))
+        self.harness.controller.handle(pods_listed(part, first=not self.begun, last=not rest))
         self.listing, self.begun = rest or None, True
         self._fail_those_that_came_late()
 
@@ -378,13 +378,13 @@ class History(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((1, 10, 41, 41)))
     def time_passes(self, seconds: int) -> None:
         self.now += seconds
-        self.desk.now = self.now
-        self.desk.controller.tick(TickPhase.UPKEEP)
-        self.bindings += unresolved(self.desk.controller)
-        taken = self.desk.controller.tick(TickPhase.UNBOUND_PODS)
+        self.harness.now = self.now
+        self.harness.controller.tick(TickPhase.UPKEEP)
+        self.bindings += unresolved(self.harness.controller)
+        taken = self.harness.controller.tick(TickPhase.UNBOUND_PODS)
         self.takes += [each for each in taken if isinstance(each, TakeShare)]
         exist = {pods.allocation_id(each) for each in self.api.pods.values() if not pods.finished(each)}
-        self.desk.controller.handle(ReservationsChecked(overdue(self.desk.controller), exist))
+        self.harness.controller.handle(ReservationsChecked(overdue(self.harness.controller), exist))
 
     @rule(land=st.booleans())
     def restart(self, land: bool) -> None:
@@ -420,7 +420,7 @@ class History(RuleBasedStateMachine):
 
     def _count(self) -> None:
         """As the worker does: each leader counts from where the one before stopped."""
-        changes, settled = self.desk.controller.take_changes()
+        changes, settled = self.harness.controller.take_changes()
         assert settled
         if self.generation != self.counted_by:
             self.counted_by, self.counted_from = self.generation, self.counted_until
@@ -440,7 +440,7 @@ class History(RuleBasedStateMachine):
         sizes = {gpu.uuid: gpu.usable for each in NODES for gpu in each.inventory().gpus}
         assert all(taken[uuid] <= sizes[uuid] for uuid in taken), taken
         assert all(limits[uuid] <= sizes[uuid] * 2 for uuid in limits), limits
-        self.desk.controller.check_invariants()
+        self.harness.controller.check_invariants()
 
     @invariant()
     def who_was_deleted_while_he_waited_is_given_nothing(self) -> None:
@@ -476,30 +476,30 @@ class History(RuleBasedStateMachine):
             while self.takes:
                 self._take(self.takes.pop(), "answered")
             while self.written:
-                self.desk.controller.handle(self.written.pop())
+                self.harness.controller.handle(self.written.pop())
             while self.listing is not None:
                 self.part_of_the_list_is_taken_in(3)
             while self.api.events:
                 self.watch(4, False)
             self.time_passes(61)
             self.decide()
-            if not (self.bindings or self.api.events or self.takes or self.desk.controller.look().unbound):
+            if not (self.bindings or self.api.events or self.takes or self.harness.controller.look().unbound):
                 return
         raise AssertionError("it never becomes quiet")
 
     def _check_quiet(self) -> None:
         carried = self._carried()
-        look = self.desk.controller.look()
+        look = self.harness.controller.look()
         assert (look.assumed, look.confirmed, look.overcommitted) == (0, len(carried), 0)
         again = SchedulerHarness(NODES, now=self.now, options=chosen(queue_order=self.order))
         again.controller.handle(pods_listed(map(pods.trim, self.api.listed())))
         assert again.controller.look() == replace(look, reserved=0), "how long a pod has waited is not written anywhere"
-        assert sorted(again.controller.nodes(), key=_name) == sorted(self.desk.controller.nodes(), key=_name)
-        assert [p.key for p in again.controller.view().queue] == [p.key for p in self.desk.controller.view().queue]
+        assert sorted(again.controller.nodes(), key=_name) == sorted(self.harness.controller.nodes(), key=_name)
+        assert [p.key for p in again.controller.view().queue] == [p.key for p in self.harness.controller.view().queue]
         for each in self.api.pods.values():
             uid = pods.uid(each)
             if uid in self.deleted_waiting:
-                assert pods.key(each) not in {entry.key for entry in self.desk.controller.view().queue}
+                assert pods.key(each) not in {entry.key for entry in self.harness.controller.view().queue}
             elif names.GATE in pods.gates(each) and not pods.finished(each):
                 told = self.told.get(uid)
                 known = ("Memory", "LimitsInAll", "Reserved", "RefusedByScheduler", *PREEMPTION)

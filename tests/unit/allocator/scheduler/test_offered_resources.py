@@ -37,17 +37,17 @@ def offering(name: str, amounts: dict[str, str]) -> JSON:
 
 @pytest.mark.parametrize("leads", [True, False], ids=["the leader", "a follower"])
 def test_every_replica_that_has_seen_the_cluster_says_what_a_node_offers(tmp_path: Path, leads: bool) -> None:
-    desk = SchedulerHarness([node("n").gpus(1)], leads=leads)
-    desk.controller.handle(NodeChanged(facts(trim(offering("n", AMOUNTS)))))
+    harness = SchedulerHarness([node("n").gpus(1)], leads=leads)
+    harness.controller.handle(NodeChanged(facts(trim(offering("n", AMOUNTS)))))
     server = serve_http(
-        http.socket_routes(desk.controller, Metrics(metrics_of("allocator"))), tmp_path / "a.sock", name="a"
+        http.socket_routes(harness.controller, Metrics(metrics_of("allocator"))), tmp_path / "a.sock", name="a"
     )
     try:
         ask = offers(UnixClient(tmp_path / "a.sock"), patience=2)
         found = [ask("n"), ask("another"), ask("")]
-        desk.controller.handle(NodeChanged(facts(trim(offering("n", {})))))
+        harness.controller.handle(NodeChanged(facts(trim(offering("n", {})))))
         found.append(ask("n"))
-        desk.controller.handle(NodeDeleted("n"))
+        harness.controller.handle(NodeDeleted("n"))
         found.append(ask("n"))
     finally:
         server.close()
@@ -56,9 +56,9 @@ def test_every_replica_that_has_seen_the_cluster_says_what_a_node_offers(tmp_pat
 
 
 def test_before_the_first_lists_nothing_is_known(tmp_path: Path) -> None:
-    desk = SchedulerHarness([node("n").gpus(1)], synced=False)
-    desk.controller.handle(NodeChanged(facts(trim(offering("n", AMOUNTS)))))
-    routes = http.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
+    harness = SchedulerHarness([node("n").gpus(1)], synced=False)
+    harness.controller.handle(NodeChanged(facts(trim(offering("n", AMOUNTS)))))
+    routes = http.socket_routes(harness.controller, Metrics(metrics_of("allocator")))
     server = serve_http(routes, tmp_path / "a.sock", name="a")
     try:
         client = UnixClient(tmp_path / "a.sock")
@@ -73,8 +73,8 @@ def test_before_the_first_lists_nothing_is_known(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("leads", [True, False], ids=["the leader", "a follower"])
 def test_every_replica_says_which_kinds_of_cards_there_are(tmp_path: Path, leads: bool) -> None:
-    desk = SchedulerHarness([node("a").gpus(2, mib=16384), node("b").gpus(1, mib=8192)], leads=leads)
-    routes = http.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
+    harness = SchedulerHarness([node("a").gpus(2, mib=16384), node("b").gpus(1, mib=8192)], leads=leads)
+    routes = http.socket_routes(harness.controller, Metrics(metrics_of("allocator")))
     server = serve_http(routes, tmp_path / "a.sock", name="a")
     try:
         found = cards(UnixClient(tmp_path / "a.sock"), patience=2)()

@@ -174,19 +174,19 @@ class Scheduler:
 
     def __init__(self, *, hints: bool) -> None:
         self.engine = CountingEngine()
-        self.desk = SchedulerHarness([base("n0"), base("n1")], engine=self.engine, hints=hints)
+        self.harness = SchedulerHarness([base("n0"), base("n1")], engine=self.engine, hints=hints)
         for plural in KINDS:
-            self.desk.controller.handle(StorageListed(plural, ()))
+            self.harness.controller.handle(StorageListed(plural, ()))
 
     def handle(self, event: Event) -> None:
-        self.desk.controller.handle(event)
+        self.harness.controller.handle(event)
 
     def settle(self, made: Mapping[str, PodBuilder], *, fails: bool) -> list[tuple[str, str, tuple[str, ...]]]:
         """Cycles until nothing more is placed; what was placed, in order. `fails`: the first write does not."""
         placed = []
-        self.desk.controller.tick(TickPhase.UPKEEP)
+        self.harness.controller.tick(TickPhase.UPKEEP)
         for _ in range(12):
-            bindings, _ = self.desk.controller.schedule_pending()
+            bindings, _ = self.harness.controller.schedule_pending()
             for binding in bindings:
                 uid, found = binding.pod.uid, binding.allocation
                 uuids = tuple(share.uuid for each in found.containers for share in each.shares)
@@ -197,9 +197,9 @@ class Scheduler:
                     continue
                 there = admitted(made[uid].on(found.node), allocation=found)
                 self.handle(BindSucceeded(binding, seen(there)))
-            if not bindings and not self.desk.controller._trigger.again:
+            if not bindings and not self.harness.controller._trigger.again:
                 break
-        self.desk.controller.check_invariants()
+        self.harness.controller.check_invariants()
         return placed
 
 
@@ -319,7 +319,7 @@ def test_a_pod_that_nothing_helped_is_tried_again_when_figures_are_refreshed() -
     it.handle(running("db", "n0"))
     it.settle({"other": other}, fails=False)
     assert it.engine.asked == 0
-    it.desk.now += 16.0
+    it.harness.now += 16.0
     it.settle({"other": other}, fails=False)
     assert it.engine.asked == 1
 
@@ -360,7 +360,7 @@ class Histories(RuleBasedStateMachine):
     @rule(name=PODS)
     def another_systems_gate_is_removed(self, name: str) -> None:
         waits = self.asking.get(name)
-        if waits is not None and self.hinted.desk.controller._queue.pod(waits._pod["metadata"]["uid"]) is not None:
+        if waits is not None and self.hinted.harness.controller._queue.pod(waits._pod["metadata"]["uid"]) is not None:
             self.both(seen(admitted(waits, gated=True)))
 
     @rule(name=PODS)
@@ -412,7 +412,7 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def pauses_end(self) -> None:
         for each in (self.hinted, self.plain):
-            each.desk.now += 2.0 if each.desk.now < 112.0 else 0.0
+            each.harness.now += 2.0 if each.harness.now < 112.0 else 0.0
 
     @invariant()
     def the_same_pods_are_placed(self) -> None:

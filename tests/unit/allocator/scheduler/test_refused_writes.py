@@ -30,55 +30,59 @@ TOLD = StatusUpdate("default/a", "uid-a", False, PodReason.REFUSED, SAID, warnin
 
 
 def one() -> tuple[SchedulerHarness, Binding]:
-    desk = SchedulerHarness([ONE_GPU])
-    desk.controller.handle(pod_event(waiting(worker("a", mib=1000))))
-    ((binding,), _) = desk.controller.schedule_pending()
-    return desk, binding
+    harness = SchedulerHarness([ONE_GPU])
+    harness.controller.handle(pod_event(waiting(worker("a", mib=1000))))
+    ((binding,), _) = harness.controller.schedule_pending()
+    return harness, binding
 
 
 def test_a_refused_placement_is_told_with_the_api_servers_words_and_tried_again() -> None:
-    desk, binding = one()
-    desk.controller.handle(BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), WORDS, refused=True))
-    assert desk.controller.schedule_pending() == ([], [TOLD])
+    harness, binding = one()
+    harness.controller.handle(BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), WORDS, refused=True))
+    assert harness.controller.schedule_pending() == ([], [TOLD])
     tried = []
     for second in range(1, 130):
-        desk.now = 100.0 + second
-        desk.controller.tick(TickPhase.UPKEEP)
-        bindings, _ = desk.controller.schedule_pending()
+        harness.now = 100.0 + second
+        harness.controller.tick(TickPhase.UPKEEP)
+        bindings, _ = harness.controller.schedule_pending()
         for binding in bindings:
             tried.append(second)
-            desk.controller.handle(BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), WORDS, refused=True))
+            harness.controller.handle(
+                BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), WORDS, refused=True)
+            )
     assert tried == [1, 2, 4, 8, 16, 32, 64, 124]
-    assert desk.controller.look().assumed == 0
-    desk.controller.check_invariants()
+    assert harness.controller.look().assumed == 0
+    harness.controller.check_invariants()
 
 
 def test_who_is_refused_keeps_nobody_waiting() -> None:
-    desk, binding = one()
-    desk.controller.handle(BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), WORDS, refused=True))
-    desk.controller.handle(pod_event(waiting(worker("b", mib=15_000))))
-    assert keys(desk.controller.schedule_pending()[0]) == ["default/b"]
+    harness, binding = one()
+    harness.controller.handle(BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), WORDS, refused=True))
+    harness.controller.handle(pod_event(waiting(worker("b", mib=15_000))))
+    assert keys(harness.controller.schedule_pending()[0]) == ["default/b"]
 
 
 def test_what_the_api_server_cannot_store_again_and_again_is_told_too() -> None:
     """Another webhook that is down, say: each time it says so, and not that it never will."""
-    desk, binding = one()
+    harness, binding = one()
     for failure in range(3):
-        desk.controller.handle(BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), "500 a webhook failed"))
-        desk.now += 60.0
-        desk.controller.tick(TickPhase.UPKEEP)
-        bindings, news = desk.controller.schedule_pending()
+        harness.controller.handle(
+            BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), "500 a webhook failed")
+        )
+        harness.now += 60.0
+        harness.controller.tick(TickPhase.UPKEEP)
+        bindings, news = harness.controller.schedule_pending()
         binding = bindings[0]
         codes = [each.code for each in news if isinstance(each, StatusUpdate)]
         assert codes == (["PlacementRefused"] if failure == 2 else [])
 
 
 def test_long_words_are_cut() -> None:
-    desk, binding = one()
-    desk.controller.handle(
+    harness, binding = one()
+    harness.controller.handle(
         BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), "no\n" * 10_000, refused=True)
     )
-    (told,) = desk.controller.schedule_pending()[1]
+    (told,) = harness.controller.schedule_pending()[1]
     assert isinstance(told, StatusUpdate)
     assert ("\n" in told.reason, len(told.reason) < 500) == (False, True)
 
@@ -104,18 +108,18 @@ class Inline:
 
 
 def test_who_may_not_be_touched_is_told_so_and_passed_over() -> None:
-    desk = SchedulerHarness([ONE_GPU], elected=True, term=1)
-    desk.controller.handle(pods_listed([pods.trim(waiting(worker("a", mib=1000)))], term=1))
-    desk.controller.handle(ClaimsListed("elasticgpus", (), term=1))
+    harness = SchedulerHarness([ONE_GPU], elected=True, term=1)
+    harness.controller.handle(pods_listed([pods.trim(waiting(worker("a", mib=1000)))], term=1))
+    harness.controller.handle(ClaimsListed("elasticgpus", (), term=1))
     refusing = Kube(Script(Answer(403, status_body(403, "Forbidden", "no touching here")), holds=True))
     fencer = Fencer(
         refusing,
-        desk.controller,
+        harness.controller,
         word=lambda: "w",
         timeout=1.0,
         writers=Inline(),  # type: ignore[arg-type]
         failed=lambda: None,
     )
-    fence(desk.controller, fencer)
-    news = desk.controller.schedule_pending()[1]
+    fence(harness.controller, fencer)
+    news = harness.controller.schedule_pending()[1]
     assert [(each.code, "no touching here" in each.reason) for each in news] == [("PlacementRefused", True)]

@@ -40,10 +40,10 @@ class Failing(Transport):
         raise self.error()
 
 
-def loop_over(desk: SchedulerHarness, kube: Kube) -> SchedulingLoop:
+def loop_over(harness: SchedulerHarness, kube: Kube) -> SchedulingLoop:
     return SchedulingLoop(
         kube=kube,
-        controller=desk.controller,
+        controller=harness.controller,
         recorder=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
         woken=threading.Event(),
         now_ns=lambda: 0,
@@ -53,11 +53,11 @@ def loop_over(desk: SchedulerHarness, kube: Kube) -> SchedulingLoop:
 
 
 def reserved(*namespaces: str) -> SchedulerHarness:
-    desk = SchedulerHarness([ONE_GPU], options=chosen(assume_ttl=TTL))
+    harness = SchedulerHarness([ONE_GPU], options=chosen(assume_ttl=TTL))
     for namespace in namespaces:
         asked = replace(question(worker("p", mib=100)), namespace=namespace)
-        assert isinstance(desk.controller.reserve(asked), Placed)
-    return desk
+        assert isinstance(harness.controller.reserve(asked), Placed)
+    return harness
 
 
 FAILURES: dict[str, Callable[[], KubeError | ValueError]] = {
@@ -70,63 +70,63 @@ FAILURES: dict[str, Callable[[], KubeError | ValueError]] = {
 
 @pytest.mark.parametrize("error", FAILURES.values(), ids=FAILURES.keys())
 def test_a_reservation_has_an_end_that_no_failure_postpones(error: Callable[[], Exception]) -> None:
-    desk = reserved("team")
-    loop = loop_over(desk, Kube(Failing(error)))
+    harness = reserved("team")
+    loop = loop_over(harness, Kube(Failing(error)))
     for since, assumed in ((TTL + 1, 1), (3 * TTL - 1, 1), (3 * TTL + 1, 0)):
-        desk.now = 100.0 + since
+        harness.now = 100.0 + since
         loop.carry_out(TickPhase.RESERVATIONS)
-        assert desk.controller.look().assumed == assumed, since
-    assert desk.forgotten == ["expired"]
-    desk.controller.check_invariants()
+        assert harness.controller.look().assumed == assumed, since
+    assert harness.forgotten == ["expired"]
+    harness.controller.check_invariants()
 
 
 @pytest.mark.parametrize("namespace", ["", "..", ".", "A", "n" * 1_200_000, "n\n", "\u0000"])
 def test_a_namespace_that_cannot_be_has_no_pods(namespace: str) -> None:
     """Admission refuses such names; should one come through all the same, it ends nothing and lasts no longer."""
-    desk = reserved(namespace, "team")
+    harness = reserved(namespace, "team")
     asked = Failing(lambda: KubeUnavailable("away", status=503))
-    desk.now += TTL + 1
-    loop_over(desk, Kube(asked)).carry_out(TickPhase.RESERVATIONS)
-    assert (asked.asked, desk.controller.look().assumed) == (["/api/v1/namespaces/team/pods"], 1)
+    harness.now += TTL + 1
+    loop_over(harness, Kube(asked)).carry_out(TickPhase.RESERVATIONS)
+    assert (asked.asked, harness.controller.look().assumed) == (["/api/v1/namespaces/team/pods"], 1)
 
 
 def test_a_few_namespaces_are_asked_about_at_a_time_and_the_rest_end_all_the_same() -> None:
-    desk = reserved(*(f"team-{i}" for i in range(40)))
+    harness = reserved(*(f"team-{i}" for i in range(40)))
     asked = Failing(lambda: KubeUnavailable("away", status=503))
-    loop = loop_over(desk, Kube(asked))
-    desk.now += TTL + 1
+    loop = loop_over(harness, Kube(asked))
+    harness.now += TTL + 1
     loop.carry_out(TickPhase.RESERVATIONS)
     assert len(asked.asked) == 16
-    desk.now += 2 * TTL
+    harness.now += 2 * TTL
     loop.carry_out(TickPhase.RESERVATIONS)
-    assert desk.controller.look().assumed == 0
+    assert harness.controller.look().assumed == 0
 
 
 def test_a_reservation_whose_pod_exists_is_kept_and_the_pods_are_listed_anew_once() -> None:
-    desk, api = reserved(), ApiServer()
-    answer = desk.controller.reserve(question(worker("p")))
+    harness, api = reserved(), ApiServer()
+    answer = harness.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
     stored = api.create(admitted(worker("p"), allocation=answer.allocation))
-    loop, relisted = loop_over(desk, Kube(api.wire)), list[bool]()
+    loop, relisted = loop_over(harness, Kube(api.wire)), list[bool]()
     for _ in range(6):
-        desk.now += TTL + 1
+        harness.now += TTL + 1
         loop.carry_out(TickPhase.RESERVATIONS)
-        relisted.append(bool(relists(desk.controller)))
-    assert (relisted, desk.controller.look().assumed) == ([False, True, False, False, False, False], 1)
-    desk.controller.handle(pods_listed([pods.trim(stored)]))
-    assert (desk.controller.look().assumed, desk.controller.look().confirmed) == (0, 1)
-    desk.controller.check_invariants()
+        relisted.append(bool(relists(harness.controller)))
+    assert (relisted, harness.controller.look().assumed) == ([False, True, False, False, False, False], 1)
+    harness.controller.handle(pods_listed([pods.trim(stored)]))
+    assert (harness.controller.look().assumed, harness.controller.look().confirmed) == (0, 1)
+    harness.controller.check_invariants()
 
 
 def test_a_pod_that_was_stored_and_forgotten_comes_too_late() -> None:
     """What makes the end safe: it is failed before it uses what others were given meanwhile."""
-    desk = SchedulerHarness([ONE_GPU], options=chosen(assume_ttl=TTL))
-    answer = desk.controller.reserve(question(worker("p")))
+    harness = SchedulerHarness([ONE_GPU], options=chosen(assume_ttl=TTL))
+    answer = harness.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
-    desk.now += 3 * TTL + 1
-    loop_over(desk, Kube(Failing(lambda: KubeUnavailable("away", status=503)))).carry_out(TickPhase.RESERVATIONS)
-    other = desk.controller.reserve(question(worker("other")))
+    harness.now += 3 * TTL + 1
+    loop_over(harness, Kube(Failing(lambda: KubeUnavailable("away", status=503)))).carry_out(TickPhase.RESERVATIONS)
+    other = harness.controller.reserve(question(worker("other")))
     assert isinstance(other, Placed)
-    desk.controller.handle(pod_event(admitted(worker("p"), allocation=answer.allocation)))
-    assert [late.key for late in late_pods(desk.controller)] == ["default/p"]
+    harness.controller.handle(pod_event(admitted(worker("p"), allocation=answer.allocation)))
+    assert [late.key for late in late_pods(harness.controller)] == ["default/p"]
     assert PodReason.SHARE_TAKEN

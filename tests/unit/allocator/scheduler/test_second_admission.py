@@ -37,7 +37,7 @@ PREFERS_A = {
 ELSEWHERE = FIRST.spec(nodeSelector={"pool": "b"})
 
 
-def desk(placement: str = "auto") -> SchedulerHarness:
+def harness(placement: str = "auto") -> SchedulerHarness:
     return SchedulerHarness(NODES, options=chosen(placement=placement))
 
 
@@ -86,7 +86,7 @@ CHANGES: dict[str, tuple[PodBuilder, tuple[str, str] | str]] = {
 @pytest.mark.parametrize("placement", ["auto", "affinity"])
 @pytest.mark.parametrize("changed", STANDS.values(), ids=STANDS.keys())
 def test_what_nothing_depends_on_leaves_the_place(changed: PodBuilder, placement: str) -> None:
-    it = desk(placement)
+    it = harness(placement)
     again = asked_again(it, changed)
     assert isinstance(again, Placed)
     assert (again.allocation.id, again.pin) == ("id-1", "nodeName" if placement == "auto" else "affinity")
@@ -96,7 +96,7 @@ def test_what_nothing_depends_on_leaves_the_place(changed: PodBuilder, placement
 
 @pytest.mark.parametrize(("changed", "want"), CHANGES.values(), ids=CHANGES.keys())
 def test_a_change_of_what_it_was_judged_by_is_decided_anew(changed: PodBuilder, want: tuple[str, str] | str) -> None:
-    it = desk()
+    it = harness()
     again = asked_again(it, changed)
     if isinstance(want, str):
         assert isinstance(again, Wait)
@@ -110,7 +110,7 @@ def test_a_change_of_what_it_was_judged_by_is_decided_anew(changed: PodBuilder, 
 
 
 def test_what_could_never_be_served_any_more_is_refused_and_leaves_nothing() -> None:
-    it = desk()
+    it = harness()
     again = asked_again(it, pod("train").asks("aliyun.com/gpu-mem", 50).tolerates("dedicated"))
     assert isinstance(again, Never)
     assert it.controller.look().assumed == 0
@@ -122,7 +122,7 @@ def own_pin(builder: PodBuilder) -> PodBuilder:
 
 
 def test_an_authors_requirement_that_reads_like_our_pin_changes_nothing_by_being_taken_out_with_it() -> None:
-    it = desk("affinity")
+    it = harness("affinity")
     first = it.controller.reserve(question(own_pin(FIRST)))
     assert it.controller.reserve(question(FIRST, held="id-1")) == first
     assert it.forgotten == []
@@ -137,14 +137,14 @@ IGNORED: dict[str, Callable[[SchedulerHarness], Answer]] = {
 
 @pytest.mark.parametrize("case", IGNORED.values(), ids=IGNORED.keys())
 def test_whoever_is_not_the_pod_itself_takes_nothing_from_it(case: Callable[[SchedulerHarness], Answer]) -> None:
-    it = desk()
+    it = harness()
     case(it)
     assert it.forgotten == []
     assert isinstance(it.controller.reserve(question(FIRST, held="id-1")), Placed)
 
 
 def test_what_is_given_back_goes_to_whoever_waits_for_it() -> None:
-    it = desk()
+    it = harness()
     woken = it.woken
     asked_again(it, ELSEWHERE)
     assert it.woken > woken

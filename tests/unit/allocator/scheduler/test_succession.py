@@ -31,13 +31,13 @@ OTHERS = "example.com/hold"
 
 
 class Leader:
-    """A desk that was elected, its barrier over the shared API server, and the words that it writes."""
+    """A harness that was elected, its fencer over the shared API server, and the words that it writes."""
 
     def __init__(self, api: ApiServer, term: int, writers: Executor | None = None) -> None:
-        self.api, self.desk = api, SchedulerHarness([ONE_GPU], elected=True, term=term)
-        self.controller = self.desk.controller
+        self.api, self.harness = api, SchedulerHarness([ONE_GPU], elected=True, term=term)
+        self.controller = self.harness.controller
         self.failed = 0
-        self.barrier = Fencer(
+        self.fencer = Fencer(
             Kube(api.wire),
             self.controller,
             word=lambda: f"word-{term}",
@@ -75,7 +75,7 @@ def words(api: ApiServer) -> dict[str, str]:
 def an_orphan(api: ApiServer) -> Any:
     """A placement that a leader has decided, and whose write is held up on its way."""
     before = Leader(api, 1)
-    fence(before.controller, before.barrier)
+    fence(before.controller, before.fencer)
     api.create(admitted(worker("a"), gated=True))
     before.see()
     ((binding,), _) = before.controller.schedule_pending()
@@ -90,7 +90,7 @@ def test_a_placement_of_the_leader_before_finds_its_pod_touched() -> None:
     assert isinstance(answer, Wait)
     assert answer.code == AnswerReason.NOT_LEADING
     assert leader.controller.schedule_pending() == ([], [])
-    fence(leader.controller, leader.barrier)
+    fence(leader.controller, leader.fencer)
     assert words(api) == {"default/a": "word-2"}
     assert isinstance(binder.write(Kube(api.wire), binding, 0), BindFailed)
     assert [each.pod.key for each in leader.controller.schedule_pending()[0]] == ["default/a"]
@@ -100,7 +100,7 @@ def test_the_leaders_own_placement_names_the_version_that_it_made() -> None:
     api = ApiServer()
     an_orphan(api)
     leader = Leader(api, 2)
-    fence(leader.controller, leader.barrier)
+    fence(leader.controller, leader.fencer)
     leader.see()
     ((binding,), _) = leader.controller.schedule_pending()
     assert isinstance(binder.write(Kube(api.wire), binding, 0), BindSucceeded)
@@ -113,7 +113,7 @@ def test_only_those_are_touched_who_may_have_been_placed() -> None:
     api.create(held)
     api.create(pod("none").json())
     leader = Leader(api, 1)
-    fence(leader.controller, leader.barrier)
+    fence(leader.controller, leader.fencer)
     assert (words(api), api.wire.asked) == ({}, [])
     assert leader.controller.tick(TickPhase.TAKE_OVER) == []
 
@@ -123,7 +123,7 @@ def test_nobody_is_touched_twice_in_one_leadership() -> None:
     api.create(admitted(worker("a"), gated=True))
     leader = Leader(api, 1)
     for _ in range(3):
-        fence(leader.controller, leader.barrier)
+        fence(leader.controller, leader.fencer)
     assert len(api.wire.asked) == 1
 
 
@@ -147,8 +147,8 @@ def test_an_api_server_that_does_not_answer_in_time_is_asked_for_less() -> None:
     writers = Batches()
     leader = Leader(api, 1, writers)
     api.wire.fates = ["dropped"] * 8
-    fence(leader.controller, leader.barrier)
-    fence(leader.controller, leader.barrier)
+    fence(leader.controller, leader.fencer)
+    fence(leader.controller, leader.fencer)
     assert (writers.sizes, len(words(api))) == ([8, 2, 4, 2], 8)
 
 
@@ -167,7 +167,7 @@ def test_until_all_are_touched_nothing_is_decided(fates: list[Fate], passes: int
     api.wire.fates = list(fates)
     for done in range(passes):
         assert leader.controller.decides() is False, f"after {done} passes"
-        fence(leader.controller, leader.barrier)
+        fence(leader.controller, leader.fencer)
     assert leader.controller.decides() is True
 
 
@@ -179,7 +179,7 @@ def test_who_is_gone_or_has_been_made_anew_need_not_be_touched() -> None:
     api.delete("default/gone")
     api.delete("default/anew")
     api.create(admitted(worker("anew"), gated=True))
-    fence(leader.controller, leader.barrier)
+    fence(leader.controller, leader.fencer)
     assert (words(api), leader.controller.decides()) == ({}, True)
 
 
@@ -189,8 +189,8 @@ def test_a_leader_whose_time_is_over_touches_nobody() -> None:
     leader = Leader(api, 1)
     (order,) = leader.controller.tick(TickPhase.TAKE_OVER)
     assert isinstance(order, FencePods)
-    leader.desk.leads, leader.desk.term = False, None
-    leader.barrier.fence(order)
+    leader.harness.leads, leader.harness.term = False, None
+    leader.fencer.fence(order)
     assert words(api) == {}
 
 
@@ -207,10 +207,10 @@ def admitted_by(leader: Leader, name: str, size: str = "16Gi") -> JSON:
 def successor(api: ApiServer) -> tuple[Leader, JSON]:
     """A leader, and a pod with half of a GPU that the leader before has admitted and that is not stored yet."""
     before = Leader(api, 1)
-    fence(before.controller, before.barrier)
+    fence(before.controller, before.fencer)
     made = admitted_by(before, "late", "8Gi")
     leader = Leader(api, 2)
-    fence(leader.controller, leader.barrier)
+    fence(leader.controller, leader.fencer)
     return leader, made
 
 
@@ -221,7 +221,7 @@ def test_a_pod_whose_share_was_given_away_by_then_is_failed_and_told() -> None:
     api.create(made)
     leader.see()
     assert leader.controller.look().overcommitted == 1
-    fail_late(leader.controller, leader.barrier)
+    fail_late(leader.controller, leader.fencer)
     late = api.pods["default/late"]
     assert late["spec"]["activeDeadlineSeconds"] == 1
     assert set(pods.annotations_of(late)) == {names.REQUEST, names.ALLOCATION}, "no container sees a card any more"
@@ -234,7 +234,7 @@ def test_a_pod_whose_share_was_given_away_by_then_is_failed_and_told() -> None:
     said = told["default/late"]
     assert (said.code, said.warning, said.allocated) == ("GPUShareTaken", "GPUShareTaken", False)
     assert said.reason.startswith("GPU 0 of node n: more is allocated than there is: 24576 of 16384 MiB")
-    fail_late(leader.controller, leader.barrier)
+    fail_late(leader.controller, leader.fencer)
     assert leader.failed == 1
 
 
@@ -244,7 +244,7 @@ def test_a_pod_that_still_fits_is_welcome() -> None:
     api.create(admitted_by(leader, "b", "8Gi"))
     api.create(made)
     leader.see()
-    fail_late(leader.controller, leader.barrier)
+    fail_late(leader.controller, leader.fencer)
     assert (leader.failed, leader.controller.look().confirmed) == (0, 2)
 
 
@@ -256,7 +256,7 @@ def test_so_is_one_on_whose_gpu_somebody_ends_before_it_is_failed() -> None:
     leader.see()
     api.delete("default/b")
     leader.see()
-    fail_late(leader.controller, leader.barrier)
+    fail_late(leader.controller, leader.fencer)
     assert (leader.failed, leader.controller.look().overcommitted) == (0, 0)
 
 
@@ -291,9 +291,9 @@ def test_one_that_nobody_could_be_asked_about_is_asked_about_again() -> None:
     api.create(made)
     leader.see()
     api.wire.fates = ["unreachable", "answered"]
-    fail_late(leader.controller, leader.barrier)
+    fail_late(leader.controller, leader.fencer)
     assert (leader.failed, len(late_pods(leader.controller))) == (0, 1)
-    fail_late(leader.controller, leader.barrier)
+    fail_late(leader.controller, leader.fencer)
     assert (leader.failed, late_pods(leader.controller)) == (1, [])
 
 
@@ -302,10 +302,10 @@ def test_whoever_does_not_lead_fails_nobody() -> None:
     leader, made = successor(api)
     api.create(admitted_by(leader, "b"))
     leader.see()
-    leader.desk.leads, leader.desk.term = False, None
+    leader.harness.leads, leader.harness.term = False, None
     api.create(made)
     leader.see()
-    fail_late(leader.controller, leader.barrier)
+    fail_late(leader.controller, leader.fencer)
     assert (leader.failed, api.pods["default/late"]["spec"].get("activeDeadlineSeconds")) == (0, None)
 
 
@@ -315,5 +315,5 @@ def test_what_is_overcommitted_when_a_leadership_begins_is_only_said() -> None:
     api.create(admitted_by(leader, "b"))
     api.create(made)
     third = Leader(api, 3)
-    fence(third.controller, third.barrier)
+    fence(third.controller, third.fencer)
     assert (late_pods(third.controller), third.controller.look().overcommitted) == ([], 1)

@@ -34,11 +34,11 @@ def worker(name: str) -> PodBuilder:
 
 
 class Replica:
-    """A desk with an election, and the real loop over the shared API server."""
+    """A harness with an election, and the real loop over the shared API server."""
 
     def __init__(self, api: ApiServer, *, term: int | None = None) -> None:
-        self.desk = SchedulerHarness([ONE_GPU], elected=True, term=term, leads=term is not None)
-        self.controller, self.api = self.desk.controller, api
+        self.harness = SchedulerHarness([ONE_GPU], elected=True, term=term, leads=term is not None)
+        self.controller, self.api = self.harness.controller, api
         self.written: list[str] = []
         self.relists: list[int | None] = []
         kube = Kube(api.wire)
@@ -61,10 +61,10 @@ class Replica:
                 self.controller.handle(PodDeleted(pods.uid(seen)))
 
     def lead(self, term: int) -> None:
-        self.desk.leads, self.desk.term = True, term
+        self.harness.leads, self.harness.term = True, term
 
     def follow(self) -> None:
-        self.desk.leads, self.desk.term = False, None
+        self.harness.leads, self.harness.term = False, None
 
     def relist(self, term: int) -> None:
         self.controller.handle(pods_listed([pods.trim(p) for p in self.api.listed()], term=term))
@@ -132,7 +132,7 @@ def test_what_was_decided_in_a_leadership_that_is_over_is_not_written(lose: Call
     ((binding,), _) = replica.controller.schedule_pending()
     lose(replica)
     replica.loop._bind(binding)
-    assert (allocated(api), replica.written, replica.desk.forgotten) == (set(), ["fenced"], ["fenced"])
+    assert (allocated(api), replica.written, replica.harness.forgotten) == (set(), ["fenced"], ["fenced"])
     assert replica.controller.look().assumed == 0
     assert not replica.controller.may_write_in(None), "nor one of no term"
 
@@ -176,9 +176,9 @@ def test_a_follower_keeps_no_news_and_a_new_leader_tells_what_was_not_told() -> 
 
 
 def test_a_single_replica_without_an_election_needs_no_second_list() -> None:
-    desk = SchedulerHarness([ONE_GPU])
-    assert relists(desk.controller) == []
-    assert isinstance(desk.controller.reserve(question(worker("a"))), Placed)
+    harness = SchedulerHarness([ONE_GPU])
+    assert relists(harness.controller) == []
+    assert isinstance(harness.controller.reserve(question(worker("a"))), Placed)
 
 
 def test_who_leads_again_tells_pods_anew_since_another_may_have_told_them_something_else() -> None:

@@ -63,24 +63,24 @@ class Unbound:
         self.nodes = [node(name).gpu(mib=16384) for name in ("n", "o")[:nodes]]
         self.options = chosen(unbound=unbound)
         self.start(1)
-        answer = self.desk.controller.reserve(question(worker("p", owned=owned)))
+        answer = self.harness.controller.reserve(question(worker("p", owned=owned)))
         assert isinstance(answer, Placed)
         assert (answer.pin, answer.allocation.node) == ("affinity", "n")
         self.api.create(admitted(worker("p", owned=owned), allocation=answer.allocation))
         self.watch()
         assert [code for _, code, *_ in self.told()] == ["Allocated"]
-        self.desk.leads, self.desk.term = leads, 1 if leads else None
+        self.harness.leads, self.harness.term = leads, 1 if leads else None
 
     def start(self, term: int) -> None:
         """A process begins to lead; it knows the API server and nothing else."""
-        self.desk = SchedulerHarness(self.nodes, options=self.options, elected=True, term=term, made=100 * term)
-        self.desk.controller.handle(pods_listed(map(pods.trim, self.api.listed()), term=term))
-        self.desk.controller.handle(ClaimsListed("elasticgpus", (), term=term))
+        self.harness = SchedulerHarness(self.nodes, options=self.options, elected=True, term=term, made=100 * term)
+        self.harness.controller.handle(pods_listed(map(pods.trim, self.api.listed()), term=term))
+        self.harness.controller.handle(ClaimsListed("elasticgpus", (), term=term))
         self.api.events.clear()
         kube = Kube(self.api.wire)
         self.loop = SchedulingLoop(
             kube=kube,
-            controller=self.desk.controller,
+            controller=self.harness.controller,
             recorder=EventRecorder(kube, clock=lambda: datetime.now(UTC)),
             woken=threading.Event(),
             now_ns=lambda: 0,
@@ -106,12 +106,12 @@ class Unbound:
         while self.api.events:
             kind, seen = self.api.events.popleft()
             event = pod_event(pods.trim(seen)) if kind == "put" else PodDeleted(pods.uid(seen))
-            self.desk.controller.handle(event)
+            self.harness.controller.handle(event)
 
     def refused_for(self, seconds: float) -> None:
         self.refuse()
         self.watch()
-        self.desk.now += seconds
+        self.harness.now += seconds
 
     def turn(self) -> None:
         self.loop.carry_out(TickPhase.UNBOUND_PODS)
@@ -122,14 +122,14 @@ class Unbound:
         return set(pods.annotations_of(self.pod)) - {names.REQUEST, names.PLACEMENT}
 
     def held(self) -> int:
-        return self.desk.controller.look().confirmed
+        return self.harness.controller.look().confirmed
 
     def free(self) -> bool:
         """Whether another pod would be given the card."""
-        return isinstance(self.desk.controller.reserve(question(worker("other"), dry_run=True)), Placed)
+        return isinstance(self.harness.controller.reserve(question(worker("other"), dry_run=True)), Placed)
 
     def told(self) -> list[tuple[bool, str, str, str | None]]:
-        found = self.desk.controller.schedule_pending()[1]
+        found = self.harness.controller.schedule_pending()[1]
         return [(n.allocated, str(n.code), n.reason, n.warning or "") for n in found if isinstance(n, StatusUpdate)]
 
 
@@ -144,13 +144,13 @@ def test_the_share_goes_back_and_the_pod_learns_what_its_owner_can_do(owned: boo
     it.refused_for(299)
     it.turn()
     assert (it.held(), it.free()) == (1, False)
-    it.desk.now += 1
+    it.harness.now += 1
     it.turn()
     assert (it.carries(), it.held(), it.free()) == ({names.WITHDRAWN}, 0, True)
     assert it.told() == [(False, "ShareWithdrawn", text, "GPUShareReturned")]
-    assert it.desk.controller.tick(TickPhase.UNBOUND_PODS) == []
-    assert it.desk.controller.tick(TickPhase.EVICTIONS) == []
-    it.desk.controller.check_invariants()
+    assert it.harness.controller.tick(TickPhase.UNBOUND_PODS) == []
+    assert it.harness.controller.tick(TickPhase.EVICTIONS) == []
+    it.harness.controller.check_invariants()
 
 
 def test_a_share_is_free_only_when_the_watch_shows_the_pod_without_it() -> None:
@@ -168,7 +168,7 @@ def test_a_pod_that_was_bound_between_our_read_and_our_write_keeps_its_share() -
     it.bind()  # the watch has yet to bring it
     it.turn()
     assert names.ALLOCATION in it.carries()
-    it.desk.now += 60
+    it.harness.now += 60
     it.turn()
     assert (names.ALLOCATION in it.carries(), it.held(), it.free()) == (True, 1, False)
 
@@ -179,16 +179,16 @@ def test_what_counts_for_a_pod_without_a_share_is_added_to_its_nodes_capacity() 
     it.refused_for(300)
     it.turn()
     gpus = it.nodes[0].inventory().gpus
-    it.desk.controller.handle(HeldBeyondChanged("n", capacity.to_text(capacity.beyond(capacity.promises(gpus), {}))))
+    it.harness.controller.handle(HeldBeyondChanged("n", capacity.to_text(capacity.beyond(capacity.promises(gpus), {}))))
     found = []
     steps: tuple[Callable[[], object], ...] = (it.watch, it.bind, lambda: it.api.change("default/p", phase="Failed"))
     for step in steps:
         step()
         it.watch()
-        written = [n for n in it.desk.controller.tick(TickPhase.UPKEEP) if isinstance(n, HeldBeyond)]
+        written = [n for n in it.harness.controller.tick(TickPhase.UPKEEP) if isinstance(n, HeldBeyond)]
         found.append([known.amounts for each in written if (known := capacity.from_text(each.text)) is not None])
         for each in written:
-            it.desk.controller.handle(HeldBeyondChanged("n", each.text))
+            it.harness.controller.handle(HeldBeyondChanged("n", each.text))
     assert found == [[], [Amounts(16 << 30, 0)], [Amounts()]]
 
 
@@ -203,7 +203,7 @@ def test_a_pod_that_is_bound_after_our_write_sees_no_gpu_and_is_told_so(owned: b
     assert (it.carries(), it.held(), it.free()) == ({names.WITHDRAWN}, 0, True)
     again = "its controller creates another" if owned else "create it again"
     assert it.told() == [(False, "BoundWithoutShare", f"{LATE}{again}", "GPUShareReturned")]
-    it.desk.controller.check_invariants()
+    it.harness.controller.check_invariants()
 
 
 UNKNOWN: dict[Fate, bool] = {"lost-and-done": True, "lost": False, "dropped": False, "refused": False}
@@ -220,7 +220,7 @@ def test_a_write_without_an_answer_frees_nothing_until_it_shows(fate: Fate, done
     assert (it.held(), it.free()) == ((0, True) if done else (1, False))
     it.turn()
     assert (it.held(), it.free()) == ((0, True) if done else (1, False)), "not written again at once"
-    it.desk.now += 5
+    it.harness.now += 5
     it.turn()
     assert (it.carries(), it.held(), it.free()) == ({names.WITHDRAWN}, 0, True)
 
@@ -246,7 +246,7 @@ def test_a_leader_that_ends_after_the_write_leaves_the_next_one_what_the_pods_sa
     it.start(2)
     assert (it.held(), it.free()) == (0, True)
     assert [code for _, code, _, _ in it.told()] == ["BoundWithoutShare" if bound else "ShareWithdrawn"]
-    it.desk.controller.check_invariants()
+    it.harness.controller.check_invariants()
 
 
 def test_a_leader_that_ends_before_the_write_leaves_a_share_that_counts_anew() -> None:
@@ -255,7 +255,7 @@ def test_a_leader_that_ends_before_the_write_leaves_a_share_that_counts_anew() -
     it.start(2)
     it.turn()
     assert (it.held(), it.free()) == (1, False)
-    it.desk.now += 300
+    it.harness.now += 300
     it.turn()
     assert (it.held(), it.free()) == (0, True)
 
@@ -278,27 +278,27 @@ def test_with_consent_a_controllers_pod_is_evicted_once_its_share_is_gone() -> N
     it = Unbound(owned=True, unbound="delete")
     it.refused_for(300)
     it.loop.carry_out(TickPhase.UPKEEP)
-    assert it.desk.controller.tick(TickPhase.EVICTIONS) == []
+    assert it.harness.controller.tick(TickPhase.EVICTIONS) == []
     it.turn()
     version = int(it.pod["metadata"]["resourceVersion"])
     want = Eviction("default/p", pods.uid(it.pod), version, "unbound", EVICTED)
     for seconds, orders in ((0, [want]), (4, []), (1, [want])):  # it may be refused, so it is asked for again
-        it.desk.now += seconds
-        it.desk.controller.tick(TickPhase.UPKEEP)
-        assert it.desk.controller.tick(TickPhase.EVICTIONS) == orders
+        it.harness.now += seconds
+        it.harness.controller.tick(TickPhase.UPKEEP)
+        assert it.harness.controller.tick(TickPhase.EVICTIONS) == orders
     it.bind()
     it.watch()
-    it.desk.now += 60
-    it.desk.controller.tick(TickPhase.UPKEEP)
-    assert it.desk.controller.tick(TickPhase.EVICTIONS) == [], "it runs"
+    it.harness.now += 60
+    it.harness.controller.tick(TickPhase.UPKEEP)
+    assert it.harness.controller.tick(TickPhase.EVICTIONS) == [], "it runs"
 
 
 def test_with_consent_a_pod_that_nobody_would_create_again_stays() -> None:
     it = Unbound(unbound="delete")
     it.refused_for(300)
     it.turn()
-    it.desk.controller.tick(TickPhase.UPKEEP)
-    assert it.desk.controller.tick(TickPhase.EVICTIONS) == []
+    it.harness.controller.tick(TickPhase.UPKEEP)
+    assert it.harness.controller.tick(TickPhase.EVICTIONS) == []
     assert [text for *_, text, _ in it.told()] == [ALONE]
 
 
@@ -307,13 +307,13 @@ def test_the_replacement_avoids_the_node_and_says_why_until_the_refusal_expires(
     it.refused_for(300)
     it.turn()
     for name, want in (("next", "o"), ("other-owner", "n")):
-        answer = it.desk.controller.reserve(question(worker(name, owned=name == "next"), dry_run=True))
+        answer = it.harness.controller.reserve(question(worker(name, owned=name == "next"), dry_run=True))
         assert isinstance(answer, Placed)
         assert answer.allocation.node == want
     alone = Unbound(owned=True)
     alone.refused_for(300)
     alone.turn()
-    answer = alone.desk.controller.reserve(question(worker("next", owned=True)))
+    answer = alone.harness.controller.reserve(question(worker("next", owned=True)))
     assert isinstance(answer, Wait)
     assert (answer.code, answer.reason) == (
         "RefusedByScheduler",
@@ -321,10 +321,10 @@ def test_the_replacement_avoids_the_node_and_says_why_until_the_refusal_expires(
     )
     alone.api.create(admitted(worker("next", owned=True), gated=True))
     alone.watch()
-    assert alone.desk.controller.schedule_pending()[0] == []
-    alone.desk.now += LASTS
-    alone.desk.controller.tick(TickPhase.UPKEEP)
-    [binding] = alone.desk.controller.schedule_pending()[0]
+    assert alone.harness.controller.schedule_pending()[0] == []
+    alone.harness.now += LASTS
+    alone.harness.controller.tick(TickPhase.UPKEEP)
+    [binding] = alone.harness.controller.schedule_pending()[0]
     assert (binding.pod.key, binding.allocation.node) == ("default/next", "n")
 
 
@@ -335,7 +335,7 @@ def test_in_one_cycle_the_refusal_of_one_family_is_not_said_of_another() -> None
     for name, owned in (("next", True), ("other", False)):
         it.api.create(admitted(worker(name, owned=owned), gated=True))
     it.watch()
-    bindings, _ = it.desk.controller.schedule_pending()
+    bindings, _ = it.harness.controller.schedule_pending()
     assert [binding.pod.key for binding in bindings] == ["default/other"]
 
 
@@ -344,7 +344,7 @@ def test_a_new_leader_learns_the_refusal_from_the_pod() -> None:
     it.refused_for(300)
     it.turn()
     it.start(2)
-    answer = it.desk.controller.reserve(question(worker("next", owned=True)))
+    answer = it.harness.controller.reserve(question(worker("next", owned=True)))
     assert not isinstance(answer, Placed | Never)
     assert answer.code == "RefusedByScheduler"
 
@@ -355,9 +355,9 @@ def test_a_pod_whose_share_was_taken_back_is_not_taken_for_one_that_lost_it() ->
     it.turn()
     options = NO_OPTIONS
     found = consistency.listed(it.pod, options, {"default"})
-    assert (found.uncounted, found.known, it.desk.controller.differs(found)) == (
+    assert (found.uncounted, found.known, it.harness.controller.differs(found)) == (
         False,
-        it.desk.controller._handlers.tracked(found.uid),
+        it.harness.controller._handlers.tracked(found.uid),
         False,
     )
     damaged = {**it.pod, "metadata": {**it.pod["metadata"], "annotations": {}}}
@@ -371,8 +371,8 @@ def test_a_pod_that_is_deleted_is_forgotten() -> None:
     it.turn()
     it.api.delete("default/p")
     it.watch()
-    assert it.desk.controller.uids() == frozenset()
-    it.desk.controller.check_invariants()
+    assert it.harness.controller.uids() == frozenset()
+    it.harness.controller.check_invariants()
 
 
 def by_claim(found: Allocation) -> tuple[PodRequest, Allocation]:
@@ -399,40 +399,40 @@ def test_a_share_that_comes_by_a_claim_stays(given: Callable[[Allocation], tuple
         container["resources"] = {}
     it.refused_for(10)
     assert it.held() == 1
-    it.desk.controller.tick(TickPhase.UPKEEP)
+    it.harness.controller.tick(TickPhase.UPKEEP)
     [(_, code, text, _)] = it.told()
     assert (code, text.rpartition(" or ")[2]) == ("NotScheduled", "delete the pod to release the share")
-    it.desk.now += 3000
-    assert it.desk.controller.tick(TickPhase.UNBOUND_PODS) == []
+    it.harness.now += 3000
+    assert it.harness.controller.tick(TickPhase.UNBOUND_PODS) == []
 
 
 def test_pods_that_others_judge_are_counted_by_what_they_are_judged_by() -> None:
     it = Unbound()
-    assert it.desk.controller.not_evaluated() == {}
+    assert it.harness.controller.not_evaluated() == {}
     it.refused_for(10)
-    assert it.desk.controller.not_evaluated() == {"unknown": 1}
+    assert it.harness.controller.not_evaluated() == {"unknown": 1}
     it.pod["spec"].update(schedulerName="volcano", resourceClaims=[{"name": "nic"}])
     it.refused_for(10)
-    assert it.desk.controller.not_evaluated() == {"scheduler": 1, "claims": 1}
-    it.desk.controller.tick(TickPhase.UPKEEP)
+    assert it.harness.controller.not_evaluated() == {"scheduler": 1, "claims": 1}
+    it.harness.controller.tick(TickPhase.UPKEEP)
     assert [text.partition(": ")[2].partition(" does")[0] for *_, text, _ in it.told()] == ["the scheduler volcano"]
     it.api.delete("default/p")
     it.watch()
-    assert it.desk.controller.not_evaluated() == {}
+    assert it.harness.controller.not_evaluated() == {}
 
 
 def test_a_bounded_number_of_shares_goes_back_in_one_turn() -> None:
-    desk = SchedulerHarness([node("n").gpus(20, mib=16384)])
+    harness = SchedulerHarness([node("n").gpus(20, mib=16384)])
     for number in range(20):
-        answer = desk.controller.reserve(question(worker(f"p{number}").uid(f"u{number}")))
+        answer = harness.controller.reserve(question(worker(f"p{number}").uid(f"u{number}")))
         assert isinstance(answer, Placed)
         made = admitted(worker(f"p{number}").uid(f"u{number}"), allocation=answer.allocation)
         made["metadata"]["resourceVersion"] = str(number + 1)
         said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SAID}
         made["status"] = {"conditions": [said]}
-        desk.controller.handle(pod_event(made))
-    desk.now += 300
-    turns = [desk.controller.tick(TickPhase.UNBOUND_PODS) for _ in range(4)]
+        harness.controller.handle(pod_event(made))
+    harness.now += 300
+    turns = [harness.controller.tick(TickPhase.UNBOUND_PODS) for _ in range(4)]
     taken = [each.uid for effects in turns for each in effects if isinstance(each, TakeShare)]
     assert ([len(each) for each in turns], sorted(taken)) == ([8, 8, 4, 0], sorted(f"u{n}" for n in range(20)))
 
@@ -482,7 +482,7 @@ class BindingRace(RuleBasedStateMachine):
         sees = any(key.startswith(names.DEVICES_PREFIX) for key in carries)
         assert not (self.it.free() and sees)
         assert names.ALLOCATION in carries or not (self.bound_with_share or sees)
-        self.it.desk.controller.check_invariants()
+        self.it.harness.controller.check_invariants()
 
     def teardown(self) -> None:
         self.it.api.wire.carry_out_late()

@@ -38,14 +38,14 @@ def scrape(controller: Controller, shows: Callable[[Metrics], None] = lambda met
 
 
 def test_every_gpu_shows_what_is_held_and_a_node_that_left_shows_nothing() -> None:
-    desk = SchedulerHarness([node("n").gpus(2, mib=16384)])
-    answer = desk.controller.reserve(question(worker("a")))
+    harness = SchedulerHarness([node("n").gpus(2, mib=16384)])
+    answer = harness.controller.reserve(question(worker("a")))
     assert isinstance(answer, Placed)
-    desk.controller.handle(pod_event(admitted(worker("a").on("n"), allocation=answer.allocation)))
-    desk.controller.reserve(question(worker("b", "4Gi")))
-    desk.controller.handle(pod_event(admitted(worker("c", "15Gi"), gated=True)))
-    desk.controller.handle(pod_event(admitted(worker("d", "15Gi"), gated=True)))
-    found = scrape(desk.controller)
+    harness.controller.handle(pod_event(admitted(worker("a").on("n"), allocation=answer.allocation)))
+    harness.controller.reserve(question(worker("b", "4Gi")))
+    harness.controller.handle(pod_event(admitted(worker("c", "15Gi"), gated=True)))
+    harness.controller.handle(pod_event(admitted(worker("d", "15Gi"), gated=True)))
+    found = scrape(harness.controller)
     gpu = '{node="n",gpu="GPU-n-0"}'
     assert found[f"gpufraction_gpu_memory_allocated_bytes{gpu}"] == 12 << 30
     assert found[f"gpufraction_gpu_cores_allocated_ratio{gpu}"] == 0.5
@@ -54,45 +54,45 @@ def test_every_gpu_shows_what_is_held_and_a_node_that_left_shows_nothing() -> No
     assert found['gpufraction_reservations{state="assumed"}'] == 1
     assert found['gpufraction_reservations{state="confirmed"}'] == 1
     assert (found["gpufraction_waiting_pods"], found["gpufraction_overcommitted_gpus"]) == (2, 0)
-    desk.controller.handle(InventoryDeleted("n"))
-    assert not [name for name in scrape(desk.controller) if "GPU-n" in name]
+    harness.controller.handle(InventoryDeleted("n"))
+    assert not [name for name in scrape(harness.controller) if "GPU-n" in name]
 
 
 def test_a_gpu_that_carries_more_than_it_has_and_a_pod_that_nobody_can_read_are_counted() -> None:
-    desk = SchedulerHarness([node("n").gpus(1, mib=16384)])
-    answer = desk.controller.reserve(question(worker("a", "10Gi")))
+    harness = SchedulerHarness([node("n").gpus(1, mib=16384)])
+    answer = harness.controller.reserve(question(worker("a", "10Gi")))
     assert isinstance(answer, Placed)
     for name in ("a", "copy"):
-        desk.controller.handle(pod_event(admitted(worker(name, "10Gi").on("n"), allocation=answer.allocation)))
+        harness.controller.handle(pod_event(admitted(worker(name, "10Gi").on("n"), allocation=answer.allocation)))
     odd = admitted(worker("odd"), gated=True)
     odd["spec"]["containers"][0]["resources"] = {}
-    desk.controller.handle(pod_event(odd))
-    found = scrape(desk.controller)
+    harness.controller.handle(pod_event(odd))
+    found = scrape(harness.controller)
     assert (found["gpufraction_overcommitted_gpus"], found["gpufraction_unreadable_pods"]) == (1, 1)
 
 
 def test_why_reservations_were_given_back_is_counted() -> None:
-    desk = SchedulerHarness([node("n").gpus(1, mib=16384)])
-    desk.controller.reserve(question(worker("never-came")))
-    desk.now += 66
-    desk.controller.handle(ReservationsChecked(overdue(desk.controller), ()))
+    harness = SchedulerHarness([node("n").gpus(1, mib=16384)])
+    harness.controller.reserve(question(worker("never-came")))
+    harness.now += 66
+    harness.controller.handle(ReservationsChecked(overdue(harness.controller), ()))
     seen = {**admitted(worker("p"), gated=True)}
     seen["metadata"]["resourceVersion"] = "5"
     moved = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "6"}}
     for after in (seen, moved, None):
-        desk.controller.handle(pod_event(seen))
-        desk.now += 60
-        desk.controller.tick(TickPhase.UPKEEP)
-        ((binding,), _) = desk.controller.schedule_pending()
-        desk.controller.handle(BindFailed(binding, pod_event(after) if after is not None else None))
-    assert desk.forgotten == ["expired", "refused", "conflict", "deleted"]
+        harness.controller.handle(pod_event(seen))
+        harness.now += 60
+        harness.controller.tick(TickPhase.UPKEEP)
+        ((binding,), _) = harness.controller.schedule_pending()
+        harness.controller.handle(BindFailed(binding, pod_event(after) if after is not None else None))
+    assert harness.forgotten == ["expired", "refused", "conflict", "deleted"]
 
 
 def test_the_socket_shows_the_line_and_a_snapshot_that_can_be_replayed(tmp_path: Path) -> None:
-    desk = SchedulerHarness([node("n").gpus(1, mib=16384)])
+    harness = SchedulerHarness([node("n").gpus(1, mib=16384)])
     for name, size in (("first", "10Gi"), ("second", "8Gi")):
-        desk.controller.handle(pod_event(admitted(worker(name, size), gated=True)))
-    routes = http.socket_routes(desk.controller, Metrics(metrics_of("allocator")))
+        harness.controller.handle(pod_event(admitted(worker(name, size), gated=True)))
+    routes = http.socket_routes(harness.controller, Metrics(metrics_of("allocator")))
     server = serve_http(routes, tmp_path / "a.sock", name="socket")
     try:
         line, snapshot = StringIO(), StringIO()
@@ -105,4 +105,4 @@ def test_the_socket_shows_the_line_and_a_snapshot_that_can_be_replayed(tmp_path:
         "   2  default/second  waiting: 0 of 1 GPU nodes fit: "
         "1 short of memory (largest free 6144 MiB, wanted 8192)\n"
     )
-    assert debug.from_json(json.loads(snapshot.getvalue())) == desk.controller.view()
+    assert debug.from_json(json.loads(snapshot.getvalue())) == harness.controller.view()

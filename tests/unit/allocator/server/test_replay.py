@@ -71,12 +71,12 @@ def test_a_snapshot_of_an_older_program_is_read_by_its_old_names(view: Scheduler
 def test_the_replay_of_a_snapshot_gives_the_controllers_own_decisions(
     cards: list[int], sizes: list[str], priorities: list[int]
 ) -> None:
-    desk = SchedulerHarness([node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)])
+    harness = SchedulerHarness([node(f"n{i}").gpus(count, mib=16384) for i, count in enumerate(cards)])
     for i, size in enumerate(sizes):
         waiting = pod(f"p{i}").uid(f"u{i}").asks("gpufraction.io/gpu-memory", size).spec(priority=priorities[i])
-        desk.controller.handle(pod_event(admitted(waiting, gated=True)))
-    text = json.dumps(debug.to_json(desk.controller.view()))
-    bindings, told = desk.controller.schedule_pending()
+        harness.controller.handle(pod_event(admitted(waiting, gated=True)))
+    text = json.dumps(debug.to_json(harness.controller.view()))
+    bindings, told = harness.controller.schedule_pending()
     outcomes = list(debug.one_cycle(debug.from_json(json.loads(text))))
     placed = [
         (o.pod.key, o.decision.node, o.decision.containers) for o in outcomes if isinstance(o.decision, Placement)
@@ -87,11 +87,11 @@ def test_the_replay_of_a_snapshot_gives_the_controllers_own_decisions(
 
 
 def test_a_snapshot_holds_no_environment_and_no_annotation() -> None:
-    desk = SchedulerHarness([node("n").gpus(1)])
+    harness = SchedulerHarness([node("n").gpus(1)])
     secret = pod("p").uid("u").asks("gpufraction.io/gpu-memory", "1Gi").env("TOKEN", "hunter2")
     secret = secret.annotated("team/password", "hunter2").labelled("team", "hunter2")
-    desk.controller.handle(pod_event(admitted(secret, gated=True)))
-    text = json.dumps(debug.to_json(desk.controller.view()))
+    harness.controller.handle(pod_event(admitted(secret, gated=True)))
+    text = json.dumps(debug.to_json(harness.controller.view()))
     assert "default/p" in text
     assert "hunter2" not in text
 
@@ -131,12 +131,12 @@ def test_what_a_pod_asks_comes_back_whole(ask: SchedulingRequest) -> None:
 
 
 def written(tmp_path: Path) -> str:
-    desk = SchedulerHarness([node("a").gpus(1, mib=16384), node("b").gpus(2, mib=8192).cordoned()])
+    harness = SchedulerHarness([node("a").gpus(1, mib=16384), node("b").gpus(2, mib=8192).cordoned()])
     for name, size in (("first", "10Gi"), ("second", "8Gi")):
         waiting = pod(name).uid(name).asks("gpufraction.io/gpu-memory", size)
-        desk.controller.handle(pod_event(admitted(waiting, gated=True)))
+        harness.controller.handle(pod_event(admitted(waiting, gated=True)))
     file = tmp_path / "snapshot.json"
-    file.write_text(json.dumps(debug.to_json(desk.controller.view())))
+    file.write_text(json.dumps(debug.to_json(harness.controller.view())))
     return str(file)
 
 

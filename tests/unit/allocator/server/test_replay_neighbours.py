@@ -80,15 +80,15 @@ def volumes() -> list[tuple[str, JSON]]:
     return found
 
 
-def desk_with(running: list[tuple[JSON, str]]) -> SchedulerHarness:
-    desk = SchedulerHarness([*NODES, CPU])
-    desk.controller.handle(NamespacesLabelled({"one": {"team": "yes", "secret": "hunter2"}, "two": {}}))
+def harness_with(running: list[tuple[JSON, str]]) -> SchedulerHarness:
+    harness = SchedulerHarness([*NODES, CPU])
+    harness.controller.handle(NamespacesLabelled({"one": {"team": "yes", "secret": "hunter2"}, "two": {}}))
     for plural, kind in storage.KINDS.items():
         read = tuple((key_of(each), kind.read(each)) for of, each in volumes() if of == plural)
-        desk.controller.handle(StorageListed(plural, read))
+        harness.controller.handle(StorageListed(plural, read))
     for number, (template, on) in enumerate(running):
-        desk.controller.handle(pod_event(pods.trim(made(f"r{number}", template).on(on).json())))
-    return desk
+        harness.controller.handle(pod_event(pods.trim(made(f"r{number}", template).on(on).json())))
+    return harness
 
 
 @given(
@@ -97,14 +97,14 @@ def desk_with(running: list[tuple[JSON, str]]) -> SchedulerHarness:
 )
 @settings(max_examples=examples(25), deadline=None)
 def test_the_replay_gives_the_controllers_own_decisions(running: list[tuple[JSON, str]], waiting: list[JSON]) -> None:
-    desk = desk_with(running)
+    harness = harness_with(running)
     for number, template in enumerate(waiting):
         asking = made(f"p{number}", template).asks("gpufraction.io/gpu-memory", "6Gi")
-        desk.controller.handle(pod_event(pods.trim(admitted(asking, gated=True))))
-    text = json.dumps(debug.to_json(desk.controller.view()))
+        harness.controller.handle(pod_event(pods.trim(admitted(asking, gated=True))))
+    text = json.dumps(debug.to_json(harness.controller.view()))
     view = debug.from_json(json.loads(text))
-    assert view == desk.controller.view()
-    bindings, told = desk.controller.schedule_pending()
+    assert view == harness.controller.view()
+    bindings, told = harness.controller.schedule_pending()
     outcomes = list(debug.one_cycle(view))
     placed = [(o.pod.key, o.decision.node) for o in outcomes if isinstance(o.decision, Placement)]
     assert placed == [(c.pod.key, c.allocation.node) for c in bindings]
@@ -117,7 +117,7 @@ def test_the_replay_gives_the_controllers_own_decisions(running: list[tuple[JSON
 @given(templates(), st.lists(st.tuples(templates(), st.sampled_from((*ZONES, "cpu"))), max_size=6))
 @settings(max_examples=examples(25), deadline=None)
 def test_what_is_trimmed_refuses_as_the_whole_does(template: JSON, running: list[tuple[JSON, str]]) -> None:
-    seen = desk_with(running).controller.frozen()[0].neighbours
+    seen = harness_with(running).controller.frozen()[0].neighbours
     rules = rules_of(template)
     fewer, (same,) = trimming.trimmed(seen, [rules])
     nodes = [each.state() for each in NODES]
@@ -137,10 +137,10 @@ def test_nothing_of_other_pods_is_kept_where_nobody_has_rules() -> None:
 
 
 def test_a_snapshot_of_a_program_without_these_filters_is_read() -> None:
-    desk = desk_with([])
+    harness = harness_with([])
     asking = made("p", {"app": "x", "namespace": "one", "spec": {}}).asks("gpufraction.io/gpu-memory", "6Gi")
-    desk.controller.handle(pod_event(pods.trim(admitted(asking, gated=True))))
-    document = debug.to_json(desk.controller.view())
+    harness.controller.handle(pod_event(pods.trim(admitted(asking, gated=True))))
+    document = debug.to_json(harness.controller.view())
     document.pop("neighbours", None)
     for each in document["queue"]:
         each.pop("rules", None)

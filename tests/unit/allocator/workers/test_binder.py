@@ -19,12 +19,12 @@ JSON = dict[str, Any]
 
 def decided(**annotations: str) -> tuple[ApiServer, Kube, Binding]:
     """A waiting pod on the API server, and the commit that was decided for it. `annotations`: also of the pod."""
-    api, desk = ApiServer(), SchedulerHarness([node("n").gpus(1)])
+    api, harness = ApiServer(), SchedulerHarness([node("n").gpus(1)])
     made = admitted(pod("p").asks("gpufraction.io/gpu-memory", "1Gi"), gated=True)
     made["metadata"]["annotations"].update(annotations)
     stored = api.create(made)
-    desk.controller.handle(pod_event(pods.trim(stored)))
-    ((binding,), _) = desk.controller.schedule_pending()
+    harness.controller.handle(pod_event(pods.trim(stored)))
+    ((binding,), _) = harness.controller.schedule_pending()
     return api, Kube(api.wire), binding
 
 

@@ -35,19 +35,19 @@ def _worker(name: str) -> PodBuilder:
 
 
 def test_a_pod_counts_once_however_it_comes() -> None:
-    desk = SchedulerHarness([node("t4").gpus(1)])
-    answer = desk.controller.reserve(question(_worker("first")))
+    harness = SchedulerHarness([node("t4").gpus(1)])
+    answer = harness.controller.reserve(question(_worker("first")))
     assert isinstance(answer, Placed)
-    assert desk.asked == [], "its creation may still be refused"
+    assert harness.asked == [], "its creation may still be refused"
     on_node = admitted(_worker("first").on("t4"), allocation=answer.allocation)
-    desk.controller.handle(pod_event(on_node))
-    desk.controller.handle(pod_event(on_node))
-    desk.controller.handle(pod_event(admitted(_worker("second"), gated=True)))
-    bindings, _ = desk.controller.schedule_pending()
-    desk.controller.handle(
+    harness.controller.handle(pod_event(on_node))
+    harness.controller.handle(pod_event(on_node))
+    harness.controller.handle(pod_event(admitted(_worker("second"), gated=True)))
+    bindings, _ = harness.controller.schedule_pending()
+    harness.controller.handle(
         BindSucceeded(bindings[0], pod_event(admitted(_worker("second").on("t4"), allocation=bindings[0].allocation)))
     )
-    assert [cpu for _, cpu in desk.asked] == [2000, 2000]
+    assert [cpu for _, cpu in harness.asked] == [2000, 2000]
 
 
 def test_a_leader_learns_from_the_pods_that_it_lists() -> None:

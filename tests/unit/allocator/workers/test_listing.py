@@ -18,48 +18,48 @@ def worker(name: str) -> PodBuilder:
 
 
 def test_nodes_states_are_made_when_everything_has_been_seen() -> None:
-    desk, whole = SchedulerHarness(NODES, synced=False), SchedulerHarness(NODES)
-    desk.controller.handle(pods_listed([worker("plain").on("a").json()]))
-    desk.controller.handle(NodesListed(tuple(facts(trim(each.json())) for each in NODES)))
-    assert desk.controller.nodes() == ()
-    desk.controller.check_invariants()
-    desk.no_claims()
-    desk.controller.handle(InventoriesListed(tuple(each.inventory() for each in NODES)))
+    harness, whole = SchedulerHarness(NODES, synced=False), SchedulerHarness(NODES)
+    harness.controller.handle(pods_listed([worker("plain").on("a").json()]))
+    harness.controller.handle(NodesListed(tuple(facts(trim(each.json())) for each in NODES)))
+    assert harness.controller.nodes() == ()
+    harness.controller.check_invariants()
+    harness.no_claims()
+    harness.controller.handle(InventoriesListed(tuple(each.inventory() for each in NODES)))
     whole.controller.handle(pod_event(worker("plain").on("a").json()))
-    assert {state.name: state for state in desk.controller.nodes()} == {
+    assert {state.name: state for state in harness.controller.nodes()} == {
         state.name: state for state in whole.controller.nodes()
     }
-    desk.controller.check_invariants()
+    harness.controller.check_invariants()
 
 
 def test_what_no_part_named_is_gone_and_only_after_the_last() -> None:
-    desk = SchedulerHarness(NODES, synced=False)
+    harness = SchedulerHarness(NODES, synced=False)
     held = []
-    desk.sync()
+    harness.sync()
     for name in ("one", "two"):
-        answer = desk.controller.reserve(question(worker(name)))
+        answer = harness.controller.reserve(question(worker(name)))
         assert isinstance(answer, Placed)
         held.append(pods.trim(admitted(worker(name).on(answer.allocation.node), allocation=answer.allocation)))
-        desk.controller.handle(pod_event(held[-1]))
-    desk.controller.handle(pods_listed(held[:1], last=False))
-    assert desk.controller.look().confirmed == 2, "the second may be in a later part"
-    desk.controller.handle(pods_listed(held[1:], first=True, last=False))
-    assert desk.controller.look().confirmed == 2, "the list began anew, so the first may still come"
-    desk.controller.handle(pods_listed([], first=False))
-    assert desk.controller.look().confirmed == 1
-    desk.controller.check_invariants()
+        harness.controller.handle(pod_event(held[-1]))
+    harness.controller.handle(pods_listed(held[:1], last=False))
+    assert harness.controller.look().confirmed == 2, "the second may be in a later part"
+    harness.controller.handle(pods_listed(held[1:], first=True, last=False))
+    assert harness.controller.look().confirmed == 2, "the list began anew, so the first may still come"
+    harness.controller.handle(pods_listed([], first=False))
+    assert harness.controller.look().confirmed == 1
+    harness.controller.check_invariants()
 
 
 def test_a_share_that_comes_back_between_parts_is_for_who_waits() -> None:
-    desk = SchedulerHarness(NODES[:1])
-    answer = desk.controller.reserve(question(worker("first")))
+    harness = SchedulerHarness(NODES[:1])
+    answer = harness.controller.reserve(question(worker("first")))
     assert isinstance(answer, Placed)
     running = pods.trim(admitted(worker("first").on("a"), allocation=answer.allocation))
     waits = pods.trim(admitted(worker("second"), gated=True))
-    desk.controller.handle(pod_event(running))
-    desk.controller.handle(pod_event(waits))
-    assert desk.controller.schedule_pending()[0] == []
-    desk.controller.handle(pods_listed([{**running, "status": {"phase": "Succeeded"}}], last=False))
-    assert isinstance(desk.controller.reserve(question(worker("third"))), Wait), "the second was there before"
-    desk.controller.handle(pods_listed([waits], first=False))
-    assert [binding.pod.key for binding in desk.controller.schedule_pending()[0]] == ["default/second"]
+    harness.controller.handle(pod_event(running))
+    harness.controller.handle(pod_event(waits))
+    assert harness.controller.schedule_pending()[0] == []
+    harness.controller.handle(pods_listed([{**running, "status": {"phase": "Succeeded"}}], last=False))
+    assert isinstance(harness.controller.reserve(question(worker("third"))), Wait), "the second was there before"
+    harness.controller.handle(pods_listed([waits], first=False))
+    assert [binding.pod.key for binding in harness.controller.schedule_pending()[0]] == ["default/second"]

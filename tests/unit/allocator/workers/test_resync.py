@@ -57,14 +57,14 @@ class Bench:
     uncounted: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.api, self.desk = ApiServer(), SchedulerHarness([node("a").gpu(mib=CARD)], options=self.options)
+        self.api, self.harness = ApiServer(), SchedulerHarness([node("a").gpu(mib=CARD)], options=self.options)
         found = ResyncCounters(
             self.passes.append, lambda kind, count: self.drift.append((kind, count)), self.uncounted.append
         )
         self.repair = Resync(
             kube=Kube(self.api.wire),
-            controller=self.desk.controller,
-            clock=lambda: self.desk.now,
+            controller=self.harness.controller,
+            clock=lambda: self.harness.now,
             every=self.every,
             found=found,
         )
@@ -73,26 +73,26 @@ class Bench:
         while self.api.events:
             kind, seen = self.api.events.popleft()
             if kind == "put":
-                self.desk.controller.handle(pod_event(pods.trim(seen)))
+                self.harness.controller.handle(pod_event(pods.trim(seen)))
             else:
-                self.desk.controller.handle(PodDeleted(pods.uid(seen)))
+                self.harness.controller.handle(PodDeleted(pods.uid(seen)))
 
     def lose(self) -> None:
         self.api.events.clear()
 
     def tick(self, seconds: float = 0.0) -> None:
-        self.desk.now += seconds
+        self.harness.now += seconds
         self.repair.tick()
 
     def relist(self) -> bool:
         """What the loop does where it is asked to."""
-        wanted = bool(relists(self.desk.controller))
+        wanted = bool(relists(self.harness.controller))
         if wanted:
-            self.desk.controller.handle(pods_listed(map(pods.trim, self.api.listed())))
+            self.harness.controller.handle(pods_listed(map(pods.trim, self.api.listed())))
         return wanted
 
     def news(self) -> list[Any]:
-        return [news for news in self.desk.controller.schedule_pending()[1] if isinstance(news, EventRecord)]
+        return [news for news in self.harness.controller.schedule_pending()[1] if isinstance(news, EventRecord)]
 
 
 def full() -> Bench:
@@ -174,16 +174,16 @@ def test_a_pod_that_changed_or_went_after_the_list_is_no_drift() -> None:
 
 def test_it_looks_when_leadership_begins_and_every_few_minutes_and_not_while_another_leads() -> None:
     bench = full()
-    bench.desk.leads = False
+    bench.harness.leads = False
     bench.tick()
     asked = [bench.api.lists]
-    bench.desk.leads = True
+    bench.harness.leads = True
     for seconds in (1, 299, 1, 10):
         bench.tick(seconds)
         asked.append(bench.api.lists)
-    bench.desk.leads = False
+    bench.harness.leads = False
     bench.tick(1)
-    bench.desk.leads = True
+    bench.harness.leads = True
     bench.tick(1)
     asked.append(bench.api.lists)
     assert asked == [0, 1, 1, 2, 2, 3]
@@ -194,7 +194,7 @@ def test_whoever_leads_no_more_does_not_count_any_more() -> None:
     bench.api.create(worker("slipped").json())
     bench.watch()
     bench.tick()
-    bench.desk.leads = False
+    bench.harness.leads = False
     bench.tick(1)
     bench.tick(1)
     assert bench.uncounted == [1, 0]
@@ -202,12 +202,12 @@ def test_whoever_leads_no_more_does_not_count_any_more() -> None:
 
 def test_an_api_server_that_is_away_changes_nothing_and_is_asked_again_soon() -> None:
     bench = full()
-    look = bench.desk.controller.look()
+    look = bench.harness.controller.look()
     bench.api.wire.down = "dropped"
     bench.tick()
     bench.api.wire.down = None
     bench.tick(30)
-    assert (bench.passes, bench.desk.controller.look()) == (["failed", "clean"], look)
+    assert (bench.passes, bench.harness.controller.look()) == (["failed", "clean"], look)
 
 
 STEP = st.tuples(st.sampled_from(("place", "gate", "delete", "finish")), st.sampled_from("xyz"), st.booleans())
@@ -234,9 +234,9 @@ def test_whatever_is_lost_the_state_is_that_of_the_pods_again(steps: list[tuple[
     bench.relist()
     again = SchedulerHarness([node("a").gpu(mib=CARD)])
     again.controller.handle(pods_listed(map(pods.trim, bench.api.listed())))
-    assert bench.desk.controller.look() == again.controller.look()
-    assert bench.desk.controller.nodes() == again.controller.nodes()
-    bench.desk.controller.check_invariants()
+    assert bench.harness.controller.look() == again.controller.look()
+    assert bench.harness.controller.nodes() == again.controller.nodes()
+    bench.harness.controller.check_invariants()
 
 
 # -- GPUs that are promised beyond what they have -----------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_a_gpu_promised_twice_is_reported_on_its_node_and_on_the_youngest_pod_on
         ),
     ]
     bench.tick(300)
-    assert (bench.news(), bench.desk.controller.tick(TickPhase.EVICTIONS)) == ([], [])
+    assert (bench.news(), bench.harness.controller.tick(TickPhase.EVICTIONS)) == ([], [])
     bench.api.delete("default/second")
     bench.watch()
     bench.tick(300)
@@ -285,16 +285,16 @@ def test_where_the_administrator_says_so_the_youngest_is_evicted_until_it_goes()
     bench.tick()
     bench.tick(3)
     order = Eviction("default/second", "uid-2", None, "repair", YOUNGEST + "it is evicted")
-    assert bench.desk.controller.tick(TickPhase.EVICTIONS) == [order]
+    assert bench.harness.controller.tick(TickPhase.EVICTIONS) == [order]
     bench.tick(59)
-    assert bench.desk.controller.tick(TickPhase.EVICTIONS) == []
+    assert bench.harness.controller.tick(TickPhase.EVICTIONS) == []
     bench.tick(1)
-    assert bench.desk.controller.tick(TickPhase.EVICTIONS) == [order], "a disruption budget may have forbidden it"
+    assert bench.harness.controller.tick(TickPhase.EVICTIONS) == [order], "a disruption budget may have forbidden it"
     bench.api.pods["default/second"]["metadata"]["deletionTimestamp"] = "2030-01-01T01:00:00Z"
     bench.api.change("default/second")
     bench.watch()
     bench.tick(300)
-    assert bench.desk.controller.tick(TickPhase.EVICTIONS) == [], "it goes, and nobody else must"
+    assert bench.harness.controller.tick(TickPhase.EVICTIONS) == [], "it goes, and nobody else must"
 
 
 # -- pods that nobody counts --------------------------------------------------------------------------------------
@@ -346,12 +346,12 @@ def test_whole_gpus_that_are_the_vendors_plugins_are_not_missed() -> None:
 
 
 def test_a_fresh_look_says_what_the_watch_would() -> None:
-    desk = SchedulerHarness([node("a").gpu(mib=CARD)])
+    harness = SchedulerHarness([node("a").gpu(mib=CARD)])
     api = ApiServer()
     for made in (placed("p"), gated("q"), worker("r").on("a").json(), placed("s") | {"status": {"phase": "Failed"}}):
         api.create(made)
     listed = [consistency.listed(made, NO_OPTIONS) for made in api.listed()]
-    desk.controller.handle(pods_listed(map(pods.trim, api.listed())))
-    assert [each for each in listed if desk.controller.differs(each)] == []
+    harness.controller.handle(pods_listed(map(pods.trim, api.listed())))
+    assert [each for each in listed if harness.controller.differs(each)] == []
     assert [each.known.waits for each in listed] == [False, True, False, False]
     assert names.GATE in pods.gates(api.listed()[1])

@@ -223,23 +223,25 @@ class Moving(Bench):
 
 
 def test_the_smaller_pod_moves_and_the_larger_one_starts() -> None:
-    desk = Moving()
-    assert desk.later(0) == [], "it has missed less work than would be lost"
-    order = desk.quarter_goes()
-    assert desk.later(60) == [order]
-    desk.controller.handle(EvictionAnswered(order, "evicted"))
-    told = desk.second()
+    harness = Moving()
+    assert harness.later(0) == [], "it has missed less work than would be lost"
+    order = harness.quarter_goes()
+    assert harness.later(60) == [order]
+    harness.controller.handle(EvictionAnswered(order, "evicted"))
+    told = harness.second()
     assert EventRecord("Pod", "default/quarter", "uid-quarter", PodEventReason.MOVED, f"evicted: {order.why}") in told
     waits = next(news for news in told if isinstance(news, StatusUpdate))
-    assert f"waits for smaller pods that have room elsewhere on node {desk.node}, evicted to make room" in waits.reason
-    assert desk.kept == f"{desk.node} for uid-large"
-    assert desk.later(60) == [], "one that has room made for it asks for no more"
-    desk.controller.handle(PodDeleted("uid-quarter"))
-    assert "default/large" in [news.key for news in desk.second()]
-    desk.second()
-    assert desk.controller.look().waiting == 0
-    successor = desk.runs("again", "4Gi", owner="of-quarter")
-    assert successor["spec"]["nodeName"] != desk.node
+    assert (
+        f"waits for smaller pods that have room elsewhere on node {harness.node}, evicted to make room" in waits.reason
+    )
+    assert harness.kept == f"{harness.node} for uid-large"
+    assert harness.later(60) == [], "one that has room made for it asks for no more"
+    harness.controller.handle(PodDeleted("uid-quarter"))
+    assert "default/large" in [news.key for news in harness.second()]
+    harness.second()
+    assert harness.controller.look().waiting == 0
+    successor = harness.runs("again", "4Gi", owner="of-quarter")
+    assert successor["spec"]["nodeName"] != harness.node
 
 
 NOBODY_MOVES = {
@@ -250,44 +252,44 @@ NOBODY_MOVES = {
 }
 
 
-@pytest.mark.parametrize("desk", NOBODY_MOVES.values(), ids=NOBODY_MOVES.keys())
-def test_nobody_moves(desk: Moving) -> None:
-    assert desk.later(600) == []
+@pytest.mark.parametrize("harness", NOBODY_MOVES.values(), ids=NOBODY_MOVES.keys())
+def test_nobody_moves(harness: Moving) -> None:
+    assert harness.later(600) == []
 
 
 def test_nobody_moves_any_more_once_the_namespace_does_not_agree() -> None:
-    desk = Moving()
-    desk.controller.handle(DefragmentationAgreed(frozenset()))
-    assert desk.later(600) == []
+    harness = Moving()
+    harness.controller.handle(DefragmentationAgreed(frozenset()))
+    assert harness.later(600) == []
 
 
 def test_a_pod_that_has_worked_for_long_stays_until_the_other_has_missed_as_much() -> None:
-    desk = Moving()
-    desk.wall = BORN + 4 * 3600.0
-    assert desk.later(600) == []
+    harness = Moving()
+    harness.wall = BORN + 4 * 3600.0
+    assert harness.later(600) == []
     # A quarter of a card for four hours is a whole card for one.
-    assert desk.later(3600) == [desk.quarter_goes()]
+    assert harness.later(3600) == [harness.quarter_goes()]
 
 
 def test_a_disruption_budget_holds_and_costs_nothing() -> None:
-    desk = Moving(replace(ON, evictions_per_hour=1))
-    [order] = desk.later(60)
-    desk.controller.handle(EvictionAnswered(order, "budget"))
-    desk.second()
-    assert desk.kept == ""
-    assert desk.later(60) == [order], "no eviction was counted"
+    harness = Moving(replace(ON, evictions_per_hour=1))
+    [order] = harness.later(60)
+    harness.controller.handle(EvictionAnswered(order, "budget"))
+    harness.second()
+    assert harness.kept == ""
+    assert harness.later(60) == [order], "no eviction was counted"
 
 
 def test_no_more_are_evicted_in_an_hour_than_allowed_and_no_owner_twice() -> None:
-    desk = Moving(replace(ON, evictions_per_hour=1))
-    [order] = desk.later(60)
-    desk.controller.handle(EvictionAnswered(order, "evicted"))
-    desk.controller.handle(PodDeleted("uid-quarter"))
-    desk.second()
-    desk.controller.handle(PodDeleted("uid-large"))
-    desk.second()
-    desk.runs("again", "4Gi", owner="of-quarter")
-    desk.wait(worker("next", "16Gi"))
-    assert desk.later(600) == [], "one has been evicted in this hour"
-    [other] = desk.later(3600)
+    harness = Moving(replace(ON, evictions_per_hour=1))
+    [order] = harness.later(60)
+    harness.controller.handle(EvictionAnswered(order, "evicted"))
+    harness.controller.handle(PodDeleted("uid-quarter"))
+    harness.second()
+    harness.controller.handle(PodDeleted("uid-large"))
+    harness.second()
+    harness.runs("again", "4Gi", owner="of-quarter")
+    harness.wait(worker("next", "16Gi"))
+    assert harness.later(600) == [], "one has been evicted in this hour"
+    [other] = harness.later(3600)
     assert other.key == "default/half", "the other's owner is left alone for a day"

@@ -24,7 +24,7 @@ def bench(*nodes: Any, by_claims: bool = False, claiming: ClaimSettings = ON) ->
 
 def taken(on: Bench) -> dict[str, Usage]:
     """What the leader has booked, of the GPUs that are not free."""
-    found = {g.uuid: u for n in on.desk.controller.nodes() for g, u in zip(n.gpus, n.usage, strict=True)}
+    found = {g.uuid: u for n in on.harness.controller.nodes() for g, u in zip(n.gpus, n.usage, strict=True)}
     return {uuid: usage for uuid, usage in found.items() if usage != Usage()}
 
 

@@ -147,7 +147,7 @@ class Bench:
         """
         self.wire.carry_out_late()
         self.term += 1
-        self.desk = SchedulerHarness(
+        self.harness = SchedulerHarness(
             self.nodes.values(),
             synced=False,
             elected=True,
@@ -162,9 +162,9 @@ class Bench:
         for kind in self.kinds:
             found = list(self.seen[kind].values())
             if kind == "pods":
-                self.desk.controller.handle(pods_listed(map(pods.trim, found), term=self.term))
+                self.harness.controller.handle(pods_listed(map(pods.trim, found), term=self.term))
             else:
-                self.desk.controller.handle(ClaimsListed(kind, tuple(found), term=self.term))
+                self.harness.controller.handle(ClaimsListed(kind, tuple(found), term=self.term))
         self._bar()
 
     def _bar(self) -> None:
@@ -172,21 +172,21 @@ class Bench:
         with ThreadPoolExecutor(1) as writers:
             fencer = Fencer(
                 Kube(Wire(self.api)),
-                self.desk.controller,
+                self.harness.controller,
                 word=lambda: f"word-{self.term}",
                 timeout=1,
                 writers=writers,
                 failed=lambda: None,
             )
-            fence(self.desk.controller, fencer)
+            fence(self.harness.controller, fencer)
         self.look("pods")
 
     def cards(self) -> None:
         """The replica sees the nodes and their GPUs as they are now."""
-        self.desk.controller.handle(ExcludedGpusListed(()))
-        self.desk.controller.handle(NamespacesLabelled({}))
-        self.desk.controller.handle(NodesListed(tuple(facts(trim(each.json())) for each in self.nodes.values())))
-        self.desk.controller.handle(InventoriesListed(tuple(each.inventory() for each in self.nodes.values())))
+        self.harness.controller.handle(ExcludedGpusListed(()))
+        self.harness.controller.handle(NamespacesLabelled({}))
+        self.harness.controller.handle(NodesListed(tuple(facts(trim(each.json())) for each in self.nodes.values())))
+        self.harness.controller.handle(InventoriesListed(tuple(each.inventory() for each in self.nodes.values())))
 
     def overbooked(self) -> list[str]:
         """GPUs that were promised twice over, as pods and ElasticGPUs say."""
@@ -209,7 +209,7 @@ class Bench:
 
     def look(self, *kinds: str) -> None:
         """The watch brings what has changed of these kinds, or of all."""
-        controller = self.desk.controller
+        controller = self.harness.controller
         for kind in kinds or self.kinds:
             before, now = self.seen[kind], self.all(kind)
             self.seen[kind] = now
@@ -225,23 +225,23 @@ class Bench:
 
     def decide(self) -> None:
         """Go down the line and write the commits."""
-        bindings, news = self.desk.controller.schedule_pending()
+        bindings, news = self.harness.controller.schedule_pending()
         for told in news:
             self.news[told.uid] = told.code
             if isinstance(told, EventRecord):
                 self.noted.append(told)
         for binding in bindings:
-            self.desk.controller.handle(pod_writer.write(self.kube, binding, 0))
+            self.harness.controller.handle(pod_writer.write(self.kube, binding, 0))
 
     def work(self, most: int = 1000) -> int:
         """Write what claims need, at most so many writes; how many there were."""
         if not self.claiming.claims:
             return 0
-        _, bindings, steps = self.desk.claims.effects()
+        _, bindings, steps = self.harness.claims.effects()
         for number, bind in enumerate(bindings, 1):
             if number > most:
                 return most
-            self.desk.controller.handle(ClaimBindingAnswered(bind, writer.bind(self.kube, bind, timeout=1)))
+            self.harness.controller.handle(ClaimBindingAnswered(bind, writer.bind(self.kube, bind, timeout=1)))
         for number, step in enumerate(steps, len(bindings) + 1):
             if number > most:
                 return most
@@ -249,15 +249,15 @@ class Bench:
         return len(bindings) + len(steps)
 
     def step(self, step: Step) -> None:
-        self.desk.controller.handle(ClaimStepAnswered(step, writer.step(self.kube, step, timeout=1)))
+        self.harness.controller.handle(ClaimStepAnswered(step, writer.step(self.kube, step, timeout=1)))
 
     def passes(self, seconds: float) -> None:
         """Time passes, and what it brings is done."""
         self.now += seconds
-        self.desk.now = self.now
-        self.desk.controller.tick(TickPhase.UPKEEP)
-        for binding in unresolved(self.desk.controller):
-            self.desk.controller.handle(pod_writer.write(self.kube, binding, 0))
+        self.harness.now = self.now
+        self.harness.controller.tick(TickPhase.UPKEEP)
+        for binding in unresolved(self.harness.controller):
+            self.harness.controller.handle(pod_writer.write(self.kube, binding, 0))
 
     def quiet(self) -> None:
         """Everybody sees, decides and writes until nothing changes any more."""

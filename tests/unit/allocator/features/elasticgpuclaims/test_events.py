@@ -64,7 +64,7 @@ def test_claims_and_their_shares_are_counted_by_what_they_are() -> None:
     on.delete("pods", "p")
     on.delete(objects.CLAIMS, "c")
     on.quiet()
-    scraped = scrape(on.desk.controller, lambda metrics: show_counts(metrics, on.desk.claims.counts))
+    scraped = scrape(on.harness.controller, lambda metrics: show_counts(metrics, on.harness.claims.counts))
     found = {name: value for name, value in scraped.items() if "claims" in name or "elastic" in name}
     assert found == {
         'gpufraction_claims{phase="Bound",reason="Bound"}': 2,

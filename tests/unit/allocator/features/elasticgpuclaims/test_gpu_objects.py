@@ -69,8 +69,8 @@ def writer(on: Bench, most: int) -> Claims:
     return Claims(
         clock=lambda: on.now,
         kube=on.kube,
-        controller=on.desk.controller,
-        part=on.desk.claims,
+        controller=on.harness.controller,
+        part=on.harness.claims,
         woken=threading.Event(),
         limits=DEFAULT_LIMITS,
         card_writes=most,
@@ -123,6 +123,6 @@ def test_a_node_that_has_not_changed_is_not_looked_at() -> None:
 def test_none_are_written_where_the_administrator_wants_none_or_another_leads() -> None:
     on = Bench(node("a").gpus(1))
     writer(on, 0).write_cards()
-    on.desk.leads, on.desk.term = False, None
+    on.harness.leads, on.harness.term = False, None
     writer(on, 5).write_cards()
     assert on.wire.asked == []

@@ -149,7 +149,7 @@ class History(RuleBasedStateMachine):
     @invariant()
     def nothing_is_promised_twice(self) -> None:
         assert self.bench.overbooked() == []
-        self.bench.desk.controller.check_invariants()
+        self.bench.harness.controller.check_invariants()
 
     @invariant()
     def claims_keep_to_their_bound(self) -> None:
@@ -179,11 +179,11 @@ class History(RuleBasedStateMachine):
         self.what_pods_use_is_there()
         self._bound_one_to_one()
         self._everybody_was_told()
-        before = self.bench.desk.controller
+        before = self.bench.harness.controller
         for kind in (objects.CLASSES, objects.CLAIMS):
             self.bench.follows(kind)
         self.bench.take_over()
-        after = self.bench.desk.controller
+        after = self.bench.harness.controller
         assert after.look() == replace(before.look(), reserved=0)
         assert sorted(map(repr, after.nodes())) == sorted(map(repr, before.nodes()))
 

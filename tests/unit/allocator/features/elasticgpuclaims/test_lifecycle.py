@@ -92,11 +92,11 @@ def test_admission_lets_a_pod_wait_and_says_for_what() -> None:
     on = bench()
     asked = question(pod("p").container("main").annotated(CLAIM_OF, "c"))
     missing = Wait("ClaimMissing", "ElasticGPUClaim c is not in the namespace; create it")
-    assert on.desk.controller.reserve(asked) == missing
+    assert on.harness.controller.reserve(asked) == missing
     on.a_claim("c", of="now")
     on.quiet()
     ready = Wait("ClaimBound", "ElasticGPUClaim c is bound; the pod is placed in a moment")
-    assert on.desk.controller.reserve(asked) == ready
+    assert on.harness.controller.reserve(asked) == ready
 
 
 def test_a_claim_without_room_waits_says_so_and_is_bound_when_there_is() -> None:
@@ -326,7 +326,7 @@ def test_a_replica_that_leads_no_more_reserves_nothing_for_claims() -> None:
     on.look()
     on.decide()
     assert len(taken(on)) == 1
-    on.desk.leads, on.desk.term = False, None
+    on.harness.leads, on.harness.term = False, None
     on.work()
     assert (taken(on), on.wire.asked) == ({}, [])
 

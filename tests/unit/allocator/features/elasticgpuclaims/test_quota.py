@@ -37,9 +37,9 @@ def test_the_bound_is_each_namespaces_own_and_counts_what_is_on_its_way() -> Non
     on.look()
     for name, namespace in (("a", "default"), ("b", "default"), ("c", "other")):
         made = on.a_claim(name, memory=4, of="now", namespace=namespace)
-        on.desk.controller.handle(ClaimChanged(objects.CLAIMS, made))
+        on.harness.controller.handle(ClaimChanged(objects.CLAIMS, made))
     on.decide()
-    _, bindings, _ = on.desk.claims.effects()
+    _, bindings, _ = on.harness.claims.effects()
     assert sorted(bind.claim.key for bind in bindings) == ["default/a", "other/c"]
 
 

@@ -61,37 +61,41 @@ def test_they_are_counters_and_tell_free_cards_that_take_pods_from_others() -> N
 
 
 def test_a_worker_counts_what_the_lease_says_is_its_replicas() -> None:
-    desk = SchedulerHarness([node("n").gpu(mib=16384)], now=100.0)
+    harness = SchedulerHarness([node("n").gpu(mib=16384)], now=100.0)
     covered: Covered | None = None
     meter = Meter(lambda gpu: gpu.usable)
-    worker = MeteringWorker(controller=desk.controller, meter=meter, clock=lambda: desk.now, covered=lambda: covered)
+    worker = MeteringWorker(
+        controller=harness.controller, meter=meter, clock=lambda: harness.now, covered=lambda: covered
+    )
     builder = pod("a").asks("gpufraction.io/gpu-memory", "8192Mi")
-    answer = desk.controller.reserve(question(builder))
+    answer = harness.controller.reserve(question(builder))
     assert isinstance(answer, Placed)
-    desk.controller.handle(pod_event(admitted(builder.uid("a").on("n"), allocation=answer.allocation)))
-    desk.now = 110.0
+    harness.controller.handle(pod_event(admitted(builder.uid("a").on("n"), allocation=answer.allocation)))
+    harness.now = 110.0
     assert worker.counted() == Counted(), "no record of the Lease was seen"
     covered = Covered(None, 2.0)
     assert sum(worker.counted().held.values()) == 0.0, "another replica answers until then"
-    desk.now = 120.0
+    harness.now = 120.0
     covered = Covered(12.0, 1.0)
     assert sum(worker.counted().held.values()) == (19.0 - 8.0) / 2
     assert meter.answered() == 11.0
 
 
 def test_without_election_all_time_since_the_start_counts() -> None:
-    desk = SchedulerHarness([node("n").gpu(mib=16384)], now=100.0)
+    harness = SchedulerHarness([node("n").gpu(mib=16384)], now=100.0)
     meter = Meter(lambda gpu: gpu.usable)
-    worker = MeteringWorker(controller=desk.controller, meter=meter, clock=lambda: desk.now, covered=None)
-    desk.now = 107.0
+    worker = MeteringWorker(controller=harness.controller, meter=meter, clock=lambda: harness.now, covered=None)
+    harness.now = 107.0
     worker.tick()
     assert sum(worker.counted().free.values()) == 7.0
 
 
 def test_a_new_leader_counts_nothing_until_it_has_listed_the_pods_again() -> None:
-    desk = SchedulerHarness([node("n").gpu(mib=16384)], now=100.0, elected=True, term=3)
+    harness = SchedulerHarness([node("n").gpu(mib=16384)], now=100.0, elected=True, term=3)
     meter = Meter(lambda gpu: gpu.usable)
     covered = Covered(10.0, 0.0)
-    worker = MeteringWorker(controller=desk.controller, meter=meter, clock=lambda: desk.now, covered=lambda: covered)
+    worker = MeteringWorker(
+        controller=harness.controller, meter=meter, clock=lambda: harness.now, covered=lambda: covered
+    )
     assert worker.counted() == Counted()
     assert meter.answered() == 0.0

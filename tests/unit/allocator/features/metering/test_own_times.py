@@ -85,10 +85,10 @@ def listed(case: Case) -> JSON:
 
 def counted(case: Case, times: int = 1) -> Counted:
     """What a replica counts that lists the pods so many times at once."""
-    desk = SchedulerHarness([NODE], now=NOW, synced=False)
+    harness = SchedulerHarness([NODE], now=NOW, synced=False)
     for _ in range(times):
-        desk.sync([listed(case)])
-    changes, settled = desk.controller.take_changes()
+        harness.sync([listed(case)])
+    changes, settled = harness.controller.take_changes()
     assert settled
     # Nothing is known of the node's own time here: it was there.
     changes = [(LAST_RENEWED if isinstance(change, CardsChanged) else at, change) for at, change in changes]

@@ -61,8 +61,8 @@ class Bench(SchedulerHarness):
 
     @classmethod
     def holding(cls, stored: list[JSON]) -> Bench:
-        desk = cls([node("n").labelled(HOST, "n").labelled(ZONE, "a").gpu(mib=16384)])
-        desk.controller.handle(
+        harness = cls([node("n").labelled(HOST, "n").labelled(ZONE, "a").gpu(mib=16384)])
+        harness.controller.handle(
             PoolsDeclared((node("new").labelled(ZONE, "b").gpu(mib=16384).state(),), frozenset(("new",)))
         )
         by_kind: dict[str, list[JSON]] = {"persistentvolumeclaims": stored[:1]} if stored else {}
@@ -70,12 +70,12 @@ class Bench(SchedulerHarness):
             by_kind.setdefault("storageclasses" if "provisioner" in each else "persistentvolumes", []).append(each)
         for plural, kind in storage.KINDS.items():
             found = tuple((key_of(each), kind.read(each)) for each in by_kind.get(plural, ()))
-            desk.controller.handle(StorageListed(plural, found))
-        answer = desk.controller.reserve(question(wants("web")))
+            harness.controller.handle(StorageListed(plural, found))
+        answer = harness.controller.reserve(question(wants("web")))
         assert isinstance(answer, Placed)
         made = admitted(wants("web").on("n"), allocation=answer.allocation)
-        desk.controller.handle(pod_event(pods.trim(made)))
-        return desk
+        harness.controller.handle(pod_event(pods.trim(made)))
+        return harness
 
 
 NEW_NODES: dict[str, tuple[PodBuilder, list[JSON], bool]] = {
@@ -104,19 +104,19 @@ NEW_NODES: dict[str, tuple[PodBuilder, list[JSON], bool]] = {
 @pytest.mark.parametrize("case", NEW_NODES.values(), ids=NEW_NODES.keys())
 def test_a_new_node_of_the_pool_is_for_a_pod_with(case: tuple[PodBuilder, list[JSON], bool]) -> None:
     waiting, stored, may_come = case
-    desk = Bench.holding(stored)
-    desk.controller.handle(pod_event(pods.trim(admitted(waiting, gated=True))))
-    desk.controller.schedule_pending()
-    (unserved,) = desk.unserved(0.0) or ()
+    harness = Bench.holding(stored)
+    harness.controller.handle(pod_event(pods.trim(admitted(waiting, gated=True))))
+    harness.controller.schedule_pending()
+    (unserved,) = harness.unserved(0.0) or ()
     assert unserved.closed == (frozenset() if may_come else frozenset({"new"}))
 
 
 @pytest.mark.parametrize("app", ["p", "web"])
 def test_pods_that_exclude_their_like_are_apart(app: str) -> None:
-    desk = Bench.holding([])
+    harness = Bench.holding([])
     for number in range(2):
         waiting = wants("p").uid(f"uid-{number}").spec(affinity=rule("podAntiAffinity", app, HOST))
-        desk.controller.handle(pod_event(pods.trim(admitted(waiting, gated=True))))
-    desk.controller.schedule_pending()
-    apart = [each.apart for each in desk.unserved(0.0) or ()]
+        harness.controller.handle(pod_event(pods.trim(admitted(waiting, gated=True))))
+    harness.controller.schedule_pending()
+    apart = [each.apart for each in harness.unserved(0.0) or ()]
     assert (len(apart), len(set(apart)), apart[0] is not None) == (2, 1, app == "p")

@@ -113,14 +113,14 @@ class Bench:
     def __init__(self, packer: Packer | None = None, *, image: str = "image", placeholders: bool = False) -> None:
         self.faults: list[str] = []
         self.shelf, self.told, self.now = Shelf(), list[EventRecord](), STARTED
-        self.desk = SchedulerHarness([node("other").gpus(1, mib=4_000)])
+        self.harness = SchedulerHarness([node("other").gpus(1, mib=4_000)])
         self.metrics = Metrics(metrics_of("allocator"))
         kube = Kube(Wire(self.shelf))
         self.report = PoolReport(kube, "gpufraction-system", self.metrics)
         self.provisioner = Provisioner(
             kube=kube,
-            controller=self.desk.controller,
-            part=self.desk.provisioning,
+            controller=self.harness.controller,
+            part=self.harness.provisioning,
             options=lambda: OPTIONS,
             settings=ProvisioningSettings(image=image, placeholders=placeholders, after=0.0),
             limits=Limits(48),
@@ -131,9 +131,9 @@ class Bench:
             packer=packer,
             faulted=self._faulted,
         )
-        self.desk.controller.handle(PoolsDeclared(templates.empty_nodes(OPTIONS, (), 48)))
+        self.harness.controller.handle(PoolsDeclared(templates.empty_nodes(OPTIONS, (), 48)))
         waits = pod("p").uid("u1").asks("gpufraction.io/gpu-memory", "8Gi")
-        self.desk.controller.handle(pod_event(admitted(waits, gated=True)))
+        self.harness.controller.handle(pod_event(admitted(waits, gated=True)))
 
     def _faulted(self, place: str, about: str) -> str:
         self.faults.append(place)
@@ -142,7 +142,7 @@ class Bench:
     def passes(self, after: float = 0.0) -> None:
         """Time goes by, then the queue is tried and one pass is made."""
         self.now += after
-        self.desk.controller.schedule_pending()
+        self.harness.controller.schedule_pending()
         assert self.provisioner.once()
 
     def states(self) -> list[str]:
@@ -190,7 +190,7 @@ def test_what_a_pool_did_not_give_is_said_and_counted(bench: Bench) -> None:
 def test_a_node_that_came_without_gpus_is_told_on_the_node(bench: Bench) -> None:
     bench.passes()
     come = replace(facts(trim(node("n1").labelled("pool", "t4").json())), created=STARTED + 30)
-    bench.desk.controller.handle(NodeChanged(come))
+    bench.harness.controller.handle(NodeChanged(come))
     bench.passes(60)
     assert (bench.states()[0], bench.told) == ("coming", [])
     bench.passes(900)
@@ -232,7 +232,7 @@ def test_a_status_that_cannot_be_written_holds_nothing_up(bench: Bench) -> None:
 def test_a_pod_of_which_an_error_comes_keeps_no_other_from_its_node() -> None:
     bench = Bench(Poisoned(5 * GIB))
     poison = pod("poison").uid("u2").asks("gpufraction.io/gpu-memory", "5Gi")
-    bench.desk.controller.handle(pod_event(admitted(poison, gated=True)))
+    bench.harness.controller.handle(pod_event(admitted(poison, gated=True)))
     bench.passes()
     bench.passes()
     assert f"{AUTOSCALING}/provisioningrequests/t4-x" in bench.shelf.objects
