@@ -350,13 +350,17 @@ class NodeAttributes:
 
     def _move(self, change: Move) -> None:
         self._keys = None
-        self._has_gpus, self._cordoned = change(self._has_gpus), change(self._cordoned)
-        self._ready, self.ports = change(self._ready), change(self.ports)
-        self.taints, self._way = change(self.taints), change(self._way)
+        self._has_gpus = change(self._has_gpus)
+        self._cordoned = change(self._cordoned)
+        self._ready = change(self._ready)
+        self.ports = change(self.ports)
+        self.taints = change(self.taints)
+        self._way = change(self._way)
         for key, (column, ids) in self._labels.items():
             self._labels[key] = (change(column), ids)
         for known in self._known.values():
-            known.codes, known.passes = change(known.codes), change(known.passes)
+            known.codes = change(known.codes)
+            known.passes = change(known.passes)
 
     def _write(self, row: int, node: NodeState) -> None:
         self._keys = None

@@ -150,9 +150,12 @@ class Ungated:
     """When each pod was first seen without a gate, and with its share where `shares`; by a watch that begins now."""
 
     def __init__(self, kube: Kube, count: int, shares: bool) -> None:
-        self._kube, self._count, self._shares = kube, count, shares
+        self._kube = kube
+        self._count = count
+        self._shares = shares
         self._times: dict[str, float] = {}
-        self._done, self._open = threading.Event(), threading.Event()
+        self._done = threading.Event()
+        self._open = threading.Event()
         version = kube.list(paths.pods(_NAMESPACE)).resource_version
         threading.Thread(target=self._read, args=(version,), name="bench-watch", daemon=True).start()
         if not self._open.wait(10):

@@ -27,7 +27,9 @@ class Key(str):
 
     def __new__(cls, name: str, *, on: str, writer: str, doc: str) -> Key:
         key = super().__new__(cls, name)
-        key.on, key.writer, key.doc = on, writer, doc
+        key.on = on
+        key.writer = writer
+        key.doc = doc
         REGISTRY.append(key)
         return key
 

@@ -92,8 +92,11 @@ class Agent:
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
-        self._kube, self._machine, self._behaviour = kube, machine, behaviour
-        self._clock, self._rng = clock, rng or random.Random()
+        self._kube = kube
+        self._machine = machine
+        self._behaviour = behaviour
+        self._clock = clock
+        self._rng = rng or random.Random()
         self._pace = PublishingPace(heartbeat=jittered(behaviour.heartbeat, behaviour.node), rewrite=behaviour.interval)
         self._published: Published | None = None
         self._history = History()

@@ -44,7 +44,10 @@ class Machine:
         idle: Callable[[], frozenset[IdleShare]] = frozenset,
         reports: Callable[[], frozenset[PodReport]] = frozenset,
     ) -> None:
-        self._look, self._options, self._published_soon, self._idle = look, options, published_soon, idle
+        self._look = look
+        self._options = options
+        self._published_soon = published_soon
+        self._idle = idle
         self._reports = reports
         self._residents = residents or Residents(known=True)
         self._isolation = isolation or Isolation(Handle(pods=self._residents))

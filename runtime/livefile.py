@@ -38,7 +38,8 @@ class LiveFile(Generic[T]):
     """
 
     def __init__(self, path: Path | None, read: Callable[[str], T]) -> None:
-        self._path, self._read = path, read
+        self._path = path
+        self._read = read
         self._lock = threading.Lock()
         self._seen: object = self
         self._good: T | None = None
@@ -81,7 +82,8 @@ class LiveFile(Generic[T]):
             return
         if self._good is not None and self._good != good:
             log.info("file reloaded", extra={"file": str(self._path)})
-        self._good, self._trouble = good, ""
+        self._good = good
+        self._trouble = ""
 
     def _text(self) -> str:
         if self._path is None:

@@ -97,7 +97,8 @@ class ScrapeGate:
     """Remembers what the API server said of tokens. `review` asks it; it may take seconds and must not raise."""
 
     def __init__(self, review: Review, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._review, self._clock = review, clock
+        self._review = review
+        self._clock = clock
         self._lock = threading.Lock()  # guards everything below
         self._let_in: OrderedDict[bytes, _LetIn] = OrderedDict()
         self._refused: OrderedDict[bytes, tuple[ScrapeVerdict, float]] = OrderedDict()

@@ -51,10 +51,12 @@ class Restarts:
     def failed(self, why: str, now: float) -> float:
         """The worker raised; the seconds after which it is started again."""
         if self.is_well(now):
-            self._failures, self._first = 0, now
+            self._failures = 0
+            self._first = now
         self._failures += 1
         pause = backoff(self._failures, self._patience.pause, self._patience.pause_cap)
-        self._again, self._why = now + pause, why
+        self._again = now + pause
+        self._why = why
         return pause
 
     def succeeded(self) -> None:
@@ -93,7 +95,8 @@ class Workers:
         patience: Patience | None = None,
         restarted: Callable[[str], None] = lambda name: None,
     ) -> None:
-        self._clock, self._patience = clock, patience
+        self._clock = clock
+        self._patience = patience
         self.restarted = restarted
         self._lock = threading.Lock()  # guards the restarts
         self._restarts: dict[str, Restarts] = {}

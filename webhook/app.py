@@ -47,7 +47,8 @@ class Document:
     """
 
     def __init__(self, file: LiveFile[PoolOptions], *, clock: Callable[[], float]) -> None:
-        self._file, self._clock = file, clock
+        self._file = file
+        self._clock = clock
         self._logged_at = float("-inf")
 
     def options(self) -> PoolOptions:

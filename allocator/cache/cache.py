@@ -151,7 +151,8 @@ class Cache:
         `faulted` is called with a node whose state cannot be made, which then counts as one that is not there.
         `journal` is told of every share that comes or goes, and of every node whose cards change.
         """
-        self._faulted, self._gates = faulted, gates
+        self._faulted = faulted
+        self._gates = gates
         self._suspect: dict[str, frozenset[str]] = {}
         """Nodes on which a pod may hold a share that cannot be counted, by that pod or claim."""
         self._journal = journal
@@ -510,7 +511,8 @@ class Cache:
         self.changes += self._kept != kept
         if self._kept != kept:
             self._cures.add(Cure.RESERVATION)
-        self._kept, self._closed = kept, frozenset(after)
+        self._kept = kept
+        self._closed = frozenset(after)
         for name in before ^ after:
             if name in self._snapshot:
                 self.engine.put(self._shown(self._snapshot[name]))

@@ -39,9 +39,11 @@ class DeclaredPools:
         """These are the empty nodes from now on; `learned`: pools of which nodes were seen. True if that changed."""
         if nodes == self.nodes and frozenset(learned) == self._learned:
             return False
-        self.nodes, self._learned = nodes, frozenset(learned)
+        self.nodes = nodes
+        self._learned = frozenset(learned)
         self._serving.clear()
-        self._exact, self._sizes = NodeClasses(), NodeClasses()
+        self._exact = NodeClasses()
+        self._sizes = NodeClasses()
         for node in nodes:
             self._exact.put(node)
             self._sizes.put(node if node.name in self._learned else _smaller(node))

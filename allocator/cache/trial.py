@@ -59,7 +59,8 @@ class Trial:
         for name in self._nodes.keys() - wanted.keys():
             self._drop(name)
         changed = self._closed ^ closed
-        self.reservations, self._closed = cluster.reservations, closed
+        self.reservations = cluster.reservations
+        self._closed = closed
         for name, node in wanted.items():
             if self._nodes.get(name) is not node or name in changed:
                 self._put(node)
@@ -67,7 +68,8 @@ class Trial:
             self.engine.adopt(cluster.tables)
         if self._seen is not cluster.neighbours or self._placed:
             self._there = None
-        self._seen, self._placed = cluster.neighbours, []
+        self._seen = cluster.neighbours
+        self._placed = []
         self._repelled = any(each.kind.anti_affinity for each in self._seen.pods)
 
     # -- questions ------------------------------------------------------------------------------------------------

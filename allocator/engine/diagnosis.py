@@ -25,7 +25,8 @@ class FirstReasons:
     """Per node the first reason found: its code, what was wanted and the most that was there."""
 
     def __init__(self, columns: Columns, static: StaticFilterResult) -> None:
-        self._columns, self._static = columns, static
+        self._columns = columns
+        self._static = static
         self.codes: Amounts = static.codes.astype(np.int64)
         self._wanted: Amounts = np.zeros_like(self.codes)
         self._most: Amounts = np.zeros_like(self.codes)

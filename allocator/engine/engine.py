@@ -174,7 +174,8 @@ class Engine:
     """Decides for one set of nodes, whose changes it is given. Not thread-safe: one owner calls it."""
 
     def __init__(self, *, limits: Limits = DEFAULT_LIMITS, policy: Policy = DEFAULT_POLICY) -> None:
-        self.limits, self.policy = limits, policy
+        self.limits = limits
+        self.policy = policy
         self._nodes: dict[str, NodeState] = {}
         self._classes = NodeClasses()
         self._columns: Columns | None = None
@@ -203,7 +204,8 @@ class Engine:
     def abandon(self, name: str) -> None:
         """Drop a node that an error came of, whatever the error left behind."""
         self._nodes.pop(name, None)
-        self._columns, self._classes = None, NodeClasses()
+        self._columns = None
+        self._classes = NodeClasses()
         for node in self._nodes.values():
             self._classes.put(node)
 
@@ -217,7 +219,8 @@ class Engine:
 
     def adopt(self, tables: Tables | None) -> None:
         """Decide by these tables from now on, where the policy learns; None: nothing is learnt yet."""
-        self.tables, self._ranks = tables, None
+        self.tables = tables
+        self._ranks = None
         if tables is not None and self._columns is not None:
             self._ranks = Ranks(tables, self._columns)
             self._ranks.warm(0, len(self._columns.nodes))

@@ -47,7 +47,8 @@ class Followed:
 
     def __init__(self, kinds: Mapping[str, FollowedKind], cures: set[Cure]) -> None:
         """`kinds`: by their plurals. `cures`: what has changed is added to it."""
-        self._kinds, self._cures = kinds, cures
+        self._kinds = kinds
+        self._cures = cures
         self._found: dict[str, dict[Key, Any]] = {plural: {} for plural in kinds}
         self._unlisted = set(self._found)
         self.wanted = False

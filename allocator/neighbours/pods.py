@@ -62,7 +62,8 @@ class Neighbours:
         """By the pod's uid, or by the id of an allocation whose pod was not seen yet."""
         self._there = Neighbourhood(NeighbourSnapshot(gates=gates))
         self._cures: set[Cure] = set()
-        self.storage, self.devices = Storage(self._cures), Devices(self._cures)
+        self.storage = Storage(self._cures)
+        self.devices = Devices(self._cures)
         """Claims and volumes; ResourceClaims and DeviceClasses. To others they are for reading."""
         self._assumed = AssumedVolumes(self._cures)
         self._awaiting: set[str] = set()
@@ -73,7 +74,8 @@ class Neighbours:
         """Whose selectors default constraints count by; to others it is for reading."""
         self.changes = self._node_changes = 0
         """How often something has changed that a constrained pod is judged by; and how often a node has."""
-        self._frozen, self._frozen_at = NeighbourSnapshot(), -1
+        self._frozen = NeighbourSnapshot()
+        self._frozen_at = -1
         self.readmissions = 0
         """How often other pods' anti-affinity may have come to exclude less than before."""
 
@@ -296,7 +298,8 @@ class Neighbours:
         if self._frozen_at != self.version:
             self._there.storage = self._volumes() if self.storage.known else None
             self._there.devices = self._known_devices()
-            self._frozen, self._frozen_at = self._there.snapshot(), self.version
+            self._frozen = self._there.snapshot()
+            self._frozen_at = self.version
         return self._frozen
 
     def _read(self, rules: PodRules) -> None:

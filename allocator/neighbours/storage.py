@@ -78,14 +78,16 @@ class Storage(Followed):
 
     def __init__(self, cures: set[Cure]) -> None:
         super().__init__(KINDS, cures)
-        self._objects, self._made_at = StorageObjects(), 0
+        self._objects = StorageObjects()
+        self._made_at = 0
 
     # -- what filters read ----------------------------------------------------------------------------------------
 
     def objects(self) -> StorageObjects:
         """What filters read, made again once something has changed."""
         if self._made_at != self.changes:
-            self._objects, self._made_at = self._made(), self.changes
+            self._objects = self._made()
+            self._made_at = self.changes
         return self._objects
 
     def _made(self) -> StorageObjects:
@@ -125,7 +127,8 @@ class Devices:
 
     def __init__(self, cures: set[Cure]) -> None:
         self.claims, self.classes = (Followed({plural: kind}, cures) for plural, kind in DEVICE_KINDS.items())
-        self._objects, self._made_at = DeviceObjects(), 0
+        self._objects = DeviceObjects()
+        self._made_at = 0
 
     @property
     def changes(self) -> int:

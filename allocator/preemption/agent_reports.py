@@ -64,8 +64,10 @@ class AgentReports:
         self, cache: Cache, records: PodRecords, *, holds: Callable[[], bool], wake: Callable[[], None]
     ) -> None:
         """`holds`: whether this replica may decide. `wake` is called when there is an Event to write."""
-        self._cache, self._records = cache, records
-        self._holds, self._wake = holds, wake
+        self._cache = cache
+        self._records = records
+        self._holds = holds
+        self._wake = wake
         self._nodes: dict[str, tuple[PodReport, ...]] = {}
         """Only those that report something; the node whose turn is next first."""
         self._told: dict[str, set[PodReport]] = {}
@@ -152,7 +154,8 @@ class AgentReports:
         whole = self._by_node.setdefault(node, _Bucket(_NODE_BURST, now))
         if not (pod.has(now, _POD_BURST, _POD_EVERY) and whole.has(now, _NODE_BURST, _NODE_EVERY)):
             return False
-        pod.left, whole.left = pod.left - 1.0, whole.left - 1.0
+        pod.left = pod.left - 1.0
+        whole.left = whole.left - 1.0
         return True
 
     def _due(self, node: str, uid: str, now: float) -> bool:

@@ -40,7 +40,8 @@ class GivingWay:
         `grace`: seconds between a pod's warning and its eviction. `since`: since when a pod is idle by its node's
         clock, None where it is not; a pod that has computed in between has another one.
         """
-        self.grace, self._since = grace, since
+        self.grace = grace
+        self._since = since
         self.plans: dict[str, OngoingPreemption] = {}
         """By the uid of the pod for which room is to be made, in the order in which they were made."""
         self._warned: dict[str, tuple[float, int | None]] = {}

@@ -127,7 +127,8 @@ class Parking:
     def __init__(
         self, *, each: int = EACH, total: int = TOTAL, stays: Callable[[str], bool] = lambda uid: False
     ) -> None:
-        self.each, self.total = each, max(each, total)
+        self.each = each
+        self.total = max(each, total)
         self._stays = stays
         self._namespaces: dict[str, _Namespace] = {}
         self._home: dict[str, str] = {}

@@ -375,7 +375,10 @@ class CycleTrigger:
 
     def begin(self) -> None:
         """A cycle begins."""
-        self.requeued, self.again, self.everyone, self.running = False, False, False, True
+        self.requeued = False
+        self.again = False
+        self.everyone = False
+        self.running = True
 
     def event(self, helps: bool) -> None:
         """Something changed; `helps`: a pending pod may fit now."""
@@ -401,7 +404,8 @@ class Rounds:
     """
 
     def __init__(self, budget: int = BUDGET, least: int = LEAST) -> None:
-        self._budget, self._least = budget, least
+        self._budget = budget
+        self._least = least
         self._round = 0
         self._tried: dict[str, int] = {}
         self._lacks: dict[str, frozenset[Code]] = {}
@@ -503,7 +507,8 @@ class QueueOrder:
     """
 
     def __init__(self, cache: Cache, queue: SchedulingQueue, *, fair: bool) -> None:
-        self._cache, self._queue = cache, queue
+        self._cache = cache
+        self._queue = queue
         self.fair = fair
         self._weights: Mapping[str, int] = {}
         self._shares: tuple[Held, Shares] | None = None
@@ -517,7 +522,8 @@ class QueueOrder:
         """The weights of all namespaces that have one. True if they changed."""
         if weights == self._weights:
             return False
-        self._weights, self._shares = weights, None
+        self._weights = weights
+        self._shares = None
         return True
 
     def in_order(self) -> Iterable[QueuedPodInfo]:

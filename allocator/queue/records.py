@@ -502,7 +502,8 @@ class PodRecords:
 
     def _ended(self, uid: str, backoff: Backoff | None) -> None:
         record = self._records[uid]
-        record.binding, record.backoff = None, backoff
+        record.binding = None
+        record.backoff = backoff
         self._writing.discard(uid)
         if backoff is None:
             self._paused.discard(uid)
@@ -572,8 +573,12 @@ class PodFaults:
         faulted: Faulted,
     ) -> None:
         """`leads`: whether this replica reports to pods; `faulted` is called with each error once."""
-        self._cache, self._records, self._leads = cache, records, leads
-        self._clock, self._wake, self.surfaced = clock, wake, faulted
+        self._cache = cache
+        self._records = records
+        self._leads = leads
+        self._clock = clock
+        self._wake = wake
+        self.surfaced = faulted
 
     def leave_alone(self, place: str, entry: QueuedPodInfo) -> None:
         """To be called as an error of ours is handled that came of what is done for a pod in the queue."""

@@ -66,25 +66,31 @@ class ReservationBudget:
 
     def __init__(self, most: float, rest: float = 0.0) -> None:
         """`rest`: seconds for which a namespace rests after one of its pods was placed on a reserved node."""
-        self._most, self._rest = most, rest
+        self._most = most
+        self._rest = rest
         self._of: dict[str, _Spent] = {}
         self._rests_until: dict[str, float] = {}
-        self._kept, self._since = "", 0.0
+        self._kept = ""
+        self._since = 0.0
 
     def passes(self, namespace: str, now: float) -> None:
         """From now on a node is reserved for this namespace; for none where it is empty."""
         if self._kept and self._most:
             self._spend(self._of.setdefault(self._kept, _Spent()), now)
-        self._kept, self._since = namespace, now
+        self._kept = namespace
+        self._since = now
         over = 2 * _LONGEST_PAUSE * self._most
         for idle in [name for name, spent in self._of.items() if now - max(spent.last, spent.until) > over]:
             del self._of[idle]
 
     def _spend(self, spent: _Spent, now: float) -> None:
-        spent.seconds, spent.last = spent.seconds + now - self._since, now
+        spent.seconds = spent.seconds + now - self._since
+        spent.last = now
         if spent.seconds >= self._most:
             pause = backoff(spent.pauses + 1, self._most, self._most * _LONGEST_PAUSE)
-            spent.seconds, spent.pauses, spent.until = 0.0, min(spent.pauses + 1, _LONGEST_PAUSE), now + pause
+            spent.seconds = 0.0
+            spent.pauses = min(spent.pauses + 1, _LONGEST_PAUSE)
+            spent.until = now + pause
 
     def allows(self, namespace: str, now: float) -> bool:
         """Whether a node may be reserved for this namespace now."""

@@ -54,13 +54,22 @@ class Admission:
         new_id: Callable[[], str],
         forgotten: Callable[[str], None],
     ) -> None:
-        self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
-        self._trigger, self._leadership, self._claims = state.trigger, state.leadership, claims
+        self._cache = state.cache
+        self._queue = state.queue
+        self._records = state.records
+        self._rounds = rounds
+        self._trigger = state.trigger
+        self._leadership = state.leadership
+        self._claims = claims
         self._order = state.order
-        self._pools, self._unconfirmed, self._settings = pools, unconfirmed, settings
+        self._pools = pools
+        self._unconfirmed = unconfirmed
+        self._settings = settings
         self._gates = gates
         self._protects = settings.placement.scale_down == "block"
-        self._clock, self._new_id, self._forgotten = clock, new_id, forgotten
+        self._clock = clock
+        self._new_id = new_id
+        self._forgotten = forgotten
 
     def judged(self, question: Question) -> Judged:
         """What a decision about the pod depends on; read before the lock is taken."""

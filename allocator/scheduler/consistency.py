@@ -153,8 +153,11 @@ class OvercommitReporter:
         evict: Callable[[Eviction], None] | None,
     ) -> None:
         """`evict` has the youngest pod of such a GPU evicted; None where that is not wanted."""
-        self._cache, self._records, self._trigger = state.cache, state.records, state.trigger
-        self._clock, self._evict = clock, evict
+        self._cache = state.cache
+        self._records = state.records
+        self._trigger = state.trigger
+        self._clock = clock
+        self._evict = evict
         self._overcommitted: dict[tuple[str, str], float] = {}
         """By GPU and youngest pod, when it is next acted upon."""
         self._said: set[tuple[str, str]] = set()

@@ -145,10 +145,14 @@ class Controller:
 
         `journal` is the cache's, which is stamped with the times of `clock` and of `wall`, seconds since 1970.
         """
-        self._journal, self._wall = journal, wall
+        self._journal = journal
+        self._wall = wall
         self._lock = threading.Lock()  # guards everything below
-        self._settings, self._clock, self._give_way = settings, clock, give_way
-        self._cache, self._records = cache, PodRecords()
+        self._settings = settings
+        self._clock = clock
+        self._give_way = give_way
+        self._cache = cache
+        self._records = PodRecords()
         parking = Parking(each=settings.queue.memory, total=settings.queue.memory_total, stays=self._records.is_writing)
         self._queue = SchedulingQueue(parking)
         self._leadership = Leadership(leading, term)

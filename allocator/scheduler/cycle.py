@@ -107,10 +107,20 @@ class SchedulingCycle:
         hints: bool = True,
     ) -> None:
         """`hints`: whether an event wakes those pods alone that it can help; otherwise it wakes every pod."""
-        self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
-        self._trigger, self._leadership, self._claims = state.trigger, state.leadership, claims
-        self._preemption, self._pools, self._faults = preemptions, pools, faults
-        self._clock, self._new_id, self._order, self._hints = clock, new_id, state.order, hints
+        self._cache = state.cache
+        self._queue = state.queue
+        self._records = state.records
+        self._rounds = rounds
+        self._trigger = state.trigger
+        self._leadership = state.leadership
+        self._claims = claims
+        self._preemption = preemptions
+        self._pools = pools
+        self._faults = faults
+        self._clock = clock
+        self._new_id = new_id
+        self._order = state.order
+        self._hints = hints
         self._decided: list[Binding] = []
         """Bindings to be written, until they are handed out; a cycle that ends in an error loses none of them."""
         self.began = 0.0
@@ -169,7 +179,8 @@ class SchedulingCycle:
         happened = self._cache.take_cures()
         if self._tries_all(now):
             self._rounds.begin()
-            self._trigger.outdated, self.began = False, now
+            self._trigger.outdated = False
+            self.began = now
         else:
             for uid in self._rounds.begin(happened):
                 self._queue.tried(uid)  # a parked pod may have its room, as if it had been tried
@@ -329,9 +340,14 @@ class Bindings:
         faults: PodFaults,
         forgotten: Callable[[str], None],
     ) -> None:
-        self._cache, self._queue, self._records = state.cache, state.queue, state.records
-        self._trigger, self._leadership, self._handlers = state.trigger, state.leadership, handlers
-        self._faults, self._forgotten = faults, forgotten
+        self._cache = state.cache
+        self._queue = state.queue
+        self._records = state.records
+        self._trigger = state.trigger
+        self._leadership = state.leadership
+        self._handlers = handlers
+        self._faults = faults
+        self._forgotten = forgotten
 
     def succeeded(self, event: BindSucceeded, now: float) -> None:
         """

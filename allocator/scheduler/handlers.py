@@ -76,12 +76,22 @@ class EventHandlers:
         forgotten: Callable[[str], None],
         asked: Callable[[PodRequest, int], None],
     ) -> None:
-        self._cache, self._queue, self._records, self._trigger = state.cache, state.queue, state.records, state.trigger
-        self._leadership, self._fence, self._late, self._gates = state.leadership, fence, late, gates
+        self._cache = state.cache
+        self._queue = state.queue
+        self._records = state.records
+        self._trigger = state.trigger
+        self._leadership = state.leadership
+        self._fence = fence
+        self._late = late
+        self._gates = gates
         self._unbound = unbound
-        self._capacities, self._faults = capacities, faults
-        self._arrivals, self._forgotten, self._asked = arrivals, forgotten, asked
-        self._kept_out, self.repeated = ExcludedGpus(), RepeatedGpus()
+        self._capacities = capacities
+        self._faults = faults
+        self._arrivals = arrivals
+        self._forgotten = forgotten
+        self._asked = asked
+        self._kept_out = ExcludedGpus()
+        self.repeated = RepeatedGpus()
         self._listed: set[str] = set()
         """The uids in the parts of a list that have come so far."""
         self._reported_in: int | None = None

@@ -55,14 +55,15 @@ class Housekeeping:
         settings: Settings,
         forgotten: Callable[[str], None],
     ) -> None:
-        self._cache, self._records, self._trigger, self._leadership = (
-            state.cache,
-            state.records,
-            state.trigger,
-            state.leadership,
-        )
-        self._capacities, self._repeated = capacities, repeated
-        self._unconfirmed, self._arrivals, self._settings = unconfirmed, arrivals, settings
+        self._cache = state.cache
+        self._records = state.records
+        self._trigger = state.trigger
+        self._leadership = state.leadership
+        self._capacities = capacities
+        self._repeated = repeated
+        self._unconfirmed = unconfirmed
+        self._arrivals = arrivals
+        self._settings = settings
         self._forgotten = forgotten
         self._evictions: list[Eviction] = []
         self._relist = False
@@ -194,8 +195,10 @@ class ForeignGates:
     """
 
     def __init__(self, state: SchedulerState) -> None:
-        self._cache, self._records = state.cache, state.records
-        self._trigger, self._leadership = state.trigger, state.leadership
+        self._cache = state.cache
+        self._records = state.records
+        self._trigger = state.trigger
+        self._leadership = state.leadership
         self.pods: dict[str, tuple[PodInfo, float]] = {}
         """By uid: the pod, and when its share is to be taken off."""
 

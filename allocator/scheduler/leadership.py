@@ -33,7 +33,8 @@ class Leadership:
     """
 
     def __init__(self, leading: Callable[[], bool], term: Callable[[], int | None] | None) -> None:
-        self._leading, self._term = leading, term
+        self._leading = leading
+        self._term = term
         self._unsynced = set(_LISTED)
         self._booked = set(_BOOKED)
         self._listed_in: dict[str, int] = {}

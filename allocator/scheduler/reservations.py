@@ -89,14 +89,24 @@ class Preemptor:
         clock: Callable[[], float],
         settings: Settings,
     ) -> None:
-        self._cache, self._queue, self._records, self._rounds = state.cache, state.queue, state.records, rounds
-        self._trigger, self._leadership, self.sharers = state.trigger, state.leadership, state.cache.allocated
-        self._order, self._idle, self._settings = state.order, state.cache.idle_shares, settings
+        self._cache = state.cache
+        self._queue = state.queue
+        self._records = state.records
+        self._rounds = rounds
+        self._trigger = state.trigger
+        self._leadership = state.leadership
+        self.sharers = state.cache.allocated
+        self._order = state.order
+        self._idle = state.cache.idle_shares
+        self._settings = settings
         self.on_evicted: list[Callable[[Eviction, str, float], None]] = []
         """Who is told of an eviction that was granted, with the controller of the pod."""
         self.giving_way = GivingWay(settings.idle.grace, self._idle.since)
-        self._looked_for_idle, self._found_idle = float("-inf"), list[AllocatedPod]()
-        self.preemptions, self._faults, self._clock = preemptions, faults, clock
+        self._looked_for_idle = float("-inf")
+        self._found_idle = list[AllocatedPod]()
+        self.preemptions = preemptions
+        self._faults = faults
+        self._clock = clock
         self.begun_at = float("-inf")
         """When room was last begun to be made for a pod."""
 
@@ -435,12 +445,19 @@ class StarvationGuard:
         faults: PodFaults,
         settings: Settings,
     ) -> None:
-        self._cache, self._queue, self._records = state.cache, state.queue, state.records
-        self._trigger, self._leadership, self._faults = state.trigger, state.leadership, faults
-        self._preemptor, self._settings, self._order = preemptor, settings, state.order
+        self._cache = state.cache
+        self._queue = state.queue
+        self._records = state.records
+        self._trigger = state.trigger
+        self._leadership = state.leadership
+        self._faults = faults
+        self._preemptor = preemptor
+        self._settings = settings
+        self._order = state.order
         rest = settings.starvation_timeout if state.order.fair else 0.0
         self._budget = reservation.ReservationBudget(settings.starvation_reservation_limit, rest)
-        self._looked_at, self._look_again = float("-inf"), 0.0
+        self._looked_at = float("-inf")
+        self._look_again = 0.0
 
     def tick(self, now: float) -> None:
         """
@@ -458,7 +475,8 @@ class StarvationGuard:
         current = now < self._look_again and self._preemptor.begun_at < self._looked_at
         if current and (() if held is None else (held,)) == self._cache.reservations:
             return
-        self._looked_at, self._look_again = now, now + _RESERVE_EVERY
+        self._looked_at = now
+        self._look_again = now + _RESERVE_EVERY
         after = self._settings.starvation_timeout if self._leadership.holds() else 0.0
         worth = reservation.choose_reservation(
             self._cache,

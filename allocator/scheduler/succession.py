@@ -33,7 +33,9 @@ class Fence:
     """
 
     def __init__(self, state: SchedulerState) -> None:
-        self._queue, self._trigger, self._leadership = state.queue, state.trigger, state.leadership
+        self._queue = state.queue
+        self._trigger = state.trigger
+        self._leadership = state.leadership
         self._term: int | None = None
         self._left: dict[str, QueuedPodInfo | ParkedPod] = {}
 
@@ -71,12 +73,10 @@ class LatePods:
     """Which pods come unannounced, and which of them must be failed."""
 
     def __init__(self, state: SchedulerState) -> None:
-        self._cache, self._records, self._trigger, self._leadership = (
-            state.cache,
-            state.records,
-            state.trigger,
-            state.leadership,
-        )
+        self._cache = state.cache
+        self._records = state.records
+        self._trigger = state.trigger
+        self._leadership = state.leadership
         self._newcomers: set[str] = set()
         """Pods with a share that this leader neither listed at its beginning nor gave, and that were not judged yet."""
         self.failing: set[str] = set()

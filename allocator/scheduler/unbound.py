@@ -47,9 +47,13 @@ class UnboundPods:
         evict: Callable[[Eviction], None],
         faulted: Faulted,
     ) -> None:
-        self._cache, self._records, self._trigger = state.cache, state.records, state.trigger
-        self._leadership, self._settings = state.leadership, settings
-        self._evict, self._faulted = evict, faulted
+        self._cache = state.cache
+        self._records = state.records
+        self._trigger = state.trigger
+        self._leadership = state.leadership
+        self._settings = settings
+        self._evict = evict
+        self._faulted = faulted
         self.withdrawn: dict[str, PodInfo] = {}
         """By uid: the pods whose share was taken back; to others it is for reading."""
         self._due: dict[str, float] = {}

@@ -67,7 +67,8 @@ class Rooms:
     """The nodes of some columns by one set of tables: `nodes` by slot, `cards` by slot, field and card. Read-only."""
 
     def __init__(self, tables: Tables, columns: Columns) -> None:
-        self.tables, self._columns = tables, columns
+        self.tables = tables
+        self._columns = columns
         self._kind_of: list[int] = []
         self.functions = tables.worth.shape[2] // LANES
         """How many functions of worth there are that differ."""
@@ -81,7 +82,8 @@ class Rooms:
         self._make(0, 1)
 
     def _make(self, size: int, width: int) -> None:
-        self.size, self.width = size, width
+        self.size = size
+        self.width = width
         self.stamp: Longs = np.full(size, _UNKNOWN, np.int64)
         self.cards: Longs = np.zeros((size, self._fields, width), np.int64)
         self.nodes: Longs = np.zeros((size, _NODE_FIELDS), np.int64)

@@ -37,7 +37,8 @@ class Learner:
         self.seen = 0
         """Requests so far."""
         self._amounts: dict[Demanded, float] = {}
-        self._weight, self._growth = 1.0, 2.0 ** (1 / half_life)
+        self._weight = 1.0
+        self._growth = 2.0 ** (1 / half_life)
         self._due = FIRST
         self._learnt_at = 0
         self._counts: frozenset[int] = frozenset()
@@ -56,7 +57,8 @@ class Learner:
         if self.seen < self._due:
             return False
         self._due = self.seen + min(self.seen, SELDOM)
-        self._learnt_at, self._counts = self.seen, frozenset(each.count for each in self._amounts)
+        self._learnt_at = self.seen
+        self._counts = frozenset(each.count for each in self._amounts)
         return True
 
     def target(self) -> dict[Demanded, float]:
@@ -65,7 +67,8 @@ class Learner:
 
     def _forget(self) -> None:
         kept = sorted(self.target().items(), key=lambda item: -item[1])[: _CLASSES // 2]
-        self._amounts, self._weight = dict(kept), 1.0
+        self._amounts = dict(kept)
+        self._weight = 1.0
 
 
 def filled(before: Supply, now: Supply) -> bool:

@@ -95,7 +95,8 @@ class Ranks:
     """Costs by one set of tables, for the nodes of some columns. Not thread-safe: one owner calls it."""
 
     def __init__(self, tables: Tables, columns: Columns) -> None:
-        self.tables, self._columns = tables, columns
+        self.tables = tables
+        self._columns = columns
         self._rooms = Rooms(tables, columns)
         self._mixed = False
         self._known: OrderedDict[object, ClassCosts] = OrderedDict()

@@ -37,7 +37,8 @@ class AllocatorGauges:
     """Sets every gauge of the allocator from its controller."""
 
     def __init__(self, controller: Controller, metrics: Metrics, leading: Callable[[], bool]) -> None:
-        self._controller, self._leading = controller, leading
+        self._controller = controller
+        self._leading = leading
         self._one_at_a_time = threading.Lock()  # two scrapes at once would mix their figures
         self._reservations = metrics.gauge(specs.RESERVATIONS)
         self._waiting = metrics.gauge(specs.WAITING_PODS)

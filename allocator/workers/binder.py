@@ -239,7 +239,10 @@ class EventRecorder:
         leading: Callable[[], bool] = lambda: True,
         faulted: Faulted = surfaced,
     ) -> None:
-        self._kube, self._clock, self._leading, self._size = kube, clock, leading, size
+        self._kube = kube
+        self._clock = clock
+        self._leading = leading
+        self._size = size
         self._faulted = faulted
         self._changed = threading.Condition()  # guards the news
         self._news: dict[str, dict[tuple[str, ...], Tellable]] = {}

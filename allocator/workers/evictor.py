@@ -48,8 +48,12 @@ class Evictor:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         warned: Callable[[str], None] = lambda outcome: None,
     ) -> None:
-        self._kube, self._controller, self._counted = kube, controller, counted
-        self._faulted, self._clock, self._warned = faulted, clock, warned
+        self._kube = kube
+        self._controller = controller
+        self._counted = counted
+        self._faulted = faulted
+        self._clock = clock
+        self._warned = warned
 
     def carry_out(self, order: Eviction) -> None:
         """Evict one pod."""

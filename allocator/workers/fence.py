@@ -45,8 +45,12 @@ class Fencer:
         writers: Executor,
         failed: Callable[[], None],
     ) -> None:
-        self._kube, self._controller, self._word = kube, controller, word
-        self._timeout, self._writers, self._failed = timeout, writers, failed
+        self._kube = kube
+        self._controller = controller
+        self._word = word
+        self._timeout = timeout
+        self._writers = writers
+        self._failed = failed
         self._at_once = _MOST_AT_ONCE
         """
         Pods that are begun together. An API server that does not answer in time is asked for less: it goes on with what

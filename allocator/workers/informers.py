@@ -88,9 +88,14 @@ class Informers:
         kept_out: bool = True,
         follows: Sequence[FollowedCollection] = (),
     ) -> None:
-        self._workers, self._faulted = workers, faulted
-        self._kube, self._controller, self._kept_out, self._follows = kube, controller, kept_out, follows
-        self._on_restart, self._seen = on_restart, seen
+        self._workers = workers
+        self._faulted = faulted
+        self._kube = kube
+        self._controller = controller
+        self._kept_out = kept_out
+        self._follows = follows
+        self._on_restart = on_restart
+        self._seen = seen
         gpunodes = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL)
         self._others: tuple[Informer, ...] = (
             self._informer("gpunodes", gpunodes, lambda event: _gpunode(controller, event, faulted), kinds.GPUNODES),

@@ -38,7 +38,8 @@ class LearningWorker:
     """What was asked for, and the tables of it. `see` may be called by any thread."""
 
     def __init__(self, *, policy: str, limits: Limits) -> None:
-        self._policy, self._limits = policy, limits
+        self._policy = policy
+        self._limits = limits
         self._lock = threading.Lock()  # guards the learner
         self._learner = Learner()
         self._due = threading.Event()
@@ -79,7 +80,8 @@ class LearningWorker:
             target = self._learner.target()
         made = estimator.make(self._policy, target, supply)
         if made is not None:
-            self._last, self._taught = made, supply
+            self._last = made
+            self._taught = supply
             adopt(made)
 
     def _news(self, supply: Supply) -> bool:
@@ -105,7 +107,10 @@ class PoolWatcher:
         limits: Limits,
     ) -> None:
         """`idle` gives every node as it is without pods; `declare` is called with what changed."""
-        self._options, self._idle, self._declare, self._limits = options, idle, declare, limits
+        self._options = options
+        self._idle = idle
+        self._declare = declare
+        self._limits = limits
         self._seen: dict[str, list[NodeState]] = {}
         """The known nodes of each declared pool, as they were when there were any."""
         self._last = PoolsDeclared(())

@@ -117,12 +117,19 @@ class SchedulingLoop:
         workers: Workers | None = None,
         faulted: Faulted = surfaced,
     ) -> None:
-        self._workers, self._faulted = workers or Unsupervised(), faulted
+        self._workers = workers or Unsupervised()
+        self._faulted = faulted
         self._cycle_due = False
         """A wake-up arrived, and no scheduling cycle has run since."""
-        self._kube, self._controller, self._recorder = kube, controller, recorder
-        self._woken, self._now_ns, self._counted = woken, now_ns, counted or LoopCounters()
-        self._relist, self._write_timeout, self._decided = relist, write_timeout, decided
+        self._kube = kube
+        self._controller = controller
+        self._recorder = recorder
+        self._woken = woken
+        self._now_ns = now_ns
+        self._counted = counted or LoopCounters()
+        self._relist = relist
+        self._write_timeout = write_timeout
+        self._decided = decided
         self._carries = carries or {}
         self._protects = protects
         self._evictor = Evictor(kube, controller, self._counted.evicted, faulted, warned=self._counted.warned)

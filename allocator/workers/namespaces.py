@@ -43,7 +43,9 @@ class NamespaceLabels:
 
     def __init__(self, kube: Kube, labels: Sequence[NamespaceLabel], *, timeout: float) -> None:
         """`timeout`, in seconds, of one look."""
-        self._kube, self._labels, self._timeout = kube, labels, timeout
+        self._kube = kube
+        self._labels = labels
+        self._timeout = timeout
         self._said: dict[str, frozenset[str]] = {}
 
     def run(self, stop: threading.Event) -> None:

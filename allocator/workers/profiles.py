@@ -20,7 +20,8 @@ class ProfileWatcher:
         self, options: Callable[[], PoolOptions | None], *, declare: Callable[[ProfilesDeclared], None]
     ) -> None:
         """`declare` is called with what changed."""
-        self._options, self._declare = options, declare
+        self._options = options
+        self._declare = declare
         self._last: Mapping[str, Profile] = {}
 
     def run(self, stop: threading.Event) -> None:

@@ -30,7 +30,9 @@ class Upkeep:
     def __init__(
         self, kube: Kube, *, leading: Callable[[], bool], size: int = 2_000, faulted: Faulted = surfaced
     ) -> None:
-        self._kube, self._leading, self._faulted = kube, leading, faulted
+        self._kube = kube
+        self._leading = leading
+        self._faulted = faulted
         self._changes: queue.Queue[tuple[str, str, dict[str, str]]] = queue.Queue(maxsize=size)
 
     def seen(self, pod: Mapping[str, Any]) -> None:

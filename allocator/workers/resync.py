@@ -87,8 +87,12 @@ class Resync:
         faulted: Faulted = surfaced,
     ) -> None:
         self._faulted = faulted
-        self._kube, self._controller, self._clock = kube, controller, clock
-        self._every, self._options, self._found = every, options, found or ResyncCounters()
+        self._kube = kube
+        self._controller = controller
+        self._clock = clock
+        self._every = every
+        self._options = options
+        self._found = found or ResyncCounters()
         self._due: float | None = None
         self._doubts: Doubts | None = None
         self._look_again = 0.0
@@ -104,7 +108,8 @@ class Resync:
         if not self._controller.decides():
             if self._due is not None:
                 self._found.uncounted(0)  # the leader's to say
-            self._due, self._doubts = None, None
+            self._due = None
+            self._doubts = None
             return
         self._controller.report_overcommitted()
         try:

@@ -43,8 +43,13 @@ class InformersOnDemand:
         on_restart: Callable[[str, str], None],
         workers: Workers | None = None,
     ) -> None:
-        self._kube, self._controller, self._on_restart, self._workers = kube, controller, on_restart, workers
-        self._kinds, self._wanted, self._why = tuple(kinds), wanted, why
+        self._kube = kube
+        self._controller = controller
+        self._on_restart = on_restart
+        self._workers = workers
+        self._kinds = tuple(kinds)
+        self._wanted = wanted
+        self._why = why
         self._informers: tuple[Informer, ...] = ()
 
     @property

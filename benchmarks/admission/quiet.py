@@ -56,7 +56,10 @@ class Quiet(Embedded):
     def __init__(self, *, nodes: int, sharers: int, others: int = 0, depending: bool = False) -> None:
         """`depending`: the others depend on each other and on volumes (`benchmarks.others`)."""
         super().__init__(gpus_of=lambda node: ())
-        self._nodes, self._sharers, self._others, self._depending = nodes, sharers, others, depending
+        self._nodes = nodes
+        self._sharers = sharers
+        self._others = others
+        self._depending = depending
 
     def start(self) -> None:
         """Fill the store and listen."""

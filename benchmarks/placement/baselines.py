@@ -177,7 +177,9 @@ class Baseline:
         clock: Callable[[], float] = time.process_time,
     ) -> None:
         order = rng.permutation(len(machines))
-        self._policy, self._measure, self._clock = policy, measure, clock
+        self._policy = policy
+        self._measure = measure
+        self._clock = clock
         self._machines = [machines[int(at)] for at in order]
         self._cluster = Cluster(self._machines, rng)
         self._reserved: NodeReservation | None = None

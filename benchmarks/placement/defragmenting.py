@@ -103,7 +103,8 @@ class Defragmenter:
     """Looks for moves, by the rules. One replay has one."""
 
     def __init__(self, rules: Rules, limits: Limits) -> None:
-        self.rules, self._limits = rules, limits
+        self.rules = rules
+        self._limits = limits
         self._budget = MoveBudget(rules.an_hour, rules.rest)
         self._asks: dict[Task, SchedulingRequest] = {}
         self.moves = self.evictions = 0
@@ -115,7 +116,8 @@ class Defragmenter:
         found = self._first(nodes, running, line, now) if self._budget.left(now) else None
         if found is not None:
             self._budget.count(found.victims, now)
-            self.moves, self.evictions = self.moves + 1, self.evictions + len(found.victims)
+            self.moves = self.moves + 1
+            self.evictions = self.evictions + len(found.victims)
         return found
 
     def _first(

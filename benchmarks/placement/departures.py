@@ -77,7 +77,9 @@ class Guard:
 
     def __init__(self, yard: Yard, limits: Limits, settings: Settings | None = None) -> None:
         settings = settings or Settings()
-        self._yard, self._limits, self._after = yard, limits, settings.starvation_timeout
+        self._yard = yard
+        self._limits = limits
+        self._after = settings.starvation_timeout
         self._budget = ReservationBudget(settings.starvation_reservation_limit)
         self._kept: NodeReservation | None = None
         self._lacks: dict[SchedulingRequest, dict[str, tuple[NodeState, int | None]]] = {}
@@ -217,10 +219,14 @@ class _Play:
     """One replay: who runs, who waits."""
 
     def __init__(self, yard: Yard, end: float, guard: Guard | None, defragmenter: Defragmenter | None) -> None:
-        self.end, self.hours, self.lost = end, 0.0, 0.0
+        self.end = end
+        self.hours = 0.0
+        self.lost = 0.0
         self.line: list[Stay] = []
         self.waits: list[float] = []
-        self._yard, self._guard, self._defragmenter = yard, guard, defragmenter
+        self._yard = yard
+        self._guard = guard
+        self._defragmenter = defragmenter
         self._running: dict[int, _Runs] = {}
         self._leaving: list[tuple[float, int]] = []
         self._started = 0

@@ -111,7 +111,9 @@ class Engines:
     ) -> None:
         self.engine = Engine(limits=LIMITS, policy=policy)
         self.deciding = 0.0
-        self._clock, self._measure, self._learner = clock, measure, learner
+        self._clock = clock
+        self._measure = measure
+        self._learner = learner
         self._nodes = {node.name: node for node in nodes}
         self._asks: dict[Pod, SchedulingRequest] = {}
         self._seen: set[str] = set()

@@ -43,7 +43,8 @@ class Results:
     """The runs in one file; without a file, nothing is remembered."""
 
     def __init__(self, file: Path | None, rules: str | None = None) -> None:
-        self._file, self._rules = file, digest() if rules is None else rules
+        self._file = file
+        self._rules = digest() if rules is None else rules
         self._runs: dict[Key, Run] = {}
         if file is not None and file.is_file():
             for line in file.read_text().splitlines():

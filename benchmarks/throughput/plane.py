@@ -52,7 +52,10 @@ class Nodes:
     def __init__(self, assets: Assets, *, nodes: int, held: int, gpus: bool, namespaces: Sequence[str]) -> None:
         # No controller would take away the taint that the plugin gives each new node.
         self.server = RealServer(assets, disabled=("TaintNodesByCondition",))
-        self._nodes, self._held, self._gpus, self._namespaces = nodes, held, gpus, tuple(namespaces)
+        self._nodes = nodes
+        self._held = held
+        self._gpus = gpus
+        self._namespaces = tuple(namespaces)
 
     # -- life -----------------------------------------------------------------------------------------------------
 

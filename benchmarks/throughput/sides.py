@@ -120,7 +120,9 @@ class Bench:
     """
 
     def __init__(self, connect: Callable[[], Kube], pids: Mapping[str, int], *, held: int) -> None:
-        self._kube, self._pids, self._held = connect(), dict(pids), held
+        self._kube = connect()
+        self._pids = dict(pids)
+        self._held = held
         self._clients = [connect() for _ in range(CLIENTS)]
         self.idle: Mapping[str, float] = dict.fromkeys(pids, 0.0)
         """Processor seconds a second of each program while nothing happens."""
@@ -231,10 +233,14 @@ class Placed:
     """When each pod of a namespace was first seen with a node; by a watch that begins now."""
 
     def __init__(self, kube: Kube, namespace: str, count: int, *, besides: frozenset[str] = frozenset()) -> None:
-        self._kube, self._path, self._count, self._besides = kube, paths.pods(namespace), count, besides
+        self._kube = kube
+        self._path = paths.pods(namespace)
+        self._count = count
+        self._besides = besides
         self._seen: set[str] = set()
         self._ended = 0.0
-        self._done, self._open = threading.Event(), threading.Event()
+        self._done = threading.Event()
+        self._open = threading.Event()
         version = _version(kube, self._path)
         threading.Thread(target=self._follow, args=(version,), name="bench-watch", daemon=True).start()
         if not self._open.wait(10):

@@ -49,7 +49,8 @@ class Spelling:
     """The bounded work on one pod's names: `looked_at` names in a known domain, and `compared` pairs of names."""
 
     def __init__(self, *, most_names: int = MOST_LOOKED_AT, most_pairs: int = MOST_COMPARED) -> None:
-        self._most_names, self._most_pairs = most_names, most_pairs
+        self._most_names = most_names
+        self._most_pairs = most_pairs
         self.looked_at = self.compared = 0
         self.exhausted = False
         """Whether a name was not compared since there were too many before it."""

@@ -84,7 +84,8 @@ class Reader:
     def __init__(self, value: object, path: str) -> None:
         if not isinstance(value, Mapping):
             raise Malformed(f"{path} is not an object")
-        self._value, self._path = value, path
+        self._value = value
+        self._path = path
 
     def has(self, key: str) -> bool:
         """Whether the field is present and not null."""

@@ -86,7 +86,8 @@ class Shares:
     """What namespaces' amounts are worth, in a cluster with these totals and weights (1 where there is none)."""
 
     def __init__(self, total: Held, weights: Mapping[str, int]) -> None:
-        self._total, self._weights = total, weights
+        self._total = total
+        self._weights = weights
         self._scale = math.lcm(*weights.values())
 
     def of(self, namespace: str, held: Held) -> int:

@@ -332,8 +332,11 @@ class _Load:
     """
 
     def __init__(self, node: NodeState, request: PodRequest, limits: Limits, steps: Steps) -> None:
-        self._node, self._request, self._limits = node, request, limits
-        self._steps, self._here = steps, _MOST_STEPS
+        self._node = node
+        self._request = request
+        self._limits = limits
+        self._steps = steps
+        self._here = _MOST_STEPS
         self._running: dict[int, ConcurrentDemand] = {}
         self._before: list[dict[int, ConcurrentDemand | None]] = []
         self._most = _held_at_most(request, max(gpu.usable for gpu in node.gpus)) if _waits_for_init(request) else None
@@ -482,7 +485,9 @@ class _Search:
     def __init__(self, paths: Paths, sorts: list[int], size: int) -> None:
         self.wanted = [0] * size
         self.best: tuple[int, ...] = ()
-        self._paths, self._sorts, self._size = paths, sorts, size
+        self._paths = paths
+        self._sorts = sorts
+        self._size = size
         self._least = min(far for row, others in enumerate(paths) for at, far in enumerate(others) if at != row)
         self._best_far: int | None = None
         self._taken: list[int] = []
@@ -492,7 +497,8 @@ class _Search:
         """Take or skip the GPU at this position and those after it."""
         if taken == self._size:
             if self._best_far is None or so_far < self._best_far:
-                self.best, self._best_far = tuple(self._taken), so_far
+                self.best = tuple(self._taken)
+                self._best_far = so_far
             return
         self._steps += 1
         if not self._may_win(position, so_far, taken):

@@ -90,7 +90,8 @@ class PictureReader:
             seen = self._once()
             took = time.monotonic() - started
             with self._changed:
-                self._seen, self._reading_since = seen, None
+                self._seen = seen
+                self._reading_since = None
                 self._changed.notify_all()
                 rest = min(MOST_REST, max(self._least_rest, _RESTS * took))
                 self._changed.wait_for(lambda: self._closed, rest)

@@ -63,8 +63,10 @@ class HealthWatch:
         repeat: float = REPEAT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._look, self._node = look, node
-        self._repeat, self._clock = repeat, clock
+        self._look = look
+        self._node = node
+        self._repeat = repeat
+        self._clock = clock
         self._turn = 0
         self._turned = threading.Condition()
 

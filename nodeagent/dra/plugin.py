@@ -41,7 +41,9 @@ class ClaimPlugin:
     """The answers for the claims of one node. `checkpoint`: the file that outlasts the agent. From any thread."""
 
     def __init__(self, read: Read, *, node: str, checkpoint: Path) -> None:
-        self._read, self._node, self._checkpoint = read, node, checkpoint
+        self._read = read
+        self._node = node
+        self._checkpoint = checkpoint
         self._lock = threading.Lock()
         self._known = _from_file(checkpoint)
 

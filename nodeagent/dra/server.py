@@ -76,7 +76,10 @@ class PluginServer:
         *,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._plugin, self._paths, self._watch, self._changed = plugin, paths, watch, changed
+        self._plugin = plugin
+        self._paths = paths
+        self._watch = watch
+        self._changed = changed
         self._streams = threading.BoundedSemaphore(_STREAMS)
         self._registered: bool | None = None
         self._why = ""

@@ -37,7 +37,8 @@ class Record:
     """The events of all cards. `quiet`: seconds; `ignored`: XIDs that are no fault of the card. One thread uses it."""
 
     def __init__(self, *, quiet: float = 600.0, ignored: tuple[int, ...] = IGNORED_XIDS) -> None:
-        self._quiet, self._ignored = quiet, frozenset(ignored)
+        self._quiet = quiet
+        self._ignored = frozenset(ignored)
         self._faults: dict[str, CardFault] = {}
         self._errors: dict[str, int] = {}
 

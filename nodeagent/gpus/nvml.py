@@ -142,7 +142,8 @@ class Nvml:
     def close(self) -> None:
         """End the session with the driver. Idempotent; a later call initialises it again."""
         if self._ready:
-            self._ready, self._events = False, None
+            self._ready = False
+            self._events = None
             # A failed call may be the reason for closing.
             with contextlib.suppress(NvmlFailure):
                 call(bindings(), "nvmlShutdown")

@@ -66,8 +66,11 @@ class Observer:
         record: Record | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._library, self._interval, self._patience = library, interval, patience
-        self._on_look, self._clock = on_look, clock
+        self._library = library
+        self._interval = interval
+        self._patience = patience
+        self._on_look = on_look
+        self._clock = clock
         self._record = record or Record()
         self._lock = threading.Lock()
         self._latest: Observation | None = None
@@ -97,7 +100,8 @@ class Observer:
             )
         with self._lock:
             changed = seen.problem != (self._latest.problem if self._latest else "")
-            self._latest, self._asked_at = seen, None
+            self._latest = seen
+            self._asked_at = None
         if changed and seen.problem:
             log.warning("GPUs cannot be read", extra={"reason": seen.reason, "detail": seen.problem})
         elif changed:

@@ -36,12 +36,14 @@ class RestartPolicy:
     """One thread uses it."""
 
     def __init__(self) -> None:
-        self._read, self._looks = False, 0
+        self._read = False
+        self._looks = 0
         self._reason: GPUNodeReason | None = None
 
     def seen(self, observation: Observation) -> str:
         """Why to restart after this look; empty if there is no need or no use."""
         self._looks = self._looks + 1 if observation.reason == self._reason else 1
-        self._reason, self._read = observation.reason, self._read or not observation.problem
+        self._reason = observation.reason
+        self._read = self._read or not observation.problem
         looks, why = REASONS.get(observation.reason, (0, ""))
         return why if self._read and self._looks >= looks else ""

@@ -80,7 +80,8 @@ class Simulated:
     """
 
     def __init__(self, spec: str, *, node: str) -> None:
-        self._spec, self._node = spec, node
+        self._spec = spec
+        self._node = node
         self._computing = self._scene().computing
         self._exclusive: set[str] = set()
 

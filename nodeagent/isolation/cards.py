@@ -157,8 +157,12 @@ class Cards:
         proc: Path,
         numbers: Callable[[Path], tuple[int, int] | None] = device_numbers,
     ) -> None:
-        self._look, self._file, self._driver, self._devices = look, folder / FILE, driver, devices
-        self._proc, self._numbers = proc, numbers
+        self._look = look
+        self._file = folder / FILE
+        self._driver = driver
+        self._devices = devices
+        self._proc = proc
+        self._numbers = numbers
         self.trouble = ""
         """Why there is no description; empty if there is one."""
         self.undescribed: Mapping[str, str] = {}

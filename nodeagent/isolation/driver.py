@@ -61,7 +61,8 @@ class Limiter:
     """
 
     def __init__(self, limits: DriverLimits, groups: Callable[[Collection[str]], Mapping[str, Group]]) -> None:
-        self._limits, self._groups = limits, groups
+        self._limits = limits
+        self._groups = groups
         self._applied: dict[tuple[str, str], MemoryLimit] = {}
         self.trouble = ""
 
@@ -92,7 +93,9 @@ class LimitedByDriver:
     """
 
     def __init__(self, limiter: Limiter, pods: NodePods, *, cgroup: str) -> None:
-        self._limiter, self._pods, self._cgroup = limiter, pods, cgroup
+        self._limiter = limiter
+        self._pods = pods
+        self._cgroup = cgroup
         self._works = self._possible = False
         self._rounds = 0
 

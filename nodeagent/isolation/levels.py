@@ -65,10 +65,12 @@ class Isolation:
         self, handle: Handle, table: Mapping[Level, Build] = MECHANISMS, ways: Iterable[DeliveryWay] = ()
     ) -> None:
         built = {level.name: build(handle) for level, build in table.items()}
-        self._names, self._ways = tuple(built), tuple(ways)
+        self._names = tuple(built)
+        self._ways = tuple(ways)
         self._mechanisms = {name: each for name, each in built.items() if each is not None}
         self._inside = {name: each.edits for name, each in self._mechanisms.items() if each.edits is not None}
-        self._pods, self._faults = handle.pods, Faults()
+        self._pods = handle.pods
+        self._faults = Faults()
         self._reach = Reach(handle, self._edits, needed=bool(self._inside))
         self._inventory: Inventory | None = None
         self.effects = NO_EFFECTS

@@ -192,8 +192,10 @@ class MpsDaemons:
     """The mechanism. The observer's thread calls `look`, the publishing thread everything else but `limits`."""
 
     def __init__(self, handle: Handle) -> None:
-        self._pods, self._wall = handle.pods, handle.wall
-        self._paths, self._partitions = MpsPaths(Path(handle.settings.mps)), handle.settings.partitions
+        self._pods = handle.pods
+        self._wall = handle.wall
+        self._paths = MpsPaths(Path(handle.settings.mps))
+        self._partitions = handle.settings.partitions
         self._files = KeptFiles()
         self._wanted: frozenset[str] = frozenset()
         self._by_cdi = False

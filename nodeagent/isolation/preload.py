@@ -96,7 +96,9 @@ class Library:
     """The library in `folder`. `label_of`: a file's SELinux label, empty if none is enforced. One thread uses it."""
 
     def __init__(self, folder: Path, *, machine: str = "", label_of: Callable[[Path], str] = lambda file: "") -> None:
-        self._folder, self._machine, self._label_of = folder, machine or os.uname().machine, label_of
+        self._folder = folder
+        self._machine = machine or os.uname().machine
+        self._label_of = label_of
         self._judged: tuple[object, str] | None = None
         self.trouble = "the preloaded library was not looked for yet"
 

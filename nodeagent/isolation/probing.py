@@ -37,7 +37,10 @@ class Prober:
         every: float = 300.0,
     ) -> None:
         self._handlers = handlers
-        self._kube, self._root, self._override, self._every = kube, root, override, every
+        self._kube = kube
+        self._root = root
+        self._override = override
+        self._every = every
         self._known: Delivery | None = None
         self._kind: str | None = None
         self._read_at: float | None = None

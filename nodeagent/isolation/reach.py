@@ -25,8 +25,10 @@ class Reach:
     """`choose`: what limits a container. `needed`: whether any mechanism has edits. The publishing thread uses it."""
 
     def __init__(self, handle: Handle, choose: Choose, *, needed: bool) -> None:
-        self._settings, self._pods = handle.settings, handle.pods
-        self._choose, self._needed = choose, needed
+        self._settings = handle.settings
+        self._pods = handle.pods
+        self._choose = choose
+        self._needed = needed
         self._files = KeptFiles()
         self._known = self._unwritten = False
         self.reached = Reached()

@@ -48,7 +48,10 @@ class Daemon:
     """
 
     def __init__(self, folder: Path, uuid: str, *, command: tuple[str, ...] = (PROGRAM,), timeout: float = 5.0) -> None:
-        self._folder, self._uuid, self._command, self._timeout = folder, uuid, command, timeout
+        self._folder = folder
+        self._uuid = uuid
+        self._command = command
+        self._timeout = timeout
         self._child = 0
         self._quitting = 0
 
@@ -67,7 +70,8 @@ class Daemon:
 
     def pid(self) -> int:
         """The daemon's process id, 0 if it does not run."""
-        self._child, self._quitting = _still(self._child), _still(self._quitting)
+        self._child = _still(self._child)
+        self._quitting = _still(self._quitting)
         if self._child:
             # It may not have written its file yet.
             return self._child

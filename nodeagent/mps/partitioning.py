@@ -36,7 +36,8 @@ class Partitioner:
     """The partitions of one card. One thread uses it."""
 
     def __init__(self, daemon: Daemon, uuid: str) -> None:
-        self._daemon, self._uuid = daemon, uuid
+        self._daemon = daemon
+        self._uuid = uuid
         self._version: tuple[str, str] | None = None
         self.last = NOT_PARTITIONED
 

@@ -34,7 +34,8 @@ class ExcessCapacity:
         found = published.gpunode
         counted = capacity.from_text(found.beyond) if found is not None else None
         if counted is not None and counted.of == capacity.digest(promised):
-            self._most, self._beyond = dict(promised), counted.amounts
+            self._most = dict(promised)
+            self._beyond = counted.amounts
             return counted.amounts
         if self._most is None:
             before = promised if found is None else capacity.promises(published_gpus(found.status))

@@ -27,7 +27,8 @@ class AgentGauges:
     """The node's gauges. `show` is called after each look, by one thread."""
 
     def __init__(self, metrics: Metrics, *, node: str) -> None:
-        self._metrics, self._node = metrics, node
+        self._metrics = metrics
+        self._node = node
         self._shown: dict[MetricSpec, Series] = {}
         self._own: set[MetricSpec] = set()
         self._levels: tuple[str, ...] = ()

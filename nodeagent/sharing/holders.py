@@ -34,7 +34,9 @@ class HolderReporter:
     """Reports at the start and when the GPUs change. `step` is one round."""
 
     def __init__(self, kube: Kube, library: GpuLibrary, own: Own) -> None:
-        self._kube, self._library, self._own = kube, library, own
+        self._kube = kube
+        self._library = library
+        self._own = own
         self._reported: str | None = None
         self.trouble = "nothing was reported yet"
 

@@ -40,7 +40,8 @@ class IdleTracker:
     """
 
     def __init__(self, *, least: float = 60.0, gap: float = 60.0) -> None:
-        self._least, self._gap = least, gap
+        self._least = least
+        self._gap = gap
         self._since: dict[str, int] = {}
         """By the uids of the pods that computed nothing at the last look."""
         self._returned: dict[str, tuple[int, float]] = {}

@@ -41,8 +41,12 @@ class OveruseReporter:
         cgroup_of: Callable[[int], str] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._residents, self._watch = residents, watch
-        self._show, self._more, self._changed, self._clock = show, more, changed, clock
+        self._residents = residents
+        self._watch = watch
+        self._show = show
+        self._more = more
+        self._changed = changed
+        self._clock = clock
         self._cgroup_of = cgroup_of or read_cgroup
         self._observations: list[Observation] = []
         self.reports: frozenset[PodReport] = frozenset()

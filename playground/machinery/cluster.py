@@ -93,7 +93,9 @@ class Machinery:
         timing: Timing | None = None,
         parts: Parts | None = None,
     ) -> None:
-        self._api, self._clock, self._monotonic = api, clock, monotonic
+        self._api = api
+        self._clock = clock
+        self._monotonic = monotonic
         self._stop = stop or threading.Event()
         self._timing = timing or Timing()
         self._client = Client(api, MANAGER)

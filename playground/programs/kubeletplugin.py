@@ -28,7 +28,8 @@ class KubeletPlugins:
     """The plugins of one driver on several nodes, each below its kubelet's folder."""
 
     def __init__(self, driver: str, folders: Mapping[str, Path]) -> None:
-        self._driver, self._folders = driver, dict(folders)
+        self._driver = driver
+        self._folders = dict(folders)
         for folder in self._folders.values():
             (folder / "plugins_registry").mkdir(parents=True, exist_ok=True)
         self._registered: dict[str, int] = {}

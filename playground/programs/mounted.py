@@ -26,7 +26,8 @@ class Mounted:
     """Keeps `directory` as the ConfigMap says, from `start` to `stop`; empty while there is none."""
 
     def __init__(self, kube: Kube, namespace: str, name: str, directory: Path) -> None:
-        self._directory, self._versions = directory, count()
+        self._directory = directory
+        self._versions = count()
         directory.mkdir(parents=True, exist_ok=True)
         query = {"fieldSelector": f"metadata.name={name}"}
         self._informer = Informer(kube, configmaps(namespace), self._event, name="mounted", query=query)

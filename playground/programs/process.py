@@ -40,8 +40,10 @@ class Program:
         environment: Mapping[str, str],
         command: Sequence[str] = PYTHON_MODULE,
     ) -> None:
-        self.name, self.log = name, log
-        self.arguments, self.environment = tuple(arguments), dict(environment)
+        self.name = name
+        self.log = log
+        self.arguments = tuple(arguments)
+        self.environment = dict(environment)
         self._arguments = [*command, *arguments]
         self._environment = {**_inherited(), **environment, "PYTHONUNBUFFERED": "1"}
         self._process: subprocess.Popen[bytes] | None = None

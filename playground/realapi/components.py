@@ -103,7 +103,8 @@ class Files:
     """Certificates and keys, in a directory of our own."""
 
     def __init__(self, directory: Path, authority: Authority) -> None:
-        self._directory, self._authority = directory, authority
+        self._directory = directory
+        self._authority = authority
 
     def __getitem__(self, name: str) -> str:
         return str(self._directory / name)

@@ -37,7 +37,9 @@ class HollowKubelets:
         *,
         offers: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        self._assets, self._directory, self._kubeconfig = assets, directory, kubeconfig
+        self._assets = assets
+        self._directory = directory
+        self._kubeconfig = kubeconfig
         self._offers = offers or {}
         self.programs: dict[str, Program] = {}
 

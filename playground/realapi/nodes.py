@@ -31,7 +31,8 @@ class Registration:
     """Tells the API server where the kubelet of a node listens, where that is we, and takes the taint away."""
 
     def __init__(self, client: Client, port: int | None) -> None:
-        self._client, self._port = client, port
+        self._client = client
+        self._port = port
 
     def changed(self, old: JSON | None, new: JSON | None) -> Refused | None:
         """A duty for a `Reactor`; `old` is not needed, since a node is made whole whatever it was."""

@@ -94,7 +94,8 @@ class RemoteWatch:
 
     def __init__(self, transport: Transport, path: str, query: Mapping[str, str]) -> None:
         self._kube = Kube(transport)
-        self._path, self._query = path, query
+        self._path = path
+        self._query = query
         self._closed = threading.Event()
         self._end: Callable[[], None] | None = None
         self._lock = threading.Lock()

@@ -37,7 +37,8 @@ def packed(found: Mapping[str, str]) -> bytes:
         for path, text in sorted(found.items()):
             content = text.encode()
             entry = tarfile.TarInfo(f"gpufraction/{path}")
-            entry.size, entry.mode = len(content), 0o644
+            entry.size = len(content)
+            entry.mode = 0o644
             tar.addfile(entry, io.BytesIO(content))
     return archive.getvalue()
 

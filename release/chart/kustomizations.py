@@ -87,7 +87,8 @@ def read(folder: Path) -> Manifests:
 
 class _Reader:
     def __init__(self, folder: Path) -> None:
-        self._folder, self.found = folder, Manifests()
+        self._folder = folder
+        self.found = Manifests()
 
     def base(self) -> None:
         folder = self._folder / "base"

@@ -33,7 +33,8 @@ def archive(plugin: Path, license_file: Path) -> bytes:
         for name, path, mode in ((_BIN, plugin, 0o755), ("LICENSE", license_file, 0o644)):
             content = path.read_bytes()
             entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), mode
+            entry.size = len(content)
+            entry.mode = mode
             tar.addfile(entry, io.BytesIO(content))
     return made.getvalue()
 

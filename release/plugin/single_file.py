@@ -114,7 +114,8 @@ def write(output: Path, folder: Path, project: Path) -> None:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
             for name, content in members(folder, project):
                 member = zipfile.ZipInfo(name, _TIME)
-                member.compress_type, member.create_system = zipfile.ZIP_DEFLATED, 3
+                member.compress_type = zipfile.ZIP_DEFLATED
+                member.create_system = 3
                 member.external_attr = _FOLDER if member.is_dir() else _FILE
                 archive.writestr(member, content)
     output.chmod(0o755)

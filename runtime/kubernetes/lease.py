@@ -425,7 +425,8 @@ class Leader:
     ) -> None:
         self.identity = identity
         self._kube = kube
-        self._namespace, self._name = namespace, name
+        self._namespace = namespace
+        self._name = name
         self._timing = timing or LeaseTiming()
         self._on_change = on_change
         self._clock = clock

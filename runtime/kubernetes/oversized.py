@@ -21,7 +21,8 @@ class Oversized:
     """Called with each such object."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._lock = clock, threading.Lock()
+        self._clock = clock
+        self._lock = threading.Lock()
         self._said: dict[str, float] = {}
         self._unsaid: dict[str, int] = {}
 

@@ -145,7 +145,8 @@ class Reflector:
         if not listing.resource_version:
             raise KubeMalformed("list: expected metadata.resourceVersion, found none")
         self._resource_version = listing.resource_version
-        self._failures, self._asked_to_wait = 0, 0.0
+        self._failures = 0
+        self._asked_to_wait = 0.0
         self.last_contact = now
         return Replaced(listing.items)
 
@@ -192,7 +193,8 @@ class Reflector:
 
     def spoiled(self) -> None:
         """The handler failed, so its view is not the server's state: list the collection again."""
-        self._resource_version, self._opened_at = None, None
+        self._resource_version = None
+        self._opened_at = None
 
     def _backoff(self) -> float:
         if not self._failures:
@@ -251,10 +253,12 @@ class Informer:
         self._path = path
         self._handler = handler
         self._query = dict(query or {})
-        self._of, self._trim = of, trim
+        self._of = of
+        self._trim = trim
         self._clock = clock
         self._on_restart = on_restart
-        self._parts, self._page = parts, page
+        self._parts = parts
+        self._page = page
         self._optional = optional
         self._reflector = Reflector(rng=rng or random.Random())
         self._stopping = threading.Event()

@@ -187,13 +187,13 @@ class Secret:
 
     def __init__(self, kube: SecretApi, namespace: str, name: str, directories: Directories) -> None:
         """`directories`: only their `authority` is used."""
-        self._kube, self._path, self._directories = kube, secrets(namespace, name), directories
+        self._kube = kube
+        self._path = secrets(namespace, name)
+        self._directories = directories
         self.where = f"Secret {namespace}/{name}"
-        self.locked, self.prepared, self.prepare = (
-            directories.locked_authority,
-            directories.prepared,
-            directories.prepare,
-        )
+        self.locked = directories.locked_authority
+        self.prepared = directories.prepared
+        self.prepare = directories.prepare
         self._version = ""
 
     def read(self) -> Bundle | None:

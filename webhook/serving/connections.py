@@ -103,7 +103,9 @@ class Connection:
 
     def enter(self, state: State, now: float, patience: float) -> None:
         """Begin a step, which may take `patience` seconds."""
-        self.state, self.since, self.deadline = state, now, now + patience
+        self.state = state
+        self.since = now
+        self.deadline = now + patience
 
     @property
     def left(self) -> bool:

@@ -67,9 +67,13 @@ class Front:
         beat: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._listeners, self._context = list(listeners), context
-        self._bounds, self._clock, self._beat = bounds or Bounds(), clock, beat
-        self._admitted, self._turned_away = admitted, turned_away
+        self._listeners = list(listeners)
+        self._context = context
+        self._bounds = bounds or Bounds()
+        self._clock = clock
+        self._beat = beat
+        self._admitted = admitted
+        self._turned_away = turned_away
         self._selector = selectors.DefaultSelector()
         self._connections = Connections()
         self._again: set[Connection] = set()
@@ -197,8 +201,10 @@ class Front:
             self._accept(listener, until_empty=True)
             if not self._accepts_again:
                 self._selector.unregister(listener)
-        self._accepts_again, self._listeners = 0.0, []
-        self._stopping, self._workers.stopping = now + grace, True
+        self._accepts_again = 0.0
+        self._listeners = []
+        self._stopping = now + grace
+        self._workers.stopping = True
         for connection in self._connections:
             if connection.state in (State.SILENT, State.IDLE):
                 connection.deadline = min(connection.deadline, now + self._bounds.linger)
@@ -374,7 +380,9 @@ class Front:
         connection.answer_by = connection.since + min(
             self._bounds.silence if waits is None else waits, self._bounds.silence
         )
-        connection.request, connection.keep, connection.asked = found, found.head.keep, True
+        connection.request = found
+        connection.keep = found.head.keep
+        connection.asked = True
         self._watch(connection, 0)
         self._enter(connection, State.QUEUED, connection.answer_by - self._clock())
         self._turns.put(connection, source=connection.source, size=len(found.body))
@@ -386,7 +394,8 @@ class Front:
         """Answer with the refusal, and drop what still comes for a moment: a client that is sending reads no answer."""
         self._count(reason, connection.source)
         self._leave_queue(connection)
-        connection.request, connection.keep = None, False
+        connection.request = None
+        connection.keep = False
         connection.parser.forget()
         self._enter(connection, State.DRAINING, self._bounds.drain)
         self._account(connection)
@@ -446,7 +455,8 @@ class Front:
             self._turns.done(answered.size)
             connection.request = None
             if connection in self._connections:
-                connection.out, connection.keep = memoryview(answered.answer), answered.keep
+                connection.out = memoryview(answered.answer)
+                connection.keep = answered.keep
                 self._enter(connection, State.WRITING, self._bounds.silence)
                 self._account(connection)
                 self._guarded(connection, self._advance)

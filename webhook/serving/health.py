@@ -22,7 +22,8 @@ class Pulse:
     """Whether the loop over the clients' connections still runs. `clock` in seconds. From any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._at = clock, clock()
+        self._clock = clock
+        self._at = clock()
 
     def beat(self) -> None:
         """The loop has made a turn."""

@@ -107,7 +107,8 @@ class RequestParser:
             found = self._take_head()
             if not isinstance(found, Head):
                 return found
-            self._head, self._continued = found, False
+            self._head = found
+            self._continued = False
         head = self._head
         if len(self._buffer) < head.length:
             return None

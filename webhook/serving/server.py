@@ -75,7 +75,9 @@ class _Worker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
 class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     def __init__(self, settings: ServeSettings, make: Callable[[], Service], probes: socket.socket | None) -> None:
-        self._settings, self._make, self._probes = settings, make, probes
+        self._settings = settings
+        self._make = make
+        self._probes = probes
         self._made: Service | None = None
         self._context = ServingContext(settings.certificates, client_ca=settings.client_ca)
         super().__init__()

@@ -35,7 +35,8 @@ class ServingContext:
 
     def __init__(self, directory: Path, *, client_ca: Path | None = None) -> None:
         """`client_ca`: the authorities that must have signed a client's certificate; None: clients need none."""
-        self._certificate, self._key = directory / CERTIFICATE, directory / KEY
+        self._certificate = directory / CERTIFICATE
+        self._key = directory / KEY
         self._client_ca = client_ca
         self._lock = threading.Lock()  # guards the two fields below
         self._context: ssl.SSLContext | None = None

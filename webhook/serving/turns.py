@@ -88,7 +88,8 @@ class _OfSource(Generic[T]):
 
     def __init__(self) -> None:
         self._classes: dict[int, deque[tuple[int, T]]] = {}
-        self._came, self._turns = itertools.count(), itertools.count(1)
+        self._came = itertools.count()
+        self._turns = itertools.count(1)
 
     def __bool__(self) -> bool:
         return bool(self._classes)

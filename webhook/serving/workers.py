@@ -40,7 +40,8 @@ class RequestWorkers(Generic[T]):
     """`threads` threads that answer with `app`. `wake` is called from them for each answer."""
 
     def __init__(self, app: Wsgi, threads: int, wake: Callable[[], None]) -> None:
-        self._app, self._wake = app, wake
+        self._app = app
+        self._wake = wake
         self._work: queue.SimpleQueue[tuple[T, WholeRequest, str, bool, float]] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answered[T]] = queue.SimpleQueue()
         self.stopping = False

@@ -227,7 +227,8 @@ class MoveBudget:
     """
 
     def __init__(self, an_hour: int, rest: float) -> None:
-        self._an_hour, self._rest = an_hour, rest
+        self._an_hour = an_hour
+        self._rest = rest
         self._evicted: deque[float] = deque()
         self._owners: dict[str, float] = {}
 

@@ -119,7 +119,10 @@ class ClaimSweeper:
         every: float = EVERY,
         faulted: Faulted = surfaced,
     ) -> None:
-        self._kube, self._leading, self._timeout, self._every = kube, leading, timeout, every
+        self._kube = kube
+        self._leading = leading
+        self._timeout = timeout
+        self._every = every
         self._faulted = faulted
 
     def run(self, stop: threading.Event, *, pause: float = 1.0) -> None:

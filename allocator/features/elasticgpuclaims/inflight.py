@@ -93,7 +93,8 @@ class InFlight:
     def _again(self, bind: ClaimBinding, due: float) -> None:
         if self._is_current(bind):
             going = self._going[bind.claim.uid]
-            going.out, going.due = False, due
+            going.out = False
+            going.due = due
 
     def _is_current(self, bind: ClaimBinding) -> bool:
         going = self._going.get(bind.claim.uid)

@@ -55,8 +55,13 @@ class Claims:
         faulted: Faulted = surfaced,
     ) -> None:
         self._faulted = faulted
-        self._kube, self._controller, self._part, self._woken = kube, controller, part, woken
-        self._limits, self._timeout, self._clock = limits, timeout, clock
+        self._kube = kube
+        self._controller = controller
+        self._part = part
+        self._woken = woken
+        self._limits = limits
+        self._timeout = timeout
+        self._clock = clock
         self._card_writes = card_writes
         self._cards: dict[str, dict[str, JSON]] | None = None
         """GPU objects as they stand, by node and by name, since they were listed in `_listed_in`."""
@@ -153,7 +158,10 @@ class Claims:
     def _known(self, term: int | None) -> dict[str, dict[str, JSON]]:
         now = self._clock()
         if self._cards is None or self._listed_in != term or now >= self._list_again:
-            self._cards, self._right, self._listed_in, self._list_again = {}, {}, term, now + _LIST_EVERY
+            self._cards = {}
+            self._right = {}
+            self._listed_in = term
+            self._list_again = now + _LIST_EVERY
             for item in self._kube.list(writer.path(objects.CARDS), of=kinds.CARDS).items:
                 node = str((item.get("spec") or {}).get("nodeName", ""))
                 self._cards.setdefault(node, {})[item["metadata"]["name"]] = item

@@ -70,7 +70,8 @@ class FitChecks:
 
     def __init__(self, *, hold: float, age_of: Callable[[str], float]) -> None:
         """`hold`: seconds for which what was judged Ready is counted. `age_of`: seconds since a time (RFC 3339)."""
-        self._hold, self._age_of = hold, age_of
+        self._hold = hold
+        self._age_of = age_of
         self._checks: dict[str, JSON] = {}
         self.flavors: dict[str, Flavor] = {}
         """To others it is for reading."""

@@ -57,9 +57,14 @@ class KueueInformers:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`changed` is called after each event, on the informer's thread."""
-        self._kube, self._checks, self._lock = kube, checks, lock
-        self._faulted, self._changed, self._on_restart = faulted, changed, on_restart
-        self._workers, self._clock = workers, clock
+        self._kube = kube
+        self._checks = checks
+        self._lock = lock
+        self._faulted = faulted
+        self._changed = changed
+        self._on_restart = on_restart
+        self._workers = workers
+        self._clock = clock
         self.version = ""
         """The version that is watched; empty: none."""
         self._informers: tuple[Informer, ...] = ()

@@ -82,10 +82,17 @@ class FitsWorker:
         node of a declared pool may take, where an autoscaler is asked for nodes; None: it is not. `counted` is called
         with the state of each answer that was written. `timeout`: seconds for one write.
         """
-        self._kube, self._controller, self._reading = kube, controller, reading
-        self._settings, self._rejects, self._nodes_within = settings, rejects, nodes_within
-        self._timeout, self._clock, self._today = timeout, clock, today
-        self._counted, self._faulted = counted, faulted
+        self._kube = kube
+        self._controller = controller
+        self._reading = reading
+        self._settings = settings
+        self._rejects = rejects
+        self._nodes_within = nodes_within
+        self._timeout = timeout
+        self._clock = clock
+        self._today = today
+        self._counted = counted
+        self._faulted = faulted
         self._trial = GangTrial(limits, policy, give_way=lambda: time.sleep(0))
         self._lock = threading.Lock()  # guards the checks
         self._checks = FitChecks(hold=settings.hold, age_of=self._age_of)

@@ -22,7 +22,8 @@ class CardHours:
     def __init__(
         self, metrics: Metrics, counted: Callable[[], Counted], *, new: float, clock: Callable[[], float]
     ) -> None:
-        self._new, self._clock = new, clock
+        self._new = new
+        self._clock = clock
         self._seen: dict[str, dict[tuple[str, ...], float]] = {}
         """By metric and labels when each series was first shown."""
         metrics.rows(specs.SHARE_HELD_SECONDS, lambda: self._settled("held", counted().held.items()))

@@ -94,7 +94,8 @@ class _Flow:
     def turn(self, by: int, run: int, now: int) -> None:
         self.total += self.rate * (run - self.at)
         self.rate += by
-        self.at, self.changed = run, now
+        self.at = run
+        self.changed = now
 
     def until(self, run: int) -> float:
         return (self.total + self.rate * (run - self.at)) / (CARD * _SECOND)
@@ -139,7 +140,8 @@ class Meter:
     """The account. `capacity` gives the bytes that a card may promise in all."""
 
     def __init__(self, capacity: Callable[[Gpu], int], *, most: int = MOST_ACCOUNTS) -> None:
-        self._capacity, self._most = capacity, most
+        self._capacity = capacity
+        self._most = most
         self._pending: list[tuple[int, int, Change]] = []
         self._number = 0
         self._now: int | None = None
@@ -229,7 +231,8 @@ class Meter:
             gpu = found.get(uuid)
             card.number, card.capacity = number, None if gpu is None else self._capacity(gpu)
             if gpu is not None:
-                card.model, card.takes_pods = self._model(change.node, gpu.model), gpu.healthy
+                card.model = self._model(change.node, gpu.model)
+                card.takes_pods = gpu.healthy
             for share in card.shares.values():
                 share.part = _part(share.demand, card.capacity)
             card.parts = sum(share.part for share in card.shares.values())
@@ -285,7 +288,9 @@ class Meter:
         self._turn(self._free, card.free, sign * (CARD - min(CARD, card.parts)))
 
     def _add(self, card: _Card, share: _Share, part: int) -> None:
-        share.account, share.counted, share.settled = self._account(card, share), part, self._run
+        share.account = self._account(card, share)
+        share.counted = part
+        share.settled = self._run
         self._turn(self._held, share.account, part)
         if share.idle:
             self._turn(self._idle, share.account, part)

@@ -35,7 +35,10 @@ class MeteringWorker:
         time since its start. `faulted` is called in the handler of an error that must not cost a scrape.
         """
         self._faulted = faulted
-        self._controller, self._meter, self._clock, self._covered = controller, meter, clock, covered
+        self._controller = controller
+        self._meter = meter
+        self._clock = clock
+        self._covered = covered
         self._started = clock()
         self._lock = threading.Lock()  # guards the meter
 

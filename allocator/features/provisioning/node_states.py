@@ -68,7 +68,9 @@ class NodeStates:
     """
 
     def __init__(self, shapes: Sequence[SchedulingRequest], limits: Limits, steps: Steps) -> None:
-        self.shapes, self.limits, self.steps = shapes, limits, steps
+        self.shapes = shapes
+        self.limits = limits
+        self.steps = steps
         self.complete = not any(_is_mixed(ask) for ask in shapes)
         self.kinds: list[int] = []
         """By state, the kind of its node: the number of the state in which the node was given."""
@@ -381,7 +383,8 @@ class Measures:
         by_kind: Mapping[tuple[int, int], Sequence[Mapping[int, Demand]]],
         limits: Limits,
     ) -> None:
-        self._given, self._limits = given, limits
+        self._given = given
+        self._limits = limits
         taken = {
             (given[kind].gpus[at], demand)
             for (kind, _), choices in by_kind.items()

@@ -196,7 +196,9 @@ class _Packer:
 
     def __init__(self, states: NodeStates, start: _Bins) -> None:
         self.exact = True
-        self._states, self._start, self._steps = states, start, states.steps
+        self._states = states
+        self._start = start
+        self._steps = states.steps
         measures = states.measure(start.empty)
         shapes = range(len(states.shapes))
         kinds = {*start.used, *start.empty}

@@ -402,7 +402,10 @@ class _Later:
         now: float,
         packer: Packer,
     ) -> None:
-        self._pools, self._pauses, self._now, self._packer = pools, pauses, now, packer
+        self._pools = pools
+        self._pauses = pauses
+        self._now = now
+        self._packer = packer
         self._open = {pool.name: _may_open(pool, live) for pool in pools}
         self._of_shape: dict[SchedulingRequest, Expectation | None] = {}
         self.needed: set[str] = set()

@@ -95,7 +95,8 @@ class PoolReport:
     """What people see of the pools: gauges, and a ConfigMap that is written when it changes and once a minute."""
 
     def __init__(self, kube: Kube, namespace: str, metrics: Metrics | None = None) -> None:
-        self._kube, self._path = kube, paths.configmaps(namespace, names.POOLS)
+        self._kube = kube
+        self._path = paths.configmaps(namespace, names.POOLS)
         self._last = PoolsStatus(0.0)
         """What was written, or tried to be written, last."""
         self._pools: tuple[PoolStatus, ...] = ()
@@ -107,7 +108,8 @@ class PoolReport:
 
     def show(self, status: PoolsStatus, wanted: Mapping[str, int]) -> None:
         """This is so from now on. Raises `KubeError` where it could not be written."""
-        self._pools, self._wanted = status.pools, wanted
+        self._pools = status.pools
+        self._wanted = wanted
         last = self._last
         if (status.pools, status.trouble) == (last.pools, last.trouble) and status.at - last.at < FRESHENED:
             return
@@ -120,7 +122,9 @@ class PoolReport:
 
     def clear(self) -> None:
         """This replica decides no more: the leader's word counts."""
-        self._pools, self._wanted, self._last = (), {}, PoolsStatus(0.0)
+        self._pools = ()
+        self._wanted = {}
+        self._last = PoolsStatus(0.0)
 
     def _blocked(self) -> list[tuple[tuple[str, ...], float]]:
         return [
@@ -161,13 +165,20 @@ class Provisioner:
         faulted: Faulted = surfaced,
     ) -> None:
         """`tell`: writes an Event soon."""
-        self._kube, self._controller, self._part = kube, controller, part
-        self._options, self._settings = options, settings
-        self._report, self._tell = report, tell
-        self._counted, self._now, self._word = counted or ProvisioningCounters(), now, word
+        self._kube = kube
+        self._controller = controller
+        self._part = part
+        self._options = options
+        self._settings = settings
+        self._report = report
+        self._tell = tell
+        self._counted = counted or ProvisioningCounters()
+        self._now = now
+        self._word = word
         self._faulted = faulted
         self._judged = RequestBounds(settings.patience, limits)
-        self._memory, self._packer = Memory(), packer or Packer(limits)
+        self._memory = Memory()
+        self._packer = packer or Packer(limits)
         self._poison: set[SchedulingRequest] = set()
         """Requests of waiting pods of which an error came. No node is asked for them."""
         self._said: dict[str, str] = {}
@@ -377,7 +388,9 @@ class SpareKeeper:
     """
 
     def __init__(self, kube: Kube, settings: ProvisioningSettings, counted: Callable[[str, int], None]) -> None:
-        self._kube, self._settings, self._counted = kube, settings, counted
+        self._kube = kube
+        self._settings = settings
+        self._counted = counted
         self._written: dict[str, tuple[Spare, RequestForm, tuple[Any, ...]]] = {}
         """By pool: what was written, and which state of the two objects it became."""
         self.keeps = True

@@ -139,7 +139,8 @@ class Lookup:
     def __init__(self) -> None:
         self._with_volumes: ByNamespace = {}
         """Of claims, and of disks that their specs name."""
-        self._excluding, self._by_label = _Excluding(), _ByLabel()
+        self._excluding = _Excluding()
+        self._by_label = _ByLabel()
 
     def put(self, kind: PodKind, on_nodes: Counts) -> None:
         """A kind is new; how many pods of it are on each node stays up to date."""

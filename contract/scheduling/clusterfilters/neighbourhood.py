@@ -125,7 +125,9 @@ class Neighbourhood:
         """All nodes, those without GPUs too; only their labels and taints are read."""
         self.namespaces: Mapping[str, Labels] = start.namespaces
         """The labels of each namespace."""
-        self.storage, self.devices, self.gates = start.storage, start.devices, start.gates
+        self.storage = start.storage
+        self.devices = start.devices
+        self.gates = start.gates
         """None where they were not read."""
         for state in start.nodes:
             self.put_node(state)
@@ -295,7 +297,8 @@ class Neighbourhood:
                 frozen.pop(kind, None)
             else:
                 frozen[kind] = PodsOfKind(self._kinds[kind], tuple(on_nodes.items()))
-        self._frozen, self._changed = frozen, {}
+        self._frozen = frozen
+        self._changed = {}
         return NeighbourSnapshot(
             tuple(self.nodes.values()),
             tuple(frozen.values()),

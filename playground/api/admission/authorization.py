@@ -196,7 +196,8 @@ class Reviews:
 
     def __init__(self, authorizer: Authorizer, authenticate: Callable[[str], User | None]) -> None:
         """`authenticate` gives a token's user, None for a token of nobody."""
-        self._authorizer, self._authenticate = authorizer, authenticate
+        self._authorizer = authorizer
+        self._authenticate = authenticate
 
     def serves(self, kind: Kind) -> bool:
         return kind.plural.endswith("reviews") and kind.verbs == ("create",)

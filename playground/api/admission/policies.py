@@ -73,7 +73,8 @@ class Policies(Validating):
             if "Deny" in actions:
                 why = f"{named} denied request: {finding.message}"
                 refusal = errors.forbidden(attributes.kind, attributes.name, why)
-                refusal.reason, refusal.code = finding.reason, _CODES.get(finding.reason, 422)
+                refusal.reason = finding.reason
+                refusal.code = _CODES.get(finding.reason, 422)
                 refusal.details = {**(refusal.details or {}), "causes": [{"message": finding.message}]}
                 raise refusal
 

@@ -56,7 +56,8 @@ class Backoff(Generic[K]):
     """How long a key that failed waits: `base` seconds, doubled for each failure in a row, at most `cap`."""
 
     def __init__(self, base: float, cap: float) -> None:
-        self._base, self._cap = base, cap
+        self._base = base
+        self._cap = cap
         self._failures: dict[K, int] = {}
 
     def failed(self, key: K) -> float:

@@ -59,9 +59,14 @@ class Controller(ABC):
     """Base of the controllers: `sync` is theirs, the rest is here."""
 
     def __init__(self, means: Means, resource: Resource, objects: Cache, children: Cache) -> None:
-        self.client, self.recorder = means.client, means.recorder
-        self.clock, self.monotonic, self.timing = means.clock, means.monotonic, means.timing
-        self.resource, self.objects, self.children = resource, objects, children
+        self.client = means.client
+        self.recorder = means.recorder
+        self.clock = means.clock
+        self.monotonic = means.monotonic
+        self.timing = means.timing
+        self.resource = resource
+        self.objects = objects
+        self.children = children
         self.queue: WorkQueue[Name] = WorkQueue(monotonic=means.monotonic)
         self._backoff: Backoff[Name] = Backoff(self.timing.refused, self.timing.refused_cap)
         self._held: dict[Name, Held] = {}

@@ -72,8 +72,12 @@ class Kubelet:
         monotonic: Callable[[], float] = time.monotonic,
         timing: KubeletTiming | None = None,
     ) -> None:
-        self._client, self._recorder, self._gpus_of = client, recorder, gpus_of
-        self._clock, self._monotonic, self._timing = clock, monotonic, timing or KubeletTiming()
+        self._client = client
+        self._recorder = recorder
+        self._gpus_of = gpus_of
+        self._clock = clock
+        self._monotonic = monotonic
+        self._timing = timing or KubeletTiming()
         self._pods = pods
         self._inbox: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._keeper = NodeKeeper(client=client, clock=clock)

@@ -27,7 +27,8 @@ def node_user(name: str) -> User:
 
 class NodeKeeper:
     def __init__(self, *, client: Client, clock: Callable[[], float]) -> None:
-        self._client, self._clock = client, clock
+        self._client = client
+        self._clock = clock
         self._nodes: dict[str, JSON] = {}
         self._down: set[str] = set()
 

@@ -47,8 +47,12 @@ class Scheduler:
         clock: Callable[[], float],
         name: str = DEFAULT_SCHEDULER,
     ) -> None:
-        self._client, self._recorder, self._clock, self._name = client, recorder, clock, name
-        self._pods, self._nodes = pods, nodes
+        self._client = client
+        self._recorder = recorder
+        self._clock = clock
+        self._name = name
+        self._pods = pods
+        self._nodes = nodes
         self._inbox: queue.SimpleQueue[_Change | None] = queue.SimpleQueue()
         self._candidates: dict[str, Candidate] = {}
         self._accounts: dict[str, Account] = {}
