@@ -87,6 +87,16 @@ class _Excluding:
             found.update((space, key, value) for space in spaces for value in values)
         return found
 
+    def any_about(self, rules: PodRules) -> bool:
+        """Whether some kind may exclude the pod; it costs much less than to collect them."""
+        if self._others:
+            return True
+        here, known = rules.namespace, self._by_label
+        for key, value in rules.labels.items():  # noqa: SIM110 - every decision comes here, and a generator costs 3 us
+            if (here, key, value) in known or ("", key, value) in known:
+                return True
+        return False
+
     def about(self, rules: PodRules) -> Kinds:
         """The kinds that may exclude the pod."""
         found = dict(self._others)
@@ -157,9 +167,9 @@ class Lookup:
         if kind.anti_affinity:
             self._excluding.drop(kind)
 
-    def excluding(self, rules: PodRules) -> Kinds:
-        """The kinds whose anti-affinity may mean the pod."""
-        return self._excluding.about(rules)
+    def excludes(self, rules: PodRules) -> bool:
+        """Whether the anti-affinity of some kind may mean the pod."""
+        return self._excluding.any_about(rules)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -227,7 +227,7 @@ class Neighbourhood:
         """Whether other pods, volumes or a profile may have a say in where a pod goes. False costs little to decide."""
         if rules.constrained or rules.profile in self.profiles:
             return True
-        return bool(self._repelling) and bool(self._lookup.excluding(rules))
+        return bool(self._repelling) and self._lookup.excludes(rules)
 
     def refused(self, rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]) -> Mapping[str, Reason]:
         """Those of the nodes on which a pod cannot be because of other pods, volumes or devices, with the reason."""
