@@ -467,6 +467,8 @@ OPTIONS = Key(
     doc="`options.yaml`: how GPUs are shared and older manifests are read, for the cluster and for pools of nodes.",
 )
 OPTIONS_FILE = "options.yaml"
+SETTINGS = "gpufraction-{program}-settings"
+"""The ConfigMap of a program's settings, in our namespace: `webhook`, `allocator` or `nodeagent`."""
 POOLS = Key(
     "gpufraction-pools",
     on="ConfigMap of our own namespace",

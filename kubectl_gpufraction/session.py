@@ -184,13 +184,18 @@ class Session:
         found = self.items(paths.configmaps(excluded.NAMESPACE), KubeNotFound, KubeForbidden)
         return {each.node: each for each in map(excluded.read, found) if each is not None}
 
+    def allocator_settings(self) -> dict[str, str] | None:
+        """The allocator's settings in the form of its flags; None where the user may not see its Deployment."""
+        ours = self.items(paths.deployments(names.NAMESPACE), KubeNotFound, KubeForbidden)
+        configmaps = self.items(paths.configmaps(names.NAMESPACE), KubeNotFound, KubeForbidden) if ours else []
+        return settings_of(ours, "allocator", configmaps) if ours else None
+
     def weights(self) -> dict[str, str] | None:
         """
-        The weights on namespaces' labels where the allocator's Deployment says that the queue is fair; None where it is
+        The weights on namespaces' labels where the allocator's settings say that the queue is fair; None where it is
         in the order of age, or the user may not see that.
         """
-        ours = self.items(paths.deployments(names.NAMESPACE), KubeNotFound, KubeForbidden)
-        if settings_of(ours, "allocator").get("queue-order") != "fair":
+        if (self.allocator_settings() or {}).get("queue-order") != "fair":
             return None
         try:
             labelled = self.kube.list(

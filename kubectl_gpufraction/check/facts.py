@@ -76,6 +76,8 @@ class ClusterFacts:
     """Names of the admission policies that have a binding."""
     deployments: Objects | Unseen = ()
     daemonsets: Objects | Unseen = ()
+    configmaps: Objects | Unseen = ()
+    """Those of our namespace, which have settings."""
     lease: JSON | Unseen | None = None
     options: PoolOptions | Unseen = NO_OPTIONS
     """The administrator's document; `Unseen` also where it cannot be used."""
@@ -132,4 +134,5 @@ def certificates_by_another(facts: ClusterFacts) -> bool:
 
 def settings(facts: ClusterFacts, program: str) -> dict[str, str]:
     """The settings of one of our programs, in the form of its flags."""
-    return settings_of((workload for _, workload in workloads(facts)), program)
+    configmaps = facts.configmaps if isinstance(facts.configmaps, tuple) else ()
+    return settings_of((workload for _, workload in workloads(facts)), program, configmaps)

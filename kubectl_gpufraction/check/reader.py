@@ -64,6 +64,7 @@ def read(kube: Kube, listening: WarningTransport, now: float, wished: str = "") 
         policies=_policies(kube),
         deployments=_listed(kube, paths.deployments(names.NAMESPACE), f"deployments in {names.NAMESPACE}"),
         daemonsets=_listed(kube, _DAEMONSETS(names.NAMESPACE), f"daemonsets in {names.NAMESPACE}"),
+        configmaps=_listed(kube, paths.configmaps(names.NAMESPACE), f"configmaps in {names.NAMESPACE}"),
         lease=_tried(f"read leases in {names.NAMESPACE}", lambda: _absent(kube, paths.leases(names.NAMESPACE, LEASE))),
         options=_tried(f"read configmaps in {names.NAMESPACE}", lambda: _options(kube)),
         authorities=_authorities(webhook) if isinstance(webhook, dict) else Authorities(),

@@ -16,18 +16,25 @@ def pod_spec(workload: JSON) -> JSON:
     return ((workload.get("spec") or {}).get("template") or {}).get("spec") or {}
 
 
-def settings_of(workloads: Iterable[JSON], program: str) -> dict[str, str]:
-    """The settings of one of our programs, from its containers' flags and environment, in the form of its flags."""
+def settings_of(workloads: Iterable[JSON], program: str, configmaps: Iterable[JSON] = ()) -> dict[str, str]:
+    """
+    The settings of one of our programs, in the form of its flags: of its containers' flags, before their environment,
+    before the ConfigMaps that this is taken from. `configmaps`: those of our namespace, as far as they may be read.
+    """
+    data = {(each.get("metadata") or {}).get("name"): each.get("data") or {} for each in configmaps}
     found = dict[str, str]()
     for workload in workloads:
         for container in pod_spec(workload).get("containers") or []:
             *called, verb = [*(container.get("command") or []), "", "", "", ""][:4]
             if called != ["python", "-m", program] or verb not in _VERBS:
                 continue
-            for variable in container.get("env") or []:
-                key = str(variable.get("name", ""))
+            variables = dict[str, Any]()
+            for source in container.get("envFrom") or []:
+                variables |= data.get((source.get("configMapRef") or {}).get("name"), {})
+            variables |= {str(each.get("name", "")): each.get("value", "") for each in container.get("env") or []}
+            for key, value in variables.items():
                 if key.startswith(_PREFIX):
-                    found[key.removeprefix(_PREFIX).lower().replace("_", "-")] = str(variable.get("value", ""))
+                    found[key.removeprefix(_PREFIX).lower().replace("_", "-")] = str(value)
             for flag in container.get("args") or []:
                 key, _, value = str(flag).removeprefix("--").partition("=")
                 found[key] = value or "true"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contract import kinds, names
-from kubectl_gpufraction.cluster.programs import settings_of
 from kubectl_gpufraction.idle.shares import gives_way, rows, totals
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
 from kubectl_gpufraction.output.wording import age
 from kubectl_gpufraction.session import Command, Session
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import KubeForbidden, KubeNotFound
+from runtime.kubernetes.client import KubeForbidden
 
 COLUMNS = (
     Column("namespace", "NAMESPACE"),
@@ -51,8 +50,8 @@ def _labels(session: Session) -> dict[str, str] | None:
 
 def _whether_evicted(session: Session) -> list[str]:
     """The sentence for an administrator of a cluster where nobody has to give way."""
-    ours = session.items(paths.deployments(names.NAMESPACE), KubeNotFound, KubeForbidden)
-    if not ours or settings_of(ours, "allocator").get("idle-evict") == "true":
+    settings = session.allocator_settings()
+    if settings is None or settings.get("idle-evict") == "true":
         return []
     return ["Nobody is evicted for it: the allocator's setting idle.evict is off."]
 

@@ -15,6 +15,7 @@ from tests.unit.kubectl_gpufraction.test_manners import DEFAULT, GPUNODES, asked
 from tests.unit.kubectl_gpufraction.test_tenants import NO, collection
 
 JSON = dict[str, Any]
+CONFIGMAPS = "/api/v1/namespaces/gpufraction-system/configmaps"
 FIRST, LATER = "2026-01-05T09:00:00Z", "2026-01-05T10:00:00Z"
 
 
@@ -66,7 +67,7 @@ def test_a_tenant_sees_the_pods_of_its_namespace(tmp_path: Path) -> None:
 
 
 def test_an_administrator_is_told_that_nobody_is_evicted(tmp_path: Path) -> None:
-    containers = [{"command": ["python", "-m", "allocator", "run"], "args": []}]
+    containers: list[dict[str, Any]] = [{"command": ["python", "-m", "allocator", "run"], "args": []}]
     deployment = {"metadata": {"name": "gpufraction"}, "spec": {"template": {"spec": {"containers": containers}}}}
     path = "/apis/apps/v1/namespaces/gpufraction-system/deployments"
     given = {GPUNODES: collection(says("n1", one=FIRST)), DEFAULT: collection(holds("one", "2h"))}
@@ -74,6 +75,11 @@ def test_an_administrator_is_told_that_nobody_is_evicted(tmp_path: Path) -> None
     assert shown.splitlines()[-1] == "Nobody is evicted for it: the allocator's setting idle.evict is off."
     containers[0]["args"] = ["--idle-evict=true"]
     _, shown, _ = asked(tmp_path, "idle", given={**given, path: collection(deployment)})
+    assert shown.splitlines()[-1] == "1 idle pod holds 2048 MiB; 1 agreed to give way"
+    containers[0] |= {"args": [], "envFrom": [{"configMapRef": {"name": "ours"}}]}
+    settings = {"metadata": {"name": "ours"}, "data": {"GPUFRACTION_IDLE_EVICT": "true"}}
+    of_ours = {path: collection(deployment), CONFIGMAPS: collection(settings)}
+    _, shown, _ = asked(tmp_path, "idle", given={**given, **of_ours})
     assert shown.splitlines()[-1] == "1 idle pod holds 2048 MiB; 1 agreed to give way"
     _, form, _ = asked(tmp_path, "idle", "-o", "json", given=given)
     (row,) = json.loads(form)["items"]

@@ -41,6 +41,7 @@ BY_COMPONENTS = {
     "limiters.mps",
     "limiters.preload",
     "limiters.cdi",
+    "kubelet",
     "node",
     "options",
 }
@@ -106,17 +107,17 @@ def containers(items: list[JSON]) -> dict[str, JSON]:
     return {c["name"]: c for pod in pods for c in [*pod.get("initContainers", []), *pod["containers"]]}
 
 
-def flags(block: Block) -> list[tuple[str, str]]:
-    """The flags that a block adds, each with its program."""
+def variables(block: Block) -> list[tuple[str, str, str]]:
+    """The settings that a block gives: the program, the variable and its value."""
     found = []
+    of_program = {names.SETTINGS.format(program=program): program for program in PROGRAMS}
     for patch in block.written.get("patches", []):
-        operations = yaml.safe_load(patch["patch"])
-        if isinstance(operations, dict):
-            continue  # a part of an object, not a list of operations
-        values = [o["value"] for o in operations if o.get("op") == "add" and str(o["path"]).endswith("/args/-")]
-        guards = [o["value"] for o in operations if o.get("op") == "test" and str(o["path"]).endswith("/name")]
-        assert not values or len(guards) == 1, "a patch of a program's flags begins with its guard"
-        found += [(guards[0], value) for value in values]
+        document = yaml.safe_load(patch["patch"])
+        program = of_program.get(document["metadata"]["name"]) if isinstance(document, dict) else None
+        if program is not None:
+            found += [(program, key, value) for key, value in document["data"].items()]
+        else:
+            assert "/args/" not in patch["patch"], "a page gives settings by a ConfigMap"
     return found
 
 
@@ -135,9 +136,14 @@ def flag_of(name: str) -> str:
     return "--" + re.sub(r"[._]", "-", name)
 
 
-def in_effect(program: str, arguments: list[str]) -> dict[str, Any]:
-    """What a program makes of its command line; a wrong one ends the test."""
-    return dict(named(load(PROGRAMS[program], file=None, env=NEEDED.get(program, {}), argv=arguments)))
+def variable_of(name: str) -> str:
+    """How a setting is written in the environment."""
+    return "GPUFRACTION_" + name.replace(".", "_").upper()
+
+
+def in_effect(program: str, arguments: list[str], given: dict[str, str]) -> dict[str, Any]:
+    """What a program makes of its command line and its ConfigMap; a wrong one ends the test."""
+    return dict(named(load(PROGRAMS[program], file=None, env={**NEEDED.get(program, {}), **given}, argv=arguments)))
 
 
 @each
@@ -147,15 +153,19 @@ def test_the_block_builds_valid_kubernetes(block: Block) -> None:
 
 
 @each
-def test_each_flag_of_the_block_has_its_effect(block: Block) -> None:
-    found = containers(built(block.text)) if flags(block) else {}
-    for program, flag in flags(block):
+def test_each_setting_of_the_block_has_its_effect(block: Block) -> None:
+    wanted = variables(block)
+    items = built(block.text) if wanted else []
+    found, configmaps = containers(items), {item["metadata"]["name"]: item for item in of(items, "ConfigMap")}
+    for program, key, value in wanted:
+        [source] = found[program]["envFrom"]
+        given = configmaps[source["configMapRef"]["name"]]["data"]
+        assert given[key] == value
         arguments = found[program]["args"]
-        assert flag in arguments
-        without = in_effect(program, [a for a in arguments if a != flag])
-        name = next(n for n in without if flag_of(n) == flag.partition("=")[0])
-        changed = {n for n, value in in_effect(program, arguments).items() if value != without[n]}
-        assert changed == {name}, flag
+        without = in_effect(program, arguments, {k: v for k, v in given.items() if k != key})
+        name = next(n for n in without if variable_of(n) == key)
+        changed = {n for n, each in in_effect(program, arguments, given).items() if each != without[n]}
+        assert changed == {name}, key
 
 
 @each
@@ -195,13 +205,14 @@ def mentioned() -> Iterator[tuple[str, str]]:
         for name, _ in named(given):
             flag, last = flag_of(name), name.rpartition(".")[2]
             words = {name, last} if "_" in last else {name} if "." in name else set()
-            if re.search(rf"(?<![\w-]){flag}(?![\w-])", text) or any(f"`{word}`" in text for word in words):
+            written = rf"(?<![\w-])({flag}|{variable_of(name)})(?![\w-])"
+            if re.search(written, text) or any(f"`{word}`" in text for word in words):
                 yield program, name
 
 
 def test_every_setting_that_a_page_names_has_its_line() -> None:
-    lines = {(program, flag.partition("=")[0]) for block in BLOCKS for program, flag in flags(block)}
-    missing = [(p, n) for p, n in mentioned() if (p, flag_of(n)) not in lines and n not in BY_COMPONENTS]
+    lines = {(program, key) for block in BLOCKS for program, key, _ in variables(block)}
+    missing = [(p, n) for p, n in mentioned() if (p, variable_of(n)) not in lines and n not in BY_COMPONENTS]
     assert missing == []
 
 
