@@ -21,7 +21,8 @@ Each is a flag (`placement.pin` is `--placement-pin`), a variable, and a key of 
 (`placement: {pin: affinity}`). A flag counts before a variable, a variable before the file. Durations are written
 `500ms`, `30s` or `1m30s`, amounts of memory `256Mi`. What is unknown or wrong stops the program at its start, with one
 line for each mistake. In a cluster you give variables, in the ConfigMap of the program ([configuring](configuring.md)).
-How GPUs are shared is not here but in the ConfigMap `gpufraction-options` ([operations](operations.md#options-and-node-pools)).
+How GPUs are shared is not here but in the ConfigMap `gpufraction-options`
+([operations](operations.md#options-and-node-pools)).
 """
 _ASKED = {
     "Webhook": ("webhook", "serve", "the webhook, and the keeper of its certificate (`certs`)"),
