@@ -7,11 +7,9 @@ suit a test. Everything else is what Kubernetes does by default, admission plugi
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import re
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from playground.api.http.certificates import Authority
 from playground.api.kinds.values import User
+from playground.programs.probes import free_port
 from playground.programs.process import Program
 
 ENVIRONMENT = "KUBEBUILDER_ASSETS"
@@ -92,11 +91,7 @@ class Ports:
 
     @classmethod
     def free(cls) -> Ports:
-        with contextlib.ExitStack() as held:
-            sockets = [held.enter_context(contextlib.closing(socket.socket())) for _ in range(3)]
-            for each in sockets:
-                each.bind(("127.0.0.1", 0))
-            return cls(*(int(each.getsockname()[1]) for each in sockets))
+        return cls(free_port(), free_port(), free_port())
 
 
 class Files:
