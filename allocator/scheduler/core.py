@@ -493,7 +493,7 @@ class Controller:
     def _evictions(self, evictor: EvictionPlanner) -> list[Eviction]:
         with self._lock:
             orders = evictor.overdue()
-            searches = evictor.searches() if orders is None else ()
+            searches = tuple(evictor.searches()) if orders is None else ()
         if orders is not None:
             return orders
         for search in searches:
