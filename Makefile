@@ -70,7 +70,7 @@ test-long: $(STAMP) ## the cluster tests that are too long for `make test`, on t
 	$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'long and not realcluster and not storm'
 
 test-hostile: $(STAMP) ## attacks on a running cluster, the long ones too; on a real kube-apiserver as well with KUBEBUILDER_ASSETS
-	$(RUN) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m hostile tests/cluster/hostile
+	$(RUN) -m pytest -q -n 1 --dist loadfile --no-loadscope-reorder -m hostile tests/cluster/hostile
 
 storm: $(STAMP) ## a thousand pods while leaders are killed; a few minutes
 	$(RUN) -m pytest -q -m 'storm and not realcluster'
