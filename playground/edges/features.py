@@ -115,8 +115,8 @@ METERING = FeatureEdges(
             "`allocator.features.metering.meter`",
             "bounded accounts, which end when nothing is held; a moment is counted by one replica",
             (
-                "unit/allocator/metering/test_meter.py::test_accounts_are_bounded_and_end",
-                "unit/allocator/metering/test_meter.py::test_of_several_replicas_exactly_one_counts_each_moment",
+                "unit/allocator/features/metering/test_meter.py::test_accounts_are_bounded_and_end",
+                "unit/allocator/features/metering/test_meter.py::test_of_several_replicas_exactly_one_counts_each_moment",
             ),
         ),
         Edge(
@@ -125,8 +125,8 @@ METERING = FeatureEdges(
             "`allocator.cache.podinfo`",
             "never earlier than the time that the former leader answered for; no time counts twice",
             (
-                "unit/allocator/metering/test_own_times.py::test_held_between_two_leaders_by",
-                "unit/allocator/metering/test_own_times.py::test_a_second_list_counts_nothing_twice",
+                "unit/allocator/features/metering/test_own_times.py::test_held_between_two_leaders_by",
+                "unit/allocator/features/metering/test_own_times.py::test_a_second_list_counts_nothing_twice",
                 "fuzzing pod",
             ),
         ),
@@ -214,10 +214,10 @@ ELASTIC = FeatureEdges(
             "`allocator.features.elasticgpuclaims.objects`",
             "reading never fails; bounds on claims and amounts of a namespace; a share follows from the claim's uid",
             (
-                "unit/allocator/claims/test_shares.py::test_no_object_is_unreadable",
-                "unit/allocator/claims/test_shares.py::test_whatever_a_claim_says_the_message_is_short_and_plain",
+                "unit/allocator/features/elasticgpuclaims/test_shares.py::test_no_object_is_unreadable",
+                "unit/allocator/features/elasticgpuclaims/test_shares.py::test_whatever_a_claim_says_the_message_is_short_and_plain",
                 "cluster/hostile/test_odd_claims.py::test_whatever_a_claim_names_as_its_class_is_told_in_plain_words",
-                "unit/allocator/claims/test_quota.py::"
+                "unit/allocator/features/elasticgpuclaims/test_quota.py::"
                 "test_claims_of_a_namespace_have_together_what_the_administrator_allows",
                 "fuzzing elasticgpuclaims",
             ),
@@ -236,7 +236,7 @@ ELASTIC = FeatureEdges(
             "the component claims has the rights; policies; an object that is not ours gives no share",
             (
                 STOLEN + "test_what_the_allocators_token_can_write_of_claims",
-                "unit/allocator/claims/test_gpu_objects.py::test_only_what_differs_is_written_and_what_others_made_is_left_alone",
+                "unit/allocator/features/elasticgpuclaims/test_gpu_objects.py::test_only_what_differs_is_written_and_what_others_made_is_left_alone",
             ),
             rights("gpufraction-allocator-claims", "get list watch patch", "elasticgpuclaims")
             + rights("gpufraction-allocator-claims", "patch", "elasticgpuclaims/status elasticgpus/status gpus/status")
@@ -270,7 +270,7 @@ ELASTIC = FeatureEdges(
             "classes",
             "`allocator.features.elasticgpuclaims.objects`",
             "another provisioner's class is left alone",
-            ("unit/allocator/claims/test_shares.py::test_the_class_decides",),
+            ("unit/allocator/features/elasticgpuclaims/test_shares.py::test_the_class_decides",),
             fields("ElasticGPUClass", "", "provisioner parameters reclaimPolicy egpuBindingMode"),
         ),
     ),
@@ -286,7 +286,7 @@ KUEUE = FeatureEdges(
             "one that cannot be read counts as absent; 4,096 domains; as many pods are judged as are tried",
             (
                 "cluster/hostile/test_kueue_check.py::test_a_workload_that_cannot_be_read_stops_no_other",
-                "unit/allocator/kueue/test_judge.py::test_a_large_gang_is_judged_by_as_many_pods_as_are_tried",
+                "unit/allocator/features/kueue/test_judge.py::test_a_large_gang_is_judged_by_as_many_pods_as_are_tried",
                 "fuzzing kueue-workload",
                 "fuzzing kueue-followed",
             ),
@@ -298,7 +298,7 @@ KUEUE = FeatureEdges(
             "a promise ends with its time, its pods, its quota or its Workload",
             (
                 "cluster/hostile/test_kueue_check.py::test_what_was_promised_and_never_used_is_free_after_its_time",
-                "unit/allocator/kueue/test_checks.py::test_a_promise_ends_with_its_time",
+                "unit/allocator/features/kueue/test_checks.py::test_a_promise_ends_with_its_time",
             ),
         ),
         Edge(
@@ -306,7 +306,7 @@ KUEUE = FeatureEdges(
             "what the answer shows of others",
             "`allocator.features.kueue.judge`",
             "figures and nobody's name; 1,024 characters",
-            ("unit/allocator/kueue/test_judge.py::test_an_answer_names_figures_and_nobody_else",),
+            ("unit/allocator/features/kueue/test_judge.py::test_an_answer_names_figures_and_nobody_else",),
         ),
         Edge(
             TOKEN,
@@ -333,11 +333,11 @@ NODES = FeatureEdges(
             "`allocator.features.provisioning.wishes`",
             "`max` nodes of a pool; a pause that doubles with each failure; pods beyond the bound of packing wait",
             (
-                "unit/allocator/provisioning/test_wishes.py::"
+                "unit/allocator/features/provisioning/test_wishes.py::"
                 "test_a_pool_has_no_more_nodes_than_it_may_and_the_pod_learns_that",
-                "unit/allocator/provisioning/test_wishes.py::"
+                "unit/allocator/features/provisioning/test_wishes.py::"
                 "test_the_pause_doubles_with_each_failure_in_a_row_and_ends_when_nodes_come",
-                "unit/allocator/provisioning/test_packing.py::test_pods_beyond_the_bound_wait",
+                "unit/allocator/features/provisioning/test_packing.py::test_pods_beyond_the_bound_wait",
             ),
         ),
         Edge(

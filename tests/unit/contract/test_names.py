@@ -52,6 +52,7 @@ PINNED = {
     "NUMA_BIND": "gpufraction.io/numa-bind",
     "OPTIONS": "gpufraction-options",
     "OPTIONS_FILE": "options.yaml",
+    "SETTINGS": "gpufraction-{program}-settings",
     "POOLS": "gpufraction-pools",
     "MPS_NODE": "gpufraction.io/mps",
     "STARTUP_TAINT": "startup-taint.cluster-autoscaler.kubernetes.io/gpufraction",

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from allocator.cache.podinfo import pod_event
 from allocator.engine import reference
 from allocator.engine.reference import DEFAULT_POLICY
+from allocator.preemption import tracker
 from allocator.queue.records import Eviction
 from allocator.scheduler.events import (
     BindSucceeded,
@@ -207,7 +208,8 @@ class IdleHistory(RuleBasedStateMachine):
             self._may_go(order, under_way.pod.priority)
         state, on = planned[under_way.node], sharers[under_way.node]
         going = [sharer for sharer in on if sharer.uid in {order.uid for order in orders}]
-        ending = [sharer for sharer in on if sharer.ending is not None]
+        leaving = tracker.leaving(on, self.harness.now)  # not one that has been ending for ten minutes
+        ending = [sharer for sharer in on if sharer.uid in leaving]
 
         def fits(gone: list[nodeinfo.AllocatedPod]) -> bool:
             after = nodeinfo.unbooked(state, on, [*ending, *gone])
