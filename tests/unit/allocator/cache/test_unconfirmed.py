@@ -28,7 +28,7 @@ def asks(size: str, namespace: str = "default") -> PodBuilder:
 
 
 def harness(**options: object) -> SchedulerHarness:
-    return SchedulerHarness(NODES, options=chosen(**{"max_unconfirmed": 6, **options}))  # type: ignore[arg-type]
+    return SchedulerHarness(NODES, options=chosen(**{"max_unconfirmed": 6, **options}))
 
 
 def verdicts(it: SchedulerHarness, *asked: PodBuilder) -> list[str]:
