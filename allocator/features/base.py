@@ -1,5 +1,5 @@
 """
-What a feature of the allocator is: a value with its settings, its part of the core and what runs beside the core.
+What a feature of the allocator is: a value with its settings, its part of the core and what runs alongside the core.
 
 `allocator.features` has the table. The shell composes them in the table's order and knows none by name; features do not
 import each other.
@@ -36,7 +36,7 @@ Thread = Callable[[threading.Event], None]
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """What a feature may use beside the core."""
+    """What a feature may use alongside the core."""
 
     kube: Kube
     controller: Controller
@@ -63,7 +63,7 @@ class Shell:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a feature runs beside the core."""
+    """What a feature runs alongside the core."""
 
     threads: Mapping[str, Thread] = field(default_factory=dict)
     """By the names that the metric of restarts has."""
@@ -82,7 +82,7 @@ class Feature(Generic[S, I]):
     """
     A feature. `settings`: its group, a dataclass that `setting` fills; its fields stand at the top of the settings
     where `group` is empty. `inside`: makes what it has in the core, and `part` what that adds there. `run`: makes what
-    runs beside the core; nothing starts before all have been made.
+    runs alongside the core; nothing starts before all have been made.
     """
 
     name: str
@@ -131,7 +131,7 @@ class Built:
         return self.feature.part(self.inside)
 
     def run(self, shell: Shell) -> Running:
-        """Make what runs beside the core."""
+        """Make what runs alongside the core."""
         return self.feature.run(shell, self.chosen, self.inside)
 
 
