@@ -92,8 +92,6 @@ class Feature(Generic[S, I]):
     part: Callable[[I], FeaturePart] = lambda inside: FeaturePart()
     enabled: Callable[[S], bool] = lambda settings: True
     group: str = ""
-    component: str = ""
-    """The component of manifests/ that switches it on; empty where it is always on."""
     metrics: tuple[MetricSpec, ...] = ()
     """Those that `contract.metrics` does not have."""
     nodes_within: Callable[[S], float] | None = None

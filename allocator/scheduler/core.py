@@ -22,7 +22,7 @@ are one step, and no two can take the same share.
 from __future__ import annotations
 
 import threading
-from collections import ChainMap, Counter
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar, get_args
 
@@ -86,7 +86,7 @@ from allocator.scheduler.events import (
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.housekeeping import ForeignGates, Housekeeping
 from allocator.scheduler.leadership import Leadership, SchedulerState
-from allocator.scheduler.parts import Core, EvictionPlanner, FeaturePart, Handler, NoClaims, Tick
+from allocator.scheduler.parts import Core, EvictionPlanner, FeaturePart, Handler, NoClaims
 from allocator.scheduler.reservations import Preemptor, StarvationGuard
 from allocator.scheduler.succession import Fence, LatePods
 from allocator.scheduler.unbound import UnboundPods
@@ -208,7 +208,6 @@ class Controller:
             preemptor=self.preemptor,
             pools=self._pools,
             rounds=rounds,
-            journal=journal,
             clock=clock,
             wall=wall,
             new_id=new_id,
@@ -334,11 +333,16 @@ class Controller:
         }
         if own.keys() != set(get_args(Event)) or phases.keys() != set(TickPhase):
             raise AssertionError("every event and every phase of a tick needs its part")
-        self._taken_by: Mapping[type, Handler] = ChainMap(dict(own), *(dict(part.handlers) for part in made))
-        self._phases: Mapping[TickPhase, tuple[Tick, ...]] = {
-            phase: (tick, *(part.ticks[phase] for part in made if phase in part.ticks))
-            for phase, tick in phases.items()
+        self._taken_by = dict(own)
+        for part in made:
+            if self._taken_by.keys() & part.handlers.keys():
+                raise AssertionError("an event has one part that takes it in")
+            self._taken_by |= part.handlers
+        self._phases = phases
+        self._feature_ticks = {
+            phase: tuple(part.ticks[phase] for part in made if phase in part.ticks) for phase in TickPhase
         }
+        self._faulted = faulted
 
     # -- events in, effects out -----------------------------------------------------------------------------------
 
@@ -353,7 +357,13 @@ class Controller:
         """What is to be done in this phase, each effect once; to be called about once a second."""
         with self._lock:
             now = self._clock()
-            effects = [effect for tick in self._phases[phase] for effect in tick(now)]
+            effects: list[object] = [*self._phases[phase](now)]
+            for tick in self._feature_ticks[phase]:
+                # What the core has decided leaves it only once, so no feature's error may cost it.
+                try:
+                    effects.extend(tick(now))
+                except Exception:
+                    self._faulted("feature", phase)
             self._stamp(now)
             return effects
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from allocator.cache.declared_pools import DeclaredPools
-from allocator.cache.ledger import Journal
 from allocator.faults import Faulted
 from allocator.queue.queue import QueuedPodInfo, Rounds
 from allocator.queue.records import Eviction
@@ -114,7 +113,6 @@ class Core:
     preemptor: Preemptor
     pools: DeclaredPools
     rounds: Rounds
-    journal: Journal | None
     clock: Callable[[], float]
     wall: Callable[[], float]
     new_id: Callable[[], str]

@@ -31,5 +31,4 @@ FEATURE = Feature(
     part=Defragmenter.part,
     run=_run,
     enabled=lambda chosen: chosen.evictions_per_hour > 0,
-    component="allocator-eviction",
 )

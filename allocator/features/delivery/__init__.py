@@ -20,5 +20,4 @@ FEATURE = Feature(
     settings=NoSettings,
     inside=nothing,
     run=_run,
-    component="delivery-dra",
 )

@@ -87,5 +87,4 @@ FEATURE = Feature(
     part=ClaimsPart.part,
     run=_run,
     enabled=lambda chosen: chosen.claims,
-    component="claims",
 )

@@ -40,5 +40,4 @@ FEATURE = Feature(
     inside=nothing,
     run=_run,
     enabled=lambda chosen: chosen.enabled,
-    component="kueue-check",
 )

@@ -39,6 +39,5 @@ FEATURE = Feature(
     part=ProvisioningPart.part,
     run=_run,
     enabled=lambda chosen: chosen.enabled,
-    component="node-provisioning",
     nodes_within=lambda chosen: chosen.patience,
 )

@@ -19,8 +19,8 @@ from tests.cluster.hostile.test_large_pods import placed
 pytestmark = [pytest.mark.hostile, pytest.mark.storm, pytest.mark.timeout(1800)]
 PODS = {"Real": 1_450, "Embedded": 400}
 """
-Whoever keeps one has 180 KiB of it, so that a namespace's budget has room for less than half of the fewer ones. The
-embedded API server, which is Python, takes a quarter of an hour for as many as the real one gets.
+By control plane. A pod takes 180 KiB of memory, so a namespace's budget has room for less than half of 400. The
+embedded API server is Python and takes a quarter of an hour for 1,450.
 """
 CLIENTS = 4
 TOLERATIONS = 980

@@ -44,7 +44,7 @@ def test_what_no_part_named_is_gone_and_only_after_the_last() -> None:
     harness.controller.handle(pods_listed(held[:1], last=False))
     assert harness.controller.look().confirmed == 2, "the second may be in a later part"
     harness.controller.handle(pods_listed(held[1:], first=True, last=False))
-    assert harness.controller.look().confirmed == 2, "the list began anew, so the first may still come"
+    assert harness.controller.look().confirmed == 2, "the list has started again, so the first may still come"
     harness.controller.handle(pods_listed([], first=False))
     assert harness.controller.look().confirmed == 1
     harness.controller.check_invariants()
