@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.hostile.attack import Hostile, hostile_cluster, unharmed
+from tests.cluster.hostile.attack import MANIFEST_LEASE, Hostile, hostile_cluster, unharmed
 from tests.clusters import control_planes
 
 
 @pytest.fixture(scope="package", params=control_planes())
 def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
-    yield from hostile_cluster(request.param, tmp_path_factory.mktemp("hostile"))
+    yield from hostile_cluster(request.param, tmp_path_factory.mktemp("hostile"), flags=MANIFEST_LEASE)
 
 
 @pytest.fixture(autouse=True)
