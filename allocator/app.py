@@ -24,7 +24,7 @@ from allocator.features import FEATURES
 from allocator.features.base import Built, Feature, Shell, Thread, built
 from allocator.neighbours import spreading, storage
 from allocator.scheduler.core import Controller
-from allocator.scheduler.events import ConsentsListed, QueueWeighed
+from allocator.scheduler.events import QueueWeighed
 from allocator.server import http
 from allocator.server import metrics as gauges
 from allocator.settings import Settings, composed
@@ -42,7 +42,7 @@ from contract.encoding import resourceclaims
 from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
 from contract.options import NO_OPTIONS, pool_options
-from contract.scheduling import consent, fairness, gates
+from contract.scheduling import fairness, gates
 from contract.scheduling.filters import Limits
 from runtime.httpserver import HttpServer, serve_http, serve_probes
 from runtime.kubernetes import lease as leader
@@ -291,24 +291,16 @@ def _health(
 
 
 def _namespace_labels(settings: Settings, controller: Controller) -> tuple[NamespaceLabel, ...]:
-    """The labels of namespaces that the settings give a meaning to."""
+    """The labels of namespaces that the settings of the core give a meaning to."""
+    if settings.queue.order != "fair":
+        return ()
     weight = NamespaceLabel(
         names.QUEUE_WEIGHT,
         fairness.weight_of,
         fairness.misread,
         lambda weights: controller.handle(QueueWeighed(weights)),
     )
-    agreed = NamespaceLabel(
-        names.IDLE_AFTER,
-        consent.seconds_of,
-        consent.misread,
-        lambda namespaces: controller.handle(ConsentsListed(namespaces)),
-    )
-    wanted = (
-        (weight, settings.queue.order == "fair"),
-        (agreed, settings.idle.evict),
-    )
-    return tuple(label for label, on in wanted if on)
+    return (weight,)
 
 
 def _has_claims(kube: Kube) -> bool:

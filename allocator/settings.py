@@ -89,25 +89,6 @@ class QueueSettings:
 
 
 @dataclass(frozen=True)
-class IdleSettings:
-    """Pods whose share computes nothing."""
-
-    evict: bool = setting(
-        False,
-        "Whether a waiting pod may have pods of at most its priority evicted whose share has computed nothing for as "
-        "long as they, or their namespaces, agreed to by gpufraction.io/idle-after: after a warning, and the fewest "
-        "that make room. It needs the component allocator-eviction, and agents that read pods.",
-    )
-    grace: float = setting(
-        300.0,
-        "How long after its warning an idle pod is evicted, unless it computes by then. It lasts longer where the "
-        "node's agent has not confirmed since that the pod is idle, which it does with each `heartbeat`.",
-        unit="duration",
-        minimum=1,
-    )
-
-
-@dataclass(frozen=True)
 class SharingSettings:
     """Limits of one GPU. The node's agent says how much memory it has to allocate."""
 
@@ -240,7 +221,6 @@ class Settings:
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
     placement: PlacementSettings = field(default_factory=PlacementSettings)
     queue: QueueSettings = field(default_factory=QueueSettings)
-    idle: IdleSettings = field(default_factory=IdleSettings)
     sharing: SharingSettings = field(default_factory=SharingSettings)
     election: ElectionSettings = field(default_factory=ElectionSettings)
 

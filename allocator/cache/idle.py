@@ -1,5 +1,5 @@
 """
-Which pods compute nothing, as the agents publish it, and which of them agreed to give way.
+Which pods compute nothing, as the agents publish it.
 
 An agent's clock is not ours. So how long a pod has been idle is counted by the agent's own two times, since when and
 until when it looked, and from there on by our clock. An agent that has ended goes on being believed by this, so a
@@ -10,11 +10,10 @@ A GPUNode speaks for pods on its own node alone: an agent must not name those of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from contract.nodes.idle import IdleReport
-from contract.scheduling import consent
 from contract.scheduling.nodeinfo import AllocatedPod
 
 SILENT = 900.0
@@ -35,7 +34,6 @@ class IdleShares:
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Seen] = {}
-        self._agreed: Mapping[str, int] = {}
 
     def see(self, node: str, report: IdleReport, now: float, *, listed: bool = False) -> bool:
         """
@@ -60,10 +58,6 @@ class IdleShares:
         """A GPUNode was deleted."""
         self._nodes.pop(node, None)
 
-    def agree(self, namespaces: Mapping[str, int]) -> None:
-        """After how many seconds the idle pods of namespaces give way that do not say it themselves."""
-        self._agreed = namespaces
-
     def lasted(self, pod: AllocatedPod, now: float) -> float | None:
         """Seconds for which the pod has computed nothing; None where it computes, or where that is not known."""
         seen = self._nodes.get(pod.node)
@@ -76,15 +70,6 @@ class IdleShares:
         """Since when the pod computes nothing, by its node's clock; None where it computes, or that is not known."""
         seen = self._nodes.get(pod.node)
         return seen.report.shares.get(pod.uid) if seen is not None else None
-
-    def consent(self, pod: AllocatedPod) -> int:
-        """Seconds after which the idle pod gives way; 0 where it does not."""
-        return consent.agreed(pod.idle_after, self._agreed.get(pod.key.split("/", 1)[0]))
-
-    def due(self, pod: AllocatedPod, now: float) -> bool:
-        """Whether the pod has agreed to give way by now."""
-        agreed, lasted = self.consent(pod), self.lasted(pod, now)
-        return agreed > 0 and lasted is not None and lasted >= agreed
 
     def confirmed(self, pod: AllocatedPod, since: float) -> bool:
         """Whether the agent has written after that moment that the pod is idle."""

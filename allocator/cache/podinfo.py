@@ -548,9 +548,9 @@ class AllocatedPods:
         """All holders by node; a copy, whose values are frozen."""
         return {node: tuple(sharers.values()) for node, sharers in self._by_node.items()}
 
-    def any_below(self, priority: int) -> bool:
-        """Whether a pod of lower priority holds a share."""
-        return any(lower < priority for lower in self._priorities)
+    def lowest(self) -> float:
+        """The lowest priority of a pod that holds a share; infinite where none does."""
+        return min(self._priorities, default=float("inf"))
 
     def not_evaluated(self) -> Counter[str]:
         """How many of the pods are judged by something that is not evaluated here, by what it is."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allocator.features import defragmentation, delivery, elasticgpuclaims, kueue, metering, provisioning
+from allocator.features import defragmentation, delivery, elasticgpuclaims, idle, kueue, metering, provisioning
 from allocator.features.base import Feature
 
 FEATURES: tuple[Feature[Any, Any], ...] = (
@@ -15,5 +15,6 @@ FEATURES: tuple[Feature[Any, Any], ...] = (
     delivery.FEATURE,
     metering.FEATURE,
     provisioning.FEATURE,
+    idle.FEATURE,
     defragmentation.FEATURE,
 )

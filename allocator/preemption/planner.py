@@ -1,5 +1,5 @@
 """
-Choose the pods whose eviction makes room for a waiting pod: pods of lower priority, or idle ones that agreed to it.
+Choose the pods whose eviction makes room for a waiting pod: pods of lower priority, or others that agreed to it.
 
 Pure: node states and holders in, a node and the pods to evict there out. The choice is the fewest pods; of equally few
 those among whom the one most worth keeping has the lowest priority, then the least age, then likewise the next. No pod
@@ -40,10 +40,6 @@ class PreemptionPlan:
     victims: tuple[AllocatedPod, ...]
     containers: tuple[ContainerAllocation, ...] = field(default=(), compare=False)
     """The shares that the pod is to have there, so that the next plan can count them as taken."""
-    idle: bool = field(default=False, compare=False)
-    """Whether the victims go because they are idle, and not because of their priority."""
-    moves: bool = field(default=False, compare=False)
-    """Whether the victims go because they have room elsewhere, and the pod is larger."""
 
     @property
     def cost(self) -> tuple[int, list[tuple[int, int, str]], str]:
@@ -62,9 +58,9 @@ class PreemptionRequest:
     """uids of pods that end anyway, so that their shares come back."""
     spared: Container[str] = ()
     """uids of pods that cannot be evicted now, such as for a disruption budget."""
-    idle: Container[str] | None = None
+    agreed: Container[str] | None = None
     """
-    uids of idle pods that agreed to give way. Where it is given, these of at most the same priority are the candidates;
+    uids of pods that agreed to be evicted. Where it is given, these of at most the same priority are the candidates;
     else all pods of lower priority are.
     """
     in_the_way: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -121,10 +117,10 @@ def may_end(sharers: Iterable[AllocatedPod], question: PreemptionRequest) -> lis
 
 
 def _may_go(sharer: AllocatedPod, question: PreemptionRequest) -> bool:
-    if question.idle is None:
+    if question.agreed is None:
         goes = sharer.priority < question.priority
     else:
-        goes = sharer.priority <= question.priority and sharer.uid in question.idle
+        goes = sharer.priority <= question.priority and sharer.uid in question.agreed
     kept = sharer.uid in question.leaving or sharer.uid in question.spared or sharer.uid in question.needed
     return goes and sharer.ending is None and not kept
 
@@ -151,7 +147,7 @@ def _on(
         chosen = set_cover.cover([gain for _, gain in helpful], lacks, bound, places=places, budget=budget)
         if chosen is not None:
             victims = (*must_go, *(helpful[position][0] for position in chosen))
-            plan = PreemptionPlan(node.name, victims, idle=question.idle is not None)
+            plan = PreemptionPlan(node.name, victims)
             if best is None or plan.cost < best.cost:
                 best, most = plan, len(plan.victims)
     room = _room(node, sharers, question, [*leaving, *best.victims]) if best is not None else ()

@@ -23,7 +23,7 @@ from allocator.queue.records import Eviction
 from contract.backoff import backoff
 from contract.model import NodeState
 from contract.reasons.base import ReasonName
-from contract.reasons.pods import PodReason
+from contract.reasons.pods import PodEventReason, PodReason
 from contract.scheduling import nodeinfo
 from contract.scheduling.nodeinfo import AllocatedPod
 
@@ -38,8 +38,30 @@ _FRUITLESS = 15.0
 _PAUSE, _PAUSE_CAP = 30.0, 600.0
 """Seconds before a pod may preempt again that was not placed after all: the first pause, and the longest."""
 
-DEFRAGMENTATION = "defragmentation"
-"""The cause of evictions of pods that have room elsewhere."""
+
+@dataclass(frozen=True, slots=True)
+class EvictionCause:
+    """Why pods are evicted for another one, and how that is said."""
+
+    name: str
+    """For the metric of evictions."""
+    why: str
+    """What a victim is told; `{node}` stands for its node."""
+    one: str
+    """Who is evicted, in words for the pod that waits."""
+    more: str
+    """The plural of it."""
+    event: PodEventReason
+    """The reason of the victim's Event."""
+
+
+PRIORITY = EvictionCause(
+    "preemption",
+    why="a pod of higher priority waits for a GPU share, and node {node} needs the fewest evictions",
+    one="pod of lower priority",
+    more="pods of lower priority",
+    event=PodEventReason.PREEMPTED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +73,16 @@ class OngoingPreemption:
     awaited: frozenset[str]
     """uids of its victims, of pods that leave the node anyway, and of those that earlier preemptions there await."""
     since: float
+    cause: EvictionCause
 
     @property
     def node(self) -> str:
         """Where room is made."""
         return self.plan.node
+
+    def eviction(self, victim: AllocatedPod) -> Eviction:
+        """The eviction of one of its victims."""
+        return Eviction(victim.key, victim.uid, None, self.cause.name, self.cause.why.format(node=self.node))
 
 
 @dataclass(slots=True)
@@ -67,6 +94,8 @@ class _Attempts:
     """How often in a row room was made for the pod and it was not placed after all."""
     says: tuple[ReasonName, str] | None = None
     """What preemption means for the pod now, as a code and an addition to why it waits."""
+    served: bool = False
+    """Whether that is that room will be made for it."""
 
 
 class PreemptionTracker:
@@ -102,8 +131,9 @@ class PreemptionTracker:
         return attempts.says if attempts is not None else None
 
     def serves(self, uid: str) -> bool:
-        """Whether room is made for the pod, or idle pods were asked to."""
-        return uid in self.under_way or (self.says(uid) or ("",))[0] == PodReason.IDLE_GIVES_WAY
+        """Whether room is made for the pod, or will be."""
+        attempts = self._attempts.get(uid)
+        return uid in self.under_way or (attempts is not None and attempts.says is not None and attempts.served)
 
     def vain(self) -> frozenset[str]:
         """uids of the waiting pods for which room was made in vain."""
@@ -111,24 +141,39 @@ class PreemptionTracker:
 
     # -- moving ---------------------------------------------------------------------------------------------------
 
-    def begin(self, pod: QueuedPodInfo, plan: PreemptionPlan, leaving: frozenset[str], now: float) -> list[Eviction]:
+    def say(self, uid: str, code: ReasonName, text: str, *, served: bool = False) -> None:
+        """What preemption means for a waiting pod from now on. `served`: room will be made for it."""
+        attempts = self._attempts[uid]
+        attempts.says = (code, text)
+        attempts.served = served
+
+    def unsay(self, uid: str, code: ReasonName) -> None:
+        """What was said by this code does not hold any more."""
+        if (self.says(uid) or ("",))[0] == code:
+            self._attempts[uid].says = None
+
+    def begin(
+        self, pod: QueuedPodInfo, plan: PreemptionPlan, leaving: frozenset[str], now: float, cause: EvictionCause
+    ) -> list[Eviction]:
         """Room is made for the pod. Returns the evictions. `leaving`: pods that leave anyway, which are awaited too."""
         before = {uid for each in self.on(plan.node) for uid in each.awaited}
         awaited = leaving | before | {victim.uid for victim in plan.victims}
-        self.under_way[pod.uid] = OngoingPreemption(pod, plan, awaited, now)
+        begun = self.under_way[pod.uid] = OngoingPreemption(pod, plan, awaited, now, cause)
         if not plan.victims:
-            self._attempts[pod.uid].says = (PodReason.PREEMPTING, f"waits until pods on node {plan.node} end")
-        return [eviction(plan, victim) for victim in plan.victims]
+            self.say(pod.uid, PodReason.PREEMPTING, f"waits until pods on node {plan.node} end")
+        return list(map(begun.eviction, plan.victims))
 
-    def granted(self, order: Eviction) -> None:
+    def granted(self, order: Eviction) -> EvictionCause:
         """
-        One of the evictions was granted. Only now that is reported: where a budget forbids an eviction that is asked
-        for again and again, what was reported before still holds.
+        One of the evictions was granted; returns why it was asked for. Only now that is reported: where a budget
+        forbids an eviction that is asked for again and again, what was reported before still holds.
         """
         under_way = self._of(order)
-        if under_way is not None:
-            text = f"waits for {_whom(under_way.plan)} on node {under_way.node}, evicted to make room"
-            self._attempts[under_way.pod.uid].says = (PodReason.PREEMPTING, text)
+        if under_way is None:
+            return PRIORITY
+        text = f"waits for {under_way.cause.more} on node {under_way.node}, evicted to make room"
+        self.say(under_way.pod.uid, PodReason.PREEMPTING, text)
+        return under_way.cause
 
     def _of(self, order: Eviction) -> OngoingPreemption | None:
         """The preemption that this eviction belongs to."""
@@ -145,57 +190,40 @@ class PreemptionTracker:
 
     def refused(self, order: Eviction, now: float) -> None:
         """A disruption budget does not allow the eviction now. The preemption is given up; others may be victims."""
-        self._spared[order.uid] = now + _SPARED
+        self.spare(order.uid, now)
         under_way = self._of(order)
         if under_way is not None:
             self.over(under_way.pod.uid)
+
+    def spare(self, uid: str, now: float) -> None:
+        """A disruption budget does not allow the eviction of this pod now."""
+        self._spared[uid] = now + _SPARED
 
     def failed(self, order: Eviction, now: float) -> None:
         """An eviction could not be asked for, whatever the reason."""
         under_way = self._of(order)
         if under_way is not None:
-            uid = under_way.pod.uid
-            self.over(uid)
-            self._pause(uid, now)
-            self._say_failed(uid, under_way.plan)
+            self.over(under_way.pod.uid)
+            self.cannot_evict(under_way, now)
 
-    def _say_failed(self, uid: str, plan: PreemptionPlan) -> None:
-        text = f"{_whom(plan)} could make room, but evicting them failed; the allocator's log says why"
-        self._attempts[uid].says = (PodReason.PREEMPTION_FAILED, text)
-
-    def asked(self, plan: OngoingPreemption) -> None:
-        """Idle pods were asked to give way for the pod."""
-        count = len(plan.plan.victims)
-        text = f"waits for {count} idle pod{'s' * (count != 1)} on node {plan.node} to give way"
-        self._attempts[plan.pod.uid].says = (PodReason.IDLE_GIVES_WAY, text)
-
-    def not_asked(self, plan: OngoingPreemption, order: Eviction, now: float, *, forbidden: bool) -> None:
-        """Idle pods cannot be asked to give way, as this one's eviction would be refused; `forbidden`: by a budget."""
-        if forbidden:
-            self._spared[order.uid] = now + _SPARED
-            return
+    def cannot_evict(self, plan: OngoingPreemption, now: float) -> None:
+        """The evictions of a plan that is not under way could not be asked for."""
         self._pause(plan.pod.uid, now)
-        self._say_failed(plan.pod.uid, plan.plan)
+        text = f"{plan.cause.more} could make room, but evicting them failed; the allocator's log says why"
+        self.say(plan.pod.uid, PodReason.PREEMPTION_FAILED, text)
 
-    def withdrawn(self, uid: str) -> None:
-        """Idle pods that were asked to give way for the pod need not any more, or cannot."""
-        if (self.says(uid) or ("",))[0] == PodReason.IDLE_GIVES_WAY:
-            self._attempts[uid].says = None
-
-    def fruitless(self, uid: str, blocked: int, now: float, *, idle: bool = False) -> None:
+    def fruitless(self, uid: str, blocked: int, now: float, cause: EvictionCause) -> None:
         """
-        No eviction helps the pod now; `blocked`: how many would if disruption budgets allowed them. `idle`: those of
-        idle pods. What was found of pods of lower priority a moment before stays.
+        No eviction for this cause helps the pod now; `blocked`: how many would if disruption budgets allowed them. What
+        was found for another cause a moment before stays.
         """
         attempts = self._attempts[uid]
-        if not idle or attempts.paused_until <= now:
+        if attempts.paused_until <= now:
             attempts.says = None
         attempts.paused_until = now + _FRUITLESS
         if blocked:
-            pods = f"{blocked} pod{'s' * (blocked != 1)} of lower priority"
-            if idle:
-                pods = f"{blocked} idle pod{'s' * (blocked != 1)}"
-            attempts.says = (PodReason.BLOCKED, f"{pods} could make room, but disruption budgets do not allow it now")
+            pods = f"{blocked} {cause.one if blocked == 1 else cause.more}"
+            self.say(uid, PodReason.BLOCKED, f"{pods} could make room, but disruption budgets do not allow it now")
 
     def in_vain(self, uid: str, now: float) -> None:
         """All awaited pods have ended, or did not end in time, and the pod still waits."""
@@ -204,8 +232,8 @@ class PreemptionTracker:
 
     def over(self, uid: str) -> None:
         """The pod is placed, has left the queue, or its preemption is given up."""
-        if self.under_way.pop(uid, None) is not None and (self.says(uid) or ("",))[0] == PodReason.PREEMPTING:
-            self._attempts[uid].says = None
+        if self.under_way.pop(uid, None) is not None:
+            self.unsay(uid, PodReason.PREEMPTING)
 
     def retain(self, waits: Callable[[str], bool]) -> None:
         """Forget the attempts for pods that no longer wait."""
@@ -216,24 +244,6 @@ class PreemptionTracker:
         attempts = self._attempts[uid]
         attempts.vain += 1
         attempts.paused_until = now + backoff(attempts.vain, _PAUSE, _PAUSE_CAP)
-
-
-def eviction(plan: PreemptionPlan, victim: AllocatedPod) -> Eviction:
-    """The eviction of one of a plan's victims."""
-    if plan.moves:
-        why = f"a larger pod waits for GPUs of node {plan.node}, and there is room for this one on another node"
-        return Eviction(victim.key, victim.uid, None, DEFRAGMENTATION, why)
-    if plan.idle:
-        why = "its GPU share computes nothing, and a pod of equal or higher priority waits for it"
-        return Eviction(victim.key, victim.uid, None, "idle", why)
-    why = f"a pod of higher priority waits for a GPU share, and node {plan.node} needs the fewest evictions"
-    return Eviction(victim.key, victim.uid, None, "preemption", why)
-
-
-def _whom(plan: PreemptionPlan) -> str:
-    if plan.moves:
-        return "smaller pods that have room elsewhere"
-    return "idle pods" if plan.idle else "pods of lower priority"
 
 
 def leaving(sharers: tuple[AllocatedPod, ...], now: float) -> frozenset[str]:

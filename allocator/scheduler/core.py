@@ -48,7 +48,6 @@ from allocator.scheduler.events import (
     BindFaulted,
     BindSucceeded,
     BindUnknown,
-    ConsentsListed,
     DriftFound,
     Effect,
     Event,
@@ -57,7 +56,6 @@ from allocator.scheduler.events import (
     ExcludedGpusListed,
     FenceRefused,
     HeldBeyondChanged,
-    IdlePodWarned,
     IdleSharesReported,
     InventoriesListed,
     InventoryChanged,
@@ -86,7 +84,7 @@ from allocator.scheduler.events import (
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.housekeeping import ForeignGates, Housekeeping
 from allocator.scheduler.leadership import Leadership, SchedulerState
-from allocator.scheduler.parts import Core, EvictionPlanner, FeaturePart, Handler, NoClaims
+from allocator.scheduler.parts import Core, FeaturePart, Handler, NoClaims, Search
 from allocator.scheduler.reservations import Preemptor, StarvationGuard
 from allocator.scheduler.succession import Fence, LatePods
 from allocator.scheduler.unbound import UnboundPods
@@ -221,11 +219,9 @@ class Controller:
             self._leadership.needs(part.lists, part.booked)
             if part.evicted is not None:
                 self.preemptor.on_evicted.append(part.evicted)
-        preempts = settings.preemption or settings.idle.evict
-        self._evictors: tuple[EvictionPlanner, ...] = (
-            *((self.preemptor,) if preempts else ()),
-            *(evictor for part in made for evictor in part.evictors),
-        )
+            self.preemptor.kinds.extend(part.victims)
+        others = (part.searches for part in made if part.searches is not None)
+        self._searches: tuple[Callable[[], Iterable[Search]], ...] = (self.preemptor.searches, *others)
         self._admission = Admission(
             state,
             rounds=rounds,
@@ -296,7 +292,6 @@ class Controller:
             HeldBeyondChanged: self._handlers.held_beyond_changed,
             IdleSharesReported: self._handlers.idle_shares_reported,
             PodsReported: lambda event, now: self._reports.seen(event.reports, listed=event.listed),
-            ConsentsListed: self._handlers.consents_listed,
             ExcludedGpusListed: self._handlers.excluded_gpus_listed,
             ExcludedGpusChanged: self._handlers.excluded_gpus_changed,
             ParkedRead: self._handlers.parked_read,
@@ -312,7 +307,6 @@ class Controller:
             ReservationsChecked: self._housekeeping.checked,
             DriftFound: self._housekeeping.drift_found,
             EvictionAnswered: self.preemptor.eviction_answered,
-            IdlePodWarned: self.preemptor.warned,
             UncountedFound: self._overcommit.uncounted_found,
             PoolsDeclared: self._admission.pools_declared,
             QueueWeighed: self._cycle.weighed,
@@ -328,7 +322,6 @@ class Controller:
             TickPhase.EVICTIONS: lambda now: [
                 *self._housekeeping.evictions(now),
                 *self._reports.tick(now),
-                *self.preemptor.warnings(now),
             ],
         }
         if own.keys() != set(get_args(Event)) or phases.keys() != set(TickPhase):
@@ -489,24 +482,19 @@ class Controller:
     def preempt(self) -> list[Eviction]:
         """
         Look for the first pods in the queue for which evictions would make room; returns who must go, if anybody must:
-        first the idle pods whose warning came to its end.
+        first those of whom that was decided before.
 
         The search takes a while where there are many nodes, so it runs without the lock and its result is checked
         under it.
         """
-        for evictor in self._evictors:
-            orders = self._evictions(evictor)
-            if orders:
-                return orders
-        return []
-
-    def _evictions(self, evictor: EvictionPlanner) -> list[Eviction]:
         with self._lock:
-            orders = evictor.overdue()
-            searches = tuple(evictor.searches()) if orders is None else ()
-        if orders is not None:
-            return orders
-        for search in searches:
+            orders = self.preemptor.overdue()
+        return orders or next(filter(None, map(self._evictions, self._searches)), [])
+
+    def _evictions(self, searches: Callable[[], Iterable[Search]]) -> list[Eviction]:
+        with self._lock:
+            found = tuple(searches())
+        for search in found:
             try:
                 conclude = search.run()
                 with self._lock:

@@ -186,13 +186,6 @@ class PodsReported:
     listed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ConsentsListed:
-    """After how many seconds the idle pods of namespaces give way that do not say it themselves. All that say so."""
-
-    namespaces: Mapping[str, int]
-
-
 # -- events: what became of effects -----------------------------------------------------------------------------------
 
 
@@ -305,18 +298,6 @@ class EvictionAnswered:
     outcome: EvictionOutcome
 
 
-WarningOutcome = Literal["warned", "gone", "budget", "failed"]
-"""What became of a warning; one whose eviction would not be allowed now is not given."""
-
-
-@dataclass(frozen=True, slots=True)
-class IdlePodWarned:
-    """What became of the warning of an idle pod."""
-
-    warning: IdleWarning
-    outcome: WarningOutcome
-
-
 @dataclass(frozen=True, slots=True)
 class DriftFound:
     """The state differs from what the API server says."""
@@ -367,7 +348,6 @@ Event = (
     | HeldBeyondChanged
     | IdleSharesReported
     | PodsReported
-    | ConsentsListed
     | ExcludedGpusListed
     | ExcludedGpusChanged
     | BindSucceeded
@@ -381,7 +361,6 @@ Event = (
     | ShareTaken
     | ReservationsChecked
     | EvictionAnswered
-    | IdlePodWarned
     | DriftFound
     | UncountedFound
     | PoolsDeclared
@@ -453,21 +432,6 @@ class ReadBack:
 
 
 @dataclass(frozen=True, slots=True)
-class IdleWarning:
-    """What a pod is told before this eviction."""
-
-    eviction: Eviction
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class WarnIdlePods:
-    """Warn the victims of one plan, each by an Event; none of them if one of the evictions would not be allowed now."""
-
-    warnings: tuple[IdleWarning, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CheckReservations:
     """Ask the API server whether the pods of these overdue reservations exist; the watch may be behind."""
 
@@ -484,7 +448,6 @@ Effect = (
     | ReadBack
     | CheckReservations
     | Eviction
-    | WarnIdlePods
     | StatusUpdate
     | EventRecord
     | HeldBeyond
@@ -510,4 +473,4 @@ class TickPhase(StrEnum):
     RESERVATIONS = "reservations"
     """`CheckReservations`."""
     EVICTIONS = "evictions"
-    """`Eviction`, `WarnIdlePods`."""
+    """`Eviction`."""

@@ -22,7 +22,6 @@ from allocator.cache.unconfirmed import Arrivals
 from allocator.queue.records import READING, EventRecord, PodFaults, StatusUpdate, tried_as
 from allocator.scheduler import messages
 from allocator.scheduler.events import (
-    ConsentsListed,
     Effect,
     ExcludedGpusChanged,
     ExcludedGpusListed,
@@ -395,10 +394,6 @@ class EventHandlers:
     def idle_shares_reported(self, event: IdleSharesReported, now: float) -> None:
         """What a GPUNode says of the shares that compute nothing."""
         self._cache.report_idle(event.node, event.report, now, listed=event.listed)
-
-    def consents_listed(self, event: ConsentsListed, now: float) -> None:
-        """After how long the idle pods of namespaces give way."""
-        self._cache.idle_shares.agree(event.namespaces)
 
     def excluded_gpus_listed(self, event: ExcludedGpusListed, now: float) -> None:
         """Every list of excluded GPUs."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from allocator.cache import refusals
 from allocator.cache.podinfo import PodInfo, UnboundPod
 from allocator.engine.reference import Unschedulable
-from contract import dialects, names
+from contract import dialects
 from contract.encoding import moments, quantity
 from contract.encoding.plain import plain
 from contract.encoding.protocol import Never, Question, Wait
@@ -29,16 +29,6 @@ _ONLY_NEW = "no node of this cluster would serve it"
 _SAID = 300
 _LISTED = 8
 """GPUs or models that are named in one message."""
-
-
-def asked_to_give_way(lasted: float, agreed: int, grace: float, *, own: bool) -> str:
-    """The warning of an idle pod; `own`: it agreed itself, and not its namespace."""
-    whose = "its annotation" if own else "its namespace's label"
-    return (
-        f"the pod's GPU share has computed nothing for {moments.duration(lasted)}, and a waiting pod of equal or "
-        f"higher priority needs it. By {whose} {names.IDLE_AFTER} the pod gives way after {moments.duration(agreed)}: "
-        f"it is evicted in {moments.duration(grace)} unless it computes again"
-    )
 
 
 def code(decision: Unschedulable) -> ReasonName:

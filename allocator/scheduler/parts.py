@@ -16,7 +16,7 @@ from allocator.queue.queue import QueuedPodInfo, Rounds
 from allocator.queue.records import Eviction
 from allocator.scheduler.events import TickPhase
 from allocator.scheduler.leadership import SchedulerState
-from allocator.scheduler.reservations import Preemptor
+from allocator.scheduler.reservations import Preemptor, VictimKind
 from contract.model import Allocation
 from contract.reasons.base import ReasonName
 from contract.reasons.claims import PodOfClaim
@@ -95,16 +95,6 @@ class Search(Protocol):
         """
 
 
-class EvictionPlanner(Protocol):
-    """Makes room by evictions. Called under the lock."""
-
-    def overdue(self) -> list[Eviction] | None:
-        """Who must go by what was decided before; None where nothing is due."""
-
-    def searches(self) -> Iterable[Search]:
-        """The searches that are worth their time now."""
-
-
 @dataclass(frozen=True, slots=True)
 class Core:
     """What a part may use of the core, under the lock."""
@@ -138,7 +128,12 @@ class FeaturePart:
     claims: ClaimedShares | None = None
     explains: Callable[[str], Explanation | None] | None = None
     """What is to be added to why a pod waits, by its uid."""
-    evictors: tuple[EvictionPlanner, ...] = ()
-    """Asked in the order of the table, and only where those before them make no room."""
+    victims: tuple[VictimKind, ...] = ()
+    """Kinds of pods that may be evicted for one that waits, where pods of lower priority make no room for it."""
+    searches: Callable[[], Iterable[Search]] | None = None
+    """
+    The searches for pods to evict that are worth their time now. Asked in the order of the table, and only where those
+    before them make no room.
+    """
     evicted: Callable[[Eviction, str, float], None] | None = None
     """To be told of each eviction that was granted, with the controller of the pod."""

@@ -2,41 +2,30 @@
 Nodes reserved for pods: for a starving pod, and for a pod for which others are evicted.
 
 A pod that has waited past a bound has a node reserved. Where the administrator wants that, a pod of higher priority has
-room made for it, and idle pods that agreed to it give way for one of the same priority. Pure; the shell holds the lock.
+room made for it, and features bring other pods that may be evicted. Pure; the shell holds the lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Placement
 from allocator.preemption import planner, tracker
-from allocator.preemption.giving_way import GivingWay
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
-from allocator.preemption.tracker import PreemptionTracker
+from allocator.preemption.tracker import PRIORITY, EvictionCause, OngoingPreemption, PreemptionTracker
 from allocator.queue import reservation
 from allocator.queue.queue import QueuedPodInfo, Rounds
 from allocator.queue.records import EventRecord, Eviction, PodFaults
-from allocator.scheduler import messages
-from allocator.scheduler.events import (
-    Effect,
-    EvictionAnswered,
-    IdlePodWarned,
-    IdleWarning,
-    WarnIdlePods,
-)
+from allocator.scheduler.events import EvictionAnswered
 from allocator.scheduler.leadership import SchedulerState
 from allocator.settings import Settings
 from contract.model import NodeState
-from contract.reasons.pods import PodEventReason
 from contract.scheduling.nodeinfo import AllocatedPod
 
 _RESERVE_EVERY = 5.0
 """Seconds until the choice of the reserved node is made again; it takes a look at every GPU of the cluster."""
-_IDLE_EVERY = 5.0
-"""Seconds between two looks at all pods that agents call idle."""
 _MOST_IN_THE_WAY = 32
 """Refused nodes of which it is found out which evictions would open them; each takes some rounds of the filters."""
 _TRIES = 4
@@ -44,10 +33,35 @@ _TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
+class Candidates:
+    """Pods of one kind that may be evicted now."""
+
+    least: float
+    """The lowest priority of a waiting pod for which some of them may be evicted; infinite where there are none."""
+    agreed: frozenset[str] | None = None
+    """As in `PreemptionRequest`."""
+
+
+@dataclass(frozen=True, slots=True)
+class VictimKind:
+    """A kind of pods that may be evicted for a pod that waits, and how room is made by their evictions."""
+
+    cause: EvictionCause
+    candidates: Callable[[], Candidates]
+    begin: Callable[[QueuedPodInfo, PreemptionPlan], list[Eviction]]
+    """Makes room by a plan that holds now; gives who must go at once."""
+    plans: Mapping[str, OngoingPreemption] = field(default_factory=dict)
+    """Those that are still to be carried out, by the uid of the waiting pod; no others are made for it."""
+    overdue: Callable[[], list[Eviction]] = list
+    """Who must go by what was decided before."""
+
+
+@dataclass(frozen=True, slots=True)
 class VictimSearch:
     """The search for victims for one pod, over frozen values: it may run without the lock."""
 
     pod: QueuedPodInfo
+    kind: VictimKind
     question: PreemptionRequest
     planned: tuple[NodeState, ...]
     """Nodes on which room is being made already."""
@@ -55,11 +69,6 @@ class VictimSearch:
     """Nodes that are not reserved for another pod."""
     sharers: Mapping[str, tuple[AllocatedPod, ...]]
     preemptor: Preemptor
-
-    @property
-    def idle(self) -> bool:
-        """Whether idle pods are sought, and not pods of lower priority."""
-        return self.question.idle is not None
 
     def run(self) -> Callable[[], list[Eviction] | None]:
         """Search without the lock."""
@@ -77,7 +86,7 @@ class VictimSearch:
 
 
 class Preemptor:
-    """Makes room for pods: has pods of lower priority evicted, and idle ones that agreed to it."""
+    """Makes room for pods: has pods of lower priority evicted, and those of the kinds that features bring."""
 
     def __init__(
         self,
@@ -97,160 +106,66 @@ class Preemptor:
         self._leadership = state.leadership
         self.sharers = state.cache.allocated
         self._order = state.order
-        self._idle = state.cache.idle_shares
-        self._settings = settings
+        lower = VictimKind(PRIORITY, lambda: Candidates(self.sharers.lowest() + 1), self.begin)
+        self.kinds = [lower] if settings.preemption else []
+        """In the order in which they are asked for one pod."""
         self.on_evicted: list[Callable[[Eviction, str, float], None]] = []
         """Who is told of an eviction that was granted, with the controller of the pod."""
-        self.giving_way = GivingWay(settings.idle.grace, self._idle.since)
-        self._looked_for_idle = float("-inf")
-        self._found_idle = list[AllocatedPod]()
         self.preemptions = preemptions
         self._faults = faults
         self._clock = clock
         self.begun_at = float("-inf")
         """When room was last begun to be made for a pod."""
 
+    def overdue(self) -> list[Eviction]:
+        """Who must go by what was decided before."""
+        return next(filter(None, (kind.overdue() for kind in self.kinds)), [])
+
     def searches(self) -> list[VictimSearch]:
         """
-        The searches for victims that are worth their time now, the first in the queue first; for each pod first among
-        those of lower priority, whose eviction makes room at once.
+        The searches for victims that are worth their time now, the first in the queue first; for each pod in the order
+        of the kinds, those of lower priority first: their eviction makes room at once.
         """
-        kept, due = self.kept_for_patience(), self._due()
-        entries = self._who_may_preempt(kept, due)
-        lower = [each for each in entries if self._settings.preemption and self.sharers.any_below(each.priority)]
-        idle = [each for each in entries if any(pod.priority <= each.priority for pod in due)]
-        found = self._searches(lower, kept, None) + self._searches(idle, kept, frozenset(pod.uid for pod in due))
+        if not self.kinds:
+            return []
+        kept, asked = self.kept_for_patience(), [(kind, kind.candidates()) for kind in self.kinds]
+        entries = self._who_may_preempt(kept, min(candidates.least for _, candidates in asked))
+        found = [search for kind, candidates in asked for search in self._searches(entries, kept, kind, candidates)]
         position = {each.uid: number for number, each in enumerate(entries)}
-        return sorted(found, key=lambda search: (position[search.pod.uid], search.idle))
+        return sorted(found, key=lambda search: position[search.pod.uid])
 
     def _searches(
-        self, entries: Sequence[QueuedPodInfo], kept: Sequence[NodeReservation], idle: frozenset[str] | None
+        self,
+        entries: Iterable[QueuedPodInfo],
+        kept: Sequence[NodeReservation],
+        kind: VictimKind,
+        candidates: Candidates,
     ) -> list[VictimSearch]:
         """The searches of one kind, over the nodes as they are planned to be."""
+        entries = [each for each in entries if candidates.least <= each.priority]
         sharers = self.sharers.by_node() if entries else {}
-        nodes = self.as_planned(sharers) if idle is None else self._as_asked(sharers)
+        nodes = self._as_planned_by(kind, sharers)
         leaving = self.leaving(sharers)
         names = {each.node for each in self.preemptions.under_way.values()}
         found = []
         for entry in entries:
             refused = self._cache.refused_by_others(entry.ask, entry.asking)
-            question = self._question(entry, leaving, idle)
+            question = self._question(entry, leaving, candidates.agreed)
             question = self._with_neighbours(entry, question, [n for n in nodes if n.name in refused], sharers)
             there = tuple(n for n in nodes if n.name not in refused or n.name in question.in_the_way)
             planned = tuple(node for node in there if node.name in names)
             open_to_it = tuple(node for node in there if not tracker.closed_to(kept, node.name, entry))
-            found.append(VictimSearch(entry, question, planned, open_to_it, sharers, self))
+            found.append(VictimSearch(entry, kind, question, planned, open_to_it, sharers, self))
         return found
-
-    def _due(self) -> list[AllocatedPod]:
-        """
-        The idle pods that agreed to give way by now, those that are asked to already left out. Who is idle is looked
-        up every few seconds, since that means to look at all that agents list.
-        """
-        now = self._clock()
-        if not self._settings.idle.evict or not len(self._queue):
-            return []
-        if not 0 <= now - self._looked_for_idle < _IDLE_EVERY:
-            self._looked_for_idle = now
-            known = (self.sharers.get(uid) for _, uid in self._idle.listed())
-            self._found_idle = [pod for pod in known if pod is not None and self._idle.due(pod, now)]
-        asked = {victim.uid for victim in self.giving_way.victims()}
-        return [pod for pod in self._found_idle if pod.uid not in asked and self._still_due(pod, now)]
 
     def conclude(self, search: VictimSearch, plan: PreemptionPlan | None, blocked: int) -> list[Eviction] | None:
         """Who must go by a search that is over, checked against the present; None where evictions do not help now."""
         if plan is None:
-            self.preemptions.fruitless(search.pod.uid, blocked, self._clock(), idle=search.idle)
+            self.preemptions.fruitless(search.pod.uid, blocked, self._clock(), search.kind.cause)
             self._requeue_if_said(search.pod)
             return None
-        now_best = self._best_there_now(search.pod, plan, search.question.idle)
-        if now_best is None:
-            return None
-        return self._ask_to_give_way(search.pod, now_best) if search.idle else self.begin(search.pod, now_best)
-
-    def _ask_to_give_way(self, entry: QueuedPodInfo, plan: PreemptionPlan) -> list[Eviction]:
-        """
-        The victims are to be warned; nobody is evicted yet. Without victims the pod waits for what comes free anyway,
-        such as by the plan of another one.
-        """
-        now = self._clock()
-        if not plan.victims:
-            self.preemptions.fruitless(entry.uid, 0, now, idle=True)
-        elif self.giving_way.may_ask(entry.uid):
-            self.giving_way.begin(entry, plan, tracker.leaving(self.sharers.on(plan.node), now), now)
-        return []
-
-    def warnings(self, now: float) -> list[Effect]:
-        """The idle pods that are to be warned, each once."""
-        to_warn = self.giving_way.take_warnings() if self._leadership.holds() else []
-        return [
-            WarnIdlePods(tuple(IdleWarning(tracker.eviction(plan, pod), self._warning(pod, now)) for pod in victims))
-            for plan, victims in to_warn
-        ]
-
-    def _warning(self, pod: AllocatedPod, now: float) -> str:
-        lasted, agreed = self._idle.lasted(pod, now) or 0.0, self._idle.consent(pod)
-        return messages.asked_to_give_way(lasted, agreed, self.giving_way.grace, own=pod.idle_after is not None)
-
-    def warned(self, event: IdlePodWarned, now: float) -> None:
-        """What became of a warning: only a pod that has it, and whose eviction is allowed, may be evicted later."""
-        order = event.warning.eviction
-        plan = self.giving_way.of(order.uid)
-        if event.outcome == "warned":
-            pod = self.sharers.get(order.uid)
-            if pod is not None:
-                self.giving_way.note(pod, now)
-            if plan is not None:
-                self.preemptions.asked(plan)
-        elif plan is not None:
-            self.giving_way.over(plan.pod.uid)
-            self.preemptions.withdrawn(plan.pod.uid)
-            if event.outcome != "gone":
-                self.preemptions.not_asked(plan, order, now, forbidden=event.outcome == "budget")
-        self._trigger.requeue()
-
-    def overdue(self) -> list[Eviction] | None:
-        """
-        Who must go after a warning that came to its end: for one pod, and by a plan that is made again over those that
-        were warned. None where nobody must.
-        """
-        now = self._clock()
-        if not self._leadership.holds() or self._trigger.requeued:
-            return None
-        for plan in self.giving_way.ripe(self._idle.confirmed, now):
-            uid, victims = plan.pod.uid, frozenset(victim.uid for victim in plan.plan.victims)
-            self.giving_way.over(uid)
-            self.preemptions.withdrawn(uid)
-            self._trigger.requeue()
-            entry = self._queue.pod(uid)
-            if entry is None or not all(self._still_due(victim, now) for victim in plan.plan.victims):
-                continue
-            kept = self.kept_for_patience()
-            wanted = self.preemptions.may_ask(uid, now) and tracker.wanted(entry, kept)
-            wanted = wanted and not tracker.closed_to(kept, plan.node, entry) and self.has_no_room(entry)
-            best = self._best_there_now(entry, plan.plan, victims) if wanted else None
-            if best is not None and best.victims:
-                self.giving_way.forget(victim.uid for victim in best.victims)
-                return self.begin(entry, best)
-        return None
-
-    def _still_due(self, victim: AllocatedPod, now: float) -> bool:
-        """Whether a victim holds what it held, and has agreed to give way by now."""
-        pod = self.sharers.get(victim.uid)
-        return pod is not None and pod.ending is None and pod.node == victim.node and self._idle.due(pod, now)
-
-    def _withdraw_requests(self, now: float) -> None:
-        """Ask nobody any more for a pod that is placed or gone, nor a pod that computes again."""
-        if not self._leadership.holds():
-            for uid in self.giving_way.plans:
-                self.preemptions.withdrawn(uid)
-            self.giving_way.clear()
-            return
-        for uid in [uid for uid in self.giving_way.plans if self._queue.pod(uid) is None]:
-            self.giving_way.over(uid)
-        for plan in self.giving_way.retain(lambda victim: self._still_due(victim, now), now):
-            self.preemptions.withdrawn(plan.pod.uid)
-            self._trigger.requeue()
+        now_best = self.best_there_now(search.pod, plan, search.kind, search.question.agreed)
+        return search.kind.begin(search.pod, now_best) if now_best is not None else None
 
     def set_aside(self, entry: QueuedPodInfo) -> None:
         """To be called as an error is handled that came of the pod's search."""
@@ -276,31 +191,26 @@ class Preemptor:
             sharers[name] = tuple(sharer for sharer in on if sharer.uid not in awaited)
         return list(found.values())
 
-    def _as_asked(self, sharers: dict[str, tuple[AllocatedPod, ...]]) -> list[NodeState]:
-        """`as_planned`, and as if all idle pods that were asked to give way had done so."""
+    def _as_planned_by(self, kind: VictimKind, sharers: dict[str, tuple[AllocatedPod, ...]]) -> list[NodeState]:
+        """`as_planned`, and as if the plans of this kind were carried out too."""
         nodes = self.as_planned(sharers)
-        for plan in self.giving_way.plans.values():
+        for plan in kind.plans.values():
             on = sharers.get(plan.node, ())
             nodes = [tracker.carried_out(node, on, [plan]) if node.name == plan.node else node for node in nodes]
             sharers[plan.node] = tuple(sharer for sharer in on if sharer.uid not in plan.awaited)
         return nodes
 
-    def _who_may_preempt(self, kept: Sequence[NodeReservation], due: Sequence[AllocatedPod]) -> list[QueuedPodInfo]:
-        """
-        The first few in the queue that are of higher priority than somebody who holds a share, or of as high a one as
-        somebody who is `due` to give way.
-        """
+    def _who_may_preempt(self, kept: Sequence[NodeReservation], least: float) -> list[QueuedPodInfo]:
+        """The first few in the queue of at least this priority for which room may be made."""
         now, found = self._clock(), list[QueuedPodInfo]()
         self.preemptions.retain(lambda uid: self._queue.pod(uid) is not None)
         if not self._leadership.holds() or self._trigger.requeued:
             return []
-        least = min((pod.priority for pod in due), default=None)
         for entry in self._order.in_order():
-            some = self._settings.preemption and self.sharers.any_below(entry.priority)
-            if len(found) == _TRIES or not (some or (least is not None and least <= entry.priority)):
+            if len(found) == _TRIES or entry.priority < least:
                 break  # whoever is behind it in the queue is of no higher priority
             if (
-                entry.uid not in self.giving_way.plans
+                not any(entry.uid in kind.plans for kind in self.kinds)
                 and tracker.wanted(entry, kept)
                 and self._records.is_schedulable(entry.uid, now)
                 and self.preemptions.may_ask(entry.uid, now)
@@ -323,12 +233,12 @@ class Preemptor:
         return frozenset(uid for on in sharers.values() for uid in tracker.leaving(on, now))
 
     def _question(
-        self, entry: QueuedPodInfo, leaving: frozenset[str], idle: Container[str] | None
+        self, entry: QueuedPodInfo, leaving: frozenset[str], agreed: Container[str] | None
     ) -> PreemptionRequest:
         spared = self.preemptions.spared(self._clock())
         needed = self._cache.neighbours.attracted_by(entry.rules, self.sharers.uids())
         limits = self._cache.engine.limits
-        return PreemptionRequest(entry.ask, entry.priority, limits, leaving, spared, idle, needed=needed)
+        return PreemptionRequest(entry.ask, entry.priority, limits, leaving, spared, agreed, needed=needed)
 
     def _with_neighbours(
         self,
@@ -359,17 +269,16 @@ class Preemptor:
                 break
         return replace(question, in_the_way=found) if found else question
 
-    def _best_there_now(
-        self, entry: QueuedPodInfo, plan: PreemptionPlan, idle: Container[str] | None
+    def best_there_now(
+        self, entry: QueuedPodInfo, plan: PreemptionPlan, kind: VictimKind, agreed: Container[str] | None
     ) -> PreemptionPlan | None:
         """The plan on that node as things stand under the lock; None where it got worse or the pod does not wait."""
         on = {plan.node: self.sharers.on(plan.node)}
-        planned = self._as_asked(on) if idle is not None else self.as_planned(on)
-        node = next((state for state in planned if state.name == plan.node), None)
+        node = next((state for state in self._as_planned_by(kind, on) if state.name == plan.node), None)
         waits = self._queue.pod(entry.uid) == entry and self._records.is_schedulable(entry.uid, self._clock())
         if node is None or not waits or not self._leadership.holds():
             return None
-        question = self._question(entry, self.leaving(on), idle)
+        question = self._question(entry, self.leaving(on), agreed)
         if plan.node in self._cache.refused_by_others(entry.ask, entry.asking):
             question = self._with_neighbours(entry, question, [node], on)
             if plan.node not in question.in_the_way:
@@ -377,11 +286,11 @@ class Preemptor:
         found = planner.without_any([node], question) or planner.choose([node], on, question)
         return found if found is not None and len(found.victims) <= len(plan.victims) else None
 
-    def begin(self, entry: QueuedPodInfo, plan: PreemptionPlan) -> list[Eviction]:
+    def begin(self, entry: QueuedPodInfo, plan: PreemptionPlan, cause: EvictionCause = PRIORITY) -> list[Eviction]:
         """Carry out a plan that holds now; returns who must go."""
         now = self._clock()
         ending = tracker.leaving(self.sharers.on(plan.node), now)
-        orders = self.preemptions.begin(entry, plan, ending, now)
+        orders = self.preemptions.begin(entry, plan, ending, now, cause)
         self.reserve_nodes()
         self.begun_at = now
         self._trigger.requeue()
@@ -397,10 +306,7 @@ class Preemptor:
         order = event.eviction
         match event.outcome:
             case "evicted":
-                self.preemptions.granted(order)
-                code = PodEventReason.GAVE_WAY if order.cause == "idle" else PodEventReason.PREEMPTED
-                if order.cause == tracker.DEFRAGMENTATION:
-                    code = PodEventReason.MOVED
+                code = self.preemptions.granted(order).event
                 for told in self.on_evicted:
                     told(order, self.preemptions.owner(order), now)
                 self._records.note(EventRecord("Pod", order.key, order.uid, code, f"evicted: {order.why}"))
@@ -413,7 +319,6 @@ class Preemptor:
 
     def tick(self, now: float) -> None:
         """End what is under way where its pod is placed or gone, or where room was made and did not help."""
-        self._withdraw_requests(now)
         for uid, under_way in tuple(self.preemptions.under_way.items()):
             entry = self._queue.pod(uid)
             late = now - under_way.since > tracker.STUCK

@@ -38,8 +38,6 @@ class SchedulerFigures:
     quarantined: int = 0
     parked: int = 0
     """Those of the waiting pods of which only the name is kept."""
-    idle: tuple[int, int] = (0, 0)
-    """Pods that compute nothing: those that agreed to give way, and the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +112,7 @@ def figures(cache: Cache, queue: SchedulingQueue, *, unbound: int, quarantined: 
         unbound=unbound,
         reserved=len({each.node for each in cache.reservations}),
         quarantined=quarantined,
-        idle=_idle(cache),
     )
-
-
-def _idle(cache: Cache) -> tuple[int, int]:
-    pods = (pod for node, uid in cache.idle_shares.listed() if (pod := cache.allocated.get(uid)) and pod.node == node)
-    consents = [cache.idle_shares.consent(pod) > 0 for pod in pods]
-    return sum(consents), len(consents) - sum(consents)
 
 
 def view(cache: Cache, order: QueueOrder, records: PodRecords, now: float) -> SchedulerView:

@@ -49,7 +49,6 @@ class AllocatorGauges:
         self._unbound = metrics.gauge(specs.UNBOUND_PODS)
         self._quarantined = metrics.gauge(specs.QUARANTINED_PODS)
         self._leader = metrics.gauge(specs.LEADER)
-        self._idle = metrics.gauge(specs.IDLE_PODS)
         metrics.rows(specs.GPU_MEMORY_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.memory))
         metrics.rows(specs.GPU_MEMORY_LIMITS, lambda: self._of_gpus(lambda usage: usage.memory + usage.burst))
         metrics.rows(specs.GPU_CORES_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.cores / WHOLE))
@@ -70,9 +69,6 @@ class AllocatorGauges:
             self._unbound.set(look.unbound)
             self._quarantined.set(look.quarantined)
             self._leader.set(float(self._leading()))
-            agreed, others = look.idle
-            self._idle.labels(agreed="yes").set(agreed)
-            self._idle.labels(agreed="no").set(others)
 
     def _of_not_evaluated(self) -> Iterator[tuple[tuple[str, ...], float]]:
         for what, count in self._controller.not_evaluated().items():

@@ -42,7 +42,6 @@ from allocator.scheduler.events import (
     ShareTaken,
     TakeShare,
     TickPhase,
-    WarnIdlePods,
 )
 from allocator.workers.binder import EventRecorder, Unwritable, read_back, take_share, write
 from allocator.workers.evictor import Evictor
@@ -72,25 +71,22 @@ _AFTER_THE_CYCLE = (
 @dataclass(frozen=True, slots=True)
 class LoopCounters:
     """
-    Who is told how long each pass took, in seconds, and what became of each write, eviction, warning and late pod.
+    Who is told how long each pass took, in seconds, and what became of each write, eviction and late pod.
     """
 
     passed: Callable[[float], None] = lambda seconds: None
     written: Callable[[str], None] = lambda outcome: None
     evicted: Callable[[str, str], None] = lambda cause, outcome: None
-    warned: Callable[[str], None] = lambda outcome: None
     late: Callable[[], None] = lambda: None
 
     @classmethod
     def of(cls, metrics: Metrics) -> LoopCounters:
         """The metrics."""
         bindings, evictions = metrics.counter(specs.BINDINGS), metrics.counter(specs.EVICTIONS)
-        warnings = metrics.counter(specs.IDLE_WARNINGS)
         return cls(
             passed=metrics.histogram(specs.SCHEDULING_CYCLE_SECONDS).observe,
             written=lambda outcome: bindings.labels(outcome=outcome).inc(),
             evicted=lambda cause, outcome: evictions.labels(cause=cause, outcome=outcome).inc(),
-            warned=lambda outcome: warnings.labels(outcome=outcome).inc(),
             late=metrics.counter(specs.LATE_PODS).inc,
         )
 
@@ -132,7 +128,7 @@ class SchedulingLoop:
         self._decided = decided
         self._carries = carries or {}
         self._protects = protects
-        self._evictor = Evictor(kube, controller, self._counted.evicted, faulted, warned=self._counted.warned)
+        self._evictor = Evictor(kube, controller, self._counted.evicted, faulted)
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="commit")
         self._fencer = Fencer(
             kube, controller, word=word, timeout=write_timeout, writers=self._pool, failed=self._counted.late
@@ -193,8 +189,6 @@ class SchedulingLoop:
                     self._check(reservations)
                 case Eviction():
                     self._evictor.carry_out(effect)
-                case WarnIdlePods():
-                    self._evictor.warn(effect)
                 case ReadParked(parked):
                     self._pool.submit(self._read_parked, parked)
                 case StatusUpdate() | EventRecord() | HeldBeyond() | RepeatedNote():

@@ -66,7 +66,7 @@ IDLE = FeatureEdges(
             "`contract.scheduling.consent`",
             "it concerns its own pods only; what cannot be read is no consent",
             (
-                "unit/allocator/preemption/test_idle_gives_way.py::"
+                "unit/allocator/features/idle/test_idle_gives_way.py::"
                 "test_a_word_that_cannot_be_read_is_no_consent_also_where_the_namespace_agrees",
                 "fuzzing words-and-labels",
             ),
@@ -78,7 +78,7 @@ IDLE = FeatureEdges(
             "`contract.nodes.idle`",
             "256 pods; only those on its own node; an old report calls nobody idle; a warning and a time of grace",
             (
-                "unit/allocator/preemption/test_idle_gives_way.py::test_an_agent_names_pods_of_its_own_node_only",
+                "unit/allocator/features/idle/test_idle_gives_way.py::test_an_agent_names_pods_of_its_own_node_only",
                 "unit/contract/nodes/test_idle_shares.py::test_reading_never_raises",
                 "fuzzing gpunode",
             ),

@@ -18,12 +18,21 @@ from datetime import UTC, datetime
 
 from allocator.preemption import planner
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
+from allocator.preemption.tracker import EvictionCause
 from contract import names
 from contract.model import WHOLE, NodeState, PodRequest
+from contract.reasons.pods import PodEventReason
 from contract.scheduling import nodeinfo
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 
+DEFRAGMENTATION = EvictionCause(
+    "defragmentation",
+    why="a larger pod waits for GPUs of node {node}, and there is room for this one on another node",
+    one="smaller pod that has room elsewhere",
+    more="smaller pods that have room elsewhere",
+    event=PodEventReason.MOVED,
+)
 HOUR = 3600.0
 _TRIES = 4
 """Searches for the fewest evictions, each without a victim more that has no place elsewhere."""
@@ -181,7 +190,7 @@ def _fewest(
     plan = planner.choose(nodes, ranked, question)
     if plan is None:
         return None
-    return replace(plan, victims=tuple(known[victim.uid] for victim in plan.victims), moves=True)
+    return replace(plan, victims=tuple(known[victim.uid] for victim in plan.victims))
 
 
 def _is_worth_it(plan: PreemptionPlan, larger: Larger, movable: Mapping[str, Movable]) -> bool:

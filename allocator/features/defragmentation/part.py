@@ -91,10 +91,7 @@ class Defragmenter:
 
     def part(self) -> FeaturePart:
         """What it adds to the core."""
-        return FeaturePart(handlers={DefragmentationAgreed: self.agreed}, evictors=(self,), evicted=self._evicted)
-
-    def overdue(self) -> None:
-        """Nobody goes by an earlier decision."""
+        return FeaturePart(handlers={DefragmentationAgreed: self.agreed}, searches=self.searches, evicted=self._evicted)
 
     def searches(self) -> Iterable[Search]:
         """One search for each pod of the one that is worth its time now."""
@@ -102,7 +99,7 @@ class Defragmenter:
         return [SearchForOne(self, search, *each) for each in search.waiting] if search is not None else []
 
     def _evicted(self, order: Eviction, owner: str, now: float) -> None:
-        if order.cause == tracker.DEFRAGMENTATION:
+        if order.cause == moves.DEFRAGMENTATION.name:
             self._budget.count([owner], now)
 
     def agreed(self, event: DefragmentationAgreed, now: float) -> None:
@@ -143,7 +140,7 @@ class Defragmenter:
         there = sharers[move.plan.node]
         movable = dict(self._movable(node, there, now)) if node is not None else {}
         found = moves.again(move, nodes, there, larger, movable)
-        return self._preemptor.begin(entry, found.plan) if found is not None else []
+        return self._preemptor.begin(entry, found.plan, moves.DEFRAGMENTATION) if found is not None else []
 
     def _waiting(self, kept: Sequence[NodeReservation], now: float) -> tuple[tuple[QueuedPodInfo, Larger], ...]:
         """The few pods that have missed most work by waiting."""

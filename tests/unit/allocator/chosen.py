@@ -16,8 +16,6 @@ _PLACES: Mapping[str, str] = {
     "queue_order": "queue.order",
     "queue_memory": "queue.memory",
     "queue_memory_total": "queue.memory_total",
-    "idle_evict": "idle.evict",
-    "idle_grace": "idle.grace",
 }
 
 

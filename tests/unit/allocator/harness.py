@@ -16,6 +16,8 @@ from allocator.features.defragmentation.settings import DefragmentationSettings
 from allocator.features.elasticgpuclaims import ClaimSettings, objects
 from allocator.features.elasticgpuclaims.changes import ClaimsListed
 from allocator.features.elasticgpuclaims.part import ClaimsPart
+from allocator.features.idle.part import IdlePods
+from allocator.features.idle.settings import IdleSettings
 from allocator.features.provisioning.part import ProvisioningPart
 from allocator.features.provisioning.wishes import Unserved
 from allocator.queue.records import Binding
@@ -72,6 +74,7 @@ class SchedulerHarness:
     claiming: ClaimSettings = CLAIMS_ON
     by_claims: bool = False
     moving: DefragmentationSettings | None = None
+    idling: IdleSettings = field(default_factory=IdleSettings)
     faults: list[tuple[str, str]] | None = None
     """Where errors of ours came up and of whom, where they are to stay with one pod; None lets them surface."""
 
@@ -125,6 +128,7 @@ class SchedulerHarness:
         if self.claiming.claims:
             yield self._claims
         yield self._provisioning
+        yield self._idle
         if self.moving is not None:
             yield self._defragmentation
 
@@ -139,6 +143,10 @@ class SchedulerHarness:
     def _provisioning(self, core: Core) -> FeaturePart:
         self.provisioning = ProvisioningPart(core)
         return self.provisioning.part()
+
+    def _idle(self, core: Core) -> FeaturePart:
+        self.idle = IdlePods(core, self.idling)
+        return self.idle.part()
 
     def unserved(self, after: float) -> tuple[Unserved, ...] | None:
         """The pods that no node serves, after so many seconds; None where that is not known."""

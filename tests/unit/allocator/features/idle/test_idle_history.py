@@ -19,19 +19,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from allocator.cache.podinfo import pod_event
 from allocator.engine import reference
 from allocator.engine.reference import DEFAULT_POLICY
+from allocator.features.idle.part import ConsentsListed, IdlePodWarned, WarnIdlePods, WarningOutcome
+from allocator.features.idle.settings import IdleSettings
 from allocator.preemption import tracker
 from allocator.queue.records import Eviction
 from allocator.scheduler.events import (
     BindSucceeded,
-    ConsentsListed,
     EvictionAnswered,
     EvictionOutcome,
-    IdlePodWarned,
     IdleSharesReported,
     PodDeleted,
     TickPhase,
-    WarnIdlePods,
-    WarningOutcome,
 )
 from contract import names, pods
 from contract.encoding.protocol import Placed
@@ -70,8 +68,11 @@ class IdleHistory(RuleBasedStateMachine):
 
     @initialize(sizes=st.lists(SIZES, min_size=5, max_size=5), words=st.lists(WORDS, min_size=5, max_size=5))
     def begin(self, sizes: list[str], words: list[str]) -> None:
-        options = chosen(idle_evict=True, idle_grace=GRACE, starvation_timeout=0)
-        self.harness = SchedulerHarness([node("a").gpu(mib=16384), node("b").gpu(mib=16384)], options=options)
+        self.harness = SchedulerHarness(
+            [node("a").gpu(mib=16384), node("b").gpu(mib=16384)],
+            options=chosen(starvation_timeout=0),
+            idling=IdleSettings(evict=True, grace=GRACE),
+        )
         for size, word in zip(sizes, words, strict=True):
             self.come(size, 0, word, computes=False)
         self.wait(sizes[0], 0)

@@ -7,22 +7,19 @@ from typing import Any
 import pytest
 
 from allocator.cache.podinfo import pod_event
+from allocator.features.idle.part import ConsentsListed, IdlePodWarned, IdleWarning, WarnIdlePods, WarningOutcome
+from allocator.features.idle.settings import IdleSettings
+from allocator.features.idle.warner import Warner
 from allocator.queue.records import EventRecord, Eviction, Report, StatusUpdate
 from allocator.scheduler.events import (
     BindSucceeded,
-    ConsentsListed,
     EvictionAnswered,
-    IdlePodWarned,
     IdleSharesReported,
-    IdleWarning,
     InventoryDeleted,
     PodDeleted,
     TickPhase,
-    WarnIdlePods,
-    WarningOutcome,
 )
 from allocator.settings import Settings
-from allocator.workers.evictor import Evictor
 from contract import names, pods
 from contract.encoding.protocol import Placed
 from contract.nodes.idle import IdleReport
@@ -34,8 +31,8 @@ from tests.unit.allocator.harness import SchedulerHarness, admitted, question, r
 from tests.wires import Answer, Script, status_body
 
 JSON = dict[str, Any]
-ON = chosen(idle_evict=True, idle_grace=300.0, starvation_timeout=0)
-BOTH = chosen(idle_evict=True, preemption=True)
+ON = chosen(starvation_timeout=0)
+BOTH = chosen(preemption=True)
 WHY = "its GPU share computes nothing, and a pod of equal or higher priority waits for it"
 HOUR = 3600
 
@@ -49,8 +46,9 @@ def worker(name: str, size: str = "8Gi", *, after: str = "", priority: int = 0, 
 class Bench(SchedulerHarness):
     """Nodes with one card of 16 GiB each."""
 
-    def __init__(self, *nodes: str, options: Settings = ON) -> None:
-        super().__init__([node(name).gpu(mib=16384) for name in nodes or ("a",)], options=options)
+    def __init__(self, *nodes: str, options: Settings = ON, evict: bool = True) -> None:
+        made = [node(name).gpu(mib=16384) for name in nodes or ("a",)]
+        super().__init__(made, options=options, idling=IdleSettings(evict, grace=300.0))
         self.observed = 1_000_000
         self.pods: dict[str, JSON] = {}
         self._told: dict[str, StatusUpdate] = {}
@@ -200,20 +198,20 @@ def test_a_pod_that_computes_for_a_moment_in_its_grace_stays() -> None:
 
 
 NOT_ASKED = {
-    "it is off unless switched on": (chosen(preemption=True), "1h", 2 * HOUR, 0, "8Gi"),
-    "a pod that did not agree": (ON, "", 2 * HOUR, 0, "8Gi"),
-    "a pod that agreed to nothing": (ON, "0", 2 * HOUR, 0, "8Gi"),
-    "a pod that has not been idle for long enough": (ON, "3h", 2 * HOUR, 0, "8Gi"),
-    "a pod that computes": (ON, "1h", None, 0, "8Gi"),
-    "a waiting pod of lower priority": (ON, "1h", 2 * HOUR, -1, "8Gi"),
-    "a waiting pod that would not fit all the same": (ON, "1h", 2 * HOUR, 0, "17Gi"),
+    "it is off unless switched on": (False, "1h", 2 * HOUR, 0, "8Gi"),
+    "a pod that did not agree": (True, "", 2 * HOUR, 0, "8Gi"),
+    "a pod that agreed to nothing": (True, "0", 2 * HOUR, 0, "8Gi"),
+    "a pod that has not been idle for long enough": (True, "3h", 2 * HOUR, 0, "8Gi"),
+    "a pod that computes": (True, "1h", None, 0, "8Gi"),
+    "a waiting pod of lower priority": (True, "1h", 2 * HOUR, -1, "8Gi"),
+    "a waiting pod that would not fit all the same": (True, "1h", 2 * HOUR, 0, "17Gi"),
 }
 
 
 @pytest.mark.parametrize("case", NOT_ASKED.values(), ids=NOT_ASKED.keys())
-def test_nobody_is_asked_to_give_way_for(case: tuple[Settings, str, int | None, int, str]) -> None:
-    options, after, lasted, priority, size = case
-    harness = Bench(options=options)
+def test_nobody_is_asked_to_give_way_for(case: tuple[bool, str, int | None, int, str]) -> None:
+    evict, after, lasted, priority, size = case
+    harness = Bench(options=ON if evict else BOTH, evict=evict)
     for name in ("one", "two"):
         harness.run(worker(name, after=after))
     harness.report("a", **({} if lasted is None else {"one": lasted, "two": lasted}))
@@ -261,9 +259,9 @@ def test_idle_pods_are_counted_with_consent_and_without() -> None:
     for name, after in (("agrees", "9h"), ("silent", "")):
         harness.run(worker(name, "8Gi", after=after))
     harness.report(agrees=60, silent=60, gone=60)
-    assert harness.controller.look().idle == (1, 1)
+    assert harness.idle.counts() == (1, 1)
     harness.controller.handle(ConsentsListed({"default": HOUR}))
-    assert harness.controller.look().idle == (2, 0)
+    assert harness.idle.counts() == (2, 0)
 
 
 def test_an_agent_names_pods_of_its_own_node_only() -> None:
@@ -400,7 +398,7 @@ def test_room_that_came_free_by_itself_saves_the_idle_ones() -> None:
 
 
 def test_a_node_that_is_reserved_for_a_starving_pod_meanwhile_is_let_alone() -> None:
-    harness = Bench(options=chosen(idle_evict=True, starvation_timeout=200.0))
+    harness = Bench(options=chosen(starvation_timeout=200.0))
     harness.run(worker("idle", after="1h"))
     harness.run(worker("busy"))
     harness.report(idle=2 * HOUR)
@@ -514,7 +512,7 @@ def test_what_becomes_of_warnings(case: tuple[list[Answer], list[str], list[str]
     (effect,) = harness.controller.tick(TickPhase.EVICTIONS)
     assert isinstance(effect, WarnIdlePods)
     script, counted = Script(*answers), list[str]()
-    Evictor(Kube(script), harness.controller, lambda cause, outcome: None, warned=counted.append).warn(effect)
+    Warner(Kube(script), harness.controller, counted=counted.append).warn(effect)
     sent = ["try" if each.query == {"dryRun": "All"} else str(each.body.get("kind", "Event")) for each in script.sent]
     assert (sent, counted) == (asked, outcomes)
     harness.again()

@@ -20,10 +20,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from allocator.preemption.planner import PreemptionPlan
-from allocator.preemption.tracker import OngoingPreemption
+from allocator.preemption.tracker import EvictionCause, OngoingPreemption
 from allocator.queue.queue import QueuedPodInfo
+from contract.reasons.pods import PodEventReason
 from contract.scheduling.nodeinfo import AllocatedPod
 
+IDLE = EvictionCause(
+    "idle",
+    why="its GPU share computes nothing, and a pod of equal or higher priority waits for it",
+    one="idle pod",
+    more="idle pods",
+    event=PodEventReason.GAVE_WAY,
+)
 MOST = 16
 """Waiting pods for which idle ones are asked to give way at a time."""
 STANDS = 600.0
@@ -56,7 +64,7 @@ class GivingWay:
     def begin(self, pod: QueuedPodInfo, plan: PreemptionPlan, leaving: frozenset[str], now: float) -> None:
         """The plan's victims are to give way for the pod. `leaving`: pods that leave anyway."""
         awaited = leaving | {victim.uid for victim in plan.victims}
-        self.plans[pod.uid] = OngoingPreemption(pod, plan, awaited, now)
+        self.plans[pod.uid] = OngoingPreemption(pod, plan, awaited, now, IDLE)
         to_warn = tuple(victim for victim in plan.victims if self.warned(victim, now) is None)
         if to_warn:
             self._to_warn[pod.uid] = to_warn
@@ -65,10 +73,10 @@ class GivingWay:
         """Everybody who is asked to give way."""
         return (victim for each in self.plans.values() for victim in each.plan.victims)
 
-    def take_warnings(self) -> list[tuple[PreemptionPlan, tuple[AllocatedPod, ...]]]:
+    def take_warnings(self) -> list[tuple[OngoingPreemption, tuple[AllocatedPod, ...]]]:
         """Who is to be warned now, plan by plan, each once."""
         found, self._to_warn = self._to_warn, {}
-        return [(self.plans[uid].plan, victims) for uid, victims in found.items()]
+        return [(self.plans[uid], victims) for uid, victims in found.items()]
 
     def warned(self, pod: AllocatedPod, now: float) -> float | None:
         """When the pod was warned; None where no warning counts any more."""
