@@ -17,7 +17,7 @@ from contract.encoding import codec
 from playground.programs import installing
 from playground.waiting import wait_for
 from runtime.kubernetes import paths as kubepaths
-from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
+from runtime.kubernetes.client import Kube, KubeError, KubeNotFound, KubeTimeout
 
 JSON = dict[str, Any]
 ELASTIC = "elasticgpu.io/v1alpha1"
@@ -208,9 +208,8 @@ def clear(kube: Kube, namespace: str = "default") -> None:
             # A Job would leave its pods behind, and wait for who tells them so.
             kube.delete(installing.path_of(owner, named=True), {"propagationPolicy": "Background"})
     wait_for(lambda: not owners(), "controllers are still there")
-    kube.delete(kubepaths.pods(namespace), timeout=_ALL_OF_THEM)
+    _delete_pods(kube, namespace)
     kube.delete(kubepaths.path(ELASTIC, "elasticgpuclaims", namespace))
-    wait_for(lambda: not all_pods(kube, namespace), "pods are still there")
     wait_for(lambda: not all_claims(kube, namespace), "claims are still there")
     shares = kubepaths.path(ELASTIC, "elasticgpus")
     kube.delete(shares)
@@ -220,6 +219,22 @@ def clear(kube: Kube, namespace: str = "default") -> None:
 
 _ALL_OF_THEM = 60.0
 """Seconds for the deletion of a thousand pods at once, which a real API server does one by one."""
+
+
+def _delete_pods(kube: Kube, namespace: str) -> None:
+    """Delete all pods of a namespace. A busy API server ends the request before the last one, so ask it again."""
+
+    def deleted() -> bool:
+        try:
+            kube.delete(kubepaths.pods(namespace), timeout=_ALL_OF_THEM)
+        except KubeTimeout:
+            return False
+        return True
+
+    wait_for(deleted, "pods cannot be deleted", 5 * _ALL_OF_THEM)
+    wait_for(lambda: not all_pods(kube, namespace), "pods are still there")
+
+
 _STILL: dict[str, JSON] = {"Deployment": {"replicas": 0}, "ReplicaSet": {"replicas": 0}, "Job": {"suspend": True}}
 
 

@@ -12,7 +12,7 @@ from contract import names
 from contract.bounds import MOST_SELECTING
 from contract.model import MOST_ASKING
 from playground import scenarios
-from playground.waiting import wait_for
+from playground.waiting import PATIENCE, wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeInvalid
 from tests.builders import PodBuilder, container, pod
@@ -36,12 +36,13 @@ def selecting(number: int) -> dict[str, Any]:
     return {"matchExpressions": [{"key": f"k{at}", "operator": "DoesNotExist"} for at in range(number)]}
 
 
-def placed(hostile: Hostile, name: str) -> None:
-    """Wait until a pod has its node."""
+def placed(hostile: Hostile, name: str, within: float = PATIENCE) -> None:
+    """Wait until a pod has its node, for so many seconds at most."""
     path = paths.pods(TENANT, name)
     wait_for(
         lambda: bool(hostile.kube.get(path)["spec"].get("nodeName")),
         lambda: f"not placed: {scenarios.shown([hostile.kube.get(path)])}",
+        within,
     )
 
 

@@ -55,7 +55,7 @@ def test_more_waiting_pods_than_fit_are_parked_and_delay_nobody_else(hostile: Ho
     wait_for(lambda: bool(scenarios.waits(hostile.kube.get(last))), "the last one does not know why it waits", SETTLED)
     told = [each for each in hostile.pods() if is_parked(each)]
     hostile.create(pod("small").asks(str(names.GPU_MEMORY), "1Mi"))
-    placed(hostile, "small")  # of the same namespace: its turn comes
+    placed(hostile, "small", SETTLED)  # of the same namespace: its turn comes
     peaks = {name: f"{peak >> 20} MiB" for name, peak in hostile.footprint.peaks.items()}
     print(
         "parked:", parked, "told:", len(told), "seconds:", round(alone, 2), round(while_they_wait, 2), "peaks:", peaks
