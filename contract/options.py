@@ -53,9 +53,10 @@ OPTIONS_SETTING = (
 """The documentation of each program's setting `options`."""
 
 
-_IN_OPTIONS = "give {} in the document of options, which the webhook and the allocator both read"
+IN_OPTIONS = "give {} in the document of options, which all programs read"
+"""In place of a setting that is an option now."""
 MOVED_TO_OPTIONS: Mapping[str, str] = {
-    former: _IN_OPTIONS.format(name)
+    former: IN_OPTIONS.format(name)
     for name, formers in {
         "aliyunUnit": ("dialects.aliyun_unit", "fits.aliyun_unit"),
         "defaultMem": ("dialects.default_memory", "fits.default_memory"),

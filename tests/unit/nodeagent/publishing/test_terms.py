@@ -16,7 +16,7 @@ from contract.options import NO_OPTIONS, Pool, PoolOptions, VgpuOptions
 from contract.reasons.gpunodes import GPUNodeReason
 from contract.scheduling.needs import Requirement
 from nodeagent import machine
-from nodeagent.agent import Agent, Behaviour
+from nodeagent.agent import Agent
 from nodeagent.conditions import Condition
 from nodeagent.publishing.status import Terms
 from nodeagent.publishing.terms import PoolDocument, pooled
@@ -76,7 +76,7 @@ class Machine:
         self.agent = Agent(
             self.cluster.kube,
             machine.Machine(lambda: observation(card(0), card(1)), options=lambda: self.said),
-            Behaviour("n1"),
+            "n1",
             clock=lambda: self.now,
         )
 
