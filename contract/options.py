@@ -48,7 +48,7 @@ OURS, VENDOR = "ours", "vendor"
 MIG_STRATEGIES = ("none", "single", "mixed")
 OPTIONS_SETTING = (
     "YAML file of options for the cluster and its node pools under the vGPU systems' own names, such as a mounted "
-    "ConfigMap; read again when it changes. Empty: none. It goes before the settings here."
+    "ConfigMap; read again when it changes. Empty: none."
 )
 """The documentation of each program's setting `options`."""
 
@@ -102,7 +102,7 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class VgpuOptions:
-    """The vGPU systems' options. None: absent, so the programs' own settings apply."""
+    """The vGPU systems' options. None: absent, so the defaults apply."""
 
     device_split_count: int | None = None
     """Pods on one GPU at most."""

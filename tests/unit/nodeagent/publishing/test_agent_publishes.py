@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from contract.nodes.capacity import Reserve
 from contract.nodes.idle import IdleShare
+from contract.options import NO_OPTIONS, PoolOptions, VgpuOptions
 from nodeagent import machine as machines
 from nodeagent.agent import Agent
 from nodeagent.gpus.observation import Observation
 from nodeagent.publishing.status import DEFAULT_TERMS, JSON, Terms
+from nodeagent.publishing.terms import PoolDocument
 from playground.api.api import Api
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.paths import gpunodes, nodes
@@ -34,6 +35,7 @@ class Machine:
     now: float = 1_000_000.0
     idle: frozenset[IdleShare] = frozenset()
     terms: Terms = DEFAULT_TERMS
+    options: PoolOptions = NO_OPTIONS
 
     def __post_init__(self) -> None:
         self.agent = self.another_agent()
@@ -41,7 +43,9 @@ class Machine:
     def another_agent(self) -> Agent:
         return Agent(
             self.cluster.kube,
-            machines.Machine(lambda: self.observation, idle=lambda: self.idle),
+            machines.Machine(
+                lambda: self.observation, options=lambda: PoolDocument(self.options), idle=lambda: self.idle
+            ),
             "n1",
             terms=self.terms,
             clock=lambda: self.now,
@@ -281,7 +285,7 @@ def test_cards_are_cordoned_and_freed_by_the_annotation_of_their_node(machine: M
 
 
 def test_the_reserve_is_kept_back_from_each_card() -> None:
-    machine = Machine(terms=Terms(reserve=Reserve(256 * MIB)))
+    machine = Machine(options=PoolOptions(VgpuOptions(reserve=256 * MIB)))
     machine.step()
     assert amounts(machine.cluster.node("n1"))[0]["gpufraction.io/gpu-memory"] == "29706Mi"
 
