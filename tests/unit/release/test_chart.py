@@ -401,11 +401,14 @@ def test_the_pages_values_are_taken_and_its_refusal_is_what_helm_says(tmp_path: 
     [block] = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     values = yaml.safe_load(block)
     found = helm.rendered(tmp_path, values)
-    [policy] = values["args"]["allocator"]
+    assert kube.one(found, "ConfigMap", "gpufraction-allocator-settings")["data"] == {
+        "GPUFRACTION_PLACEMENT_NODE_POLICY": "binpack",
+        "GPUFRACTION_STARVATION_TIMEOUT": "10m",
+    }
     pod = kube.one(found, "Deployment", "gpufraction")["spec"]["template"]["spec"]
-    assert policy in pod["containers"][1]["args"]
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
     if not helm.is_third():
-        said = helm.refusal(tmp_path, {"options": {"deviceSplitCount": 2000}})
-        [quoted] = re.findall(r"`(at '.*)`\.", text)
-        assert quoted in said
+        wrong = {"options": {"deviceSplitCount": 2000}, "settings": {"allocator": {"queue": {"order": "size"}}}}
+        said = helm.refusal(tmp_path, wrong)
+        quoted = re.findall(r"`(at '.*)`\.", text)
+        assert [len(quoted), [each for each in quoted if each not in said]] == [2, []]
