@@ -27,7 +27,7 @@ from allocator.scheduler.core import Controller
 from allocator.scheduler.events import QueueWeighed
 from allocator.server import http
 from allocator.server import metrics as gauges
-from allocator.settings import Settings, composed
+from allocator.settings import Settings
 from allocator.workers.binder import EventRecorder
 from allocator.workers.informers import Informers
 from allocator.workers.learner import LearningWorker, PoolWatcher
@@ -43,7 +43,7 @@ from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
 from contract.options import NO_OPTIONS, pool_options
 from contract.scheduling import fairness, gates
-from contract.scheduling.filters import Limits
+from contract.scheduling.filters import DEFAULT_LIMITS
 from runtime.httpserver import HttpServer, serve_http, serve_probes
 from runtime.kubernetes import lease as leader
 from runtime.kubernetes.client import Kube
@@ -52,7 +52,7 @@ from runtime.livefile import yaml_file
 from runtime.metrics import Metrics
 from runtime.process import HealthChecks, Process, health_routes
 from runtime.scraping import Review, scraping
-from runtime.settings import SettingsError
+from runtime.settings import SettingsError, composed
 from runtime.supervision import Workers
 from runtime.tokenreview import kube_review
 
@@ -77,16 +77,15 @@ class RunningAllocator:
     controller: Controller
     servers: tuple[HttpServer, ...]
     feed: Informers
-    leader: Leader | None
+    leader: Leader
     health: HttpServer | None
 
     def stop(self) -> None:
         """In the order in which nothing is promised that cannot be kept: doors, then leadership, then watches."""
         for server in self.servers:
             server.close()
-        if self.leader is not None:
-            self._see_the_admitted()
-            self.leader.stop()
+        self._see_the_admitted()
+        self.leader.stop()
         self.feed.stop()
 
     def _see_the_admitted(self) -> None:
@@ -106,7 +105,7 @@ def check_version(kube: Kube) -> gates.Version:
 
 def settings_type(features: Iterable[Feature[Any, Any]] = FEATURES) -> type[Settings]:
     """The settings of the core and of these features."""
-    return composed((each.group, each.settings) for each in features)
+    return composed(Settings, ((each.name, each.group, each.settings) for each in features))
 
 
 def start(
@@ -121,13 +120,13 @@ def start(
     restarted = metrics.counter(specs.WORKER_RESTARTS)
     workers.restarted = lambda name: restarted.labels(worker=name).inc()
     elected = _leader(settings, kube, woken)
-    leading: Callable[[], bool] = elected.is_leader if elected else lambda: True
-    teaching = LearningWorker(policy=settings.placement.node_policy, limits=_limits(settings))
+    leading = elected.is_leader
+    teaching = LearningWorker(policy=settings.placement.node_policy, limits=DEFAULT_LIMITS)
     by_claims = settings.dra and _has_claims(kube)
     controller = _controller(settings, elected, woken, metrics, teaching, faulted, on, by_claims=by_claims, parts=parts)
     options = yaml_file(settings.options, pool_options)
     metrics.gauge(specs.ALLOCATOR_OPTIONS_REFUSED).set_function(lambda: float(bool(options.trouble)))
-    pools = PoolWatcher(options.value, idle=controller.idle_nodes, declare=controller.handle, limits=_limits(settings))
+    pools = PoolWatcher(options.value, idle=controller.idle_nodes, declare=controller.handle, limits=DEFAULT_LIMITS)
     pools.once()  # before the first question is answered
     profiles = ProfileWatcher(options.value, declare=controller.handle)
     profiles.once()
@@ -141,12 +140,12 @@ def start(
         kube,
         controller=controller,
         settings=settings,
-        limits=_limits(settings),
+        limits=DEFAULT_LIMITS,
         metrics=metrics,
         options=lambda: options.value() or NO_OPTIONS,
         recorder=recorder,
         leading=leading,
-        covered=elected.covered if elected else None,
+        covered=elected.covered,
         by_claims=by_claims,
         new_nodes_within=_new_nodes_within(parts),
         write_timeout=_write_timeout(settings),
@@ -204,8 +203,7 @@ def start(
         faulted=faulted,
     )
     fed.start()
-    if elected is not None:
-        elected.start()
+    elected.start()
     threads: dict[str, Thread] = {
         "scheduling": loop.run,
         "pools": pools.run,
@@ -328,17 +326,21 @@ def _faulted(metrics: Metrics) -> Faulted:
     return tell
 
 
-def _leader(settings: Settings, kube: Kube, woken: threading.Event) -> Leader | None:
-    if not settings.election.enabled:
-        return None
+def _leader(settings: Settings, kube: Kube, woken: threading.Event) -> Leader:
     return Leader(
         kube,
-        namespace=settings.election.namespace,
-        name=settings.election.name,
+        namespace=names.NAMESPACE,
+        name=names.LEASE,
         identity=leader.identity(settings.election.identity or socket.gethostname()),
-        timing=LeaseTiming(settings.election.lease, settings.election.renew, settings.election.retry),
+        timing=_timing(settings),
         on_change=lambda leads: woken.set(),
     )
+
+
+def _timing(settings: Settings) -> LeaseTiming:
+    """The election's pace: client-go's proportions of 15 to 10 to 2, which leave four attempts to renew in time."""
+    lease = settings.election.lease
+    return LeaseTiming(lease, renew_deadline=lease * 2 / 3, retry_period=lease * 2 / 15)
 
 
 def _write_timeout(settings: Settings) -> float:
@@ -346,11 +348,8 @@ def _write_timeout(settings: Settings) -> float:
     How long a commit may take, in seconds: less than lies between the end of our leadership and the next one's
     beginning, so that a commit begun by us has ended before anybody else decides.
     """
-    return 0.8 * (settings.election.lease - settings.election.renew) if settings.election.enabled else 10.0
-
-
-def _limits(settings: Settings) -> Limits:
-    return Limits(settings.sharing.max_sharers)
+    timing = _timing(settings)
+    return 0.8 * (timing.lease_duration - timing.renew_deadline)
 
 
 def _policy(settings: Settings) -> Policy:
@@ -359,7 +358,7 @@ def _policy(settings: Settings) -> Policy:
 
 def _controller(
     settings: Settings,
-    elected: Leader | None,
+    elected: Leader,
     woken: threading.Event,
     metrics: Metrics,
     teaching: LearningWorker,
@@ -371,7 +370,7 @@ def _controller(
 ) -> Controller:
     journal = Journal()
     engine = Engine(
-        limits=_limits(settings),
+        limits=DEFAULT_LIMITS,
         policy=_policy(settings),
     )
     forgotten = metrics.counter(specs.RESERVATIONS_FORGOTTEN)
@@ -382,8 +381,8 @@ def _controller(
         by_claims=by_claims,
         clock=time.monotonic,
         new_id=lambda: secrets.token_hex(16),
-        leading=elected.is_leader if elected else lambda: True,
-        term=elected.token if elected else None,
+        leading=elected.is_leader,
+        term=elected.token,
         wake=woken.set,
         forgotten=lambda reason: forgotten.labels(reason=reason).inc(),
         asked=teaching.see,

@@ -4,20 +4,18 @@ The allocator's settings: what an administrator may choose, each with its meanin
 
 from __future__ import annotations
 
-import dataclasses
-import typing
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal
 
+from contract import names
 from contract.encoding import quantity
-from contract.options import MOVED_TO_OPTIONS, OPTIONS_SETTING
+from contract.options import IN_OPTIONS, MOVED_TO_OPTIONS, OPTIONS_SETTING
 from contract.scheduling.gates import SINCE, read_overrides
 from runtime.scraping import ACCESS_SETTING, CERTIFICATES_SETTING
-from runtime.settings import setting
+from runtime.settings import grouped, setting
 
-S = TypeVar("S")
 Preference = Literal["binpack", "spread"]
 NodePreference = Literal["binpack", "spread", "fragmentation", "value"]
 
@@ -90,14 +88,9 @@ class QueueSettings:
 
 @dataclass(frozen=True)
 class SharingSettings:
-    """Limits of one GPU. The node's agent says how much memory it has to allocate."""
+    """Bounds on shares."""
 
-    max_sharers: int = setting(
-        48,
-        "Pods on one GPU where the options (deviceSplitCount) do not say; the default is the least number of clients "
-        "that NVIDIA MPS allows.",
-        minimum=1,
-    )
+    REMOVED: ClassVar[Mapping[str, str]] = {"max_sharers": IN_OPTIONS.format("deviceSplitCount")}
     max_unconfirmed: int = setting(
         64,
         "Shares that one namespace may hold for pods that were admitted and are not stored yet, beside a quarter of "
@@ -110,9 +103,13 @@ class SharingSettings:
 class ElectionSettings:
     """Which of several replicas decides."""
 
-    enabled: bool = setting(True, "Elect a leader by Lease; off only where a single replica runs.")
-    namespace: str = setting("gpufraction-system", "Namespace of the Lease.")
-    name: str = setting("gpufraction-allocator", "Name of the Lease.")
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "enabled": "replicas always elect a leader, because an upgrade runs two at a time",
+        "namespace": f"the Lease is in {names.NAMESPACE}",
+        "name": f"the Lease is {names.LEASE}",
+        "renew": "it is two thirds of election.lease",
+        "retry": "it is two fifteenths of election.lease",
+    }
     identity: str = setting("", "This replica's name in the Lease, usually the pod's; empty takes the host's.")
     lease: float = setting(
         15.0,
@@ -123,21 +120,11 @@ class ElectionSettings:
         minimum=1,
         maximum=300,
     )
-    renew: float = setting(
-        10.0, "How long a leader that cannot renew keeps deciding; less than `lease`.", unit="duration", minimum=0.5
-    )
-    retry: float = setting(
-        2.0, "Time between two attempts at the Lease; less than `renew`.", unit="duration", minimum=0.1
-    )
-
-    def __post_init__(self) -> None:
-        if not self.lease > self.renew > self.retry:
-            raise ValueError(f"lease {self.lease} > renew {self.renew} > retry {self.retry} must hold")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What `python -m allocator run` can be told of the core; `composed` adds the features' settings."""
+    """What `python -m allocator run` can be told of the core; `allocator.app` adds the features' settings."""
 
     REMOVED: ClassVar[Mapping[str, str]] = MOVED_TO_OPTIONS
     socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "Unix socket on which the webhook asks.")
@@ -219,45 +206,13 @@ class Settings:
     )
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
-    placement: PlacementSettings = field(default_factory=PlacementSettings)
-    queue: QueueSettings = field(default_factory=QueueSettings)
-    sharing: SharingSettings = field(default_factory=SharingSettings)
-    election: ElectionSettings = field(default_factory=ElectionSettings)
+    placement: PlacementSettings = grouped(PlacementSettings)
+    queue: QueueSettings = grouped(QueueSettings)
+    sharing: SharingSettings = grouped(SharingSettings)
+    election: ElectionSettings = grouped(ElectionSettings)
 
     def __post_init__(self) -> None:
         try:
             read_overrides(self.scheduler_feature_gates)
         except ValueError as error:
             raise ValueError(f"scheduler_feature_gates: {error}") from error
-
-
-def composed(features: Iterable[tuple[str, type[Any]]]) -> type[Settings]:
-    """
-    The settings with those of the features: of each its group's name and its dataclass. Where the name is empty, the
-    fields of the dataclass stand at the top. Raises TypeError where two have one name.
-    """
-    fields: list[tuple[str, Any, Any]] = []
-    for group, chosen in features:
-        if group:
-            fields.append((group, chosen, dataclasses.field(default_factory=chosen)))
-            continue
-        hints = typing.get_type_hints(chosen)
-        fields += [(each.name, hints[each.name], _copied(each)) for each in dataclasses.fields(chosen)]
-    taken = {each.name for each in dataclasses.fields(Settings)} & {name for name, _, _ in fields}
-    if taken:
-        raise TypeError(f"settings of a feature are named as those of the core: {', '.join(sorted(taken))}")
-    made = dataclasses.make_dataclass("Settings", fields, bases=(Settings,), frozen=True)
-    return typing.cast(type[Settings], made)
-
-
-def _copied(one: dataclasses.Field[Any]) -> Any:
-    return dataclasses.field(default=one.default, metadata=one.metadata)
-
-
-def group_of(settings: Settings, chosen: type[S], group: str) -> S:
-    """A feature's group of composed settings."""
-    if group:
-        found = getattr(settings, group)
-        assert isinstance(found, chosen)
-        return found
-    return chosen(**{each.name: getattr(settings, each.name) for each in dataclasses.fields(typing.cast(Any, chosen))})

@@ -20,13 +20,13 @@ from pathlib import Path
 
 from contract.metrics import metrics_of
 from contract.model import Allocation, ContainerAllocation, GpuShare
-from nodeagent.agent import Agent, Behaviour
+from nodeagent.agent import Agent
 from nodeagent.gpus.library import Card, GpuLibrary
 from nodeagent.gpus.nvml import Nvml
 from nodeagent.gpus.observation import Observation, Observer
 from nodeagent.machine import Machine
 from nodeagent.publishing.metrics import AgentGauges
-from nodeagent.sharing.overuse import OveruseMonitor, Rules
+from nodeagent.sharing.overuse import OveruseMonitor, OveruseSettings
 from nodeagent.sharing.overuse_reports import OveruseReporter, read_cgroup
 from nodeagent.sharing.residents import Resident, Residents
 from runtime.kubernetes.client import JSON, Kube
@@ -139,7 +139,7 @@ def measure(library: GpuLibrary, *, looks: int) -> Cost:
     kube = Kube(_Memory())
     guard = OveruseReporter(
         residents,
-        OveruseMonitor(Rules()),
+        OveruseMonitor(OveruseSettings()),
         show=gauges.show_usage,
         cgroup_of=lambda pid: _cgroup(pid),
     )
@@ -149,7 +149,7 @@ def measure(library: GpuLibrary, *, looks: int) -> Cost:
         guard.step(observation)
 
     observer = Observer(library, on_look=seen)
-    agent = Agent(kube, Machine(observer.latest, residents=residents), Behaviour(node="bench"))
+    agent = Agent(kube, Machine(observer.latest, residents=residents), "bench")
 
     def look(number: int) -> None:
         observer.look_once()

@@ -467,6 +467,12 @@ OPTIONS = Key(
     doc="`options.yaml`: how GPUs are shared and older manifests are read, for the cluster and for pools of nodes.",
 )
 OPTIONS_FILE = "options.yaml"
+CONFIGURATION = "zz-gpufraction-webhook"
+"""The MutatingWebhookConfiguration. Webhooks run in the order of their configurations' names, and ours is the last."""
+LEASE = "gpufraction-allocator"
+"""The Lease of the allocator that decides, in our namespace."""
+SERVICE = "gpufraction-webhook"
+"""The Service in front of the webhook."""
 SETTINGS = "gpufraction-{program}-settings"
 """The ConfigMap of a program's settings, in our namespace: `webhook`, `allocator` or `nodeagent`."""
 POOLS = Key(

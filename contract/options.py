@@ -48,14 +48,15 @@ OURS, VENDOR = "ours", "vendor"
 MIG_STRATEGIES = ("none", "single", "mixed")
 OPTIONS_SETTING = (
     "YAML file of options for the cluster and its node pools under the vGPU systems' own names, such as a mounted "
-    "ConfigMap; read again when it changes. Empty: none. It goes before the settings here."
+    "ConfigMap; read again when it changes. Empty: none."
 )
 """The documentation of each program's setting `options`."""
 
 
-_IN_OPTIONS = "give {} in the document of options, which the webhook and the allocator both read"
+IN_OPTIONS = "give {} in the document of options, which all programs read"
+"""In place of a setting that is an option now."""
 MOVED_TO_OPTIONS: Mapping[str, str] = {
-    former: _IN_OPTIONS.format(name)
+    former: IN_OPTIONS.format(name)
     for name, formers in {
         "aliyunUnit": ("dialects.aliyun_unit", "fits.aliyun_unit"),
         "defaultMem": ("dialects.default_memory", "fits.default_memory"),
@@ -101,7 +102,7 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class VgpuOptions:
-    """The vGPU systems' options. None: absent, so the programs' own settings apply."""
+    """The vGPU systems' options. None: absent, so the defaults apply."""
 
     device_split_count: int | None = None
     """Pods on one GPU at most."""

@@ -22,11 +22,9 @@ from typing import TextIO
 
 from contract import kinds
 from contract.encoding.quantity import MIB
-from contract.isolation import Level
 from contract.metrics import metrics_of
-from contract.nodes.capacity import Reserve
 from contract.options import PoolOptions, pool_options
-from nodeagent.agent import Agent, Behaviour
+from nodeagent.agent import Agent
 from nodeagent.delivering import DELIVERY, BuildWay, Site
 from nodeagent.gpus.health import Record
 from nodeagent.gpus.library import ACTIVE_SECONDS, GpuLibrary
@@ -37,17 +35,17 @@ from nodeagent.gpus.simulated import BadSimulation, Simulated
 from nodeagent.isolation.effects import judged, without_own
 from nodeagent.isolation.host import read_host
 from nodeagent.isolation.levels import MECHANISMS, Isolation, sees_host_processes
-from nodeagent.isolation.mechanism import Build, Handle
+from nodeagent.isolation.mechanism import Handle, MechanismTable
 from nodeagent.machine import Machine
 from nodeagent.mps import commands
 from nodeagent.mps.commands import MpsSettings
 from nodeagent.publishing.metrics import AgentGauges
 from nodeagent.publishing.status import Terms, usable
-from nodeagent.publishing.terms import PoolDocument
-from nodeagent.settings import AgentSettings, HoldSettings, address
-from nodeagent.sharing.holders import HolderReporter, Own
+from nodeagent.publishing.terms import PoolDocument, pooled
+from nodeagent.settings import AgentSettings, HoldSettings, address, settings_type
+from nodeagent.sharing.holders import HolderReporter
 from nodeagent.sharing.idleness import IdleTracker
-from nodeagent.sharing.overuse import OveruseMonitor, Rules
+from nodeagent.sharing.overuse import OveruseMonitor
 from nodeagent.sharing.overuse_reports import OveruseReporter
 from nodeagent.sharing.residents import Residents, trim
 from nodeagent.sharing.usage import NodeUsage
@@ -95,14 +93,14 @@ def main(
     arguments: Sequence[str] | None = None,
     environment: Mapping[str, str] | None = None,
     *,
-    mechanisms: Mapping[Level, Build] = MECHANISMS,
+    mechanisms: MechanismTable = MECHANISMS,
     ways: Sequence[BuildWay] = DELIVERY,
 ) -> int:
     """Run the command; the exit status: 0 success, 1 failure, 2 wrong arguments."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = given.pop(0) if given else ""
     if command in ("-h", "--help") or {"-h", "--help"} & set(given):
-        print(f"{USAGE}\n{describe(_SETTINGS.get(command, AgentSettings))}")
+        print(f"{USAGE}\n{describe(_SETTINGS.get(command, settings_type(mechanisms)))}")
         return 0
     if command not in COMMANDS:
         print(f"{USAGE}\nfound {command!r}; give run, inventory, hold or mps", file=sys.stderr)
@@ -118,7 +116,7 @@ def main(
         if command.startswith("mps"):
             about = load(MpsSettings, file=file, env=env, argv=flags)
             return commands.keep(about, given) if command == "mps" else commands.supervise(about)
-        settings = load(AgentSettings, file=file, env=env, argv=flags)
+        settings = load(settings_type(mechanisms), file=file, env=env, argv=flags)
         library = _library(settings)
         if command == "inventory":
             return inventory(library, settings, sys.stdout)
@@ -137,10 +135,12 @@ def inventory(library: GpuLibrary, settings: AgentSettings, out: TextIO) -> int:
     if seen.problem:
         print(f"no GPU: {seen.problem}", file=sys.stderr)
         return 1
+    file = yaml_file(settings.options, pool_options)
+    terms = pooled(Terms(), PoolDocument(file.value(), file.trouble), labels={}, published={})
     print(f"driver {seen.driver}, CUDA {seen.cuda or 'unknown'}", file=out)
     rows: list[tuple[str, ...]] = [("INDEX", "UUID", "MODEL", "MEMORY", "USABLE", "HEALTH")]
     for card in seen.cards:
-        amounts = [f"{amount // MIB}MiB" for amount in (card.memory_bytes, usable(card, _reserve(settings)))]
+        amounts = [f"{amount // MIB}MiB" for amount in (card.memory_bytes, usable(card, terms.reserve))]
         health = "Healthy" if card.healthy else f"Unhealthy: {card.reason}"
         rows.append((str(card.index), card.uuid or "-", card.model or "-", *amounts, health))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
@@ -150,9 +150,7 @@ def inventory(library: GpuLibrary, settings: AgentSettings, out: TextIO) -> int:
     return 0
 
 
-def _run(
-    library: GpuLibrary, settings: AgentSettings, mechanisms: Mapping[Level, Build], ways: Sequence[BuildWay]
-) -> int:
+def _run(library: GpuLibrary, settings: AgentSettings, mechanisms: MechanismTable, ways: Sequence[BuildWay]) -> int:
     logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
     log.info("settings", extra={"settings": effective(settings)})
     kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-nodeagent")
@@ -161,14 +159,10 @@ def _run(
 
     residents = Residents(on_change=lambda: agent.wake(), followed=settings.pods)
     site = Site(kube, settings, latest=lambda: latest(), changed=lambda: agent.wake())
-    isolation = Isolation(_handle(library, settings, residents), mechanisms, [build(site) for build in ways])
-    rules = Rules(
-        slack=settings.overuse_slack,
-        patience=settings.overuse_grace,
-        evict_after=settings.evict_overuse,
-        evict_unhealthy_after=settings.evict_unhealthy,
+    isolation = Isolation(
+        _handle(library, settings, residents, mechanisms), mechanisms, [build(site) for build in ways]
     )
-    idleness = IdleTracker(least=settings.idle_least, gap=max(ACTIVE_SECONDS, 2 * settings.interval))
+    idleness = IdleTracker(least=settings.idle_least, gap=max(ACTIVE_SECONDS, 2 * settings.pace.interval))
 
     def used(usage: NodeUsage, watch: OveruseMonitor) -> None:
         """Called with the use at each look, on the thread that judges overuse."""
@@ -180,7 +174,7 @@ def _run(
 
     overuse = OveruseReporter(
         residents,
-        OveruseMonitor(rules),
+        OveruseMonitor(settings.overuse),
         show=used,
         cgroup_of=library.cgroup_of if isinstance(library, Simulated) else None,
         more=isolation.reports,
@@ -202,9 +196,7 @@ def _run(
         agent.wake()
 
     record = Record(quiet=settings.xid_quiet, ignored=tuple(map(int, settings.xid_ignore)))
-    observer = Observer(
-        library, interval=settings.interval, patience=settings.driver_timeout, on_look=looked, record=record
-    )
+    observer = Observer(library, interval=settings.pace.interval, on_look=looked, record=record)
 
     def latest() -> Observation | None:
         observation = observer.latest()
@@ -219,9 +211,8 @@ def _run(
         idle=lambda: idleness.idle(time.time()),
         reports=lambda: overuse.reports,
     )
-    terms = Terms(reserve=_reserve(settings), mig=settings.mig, host=read_host(), startup_taint=settings.startup_taint)
-    behaviour = Behaviour(settings.node, settings.interval, settings.heartbeat, terms)
-    agent = Agent(kube, machine, behaviour)
+    terms = Terms(host=read_host(), startup_taint=settings.startup_taint)
+    agent = Agent(kube, machine, settings.node, settings.pace, terms=terms)
     watches = _watches(kube, agent, residents if settings.pods else None, settings.node, process.workers)
     process.handle_signals()
     process.watch_threads()
@@ -246,26 +237,26 @@ def _run(
 
 def _hold(settings: HoldSettings) -> int:
     logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
-    kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-holder")
-    library = Simulated(settings.simulate, node=settings.pod) if settings.simulate else Nvml()
-    holder = HolderReporter(kube, library, Own(settings.namespace, settings.pod))
+    kube = Kube.connect(user_agent="gpufraction-holder")
+    holder = HolderReporter(kube, Nvml(), settings.pod)
     process = Process()
     process.handle_signals()
     process.watch_threads()
-    process.spawn("holder", lambda: holder.run(process.stop, interval=settings.interval))
+    process.spawn("holder", lambda: holder.run(process.stop))
     return process.wait()
 
 
-def _handle(library: GpuLibrary, settings: AgentSettings, residents: Residents) -> Handle:
-    limits = settings.driver_limits and settings.host_root and isinstance(library, Nvml)
+def _handle(library: GpuLibrary, settings: AgentSettings, residents: Residents, mechanisms: MechanismTable) -> Handle:
+    opens = settings.host_root and isinstance(library, Nvml)
     return Handle(
         settings.limiters,
         residents,
         root=Path(settings.host_root or "/"),
         # Another thread uses it, so it has a library of its own; NVML allows several.
-        driver=functools.partial(Nvml, path=settings.nvml_library) if limits else None,
+        driver=functools.partial(Nvml, path=settings.nvml_library) if opens else None,
         cgroup=read_host().cgroup,
         sees_processes=sees_host_processes(),
+        chosen={level.name: getattr(settings, level.name) for level in mechanisms},
     )
 
 
@@ -273,10 +264,6 @@ def _document(file: LiveFile[PoolOptions], gauges: AgentGauges) -> PoolDocument:
     document = PoolDocument(file.value(), file.trouble)
     gauges.show_options(refused=bool(document.trouble))
     return document
-
-
-def _reserve(settings: AgentSettings) -> Reserve:
-    return Reserve(settings.reserve, settings.reserve_percent)
 
 
 def _watches(

@@ -21,7 +21,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from contract.backoff import backoff, with_jitter
 from nodeagent.conditions import timestamp
@@ -50,6 +50,7 @@ from nodeagent.publishing.reconcile import (
 from nodeagent.publishing.startup import Taints
 from nodeagent.publishing.status import DEFAULT_TERMS, Desired, Terms, desired
 from nodeagent.publishing.terms import NodeReport, terms_of, unique
+from nodeagent.settings import PaceSettings
 from nodeagent.sharing.ownership import HOLDING
 from runtime.kubernetes import events
 from runtime.kubernetes.client import JSON, Kube, KubeError, KubeForbidden, KubeInvalid, KubeNotFound
@@ -57,47 +58,41 @@ from runtime.kubernetes.paths import gpunodes, nodes
 from runtime.kubernetes.watch import Event, Put, Replaced
 
 log = logging.getLogger(__name__)
+DEFAULT_PACE = PaceSettings()
 
 
-@dataclass(frozen=True, slots=True)
-class Behaviour:
-    """How the agent behaves; everything in seconds and bytes."""
-
-    node: str
-    """The name of the Node that this machine is."""
-    interval: float = 10.0
-    """Between two steps if nothing wakes the agent, and between two writes of a field that another writer undoes."""
-    heartbeat: float = 300.0
-    """Between two writes of a status that stays the same, 10 % more or less by the node's name."""
-    terms: Terms = DEFAULT_TERMS
-    """The part of the terms that is known at the start."""
-    backoff: float = 1.0
-    """After the first failed call; doubled with each further one, with jitter."""
-    backoff_cap: float = 60.0
+_BACKOFF, _BACKOFF_CAP = 1.0, 60.0
+"""Seconds after the first failed call; doubled with each further one up to the cap, with jitter."""
 
 
 class Agent:
     """
     Publishes one node's GPUs. `step` is one round; `run` does rounds until stopped.
 
-    `clock` is wall time in seconds since the epoch: the heartbeat counts from a published time.
+    `node` is the name of the Node that this machine is. `pace.interval` lies between two steps if nothing wakes the
+    agent, and between two writes of a field that another writer undoes. `terms` is the part of the terms that is known
+    at the start. `clock` is wall time in seconds since the epoch: the heartbeat counts from a published time.
     """
 
     def __init__(
         self,
         kube: Kube,
         machine: Machine,
-        behaviour: Behaviour,
+        node: str,
+        pace: PaceSettings = DEFAULT_PACE,
         *,
+        terms: Terms = DEFAULT_TERMS,
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
         self._kube = kube
         self._machine = machine
-        self._behaviour = behaviour
+        self._node = node
+        self._interval = pace.interval
+        self._terms = terms
         self._clock = clock
         self._rng = rng or random.Random()
-        self._pace = PublishingPace(heartbeat=jittered(behaviour.heartbeat, behaviour.node), rewrite=behaviour.interval)
+        self._pace = PublishingPace(heartbeat=jittered(pace.heartbeat, node), rewrite=pace.interval)
         self._published: Published | None = None
         self._history = History()
         self._failures = 0
@@ -144,7 +139,7 @@ class Agent:
         """One round. Gives the seconds until the next one should be."""
         report = self._machine.observe()
         if report is None:
-            return self._behaviour.interval
+            return self._interval
         try:
             self._round(report)
         except KubeError as error:
@@ -152,7 +147,7 @@ class Agent:
         if self._failures:
             log.info("the API server answers again")
         self._failures = 0
-        return self._behaviour.interval
+        return self._interval
 
     def _round(self, report: NodeReport) -> None:
         self._check_seen()
@@ -161,9 +156,7 @@ class Agent:
             published = self._published = self._read()
         if published.node is None:
             self._published = None
-            self._trouble = (
-                f"there is no Node named {self._behaviour.node!r}; set node to the name of this machine's Node"
-            )
+            self._trouble = f"there is no Node named {self._node!r}; set node to the name of this machine's Node"
             return
         if published.node.ownership.choice == HOLDING and report.pods_unknown:
             # Without the holders the agent would take every GPU out of sharing at each start.
@@ -171,10 +164,10 @@ class Agent:
             return
         status = published.gpunode.status if published.gpunode else {}
         taints, why = self._startup_refused
-        own = replace(self._behaviour.terms, startup_refused=why if taints == published.node.startup_taints else "")
+        own = replace(self._terms, startup_refused=why if taints == published.node.startup_taints else "")
         told = unique(published.gpunode.repeated) if published.gpunode else ()
         terms = terms_of(replace(own, conditions=told), report, published.node, status)
-        wanted = desired(self._behaviour.node, report.observation, terms=terms)
+        wanted = desired(self._node, report.observation, terms=terms)
         beyond = self._excess.beyond(wanted, published)
         wanted = replace(wanted, beyond=beyond, idle=report.idle, reports=report.reports)
         now = self._clock()
@@ -198,7 +191,7 @@ class Agent:
                 taints = published.node.startup_taints if published.node is not None else ()
                 self._startup_refused, refused = (taints, str(error)), True
                 continue
-            log.info("published", extra={"what": type(action).__name__, "node": self._behaviour.node})
+            log.info("published", extra={"what": type(action).__name__, "node": self._node})
         self._history = plan.history
         for change in plan.events:
             log.warning(change.reason, extra={"reason": change.message})
@@ -220,8 +213,8 @@ class Agent:
             log.warning("the API server dropped a part of the write; is its CustomResourceDefinition of this release?")
 
     def _read(self) -> Published:
-        node = self._get(nodes(self._behaviour.node))
-        gpunode = self._get(gpunodes(self._behaviour.node))
+        node = self._get(nodes(self._node))
+        gpunode = self._get(gpunodes(self._node))
         return Published(
             node=node_view(node) if node is not None else None,
             gpunode=object_view(gpunode) if gpunode is not None else None,
@@ -234,7 +227,7 @@ class Agent:
             return None
 
     def _write(self, action: Action, published: Published) -> Published:
-        name = self._behaviour.node
+        name = self._node
         match action:
             case CreateObject(body):
                 return replace(published, gpunode=object_view(self._kube.create(gpunodes(), body)))
@@ -255,12 +248,12 @@ class Agent:
         level = logging.INFO if self._failures else logging.WARNING
         log.log(level, "publishing failed", extra={"reason": type(error).__name__, "detail": str(error)})
         self._failures += 1
-        longest = backoff(self._failures, self._behaviour.backoff, self._behaviour.backoff_cap)
+        longest = backoff(self._failures, _BACKOFF, _BACKOFF_CAP)
         return max(error.retry_after or 0.0, with_jitter(longest, self._rng.random()))
 
     def _record(self, change: Change) -> None:
         """Write an Event about this machine's Node. Its uid is the Node's name, as in kubelet's Events."""
-        node = self._behaviour.node
+        node = self._node
         events.record(
             self._kube,
             events.about("Node", "", node, node),

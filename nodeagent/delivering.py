@@ -49,7 +49,7 @@ def by_toolkit(site: Site) -> DeliveryWay:
         root=Path(settings.host_root) if settings.host_root else None,
         override=delivery.parse(settings.delivery) if settings.delivery else None,
         handlers=settings.runtime_handlers,
-        every=settings.heartbeat,
+        every=settings.pace.heartbeat,
     )
     return by_runtime(prober)
 

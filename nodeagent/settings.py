@@ -6,25 +6,49 @@ Must not: open anything. What a setting means for the rest of the agent is made 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from contract.names import BY_DRA, DELIVERY, NAMESPACE, STARTUP_TAINT
-from contract.options import OPTIONS_SETTING
+from contract.options import IN_OPTIONS, OPTIONS_SETTING
 from nodeagent.gpus.health import IGNORED_XIDS
 from nodeagent.isolation import delivery
 from nodeagent.isolation.cards import IN_CONTAINER
 from nodeagent.isolation.delivery import HANDLERS
-from nodeagent.isolation.mechanism import LimiterSettings
+from nodeagent.isolation.levels import MECHANISMS
+from nodeagent.isolation.mechanism import LimiterSettings, MechanismTable
+from nodeagent.sharing.overuse import OveruseSettings
 from runtime.scraping import ACCESS_SETTING, CERTIFICATES_SETTING
-from runtime.settings import parse_address, setting
+from runtime.settings import composed, grouped, parse_address, setting
+
+
+@dataclass(frozen=True)
+class PaceSettings:
+    """How often the agent looks and writes."""
+
+    interval: float = setting(10.0, "Time between two readings of the GPUs.", unit="duration", minimum=0.1)
+    heartbeat: float = setting(
+        300.0,
+        "Time between two writes of an unchanged status, 10 % more or less by the node's name. 5,000 nodes then write "
+        "17 times a second.",
+        unit="duration",
+        minimum=10.0,
+    )
 
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """The settings of `run` and `inventory`."""
+    """The settings of `run` and `inventory` that no mechanism brings; `settings_type` adds those."""
 
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "driver_timeout": "a call into the driver may take a minute",
+        "patience": "a call into the driver may take a minute",
+        "reserve": IN_OPTIONS.format("reserveMem (MiB)"),
+        "reserve_percent": IN_OPTIONS.format("reserveMemPercentage"),
+        "mig": IN_OPTIONS.format("migStrategy"),
+    }
     node: str = setting(MISSING, "Name of the Node that this machine is; `spec.nodeName` of the agent's own pod.")
     kubeconfig: str = setting("", "How to reach the API server; empty: the pod's service account, or the user's own.")
     simulate: str = setting(
@@ -38,38 +62,7 @@ class AgentSettings:
         "empty: the linker's choice.",
     )
     options: Path = setting(Path(), OPTIONS_SETTING)
-    interval: float = setting(10.0, "Time between two readings of the GPUs.", unit="duration", minimum=0.1)
-    driver_timeout: float = setting(
-        60.0,
-        "How long a call into the driver may take before the last answer is outdated. A driver may need tens of "
-        "seconds while one of several GPUs fails.",
-        unit="duration",
-        minimum=1.0,
-        formerly="patience",
-    )
-    heartbeat: float = setting(
-        300.0,
-        "Time between two writes of an unchanged status, 10 % more or less by the node's name. 5,000 nodes then write "
-        "17 times a second.",
-        unit="duration",
-        minimum=10.0,
-    )
-    reserve: int = setting(
-        0,
-        "Memory of each GPU that no pod gets. It includes the driver's own reserve, which pods never get, so that 0 "
-        "offers exactly what can be allocated. 256Mi with a reserve_percent of 3 is a margin for nodes without "
-        "enforced limits.",
-        unit="bytes",
-        minimum=0,
-    )
-    reserve_percent: int = setting(
-        0, "The same in percent of each GPU's memory; the greater of the two applies.", minimum=0, maximum=50
-    )
-    mig: Literal["none", "single", "mixed"] = setting(
-        "mixed",
-        "Slices of cards in MIG mode: `mixed` publishes each as a GPU of its own, `single` only if all cards are cut "
-        "into slices of one kind, `none` not at all.",
-    )
+    pace: PaceSettings = grouped(PaceSettings, at="")
     xid_ignore: tuple[str, ...] = setting(
         tuple(map(str, IGNORED_XIDS)),
         "The driver's error numbers for faults of a program, not of the GPU; the default is that of NVIDIA's device "
@@ -115,34 +108,7 @@ class AgentSettings:
         "Names of NVIDIA's runtime in containerd or CRI-O, in the mode of its config.toml: the handlers of "
         "RuntimeClasses, and of the node's default.",
     )
-    overuse_slack: int = setting(
-        512 << 20,
-        "GPU memory that a container may use beyond its share before it counts as overuse: every CUDA context needs "
-        "some that its program did not request.",
-        unit="bytes",
-        minimum=0,
-    )
-    overuse_grace: float = setting(
-        30.0,
-        "How long a container may use more memory than its share before its pod gets a warning Event.",
-        unit="duration",
-        minimum=0,
-        formerly="overuse_patience",
-    )
-    evict_overuse: float = setting(
-        0.0,
-        "How long after that warning the agent asks the allocator to evict the pod if it is still over; needs the "
-        "component allocator-eviction. 0: never.",
-        unit="duration",
-        minimum=0,
-    )
-    evict_unhealthy: float = setting(
-        0.0,
-        "How long a GPU may be unhealthy before the agent asks the allocator to evict the pods on it; needs the "
-        "component allocator-eviction. 0: never.",
-        unit="duration",
-        minimum=0,
-    )
+    overuse: OveruseSettings = grouped(OveruseSettings, at="")
     idle_least: float = setting(
         60.0,
         "How long a share must have computed nothing until the GPUNode lists it as idle. Needs `pods`. Each look tells "
@@ -150,17 +116,12 @@ class AgentSettings:
         unit="duration",
         minimum=1.0,
     )
-    driver_limits: bool = setting(
-        False,
-        "Have the driver (615 and later, cgroup v2) limit each container to its share of memory. The agent must run as "
-        "root and see the host's control groups below host_root. Off, since we have not tried it on a card.",
-    )
     startup_taint: bool = setting(
         False,
         f"Take the taint {STARTUP_TAINT} off this Node when its GPUs are published. Needs the right of "
         "manifests/components/startup-taint, which sets it.",
     )
-    limiters: LimiterSettings = LimiterSettings()
+    limiters: LimiterSettings = grouped(LimiterSettings)
     listen: str = setting("0.0.0.0:9445", "Address and port of /metrics, /healthz and /readyz; empty: none.")
     metrics_access: Literal["token", "open"] = setting("token", ACCESS_SETTING)
     metrics_certificates: Path | None = setting(None, CERTIFICATES_SETTING)
@@ -187,13 +148,20 @@ class AgentSettings:
 class HoldSettings:
     """`python -m nodeagent hold`."""
 
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "namespace": f"holders run in {NAMESPACE}, where the agent counts them",
+        "kubeconfig": "a holder uses the service account of its pod",
+        "simulate": "a holder reports the GPUs that a device plugin gave its pod",
+        "interval": "the GPUs are read once a minute",
+    }
     pod: str = setting(MISSING, "Name of the holder's own pod.")
-    namespace: str = setting(NAMESPACE, "Namespace of that pod; the agent counts holders of its own namespace only.")
-    kubeconfig: str = setting("", "How to reach the API server; empty: the pod's service account, or the user's own.")
-    simulate: str = setting("", "Simulated GPUs, as for the agent; empty: the real ones.")
-    interval: float = setting(60.0, "Time between two readings of the GPUs.", unit="duration", minimum=0.1)
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
+
+
+def settings_type(table: MechanismTable = MECHANISMS) -> type[AgentSettings]:
+    """The agent's settings with those of these mechanisms, each in a field with the name of its level."""
+    return composed(AgentSettings, ((level.name, entry.group, entry.settings) for level, entry in table.items()))
 
 
 def address(text: str) -> tuple[str, int]:

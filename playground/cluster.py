@@ -35,11 +35,10 @@ from runtime.kubernetes.client import Kube, KubeError, KubeNotFound, KubeTooMany
 
 JSON = dict[str, Any]
 MakeControlPlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
-_WEBHOOK = "zz-gpufraction-webhook"
 _PROGRAMS = ("certs", "webhook", "allocator", "nodeagent")
 DEFAULT_COMPONENTS = ("claims", "unhealthy-lists")
 """What the samples need beyond the base."""
-_ELECTION = ("--election-lease", "3s", "--election-renew", "2s", "--election-retry", "300ms")
+_ELECTION = ("--election-lease", "3s")
 """
 A new cluster waits one lease for its first leader. So this is as quick as a busy machine of two cores bears, where a
 call that takes longer than it may to renew ends a leader's term.
@@ -274,8 +273,9 @@ class Cluster:
         self._program(
             "certs",
             [
-                *("webhook", "certs", "--dir", str(certs), "--configuration", _WEBHOOK, "--names", certificate_names),
-                *("--options", str(self._options / names.OPTIONS_FILE), *self._settings.get("certs", ())),
+                *("webhook", "certs", "--dir", str(certs), "--configuration", names.CONFIGURATION),
+                *("--names", certificate_names, "--options", str(self._options / names.OPTIONS_FILE)),
+                *self._settings.get("certs", ()),
             ],
             account("gpufraction-certs"),
         ).run()
@@ -390,7 +390,7 @@ class Cluster:
             return {}
 
     def _webhook_trusted(self) -> bool:
-        path = paths.path("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", name=_WEBHOOK)
+        path = paths.path("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", name=names.CONFIGURATION)
         bundle = self.kube.get(path)["webhooks"][0]["clientConfig"].get("caBundle", "")
         return b"BEGIN CERTIFICATE" in base64.b64decode(bundle)
 

@@ -11,7 +11,7 @@ and `load` fills it, in this order, from the defaults, a YAML file (`admission: 
 (`GPUFRACTION_ADMISSION_TIMEOUT=1s`) and flags (`--admission-timeout=1s`). An unknown name or value is an error, and all
 errors are reported together: a typing error must not silently mean the default.
 
-A dataclass may say which settings it had, and what to give in their place (`REMOVED`, by their names with groups).
+A dataclass may say which settings it had, and what to give in their place (`REMOVED`, by their names within it).
 
 A field with unit "duration" holds seconds and is written "1m30s", one with unit "bytes" holds bytes and is written
 "256Mi".
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import operator
 import re
 import types
@@ -72,14 +73,44 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def grouped(kind: type[Any], at: str | None = None) -> Any:
+    """
+    A field with a group of settings. They are named below `at`, which is the field's name by default; empty: as if they
+    stood beside the field. So a part has its settings as one value, whatever they are called.
+    """
+    return dataclasses.field(default_factory=kind, metadata={} if at is None else {"at": at})
+
+
+def composed(base: type[T], groups: Iterable[tuple[str, str, type[Any]]]) -> type[T]:
+    """
+    `base` with further groups: for each the field, where its settings are named (as `at`), and its dataclass. Raises
+    TypeError where two fields or two settings have one name.
+    """
+    fields = [(name, kind, grouped(kind, at)) for name, at, kind in groups]
+    made = typing.cast(type[T], dataclasses.make_dataclass(base.__name__, fields, bases=(base,), frozen=True))
+    core = {each.name for each in dataclasses.fields(typing.cast(Any, base))}
+    taken = core & {name for name, _, _ in fields}
+    paths = [leaf.path for leaf in every_setting(made)]
+    taken |= {".".join(path) for path in paths if paths.count(path) > 1}
+    if taken:
+        raise TypeError(f"two settings have one name: {', '.join(sorted(taken))}")
+    return made
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """The group of a part that has no settings."""
+
+
 @dataclass(frozen=True, slots=True)
-class _Leaf:
-    """One setting, wherever it stands in the tree."""
+class Leaf:
+    """One setting, wherever it stands in the tree. `attributes`: where its value is."""
 
     path: tuple[str, ...]
     kind: Any
     default: Any
     metadata: Mapping[str, Any]
+    attributes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -98,17 +129,37 @@ class _Leaf:
         return str(self.metadata.get("unit") or "")
 
     @property
-    def former(self) -> _Leaf | None:
+    def former(self) -> Leaf | None:
         """The setting under its old name; None if it has none."""
         old = self.metadata.get("formerly")
         return dataclasses.replace(self, path=(*self.path[:-1], old), metadata={}) if old else None
 
 
-def _known(cls: type[Any]) -> tuple[_Leaf, ...]:
+def _known(cls: type[Any]) -> tuple[Leaf, ...]:
     """All settings, and those that are refused with what to give in their place."""
-    removed: Mapping[str, str] = getattr(cls, "REMOVED", {})
-    former = (_Leaf(tuple(name.split(".")), str, "", {"removed": cure}) for name, cure in removed.items())
-    return (*_leaves(cls), *former)
+    return (*every_setting(cls), *removed(cls))
+
+
+def removed(cls: type[Any], prefix: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """The names that are refused; `metadata["removed"]` of each says what to give in its place, or why nothing."""
+    own: Mapping[str, str] = getattr(cls, "REMOVED", {})
+    for name, cure in own.items():
+        yield Leaf((*prefix, *name.split(".")), str, "", {"removed": cure})
+    for one, kind in _fields(cls):
+        if dataclasses.is_dataclass(kind):
+            yield from removed(typing.cast(type[Any], kind), _below(prefix, one))
+
+
+def _fields(cls: type[Any]) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
+    """The fields with their types."""
+    hints = typing.get_type_hints(cls)
+    return ((one, hints[one.name]) for one in dataclasses.fields(cls))
+
+
+def _below(prefix: tuple[str, ...], group: dataclasses.Field[Any]) -> tuple[str, ...]:
+    """Where the settings of a group are named."""
+    at = group.metadata.get("at", group.name)
+    return (*prefix, at) if at else prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +207,8 @@ def settings_file(argv: Sequence[str]) -> tuple[Path | None, list[str]]:
 def effective(settings: Any) -> dict[str, Any]:
     """The settings as plain data, as in the file, for the log at the start."""
     shown: dict[str, Any] = {}
-    for leaf in _leaves(type(settings)):
-        value = settings
-        for part in leaf.path:
-            value = getattr(value, part)
+    for leaf in every_setting(type(settings)):
+        value = functools.reduce(getattr, leaf.attributes, settings)
         into = shown
         for part in leaf.path[:-1]:
             into = into.setdefault(part, {})
@@ -170,14 +219,14 @@ def effective(settings: Any) -> dict[str, Any]:
 def describe(cls: type[Any]) -> str:
     """A Markdown table of all settings, for the documentation."""
     rows = ["| setting | environment | default | meaning |", "|---|---|---|---|"]
-    for leaf in _leaves(cls):
+    for leaf in every_setting(cls):
         doc = " ".join(str(leaf.metadata.get("doc", "")).split()).replace("|", "\\|")
         default = "(required)" if leaf.default is dataclasses.MISSING else _shown(leaf)
         rows.append(f"| `{leaf.name}` | `{leaf.env}` | {default} | {doc}{_bounds(leaf)} |")
     return "\n".join(rows) + "\n"
 
 
-def _shown(leaf: _Leaf) -> str:
+def _shown(leaf: Leaf) -> str:
     value = _written(leaf, leaf.default)
     if value is None:
         return "(none)"
@@ -187,7 +236,7 @@ def _shown(leaf: _Leaf) -> str:
     return f"`{text}`" if text else "(empty)"
 
 
-def _bounds(leaf: _Leaf) -> str:
+def _bounds(leaf: Leaf) -> str:
     low, high = leaf.metadata.get("minimum"), leaf.metadata.get("maximum")
     parts = [f"at least {_figure(leaf, low)}"] if low is not None else []
     parts += [f"at most {_figure(leaf, high)}"] if high is not None else []
@@ -196,20 +245,20 @@ def _bounds(leaf: _Leaf) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _leaves(cls: type[Any], prefix: tuple[str, ...] = ()) -> Iterator[_Leaf]:
-    hints = typing.get_type_hints(cls)
-    for one in dataclasses.fields(cls):
-        path, kind = (*prefix, one.name), hints[one.name]
+def every_setting(cls: type[Any], prefix: tuple[str, ...] = (), above: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """The settings in their order, those of groups included. `prefix`, `above`: of a group, as in `Leaf`."""
+    for one, kind in _fields(cls):
+        attributes = (*above, one.name)
         if dataclasses.is_dataclass(kind):
-            yield from _leaves(typing.cast(type[Any], kind), path)
+            yield from every_setting(typing.cast(type[Any], kind), _below(prefix, one), attributes)
         else:
             made = one.default_factory
             default = one.default if made is dataclasses.MISSING else made()
-            yield _Leaf(path, kind, default, one.metadata)
+            yield Leaf((*prefix, one.name), kind, default, one.metadata, attributes)
 
 
 def _from_file(
-    leaves: Mapping[tuple[str, ...], _Leaf], file: Path | None, errors: list[str]
+    leaves: Mapping[tuple[str, ...], Leaf], file: Path | None, errors: list[str]
 ) -> dict[tuple[str, ...], _Given]:
     if file is None:
         return {}
@@ -245,7 +294,7 @@ _SERVICE_LINK = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP
 
 
 def _from_env(
-    leaves: Mapping[tuple[str, ...], _Leaf], env: Mapping[str, str], errors: list[str]
+    leaves: Mapping[tuple[str, ...], Leaf], env: Mapping[str, str], errors: list[str]
 ) -> dict[tuple[str, ...], _Given]:
     by_name = {leaf.env: path for path, leaf in leaves.items()}
     found: dict[tuple[str, ...], _Given] = {}
@@ -265,7 +314,7 @@ def _from_env(
 
 
 def _from_flags(
-    leaves: Mapping[tuple[str, ...], _Leaf], argv: Sequence[str], errors: list[str]
+    leaves: Mapping[tuple[str, ...], Leaf], argv: Sequence[str], errors: list[str]
 ) -> dict[tuple[str, ...], _Given]:
     by_name = {leaf.flag: path for path, leaf in leaves.items()}
     found: dict[tuple[str, ...], _Given] = {}
@@ -296,7 +345,7 @@ def _legible(name: str) -> str:
     return shown(name)[1:-1]
 
 
-def _stranger(given: str, leaves: Iterable[_Leaf], name: Callable[[_Leaf], str]) -> str:
+def _stranger(given: str, leaves: Iterable[Leaf], name: Callable[[Leaf], str]) -> str:
     """The error for a name without a setting. `name`: a setting's name in that source."""
     known = {}
     for leaf in leaves:
@@ -311,12 +360,11 @@ def _stranger(given: str, leaves: Iterable[_Leaf], name: Callable[[_Leaf], str])
 
 def _build(cls: type[Any], prefix: tuple[str, ...], values: Mapping[tuple[str, ...], Any], errors: list[str]) -> Any:
     """The dataclass with those in it; the errors of their own checks count like any other."""
-    hints = typing.get_type_hints(cls)
     before, arguments = len(errors), {}
-    for one in dataclasses.fields(cls):
+    for one, kind in _fields(cls):
         path = (*prefix, one.name)
-        if dataclasses.is_dataclass(hints[one.name]):
-            arguments[one.name] = _build(typing.cast(type[Any], hints[one.name]), path, values, errors)
+        if dataclasses.is_dataclass(kind):
+            arguments[one.name] = _build(typing.cast(type[Any], kind), _below(prefix, one), values, errors)
         elif path in values:
             arguments[one.name] = values[path]
         elif one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING:
@@ -333,7 +381,7 @@ def _build(cls: type[Any], prefix: tuple[str, ...], values: Mapping[tuple[str, .
 _BAD = object()
 
 
-def _converted(leaf: _Leaf, given: _Given, errors: list[str]) -> Any:
+def _converted(leaf: Leaf, given: _Given, errors: list[str]) -> Any:
     try:
         value = convert(leaf.kind, leaf.unit, given.raw)
         _check_bounds(leaf, value)
@@ -344,7 +392,7 @@ def _converted(leaf: _Leaf, given: _Given, errors: list[str]) -> Any:
         return _BAD
 
 
-def _check_bounds(leaf: _Leaf, value: Any) -> None:
+def _check_bounds(leaf: Leaf, value: Any) -> None:
     low, high = leaf.metadata.get("minimum"), leaf.metadata.get("maximum")
     if value is not None and low is not None and value < low:
         raise ValueError(f"expected at least {_figure(leaf, low)}")
@@ -352,11 +400,11 @@ def _check_bounds(leaf: _Leaf, value: Any) -> None:
         raise ValueError(f"expected at most {_figure(leaf, high)}")
 
 
-def _figure(leaf: _Leaf, value: Any) -> str:
+def _figure(leaf: Leaf, value: Any) -> str:
     return str(_written(leaf, value))
 
 
-def _written(leaf: _Leaf, value: Any) -> Any:
+def _written(leaf: Leaf, value: Any) -> Any:
     return "(secret)" if leaf.metadata.get("secret") else write(leaf.unit, value)
 
 

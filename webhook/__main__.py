@@ -94,6 +94,7 @@ def _serve(settings: ServeSettings) -> int:
 
 
 def _conditions(settings: ConditionsSettings) -> int:
+    from contract import names
     from contract.options import pool_options
     from runtime.livefile import yaml_file
     from webhook.certificates.configuration import patch
@@ -102,11 +103,12 @@ def _conditions(settings: ConditionsSettings) -> int:
     options = file.value()
     if options is None:
         raise SettingsError([f"options: {file.trouble}"])
-    print(patch(settings.configuration, options.cluster.renamed, hide_gpus=settings.hide_gpus), end="")
+    print(patch(names.CONFIGURATION, options.cluster.renamed, hide_gpus=settings.hide_gpus), end="")
     return 0
 
 
 def _certs(settings: CertsSettings) -> int:
+    from contract import names
     from contract.options import NO_OPTIONS, pool_options
     from runtime.kubernetes.client import Kube
     from runtime.livefile import yaml_file
@@ -124,7 +126,7 @@ def _certs(settings: CertsSettings) -> int:
     def store() -> Store:
         if not settings.secret:
             return settings.directories()
-        return Secret(connect(), settings.namespace, settings.secret, settings.directories())
+        return Secret(connect(), names.NAMESPACE, settings.secret, settings.directories())
 
     ensure = Ensure(
         store=store,

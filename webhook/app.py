@@ -24,7 +24,7 @@ from runtime.unixhttp import UnixClient
 from webhook.certificates.authority import expiry
 from webhook.certificates.store import CERTIFICATE
 from webhook.serving.application import create_app
-from webhook.serving.asking import allocator, cards, scraper_review
+from webhook.serving.asking import DEFAULT_PATIENCE, allocator, cards, scraper_review
 from webhook.serving.health import Health, Pulse
 from webhook.serving.known import KnownCards
 from webhook.serving.server import Service
@@ -75,12 +75,13 @@ class Document:
         return message
 
 
-def make_app(settings: ServeSettings) -> Service:
+def make_app(settings: ServeSettings, *, patience: float = DEFAULT_PATIENCE) -> Service:
     """
     The webhook and its probes.
 
     A document of options that could never be read counts as empty, since the webhook has no state. A pod without an
-    amount of memory then asks for a whole card, so no other pod loses memory.
+    amount of memory then asks for a whole card, so no other pod loses memory. `patience`: seconds that a review waits
+    for the allocator.
     """
     document = Document(yaml_file(settings.options, pool_options), clock=time.monotonic)
     fixed = settings.configuration()
@@ -90,7 +91,7 @@ def make_app(settings: ServeSettings) -> Service:
     metrics.gauge(WEBHOOK_OPTIONS_REFUSED).set_function(lambda: float(bool(document.trouble())))
 
     pulse, known, client = Pulse(), KnownCards(), UnixClient(settings.socket)
-    known.keep_asking(cards(client, patience=settings.allocator_timeout))
+    known.keep_asking(cards(client, patience=patience))
     health = Health(
         ready=lambda: unready(certificate, datetime.datetime.now(datetime.UTC)) or known.unready(),
         trouble=document.trouble,
@@ -98,7 +99,7 @@ def make_app(settings: ServeSettings) -> Service:
     )
     app = create_app(
         lambda: replace(fixed, pools=document.options(), warning=document.warning()),
-        allocator(client, patience=settings.allocator_timeout, floor=known.floor),
+        allocator(client, patience=patience, floor=known.floor),
         metrics,
         health=health,
     )

@@ -26,37 +26,29 @@ _RENAMED = (
     "The same YAML file of options that the webhook reads. Pods that name a resource as the file has it are let "
     "through to the webhook by its configuration; without, the API server passes them by. Read again when it changes."
 )
+_LATE = "a review waits 800 ms for the allocator in its own pod, and then its pod is placed a moment later"
+_SLOW = "a client has 5 s for each step, and an API server needs milliseconds"
 
 
 @dataclass(frozen=True)
 class ServeSettings:
     """`python -m webhook serve`."""
 
-    REMOVED: ClassVar[Mapping[str, str]] = MOVED_TO_OPTIONS
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        **MOVED_TO_OPTIONS,
+        "allocator_timeout": _LATE,
+        "patience": _LATE,
+        "threads": "16 reviews are answered at the same time; more replicas answer more",
+        "grace": "running reviews have 20 s at a stop, as the pod's grace period allows",
+        "client_timeout": _SLOW,
+        "silence": _SLOW,
+    }
     bind: str = setting("0.0.0.0:9443", "Address and port to listen on; private GKE clusters open 10250 already.")
     listen: str = setting("0.0.0.0:9444", "Address and port of /metrics, /healthz and /readyz; empty serves none.")
     metrics_access: Literal["token", "open"] = setting("token", ACCESS_SETTING)
     metrics_certificates: Path | None = setting(None, CERTIFICATES_SETTING)
     certificates: Path = setting(_CERTIFICATES, "Directory with tls.crt and tls.key; read again when they change.")
     socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "The allocator's unix socket.")
-    allocator_timeout: float = setting(
-        0.8,
-        "How long a review waits for the allocator before its pod is gated; well below the API server's own timeout.",
-        unit="duration",
-        minimum=0.01,
-        maximum=10,
-        formerly="patience",
-    )
-    threads: int = setting(16, "Reviews that are answered at the same time.", minimum=1, maximum=512)
-    grace: float = setting(20.0, "How long running reviews may take at a stop.", unit="duration", minimum=1)
-    client_timeout: float = setting(
-        5.0,
-        "How long a client may take for a handshake, for sending a request, and for reading its answer; and when a "
-        "review is dropped unanswered, unless the API server's own timeout ends before.",
-        unit="duration",
-        minimum=0.1,
-        formerly="silence",
-    )
     client_ca: Path | None = setting(
         None,
         "PEM file of the authorities of whom clients of the reviews' port must show a certificate; none: anybody may "
@@ -123,8 +115,8 @@ class ServeSettings:
 class ConditionsSettings:
     """`python -m webhook conditions`."""
 
+    REMOVED: ClassVar[Mapping[str, str]] = {"configuration": f"the manifests name {names.CONFIGURATION}"}
     options: Path = setting(Path(), _RENAMED)
-    configuration: str = setting("zz-gpufraction-webhook", "Name of the MutatingWebhookConfiguration to patch.")
     hide_gpus: bool = setting(False, "Whether the component hide-gpus is used, which has an entry of its own.")
 
 
@@ -132,6 +124,10 @@ class ConditionsSettings:
 class CertsSettings:
     """`python -m webhook certs`."""
 
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "service": f"the manifests name the Service {names.SERVICE}; give further names of the certificate by `names`",
+        "namespace": f"the policies name the namespace {names.NAMESPACE}",
+    }
     dir: Path = setting(_CERTIFICATES, "Where tls.crt, tls.key and ca.crt are written.")
     authority: Path | None = setting(
         None,
@@ -139,11 +135,9 @@ class CertsSettings:
     )
     secret: str = setting(
         "",
-        "Name of the Secret, in the namespace below, in which the certificate is kept instead of `dir`; it must be "
+        f"Name of the Secret, in {names.NAMESPACE}, in which the certificate is kept instead of `dir`; it must be "
         "there, and the webhook's pods mount it. Empty: none.",
     )
-    service: str = setting("gpufraction-webhook", "Name of the Service in front of the webhook.")
-    namespace: str = setting(names.NAMESPACE, "Namespace of that Service.")
     names: tuple[str, ...] = setting((), "Further DNS names for the certificate.")
     configuration: str = setting("", "MutatingWebhookConfiguration that shall trust the authority; empty: none.")
     options: Path = setting(Path(), _RENAMED)
@@ -158,4 +152,4 @@ class CertsSettings:
         return Directories(self.dir, self.authority or self.dir.parent / "authority")
 
     def dns_names(self) -> tuple[str, ...]:
-        return (*service_names(self.service, self.namespace), *self.names)
+        return (*service_names(names.SERVICE, names.NAMESPACE), *self.names)

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from allocator.faults import Faulted
 from allocator.scheduler.core import Controller
 from allocator.scheduler.parts import Core, FeaturePart
-from allocator.settings import Settings, group_of
+from allocator.settings import Settings
 from allocator.workers.binder import EventRecorder
 from allocator.workers.informers import FollowedCollection
 from allocator.workers.namespaces import NamespaceLabel
@@ -80,9 +80,9 @@ class Running:
 @dataclass(frozen=True, slots=True)
 class Feature(Generic[S, I]):
     """
-    A feature. `settings`: its group, a dataclass that `setting` fills; its fields stand at the top of the settings
-    where `group` is empty. `inside`: makes what it has in the core, and `part` what that adds there. `run`: makes what
-    runs alongside the core; nothing starts before all have been made.
+    A feature. `settings`: its group, a dataclass that `setting` fills, whose settings are named below `group`, or at
+    the top where that is empty. `inside`: makes what it has in the core, and `part` what that adds there. `run`: makes
+    what runs alongside the core; nothing starts before all have been made.
     """
 
     name: str
@@ -99,7 +99,9 @@ class Feature(Generic[S, I]):
 
     def chosen(self, settings: Settings) -> S:
         """Its group of the settings."""
-        return group_of(settings, self.settings, self.group)
+        found = getattr(settings, self.name)
+        assert isinstance(found, self.settings)
+        return found
 
     def is_on(self, settings: Settings) -> bool:
         """Whether the administrator wants it."""
@@ -108,11 +110,6 @@ class Feature(Generic[S, I]):
 
 def nothing(core: Core, settings: object) -> None:
     """Of a feature that has nothing in the core."""
-
-
-@dataclass(frozen=True)
-class NoSettings:
-    """Of a feature that has none."""
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from playground.cluster import Cluster
 from playground.programs.probes import accepts_tls, free_port
 from playground.programs.process import Program
 from playground.waiting import wait_for
+from webhook.serving.server import THREADS
 
 JSON = dict[str, Any]
 _TOP = Path(__file__).resolve().parents[2]
@@ -253,7 +254,7 @@ def _empty(cluster: Cluster, port: int) -> Program:
         "bind": f"127.0.0.1:{port}",
         "worker-class": "gthread",
         "workers": "1",
-        "threads": "16",
+        "threads": str(THREADS),
         "worker-connections": "1000",
         "keep-alive": "120",
         "certfile": str(certs / "tls.crt"),

@@ -21,7 +21,7 @@ from contract.scheduling.nodefilters import resources
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The administrator's limits for one GPU, where the options of its node's pool (`Gpu.sharing`) have none."""
+    """The limits for one GPU where the options of its node's pool (`Gpu.sharing`) have none."""
 
     max_sharers: int = 48
     """Pods on one GPU; 48 is the least client limit of NVIDIA MPS on GPUs since Volta."""

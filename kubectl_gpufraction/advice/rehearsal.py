@@ -16,11 +16,11 @@ from contract.reasons.nodes import Reason, ReasonCount
 from contract.scheduling import fit, nodeinfo
 from contract.scheduling.clusterfilters.objects import NO_RULES
 from contract.scheduling.demand import demands
-from contract.scheduling.filters import lasting_reason, node_reason
+from contract.scheduling.filters import DEFAULT_LIMITS, lasting_reason, node_reason
 from contract.scheduling.needs import PodNeeds
 from kubectl_gpufraction.cluster import room
 from kubectl_gpufraction.cluster.neighbours import AskingPod, NeighbourReader, Surroundings, Unevaluated
-from kubectl_gpufraction.cluster.room import NO_LIMITS, NodeWithPods, RoomRequest
+from kubectl_gpufraction.cluster.room import NodeWithPods, RoomRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,6 @@ def _free_memory(state: NodeState) -> tuple[int, str]:
 
 def _why(state: NodeState, wanted: RoomRequest, refused: Mapping[str, Reason]) -> Reason:
     by_node = lasting_reason(state, wanted.needs) or refused.get(state.name) or node_reason(state, wanted.needs)
-    found = by_node or fit.fit(state, wanted.request, NO_LIMITS, fit.least_free)
+    found = by_node or fit.fit(state, wanted.request, DEFAULT_LIMITS, fit.least_free)
     assert isinstance(found, Reason), "the node does not take the pod"
     return found

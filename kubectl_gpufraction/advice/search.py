@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 
 from contract.model import FREE, WHOLE, FractionRequest, Gpu, NodeState, PodRequest, Usage
 from contract.scheduling.demand import Demand, demand_of
-from contract.scheduling.filters import gpu_reason, shortage
+from contract.scheduling.filters import DEFAULT_LIMITS, gpu_reason, shortage
 from contract.scheduling.fit import GpuChoice
 from contract.scheduling.needs import PodNeeds
 from kubectl_gpufraction.cluster import room
-from kubectl_gpufraction.cluster.room import NO_LIMITS, NodeWithPods, RoomRequest, ShareHolder
+from kubectl_gpufraction.cluster.room import NodeWithPods, RoomRequest, ShareHolder
 
 MOST = 6
 """Evictions in one advice; to move more pods, drain a node."""
@@ -226,15 +226,15 @@ class _Search:
 
 def _needed(gpu: Gpu, used: Usage, fraction: FractionRequest, shares: Sequence[Demand]) -> int:
     """The least number of these shares that must leave the GPU for the new one to fit."""
-    if gpu_reason(gpu, used, fraction, NO_LIMITS) is None:
+    if gpu_reason(gpu, used, fraction, DEFAULT_LIMITS) is None:
         return 0
-    if gpu_reason(gpu, FREE, fraction, NO_LIMITS) is not None:
+    if gpu_reason(gpu, FREE, fraction, DEFAULT_LIMITS) is not None:
         return _ENDLESS
     if fraction.exclusive:
         return len(shares)
     if used.exclusive:
         return 1
-    memory, cores, _, in_all = shortage(gpu, used, demand_of(fraction, gpu.usable), NO_LIMITS)
+    memory, cores, _, in_all = shortage(gpu, used, demand_of(fraction, gpu.usable), DEFAULT_LIMITS)
     by_memory = _fewest(memory, sorted((each.memory for each in shares), reverse=True))
     by_limits = _fewest(in_all, sorted((each.memory + each.burst for each in shares), reverse=True))
     return max(by_memory, by_limits, _fewest(cores, sorted((each.cores for each in shares), reverse=True)))

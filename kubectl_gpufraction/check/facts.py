@@ -18,7 +18,7 @@ from kubectl_gpufraction.cluster.programs import settings_of
 
 JSON = dict[str, Any]
 Objects = tuple[JSON, ...]
-CONFIGURATION = "zz-gpufraction-webhook"
+CONFIGURATION = names.CONFIGURATION
 """The MutatingWebhookConfiguration of the manifests."""
 ADMISSION, CERTS, AGENT = "gpufraction", "gpufraction-certs", "gpufraction-nodeagent"
 """The Deployments and the DaemonSet of the manifests."""

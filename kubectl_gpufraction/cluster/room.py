@@ -1,8 +1,7 @@
 """
 Whether a node takes a pod after some of its pods have ended, and on which GPUs, by `contract.scheduling`'s rules.
 
-The administrator's limits are unknown here, as in the whole command, unless the options of a node's pool set them.
-Pure.
+The limits are those of the options that a GPUNode states, and the defaults. Pure.
 """
 
 from __future__ import annotations
@@ -14,13 +13,10 @@ from contract.model import NodeState, PodRequest
 from contract.reasons.nodes import Reason
 from contract.scheduling import fit, nodeinfo
 from contract.scheduling.demand import Demand
-from contract.scheduling.filters import Limits, node_reason
+from contract.scheduling.filters import DEFAULT_LIMITS, node_reason
 from contract.scheduling.fit import GpuChoice
 from contract.scheduling.needs import PodNeeds
 from kubectl_gpufraction.cluster.state import Pod
-
-NO_LIMITS = Limits(max_sharers=1 << 30)
-"""The options of a node's pool still apply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,7 @@ def takes(state: NodeState, wanted: RoomRequest) -> GpuChoice | None:
     """The GPUs for each container, the fullest GPUs that fit first; None if there is no room."""
     if not (state.ready and not state.cordoned if wanted.bare else node_reason(state, wanted.needs) is None):
         return None
-    found = fit.fit(state, wanted.request, NO_LIMITS, lambda usable, usage: usable - usage.memory)
+    found = fit.fit(state, wanted.request, DEFAULT_LIMITS, lambda usable, usage: usable - usage.memory)
     return None if isinstance(found, Reason) else found.chosen
 
 

@@ -16,10 +16,9 @@ from contract.reasons import nodes as reasons
 from contract.reasons.nodes import Code
 from contract.reasons.pods import PodReason
 from contract.scheduling.demand import usage_of
-from contract.scheduling.filters import gpu_reason
+from contract.scheduling.filters import DEFAULT_LIMITS, gpu_reason
 from kubectl_gpufraction.cluster import targets
 from kubectl_gpufraction.cluster.neighbours import NO_VERDICT, NeighbourReader, NeighbourVerdict
-from kubectl_gpufraction.cluster.room import NO_LIMITS
 from kubectl_gpufraction.cluster.state import ClusterView, Node, Pod
 from kubectl_gpufraction.cluster.targets import BadTarget, Target
 from kubectl_gpufraction.output.forms import CommandOutput
@@ -210,7 +209,7 @@ def _freeing(state: ClusterView, fraction: FractionRequest) -> Iterator[tuple[No
                 if not isinstance(other, Pod):
                     continue  # no pod's end gives a claim's share back
                 rest = tuple(share for holder, share in holders if holder != other)
-                if gpu_reason(gpu, usage_of(rest), fraction, NO_LIMITS) is None:
+                if gpu_reason(gpu, usage_of(rest), fraction, DEFAULT_LIMITS) is None:
                     yield node, gpu, other.key
 
 

@@ -10,8 +10,7 @@ from contract.encoding import quantity
 from contract.encoding.quantity import mib
 from contract.model import WHOLE, Gpu
 from contract.scheduling.demand import usage_of
-from contract.scheduling.filters import free
-from kubectl_gpufraction.cluster.room import NO_LIMITS
+from contract.scheduling.filters import DEFAULT_LIMITS, free
 from kubectl_gpufraction.cluster.state import ClusterView, Node
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
@@ -73,7 +72,7 @@ def _gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:
         "model": gpu.model,
         "shares": len(holders),
         "memoryMiB": mib(usage.memory),
-        "freeMiB": mib(free(gpu, usage, NO_LIMITS)[0]),
+        "freeMiB": mib(free(gpu, usage, DEFAULT_LIMITS)[0]),
         "totalMiB": mib(gpu.usable),
         "promisedMiB": mib(promised),
         "oversubscribed": promised > gpu.usable or usage.memory > promised,

@@ -21,6 +21,8 @@ from nodeagent.gpus.health import Record
 from nodeagent.gpus.library import Card, GpuLibrary, GpuLibraryError
 
 log = logging.getLogger(__name__)
+_PATIENCE = 60.0
+"""Seconds. A driver may need tens of seconds while one of several GPUs fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Observer:
         library: GpuLibrary,
         *,
         interval: float = 10.0,
-        patience: float = 60.0,
+        patience: float = _PATIENCE,
         on_look: Callable[[Observation], None] = lambda observation: None,
         record: Record | None = None,
         clock: Callable[[], float] = time.monotonic,

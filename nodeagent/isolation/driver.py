@@ -32,9 +32,10 @@ from contract.model import Gpu, GpuShare
 from nodeagent.gpus.library import DriverLimits, MemoryLimit
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.effects import NO_EFFECTS, Effects
-from nodeagent.isolation.mechanism import Handle, Mechanism, NodePods
+from nodeagent.isolation.mechanism import Handle, Mechanism, MechanismEntry, NodePods
 from nodeagent.sharing.residents import Resident
 from nodeagent.sharing.usage import container_of
+from runtime.settings import setting
 
 LEAST_DRIVER = 615
 PAUSE = 0.5
@@ -129,13 +130,27 @@ class LimitedByDriver:
         return Mechanism(self.limits, self.look, workers={"limits": self.run})
 
 
-def build(handle: Handle) -> Mechanism | None:
-    """Limits by the driver, where the agent may open it for that."""
-    if handle.driver is None:
+@dataclass(frozen=True)
+class DriverSettings:
+    """Limits by the driver."""
+
+    driver_limits: bool = setting(
+        False,
+        "Have the driver (615 and later, cgroup v2) limit each container to its share of memory. The agent must run as "
+        "root and see the host's control groups below host_root. Off, since we have not tried it on a card.",
+    )
+
+
+def build(handle: Handle, chosen: DriverSettings) -> Mechanism | None:
+    """Limits by the driver, where that is set and the agent can open it."""
+    if handle.driver is None or not chosen.driver_limits:
         return None
     groups = handle.root / "sys/fs/cgroup"
     limiter = Limiter(handle.driver(), lambda pods: container_groups(groups, pods))
     return LimitedByDriver(limiter, handle.pods, cgroup=handle.cgroup).mechanism
+
+
+ENTRY = MechanismEntry(build, DriverSettings, group="")
 
 
 def wanted_limits(residents: Iterable[Resident], groups: Mapping[str, Group]) -> dict[tuple[str, str], MemoryLimit]:

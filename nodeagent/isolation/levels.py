@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from contract.isolation import DRIVER, MPS, PRELOAD, WATCH, Level
+from contract.isolation import DRIVER, MPS, PRELOAD, WATCH
 from contract.model import Delivery, Inventory
 from contract.nodes.reports import PodReport
 from nodeagent.conditions import Condition
@@ -23,22 +23,23 @@ from nodeagent.gpus.observation import Observation
 from nodeagent.isolation import driver, mps, preload
 from nodeagent.isolation.cdi import NOTHING, Edits
 from nodeagent.isolation.effects import NO_EFFECTS, Faults, together
-from nodeagent.isolation.mechanism import Build, Delivered, DeliveryWay, Handle, Mechanism, Run
+from nodeagent.isolation.mechanism import Delivered, DeliveryWay, Handle, Mechanism, MechanismEntry, MechanismTable, Run
 from nodeagent.isolation.reach import Reach
+from runtime.settings import NoSettings
 
 NO_LABELS: Mapping[str, str] = {}
 
 
-def watch(handle: Handle) -> Mechanism | None:
+def watch(handle: Handle, chosen: NoSettings) -> Mechanism | None:
     """Watching the use of GPUs, where the agent can tell the container of a process."""
     return Mechanism(limits=lambda gpus: True) if handle.sees_processes else None
 
 
-MECHANISMS: Mapping[Level, Build] = {
-    DRIVER: driver.build,
-    MPS: mps.build,
-    PRELOAD: preload.build,
-    WATCH: watch,
+MECHANISMS: MechanismTable = {
+    DRIVER: driver.ENTRY,
+    MPS: mps.ENTRY,
+    PRELOAD: preload.ENTRY,
+    WATCH: MechanismEntry(watch, NoSettings),
 }
 """All mechanisms, the strongest first."""
 
@@ -61,10 +62,8 @@ class Isolation:
     `table`: the mechanisms, the strongest first. `ways`: those of delivery, in the order in which they conclude.
     """
 
-    def __init__(
-        self, handle: Handle, table: Mapping[Level, Build] = MECHANISMS, ways: Iterable[DeliveryWay] = ()
-    ) -> None:
-        built = {level.name: build(handle) for level, build in table.items()}
+    def __init__(self, handle: Handle, table: MechanismTable = MECHANISMS, ways: Iterable[DeliveryWay] = ()) -> None:
+        built = {level.name: entry.built(handle, level.name) for level, entry in table.items()}
         self._names = tuple(built)
         self._ways = tuple(ways)
         self._mechanisms = {name: each for name, each in built.items() if each is not None}

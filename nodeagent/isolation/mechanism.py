@@ -1,8 +1,8 @@
 """
 The form of a mechanism, which keeps containers within their shares of a GPU, and of a way in which GPUs reach them.
 
-    `nodeagent.isolation.levels.MECHANISMS`   Handle ──build──▶ Mechanism
-    `nodeagent.delivering.DELIVERY`           Site   ──build──▶ DeliveryWay
+    `nodeagent.isolation.levels.MECHANISMS`   Handle, its settings ──build──▶ Mechanism
+    `nodeagent.delivering.DELIVERY`           Site                 ──build──▶ DeliveryWay
 
 Both are values whose functions have defaults: a mechanism states what it does and nothing else. `Isolation` calls
 them and knows none by name.
@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
+from contract.isolation import Level
 from contract.model import BY_CDI, Allocation, Delivery, Gpu, Inventory
 from nodeagent.conditions import Condition
 from nodeagent.gpus.library import DriverLimits
@@ -28,24 +29,15 @@ from nodeagent.isolation.effects import NO_EFFECTS, Effects
 from nodeagent.sharing.residents import Resident, Residents
 from runtime.settings import setting
 
+S = TypeVar("S")
 Run = Callable[[threading.Event], None]
 """The work of a thread, until the event is set."""
 
 
 @dataclass(frozen=True)
 class LimiterSettings:
-    """All empty: containers get variables, which no program enforces."""
+    """How what limits containers reaches them, for all mechanisms. Both empty: it does not."""
 
-    mps: str = setting(
-        "",
-        "Folder of the MPS daemons' files on the host, mounted here under the same path; manifests/components/mps sets "
-        "it and runs the daemons. Empty: none.",
-    )
-    preload: str = setting(
-        "",
-        "Folder of HAMi-core's library on the host, mounted here under the same path; manifests/components/preload "
-        "sets it and fills it. Empty: none.",
-    )
     cdi: str = setting(
         "",
         "Folder of CDI descriptions on the host, mounted here. If containers get GPUs by CDI, they get the sockets of "
@@ -55,13 +47,6 @@ class LimiterSettings:
         False,
         "Whether pods with a share get them by hostPath volumes if GPUs do not come by CDI: the webhook's host_paths "
         "adds those volumes. Namespaces must allow them, which Pod Security's Baseline level does not.",
-    )
-
-    partitions: bool = setting(
-        False,
-        "Whether cores are reserved by static partitions of MPS, where the daemon and the card have them and "
-        "containers get GPUs by CDI: a pod's cores are then whole chunks of multiprocessors of its own. Elsewhere, and "
-        "if this is off, cores are capped by a percentage.",
     )
 
 
@@ -79,9 +64,10 @@ class Handle:
     """
     What a mechanism is built from.
 
-    `root`: where the host's root is mounted. `driver`: opens the driver, to have it limit memory; None: it shall not.
+    `root`: where the host's root is mounted. `driver`: opens the driver, to have it limit memory; None: it cannot.
     `cgroup`: as in `HostSystem`. `sees_processes`: whether process ids here are the host's. `machine`: the kernel's
-    name of the architecture, empty for this one's. `wall`: seconds since the epoch.
+    name of the architecture, empty for this one's. `wall`: seconds since the epoch. `chosen`: the settings of each
+    mechanism by its level; the defaults apply to one that is not there.
     """
 
     settings: LimiterSettings = LimiterSettings()
@@ -92,6 +78,7 @@ class Handle:
     sees_processes: bool = False
     machine: str = ""
     wall: Callable[[], float] = time.time
+    chosen: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +123,25 @@ class Mechanism:
     workers: Mapping[str, Run] = field(default_factory=dict)
 
 
-Build = Callable[[Handle], Mechanism | None]
-"""A mechanism as it is set here; None where it is off."""
+@dataclass(frozen=True, slots=True)
+class MechanismEntry(Generic[S]):
+    """
+    An entry of the table. `build`: makes the mechanism as it is set here; None where it is off. `settings`: its group,
+    a dataclass that `setting` fills, whose settings are named below `group`, or at the top where that is empty.
+    """
+
+    build: Callable[[Handle, S], Mechanism | None]
+    settings: type[S]
+    group: str = "limiters"
+
+    def built(self, handle: Handle, level: str) -> Mechanism | None:
+        """The mechanism that enforces the level, or None."""
+        chosen = handle.chosen.get(level) or self.settings()
+        assert isinstance(chosen, self.settings)
+        return self.build(handle, chosen)
+
+
+MechanismTable = Mapping[Level, MechanismEntry[Any]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from nodeagent.files import KeptFiles, read_text
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.cdi import Edits, mount
 from nodeagent.isolation.effects import Effects
-from nodeagent.isolation.mechanism import Demands, Handle, Mechanism, Reached
+from nodeagent.isolation.mechanism import Demands, Handle, Mechanism, MechanismEntry, Reached
 from nodeagent.mps.exchange import (
     NOTHING,
     PIPE_IN_CONTAINER,
@@ -40,6 +40,7 @@ from nodeagent.mps.exchange import (
 )
 from nodeagent.mps.lifecycle import Phase
 from nodeagent.mps.partitions import COMMON, cores_of
+from runtime.settings import setting
 
 DAEMONS = "MpsDaemons"
 """The condition that lists what serving daemons cannot do; absent if there is nothing to list."""
@@ -188,14 +189,31 @@ def wanted_shares(
     return {uuid: found.get(uuid, {}) for uuid in sorted(chosen)}
 
 
+@dataclass(frozen=True)
+class MpsLimiterSettings:
+    """MPS."""
+
+    mps: str = setting(
+        "",
+        "Folder of the MPS daemons' files on the host, mounted here under the same path; manifests/components/mps sets "
+        "it and runs the daemons. Empty: none.",
+    )
+    partitions: bool = setting(
+        False,
+        "Whether cores are reserved by static partitions of MPS, where the daemon and the card have them and "
+        "containers get GPUs by CDI: a pod's cores are then whole chunks of multiprocessors of its own. Elsewhere, and "
+        "if this is off, cores are capped by a percentage.",
+    )
+
+
 class MpsDaemons:
     """The mechanism. The observer's thread calls `look`, the publishing thread everything else but `limits`."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, chosen: MpsLimiterSettings) -> None:
         self._pods = handle.pods
         self._wall = handle.wall
-        self._paths = MpsPaths(Path(handle.settings.mps))
-        self._partitions = handle.settings.partitions
+        self._paths = MpsPaths(Path(chosen.mps))
+        self._partitions = chosen.partitions
         self._files = KeptFiles()
         self._wanted: frozenset[str] = frozenset()
         self._by_cdi = False
@@ -264,9 +282,12 @@ class MpsDaemons:
         self._files.keep(self._paths.wanted, wanted_to_text(self._wanted, shares))
 
 
-def build(handle: Handle) -> Mechanism | None:
+def build(handle: Handle, chosen: MpsLimiterSettings) -> Mechanism | None:
     """MPS, where its folder is set."""
-    if not handle.settings.mps:
+    if not chosen.mps:
         return None
-    made = MpsDaemons(handle)
+    made = MpsDaemons(handle, chosen)
     return Mechanism(made.limits, made.look, made.edits, made.apply, made.conditions)
+
+
+ENTRY = MechanismEntry(build, MpsLimiterSettings)

@@ -36,7 +36,8 @@ from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.cdi import Edits, mount
 from nodeagent.isolation.effects import NO_EFFECTS, Effects
 from nodeagent.isolation.host import enforced_label
-from nodeagent.isolation.mechanism import Handle, Mechanism
+from nodeagent.isolation.mechanism import Handle, Mechanism, MechanismEntry
+from runtime.settings import setting
 
 LIBRARY = "PreloadedLibrary"
 """The condition for whether there is a library to preload."""
@@ -213,10 +214,24 @@ class PreloadedLibrary:
         return (Condition(not trouble, reason, trouble, LIBRARY),)
 
 
-def build(handle: Handle) -> Mechanism | None:
+@dataclass(frozen=True)
+class PreloadSettings:
+    """The preloaded library."""
+
+    preload: str = setting(
+        "",
+        "Folder of HAMi-core's library on the host, mounted here under the same path; manifests/components/preload "
+        "sets it and fills it. Empty: none.",
+    )
+
+
+def build(handle: Handle, chosen: PreloadSettings) -> Mechanism | None:
     """The library, where its folder is set."""
-    if not handle.settings.preload:
+    if not chosen.preload:
         return None
     label_of = partial(enforced_label, handle.root)
-    made = PreloadedLibrary(Library(Path(handle.settings.preload), machine=handle.machine, label_of=label_of))
+    made = PreloadedLibrary(Library(Path(chosen.preload), machine=handle.machine, label_of=label_of))
     return Mechanism(made.limits, made.look, made.edits, conditions=made.conditions)
+
+
+ENTRY = MechanismEntry(build, PreloadSettings)

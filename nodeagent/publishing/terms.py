@@ -26,7 +26,7 @@ from nodeagent.conditions import Condition
 from nodeagent.gpus.observation import Observation
 from nodeagent.publishing import startup
 from nodeagent.publishing.reconcile import NodeView
-from nodeagent.publishing.status import Terms
+from nodeagent.publishing.status import DEFAULT_TERMS, Terms
 from nodeagent.sharing import cordoning
 from nodeagent.sharing.ownership import decide
 
@@ -97,11 +97,8 @@ def pooled(terms: Terms, document: PoolDocument, labels: Mapping[str, str], publ
         terms,
         pool=pool,
         options=options.of_nodes(),
-        mig=options.mig_strategy or terms.mig,
-        reserve=Reserve(
-            terms.reserve.least if options.reserve is None else options.reserve,
-            terms.reserve.percent if options.reserve_percent is None else options.reserve_percent,
-        ),
+        mig=options.mig_strategy or DEFAULT_TERMS.mig,
+        reserve=Reserve(options.reserve or 0, options.reserve_percent or 0),
         conditions=(*terms.conditions, *_refused(document.trouble)),
     )
 

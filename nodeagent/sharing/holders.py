@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
 
 from contract import names
 from nodeagent.gpus.library import GpuLibrary
@@ -22,21 +21,17 @@ from runtime.kubernetes.paths import pods
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
-    """The holder's own pod."""
-
-    namespace: str
-    name: str
+_INTERVAL = 60.0
+"""Seconds between two rounds. A container keeps its GPUs, so only a report that failed is written after the start."""
 
 
 class HolderReporter:
-    """Reports at the start and when the GPUs change. `step` is one round."""
+    """Reports at the start and when the GPUs change. `step` is one round. `pod`: the holder's own name."""
 
-    def __init__(self, kube: Kube, library: GpuLibrary, own: Own) -> None:
+    def __init__(self, kube: Kube, library: GpuLibrary, pod: str) -> None:
         self._kube = kube
         self._library = library
-        self._own = own
+        self._pod = pod
         self._reported: str | None = None
         self.trouble = "nothing was reported yet"
 
@@ -49,7 +44,7 @@ class HolderReporter:
         text = ",".join(sorted(card.uuid for card in seen.cards if card.uuid and not card.parent))
         if text != self._reported:
             try:
-                path = pods(self._own.namespace, self._own.name)
+                path = pods(names.NAMESPACE, self._pod)
                 self._kube.patch_merge(path, {"metadata": {"annotations": {str(names.HELD_GPUS): text}}})
             except KubeError as error:
                 self.trouble = f"the GPUs are not reported: {error}"
@@ -59,9 +54,9 @@ class HolderReporter:
         self.trouble = ""
         return True
 
-    def run(self, stopping: threading.Event, *, interval: float) -> None:
+    def run(self, stopping: threading.Event) -> None:
         """Do rounds until stopped."""
         while not stopping.is_set():
             if not self.step():
                 log.warning("held GPUs not reported", extra={"reason": self.trouble})
-            stopping.wait(interval)
+            stopping.wait(_INTERVAL)

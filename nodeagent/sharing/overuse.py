@@ -1,9 +1,9 @@
 """
 Which pods of this node use more than they may, or are on an unhealthy GPU: what the agent reports to the allocator.
 
-    within ──over for `patience`──▶ reported ──over for `evict_after` more, where that is set──▶ reported to be evicted
-       ▲                               │
-       └──────────── within again ─────┘
+    within ──over for `overuse_grace`──▶ reported ──over for `evict_overuse` more, unless 0──▶ reported to be evicted
+       ▲                                    │
+       └────────────── within again ────────┘
 
 A short excess is no offence, since programs allocate and free. A report lasts as long as the offence, with the figures
 of its first moment, so that a status is written when something begins or ends and not at every look.
@@ -25,19 +25,41 @@ from contract.reasons.pods import PodEventReason
 from nodeagent.gpus.library import Card
 from nodeagent.sharing.residents import Resident
 from nodeagent.sharing.usage import NodeUsage, Use
+from runtime.settings import setting
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """
-    Seconds and bytes. `slack`: what a container may use beyond its share, since every CUDA context needs some memory
-    that its program did not request. `evict_after`, `evict_unhealthy_after`: 0 for never.
-    """
+@dataclass(frozen=True)
+class OveruseSettings:
+    """What a pod may do before it is reported."""
 
-    slack: int = 512 << 20
-    patience: float = 30.0
-    evict_after: float = 0.0
-    evict_unhealthy_after: float = 0.0
+    overuse_slack: int = setting(
+        512 << 20,
+        "GPU memory that a container may use beyond its share before it counts as overuse: every CUDA context needs "
+        "some that its program did not request.",
+        unit="bytes",
+        minimum=0,
+    )
+    overuse_grace: float = setting(
+        30.0,
+        "How long a container may use more memory than its share before its pod gets a warning Event.",
+        unit="duration",
+        minimum=0,
+        formerly="overuse_patience",
+    )
+    evict_overuse: float = setting(
+        0.0,
+        "How long after that warning the agent asks the allocator to evict the pod if it is still over; needs the "
+        "component allocator-eviction. 0: never.",
+        unit="duration",
+        minimum=0,
+    )
+    evict_unhealthy: float = setting(
+        0.0,
+        "How long a GPU may be unhealthy before the agent asks the allocator to evict the pods on it; needs the "
+        "component allocator-eviction. 0: never.",
+        unit="duration",
+        minimum=0,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +76,8 @@ _Key = tuple[str, str, str]
 class OveruseMonitor:
     """Remembers since when containers use more than they may. One thread uses it."""
 
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
+    def __init__(self, settings: OveruseSettings) -> None:
+        self._settings = settings
         self._offences: dict[_Key, _Offence] = {}
         self._sick: dict[str, float] = {}
         self.violations: dict[_Key, int] = {}
@@ -85,7 +107,7 @@ class OveruseMonitor:
 
     def _pressed(self, usage: NodeUsage, cards: Iterable[Card]) -> frozenset[str]:
         """GPUs that are full while a container there has less than it booked. A GPU without figures is not."""
-        slack = self._rules.slack
+        slack = self._settings.overuse_slack
         full = {c.uuid for c in cards if c.used_bytes is not None and c.memory_bytes - c.used_bytes <= slack}
         return frozenset(use.gpu for use in usage.uses if use.gpu in full and use.used + slack < use.share)
 
@@ -93,28 +115,28 @@ class OveruseMonitor:
         """Why the container uses more than it may; None if it does not."""
         if not use.used:
             return None
-        excess = use.used + others - self._rules.slack
+        excess = use.used + others - self._settings.overuse_slack
         if excess > use.limit:
             return OVERUSE
         return PRESSURE if use.gpu in pressed and use.burst and excess > use.share else None
 
     def _offended(self, use: Use, others: int, offence: _Offence, now: float) -> _Offence:
-        rules, since = self._rules, now - offence.since
-        evicts = rules.evict_after > 0 and since >= rules.patience + rules.evict_after
+        since, grace, evict_after = now - offence.since, self._settings.overuse_grace, self._settings.evict_overuse
+        evicts = evict_after > 0 and since >= grace + evict_after
         reported = offence.report
-        if since < rules.patience or (reported is not None and (reported.evict or not evicts)):
+        if since < grace or (reported is not None and (reported.evict or not evicts)):
             return offence
         report = _report(use.resident, use.container, use.gpu, offence.reason, offence.since)
         report = replace(report, used=use.used, others=others)
         if evicts:
             return replace(offence, report=replace(report, evict=True))
-        return replace(offence, report=replace(report, evict_after=int(rules.evict_after)))
+        return replace(offence, report=replace(report, evict_after=int(evict_after)))
 
     def _leaving(self, usage: NodeUsage, cards: Iterable[Card], now: float) -> frozenset[PodReport]:
         """Evictions from GPUs that have been unhealthy for too long. A withheld GPU is not unhealthy."""
         ill = {card.uuid for card in cards if card.uuid and not card.healthy and not card.sliced}
         self._sick = {uuid: self._sick.get(uuid, now) for uuid in ill}
-        after = self._rules.evict_unhealthy_after
+        after = self._settings.evict_unhealthy
         if not after:
             return frozenset()
         due = {uuid for uuid, since in self._sick.items() if now - since >= after}

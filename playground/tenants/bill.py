@@ -69,11 +69,6 @@ BILL = Scene(
     "A bill per team: what each held, while the allocator is killed and starts again",
     _show,
     settings={
-        "allocator": (
-            "--election-lease=4s",
-            "--election-renew=3s",
-            "--election-retry=400ms",
-            "--card-hours-after=0s",
-        )
+        "allocator": ("--election-lease=4s", "--card-hours-after=0s"),
     },
 )

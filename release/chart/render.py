@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from contract.components import COMPONENTS
-from release.chart import values
+from release.chart import settings, values
 from release.chart.kustomizations import Entry, Manifests
 from release.chart.template import written
 from release.chart.tree import ABSENT, MORE, Expression, Node, Text, Unsupported, Values, When, where_present
@@ -62,6 +62,7 @@ def files(manifests: Manifests, version: str, notes: str) -> dict[str, str]:
         "values.schema.json": json.dumps(schema, indent=2) + "\n",
         "templates/checks.yaml": _checks(manifests),
         "templates/_image.tpl": _HELPERS,
+        "templates/_settings.tpl": settings.HELPERS,
         "templates/NOTES.txt": notes,
     }
     return found | {path: "\n".join(lines) + "\n" for path, lines in chart.files.items()}
@@ -94,6 +95,8 @@ def _with_values(node: JSON, identity: JSON, image: str, choices: values.Choices
     if kind == "ConfigMap" and identity["metadata"]["name"] == "gpufraction-options":
         document = When(".Values.options", Text(".Values.options"), node["data"]["options.yaml"])
         return {**node, "data": {**node["data"], "options.yaml": document}}
+    if kind == "ConfigMap":
+        return settings.configured(identity, node)
     if kind not in ("Deployment", "DaemonSet"):
         return node
     spec = node["spec"]
@@ -102,8 +105,10 @@ def _with_values(node: JSON, identity: JSON, image: str, choices: values.Choices
     if label == "admission":
         choices.replicas = spec["replicas"]
         spec = {**spec, "replicas": Expression(".Values.replicas")}
-    pod = _pod(spec["template"]["spec"], label, image, choices)
-    return {**node, "spec": {**spec, "template": {**spec["template"], "spec": pod}}}
+    template = spec["template"]
+    pod = _pod(template["spec"], label, image, choices)
+    metadata = settings.restarted(template["metadata"], _programs(pod["containers"]))
+    return {**node, "spec": {**spec, "template": {**template, "metadata": metadata, "spec": pod}}}
 
 
 def _pod(pod: JSON, label: str, image: str, choices: values.Choices) -> JSON:
@@ -149,9 +154,21 @@ def _container(node: JSON, image: str, choices: values.Choices) -> JSON:
         choices.resources[name] = node["resources"]
         changed["resources"] = Values(f".Values.resources.{name}")
     if isinstance(node.get("args"), list):
-        choices.args.append(name)
+        choices.args[name] = frozenset(flag for item in node["args"] for flag in _flags(item))
         changed["args"] = [*node["args"], Values(f".Values.args.{name}")]
     return changed
+
+
+def _flags(node: Node) -> frozenset[str]:
+    """The flags that an item of the arguments gives in every case."""
+    if isinstance(node, When):
+        return _flags(node.then) & _flags(node.otherwise)
+    return frozenset({node.partition("=")[0]}) if isinstance(node, str) else frozenset()
+
+
+def _programs(containers: Node) -> set[str]:
+    """The names of these containers that are there in every case."""
+    return {each["name"] for each in containers if isinstance(each, dict)}
 
 
 def _image(path: str) -> Expression:

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from release.chart import settings
+from release.chart.settings import PROGRAMS
 from release.chart.template import plain
 
 JSON = dict[str, Any]
@@ -28,8 +30,8 @@ class Choices:
     replicas: int = 1
     resources: dict[str, JSON] = field(default_factory=dict)
     """By container."""
-    args: list[str] = field(default_factory=list)
-    """Containers that take settings as arguments."""
+    args: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Containers that take settings as arguments, and the flags that each has whatever is chosen."""
     workloads: list[str] = field(default_factory=list)
     """The pods' label `app.kubernetes.io/component`."""
 
@@ -70,8 +72,13 @@ def _values(found: Choices, overlays: Sequence[str], notes: Mapping[str, str]) -
     yield from _part("Replicas of webhook and allocator. Of several one decides.")
     yield from plain({"replicas": found.replicas})
     yield from _part(
-        "Settings (docs/settings.md), after the manifests' own: [--placement-node-policy=binpack]. "
-        "Where a setting is there twice, the last one counts."
+        "Settings (docs/settings.md) of webhook, allocator and node agent, for their ConfigMaps: "
+        "allocator: {queue: {order: fair}}. A change restarts the program's pods."
+    )
+    yield from plain({"settings": {program: {} for program in PROGRAMS}})
+    yield from _part(
+        "Further arguments: [--log-level=debug]. They come before the settings above, and where a setting is there "
+        "twice, the last one counts."
     )
     yield from plain({"args": {name: [] for name in found.args}})
     yield from _part("Requests and limits by container, as in the manifests.")
@@ -120,6 +127,7 @@ def schema(found: Choices, overlays: Sequence[str], components: Sequence[str]) -
                 "components": _closed({name: {"type": "boolean"} for name in components}),
                 "options": _OPTIONS,
                 "replicas": {"type": "integer", "minimum": 1},
+                "settings": _closed({program: settings.schema(program, found.args[program]) for program in PROGRAMS}),
                 "args": _closed({name: _ARGUMENTS for name in found.args}),
                 "resources": _closed({name: _RESOURCES for name in found.resources}),
                 "nodeSelector": _closed({name: _LABELS for name in found.workloads}),

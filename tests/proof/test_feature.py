@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from allocator.app import settings_type
 from allocator.features import FEATURES
+from allocator.features.base import Feature
 from playground.cluster import Cluster
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
@@ -28,9 +30,14 @@ def test_its_settings_are_a_group_of_the_allocators() -> None:
         load(settings_type(), file=None, env={}, argv=["--greeting-every=2s"])
 
 
-def test_a_feature_that_is_named_as_a_group_of_the_core_is_refused() -> None:
-    with pytest.raises(TypeError, match="queue"):
-        settings_type((replace(FEATURE, group="queue"),))
+@pytest.mark.parametrize(
+    ("feature", "name"),
+    [(replace(FEATURE, name="queue"), "queue"), (replace(FEATURE, name="other"), "greeting.every")],
+    ids=["a group of the core", "a setting of another feature"],
+)
+def test_a_feature_with_a_name_that_is_taken_is_refused(feature: Feature[Any, Any], name: str) -> None:
+    with pytest.raises(TypeError, match=f"two settings have one name: .*{name}"):
+        settings_type((FEATURE, feature))
 
 
 @pytest.mark.timeout(120)

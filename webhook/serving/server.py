@@ -34,7 +34,11 @@ from webhook.serving.tls import ServingContext, names_of
 from webhook.settings import ServeSettings
 
 BACKLOG = 1024
+THREADS = 16
+"""Reviews that are answered at the same time. They share one interpreter, so more of them would only wait in it."""
 _TURN = 0.001
+_GRACE = 20
+"""Seconds that running reviews have at a stop; the pod's grace period is longer by the preStop pause."""
 _TO_SPARE = 1.0
 """Seconds by which our stop ends before gunicorn kills the worker, which would lose more requests."""
 _NEWER = ("control_socket_disable",)
@@ -115,8 +119,8 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
             listeners,
             made.app,
             context=self._context.current,
-            threads=settings.threads,
-            bounds=Bounds(silence=settings.client_timeout, max_body=MAX_BODY),
+            threads=THREADS,
+            bounds=Bounds(max_body=MAX_BODY),
             admitted=lambda client: not names or bool(names_of(client.getpeercert()) & names),
             turned_away=made.turned_away,
             beat=beat,
@@ -134,7 +138,7 @@ def gunicorn_settings(settings: ServeSettings) -> dict[str, Any]:
         "worker_class": _Worker,
         "workers": 1,
         "backlog": BACKLOG,
-        "graceful_timeout": round(settings.grace),
+        "graceful_timeout": _GRACE,
         "timeout": 60,
         "proc_name": "gpufraction-webhook",
         "worker_tmp_dir": "/dev/shm" if Path("/dev/shm").is_dir() else None,

@@ -4,8 +4,9 @@ Delivery by ResourceClaims: the claims of pods that are gone are removed, and th
 
 from __future__ import annotations
 
-from allocator.features.base import Feature, NoSettings, Running, Shell, nothing
+from allocator.features.base import Feature, Running, Shell, nothing
 from allocator.features.delivery.sweeper import ClaimSweeper
+from runtime.settings import NoSettings
 
 
 def _run(shell: Shell, chosen: NoSettings, inside: None) -> Running:

@@ -23,7 +23,7 @@ def _run(shell: Shell, chosen: ProvisioningSettings, inside: ProvisioningPart) -
         options=shell.options,
         settings=chosen,
         limits=shell.limits,
-        report=PoolReport(shell.kube, chosen.namespace, shell.metrics),
+        report=PoolReport(shell.kube, shell.metrics),
         tell=shell.recorder.put,
         counted=ProvisioningCounters.of(shell.metrics),
         faulted=shell.faulted,

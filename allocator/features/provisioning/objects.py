@@ -47,14 +47,13 @@ class RequestForm:
     """What a request is made of. `name`: of the object; `image`: of placeholder pods, which only sleep."""
 
     name: str
-    namespace: str
     pool: str
     empty: NodeState
     selector: Mapping[str, str]
     """Labels that the pool's nodes get from their group."""
     off: tuple[str, ...]
     """Names of the nodes that its pods are kept off."""
-    image: str
+    image: str = NO_IMAGE
 
 
 def pod_template(form: RequestForm) -> JSON:
@@ -132,7 +131,7 @@ def _refusal(document: Mapping[str, Any]) -> str:
 
 
 def _metadata(form: RequestForm) -> JSON:
-    return {"name": form.name, "namespace": form.namespace, "labels": _labels(form)}
+    return {"name": form.name, "namespace": names.NAMESPACE, "labels": _labels(form)}
 
 
 def _labels(form: RequestForm) -> dict[str, str]:

@@ -4,8 +4,11 @@ What an administrator chooses of nodes that are asked for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
+from contract import names
 from runtime.settings import setting
 
 
@@ -13,6 +16,10 @@ from runtime.settings import setting
 class ProvisioningSettings:
     """Nodes that are asked for while pods wait."""
 
+    REMOVED: ClassVar[Mapping[str, str]] = {
+        "namespace": f"the requests for nodes are in {names.NAMESPACE}",
+        "image": "placeholder pods have the image of the allocator's own pods, which nodes can pull",
+    }
     enabled: bool = setting(
         False,
         "Ask an autoscaler for nodes of the pools of the options that declare `node`; needs the rights of "
@@ -28,7 +35,6 @@ class ProvisioningSettings:
         "Ask by placeholder pods where the cluster serves no ProvisioningRequests; needs the rights of "
         "manifests/components/node-placeholders, which sets it.",
     )
-    namespace: str = setting("gpufraction-system", "Namespace of the requests for nodes; no pod in it is served.")
     after: float = setting(
         15.0,
         "How long a pod waits until a node is asked for, so that pods that come together are served together.",
@@ -41,9 +47,4 @@ class ProvisioningSettings:
         "again after a pause that doubles from 1 min to 30 min.",
         unit="duration",
         minimum=10,
-    )
-    image: str = setting(
-        "",
-        "Image of the placeholder pods that stand for a node where the cluster serves no ProvisioningRequests; they "
-        "only sleep. Empty: the image of the allocator's own pods.",
     )

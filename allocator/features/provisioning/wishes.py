@@ -24,7 +24,6 @@ from typing import Literal
 from allocator.features.provisioning.packing import Packer, Packing, PoolRoom
 from contract.backoff import backoff
 from contract.model import NodeState
-from contract.scheduling.filters import Limits
 from contract.scheduling.needs import Requirement, SchedulingRequest
 
 _PAUSE, _PAUSE_CAP = 60.0, 1800.0
@@ -189,40 +188,33 @@ class Plan:
     """Pools whose empty node would serve a pod for which no node is asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestBounds:
-    """`patience`: seconds that a request may take until its nodes have published their GPUs."""
-
-    patience: float
-    limits: Limits
-
-
 def reconcile(
     now: float,
     pools: Sequence[PoolView],
     requests: Iterable[NodeRequest],
     unserved: Sequence[Unserved],
     memory: Memory,
-    bounds: RequestBounds,
-    packer: Packer | None = None,
+    patience: float,
+    packer: Packer,
 ) -> Plan:
     """
     What is to be done now.
 
     `pools` in the administrator's order; `unserved` in the queue's. A request of a pool that is not declared any more
-    is withdrawn. `packer` remembers what it packed in the last call; without one everything is packed.
+    is withdrawn. `patience`: seconds that a request may take until its nodes have published their GPUs. `packer`
+    remembers what it packed in the last call.
     """
-    packer = packer or Packer(bounds.limits)
     pools = [replace(pool, empty=_labelled(pool)) for pool in pools]
     asks = [pod.as_packed() for pod in unserved]
     by_pool = {pool.name: pool for pool in pools}
     standing = _standing(by_pool, requests)
-    ended = [end for each in standing if (end := _ends(each, by_pool.get(each.request.pool), now, bounds)) is not None]
+    ends = (_ends(each, by_pool.get(each.request.pool), now, patience) for each in standing)
+    ended = [end for end in ends if end is not None]
     over = {end.request.name for end in ended}
-    pauses, ready_since = _paused(memory.pauses, ended, now), _ready_since(memory, pools, now, bounds)
+    pauses, ready_since = _paused(memory.pauses, ended, now), _ready_since(memory, pools, now, patience)
     live = [each for each in standing if each.request.name not in over]
 
-    coming = [node for pool in pools for node in _coming(pool, live, ready_since, now, bounds)]
+    coming = [node for pool in pools for node in _coming(pool, live, ready_since, now, patience)]
     rooms = [_room(pool, live, pauses, now) for pool in pools]
     packing = packer.pack(asks, [node.state for node in coming], rooms)
     used = set(packing.places)
@@ -268,7 +260,7 @@ def _standing(pools: Mapping[str, PoolView], requests: Iterable[NodeRequest]) ->
     return [Standing(request, tuple(came[request.name])) for request in ordered]
 
 
-def _ends(standing: Standing, pool: PoolView | None, now: float, bounds: RequestBounds) -> Ended | None:
+def _ends(standing: Standing, pool: PoolView | None, now: float, patience: float) -> Ended | None:
     request = standing.request
     if pool is None:
         return Ended(request, "withdrawn")
@@ -277,7 +269,7 @@ def _ends(standing: Standing, pool: PoolView | None, now: float, bounds: Request
         return Ended(request, "brought")
     if standing.outstanding and request.refused:
         return Ended(request, "refused", without)
-    if now - request.created < bounds.patience:
+    if now - request.created < patience:
         return None
     return Ended(request, "too-late" if standing.outstanding else "without-gpus", without)
 
@@ -307,17 +299,17 @@ class _Coming:
     since: float
 
 
-def _ready_since(memory: Memory, pools: Iterable[PoolView], now: float, bounds: RequestBounds) -> dict[str, float]:
+def _ready_since(memory: Memory, pools: Iterable[PoolView], now: float, patience: float) -> dict[str, float]:
     return {
         node.name: memory.ready_since.get(node.name, now)
         for pool in pools
         for node in pool.nodes
-        if node.ready and not node.occupied and now - node.created < bounds.patience
+        if node.ready and not node.occupied and now - node.created < patience
     }
 
 
 def _coming(
-    pool: PoolView, live: Iterable[Standing], ready_since: Mapping[str, float], now: float, bounds: RequestBounds
+    pool: PoolView, live: Iterable[Standing], ready_since: Mapping[str, float], now: float, patience: float
 ) -> list[_Coming]:
     """
     The pool's young nodes on which nothing can be placed yet, and those that live requests have still to bring.
@@ -329,7 +321,7 @@ def _coming(
     found = []
     for node in pool.nodes:
         settling = node.name not in ready_since or now - ready_since[node.name] < _SETTLING
-        if settling and now - node.created < bounds.patience:
+        if settling and now - node.created < patience:
             request = for_request.get(node.name)
             since = request.created if request is not None else node.created
             found.append(_Coming(replace(pool.empty, name=node.name), pool.name, request, node.name, since))

@@ -30,7 +30,6 @@ from allocator.features.provisioning.wishes import (
     NodeRequest,
     Plan,
     PoolView,
-    RequestBounds,
     Unserved,
     reconcile,
 )
@@ -94,9 +93,9 @@ class ProvisioningCounters:
 class PoolReport:
     """What people see of the pools: gauges, and a ConfigMap that is written when it changes and once a minute."""
 
-    def __init__(self, kube: Kube, namespace: str, metrics: Metrics | None = None) -> None:
+    def __init__(self, kube: Kube, metrics: Metrics | None = None) -> None:
         self._kube = kube
-        self._path = paths.configmaps(namespace, names.POOLS)
+        self._path = paths.configmaps(names.NAMESPACE, names.POOLS)
         self._last = PoolsStatus(0.0)
         """What was written, or tried to be written, last."""
         self._pools: tuple[PoolStatus, ...] = ()
@@ -176,14 +175,13 @@ class Provisioner:
         self._now = now
         self._word = word
         self._faulted = faulted
-        self._judged = RequestBounds(settings.patience, limits)
         self._memory = Memory()
         self._packer = packer or Packer(limits)
         self._poison: set[SchedulingRequest] = set()
         """Requests of waiting pods of which an error came. No node is asked for them."""
         self._said: dict[str, str] = {}
-        self._spares = SpareKeeper(kube, settings, self._counted.spare)
-        self._image = settings.image
+        self._spares = SpareKeeper(kube, self._counted.spare)
+        self._image = ""
         """Of the placeholder pods; empty until it was looked up."""
         self._served = True
         """Whether ProvisioningRequests may be made, and the cluster served them when it was last asked."""
@@ -243,7 +241,7 @@ class Provisioner:
         while True:
             sound = [pod for pod in unserved if pod.ask not in self._poison]
             try:
-                return reconcile(now, views, requests, sound, self._memory, self._judged, self._packer)
+                return reconcile(now, views, requests, sound, self._memory, self._settings.patience, self._packer)
             except Exception:
                 self._faulted("provisioning", "pods that wait for nodes")
                 found = {pod.ask for pod in sound if not self._can_be_judged(pod.ask, views)}
@@ -270,9 +268,7 @@ class Provisioner:
 
     def _provisioning_requests(self) -> list[JSON]:
         try:
-            found = self._kube.list(
-                provisioning_requests(self._settings.namespace), _OURS, of=kinds.PROVISIONINGREQUESTS
-            ).items
+            found = self._kube.list(provisioning_requests(names.NAMESPACE), _OURS, of=kinds.PROVISIONINGREQUESTS).items
         except KubeNotFound:
             self._served = False
             return []
@@ -280,7 +276,7 @@ class Provisioner:
         return found
 
     def _placeholders(self) -> list[JSON]:
-        return self._kube.list(paths.pods(self._settings.namespace), _OURS, of=kinds.PLACEHOLDERS).items
+        return self._kube.list(paths.pods(names.NAMESPACE), _OURS, of=kinds.PLACEHOLDERS).items
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -312,27 +308,19 @@ class Provisioner:
 
     def _ask(self, view: PoolView, selector: Mapping[str, str], count: int) -> None:
         chosen, off = self._settings, tuple(node.name for node in view.nodes)
-        form = RequestForm(
-            f"{view.name}-{self._word()}",
-            chosen.namespace,
-            view.name,
-            view.empty,
-            selector,
-            off,
-            chosen.image or objects.NO_IMAGE,
-        )
+        form = RequestForm(f"{view.name}-{self._word()}", view.name, view.empty, selector, off)
         if not self._served and not chosen.placeholders:
             raise KubeNotFound(_NO_WAY)
         self._sweep()
         if self._served:
-            self._kube.create(pod_templates(chosen.namespace), objects.pod_template(form))
+            self._kube.create(pod_templates(names.NAMESPACE), objects.pod_template(form))
             request = objects.provisioning_request(form, count, chosen.patience)
-            self._kube.create(provisioning_requests(chosen.namespace), request)
+            self._kube.create(provisioning_requests(names.NAMESPACE), request)
         else:
             self._image = self._image or self._own_image()
             for number in range(count):
                 one = replace(form, name=f"{form.name}-{number}", image=self._image)
-                self._kube.create(paths.pods(chosen.namespace), objects.placeholder(one))
+                self._kube.create(paths.pods(names.NAMESPACE), objects.placeholder(one))
         self._counted.asked(view.name, count)
         log.info("nodes asked for", extra={"pool": view.name, "nodes": count, "request": form.name})
 
@@ -340,12 +328,12 @@ class Provisioner:
         return objects.image_of(self._kube.list(paths.pods(names.NAMESPACE), _REPLICAS, of=kinds.PLACEHOLDERS).items)
 
     def _end(self, end: Ended) -> None:
-        request, namespace = end.request, self._settings.namespace
+        request = end.request
         if request.bound is not None:
-            self._delete(paths.pods(namespace, request.name))
+            self._delete(paths.pods(names.NAMESPACE, request.name))
         else:
-            self._delete(provisioning_requests(namespace, request.name))
-            self._delete(pod_templates(namespace, request.name))
+            self._delete(provisioning_requests(names.NAMESPACE, request.name))
+            self._delete(pod_templates(names.NAMESPACE, request.name))
         self._counted.ended(request.pool, end.outcome, request.count)
         log.info("request for nodes ended", extra={"request": request.name, "outcome": end.outcome, "nodes": end.nodes})
 
@@ -366,17 +354,17 @@ class Provisioner:
         if not self._served:
             return
         kept = {_name(each) for each in self._provisioning_requests()}
-        for template in _templates(self._kube, self._settings.namespace):
+        for template in _templates(self._kube):
             if _name(template) not in kept and not objects.is_spare_name(_name(template)):
-                self._delete(pod_templates(self._settings.namespace, _name(template)))
+                self._delete(pod_templates(names.NAMESPACE, _name(template)))
 
     def _delete(self, path: str) -> None:
         _delete(self._kube, path)
 
 
-def _templates(kube: Kube, namespace: str) -> list[JSON]:
+def _templates(kube: Kube) -> list[JSON]:
     """The PodTemplates of ours."""
-    return kube.list(pod_templates(namespace), _OURS, of=kinds.PODTEMPLATES).items
+    return kube.list(pod_templates(names.NAMESPACE), _OURS, of=kinds.PODTEMPLATES).items
 
 
 class SpareKeeper:
@@ -387,9 +375,8 @@ class SpareKeeper:
     template names the nodes that have shares, and every pass looks. It comes last in a pass: a failure delays no pod.
     """
 
-    def __init__(self, kube: Kube, settings: ProvisioningSettings, counted: Callable[[str, int], None]) -> None:
+    def __init__(self, kube: Kube, counted: Callable[[str, int], None]) -> None:
         self._kube = kube
-        self._settings = settings
         self._counted = counted
         self._written: dict[str, tuple[Spare, RequestForm, tuple[Any, ...]]] = {}
         """By pool: what was written, and which state of the two objects it became."""
@@ -403,27 +390,19 @@ class SpareKeeper:
         """One pass. `selectors`: by pool, the labels of its nodes. Raises `KubeError`."""
         if not wanted and not self.keeps:
             return
-        namespace, by_name = self._settings.namespace, {view.name: view for view in views}
+        by_name = {view.name: view for view in views}
         try:
-            buffers = _by_pool(self._kube.list(capacity_buffers(namespace), _OURS, of=kinds.CAPACITYBUFFERS).items)
+            listed = self._kube.list(capacity_buffers(names.NAMESPACE), _OURS, of=kinds.CAPACITYBUFFERS).items
         except KubeNotFound:
             self._unserved(wanted)
             return
         self._served = True
-        listed = _templates(self._kube, namespace)
-        templates = _by_pool(each for each in listed if objects.is_spare_name(_name(each)))
+        buffers = _by_pool(listed)
+        templates = _by_pool(each for each in _templates(self._kube) if objects.is_spare_name(_name(each)))
         for spare in wanted:
             view = by_name[spare.pool]
             name = objects.spare_name(spare.pool)
-            form = RequestForm(
-                name,
-                namespace,
-                spare.pool,
-                view.empty,
-                selectors[spare.pool],
-                spare.off,
-                self._settings.image or objects.NO_IMAGE,
-            )
+            form = RequestForm(name, spare.pool, view.empty, selectors[spare.pool], spare.off)
             self._write(spare, form, templates.get(spare.pool), buffers.get(spare.pool))
         for pool in (buffers.keys() | templates.keys()) - {spare.pool for spare in wanted}:
             self._end(pool, buffers.get(pool), templates.get(pool))
@@ -433,28 +412,24 @@ class SpareKeeper:
         self._counted(spare.pool, spare.nodes)
         if self._written.get(spare.pool) == (spare, form, (_state(template), _state(buffer))):
             return
-        namespace = self._settings.namespace
         shape, body = objects.pod_template(form), objects.capacity_buffer(form, spare.nodes)
         written = (
-            self._put(pod_templates, namespace, template, shape, "template"),
-            self._put(capacity_buffers, namespace, buffer, body, "spec"),
+            self._put(pod_templates, template, shape, "template"),
+            self._put(capacity_buffers, buffer, body, "spec"),
         )
         self._written[spare.pool] = (spare, form, (_state(written[0]), _state(written[1])))
         log.info("spare nodes", extra={"pool": spare.pool, "nodes": spare.nodes, "off": len(spare.off)})
 
-    def _put(
-        self, resource: paths.NamespacedResource, namespace: str, present: JSON | None, body: JSON, field: str
-    ) -> JSON:
+    def _put(self, resource: paths.NamespacedResource, present: JSON | None, body: JSON, field: str) -> JSON:
         if present is None:
-            return self._kube.create(resource(namespace), body)
+            return self._kube.create(resource(names.NAMESPACE), body)
         change = {"op": "replace", "path": f"/{field}", "value": body[field]}
-        return self._kube.patch_json(resource(namespace, _name(body)), [change])
+        return self._kube.patch_json(resource(names.NAMESPACE, _name(body)), [change])
 
     def _end(self, pool: str, buffer: JSON | None, template: JSON | None) -> None:
-        namespace = self._settings.namespace
         for resource, document in ((capacity_buffers, buffer), (pod_templates, template)):
             if document is not None:
-                _delete(self._kube, resource(namespace, _name(document)))
+                _delete(self._kube, resource(names.NAMESPACE, _name(document)))
         self._written.pop(pool, None)
         self._counted(pool, 0)
 

@@ -28,7 +28,7 @@ ASSUME_TTL = 2.0
 """Seconds that a reservation waits for its pod here; long for a test, short for a person."""
 TENANT, NEIGHBOUR = "default", "neighbour"
 """The namespace that attacks, and the one that must not notice."""
-MANIFEST_LEASE = ("--election-lease", "15s", "--election-renew", "10s", "--election-retry", "2s")
+MANIFEST_LEASE = ("--election-lease", "15s")
 """As every installation has it. The short one of other test clusters ends while a busy API server keeps all waiting."""
 DELAY = 1.0
 """Seconds by which an attack may delay another tenant's pod, at most."""

@@ -31,7 +31,7 @@ JSON = dict[str, Any]
 ONE, OTHER = "one", "other"
 CARD = "1 x Tesla T4 15109MiB"
 AGENT = ("--overuse-grace", "0s", "--overuse-slack", "0", "--evict-overuse", "4s", "--heartbeat", "10s")
-ELECTION = ("--election-lease", "3s", "--election-renew", "2s", "--election-retry", "300ms")
+ELECTION = ("--election-lease", "3s")
 
 
 class Watched:

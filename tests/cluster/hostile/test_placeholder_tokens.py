@@ -25,7 +25,7 @@ pytestmark = pytest.mark.hostile
 JSON = dict[str, Any]
 ALLOCATOR = account("gpufraction-allocator")
 EMPTY = NodeState("t4", (), (), taints=(Taint("nvidia.com/gpu", "present", "NoSchedule"),), allocatable=Compute(8_000))
-GENUINE = objects.placeholder(RequestForm("new", OURS, "t4", EMPTY, {"pool": "t4"}, ("n1",), "gpufraction:0.1.0"))
+GENUINE = objects.placeholder(RequestForm("new", "t4", EMPTY, {"pool": "t4"}, ("n1",), "gpufraction:0.1.0"))
 
 
 @pytest.fixture(scope="module", params=control_planes())

@@ -26,7 +26,7 @@ HELD, FREE, LEADER = "gpufraction_share_held_seconds_total", "gpufraction_gpu_fr
 TEAMS = ("team-a", "team-b")
 CARDS = 8
 """What the nodes of the demo have."""
-LEASE, RENEW, RETRY = 4.0, 3.0, 0.4
+LEASE = 4.0
 LATE = 2.5
 """
 Seconds that may be missing or too many in all: what two killed leaders had counted and nobody had read, and what the
@@ -71,12 +71,7 @@ class Prometheus:
 @pytest.fixture(scope="module", params=control_planes())
 def two_replicas(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster with two replicas that follow each other soon."""
-    pace = (
-        f"--election-lease={LEASE:.0f}s",
-        f"--election-renew={RENEW:.0f}s",
-        f"--election-retry={RETRY * 1000:.0f}ms",
-    )
-    settings = {"allocator": (*pace, "--card-hours-after=1s")}
+    settings = {"allocator": (f"--election-lease={LEASE:.0f}s", "--card-hours-after=1s")}
     directory = tmp_path_factory.mktemp("hours")
     with Cluster(directory=directory, settings=settings, control_plane=request.param, replicas=2) as cluster:
         for team in TEAMS:

@@ -227,6 +227,7 @@ def replaced(cluster: Cluster, older: Path) -> dict[str, Program]:
         if name == "allocator":  # it read no options then
             at = flags.index("--options")
             del flags[at : at + 2]
+            flags += ["--election-renew", "2s", "--election-retry", "300ms"]  # and did not derive these
         log = cluster.directory / f"older-{name}.log"
         python = ("env", "-C", str(older), sys.executable, "-m")
         found[name] = Program(name, flags, log=log, environment=program.environment, command=python)

@@ -27,16 +27,7 @@ GRACE, LEASE = 2.0, 3
 AGENT = ("--idle-least", "2s", "--heartbeat", "10s")
 ALLOCATOR = (
     *("--idle-evict", "--idle-grace", f"{GRACE:.0f}s", "--starvation-timeout", "0s"),
-    *(
-        "--card-hours-after",
-        "0s",
-        "--election-lease",
-        f"{LEASE}s",
-        "--election-renew",
-        "2s",
-        "--election-retry",
-        "300ms",
-    ),
+    *("--card-hours-after", "0s", "--election-lease", f"{LEASE}s"),
 )
 ONE_CARD = "1 x Tesla T4 15109MiB"
 

@@ -69,9 +69,8 @@ class Troubled:
     ) -> None:
         self.proxies: dict[str, Proxy] = {}
         self._paused: set[Program] = set()
-        pace: tuple[str, ...] = ("--election-lease", f"{LEASE}s", "--election-renew", f"{RENEW}s")
         # Tests hold pods up that were given a share; after one of them no other would be given any for a while.
-        pace = (*pace, "--election-retry", "300ms", "--sharing-max-unconfirmed", "0")
+        pace = ("--election-lease", f"{LEASE}s", "--sharing-max-unconfirmed", "0")
         self.cluster = Cluster(
             nodes=nodes,
             directory=directory,

@@ -10,7 +10,7 @@ from playground.cluster import Cluster
 from playground.shapes import gpu_node
 from tests.clusters import control_planes
 
-FAST_ELECTION = ("--election-lease", "3s", "--election-renew", "2s", "--election-retry", "300ms")
+FAST_ELECTION = ("--election-lease", "3s")
 """As quick as a busy machine of two cores bears: a call that takes longer than it may to renew ends a leader's term."""
 NODES = tuple(gpu_node(f"n{i}", "4 x NVIDIA A10 23028MiB") for i in range(4))
 

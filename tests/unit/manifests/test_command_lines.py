@@ -43,8 +43,8 @@ def test_the_webhook_takes_its_flags_and_finds_what_the_others_give() -> None:
     assert one(sources(), "Secret", certs.secret)["metadata"]["name"] == volume["secret"]["secretName"] == certs.secret
     assert serve.socket == allocator_settings().socket
     assert (serve.options, serve.options.name) == (certs.options, names.OPTIONS_FILE)
-    assert (certs.service, certs.namespace) == ("gpufraction-webhook", names.NAMESPACE)
-    assert certs.configuration == CONFIGURATION
+    assert certs.configuration == CONFIGURATION == names.CONFIGURATION
+    assert one(sources(), "Service", names.SERVICE)["metadata"]["namespace"] == names.NAMESPACE
     assert certs.every == 60
 
 
@@ -72,8 +72,7 @@ def test_the_allocator_takes_its_flags() -> None:
     [http] = containers()["allocator"]["ports"]
     [create, write] = one(sources(), "Role", "gpufraction-allocator")["rules"]
     assert settings.listen == f"0.0.0.0:{http['containerPort']}"
-    assert settings.election.namespace == names.NAMESPACE
-    assert write["resourceNames"] == [settings.election.name]
+    assert write["resourceNames"] == [names.LEASE]
     assert create["verbs"] == ["create"]
 
 
@@ -81,7 +80,7 @@ def test_the_node_agent_takes_its_flags() -> None:
     program, verb, flags = command("nodeagent")
     [node] = [e for e in containers()["nodeagent"]["env"] if e["name"] == "GPUFRACTION_NODE"]
     [http] = containers()["nodeagent"]["ports"]
-    settings = load(nodeagent.settings.AgentSettings, file=None, env={"GPUFRACTION_NODE": "n1"}, argv=flags)
+    settings = load(nodeagent.settings.settings_type(), file=None, env={"GPUFRACTION_NODE": "n1"}, argv=flags)
     assert (program, verb) == ("nodeagent", "run")
     assert node["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
     assert settings.listen == f"0.0.0.0:{http['containerPort']}"

@@ -7,29 +7,25 @@ import os
 import re
 import subprocess
 import tempfile
-import typing
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from allocator.app import settings_type
 from contract import names
 from contract.options import pool_options
-from nodeagent.settings import AgentSettings
 from playground.waiting import wait_for
-from runtime.settings import load
+from release.chart.settings import PROGRAMS
+from runtime.settings import Leaf, every_setting, load
 from tests.unit.manifests.install import wrong
 from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, of, parsed
 from tests.unit.manifests.kube import built as base
 from tests.unit.manifests.realcluster import REAL, running
-from webhook.settings import ServeSettings
 
 PAGES = [p for p in sorted((ROOT / "docs").rglob("*.md")) if "decisions" not in p.parts and "zh" not in p.parts]
-PROGRAMS: dict[str, type[Any]] = {"webhook": ServeSettings, "allocator": settings_type(), "nodeagent": AgentSettings}
 NEEDED = {
     "nodeagent": {"GPUFRACTION_NODE": "n", "GPUFRACTION_HOST_ROOT": "/host", "GPUFRACTION_LIMITERS_CDI": "/var/run/cdi"}
 }
@@ -121,29 +117,11 @@ def variables(block: Block) -> list[tuple[str, str, str]]:
     return found
 
 
-def named(settings: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Each setting with its value, groups by their names with a dot."""
-    for field in dataclasses.fields(typing.cast(Any, settings)):
-        value = getattr(settings, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from named(value, f"{prefix}{field.name}.")
-        else:
-            yield f"{prefix}{field.name}", value
-
-
-def flag_of(name: str) -> str:
-    """How a setting is written on a command line."""
-    return "--" + re.sub(r"[._]", "-", name)
-
-
-def variable_of(name: str) -> str:
-    """How a setting is written in the environment."""
-    return "GPUFRACTION_" + name.replace(".", "_").upper()
-
-
 def in_effect(program: str, arguments: list[str], given: dict[str, str]) -> dict[str, Any]:
-    """What a program makes of its command line and its ConfigMap; a wrong one ends the test."""
-    return dict(named(load(PROGRAMS[program], file=None, env={**NEEDED.get(program, {}), **given}, argv=arguments)))
+    """What a program makes of its command line and its ConfigMap, by variables; a wrong one ends the test."""
+    cls = PROGRAMS[program]
+    settings = load(cls, file=None, env={**NEEDED.get(program, {}), **given}, argv=arguments)
+    return {each.env: reduce(getattr, each.attributes, settings) for each in every_setting(cls)}
 
 
 @each
@@ -163,9 +141,8 @@ def test_each_setting_of_the_block_has_its_effect(block: Block) -> None:
         assert given[key] == value
         arguments = found[program]["args"]
         without = in_effect(program, arguments, {k: v for k, v in given.items() if k != key})
-        name = next(n for n in without if variable_of(n) == key)
         changed = {n for n, each in in_effect(program, arguments, given).items() if each != without[n]}
-        assert changed == {name}, key
+        assert changed == {key}
 
 
 @each
@@ -196,23 +173,22 @@ def test_the_supervisor_of_mps_reads_its_variable() -> None:
     assert variables["GPUFRACTION_MULTIUSER"] == "false"
 
 
-def mentioned() -> Iterator[tuple[str, str]]:
-    """The settings that some page names in prose, as (program, name)."""
+def mentioned() -> Iterator[tuple[str, Leaf]]:
+    """The settings that some page names in prose, each with its program."""
     made = {"settings.md", "names.md", "metrics.md", "dialects.md", "reasons.md", "configuring.md"}
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name not in made)
     for program, cls in PROGRAMS.items():
-        given = load(cls, file=None, env=NEEDED.get(program, {}), argv=[])
-        for name, _ in named(given):
-            flag, last = flag_of(name), name.rpartition(".")[2]
-            words = {name, last} if "_" in last else {name} if "." in name else set()
-            written = rf"(?<![\w-])({flag}|{variable_of(name)})(?![\w-])"
+        for each in every_setting(cls):
+            last = each.path[-1]
+            words = {each.name, last} if "_" in last else {each.name} if "." in each.name else set()
+            written = rf"(?<![\w-])({each.flag}|{each.env})(?![\w-])"
             if re.search(written, text) or any(f"`{word}`" in text for word in words):
-                yield program, name
+                yield program, each
 
 
 def test_every_setting_that_a_page_names_has_its_line() -> None:
     lines = {(program, key) for block in BLOCKS for program, key, _ in variables(block)}
-    missing = [(p, n) for p, n in mentioned() if (p, variable_of(n)) not in lines and n not in BY_COMPONENTS]
+    missing = [(p, e.name) for p, e in mentioned() if (p, e.env) not in lines and e.name not in BY_COMPONENTS]
     assert missing == []
 
 

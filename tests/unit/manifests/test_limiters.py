@@ -11,8 +11,8 @@ import pytest
 from contract import names
 from nodeagent.isolation import preload
 from nodeagent.mps.exchange import PIPE_IN_CONTAINER, ROOT
-from nodeagent.settings import AgentSettings
-from runtime.settings import load
+from nodeagent.settings import settings_type
+from runtime.settings import effective, load
 from tests.unit.manifests.kube import JSON, documents, one, with_components
 from tests.unit.manifests.kube import ROOT as REPOSITORY
 from webhook.admission import containers as volumes
@@ -25,12 +25,13 @@ def template(items: list[JSON], name: str) -> JSON:
     return found
 
 
-def agent_settings(items: list[JSON]) -> AgentSettings:
+def limiters_of(items: list[JSON]) -> JSON:
     env = {
         entry["name"]: entry.get("value", "n1")
         for entry in template(items, "gpufraction-nodeagent")["containers"][0]["env"]
     }
-    return load(AgentSettings, file=None, env={k: v for k, v in env.items() if k.startswith("GPUFRACTION_")}, argv=[])
+    ours = {name: value for name, value in env.items() if name.startswith("GPUFRACTION_")}
+    return dict(effective(load(settings_type(), file=None, env=ours, argv=[]))["limiters"])
 
 
 @pytest.fixture(scope="module")
@@ -39,18 +40,14 @@ def items() -> list[JSON]:
 
 
 def test_the_agent_has_its_folders_under_the_paths_that_its_settings_name(items: list[JSON]) -> None:
-    limiters = agent_settings(items).limiters
+    limiters = limiters_of(items)
     pod = template(items, "gpufraction-nodeagent")
     mounts = {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"]}
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
-    for path in (limiters.mps, limiters.preload, limiters.cdi):
-        assert paths[mounts[path]["name"]] == path
-    assert (limiters.mps, limiters.preload) == (ROOT, volumes.PRELOAD_ON_HOST)
-    assert [bool(mounts[path].get("readOnly")) for path in (limiters.mps, limiters.preload, limiters.cdi)] == [
-        False,
-        True,
-        False,
-    ]
+    folders = [limiters[name] for name in ("mps", "preload", "cdi")]
+    assert [paths[mounts[path]["name"]] for path in folders] == folders
+    assert folders[:2] == [ROOT, volumes.PRELOAD_ON_HOST]
+    assert [bool(mounts[path].get("readOnly")) for path in folders] == [False, True, False]
 
 
 def test_the_webhook_and_the_agent_mean_the_same_folders() -> None:

@@ -196,7 +196,7 @@ def test_on_gke_the_agent_goes_by_googles_label_and_finds_googles_driver() -> No
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert terms == [{"matchExpressions": [{"key": "cloud.google.com/gke-accelerator", "operator": "Exists"}]}]
     [agent] = spec["containers"]
-    given = load(nodeagent.settings.AgentSettings, file=None, env={"GPUFRACTION_NODE": "n"}, argv=agent["args"])
+    given = load(nodeagent.settings.settings_type(), file=None, env={"GPUFRACTION_NODE": "n"}, argv=agent["args"])
     [place] = [m["mountPath"] for m in agent["volumeMounts"] if m["name"] == "driver"]
     assert given.nvml_library.startswith(place)
     assert serve_settings(built("overlays/gke")).bind == "0.0.0.0:10250"

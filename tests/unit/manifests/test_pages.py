@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import dataclasses
 import functools
 import os
 import re
@@ -11,20 +10,19 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from allocator.app import settings_type
 from contract.metrics import METRICS
-from contract.options import pool_options
-from nodeagent.settings import AgentSettings
+from contract.options import MOVED_TO_OPTIONS, pool_options
+from nodeagent.settings import HoldSettings
 from playground.waiting import wait_for
-from runtime.settings import SettingsError, load
+from release.chart.settings import PROGRAMS
+from runtime.settings import SettingsError, every_setting, load, removed
 from tests.unit.manifests.kube import ROOT, built
 from tests.unit.manifests.realcluster import REAL, running
-from webhook.settings import ServeSettings
+from webhook.settings import CertsSettings, ConditionsSettings
 
 DOCS = ROOT / "docs"
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (*DOCS.rglob("*.md"), *ROOT.glob("README*.md")))
@@ -107,9 +105,6 @@ def test_every_rule_about_imports_is_told() -> None:
     assert told == set(re.findall(r"^- \*([^*]+)\*", text("architecture.md"), re.MULTILINE))
 
 
-PROGRAMS: dict[str, type[Any]] = {"allocator": settings_type(), "webhook": ServeSettings, "nodeagent": AgentSettings}
-
-
 def test_the_table_of_renamed_settings_is_what_the_programs_say() -> None:
     rows = re.findall(r"^\| (\w+) \| `(\w+)` \| `(\w+)` \|$", text("migrating.md"), re.MULTILINE)
     for program, old, new in rows:
@@ -118,12 +113,23 @@ def test_the_table_of_renamed_settings_is_what_the_programs_say() -> None:
             load(PROGRAMS[program], file=None, env={}, argv=[flag, "1"])
         assert f"flag {flag}: renamed to {successor}" in caught.value.errors
     renamed = [
-        (program, field.metadata["formerly"], field.name)
+        (program, leaf.former.name, leaf.name)
         for program, settings in PROGRAMS.items()
-        for field in dataclasses.fields(settings)
-        if field.metadata.get("formerly")
+        for leaf in every_setting(settings)
+        if leaf.former
     ]
     assert sorted(rows) == sorted(renamed)
+
+
+def test_the_table_of_removed_settings_is_what_the_programs_say() -> None:
+    commands = {**PROGRAMS, "certs": CertsSettings, "conditions": ConditionsSettings, "hold": HoldSettings}
+    rows = text("migrating.md").partition("| program | setting | why |\n")[2].partition("\n\n")[0]
+    assert sorted(rows.splitlines()[1:]) == sorted(
+        f"| {program} | `{leaf.name}` | {leaf.metadata['removed']} |"
+        for program, settings in commands.items()
+        for leaf in removed(settings)
+        if leaf.name not in MOVED_TO_OPTIONS
+    )
 
 
 def test_the_table_of_renamed_metrics_names_metrics_that_are_and_that_were() -> None:

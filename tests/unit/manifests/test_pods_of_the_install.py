@@ -8,6 +8,7 @@ import yaml
 
 from tests.unit.manifests.install import command, containers, pods, serve_settings
 from tests.unit.manifests.kube import MANIFESTS, ROOT, of, one, sources
+from webhook.serving.server import gunicorn_settings
 
 
 def images_user() -> dict[str, int]:
@@ -69,7 +70,7 @@ def test_a_stop_has_time_for_the_pause_and_the_webhooks_grace() -> None:
     spec = one(sources(), "Deployment", "gpufraction")["spec"]["template"]["spec"]
     pauses = {c["lifecycle"]["preStop"]["sleep"]["seconds"] for c in spec["containers"]}
     assert pauses == {5}
-    assert spec["terminationGracePeriodSeconds"] >= 5 + serve_settings().grace
+    assert spec["terminationGracePeriodSeconds"] >= 5 + gunicorn_settings(serve_settings())["graceful_timeout"]
 
 
 def test_the_image_is_set_in_one_place() -> None:

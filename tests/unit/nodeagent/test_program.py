@@ -47,9 +47,11 @@ INDEX  UUID                                      MODEL     MEMORY    USABLE    H
 def test_inventory_prints_what_would_be_published(tmp_path: Path) -> None:
     file = tmp_path / "gpus.yaml"
     file.write_text("gpus: 2 x Tesla T4 15109MiB\ncards: {1: {healthy: false, reason: XID 79}}")
+    options = tmp_path / "options.yaml"
+    options.write_text("reserveMem: 256\n")
     want = (0, INVENTORY, "")
-    assert call("inventory", "--node=n1", f"--simulate=@{file}", "--reserve=256Mi") == want
-    twins = {"GPUFRACTION_NODE": "n1", "GPUFRACTION_SIMULATE": f"@{file}", "GPUFRACTION_RESERVE": "256Mi"}
+    assert call("inventory", "--node=n1", f"--simulate=@{file}", f"--options={options}") == want
+    twins = {"GPUFRACTION_NODE": "n1", "GPUFRACTION_SIMULATE": f"@{file}", "GPUFRACTION_OPTIONS": str(options)}
     assert call("inventory", **twins) == want
 
 
@@ -173,7 +175,7 @@ TABLES = """
 import sys
 from nodeagent.__main__ import main
 from tests.unit.nodeagent.isolation.test_mechanism_table import TABLE, WAY
-sys.exit(main(sys.argv[1:], mechanisms=TABLE, ways=[lambda site: WAY]))
+sys.exit(main([*sys.argv[1:], "--limiters-quota"], mechanisms=TABLE, ways=[lambda site: WAY]))
 """
 
 

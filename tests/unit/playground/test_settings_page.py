@@ -19,5 +19,5 @@ def test_the_page_is_what_the_programs_say() -> None:
 
 
 def test_every_program_is_on_it() -> None:
-    for variable in ("GPUFRACTION_ALLOCATOR_TIMEOUT", "GPUFRACTION_DAYS", "GPUFRACTION_ASSUME_TTL", "GPUFRACTION_MIG"):
+    for variable in ("GPUFRACTION_HIDE_GPUS", "GPUFRACTION_DAYS", "GPUFRACTION_ASSUME_TTL", "GPUFRACTION_XID_QUIET"):
         assert f"`{variable}`" in page()

@@ -106,6 +106,18 @@ def test_without_definitions(tmp_path: Path) -> None:
     assert kube.of(found, "CustomResourceDefinition") == []
 
 
+def settings_of(program: str, **given: str) -> JSON:
+    """A patch of the program's ConfigMap."""
+    metadata = {"name": f"gpufraction-{program}-settings", "namespace": "gpufraction-system"}
+    data = {f"GPUFRACTION_{name}": value for name, value in given.items()}
+    return {"patch": yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})}
+
+
+def pod_metadata(item: JSON) -> JSON:
+    """The metadata of the pods that an object makes."""
+    return dict(item.get("spec", {}).get("template", {}).get("metadata", {}))
+
+
 DIGEST = "sha256:" + "a" * 64
 VALUES: dict[str, tuple[JSON, JSON]] = {
     "image": (
@@ -160,6 +172,33 @@ VALUES: dict[str, tuple[JSON, JSON]] = {
         },
     ),
     "settings": (
+        {
+            "settings": {
+                "webhook": {"runtime_class": "nvidia", "host_paths": ["mps", "preload"]},
+                "allocator": {
+                    "queue": {"order": "fair", "memory": 67108864, "memory_total": "384Mi"},
+                    "claims": True,
+                    "starvation_timeout": "0s",
+                },
+                "nodeagent": {"limiters": {"host_paths": True}, "xid_ignore": ["13", "31"]},
+            }
+        },
+        {
+            "patches": [
+                settings_of("webhook", RUNTIME_CLASS="nvidia", HOST_PATHS="mps,preload"),
+                settings_of(
+                    "allocator",
+                    QUEUE_ORDER="fair",
+                    QUEUE_MEMORY="67108864",
+                    QUEUE_MEMORY_TOTAL="384Mi",
+                    CLAIMS="true",
+                    STARVATION_TIMEOUT="0s",
+                ),
+                settings_of("nodeagent", LIMITERS_HOST_PATHS="true", XID_IGNORE="13,31"),
+            ]
+        },
+    ),
+    "arguments": (
         {
             "args": {
                 "allocator": ["--preemption=true", "--delivery=env-class-cdi:nvidia=k8s.device-plugin.nvidia.com/gpu"]
@@ -226,7 +265,29 @@ def test_values_do_what_a_patch_does(tmp_path: Path, name: str) -> None:
     values, kustomization = VALUES[name]
     chart = helm.rendered(tmp_path, {**helm.AS_KUSTOMIZE, **values})
     components = kustomization.pop("components", [])
-    assert helm.by_name(chart) == helm.by_name(kube.with_components(*components, **kustomization))
+    assert helm.by_name(without_checksums(chart)) == helm.by_name(kube.with_components(*components, **kustomization))
+
+
+def without_checksums(items: list[JSON]) -> list[JSON]:
+    """Without the annotations by which pods start again, which no kustomization has."""
+    for item in items:
+        metadata = item.get("spec", {}).get("template", {}).get("metadata", {})
+        if metadata.get("annotations", {}).pop("checksum/settings", None) and not metadata["annotations"]:
+            del metadata["annotations"]
+    return items
+
+
+def test_new_settings_start_the_pods_of_their_program_again(tmp_path: Path) -> None:
+    def checksums(settings: JSON) -> dict[str, str]:
+        found = helm.rendered(tmp_path, {"settings": settings})
+        metadata = {name: pod_metadata(item) for (_, _, name), item in helm.by_name(found).items()}
+        sums = {name: each.get("annotations", {}).get("checksum/settings") for name, each in metadata.items()}
+        return {name: each for name, each in sums.items() if each}
+
+    one, other = checksums({"webhook": {"dra": True}}), checksums({"allocator": {"dra": True}})
+    assert (list(one), list(other), one != other) == (["gpufraction"], ["gpufraction"], True)
+    assert list(checksums({"nodeagent": {"interval": "5s"}})) == ["gpufraction-nodeagent"]
+    assert checksums({}) == {}
 
 
 @pytest.mark.parametrize("overlay", ["", "hami-compat"])
@@ -258,6 +319,11 @@ WRONG: dict[str, tuple[JSON, str]] = {
     "a-misspelt-option": ({"options": {"devicesplitcount": 10}}, "devicesplitcount"),
     "a-digest": ({"image": {"digest": "abc"}}, "/image/digest"),
     "pull-secrets-as-words": ({"image": {"pullSecrets": ["registry"]}}, "/image/pullSecrets/0"),
+    "a-setting-with-a-wrong-word": ({"settings": {"allocator": {"queue": {"order": "size"}}}}, "/queue/order"),
+    "a-setting-out-of-bounds": ({"settings": {"allocator": {"queue": {"memory": 1}}}}, "/allocator/queue/memory"),
+    "a-setting-that-is-no-duration": ({"settings": {"nodeagent": {"interval": "5"}}}, "/nodeagent/interval"),
+    "an-unknown-setting": ({"settings": {"webhook": {"runtimeclass": "nvidia"}}}, "runtimeclass"),
+    "a-setting-that-the-manifests-give": ({"settings": {"webhook": {"socket": "/a"}}}, "socket"),
     "a-setting-without-dashes": ({"args": {"allocator": ["preemption=true"]}}, "/args/allocator/0"),
     "resources": ({"resources": {"webhook": {"limit": {"memory": "1Gi"}}}}, "/resources/webhook"),
     "a-toleration": ({"tolerations": {"nodeagent": [{"keys": "a"}]}}, "/tolerations/nodeagent/0"),
@@ -335,11 +401,14 @@ def test_the_pages_values_are_taken_and_its_refusal_is_what_helm_says(tmp_path: 
     [block] = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     values = yaml.safe_load(block)
     found = helm.rendered(tmp_path, values)
-    [policy] = values["args"]["allocator"]
+    assert kube.one(found, "ConfigMap", "gpufraction-allocator-settings")["data"] == {
+        "GPUFRACTION_PLACEMENT_NODE_POLICY": "binpack",
+        "GPUFRACTION_STARVATION_TIMEOUT": "10m",
+    }
     pod = kube.one(found, "Deployment", "gpufraction")["spec"]["template"]["spec"]
-    assert policy in pod["containers"][1]["args"]
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
     if not helm.is_third():
-        said = helm.refusal(tmp_path, {"options": {"deviceSplitCount": 2000}})
-        [quoted] = re.findall(r"`(at '.*)`\.", text)
-        assert quoted in said
+        wrong = {"options": {"deviceSplitCount": 2000}, "settings": {"allocator": {"queue": {"order": "size"}}}}
+        said = helm.refusal(tmp_path, wrong)
+        quoted = re.findall(r"`(at '.*)`\.", text)
+        assert [len(quoted), [each for each in quoted if each not in said]] == [2, []]

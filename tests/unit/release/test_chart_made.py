@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from contract.components import COMPONENTS
 from contract.options import BadOption, pool_options
 from release.chart import kustomizations
 from release.chart.__main__ import files, main, packed
+from release.chart.settings import PROGRAMS
 from release.chart.tree import ABSENT, Unsupported, When, edited, merged, simplified
+from runtime.settings import SettingsError, choices_of, every_setting, load
 from tests.unit.manifests import kube
 
 JSON = dict[str, Any]
@@ -168,6 +172,52 @@ def test_the_schemas_bounds_are_the_programs(name: str, bound: int) -> None:
                 pool_options({option: value})
         else:
             pool_options({option: value})
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_schema_has_the_settings_that_no_flag_gives(program: str) -> None:
+    schema = json.loads(made()["values.schema.json"])["properties"]["settings"]["properties"][program]
+    containers = [c for item in kube.sources() for c in pod_containers(item) if c["name"] == program]
+    [given] = [{flag.partition("=")[0] for flag in each["args"]} for each in containers]
+    wanted = [each for each in every_setting(PROGRAMS[program]) if each.flag not in given and each.name != "node"]
+    assert sorted(named(schema)) == sorted(each.name for each in wanted)
+    for each in wanted:
+        value = functools.reduce(lambda found, part: found["properties"][part], each.path, schema)
+        bounds = {key: each.metadata[key] for key in ("minimum", "maximum") if each.metadata[key] is not None}
+        if each.kind is int:
+            assert {key: value[key] for key in ("minimum", "maximum") if key in value} == bounds, each.name
+        if choices := choices_of(each.kind):
+            assert value == {"enum": list(choices)}
+
+
+def pod_containers(item: JSON) -> list[JSON]:
+    """The containers of the pods that an object makes."""
+    return list(item.get("spec", {}).get("template", {}).get("spec", {}).get("containers", ()))
+
+
+def named(schema: JSON, prefix: str = "") -> Iterator[str]:
+    """The settings of a schema, groups by their names with a dot."""
+    for name, value in schema["properties"].items():
+        if value.get("type") == "object":
+            yield from named(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+DURATIONS = ["500ms", "30s", "1m30s", "1h", "1.5s", "5", "", "s", "1d", "-1s", "30 s"]
+AMOUNTS = ["256Mi", "1G", "268435456", "0", "1.5Gi", "Mi", "256MiB", "-1", "some"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("interval", each) for each in DURATIONS] + [("overuse_slack", each) for each in AMOUNTS]
+)
+def test_the_schema_takes_the_texts_that_the_programs_take(name: str, text: str) -> None:
+    settings = json.loads(made()["values.schema.json"])["properties"]["settings"]["properties"]
+    value = settings["nodeagent"]["properties"][name]
+    env = {"GPUFRACTION_NODE": "n", f"GPUFRACTION_{name.upper()}": text}
+    fits = re.search(value["pattern"], text) is not None and len(text) >= value.get("minLength", 0)
+    with contextlib.nullcontext() if fits else pytest.raises(SettingsError):
+        load(PROGRAMS["nodeagent"], file=None, env=env, argv=[])
 
 
 def test_what_the_template_language_would_read_stays_text() -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given
@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from runtime.settings import (
     SettingsError,
+    composed,
     describe,
     effective,
+    every_setting,
     format_duration,
     load,
     parse_duration,
@@ -47,6 +49,17 @@ class Tree:
     names: tuple[str, ...] = setting((), "Which ones.", formerly="known_as")
     password: str = setting("", "What must not be shown.", secret=True)
     REMOVED: ClassVar[Mapping[str, str]] = {"group.pace": "give wait", "size_of.all": "it is found out now"}
+
+
+@dataclass(frozen=True)
+class Core:
+    name: str = setting("a", "What it is called.")
+
+
+@dataclass(frozen=True)
+class Part:
+    REMOVED: ClassVar[Mapping[str, str]] = {"pace": "give tempo"}
+    tempo: int = setting(1, "How fast.", formerly="speed")
 
 
 @pytest.fixture
@@ -157,6 +170,42 @@ def test_a_removed_setting_is_refused_with_what_takes_its_place(file: Path) -> N
         "group.pace (environment GPUFRACTION_GROUP_PACE): removed; give wait",
         "size_of.all (flag --size-of-all): removed; it is found out now",
     ]
+
+
+BOTH = composed(Core, [("first", "", Part), ("second", "shared", Part), ("third", "shared", Group)])
+
+
+def test_a_group_is_one_value_wherever_its_settings_are_named(file: Path) -> None:
+    file.write_text("{tempo: 2, shared: {tempo: 3, wait: 4s}}")
+    found: Any = load(BOTH, file=file, env={}, argv=["--name=b"])
+    assert (found.name, found.first, found.second, found.third) == ("b", Part(2), Part(3), Group(4.0))
+    shared = {"tempo": 3, "wait": "4s", "again": False, "longest": "30s"}
+    assert effective(found) == {"name": "b", "tempo": 2, "shared": shared}
+    assert [each.env.removeprefix("GPUFRACTION_") for each in every_setting(BOTH)][:3] == [
+        "NAME",
+        "TEMPO",
+        "SHARED_TEMPO",
+    ]
+
+
+def test_a_groups_old_names_are_refused_where_its_settings_are_named() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(BOTH, file=None, env={}, argv=["--pace=1", "--shared-pace=1", "--shared-speed=1"])
+    assert list(caught.value.errors) == [
+        "flag --shared-speed: renamed to --shared-tempo",
+        "pace (flag --pace): removed; give tempo",
+        "shared.pace (flag --shared-pace): removed; give tempo",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("groups", "name"),
+    [([("name", "part", Part)], "name"), ([("a", "", Part), ("b", "", Part)], "tempo"), ([("a", "", Core)], "name")],
+    ids=["a field", "two groups", "a setting of the core"],
+)
+def test_two_settings_of_one_name_are_refused(groups: list[tuple[str, str, type]], name: str) -> None:
+    with pytest.raises(TypeError, match=f"two settings have one name: {name}$"):
+        composed(Core, groups)
 
 
 def test_what_nobody_knows_is_cut_and_escaped_in_the_message(file: Path) -> None:

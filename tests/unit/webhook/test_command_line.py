@@ -9,17 +9,17 @@ import pytest
 from runtime.settings import load
 from webhook.__main__ import main
 from webhook.certificates.store import Directories
-from webhook.settings import CertsSettings, ServeSettings
+from webhook.settings import CertsSettings
 
 
 def test_defaults_environment_flags_in_rising_order() -> None:
     given = load(
-        ServeSettings,
+        CertsSettings,
         file=None,
-        env={"GPUFRACTION_BIND": "[::]:10250", "GPUFRACTION_THREADS": "4"},
-        argv=["--threads", "8"],
+        env={"GPUFRACTION_DIR": "/certs", "GPUFRACTION_DAYS": "4"},
+        argv=["--days", "8"],
     )
-    assert (given.bind, given.threads, given.allocator_timeout) == ("[::]:10250", 8, 0.8)
+    assert (given.dir, given.days, given.every) == (Path("/certs"), 8, 0.0)
 
 
 def test_a_file_of_settings_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,14 +32,20 @@ def test_a_file_of_settings_is_read(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_the_names_of_the_certificate() -> None:
-    given = load(CertsSettings, file=None, env={}, argv=["--service", "w", "--namespace", "ns", "--names", "a, b"])
-    assert given.dns_names() == ("w", "w.ns", "w.ns.svc", "w.ns.svc.cluster.local", "a", "b")
+    given = load(CertsSettings, file=None, env={}, argv=["--names", "a, b"])
+    service = "gpufraction-webhook"
+    ours = (service, f"{service}.gpufraction-system", f"{service}.gpufraction-system.svc")
+    assert given.dns_names() == (*ours, f"{ours[-1]}.cluster.local", "a", "b")
 
 
 WRONG = {
-    "no number": (["serve", "--threads", "many"], {}, "threads (flag --threads): 'many': expected a whole number"),
-    "too patient": (["serve", "--allocator-timeout", "1m"], {}, "expected at most 10s"),
-    "wrong in the environment": (["serve"], {"GPUFRACTION_THREADS": "1001"}, "expected at most 512"),
+    "no number": (["certs", "--days", "many"], {}, "days (flag --days): 'many': expected a whole number"),
+    "a setting that is a constant now": (
+        ["serve", "--allocator-timeout", "1s"],
+        {},
+        "allocator_timeout (flag --allocator-timeout): removed; a review waits 800 ms for the allocator",
+    ),
+    "wrong in the environment": (["certs"], {"GPUFRACTION_DAYS": "9999"}, "expected at most 3650"),
     "a setting that is an option now": (
         ["serve", "--dialects-aliyun-unit", "MiB"],
         {},
@@ -65,13 +71,13 @@ def test_wrong_settings_are_named_with_what_would_work(
 def test_help_lists_every_setting(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments, {}) == 0
     shown = capsys.readouterr().out
-    assert "`GPUFRACTION_ALLOCATOR_TIMEOUT`" in shown
+    assert "`GPUFRACTION_HOST_PATHS`" in shown
     assert "`GPUFRACTION_CONFIGURATION`" in shown
 
 
 def test_certificates_are_made_and_the_deed_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     served = tmp_path / "served"
-    arguments = ["certs", "--dir", str(served), "--service", "web", "--namespace", "ns", "--names", "localhost"]
+    arguments = ["certs", "--dir", str(served), "--names", "localhost"]
     assert [main(arguments, {}), main(arguments, {})] == [0, 0]
     assert capsys.readouterr().out.splitlines() == [
         f"a new certificate is in {served} (missing: there is no complete certificate)",

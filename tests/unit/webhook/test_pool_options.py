@@ -59,7 +59,7 @@ def refused(service: Service) -> str:
 def test_the_next_pod_is_read_by_the_document_as_it_is_now(tmp_path: Path, socket: Path) -> None:
     file = tmp_path / "options.yaml"
     file.write_text("defaultCores: 7\n")
-    service = make_app(ServeSettings(certificates=tmp_path, socket=socket, allocator_timeout=2, options=file))
+    service = make_app(ServeSettings(certificates=tmp_path, socket=socket, options=file), patience=2.0)
     client = service.app.test_client()
     by_cores = container(nvidia_com__gpu="1", nvidia_com__gpucores="10")
     by_memory = container(nvidia_com__gpumem="1000")
@@ -91,7 +91,7 @@ class Wrong:
     def __init__(self, folder: Path, socket: Path, text: str) -> None:
         self.file = folder / "options.yaml"
         self.file.write_text(text)
-        settings = ServeSettings(certificates=folder, socket=socket, allocator_timeout=2, options=self.file)
+        settings = ServeSettings(certificates=folder, socket=socket, options=self.file)
         self.client = make_app(settings).app.test_client()
 
     def warnings(self, made: JSON) -> list[str]:

@@ -17,9 +17,10 @@ from nodeagent.gpus.library import MemoryLimit
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.driver import Group, LimitedByDriver, Limiter, container_groups, possible, wanted_limits
 from nodeagent.isolation.levels import MECHANISMS, Isolation, sees_host_processes
-from nodeagent.isolation.mechanism import Handle
+from nodeagent.isolation.mechanism import Handle, MechanismEntry
 from nodeagent.sharing.residents import Resident, Residents
 from runtime.kubernetes.watch import Put
+from runtime.settings import NoSettings
 from tests.unit.nodeagent.builders import BLIND, MIB, card
 from tests.unit.nodeagent.sharing.test_usage_and_overuse import ONE, TWO, P, Q, pod
 
@@ -186,7 +187,7 @@ def test_the_group_of_crios_monitor_is_not_its_containers(tmp_path: Path, digit:
 def test_only_what_was_seen_to_work_counts_as_enforced() -> None:
     driver, residents = Driver(), Residents()
     by_driver = LimitedByDriver(Limiter(driver, lambda pods: {}), residents, cgroup="v2")
-    table = {**MECHANISMS, DRIVER: lambda handle: by_driver.mechanism}
+    table = {**MECHANISMS, DRIVER: MechanismEntry(lambda handle, chosen: by_driver.mechanism, NoSettings)}
     isolation = Isolation(Handle(pods=residents, sees_processes=True), table)
     new = Observation((card(0),), driver="615.71.09")
     levels = [isolation.levels()]

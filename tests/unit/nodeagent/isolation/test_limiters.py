@@ -23,7 +23,7 @@ from contract.model import (
     Inventory,
 )
 from contract.reasons.gpunodes import GPUNodeReason
-from nodeagent.agent import Agent, Behaviour
+from nodeagent.agent import Agent
 from nodeagent.conditions import Condition
 from nodeagent.files import write_atomically
 from nodeagent.gpus.observation import Observation
@@ -31,8 +31,8 @@ from nodeagent.isolation import cdi
 from nodeagent.isolation.effects import judged, without_own
 from nodeagent.isolation.levels import Isolation
 from nodeagent.isolation.mechanism import DeliveryWay, Handle, LimiterSettings
-from nodeagent.isolation.mps import MpsState
-from nodeagent.isolation.preload import Library
+from nodeagent.isolation.mps import MpsLimiterSettings, MpsState
+from nodeagent.isolation.preload import Library, PreloadSettings
 from nodeagent.isolation.probing import Prober, by_runtime
 from nodeagent.machine import Machine
 from nodeagent.mps.exchange import GpuReport, MpsPaths, Report, report_to_text, shares_from_text, wanted_from_text
@@ -103,14 +103,17 @@ class Node:
         partitions: bool = False,
         ways: Iterable[DeliveryWay] = (),
     ) -> Isolation:
-        settings = LimiterSettings(
-            mps=str(self.places.root) if mps else "",
-            preload=str(self.preload) if preload else "",
-            cdi=str(self.cdi) if cdi else "",
-            host_paths=host_paths,
-            partitions=partitions,
+        handle = Handle(
+            LimiterSettings(cdi=str(self.cdi) if cdi else "", host_paths=host_paths),
+            self.pods,
+            root=self.root,
+            machine=self.machine,
+            wall=lambda: self.now,
+            chosen={
+                "mps": MpsLimiterSettings(mps=str(self.places.root) if mps else "", partitions=partitions),
+                "preload": PreloadSettings(preload=str(self.preload) if preload else ""),
+            },
         )
-        handle = Handle(settings, self.pods, root=self.root, machine=self.machine, wall=lambda: self.now)
         self.isolation = Isolation(handle, ways=ways)
         return self.isolation
 
@@ -402,7 +405,7 @@ def test_it_is_all_on_the_gpunode_after_one_round(node: Node) -> None:
     agent = Agent(
         cluster.kube,
         Machine(lambda: judged(seen, isolation.effects), isolation=isolation),
-        Behaviour(node="n1"),
+        "n1",
     )
     agent.step()
     status = cluster.gpunode("n1")["status"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -24,20 +24,24 @@ from nodeagent.isolation.cdi import Edits
 from nodeagent.isolation.effects import Effects, judged
 from nodeagent.isolation.levels import MECHANISMS, Isolation
 from nodeagent.isolation.mechanism import (
-    Build,
     Delivered,
     DeliveryWay,
     Demands,
     Handle,
     LimiterSettings,
     Mechanism,
+    MechanismEntry,
+    MechanismTable,
     Reached,
 )
+from nodeagent.isolation.preload import PreloadSettings
 from nodeagent.publishing.metrics import AgentGauges
 from nodeagent.publishing.status import desired, status_of
+from nodeagent.settings import settings_type
 from nodeagent.sharing.residents import Residents
 from runtime.kubernetes.watch import Replaced
 from runtime.metrics import Metrics
+from runtime.settings import SettingsError, effective, load, setting
 from tests.unit.nodeagent.builders import MIB, card, observation
 from tests.unit.nodeagent.isolation.test_limiters import copied
 from tests.unit.nodeagent.publishing.test_metrics import series
@@ -78,8 +82,15 @@ class Quota:
         stopping.wait()
 
 
-def quota(handle: Handle) -> Mechanism:
+@dataclass(frozen=True)
+class QuotaSettings:
+    quota: bool = setting(False, "Whether quotas limit containers.")
+
+
+def quota(handle: Handle, chosen: QuotaSettings) -> Mechanism | None:
     made = Quota()
+    if not chosen.quota:
+        return None
     return Mechanism(made.limits, made.look, made.edits, made.apply, made.conditions, {"quotas": made.run})
 
 
@@ -90,8 +101,10 @@ def plugged(found: Delivered, inventory: Inventory, now: float, labels: Mapping[
     return replace(found, delivery=PLUGGED, unreachable={gpu.uuid: "unplugged" for gpu in inventory.gpus[1:]})
 
 
-TABLE: Mapping[Level, Build] = {QUOTA: quota, **MECHANISMS}
+ENTRY = MechanismEntry(quota, QuotaSettings)
+TABLE: MechanismTable = {QUOTA: ENTRY, **MECHANISMS}
 WAY = DeliveryWay(plugged)
+NO_FOLDERS = {"mps": "", "partitions": False, "preload": ""}
 
 
 @pytest.fixture
@@ -99,8 +112,14 @@ def handle(tmp_path: Path) -> Handle:
     for name in ("cdi", "preload"):
         (tmp_path / name).mkdir()
     copied(tmp_path / "preload")
-    settings = LimiterSettings(preload=str(tmp_path / "preload"), cdi=str(tmp_path / "cdi"))
-    return Handle(settings, Residents(known=True), root=tmp_path, machine="x86_64", sees_processes=True)
+    return Handle(
+        LimiterSettings(cdi=str(tmp_path / "cdi")),
+        Residents(known=True),
+        root=tmp_path,
+        machine="x86_64",
+        sees_processes=True,
+        chosen={"quota": QuotaSettings(quota=True), "preload": PreloadSettings(preload=str(tmp_path / "preload"))},
+    )
 
 
 def gpu(uuid: str, parent: str = "") -> Gpu:
@@ -119,6 +138,14 @@ def devices(handle: Handle) -> dict[str, dict[str, object]]:
 
 def test_the_table_has_every_level_in_the_order_of_the_contract() -> None:
     assert tuple(MECHANISMS) == LEVELS
+
+
+def test_its_settings_are_the_agents() -> None:
+    flags = ["--node=n1", "--limiters-quota"]
+    given = load(settings_type(TABLE), file=None, env={}, argv=flags)
+    assert effective(given)["limiters"] == {"cdi": "", "host_paths": False, "quota": True} | NO_FOLDERS
+    with pytest.raises(SettingsError, match="flag --limiters-quota: unknown"):
+        load(settings_type(), file=None, env={}, argv=flags)
 
 
 def test_its_level_condition_delivery_and_reachability_are_on_the_gpunode(handle: Handle) -> None:
@@ -148,7 +175,7 @@ def test_its_edits_are_in_the_cdi_description_and_others_serve_the_rest(handle: 
         "GPU-0": {"env": ["GPUFRACTION_ISOLATION=quota", "QUOTA=/quota"], "mounts": [MOUNT]},
         "MIG-1": {"env": ["GPUFRACTION_ISOLATION=none"]},
     }
-    Isolation(handle, {PRELOAD: MECHANISMS[PRELOAD], QUOTA: quota}).apply(inventory(gpu("GPU-0")), PLUGGED)
+    Isolation(handle, {PRELOAD: MECHANISMS[PRELOAD], QUOTA: ENTRY}).apply(inventory(gpu("GPU-0")), PLUGGED)
     assert devices(handle)["GPU-0"]["env"] == ["GPUFRACTION_ISOLATION=quota", "QUOTA=/quota"], "nothing was looked at"
 
 

@@ -18,6 +18,7 @@ from nodeagent.isolation import cards
 from nodeagent.isolation.cards import Cards
 from nodeagent.isolation.levels import Isolation
 from nodeagent.isolation.mechanism import DeliveryWay, Handle, LimiterSettings
+from nodeagent.isolation.preload import PreloadSettings
 from nodeagent.sharing.residents import Residents
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
@@ -55,7 +56,11 @@ def test_every_device_of_the_checkpoint_is_described_again_without_the_api_serve
     seen = Observation((Card(0, UUID, "Tesla T4", 1 << 34, minor=1),))
     describing = Cards(lambda: seen, folder=run, driver="/driver", devices=dev, proc=tmp_path)
     isolation = Isolation(
-        Handle(LimiterSettings(preload=str(tmp_path / "preload"), cdi=str(run)), Residents()),
+        Handle(
+            LimiterSettings(cdi=str(run)),
+            Residents(),
+            chosen={"preload": PreloadSettings(preload=str(tmp_path / "preload"))},
+        ),
         ways=[DeliveryWay(ClaimDelivery(Registered(), describing).conclude)],
     )
     isolation.enforce(INVENTORY, 0.0, {names.DELIVERY: names.BY_DRA})

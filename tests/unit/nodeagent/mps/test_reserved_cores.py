@@ -11,6 +11,7 @@ from nodeagent.gpus.observation import Observation
 from nodeagent.isolation import cdi
 from nodeagent.isolation.levels import Isolation
 from nodeagent.isolation.mechanism import Handle, LimiterSettings
+from nodeagent.isolation.mps import MpsLimiterSettings
 from playground.waiting import wait_for
 from tests.unit.nodeagent.isolation.test_limiters import Pods
 from tests.unit.nodeagent.mps.conftest import UUID, Node
@@ -25,8 +26,9 @@ class Machine:
 
     def __init__(self, node: Node, folder: Path) -> None:
         self.node, self.cdi, self.pods = node, folder, Pods()
-        settings = LimiterSettings(mps=str(node.root), cdi=str(folder), partitions=True)
-        self.isolation = Isolation(Handle(settings, self.pods, wall=lambda: 1000.0 + node.now))
+        chosen = {"mps": MpsLimiterSettings(mps=str(node.root), partitions=True)}
+        settings = LimiterSettings(cdi=str(folder))
+        self.isolation = Isolation(Handle(settings, self.pods, wall=lambda: 1000.0 + node.now, chosen=chosen))
         self.delivery: Delivery | None = None
 
     def round(self) -> None:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from contract.nodes.capacity import Reserve
 from contract.nodes.idle import IdleShare
+from contract.options import NO_OPTIONS, PoolOptions, VgpuOptions
 from nodeagent import machine as machines
-from nodeagent.agent import Agent, Behaviour
+from nodeagent.agent import Agent
 from nodeagent.gpus.observation import Observation
-from nodeagent.publishing.status import JSON, Terms
+from nodeagent.publishing.status import DEFAULT_TERMS, JSON, Terms
+from nodeagent.publishing.terms import PoolDocument
 from playground.api.api import Api
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.paths import gpunodes, nodes
@@ -33,7 +34,8 @@ class Machine:
     observation: Observation | None = field(default_factory=lambda: observation(card(0), card(1)))
     now: float = 1_000_000.0
     idle: frozenset[IdleShare] = frozenset()
-    behaviour: Behaviour = field(default_factory=lambda: Behaviour(node="n1"))
+    terms: Terms = DEFAULT_TERMS
+    options: PoolOptions = NO_OPTIONS
 
     def __post_init__(self) -> None:
         self.agent = self.another_agent()
@@ -41,8 +43,11 @@ class Machine:
     def another_agent(self) -> Agent:
         return Agent(
             self.cluster.kube,
-            machines.Machine(lambda: self.observation, idle=lambda: self.idle),
-            self.behaviour,
+            machines.Machine(
+                lambda: self.observation, options=lambda: PoolDocument(self.options), idle=lambda: self.idle
+            ),
+            "n1",
+            terms=self.terms,
             clock=lambda: self.now,
             rng=random.Random(1),
         )
@@ -100,7 +105,7 @@ OTHER = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 def starting(*taints: JSON) -> Machine:
     """A node with these taints, whose agent may take the startup taint off."""
-    found = Machine(behaviour=Behaviour(node="n1", terms=Terms(startup_taint=True)))
+    found = Machine(terms=Terms(startup_taint=True))
     found.cluster.merge(nodes("n1"), {"spec": {"taints": list(taints)}})
     return found
 
@@ -280,7 +285,7 @@ def test_cards_are_cordoned_and_freed_by_the_annotation_of_their_node(machine: M
 
 
 def test_the_reserve_is_kept_back_from_each_card() -> None:
-    machine = Machine(behaviour=Behaviour(node="n1", terms=Terms(reserve=Reserve(256 * MIB))))
+    machine = Machine(options=PoolOptions(VgpuOptions(reserve=256 * MIB)))
     machine.step()
     assert amounts(machine.cluster.node("n1"))[0]["gpufraction.io/gpu-memory"] == "29706Mi"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from nodeagent.agent import Agent, Behaviour
+from nodeagent.agent import Agent
 from nodeagent.gpus.library import Card
 from nodeagent.gpus.observation import Observation
 from nodeagent.machine import Machine
@@ -60,7 +60,7 @@ def test_a_card_that_was_replaced_while_the_agent_was_away_is_told_at_its_start_
     shown = [observation(card(0), card(1))]
 
     def agent() -> Agent:
-        return Agent(cluster.kube, Machine(lambda: shown[0]), Behaviour("n1"))
+        return Agent(cluster.kube, Machine(lambda: shown[0]), "n1")
 
     def told() -> list[str]:
         written = cluster.call("GET", events("default"))["items"]

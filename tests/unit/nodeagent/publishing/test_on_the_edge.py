@@ -12,9 +12,10 @@ from contract.encoding.protocol import Placed
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from contract.nodes.inventories import inventory_from_object
 from contract.options import Options
-from nodeagent.agent import Agent, Behaviour
+from nodeagent.agent import Agent
 from nodeagent.isolation.driver import Limiter, container_groups
 from nodeagent.machine import Machine
+from nodeagent.settings import PaceSettings
 from nodeagent.sharing.residents import Residents, trim
 from playground.machinery.kubelet.environment import Surroundings, resolve
 from runtime.kubernetes.watch import Put, Replaced
@@ -58,7 +59,8 @@ def test_a_container_restarted_during_an_outage_keeps_its_gpu_and_its_limits(tmp
     agent = Agent(
         cluster.kube,
         Machine(lambda: seen[0], residents=residents),
-        Behaviour("edge", heartbeat=60),
+        "edge",
+        PaceSettings(heartbeat=60),
         clock=lambda: now[0],
     )
     limiter = Limiter(driver, lambda uids: container_groups(tmp_path, uids))

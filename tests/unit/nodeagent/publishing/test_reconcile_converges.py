@@ -16,11 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from contract.encoding.reading import Malformed
 from contract.nodes.inventories import inventory_from_object
 from contract.reasons.gpunodes import GPUNodeReason
-from nodeagent.agent import Agent, Behaviour
+from nodeagent.agent import Agent
 from nodeagent.gpus.observation import Observation
 from nodeagent.machine import Machine
 from nodeagent.publishing.reconcile import LABELS, node_view, object_view
 from nodeagent.publishing.status import Terms, desired
+from nodeagent.settings import PaceSettings
 from runtime.kubernetes.client import JSON
 from runtime.kubernetes.paths import gpunodes, nodes
 from runtime.kubernetes.watch import Event, Put, Replaced
@@ -62,7 +63,9 @@ class Convergence(RuleBasedStateMachine):
         self.agent = Agent(
             self.cluster.kube,
             Machine(lambda: self.observation),
-            Behaviour(node="n1", heartbeat=HEARTBEAT, terms=Terms(startup_taint=True)),
+            "n1",
+            PaceSettings(heartbeat=HEARTBEAT),
+            terms=Terms(startup_taint=True),
             clock=lambda: self.now,
             rng=random.Random(0),
         )

@@ -16,7 +16,7 @@ from contract.options import NO_OPTIONS, Pool, PoolOptions, VgpuOptions
 from contract.reasons.gpunodes import GPUNodeReason
 from contract.scheduling.needs import Requirement
 from nodeagent import machine
-from nodeagent.agent import Agent, Behaviour
+from nodeagent.agent import Agent
 from nodeagent.conditions import Condition
 from nodeagent.publishing.status import Terms
 from nodeagent.publishing.terms import PoolDocument, pooled
@@ -26,7 +26,7 @@ from tests.unit.nodeagent.builders import MIB, T4, card, observation
 from tests.unit.nodeagent.cluster import Cluster
 
 JSON = dict[str, Any]
-OWN = Terms(reserve=Reserve(100, 2), mig="mixed")
+OWN = Terms()
 POOL = Pool("a", (Requirement("pool", "In", ("a",)),), VgpuOptions(5, 2.0, disable_core_limit=True))
 DOCUMENT = PoolOptions(VgpuOptions(mig_strategy="none", reserve=256 * MIB), (POOL,))
 OF_A = (
@@ -38,9 +38,9 @@ OF_A = (
 )
 
 
-def test_a_pools_options_go_before_the_clusters_and_those_before_the_agents_own() -> None:
+def test_a_pools_options_go_before_the_clusters_and_those_before_the_defaults() -> None:
     assert pooled(OWN, PoolDocument(DOCUMENT), {"pool": "a"}, {}) == Terms(
-        reserve=Reserve(256 * MIB, 2), mig="none", pool="a", options=OF_A
+        reserve=Reserve(256 * MIB, 0), mig="none", pool="a", options=OF_A
     )
     assert pooled(OWN, PoolDocument(NO_OPTIONS), {"pool": "a"}, {}) == OWN
 
@@ -56,15 +56,13 @@ REFUSED = Condition(
 def test_after_a_restart_with_a_wrong_document_what_is_published_counts() -> None:
     published = {"pool": "a", "options": [{"name": name, "value": value} for name, value in OF_A]}
     assert pooled(OWN, PoolDocument(None, "f: x"), {"pool": "b"}, published) == Terms(
-        reserve=Reserve(256 * MIB, 2), mig="none", pool="a", options=OF_A, conditions=(REFUSED,)
+        reserve=Reserve(256 * MIB, 0), mig="none", pool="a", options=OF_A, conditions=(REFUSED,)
     )
 
 
 @pytest.mark.parametrize("options", [None, [{}], [{"name": "x", "value": "y"}], ["a"]])
 def test_what_is_published_may_be_anything(options: Any) -> None:
-    assert pooled(OWN, PoolDocument(None, "f: x"), {}, {"options": options}) == Terms(
-        reserve=OWN.reserve, mig="mixed", conditions=(REFUSED,)
-    )
+    assert pooled(OWN, PoolDocument(None, "f: x"), {}, {"options": options}) == Terms(conditions=(REFUSED,))
 
 
 class Machine:
@@ -76,7 +74,7 @@ class Machine:
         self.agent = Agent(
             self.cluster.kube,
             machine.Machine(lambda: observation(card(0), card(1)), options=lambda: self.said),
-            Behaviour("n1"),
+            "n1",
             clock=lambda: self.now,
         )
 

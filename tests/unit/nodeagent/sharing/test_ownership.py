@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pytest
 
 from contract.model import Allocation, ContainerAllocation, GpuShare
-from nodeagent.agent import Agent, Behaviour
+from nodeagent.agent import Agent
 from nodeagent.gpus.simulated import Simulated, simulated_uuid
 from nodeagent.machine import Machine
-from nodeagent.sharing.holders import HolderReporter, Own
+from nodeagent.sharing.holders import HolderReporter
 from nodeagent.sharing.ownership import Ownership, decide, read
 from nodeagent.sharing.residents import Resident, Residents, resident, trim
 from runtime.kubernetes.client import JSON
@@ -131,7 +131,7 @@ def test_residents_follow_the_watch_and_tell_changes_only() -> None:
 def test_a_node_from_conflict_to_held_and_back() -> None:
     cluster = Cluster("n1")
     residents = Residents()
-    agent = Agent(cluster.kube, Machine(lambda: observation(card(0), card(1)), residents=residents), Behaviour("n1"))
+    agent = Agent(cluster.kube, Machine(lambda: observation(card(0), card(1)), residents=residents), "n1")
 
     def told() -> tuple[list[str], list[tuple[str, str]], str]:
         agent.node_event(Put(cluster.node("n1")))
@@ -162,7 +162,7 @@ def test_a_holder_reports_what_the_plugin_gave_it_once() -> None:
     cluster.call("POST", namespaces(), {"metadata": {"name": OURS}})
     container = {"name": "holder", "image": "gpufraction"}
     cluster.call("POST", pods(OURS), {"metadata": {"name": "h"}, "spec": {"containers": [container]}})
-    one = HolderReporter(cluster.kube, Simulated("2 x Tesla T4 15109MiB", node="h"), Own(OURS, "h"))
+    one = HolderReporter(cluster.kube, Simulated("2 x Tesla T4 15109MiB", node="h"), "h")
     cluster.network.down = "unreachable"
     assert (one.step(), "not reported" in one.trouble) == (False, True)
     cluster.network.down = None

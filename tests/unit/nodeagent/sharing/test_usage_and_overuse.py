@@ -14,7 +14,7 @@ from contract.nodes.reports import PodReport
 from contract.reasons.pods import PodEventReason
 from nodeagent.gpus.library import Card
 from nodeagent.publishing.metrics import AgentGauges
-from nodeagent.sharing.overuse import OveruseMonitor, Rules
+from nodeagent.sharing.overuse import OveruseMonitor, OveruseSettings
 from nodeagent.sharing.overuse_reports import OveruseReporter
 from nodeagent.sharing.residents import Resident, Residents
 from nodeagent.sharing.usage import NodeUsage, Use, container_of, measure
@@ -72,7 +72,7 @@ def test_memory_is_laid_to_containers_and_never_to_the_wrong_one() -> None:
     )
 
 
-RULES = Rules(slack=5 * MIB, patience=30.0)
+RULES = OveruseSettings(overuse_slack=5 * MIB, overuse_grace=30.0)
 WARNED = PodReport(0, "uid-p", PodEventReason.MEMORY_OVERUSE, 0, "GPU-0", 110 * MIB)
 
 
@@ -80,13 +80,13 @@ WARNED = PodReport(0, "uid-p", PodEventReason.MEMORY_OVERUSE, 0, "GPU-0", 110 * 
 class Story:
     """MiB that P uses at these seconds, and what is reported at each."""
 
-    rules: Rules
+    rules: OveruseSettings
     used: tuple[tuple[float, int], ...]
     want: tuple[PodReport | None, ...]
     warnings: int = 0
 
 
-EVICTING = Rules(slack=0, patience=30.0, evict_after=60.0)
+EVICTING = OveruseSettings(overuse_slack=0, overuse_grace=30.0, evict_overuse=60.0)
 THREAT = replace(WARNED, evict_after=60)
 EVICTED = replace(WARNED, evict=True)
 STORIES = {
@@ -147,7 +147,7 @@ def test_what_is_above_the_booked_memory_gives_way_on_a_full_gpu(
 
 
 def test_a_pod_is_evicted_for_what_it_was_warned_of() -> None:
-    watch = OveruseMonitor(replace(EVICTING, slack=5 * MIB))
+    watch = OveruseMonitor(replace(EVICTING, overuse_slack=5 * MIB))
     looks = [(0, FULL, 90), (30, FULL, 90), (89, ROOM, 90), (90, FULL, 90), (120, FULL, 90), (180, FULL, 90)]
     told = [
         [(each.code, each.evict) for each in watch.judge(NodeUsage((bursting(used), LACKS)), (shown,), at)]
@@ -163,7 +163,7 @@ def test_the_users_of_a_claim_have_its_share_together() -> None:
     one, two, idle = (Resident(f"uid-{name}", "team", name, allocation) for name in ("one", "two", "idle"))
 
     def said(*used: int) -> list[tuple[str, int, int]]:
-        watch = OveruseMonitor(Rules(slack=0, patience=10.0))
+        watch = OveruseMonitor(OveruseSettings(overuse_slack=0, overuse_grace=10.0))
         uses = tuple(
             Use(r, "main", "GPU-0", 100 * MIB, 30, n * MIB) for r, n in zip((one, two, idle), used, strict=True)
         )
@@ -186,10 +186,10 @@ def test_pods_leave_a_gpu_that_stays_ill_where_that_is_set() -> None:
     def told(watch: OveruseMonitor, *looks: tuple[float, Card]) -> list[frozenset[PodReport]]:
         return [watch.judge(usage, (shown, card(1)), at) for at, shown in looks]
 
-    evicting = Rules(evict_unhealthy_after=60.0)
+    evicting = OveruseSettings(evict_unhealthy=60.0)
     assert told(OveruseMonitor(evicting), (0, sick), (59, sick), (60, sick)) == [none, none, leave]
     assert told(OveruseMonitor(evicting), (0, sick), (30, card(0)), (61, sick)) == [none, none, none]
-    assert told(OveruseMonitor(Rules()), (0, sick), (9999, sick)) == [none, none]
+    assert told(OveruseMonitor(OveruseSettings()), (0, sick), (9999, sick)) == [none, none]
 
 
 def here(*pods: Resident) -> Residents:
@@ -208,7 +208,7 @@ def _made(pod: Resident) -> JSON:
 
 
 def test_an_offender_is_reported_once_and_then_to_be_evicted() -> None:
-    rules = Rules(slack=0, patience=10.0, evict_after=10.0)
+    rules = OveruseSettings(overuse_slack=0, overuse_grace=10.0, evict_overuse=10.0)
     now, woken = [1000.0], list[float]()
     metrics = Metrics(metrics_of("nodeagent"))
     gauges = AgentGauges(metrics, node="n1")

@@ -30,9 +30,10 @@ from webhook.certificates.authority import Bundle, Lives, renewed, service_names
 from webhook.certificates.keeper import SETTLING, Ensure
 from webhook.certificates.store import Directories
 from webhook.serving.connections import Bounds
-from webhook.serving.server import gunicorn_settings
+from webhook.serving.server import THREADS, gunicorn_settings
 from webhook.settings import ServeSettings
 
+CLIENTS = THREADS + 4
 NAMES = service_names("gpufraction-webhook", "gpufraction-system")
 ROOT = Path(__file__).parents[4]
 BODY = json.dumps(review(pod(container(gpufraction_io__gpu_memory="5Gi"))))
@@ -110,7 +111,7 @@ def running(directory: Path, *flags: str) -> Iterator[Running]:
         [
             *(sys.executable, "-m", "webhook", "serve", "--bind", f"127.0.0.1:{port}"),
             *("--listen", f"127.0.0.1:{health}"),
-            *("--certificates", str(places.serving), "--socket", str(directory / "none.sock"), "--grace", "5s"),
+            *("--certificates", str(places.serving), "--socket", str(directory / "none.sock")),
             *flags,
         ],
         cwd=ROOT,
@@ -245,8 +246,8 @@ class Traffic:
 
 
 def test_clients_that_stall_in_the_handshake_do_not_stop_the_server(tmp_path: Path) -> None:
-    with running(tmp_path, "--threads", "2", "--client-timeout", "500ms") as web, contextlib.ExitStack() as stalled:
-        for _ in range(4):
+    with running(tmp_path) as web, contextlib.ExitStack() as stalled:
+        for _ in range(CLIENTS):
             client = stalled.enter_context(socket.create_connection(("127.0.0.1", web.port)))
             client.sendall(b"\x16\x03\x01\x02\x00\x01")  # the start of a ClientHello that never goes on
         connection = web.connect()
@@ -256,14 +257,14 @@ def test_clients_that_stall_in_the_handshake_do_not_stop_the_server(tmp_path: Pa
 
 def test_probes_and_metrics_are_answered_on_a_port_of_their_own(tmp_path: Path) -> None:
     socket_of = tmp_path / "allocator.sock"
-    flags = ("--threads", "1", "--socket", str(socket_of), "--metrics-access", "open")
+    flags = ("--socket", str(socket_of), "--metrics-access", "open")
     with running(tmp_path, *flags) as web, contextlib.ExitStack() as busy:
         assert reviewed(web)
         assert web.probe("/readyz") == (503, "the allocator has not answered yet\n")
         cards = {("GET", CARDS_PATH): lambda request: json_reply(cards_to_json(()))}
         busy.callback(serve_http(cards, socket_of, name="allocator").close)
         wait_for(lambda: web.probe("/readyz")[0] == 200, "it is never ready", DEADLINE)
-        for _ in range(8):
+        for _ in range(CLIENTS):
             busy.enter_context(socket.create_connection(("127.0.0.1", web.port))).sendall(b"\x16\x03\x01\x02\x00\x01")
         assert web.probe("/healthz") == (200, "ok\n")
         assert web.probe("/readyz") == (200, "ok\n")
@@ -296,17 +297,17 @@ def test_a_port_for_probes_that_is_taken_ends_with_a_message(tmp_path: Path) -> 
 
 
 def test_clients_that_say_nothing_have_no_thread(tmp_path: Path) -> None:
-    with running(tmp_path, "--threads", "2") as web, contextlib.ExitStack() as silent:
-        for _ in range(40):
+    with running(tmp_path) as web, contextlib.ExitStack() as silent:
+        for _ in range(CLIENTS):
             silent.enter_context(socket.create_connection(("127.0.0.1", web.port)))
         assert reviewed(web)
 
 
 def test_clients_that_drip_a_request_do_not_stop_the_server(tmp_path: Path) -> None:
-    with running(tmp_path, "--threads", "2", "--client-timeout", "500ms") as web, contextlib.ExitStack() as dripping:
+    with running(tmp_path) as web, contextlib.ExitStack() as dripping:
         stop = threading.Event()
         dripping.callback(stop.set)
-        begun = [threading.Event(), threading.Event()]
+        begun = [threading.Event() for _ in range(CLIENTS)]
         for each in begun:
             threading.Thread(target=drip, args=(web, each, stop), daemon=True).start()
         for each in begun:

@@ -110,19 +110,19 @@ class Poisoned(Packer):
 class Bench:
     """The provisioner, with a pod that waits for a node of the pool t4."""
 
-    def __init__(self, packer: Packer | None = None, *, image: str = "image", placeholders: bool = False) -> None:
+    def __init__(self, packer: Packer | None = None, *, placeholders: bool = False) -> None:
         self.faults: list[str] = []
         self.shelf, self.told, self.now = Shelf(), list[EventRecord](), STARTED
         self.harness = SchedulerHarness([node("other").gpus(1, mib=4_000)])
         self.metrics = Metrics(metrics_of("allocator"))
         kube = Kube(Wire(self.shelf))
-        self.report = PoolReport(kube, "gpufraction-system", self.metrics)
+        self.report = PoolReport(kube, self.metrics)
         self.provisioner = Provisioner(
             kube=kube,
             controller=self.harness.controller,
             part=self.harness.provisioning,
             options=lambda: OPTIONS,
-            settings=ProvisioningSettings(image=image, placeholders=placeholders, after=0.0),
+            settings=ProvisioningSettings(placeholders=placeholders, after=0.0),
             limits=Limits(48),
             report=self.report,
             tell=self.told.append,
@@ -263,22 +263,20 @@ def replica(name: str, image: str, created: str) -> JSON:
 
 
 @pytest.mark.parametrize(
-    ("setting", "replicas", "wanted"),
+    ("replicas", "wanted"),
     [
-        ("r.example/mine:1", (), "r.example/mine:1"),
         (
-            "",
             (
                 replica("old", "r.example/gpufraction:0.1.0", "2026-01-04T08:00:00Z"),
                 replica("young", "r.example/gpufraction:0.2.0", "2026-01-05T08:00:00Z"),
             ),
             "r.example/gpufraction:0.2.0",
         ),
-        ("", (), "gpufraction"),
+        ((), "gpufraction"),
     ],
 )
-def test_placeholders_have_the_image_of_the_allocator(setting: str, replicas: tuple[JSON, ...], wanted: str) -> None:
-    bench = Bench(image=setting, placeholders=True)
+def test_placeholders_have_the_image_of_the_allocator(replicas: tuple[JSON, ...], wanted: str) -> None:
+    bench = Bench(placeholders=True)
     bench.shelf.refuses[f"{AUTOSCALING}/provisioningrequests"] = 404
     bench.shelf.objects.update({f"{NAMESPACE}/pods/{each['metadata']['name']}": each for each in replicas})
     bench.passes()

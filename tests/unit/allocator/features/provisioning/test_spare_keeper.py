@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from allocator.features.provisioning.settings import ProvisioningSettings
 from allocator.features.provisioning.spares import Spare
 from allocator.features.provisioning.wishes import PoolView
 from allocator.features.provisioning.worker import SpareKeeper
@@ -18,7 +17,6 @@ from tests.wires import Answer, Sent, Transport
 
 JSON = dict[str, Any]
 OURS = "gpufraction-system"
-CHOSEN = ProvisioningSettings(namespace=OURS, image="sleeper")
 BUFFERS = f"/apis/autoscaling.x-k8s.io/v1beta1/namespaces/{OURS}/capacitybuffers"
 TEMPLATES = f"/api/v1/namespaces/{OURS}/podtemplates"
 GPU = Gpu("g-0", 0, "T4", 1 << 34, 1 << 34)
@@ -68,7 +66,7 @@ class Server(Transport):
 
 def keeper(server: Server, counted: dict[str, int] | None = None) -> SpareKeeper:
     told = {} if counted is None else counted
-    return SpareKeeper(Kube(server), CHOSEN, told.__setitem__)
+    return SpareKeeper(Kube(server), told.__setitem__)
 
 
 def keep(it: SpareKeeper, *wanted: Spare) -> None:

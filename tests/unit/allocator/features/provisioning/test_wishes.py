@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from allocator.features.provisioning.packing import Packer
 from allocator.features.provisioning.wishes import (
     Ended,
     Expectation,
@@ -13,7 +14,6 @@ from allocator.features.provisioning.wishes import (
     Plan,
     PoolNode,
     PoolView,
-    RequestBounds,
     Unserved,
     reconcile,
 )
@@ -23,7 +23,6 @@ from contract.scheduling.needs import PodNeeds, Requirement, SchedulingRequest
 
 GIB = 1 << 30
 NOW, PATIENCE = 10_000.0, 900.0
-BOUNDS = RequestBounds(PATIENCE, Limits(48))
 
 
 def empty(gpus: int = 1, memory: int = 16 * GIB) -> NodeState:
@@ -52,7 +51,7 @@ def node(name: str, age: float, *, ready: bool = False, occupied: bool = False, 
 def plan(
     pools: list[PoolView], requests: list[NodeRequest], waiting: list[Unserved], memory: Memory | None = None
 ) -> Plan:
-    return reconcile(NOW, pools, requests, waiting, memory or Memory(), BOUNDS)
+    return reconcile(NOW, pools, requests, waiting, memory or Memory(), PATIENCE, Packer(Limits(48)))
 
 
 SETTLED = Memory(ready_since={"n1": NOW - 60, "n2": NOW - 60})
@@ -135,7 +134,7 @@ def test_nodes_that_do_not_come_in_time_are_given_up_and_asked_for_again_after_a
     assert (found.make, found.end) == ((), (Ended(late, "too-late"),))
     assert found.memory.pauses == {"a": Pause(1, NOW + 60, "too-late")}
     assert found.expectations == {"pod-0": Expectation("a", None, until=NOW + 60, most=10, failed="too-late")}
-    again = reconcile(NOW + 61, [pool()], [], pods(1), found.memory, BOUNDS)
+    again = reconcile(NOW + 61, [pool()], [], pods(1), found.memory, PATIENCE, Packer(Limits(48)))
     assert again.make == (("a", 1),)
 
 
