@@ -38,11 +38,14 @@ from allocator.workers.recorder import Upkeep
 from allocator.workers.resync import Resync, ResyncCounters
 from allocator.workers.volumes import InformersOnDemand
 from contract import names
+from contract.dialects import DIALECTS
+from contract.dialects.table import Dialects
 from contract.encoding import resourceclaims
 from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
 from contract.options import NO_OPTIONS, pool_options
 from contract.scheduling import consent, fairness, gates
+from contract.scheduling.clusterfilters import FILTERS, Filter
 from contract.scheduling.filters import Limits
 from runtime.httpserver import HttpServer, serve_http, serve_probes
 from runtime.kubernetes import lease as leader
@@ -64,6 +67,19 @@ OLDEST_KUBERNETES = (1, 30)
 
 _ADMITTED_WITHIN, _LOOK_EVERY = 5.0, 0.05
 """Seconds: an admitted pod is stored within moments, unless another webhook or a quota keeps it."""
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The tables that the allocator runs with: a new feature, dialect or filter is an entry in one of them."""
+
+    features: tuple[Feature[Any, Any], ...] = FEATURES
+    dialects: Dialects = DIALECTS
+    filters: tuple[Filter, ...] = FILTERS
+    """Those of kube-scheduler that look beyond one node."""
+
+
+REGISTRY = Registry()
 
 
 class TooOld(Exception):
@@ -109,14 +125,12 @@ def settings_type(features: Iterable[Feature[Any, Any]] = FEATURES) -> type[Sett
     return composed((each.group, each.settings) for each in features)
 
 
-def start(
-    settings: Settings, kube: Kube, process: Process, features: tuple[Feature[Any, Any], ...] = FEATURES
-) -> RunningAllocator:
+def start(settings: Settings, kube: Kube, process: Process, registry: Registry = REGISTRY) -> RunningAllocator:
     """Make everything and start it. Raises `TooOld` or an error of the runtime; nothing keeps running then."""
     on = gates.of_version(check_version(kube), gates.read_overrides(settings.scheduler_feature_gates))
     woken = threading.Event()
-    parts = built(features, settings)
-    metrics = Metrics((*metrics_of("allocator"), *(spec for each in features for spec in each.metrics)))
+    parts = built(registry.features, settings)
+    metrics = Metrics((*metrics_of("allocator"), *(spec for each in registry.features for spec in each.metrics)))
     workers, faulted = process.workers, _faulted(metrics)
     restarted = metrics.counter(specs.WORKER_RESTARTS)
     workers.restarted = lambda name: restarted.labels(worker=name).inc()
@@ -124,7 +138,9 @@ def start(
     leading: Callable[[], bool] = elected.is_leader if elected else lambda: True
     teaching = LearningWorker(policy=settings.placement.node_policy, limits=_limits(settings))
     by_claims = settings.dra and _has_claims(kube)
-    controller = _controller(settings, elected, woken, metrics, teaching, faulted, on, by_claims=by_claims, parts=parts)
+    controller = _controller(
+        settings, registry, elected, woken, metrics, teaching, faulted, on, by_claims=by_claims, parts=parts
+    )
     options = yaml_file(settings.options, pool_options)
     metrics.gauge(specs.ALLOCATOR_OPTIONS_REFUSED).set_function(lambda: float(bool(options.trouble)))
     pools = PoolWatcher(options.value, idle=controller.idle_nodes, declare=controller.handle, limits=_limits(settings))
@@ -141,6 +157,7 @@ def start(
         kube,
         controller=controller,
         settings=settings,
+        dialects=registry.dialects,
         limits=_limits(settings),
         metrics=metrics,
         options=lambda: options.value() or NO_OPTIONS,
@@ -158,7 +175,7 @@ def start(
     labels = (*_namespace_labels(settings, controller), *(label for each in running for label in each.labels))
     namespaces = NamespaceLabels(kube, labels, timeout=_write_timeout(settings))
     namespaces.once()  # before anything is placed
-    upkeep = Upkeep(kube, leading=leading, faulted=faulted)
+    upkeep = Upkeep(kube, leading=leading, dialects=registry.dialects, faulted=faulted)
     fed = Informers(
         kube,
         controller,
@@ -197,6 +214,7 @@ def start(
         relist=fed.relist,
         write_timeout=_write_timeout(settings),
         protects=settings.placement.scale_down == "block",
+        dialects=registry.dialects,
         counted=LoopCounters.of(metrics),
         decided=_all_of([each.decided for each in running if each.decided is not None]),
         carries={effect: carry for each in running for effect, carry in each.carries.items()},
@@ -225,6 +243,7 @@ def start(
             clock=time.monotonic,
             every=settings.repair_every,
             options=options.value,
+            dialects=registry.dialects,
             found=ResyncCounters.of(metrics),
             faulted=faulted,
         ).run
@@ -367,6 +386,7 @@ def _policy(settings: Settings) -> Policy:
 
 def _controller(
     settings: Settings,
+    registry: Registry,
     elected: Leader | None,
     woken: threading.Event,
     metrics: Metrics,
@@ -384,10 +404,11 @@ def _controller(
     )
     forgotten = metrics.counter(specs.RESERVATIONS_FORGOTTEN)
     return Controller(
-        cache=Cache(engine=engine, faulted=faulted, journal=journal, gates=on),
+        cache=Cache(engine=engine, faulted=faulted, journal=journal, gates=on, filters=registry.filters),
         settings=settings,
         gates=on,
         by_claims=by_claims,
+        dialects=registry.dialects,
         clock=time.monotonic,
         new_id=lambda: secrets.token_hex(16),
         leading=elected.is_leader if elected else lambda: True,

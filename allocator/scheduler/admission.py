@@ -22,7 +22,6 @@ from allocator.scheduler.events import PoolsDeclared
 from allocator.scheduler.leadership import SchedulerState
 from allocator.scheduler.parts import ClaimedShares
 from allocator.settings import Settings
-from contract import dialects
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.model import Allocation, FractionRequest, GpuKind
 from contract.reasons.pods import AnswerReason
@@ -66,6 +65,7 @@ class Admission:
         self._unconfirmed = unconfirmed
         self._settings = settings
         self._gates = gates
+        self._dialects = state.dialects
         self._protects = settings.placement.scale_down == "block"
         self._clock = clock
         self._new_id = new_id
@@ -75,7 +75,7 @@ class Admission:
         """What a decision about the pod depends on; read before the lock is taken."""
         request, gates = question.request, self._gates
         found = needs.needs_of(question.pod, several=request.several, bursts=request.bursts, gates=gates)
-        ask = SchedulingRequest(request, dialects.others_only(found))
+        ask = SchedulingRequest(request, self._dialects.others_only(found))
         named = {**question.pod, "metadata": {**(question.pod.get("metadata") or {}), "namespace": question.namespace}}
         return pinning.judged(question.pod, ask, self._settings.placement.pin, read_rules(named, gates))
 
@@ -209,7 +209,7 @@ class Admission:
                 return messages.never(never, (gpu.model for node in nodes for gpu in node.gpus))
         closed = self._cache.closed_pools(ask, seen.rules, self._pools.nodes)
         pool = self._pools.only(ask, decision, self._cache.engine, closed)
-        answer = messages.wait(decision, ask.request, self._smallest, pool)
+        answer = messages.wait(decision, ask.request, self._smallest, pool, self._dialects)
         if self._order.will_be_behind(seen.priority, namespace):
             answer = replace(answer, reason=f"{answer.reason}; {BEHIND}")
         return answer

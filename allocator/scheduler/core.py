@@ -93,6 +93,8 @@ from allocator.scheduler.unbound import UnboundPods
 from allocator.scheduler.view import SchedulerFigures, SchedulerView
 from allocator.scoring.tables import Tables
 from allocator.settings import Settings
+from contract.dialects import DIALECTS
+from contract.dialects.table import Dialects
 from contract.encoding.protocol import Answer, Question
 from contract.model import GpuKind, NodeState, PodRequest
 from contract.nodes.attributes import NodeFacts
@@ -114,6 +116,7 @@ class Controller:
         settings: Settings,
         gates: Gates = NEWEST,
         by_claims: bool = False,
+        dialects: Dialects = DIALECTS,
         clock: Callable[[], float],
         new_id: Callable[[], str],
         leading: Callable[[], bool],
@@ -158,7 +161,9 @@ class Controller:
         self._leadership = Leadership(leading, term)
         self._trigger, rounds = CycleTrigger(wake), Rounds()
         self._order = QueueOrder(cache, self._queue, fair=settings.queue.order == "fair")
-        state = SchedulerState(cache, self._queue, self._order, self._records, self._trigger, self._leadership)
+        state = SchedulerState(
+            cache, self._queue, self._order, self._records, self._trigger, self._leadership, dialects
+        )
         self._fence = Fence(state)
         preemptions, self._capacities = PreemptionTracker(), Capacities()
         self._pools = DeclaredPools(cache.engine.limits)

@@ -37,10 +37,11 @@ from allocator.scheduler.events import (
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.leadership import SchedulerState
 from allocator.scheduler.parts import ClaimedShares, Explanation
+from contract.dialects.table import Dialects
 from contract.model import Allocation
 from contract.reasons.base import ReasonName
 from contract.reasons.claims import PodOfClaim
-from contract.reasons.nodes import Code, codes_of
+from contract.reasons.nodes import NodeCode, codes_of
 from contract.reasons.pods import PodReason
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.fairness import BEHIND
@@ -66,18 +67,18 @@ class _Refusal:
     why: str
     base: str
     """The same where something else is added than the pool."""
-    codes: frozenset[Code]
+    codes: frozenset[NodeCode]
     """Those of all nodes."""
 
     @classmethod
-    def of(cls, decision: Unschedulable, ask: SchedulingRequest, pool: str) -> _Refusal:
+    def of(cls, decision: Unschedulable, ask: SchedulingRequest, pool: str, dialects: Dialects) -> _Refusal:
         """`pool`: the declared pool of which only a new node would serve it, if any."""
         codes = codes_of(decision.reasons)
-        why, base = (words(decision, ask.request, pool) for words in (messages.why, messages.base))
+        why, base = (words(decision, ask.request, pool, dialects) for words in (messages.why, messages.base))
         return cls(messages.code(decision), why, base, codes)
 
 
-_NOTHING_HELPS = frozenset[Code]()
+_NOTHING_HELPS = frozenset[NodeCode]()
 """Of a pod that no event helps but its own change."""
 _Shape = tuple[SchedulingRequest, tuple[NodeReservation, ...], PodRules, int, str]
 """
@@ -120,6 +121,7 @@ class SchedulingCycle:
         self._clock = clock
         self._new_id = new_id
         self._order = state.order
+        self._dialects = state.dialects
         self._hints = hints
         self._decided: list[Binding] = []
         """Bindings to be written, until they are handed out; a cycle that ends in an error loses none of them."""
@@ -289,7 +291,7 @@ class SchedulingCycle:
         else:
             closed = self._cache.closed_pools(entry.ask, entry.rules, self._pools.nodes)
             pool = self._pools.only(entry.ask, decision, self._cache.engine, closed)
-            failed[shape] = refusal = _Refusal.of(decision, entry.ask, pool)
+            failed[shape] = refusal = _Refusal.of(decision, entry.ask, pool, self._dialects)
             self._say_why(entry, refusal, now)
         return True
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from allocator.cache.cache import Cache
 from allocator.queue.queue import CycleTrigger, QueueOrder, SchedulingQueue
 from allocator.queue.records import PodRecords
+from contract.dialects.table import Dialects
 
 KEPT_OUT = "configmaps"
 """Lists of cards that an administrator keeps out (`contract.nodes.excluded`)."""
@@ -114,3 +115,4 @@ class SchedulerState:
     records: PodRecords
     trigger: CycleTrigger
     leadership: Leadership
+    dialects: Dialects
