@@ -11,4 +11,4 @@ GLASS = Condition(True, GPUNodeReason.LIMITED, "each pod is behind glass", "Glas
 
 def build(handle: Handle) -> Mechanism:
     """It limits every card, from outside of containers."""
-    return Mechanism(limits=lambda gpus: True, conditions=lambda: (GLASS,), workers={"glass": lambda stop: stop.wait()})
+    return Mechanism(limits=lambda gpus: True, conditions=lambda: (GLASS,))
