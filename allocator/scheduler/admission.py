@@ -8,15 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from allocator.cache import ledger, refusals, unconfirmed
-from allocator.cache.declared_pools import DeclaredPools
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import controller_of
 from allocator.cache.reserved import Requester
-from allocator.cache.unconfirmed import Unconfirmed
 from allocator.engine import pinning
 from allocator.engine.pinning import Judged
 from allocator.engine.reference import Placement, Unschedulable
-from allocator.queue.queue import Rounds, namespace_of
+from allocator.queue.queue import namespace_of
 from allocator.scheduler import messages
 from allocator.scheduler.events import PoolsDeclared
 from allocator.scheduler.leadership import SchedulerState
@@ -43,10 +41,7 @@ class Admission:
         self,
         state: SchedulerState,
         *,
-        rounds: Rounds,
         claims: ClaimedShares,
-        pools: DeclaredPools,
-        unconfirmed: Unconfirmed,
         settings: Settings,
         gates: Gates,
         clock: Callable[[], float],
@@ -56,13 +51,13 @@ class Admission:
         self._cache = state.cache
         self._queue = state.queue
         self._records = state.records
-        self._rounds = rounds
+        self._rounds = state.rounds
         self._trigger = state.trigger
         self._leadership = state.leadership
         self._claims = claims
         self._order = state.order
-        self._pools = pools
-        self._unconfirmed = unconfirmed
+        self._pools = state.pools
+        self._unconfirmed = state.unconfirmed
         self._settings = settings
         self._gates = gates
         self._dialects = state.dialects

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator.cache import ledger, reserved
-from allocator.cache.declared_pools import DeclaredPools
 from allocator.cache.podinfo import PodEvent, stands
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Placement, Unschedulable
-from allocator.preemption.tracker import PreemptionTracker
-from allocator.queue.queue import QueuedPodInfo, Rounds
-from allocator.queue.records import Binding, PodFaults, Report, StatusUpdate
+from allocator.queue.queue import QueuedPodInfo
+from allocator.queue.records import Binding, Report, StatusUpdate
 from allocator.scheduler import messages
 from allocator.scheduler.events import (
     BindAbandoned,
@@ -97,30 +95,29 @@ class SchedulingCycle:
         self,
         state: SchedulerState,
         *,
-        rounds: Rounds,
+        handlers: EventHandlers,
         claims: ClaimedShares,
         explains: Iterable[Callable[[str], Explanation | None]],
-        preemptions: PreemptionTracker,
-        pools: DeclaredPools,
-        faults: PodFaults,
         clock: Callable[[], float],
         new_id: Callable[[], str],
+        forgotten: Callable[[str], None],
         hints: bool = True,
     ) -> None:
         """`hints`: whether an event wakes those pods alone that it can help; otherwise it wakes every pod."""
         self._cache = state.cache
         self._queue = state.queue
         self._records = state.records
-        self._rounds = rounds
+        self._rounds = state.rounds
         self._trigger = state.trigger
         self._leadership = state.leadership
         self._claims = claims
-        self._preemption = preemptions
-        self._pools = pools
-        self._faults = faults
+        self._preemption = state.preemptions
+        self._pools = state.pools
+        self._faults = state.faults
         self._clock = clock
         self._new_id = new_id
         self._order = state.order
+        self.bindings = Bindings(state, handlers=handlers, forgotten=forgotten)
         self._dialects = state.dialects
         self._hints = hints
         self._decided: list[Binding] = []
@@ -339,7 +336,6 @@ class Bindings:
         state: SchedulerState,
         *,
         handlers: EventHandlers,
-        faults: PodFaults,
         forgotten: Callable[[str], None],
     ) -> None:
         self._cache = state.cache
@@ -348,7 +344,7 @@ class Bindings:
         self._trigger = state.trigger
         self._leadership = state.leadership
         self._handlers = handlers
-        self._faults = faults
+        self._faults = state.faults
         self._forgotten = forgotten
 
     def succeeded(self, event: BindSucceeded, now: float) -> None:
