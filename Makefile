@@ -127,7 +127,7 @@ bench-throughput: $(STAMP) ## print bound pods a second beside kube-scheduler's 
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd, kube-apiserver and kube-scheduler"; exit 1; }
 	@$(RUN) -m benchmarks.throughput $(if $(NODES),--nodes $(NODES)) $(if $(PODS),--pods $(PODS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-structure: $(STAMP) ## count modules, floors of imports and classes, and what one pod passes; ALL=1 lists them
+structure: $(STAMP) ## count modules, floors of imports, classes, lines, and what one pod passes; ALL=1 lists them
 	@$(RUN) -m tests.structure.measure $(if $(ALL),--all)
 
 recipes: $(STAMP) ## print the files that each recipe of docs/recipes.md touches

@@ -1,5 +1,6 @@
 """
 How many files each recipe of `docs/recipes.md` touches: `make recipes` prints it, and fails where they are too many.
+Pages that `make docs` writes are not counted.
 
 The page lists the files, and this reads the page. Two checks keep the page true: each file exists, one at least where
 its path has a placeholder; and a file that names every entry of a table, as it must the next one, is on the page.
