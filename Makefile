@@ -13,7 +13,7 @@ CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufract
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-tenants playground playground-upgrade test test-long test-realcluster test-differential test-realnode test-engines test-hostile test-browser screenshots storm storm-realcluster fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
+.PHONY: help setup demo demo-tenants playground playground-upgrade test test-long test-realcluster test-differential test-realnode test-engines test-hostile test-browser screenshots storm storm-realcluster fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -127,8 +127,11 @@ bench-throughput: $(STAMP) ## print bound pods a second beside kube-scheduler's 
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd, kube-apiserver and kube-scheduler"; exit 1; }
 	@$(RUN) -m benchmarks.throughput $(if $(NODES),--nodes $(NODES)) $(if $(PODS),--pods $(PODS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-structure: $(STAMP) ## count modules, floors of imports and classes, and what one pod passes; ALL=1 lists them
+structure: $(STAMP) ## count modules, floors of imports, classes, lines, and what one pod passes; ALL=1 lists them
 	@$(RUN) -m tests.structure.measure $(if $(ALL),--all)
+
+recipes: $(STAMP) ## print the files that each recipe of docs/recipes.md touches
+	@$(RUN) -m tests.structure.recipes
 
 check: $(STAMP) ## the linters: format, style, layers, types, GitHub's workflows, versions, structure
 	$(VENV)/bin/ruff format --check .

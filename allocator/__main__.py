@@ -13,11 +13,9 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from allocator import app, commands
-from allocator.features import FEATURES
-from allocator.features.base import Feature
+from allocator.app import REGISTRY, Registry
 from allocator.scheduler.core import Controller
 from allocator.settings import Settings
 from runtime import logs
@@ -49,10 +47,10 @@ GC_THRESHOLDS_LATER = (5_000, 1_000, 100)
 def main(
     arguments: Sequence[str] | None = None,
     environment: Mapping[str, str] | None = None,
-    features: tuple[Feature[Any, Any], ...] = FEATURES,
+    registry: Registry = REGISTRY,
 ) -> int:
     """Run the command; the exit status."""
-    known = app.settings_type(features)
+    known = app.settings_type(registry.features)
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in commands.COMMANDS:
         return commands.run(given)
@@ -67,10 +65,10 @@ def main(
         return 2
     logs.setup(form=settings.log_format, level=settings.log_level, stream=sys.stderr)
     log.info("starting", extra=effective(settings))
-    return _run(settings, features)
+    return _run(settings, registry)
 
 
-def _run(settings: Settings, features: tuple[Feature[Any, Any], ...]) -> int:
+def _run(settings: Settings, registry: Registry) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(_TURN)
     process = Process()
@@ -78,7 +76,7 @@ def _run(settings: Settings, features: tuple[Feature[Any, Any], ...]) -> int:
     process.watch_threads()
     try:
         kube = Kube.connect(kubeconfig=settings.kubeconfig or None, user_agent="gpufraction-allocator")
-        running = app.start(settings, kube, process, features)
+        running = app.start(settings, kube, process, registry)
     except (KubeError, app.TooOld, SocketInUse, OSError) as error:
         log.critical("cannot start", extra={"reason": str(error)})
         return 1

@@ -21,7 +21,7 @@ from allocator.engine.engine import Engine
 from allocator.engine.reference import LEARNED, Policy
 from allocator.faults import Faulted
 from allocator.features import FEATURES
-from allocator.features.base import Built, Feature, Shell, Thread, built
+from allocator.features.base import Built, Feature, Running, Shell, Thread, built
 from allocator.neighbours import spreading, storage
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import QueueWeighed
@@ -38,17 +38,20 @@ from allocator.workers.recorder import Upkeep
 from allocator.workers.resync import Resync, ResyncCounters
 from allocator.workers.volumes import InformersOnDemand
 from contract import names
+from contract.dialects import DIALECTS
+from contract.dialects.table import Dialects
 from contract.encoding import resourceclaims
 from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
-from contract.options import NO_OPTIONS, pool_options
+from contract.options import NO_OPTIONS, PoolOptions, pool_options
 from contract.scheduling import fairness, gates
+from contract.scheduling.clusterfilters import FILTERS, Filter
 from contract.scheduling.filters import DEFAULT_LIMITS
 from runtime.httpserver import HttpServer, serve_http, serve_probes
 from runtime.kubernetes import lease as leader
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.lease import Leader, LeaseTiming
-from runtime.livefile import yaml_file
+from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
 from runtime.process import HealthChecks, Process, health_routes
 from runtime.scraping import Review, scraping
@@ -66,6 +69,19 @@ _ADMITTED_WITHIN, _LOOK_EVERY = 5.0, 0.05
 """Seconds: an admitted pod is stored within moments, unless another webhook or a quota keeps it."""
 
 
+@dataclass(frozen=True)
+class Registry:
+    """The tables that the allocator runs with: a new feature, dialect or filter is an entry in one of them."""
+
+    features: tuple[Feature[Any, Any], ...] = FEATURES
+    dialects: Dialects = DIALECTS
+    filters: tuple[Filter, ...] = FILTERS
+    """Those of kube-scheduler that look beyond one node."""
+
+
+REGISTRY = Registry()
+
+
 class TooOld(Exception):
     """The cluster lacks what the design rests on."""
 
@@ -78,7 +94,6 @@ class RunningAllocator:
     servers: tuple[HttpServer, ...]
     feed: Informers
     leader: Leader
-    health: HttpServer | None
 
     def stop(self) -> None:
         """In the order in which nothing is promised that cannot be kept: doors, then leadership, then watches."""
@@ -108,38 +123,32 @@ def settings_type(features: Iterable[Feature[Any, Any]] = FEATURES) -> type[Sett
     return composed(Settings, ((each.name, each.group, each.settings) for each in features))
 
 
-def start(
-    settings: Settings, kube: Kube, process: Process, features: tuple[Feature[Any, Any], ...] = FEATURES
-) -> RunningAllocator:
+def start(settings: Settings, kube: Kube, process: Process, registry: Registry = REGISTRY) -> RunningAllocator:
     """Make everything and start it. Raises `TooOld` or an error of the runtime; nothing keeps running then."""
     on = gates.of_version(check_version(kube), gates.read_overrides(settings.scheduler_feature_gates))
     woken = threading.Event()
-    parts = built(features, settings)
-    metrics = Metrics((*metrics_of("allocator"), *(spec for each in features for spec in each.metrics)))
-    workers, faulted = process.workers, _faulted(metrics)
-    restarted = metrics.counter(specs.WORKER_RESTARTS)
-    workers.restarted = lambda name: restarted.labels(worker=name).inc()
+    parts = built(registry.features, settings)
+    metrics = Metrics((*metrics_of("allocator"), *(spec for each in registry.features for spec in each.metrics)))
+    workers, faulted = _counted(process.workers, metrics), _faulted(metrics)
     elected = _leader(settings, kube, woken)
-    leading = elected.is_leader
     teaching = LearningWorker(policy=settings.placement.node_policy, limits=DEFAULT_LIMITS)
     by_claims = settings.dra and _has_claims(kube)
-    controller = _controller(settings, elected, woken, metrics, teaching, faulted, on, by_claims=by_claims, parts=parts)
+    controller = _controller(
+        settings, registry, elected, woken, metrics, teaching, faulted, on, by_claims=by_claims, parts=parts
+    )
     options = yaml_file(settings.options, pool_options)
     metrics.gauge(specs.ALLOCATOR_OPTIONS_REFUSED).set_function(lambda: float(bool(options.trouble)))
     pools = PoolWatcher(options.value, idle=controller.idle_nodes, declare=controller.handle, limits=DEFAULT_LIMITS)
     pools.once()  # before the first question is answered
     profiles = ProfileWatcher(options.value, declare=controller.handle)
     profiles.once()
+    leading: Callable[[], bool] = elected.is_leader if elected else lambda: True
     recorder = EventRecorder(kube, clock=lambda: datetime.now(UTC), leading=leading, faulted=faulted)
-    watches = metrics.counter(specs.WATCH_RESTARTS)
-
-    def on_restart(informer: str, why: str) -> None:
-        watches.labels(informer=informer, reason=why).inc()
-
     shell = Shell(
         kube,
         controller=controller,
         settings=settings,
+        dialects=registry.dialects,
         limits=DEFAULT_LIMITS,
         metrics=metrics,
         options=lambda: options.value() or NO_OPTIONS,
@@ -149,7 +158,7 @@ def start(
         by_claims=by_claims,
         new_nodes_within=_new_nodes_within(parts),
         write_timeout=_write_timeout(settings),
-        restarted=on_restart,
+        restarted=_watch_restarts(metrics),
         workers=workers,
         faulted=faulted,
     )
@@ -157,51 +166,10 @@ def start(
     labels = (*_namespace_labels(settings, controller), *(label for each in running for label in each.labels))
     namespaces = NamespaceLabels(kube, labels, timeout=_write_timeout(settings))
     namespaces.once()  # before anything is placed
-    upkeep = Upkeep(kube, leading=leading, faulted=faulted)
-    fed = Informers(
-        kube,
-        controller,
-        on_restart=on_restart,
-        kept_out=settings.unhealthy_lists,
-        follows=[kind for each in running for kind in each.follows],
-        seen=_all_of([upkeep.seen, *(each.seen for each in running if each.seen is not None)]),
-        workers=workers,
-        faulted=faulted,
-    )
-    follow = functools.partial(InformersOnDemand, kube, controller, on_restart=on_restart, workers=workers)
-    on_demand = _on_demand(follow, controller)
-    ready = HealthChecks(
-        cache=lambda: controller.ready() or None,
-        watch=functools.partial(_stale, fed),
-    )
-    review = kube_review(kube)
-    doors = [
-        serve_http(
-            http.socket_routes(controller, metrics, faulted=faulted, review=review),
-            settings.socket,
-            name="socket",
-            mode=http.SOCKET_MODE,
-            limits=http.SOCKET_LIMITS,
-        )
-    ]
-    health = _health(settings, controller, metrics, leading, ready, workers, review) if settings.listen else None
-    if health is not None:
-        doors.append(health)
-    loop = SchedulingLoop(
-        kube=kube,
-        controller=controller,
-        recorder=recorder,
-        woken=woken,
-        now_ns=time.time_ns,
-        relist=fed.relist,
-        write_timeout=_write_timeout(settings),
-        protects=settings.placement.scale_down == "block",
-        counted=LoopCounters.of(metrics),
-        decided=_all_of([each.decided for each in running if each.decided is not None]),
-        carries={effect: carry for each in running for effect, carry in each.carries.items()},
-        workers=workers,
-        faulted=faulted,
-    )
+    upkeep = Upkeep(kube, leading=leading, dialects=registry.dialects, faulted=faulted)
+    fed = _informers(shell, [upkeep.seen, *(each.seen for each in running if each.seen is not None)], running)
+    servers = _servers(shell, fed)
+    loop = _loop(shell, woken, fed, running)
     fed.start()
     elected.start()
     threads: dict[str, Thread] = {
@@ -210,27 +178,91 @@ def start(
         "profiles": profiles.run,
         "recorder": recorder.run,
         "upkeep": upkeep.run,
-        **on_demand,
+        **_on_demand(shell),
     }
     if settings.placement.node_policy in LEARNED:
         threads["learner"] = functools.partial(teaching.run, controller.nodes, controller.adopt)
     if labels:
         threads["namespaces"] = namespaces.run
     if settings.repair_every:
-        threads["resync"] = Resync(
-            kube=kube,
-            controller=controller,
-            clock=time.monotonic,
-            every=settings.repair_every,
-            options=options.value,
-            found=ResyncCounters.of(metrics),
-            faulted=faulted,
-        ).run
+        threads["resync"] = _resync(shell, options).run
     for each in running:
         threads.update(each.threads)
     for name, run in threads.items():
         process.supervise(name, functools.partial(run, process.stop))
-    return RunningAllocator(controller, tuple(doors), fed, elected, health)
+    return RunningAllocator(controller, servers, fed, elected)
+
+
+def _counted(workers: Workers, metrics: Metrics) -> Workers:
+    """The workers, whose restarts are counted."""
+    restarted = metrics.counter(specs.WORKER_RESTARTS)
+    workers.restarted = lambda name: restarted.labels(worker=name).inc()
+    return workers
+
+
+def _watch_restarts(metrics: Metrics) -> Callable[[str, str], None]:
+    """Counts the informers that begin again."""
+    watches = metrics.counter(specs.WATCH_RESTARTS)
+    return lambda informer, why: watches.labels(informer=informer, reason=why).inc()
+
+
+def _informers(shell: Shell, seen: Sequence[Callable[[JSON], None]], running: Iterable[Running]) -> Informers:
+    """`seen`: who is given each pod that is new or changed."""
+    return Informers(
+        shell.kube,
+        shell.controller,
+        on_restart=shell.restarted,
+        kept_out=shell.settings.unhealthy_lists,
+        follows=[kind for each in running for kind in each.follows],
+        seen=_all_of(seen),
+        workers=shell.workers,
+        faulted=shell.faulted,
+    )
+
+
+def _loop(shell: Shell, woken: threading.Event, fed: Informers, running: Sequence[Running]) -> SchedulingLoop:
+    return SchedulingLoop(
+        kube=shell.kube,
+        controller=shell.controller,
+        recorder=shell.recorder,
+        woken=woken,
+        now_ns=time.time_ns,
+        relist=fed.relist,
+        write_timeout=shell.write_timeout,
+        protects=shell.settings.placement.scale_down == "block",
+        dialects=shell.dialects,
+        counted=LoopCounters.of(shell.metrics),
+        decided=_all_of([each.decided for each in running if each.decided is not None]),
+        carries={effect: carry for each in running for effect, carry in each.carries.items()},
+        workers=shell.workers,
+        faulted=shell.faulted,
+    )
+
+
+def _resync(shell: Shell, options: LiveFile[PoolOptions]) -> Resync:
+    return Resync(
+        kube=shell.kube,
+        controller=shell.controller,
+        clock=time.monotonic,
+        every=shell.settings.repair_every,
+        options=options.value,
+        dialects=shell.dialects,
+        found=ResyncCounters.of(shell.metrics),
+        faulted=shell.faulted,
+    )
+
+
+def _servers(shell: Shell, fed: Informers) -> tuple[HttpServer, ...]:
+    """That of the webhook's questions, and that of probes and scrapes where it is wanted."""
+    review = kube_review(shell.kube)
+    socket_server = serve_http(
+        http.socket_routes(shell.controller, shell.metrics, faulted=shell.faulted, review=review),
+        shell.settings.socket,
+        name="socket",
+        mode=http.SOCKET_MODE,
+        limits=http.SOCKET_LIMITS,
+    )
+    return (socket_server, _health(shell, fed, review)) if shell.settings.listen else (socket_server,)
 
 
 def _all_of(calls: Sequence[Callable[..., None]]) -> Callable[..., None]:
@@ -249,8 +281,16 @@ def _new_nodes_within(parts: Iterable[Built]) -> float | None:
     return next(found, None)
 
 
-def _on_demand(follow: Callable[..., InformersOnDemand], controller: Controller) -> dict[str, Thread]:
+def _on_demand(shell: Shell) -> dict[str, Thread]:
     """What is followed only once a pod needs it."""
+    controller = shell.controller
+    follow = functools.partial(
+        InformersOnDemand,
+        shell.kube,
+        controller,
+        on_restart=shell.restarted,
+        workers=shell.workers,
+    )
     devices = (
         follow(
             (kind,),
@@ -268,18 +308,15 @@ def _on_demand(follow: Callable[..., InformersOnDemand], controller: Controller)
     return {"volumes": volumes.run, "selectors": selectors.run, **{each.name: each.run for each in devices}}
 
 
-def _health(
-    settings: Settings,
-    controller: Controller,
-    metrics: Metrics,
-    leading: Callable[[], bool],
-    ready: HealthChecks,
-    workers: Workers,
-    review: Review,
-) -> HttpServer:
-    figures = gauges.AllocatorGauges(controller, metrics, leading)
+def _health(shell: Shell, fed: Informers, review: Review) -> HttpServer:
+    settings = shell.settings
+    ready = HealthChecks(
+        cache=lambda: shell.controller.ready() or None,
+        watch=functools.partial(_stale, fed),
+    )
+    figures = gauges.AllocatorGauges(shell.controller, shell.metrics, shell.leading)
     host, port = settings.listen.rsplit(":", 1)
-    routes = health_routes(metrics, ready=ready, alive=HealthChecks(workers=workers.broken))
+    routes = health_routes(shell.metrics, ready=ready, alive=HealthChecks(workers=shell.workers.broken))
     try:
         scrapes = scraping(settings.metrics_access, settings.metrics_certificates, review)
     except OSError as error:
@@ -358,6 +395,7 @@ def _policy(settings: Settings) -> Policy:
 
 def _controller(
     settings: Settings,
+    registry: Registry,
     elected: Leader,
     woken: threading.Event,
     metrics: Metrics,
@@ -375,10 +413,11 @@ def _controller(
     )
     forgotten = metrics.counter(specs.RESERVATIONS_FORGOTTEN)
     return Controller(
-        cache=Cache(engine=engine, faulted=faulted, journal=journal, gates=on),
+        cache=Cache(engine=engine, faulted=faulted, journal=journal, gates=on, filters=registry.filters),
         settings=settings,
         gates=on,
         by_claims=by_claims,
+        dialects=registry.dialects,
         clock=time.monotonic,
         new_id=lambda: secrets.token_hex(16),
         leading=elected.is_leader,

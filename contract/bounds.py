@@ -17,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from contract import dialects
+from contract.dialects import DIALECTS
 from contract.dialects.base import Asking, PodReader, Refusal
+from contract.dialects.table import Dialects
 from contract.encoding import codec, quantity
 from contract.model import (
     MOST_CONTAINERS,
@@ -90,7 +91,7 @@ _LONGEST_SHARE = GpuShare(
 )
 
 
-def problem(pod: Mapping[str, Any]) -> Refusal | None:
+def problem(pod: Mapping[str, Any], dialects: Dialects = DIALECTS) -> Refusal | None:
     """The first part of the pod that exceeds a bound; None where none does."""
     spec = pod.get("spec") or {}
     return (
@@ -100,7 +101,7 @@ def problem(pod: Mapping[str, Any]) -> Refusal | None:
         or _ports(spec)
         or _gates(spec)
         or _claims(spec)
-        or _scalars(spec)
+        or _scalars(spec, dialects)
     )
 
 
@@ -183,7 +184,7 @@ def _claims(spec: Mapping[str, Any]) -> Refusal | None:
     return _too_many("spec.resourceClaims", number, "claims", MOST_CLAIMS) if number > MOST_CLAIMS else None
 
 
-def _scalars(spec: Mapping[str, Any]) -> Refusal | None:
+def _scalars(spec: Mapping[str, Any], dialects: Dialects) -> Refusal | None:
     named = {name for name in resource_names(spec) if is_scalar(name) and not dialects.ours(name)}
     named.update(filter(is_scalar, spec.get("overhead") or ()))
     if len(named) <= MOST_SCALARS:
@@ -198,7 +199,7 @@ def _too_many(field: str, number: int, what: str, most: int) -> Refusal:
 # -- annotations --------------------------------------------------------------------------------------------------
 
 
-def annotations_problem(pod: Mapping[str, Any], request: PodRequest) -> Refusal | None:
+def annotations_problem(pod: Mapping[str, Any], request: PodRequest, dialects: Dialects = DIALECTS) -> Refusal | None:
     """
     Why the pod's annotations will be too large with those of its share; None where they fit.
 
@@ -208,7 +209,7 @@ def annotations_problem(pod: Mapping[str, Any], request: PodRequest) -> Refusal 
     theirs = {
         key: value for key, value in ((pod.get("metadata") or {}).get("annotations") or {}).items() if not ours(key)
     }
-    have, add = _bytes(theirs), _bytes(_largest(pod, request))
+    have, add = _bytes(theirs), _bytes(_largest(pod, request, dialects))
     if have + add <= ANNOTATIONS:
         return None
     found = f"{have} bytes, and up to {add} that the share adds"
@@ -232,7 +233,7 @@ def _bytes(annotations: Mapping[str, str]) -> int:
     return sum(len("".join(texts).encode(errors="surrogatepass")) for texts in (annotations, annotations.values()))
 
 
-def _largest(pod: Mapping[str, Any], request: PodRequest) -> Mapping[str, str]:
+def _largest(pod: Mapping[str, Any], request: PodRequest, dialects: Dialects) -> Mapping[str, str]:
     """The annotations of the share with the most characters."""
     bursting = replace(_LONGEST_SHARE, burst=MOST_MEMORY)
     containers = tuple(
@@ -254,36 +255,37 @@ def _largest(pod: Mapping[str, Any], request: PodRequest) -> Mapping[str, str]:
 # -- the least share ----------------------------------------------------------------------------------------------
 
 
-def least_problem(pod: Mapping[str, Any], request: PodRequest, options: Options) -> Refusal | None:
+def least_problem(
+    pod: Mapping[str, Any], request: PodRequest, options: Options, dialects: Dialects = DIALECTS
+) -> Refusal | None:
     """The first container of the pod that asks for less than the least share; None where none does."""
     if request.claim:
         return None  # the claim has the amounts, and a quota bounds the number of claims
     memory, percent = max(options.least_memory, quantity.MIB), max(options.least_percent, 1)
+    dialect = dialects.named(request.dialect)
+    own = dialect.resources if dialect is not None else ()
     for fraction in request.containers:
         if fraction.memory and fraction.memory < memory:
             found = f"{quantity.format_bytes(fraction.memory)} on each GPU"
-            return _too_little(pod, request, fraction, found, f"at least {quantity.format_bytes(memory)}")
+            return _too_little(_amount_field(pod, own, fraction), found, f"at least {quantity.format_bytes(memory)}")
         if fraction.percent and fraction.percent < percent:
             found = f"{fraction.percent} % of each GPU"
-            return _too_little(pod, request, fraction, found, f"at least {percent} %")
+            return _too_little(_amount_field(pod, own, fraction), found, f"at least {percent} %")
     return None
 
 
-def _too_little(
-    pod: Mapping[str, Any], request: PodRequest, fraction: FractionRequest, found: str, wanted: str
-) -> Refusal:
-    return Refusal(_amount_field(pod, request, fraction), found, f"ask for {wanted}, the least share of a GPU here")
+def _too_little(field: str, found: str, wanted: str) -> Refusal:
+    return Refusal(field, found, f"ask for {wanted}, the least share of a GPU here")
 
 
-def _amount_field(pod: Mapping[str, Any], request: PodRequest, fraction: FractionRequest) -> str:
+def _amount_field(pod: Mapping[str, Any], own: tuple[str, ...], fraction: FractionRequest) -> str:
+    """`own`: the resources of the pod's dialect."""
     asking = next((each for each in PodReader(pod, DEFAULTS).containers() if each.name == fraction.container), None)
-    return f"container {fraction.container}" if asking is None else _amount_in(asking, request, fraction)
+    return f"container {fraction.container}" if asking is None else _amount_in(asking, own, fraction)
 
 
-def _amount_in(asking: Asking, request: PodRequest, fraction: FractionRequest) -> str:
+def _amount_in(asking: Asking, own: tuple[str, ...], fraction: FractionRequest) -> str:
     """The field of the resource with the amount; the container's path where an annotation has it."""
-    dialect = dialects.dialect_named(request.dialect)
-    own = dialect.resources if dialect else ()
     named = [resource for resource in (*own, str(GPU_MEMORY)) if asking.asks(resource)]
     alike = [
         resource for resource in named if ("mem" in resource and "percent" not in resource) == bool(fraction.memory)

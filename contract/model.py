@@ -33,10 +33,8 @@ MOST_WISHED = 1_000
 MOST_COMPUTE = 1 << 52
 """Thousandths of CPU, or bytes. A larger amount of a pod or a node counts as this: Kubernetes accepts amounts up to
 2**63, and their sums must stay within 64 bits too."""
-DIALECTS = ("native", "aliyun", "elastic", "claims", "hami", "nano", "kai")
-"""The names of the dialects, by which a request says how its pod asked. `contract.dialects` has all else about them."""
 UNKNOWN_DIALECT = "unknown"
-"""The dialect of a request that names none of these: another version wrote it, or its author made it up."""
+"""In place of a dialect that a program does not have: another version wrote the request, or its author made it up."""
 POLICIES = ("binpack", "spread")
 """The preferences that a tenant may choose, for nodes and for the GPUs of a node."""
 WITHHELD = ("Cordoned", "NotShared")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from contract import names
 from contract.bounds import MOST_GATES, MOST_SELECTING, MOST_TERMS
-from contract.dialects import DIALECTS, read
+from contract.dialects import DIALECTS
 from contract.dialects.base import Dialect, Example, Refusal
 from contract.encoding.quantity import format_bytes
 from contract.metrics import metrics_of
@@ -131,7 +131,7 @@ _ADDING = """## Adding a dialect
 1. Write `contract/dialects/<name>.py` with one `Dialect` value: the resource names and annotations that mean a request,
    `read` from a pod to a request, what is written back (`render`, `environment`), and glossary and examples for this
    page.
-2. Add it to the table `DIALECTS` in `contract/dialects/__init__.py`, and its name to the one in `contract/model.py`.
+2. Add it to the table `DIALECTS` in `contract/dialects/__init__.py`.
 3. Run `python -m playground.documentation`. The webhook's `matchConditions` are made from the same table by
    `contract.dialects.conditions`."""
 
@@ -156,7 +156,7 @@ def outcome(example: Example) -> str:
     """What an example is read as, in words."""
     metadata = {"annotations": dict(example.annotations), "labels": dict(example.labels)}
     container = {"name": "main", "resources": {"limits": dict(example.limits)}}
-    found = read({"metadata": metadata, "spec": {"containers": [container]}})
+    found = DIALECTS.read({"metadata": metadata, "spec": {"containers": [container]}})
     match found:
         case PodRequest():
             if found.claim:

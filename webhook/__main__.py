@@ -16,10 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from contract.dialects import DIALECTS
 from runtime import logs
 from runtime.settings import SettingsError, describe, effective, load, settings_file
 
 if TYPE_CHECKING:
+    from contract.dialects.table import Dialects
     from webhook.serving.server import Service
     from webhook.settings import CertsSettings, ConditionsSettings, ServeSettings
 
@@ -32,7 +34,11 @@ _USAGE = """usage: python -m webhook serve [flags]   answer admission reviews ov
 _HELP = ("-h", "--help", "help")
 
 
-def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    dialects: Dialects = DIALECTS,
+) -> int:
     """Run the command; the exit status: 2 where command or settings are wrong."""
     from webhook.settings import CertsSettings, ConditionsSettings, ServeSettings
 
@@ -49,9 +55,9 @@ def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] 
     try:
         file, flags = settings_file(flags)
         if command == "serve":
-            return _serve(load(ServeSettings, file=file, env=env, argv=flags))
+            return _serve(load(ServeSettings, file=file, env=env, argv=flags), dialects)
         if command == "conditions":
-            return _conditions(load(ConditionsSettings, file=file, env=env, argv=flags))
+            return _conditions(load(ConditionsSettings, file=file, env=env, argv=flags), dialects)
         return _certs(load(CertsSettings, file=file, env=env, argv=flags))
     except SettingsError as error:
         print(error, file=sys.stderr)
@@ -63,7 +69,7 @@ def _set_up_log(settings: ServeSettings | CertsSettings) -> None:
     log.info("starting", extra=effective(settings))
 
 
-def _serve(settings: ServeSettings) -> int:
+def _serve(settings: ServeSettings, dialects: Dialects) -> int:
     from webhook.serving.server import serve
     from webhook.serving.tls import NoAuthority, ServingContext
 
@@ -83,7 +89,7 @@ def _serve(settings: ServeSettings) -> int:
     def make() -> Service:
         from webhook.app import make_app  # in the serving process only
 
-        return make_app(settings)
+        return make_app(settings, dialects)
 
     try:
         serve(settings, make)
@@ -93,7 +99,7 @@ def _serve(settings: ServeSettings) -> int:
     return 0
 
 
-def _conditions(settings: ConditionsSettings) -> int:
+def _conditions(settings: ConditionsSettings, dialects: Dialects) -> int:
     from contract import names
     from contract.options import pool_options
     from runtime.livefile import yaml_file
@@ -103,7 +109,8 @@ def _conditions(settings: ConditionsSettings) -> int:
     options = file.value()
     if options is None:
         raise SettingsError([f"options: {file.trouble}"])
-    print(patch(names.CONFIGURATION, options.cluster.renamed, hide_gpus=settings.hide_gpus), end="")
+    renamed = options.cluster.renamed
+    print(patch(names.CONFIGURATION, renamed, hide_gpus=settings.hide_gpus, dialects=dialects), end="")
     return 0
 
 

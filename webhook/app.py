@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from contract.dialects import DIALECTS
+from contract.dialects.table import Dialects
 from contract.metrics import metrics_of
 from contract.metrics.webhook import CERTIFICATE_EXPIRY, CONNECTIONS, TURNED_AWAY, WEBHOOK_OPTIONS_REFUSED
 from contract.options import NO_OPTIONS, PoolOptions, pool_options
@@ -75,7 +77,7 @@ class Document:
         return message
 
 
-def make_app(settings: ServeSettings, *, patience: float = DEFAULT_PATIENCE) -> Service:
+def make_app(settings: ServeSettings, dialects: Dialects = DIALECTS, *, patience: float = DEFAULT_PATIENCE) -> Service:
     """
     The webhook and its probes.
 
@@ -84,7 +86,7 @@ def make_app(settings: ServeSettings, *, patience: float = DEFAULT_PATIENCE) -> 
     for the allocator.
     """
     document = Document(yaml_file(settings.options, pool_options), clock=time.monotonic)
-    fixed = settings.configuration()
+    fixed = replace(settings.configuration(), dialects=dialects)
     metrics = Metrics(metrics_of("webhook"))
     certificate = settings.certificates / CERTIFICATE
     metrics.gauge(CERTIFICATE_EXPIRY).set_function(lambda: _expiry_seconds(certificate))

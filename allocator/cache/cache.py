@@ -43,6 +43,7 @@ from contract.nodes.capacity import Amounts
 from contract.nodes.idle import IdleReport
 from contract.reasons.base import Cure
 from contract.reasons.nodes import Reason
+from contract.scheduling.clusterfilters import FILTERS, Filter
 from contract.scheduling.clusterfilters.neighbourhood import NO_NEIGHBOURS, NeighbourSnapshot
 from contract.scheduling.clusterfilters.objects import PodRules
 from contract.scheduling.fairness import Held
@@ -144,9 +145,10 @@ class Cache:
         faulted: Faulted = surfaced,
         journal: Journal | None = None,
         gates: Gates = NEWEST,
+        filters: tuple[Filter, ...] = FILTERS,
     ) -> None:
         """
-        `gates`: kube-scheduler's feature gates that are on.
+        `gates`: kube-scheduler's feature gates that are on. `filters`: those that look beyond one node.
 
         `faulted` is called with a node whose state cannot be made, which then counts as one that is not there.
         `journal` is told of every share that comes or goes, and of every node whose cards change.
@@ -166,7 +168,7 @@ class Cache:
         self.allocated = AllocatedPods()
         """The pods that hold a share, as far as they were seen."""
         self._on_node: dict[str, NodeUse] = {}
-        self.neighbours = Neighbours(gates)
+        self.neighbours = Neighbours(gates, filters)
         """All pods on nodes, for what they say of each other; to others it is for reading."""
         self.refusals = Refusals()
         """What kube-scheduler refused; to others it is for reading."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from allocator.table import Amounts, Columns, Flags, StaticFilterResult
 from contract.model import WHOLE, FractionRequest
-from contract.reasons.nodes import CODES, Code, Reason, ReasonCount
+from contract.reasons.nodes import CODES, Code, NodeCode, Reason, ReasonCount
 from contract.scheduling.needs import PodNeeds
 
 Amount = Amounts | int
@@ -65,12 +65,17 @@ class FirstReasons:
         for number in np.flatnonzero(np.bincount(self.codes, minlength=1)):
             here = self.codes == number
             if number:
-                code, nodes = CODES[int(number)], int(np.count_nonzero(here))
+                code, nodes = self._code(int(number), here), int(np.count_nonzero(here))
                 figures = int(self._wanted[here].max()), int(self._most[here].max())
                 found.append(ReasonCount(code, nodes, *figures, self._what(code, here)))
         return tuple(found)
 
-    def _what(self, code: Code, here: Flags) -> str:
+    def _code(self, number: int, here: Flags) -> NodeCode:
+        """The code of this number. A filter may have one that is not in the table; then its reason has it."""
+        known = CODES.get(number)
+        return known or next(reason.code for row, reason in self._refused.items() if here[row])
+
+    def _what(self, code: NodeCode, here: Flags) -> str:
         if code is Code.TAINT:
             return min(self._static.taints[int(number)] for number in np.unique(self._columns.attributes.taints[here]))
         if code is Code.PORTS:

@@ -34,7 +34,7 @@ from allocator.scoring.ranking import Ranks
 from allocator.scoring.tables import Tables
 from allocator.table import Amounts, Columns, Flags, StaticFilterResult
 from contract.model import WHOLE, FractionRequest, Gpu, GpuKind, NodeState, PoolSharing
-from contract.reasons.nodes import Code, Reason, ReasonCount
+from contract.reasons.nodes import NodeCode, Reason, ReasonCount
 from contract.scheduling import fit
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, kind_accepted, wishes_for_kind
 from contract.scheduling.fit import Fit, Steps
@@ -140,7 +140,7 @@ class NodeClasses:
         wishes = [fraction.wishes for fraction in ask.request.containers]
         named = {uuid for wish in wishes for uuid in (*wish.use_uuids, *wish.avoid_uuids)}
         apart = {name for name, _ in self.owners(named)}
-        total: dict[Code, ReasonCount] = {}
+        total: dict[NodeCode, ReasonCount] = {}
         for node, number in self._groups(apart):
             found = reference.could_ever({node.name: node}, ask, limits=limits)
             if found is None:

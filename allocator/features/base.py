@@ -19,6 +19,7 @@ from allocator.settings import Settings
 from allocator.workers.binder import EventRecorder
 from allocator.workers.informers import FollowedCollection
 from allocator.workers.namespaces import NamespaceLabel
+from contract.dialects.table import Dialects
 from contract.metrics.spec import MetricSpec
 from contract.options import PoolOptions
 from contract.scheduling.filters import Limits
@@ -41,6 +42,7 @@ class Shell:
     kube: Kube
     controller: Controller
     settings: Settings
+    dialects: Dialects
     limits: Limits
     metrics: Metrics
     options: Callable[[], PoolOptions]

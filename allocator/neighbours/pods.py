@@ -19,7 +19,7 @@ from contract.model import NodeState
 from contract.nodes.attributes import NodeFacts
 from contract.reasons.base import Cure
 from contract.reasons.nodes import Code, Reason
-from contract.scheduling.clusterfilters import left_open, neighbourhood
+from contract.scheduling.clusterfilters import FILTERS, Filter, left_open, neighbourhood
 from contract.scheduling.clusterfilters.left_open import NOTHING, LeftOpen
 from contract.scheduling.clusterfilters.neighbourhood import (
     NOWHERE_REFUSED,
@@ -55,12 +55,12 @@ class _Place:
 class Neighbours:
     """The pods on nodes by kind, all nodes, and the labels of namespaces."""
 
-    def __init__(self, gates: Gates = NEWEST) -> None:
-        """`gates`: kube-scheduler's feature gates that are on."""
+    def __init__(self, gates: Gates = NEWEST, filters: tuple[Filter, ...] = FILTERS) -> None:
+        """`gates`: kube-scheduler's feature gates that are on. `filters`: those that look beyond one node."""
         self._gates = gates
         self._places: dict[str, _Place] = {}
         """By the pod's uid, or by the id of an allocation whose pod was not seen yet."""
-        self._there = Neighbourhood(NeighbourSnapshot(gates=gates))
+        self._there = Neighbourhood(NeighbourSnapshot(gates=gates, filters=filters))
         self._cures: set[Cure] = set()
         self.storage = Storage(self._cures)
         self.devices = Devices(self._cures)

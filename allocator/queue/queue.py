@@ -23,7 +23,7 @@ from allocator.queue.parking import Order, ParkedPod, Parking, PodCost
 from contract import pods
 from contract.model import WHOLE
 from contract.reasons.base import Cure
-from contract.reasons.nodes import Code, cured_by
+from contract.reasons.nodes import NodeCode, cured_by
 from contract.scheduling import fairness
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.demand import whole_cards
@@ -408,7 +408,7 @@ class Rounds:
         self._least = least
         self._round = 0
         self._tried: dict[str, int] = {}
-        self._lacks: dict[str, frozenset[Code]] = {}
+        self._lacks: dict[str, frozenset[NodeCode]] = {}
         """By uid: the codes of all nodes, of a pod that was found not to fit when it was tried last."""
         self.unfinished = False
         """Whether some of the queue is left for the next cycle."""
@@ -441,7 +441,7 @@ class Rounds:
         self._tried[uid] = self._round
         self._lacks.pop(uid, None)
 
-    def lacks(self, uid: str, codes: frozenset[Code]) -> None:
+    def lacks(self, uid: str, codes: frozenset[NodeCode]) -> None:
         """The pod, which was tried, fits on no node, with these codes of all nodes."""
         self._lacks[uid] = codes
 

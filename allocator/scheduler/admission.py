@@ -8,21 +8,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from allocator.cache import ledger, refusals, unconfirmed
-from allocator.cache.declared_pools import DeclaredPools
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import controller_of
 from allocator.cache.reserved import Requester
-from allocator.cache.unconfirmed import Unconfirmed
 from allocator.engine import pinning
 from allocator.engine.pinning import Judged
 from allocator.engine.reference import Placement, Unschedulable
-from allocator.queue.queue import Rounds, namespace_of
+from allocator.queue.queue import namespace_of
 from allocator.scheduler import messages
 from allocator.scheduler.events import PoolsDeclared
 from allocator.scheduler.leadership import SchedulerState
 from allocator.scheduler.parts import ClaimedShares
 from allocator.settings import Settings
-from contract import dialects
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.model import Allocation, FractionRequest, GpuKind
 from contract.reasons.pods import AnswerReason
@@ -44,10 +41,7 @@ class Admission:
         self,
         state: SchedulerState,
         *,
-        rounds: Rounds,
         claims: ClaimedShares,
-        pools: DeclaredPools,
-        unconfirmed: Unconfirmed,
         settings: Settings,
         gates: Gates,
         clock: Callable[[], float],
@@ -57,15 +51,16 @@ class Admission:
         self._cache = state.cache
         self._queue = state.queue
         self._records = state.records
-        self._rounds = rounds
+        self._rounds = state.rounds
         self._trigger = state.trigger
         self._leadership = state.leadership
         self._claims = claims
         self._order = state.order
-        self._pools = pools
-        self._unconfirmed = unconfirmed
+        self._pools = state.pools
+        self._unconfirmed = state.unconfirmed
         self._settings = settings
         self._gates = gates
+        self._dialects = state.dialects
         self._protects = settings.placement.scale_down == "block"
         self._clock = clock
         self._new_id = new_id
@@ -75,7 +70,7 @@ class Admission:
         """What a decision about the pod depends on; read before the lock is taken."""
         request, gates = question.request, self._gates
         found = needs.needs_of(question.pod, several=request.several, bursts=request.bursts, gates=gates)
-        ask = SchedulingRequest(request, dialects.others_only(found))
+        ask = SchedulingRequest(request, self._dialects.others_only(found))
         named = {**question.pod, "metadata": {**(question.pod.get("metadata") or {}), "namespace": question.namespace}}
         return pinning.judged(question.pod, ask, self._settings.placement.pin, read_rules(named, gates))
 
@@ -209,7 +204,7 @@ class Admission:
                 return messages.never(never, (gpu.model for node in nodes for gpu in node.gpus))
         closed = self._cache.closed_pools(ask, seen.rules, self._pools.nodes)
         pool = self._pools.only(ask, decision, self._cache.engine, closed)
-        answer = messages.wait(decision, ask.request, self._smallest, pool)
+        answer = messages.wait(decision, ask.request, self._smallest, pool, self._dialects)
         if self._order.will_be_behind(seen.priority, namespace):
             answer = replace(answer, reason=f"{answer.reason}; {BEHIND}")
         return answer

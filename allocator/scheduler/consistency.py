@@ -17,7 +17,9 @@ from allocator.cache.podinfo import UNTRACKED, TrackedPod, youngest_first
 from allocator.queue.records import EventRecord, Eviction
 from allocator.scheduler.events import UncountedFound
 from allocator.scheduler.leadership import SchedulerState
-from contract import dialects, names, pods
+from contract import names, pods
+from contract.dialects import DIALECTS
+from contract.dialects.table import Dialects
 from contract.encoding.quantity import mib
 from contract.model import Gpu, Usage
 from contract.options import PoolOptions
@@ -45,7 +47,9 @@ class ListedPod:
     """Its namespace is served, it asks for a share, and it has neither share nor gate."""
 
 
-def listed(pod: Mapping[str, Any], options: PoolOptions, served: Container[str] = ()) -> ListedPod:
+def listed(
+    pod: Mapping[str, Any], options: PoolOptions, served: Container[str] = (), dialects: Dialects = DIALECTS
+) -> ListedPod:
     """Read a pod, whole or trimmed. `served`: the namespaces with our label."""
     gated = names.GATE in pods.gates(pod)
     request = None if gated else pods.holding(pod)
@@ -57,11 +61,13 @@ def listed(pod: Mapping[str, Any], options: PoolOptions, served: Container[str] 
     behind_gate = UNTRACKED if deleting else TrackedPod("", True)
     known = UNTRACKED if finished else behind_gate if gated else TrackedPod(node, False, allocation)
     taken_back = names.WITHDRAWN in pods.annotations_of(pod)
-    uncounted = not (finished or gated or taken_back) and allocation is None and _is_missed(pod, options, served)
+    uncounted = (
+        not (finished or gated or taken_back) and allocation is None and _is_missed(pod, options, served, dialects)
+    )
     return ListedPod(pods.uid(pod), pods.key(pod), pods.version(pod), known, uncounted)
 
 
-def _is_missed(pod: Mapping[str, Any], options: PoolOptions, served: Container[str]) -> bool:
+def _is_missed(pod: Mapping[str, Any], options: PoolOptions, served: Container[str], dialects: Dialects) -> bool:
     """Whether the webhook should have seen the pod."""
     annotations, namespace = pods.annotations_of(pod), (pod.get("metadata") or {}).get("namespace", "")
     if pods.MIRROR in annotations or namespace in names.UNSERVED_NAMESPACES or namespace not in served:

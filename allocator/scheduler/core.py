@@ -8,15 +8,14 @@ are one step, and no two can take the same share.
 
 | part | what it does |
 |---|---|
-| `Cache`, `SchedulingQueue`, `PodRecords` | what is where; who waits; what pods were told and what is written |
-| `EventHandlers` | takes in what the watches bring |
+| `SchedulerState` | what is where; who waits; what pods were told and what is written; what other parts share |
+| `Leadership` | whether this replica may decide |
+| `EventHandlers` | takes in what the watches bring; its `Fence` and `LatePods` know what is owed to the leader before |
 | `Admission` | answers the webhook |
-| `SchedulingCycle`, `Bindings` | decides for pending pods; takes in what became of each write |
-| `Leadership`, `Fence`, `LatePods` | whether this replica may decide, and what it owes to the leader before |
-| `Preemptor`, `StarvationGuard` | reserve nodes |
-| `Housekeeping`, `OvercommitReporter` | what time brings; what is wrong |
-| `AgentReports` | what nodes' agents report about their pods |
-| `FeaturePart` | what a feature adds |
+| `SchedulingCycle` | decides for pending pods; its `Bindings` take in what became of each write |
+| `Preemptor` | makes room |
+| `Housekeeping` | what time brings; it reserves nodes, and reports what is wrong and what nodes' agents report |
+| `Core`, `FeaturePart` | what a feature may use, and what it adds |
 """
 
 from __future__ import annotations
@@ -27,21 +26,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar, get_args
 
 from allocator.cache.cache import Cache, FrozenCluster
-from allocator.cache.capacities import Capacities
-from allocator.cache.declared_pools import DeclaredPools
 from allocator.cache.ledger import Change, Journal
 from allocator.cache.podinfo import PodEvent
-from allocator.cache.unconfirmed import Arrivals, Unconfirmed
 from allocator.faults import Faulted, surfaced
-from allocator.preemption.agent_reports import AgentReports
-from allocator.preemption.tracker import PreemptionTracker
-from allocator.queue.parking import Parking
-from allocator.queue.queue import CycleTrigger, QueueOrder, Rounds, SchedulingQueue
-from allocator.queue.records import Binding, Eviction, PodFaults, PodRecords, Report
+from allocator.queue.records import Binding, Eviction, Report
 from allocator.scheduler import view
 from allocator.scheduler.admission import Admission
-from allocator.scheduler.consistency import ListedPod, OvercommitReporter
-from allocator.scheduler.cycle import Bindings, SchedulingCycle
+from allocator.scheduler.consistency import ListedPod
+from allocator.scheduler.cycle import SchedulingCycle
 from allocator.scheduler.events import (
     BindAbandoned,
     BindFailed,
@@ -82,15 +74,15 @@ from allocator.scheduler.events import (
     UncountedFound,
 )
 from allocator.scheduler.handlers import EventHandlers
-from allocator.scheduler.housekeeping import ForeignGates, Housekeeping
+from allocator.scheduler.housekeeping import Housekeeping
 from allocator.scheduler.leadership import Leadership, SchedulerState
-from allocator.scheduler.parts import Core, FeaturePart, Handler, NoClaims, Search
-from allocator.scheduler.reservations import Preemptor, StarvationGuard
-from allocator.scheduler.succession import Fence, LatePods
-from allocator.scheduler.unbound import UnboundPods
+from allocator.scheduler.parts import NO_CLAIMS, Core, FeaturePart, Handler, Search
+from allocator.scheduler.reservations import Preemptor
 from allocator.scheduler.view import SchedulerFigures, SchedulerView
 from allocator.scoring.tables import Tables
 from allocator.settings import Settings
+from contract.dialects import DIALECTS
+from contract.dialects.table import Dialects
 from contract.encoding.protocol import Answer, Question
 from contract.model import GpuKind, NodeState, PodRequest
 from contract.nodes.attributes import NodeFacts
@@ -112,6 +104,7 @@ class Controller:
         settings: Settings,
         gates: Gates = NEWEST,
         by_claims: bool = False,
+        dialects: Dialects = DIALECTS,
         clock: Callable[[], float],
         new_id: Callable[[], str],
         leading: Callable[[], bool],
@@ -150,53 +143,24 @@ class Controller:
         self._clock = clock
         self._give_way = give_way
         self._cache = cache
-        self._records = PodRecords()
-        parking = Parking(each=settings.queue.memory, total=settings.queue.memory_total, stays=self._records.is_writing)
-        self._queue = SchedulingQueue(parking)
         self._leadership = Leadership(leading, term)
-        self._trigger, rounds = CycleTrigger(wake), Rounds()
-        self._order = QueueOrder(cache, self._queue, fair=settings.queue.order == "fair")
-        state = SchedulerState(cache, self._queue, self._order, self._records, self._trigger, self._leadership)
-        self._fence = Fence(state)
-        preemptions, self._capacities = PreemptionTracker(), Capacities()
-        self._pools = DeclaredPools(cache.engine.limits)
-        unconfirmed, arrivals = Unconfirmed(settings.sharing.max_unconfirmed), Arrivals(settings.assume_ttl)
-        faults = PodFaults(
-            cache=cache,
-            records=self._records,
-            leads=self._leadership.leads,
-            clock=clock,
-            wake=wake,
-            faulted=faulted,
+        state = SchedulerState.begin(
+            cache, self._leadership, settings, dialects=dialects, clock=clock, wake=wake, faulted=faulted
         )
-        self._late = LatePods(
-            state,
-        )
-        foreign = ForeignGates(state)
-        unbound = UnboundPods(
+        self._records, self._queue, self._order = state.records, state.queue, state.order
+        self._trigger, self._pools = state.trigger, state.pools
+        self._handlers = EventHandlers(
             state,
             settings=settings,
             evict=lambda order: self._housekeeping.evict(order),
-            faulted=faulted,
-        )
-        self._unbound = unbound
-        self._handlers = EventHandlers(
-            state,
-            gates=foreign,
-            unbound=unbound,
-            fence=self._fence,
-            late=self._late,
-            capacities=self._capacities,
-            faults=faults,
-            arrivals=arrivals,
             forgotten=forgotten,
             asked=asked,
         )
         self.preemptor = Preemptor(
             state,
-            rounds=rounds,
-            preemptions=preemptions,
-            faults=faults,
+            rounds=state.rounds,
+            preemptions=state.preemptions,
+            faults=state.faults,
             settings=settings,
             clock=clock,
         )
@@ -204,8 +168,8 @@ class Controller:
         core = Core(
             state,
             preemptor=self.preemptor,
-            pools=self._pools,
-            rounds=rounds,
+            pools=state.pools,
+            rounds=state.rounds,
             clock=clock,
             wall=wall,
             new_id=new_id,
@@ -214,7 +178,7 @@ class Controller:
             by_claims=by_claims,
         )
         made = tuple(make(core) for make in parts)
-        claims = next((part.claims for part in made if part.claims is not None), NoClaims())
+        claims = next((part.claims for part in made if part.claims is not None), NO_CLAIMS)
         for part in made:
             self._leadership.needs(part.lists, part.booked)
             if part.evicted is not None:
@@ -224,10 +188,7 @@ class Controller:
         self._searches: tuple[Callable[[], Iterable[Search]], ...] = (self.preemptor.searches, *others)
         self._admission = Admission(
             state,
-            rounds=rounds,
             claims=claims,
-            pools=self._pools,
-            unconfirmed=unconfirmed,
             settings=settings,
             gates=gates,
             clock=clock,
@@ -236,44 +197,22 @@ class Controller:
         )
         self._cycle = SchedulingCycle(
             state,
-            rounds=rounds,
+            handlers=self._handlers,
             claims=claims,
             explains=(part.explains for part in made if part.explains is not None),
-            preemptions=preemptions,
-            pools=self._pools,
-            faults=faults,
             clock=clock,
             new_id=new_id,
-            hints=hints,
-        )
-        self._bindings = Bindings(
-            state,
-            handlers=self._handlers,
-            faults=faults,
             forgotten=forgotten,
-        )
-        self._starvation = StarvationGuard(
-            state,
-            preemptor=self.preemptor,
-            faults=faults,
-            settings=settings,
+            hints=hints,
         )
         self._housekeeping = Housekeeping(
             state,
-            capacities=self._capacities,
-            repeated=self._handlers.repeated,
-            unconfirmed=unconfirmed,
-            arrivals=arrivals,
+            preemptor=self.preemptor,
             settings=settings,
+            clock=clock,
             forgotten=forgotten,
         )
-        self._overcommit = OvercommitReporter(
-            state,
-            clock=clock,
-            evict=self._housekeeping.evict if settings.repair == "evict" else None,
-        )
-
-        self._reports = AgentReports(cache, self._records, holds=self._leadership.holds, wake=self._trigger.wake)
+        bindings = self._cycle.bindings
         own: Mapping[type, Handler] = {
             PodEvent: self._handlers.pod_changed,
             PodsListed: self._handlers.pods_listed,
@@ -291,38 +230,35 @@ class Controller:
             InventoryDeleted: self._handlers.inventory_deleted,
             HeldBeyondChanged: self._handlers.held_beyond_changed,
             IdleSharesReported: self._handlers.idle_shares_reported,
-            PodsReported: lambda event, now: self._reports.seen(event.reports, listed=event.listed),
+            PodsReported: lambda event, now: self._housekeeping.reports.seen(event.reports, listed=event.listed),
             ExcludedGpusListed: self._handlers.excluded_gpus_listed,
             ExcludedGpusChanged: self._handlers.excluded_gpus_changed,
             ParkedRead: self._handlers.parked_read,
             PodFenced: self._handlers.pod_fenced,
-            BindSucceeded: self._bindings.succeeded,
-            BindFailed: self._bindings.failed,
-            BindUnknown: self._bindings.unknown,
-            BindFaulted: self._bindings.faulted,
-            BindAbandoned: self._bindings.abandoned,
-            FenceRefused: self._bindings.fence_refused,
-            LatePodFailed: self._late.failed,
-            ShareTaken: foreign.taken,
+            BindSucceeded: bindings.succeeded,
+            BindFailed: bindings.failed,
+            BindUnknown: bindings.unknown,
+            BindFaulted: bindings.faulted,
+            BindAbandoned: bindings.abandoned,
+            FenceRefused: bindings.fence_refused,
+            LatePodFailed: self._handlers.late.failed,
+            ShareTaken: self._handlers.gates.taken,
             ReservationsChecked: self._housekeeping.checked,
             DriftFound: self._housekeeping.drift_found,
             EvictionAnswered: self.preemptor.eviction_answered,
-            UncountedFound: self._overcommit.uncounted_found,
+            UncountedFound: self._housekeeping.overcommit.uncounted_found,
             PoolsDeclared: self._admission.pools_declared,
             QueueWeighed: self._cycle.weighed,
         }
         phases: Mapping[TickPhase, Callable[[float], list[Effect]]] = {
             TickPhase.TAKE_OVER: self._take_over,
             TickPhase.LATE_PODS: self._late_pods,
-            TickPhase.FOREIGN_GATES: foreign.tick,
-            TickPhase.UNBOUND_PODS: unbound.tick,
+            TickPhase.FOREIGN_GATES: self._handlers.gates.tick,
+            TickPhase.UNBOUND_PODS: self._handlers.unbound.tick,
             TickPhase.UPKEEP: self._upkeep,
-            TickPhase.BINDINGS: self._bindings.tick,
+            TickPhase.BINDINGS: bindings.tick,
             TickPhase.RESERVATIONS: self._housekeeping.overdue,
-            TickPhase.EVICTIONS: lambda now: [
-                *self._housekeeping.evictions(now),
-                *self._reports.tick(now),
-            ],
+            TickPhase.EVICTIONS: self._housekeeping.evictions,
         }
         if own.keys() != set(get_args(Event)) or phases.keys() != set(TickPhase):
             raise AssertionError("every event and every phase of a tick needs its part")
@@ -390,15 +326,15 @@ class Controller:
             return self._journal.take() if self._journal is not None else [], settled
 
     def _take_over(self, now: float) -> list[Effect]:
-        return [*self._housekeeping.relist(), *self._fence.tick()]
+        return [*self._housekeeping.relist(), *self._handlers.fence.tick()]
 
     def _late_pods(self, now: float) -> list[Effect]:
-        return [*self._late.due(listing=self._handlers.listing)]
+        return [*self._handlers.late.due(listing=self._handlers.listing)]
 
     def _upkeep(self, now: float) -> list[Effect]:
         self._housekeeping.tick(now)
-        self._unbound.upkeep(now)
-        self._starvation.tick(now)
+        self._handlers.unbound.upkeep(now)
+        self._housekeeping.starvation.tick(now)
         self._trigger.event(self._cycle.neighbours_changed())
         # Only a replica that decides runs the cycle that this asks for.
         if self._cycle.is_outdated(now) and self._leadership.holds():
@@ -529,7 +465,7 @@ class Controller:
     def report_overcommitted(self) -> None:
         """`OvercommitReporter.report_overcommitted`; to be called about once a second."""
         with self._lock:
-            self._overcommit.report_overcommitted()
+            self._housekeeping.overcommit.report_overcommitted()
 
     # -- what others see ------------------------------------------------------------------------------------------
 
@@ -548,7 +484,7 @@ class Controller:
     def not_evaluated(self) -> Counter[str]:
         """How many pods with a share are judged by rules that are not evaluated here, by what."""
         with self._lock:
-            return self._unbound.not_evaluated(self._clock())
+            return self._handlers.unbound.not_evaluated(self._clock())
 
     def nodes(self) -> tuple[NodeState, ...]:
         """Every node with GPUs, as a decision sees it."""

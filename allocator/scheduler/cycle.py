@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator.cache import ledger, reserved
-from allocator.cache.declared_pools import DeclaredPools
 from allocator.cache.podinfo import PodEvent, stands
 from allocator.cache.reserved import NodeReservation
 from allocator.engine.reference import Placement, Unschedulable
-from allocator.preemption.tracker import PreemptionTracker
-from allocator.queue.queue import QueuedPodInfo, Rounds
-from allocator.queue.records import Binding, PodFaults, Report, StatusUpdate
+from allocator.queue.queue import QueuedPodInfo
+from allocator.queue.records import Binding, Report, StatusUpdate
 from allocator.scheduler import messages
 from allocator.scheduler.events import (
     BindAbandoned,
@@ -37,10 +35,11 @@ from allocator.scheduler.events import (
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.leadership import SchedulerState
 from allocator.scheduler.parts import ClaimedShares, Explanation
+from contract.dialects.table import Dialects
 from contract.model import Allocation
 from contract.reasons.base import ReasonName
 from contract.reasons.claims import PodOfClaim
-from contract.reasons.nodes import Code, codes_of
+from contract.reasons.nodes import NodeCode, codes_of
 from contract.reasons.pods import PodReason
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.fairness import BEHIND
@@ -66,18 +65,18 @@ class _Refusal:
     why: str
     base: str
     """The same where something else is added than the pool."""
-    codes: frozenset[Code]
+    codes: frozenset[NodeCode]
     """Those of all nodes."""
 
     @classmethod
-    def of(cls, decision: Unschedulable, ask: SchedulingRequest, pool: str) -> _Refusal:
+    def of(cls, decision: Unschedulable, ask: SchedulingRequest, pool: str, dialects: Dialects) -> _Refusal:
         """`pool`: the declared pool of which only a new node would serve it, if any."""
         codes = codes_of(decision.reasons)
-        why, base = (words(decision, ask.request, pool) for words in (messages.why, messages.base))
+        why, base = (words(decision, ask.request, pool, dialects) for words in (messages.why, messages.base))
         return cls(messages.code(decision), why, base, codes)
 
 
-_NOTHING_HELPS = frozenset[Code]()
+_NOTHING_HELPS = frozenset[NodeCode]()
 """Of a pod that no event helps but its own change."""
 _Shape = tuple[SchedulingRequest, tuple[NodeReservation, ...], PodRules, int, str]
 """
@@ -96,30 +95,30 @@ class SchedulingCycle:
         self,
         state: SchedulerState,
         *,
-        rounds: Rounds,
+        handlers: EventHandlers,
         claims: ClaimedShares,
         explains: Iterable[Callable[[str], Explanation | None]],
-        preemptions: PreemptionTracker,
-        pools: DeclaredPools,
-        faults: PodFaults,
         clock: Callable[[], float],
         new_id: Callable[[], str],
+        forgotten: Callable[[str], None],
         hints: bool = True,
     ) -> None:
         """`hints`: whether an event wakes those pods alone that it can help; otherwise it wakes every pod."""
         self._cache = state.cache
         self._queue = state.queue
         self._records = state.records
-        self._rounds = rounds
+        self._rounds = state.rounds
         self._trigger = state.trigger
         self._leadership = state.leadership
         self._claims = claims
-        self._preemption = preemptions
-        self._pools = pools
-        self._faults = faults
+        self._preemption = state.preemptions
+        self._pools = state.pools
+        self._faults = state.faults
         self._clock = clock
         self._new_id = new_id
         self._order = state.order
+        self.bindings = Bindings(state, handlers=handlers, forgotten=forgotten)
+        self._dialects = state.dialects
         self._hints = hints
         self._decided: list[Binding] = []
         """Bindings to be written, until they are handed out; a cycle that ends in an error loses none of them."""
@@ -289,7 +288,7 @@ class SchedulingCycle:
         else:
             closed = self._cache.closed_pools(entry.ask, entry.rules, self._pools.nodes)
             pool = self._pools.only(entry.ask, decision, self._cache.engine, closed)
-            failed[shape] = refusal = _Refusal.of(decision, entry.ask, pool)
+            failed[shape] = refusal = _Refusal.of(decision, entry.ask, pool, self._dialects)
             self._say_why(entry, refusal, now)
         return True
 
@@ -337,7 +336,6 @@ class Bindings:
         state: SchedulerState,
         *,
         handlers: EventHandlers,
-        faults: PodFaults,
         forgotten: Callable[[str], None],
     ) -> None:
         self._cache = state.cache
@@ -346,7 +344,7 @@ class Bindings:
         self._trigger = state.trigger
         self._leadership = state.leadership
         self._handlers = handlers
-        self._faults = faults
+        self._faults = state.faults
         self._forgotten = forgotten
 
     def succeeded(self, event: BindSucceeded, now: float) -> None:

@@ -13,13 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from allocator.cache import unconfirmed
-from allocator.cache.capacities import Capacities
 from allocator.cache.excluded import ExcludedGpus
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import PodEvent, PodInfo, TrackedPod, made_of, may_hold
-from allocator.cache.repeated import RepeatedGpus
-from allocator.cache.unconfirmed import Arrivals
-from allocator.queue.records import READING, EventRecord, PodFaults, StatusUpdate, tried_as
+from allocator.queue.records import READING, EventRecord, Eviction, StatusUpdate, tried_as
 from allocator.scheduler import messages
 from allocator.scheduler.events import (
     Effect,
@@ -48,6 +45,7 @@ from allocator.scheduler.housekeeping import ForeignGates
 from allocator.scheduler.leadership import KEPT_OUT, SchedulerState
 from allocator.scheduler.succession import Fence, LatePods
 from allocator.scheduler.unbound import UnboundPods
+from allocator.settings import Settings
 from contract.model import Inventory, PodRequest
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
@@ -65,13 +63,8 @@ class EventHandlers:
         self,
         state: SchedulerState,
         *,
-        fence: Fence,
-        late: LatePods,
-        gates: ForeignGates,
-        unbound: UnboundPods,
-        capacities: Capacities,
-        faults: PodFaults,
-        arrivals: Arrivals,
+        settings: Settings,
+        evict: Callable[[Eviction], None],
         forgotten: Callable[[str], None],
         asked: Callable[[PodRequest, int], None],
     ) -> None:
@@ -80,17 +73,17 @@ class EventHandlers:
         self._records = state.records
         self._trigger = state.trigger
         self._leadership = state.leadership
-        self._fence = fence
-        self._late = late
-        self._gates = gates
-        self._unbound = unbound
-        self._capacities = capacities
-        self._faults = faults
-        self._arrivals = arrivals
+        self.fence = Fence(state)
+        self.late = LatePods(state)
+        self.gates = ForeignGates(state)
+        self.unbound = UnboundPods(state, settings=settings, evict=evict)
+        self._capacities = state.capacities
+        self._faults = state.faults
+        self._arrivals = state.arrivals
         self._forgotten = forgotten
         self._asked = asked
         self._kept_out = ExcludedGpus()
-        self.repeated = RepeatedGpus()
+        self._repeated = state.repeated
         self._listed: set[str] = set()
         """The uids in the parts of a list that have come so far."""
         self._reported_in: int | None = None
@@ -117,7 +110,7 @@ class EventHandlers:
         self._catch_up()
         self._trigger.event(helped)
         if event.last:
-            self._put_inventories(self.repeated.settle(self.holds))
+            self._put_inventories(self._repeated.settle(self.holds))
             self.synced("pods", event.term)
 
     def _begin_leadership(self, term: int | None) -> None:
@@ -170,7 +163,7 @@ class EventHandlers:
         announced = ledger.holding(uid) is not None or ledger.holding(pod.allocation_id) is not None
         helps = self._apply(pod, now) or freed
         if not announced and ledger.holding(uid) is not None:
-            self._late.took_in(uid)
+            self.late.took_in(uid)
         return helps
 
     def _arrives(self, pod: PodInfo, now: float) -> bool:
@@ -199,16 +192,16 @@ class EventHandlers:
         known = self._queue.pod(uid) is not None or self._cache.ledger.holding(uid) is not None
         was_unbound = self._cache.allocated.is_told_unbound(uid)
         might_help = self._feed(pod, now)
-        self._unbound.see(pod, now)
+        self.unbound.see(pod, now)
         holding = self._cache.ledger.holding(uid)
         if not known:
             self._tell_what_is_asked(pod, holding)
         if pod.behind:
-            self._gates.see(pod)
-        elif uid in self._gates.pods:
-            del self._gates.pods[uid]
+            self.gates.see(pod)
+        elif uid in self.gates.pods:
+            del self.gates.pods[uid]
         if holding is None:
-            self._late.failing.discard(uid)
+            self.late.failing.discard(uid)
             self._tell_unreadable(uid, now)
             self._tell_parked(pod, now)
             if not self.tracks(uid):
@@ -216,7 +209,7 @@ class EventHandlers:
             return might_help
         bound = was_unbound and not self._cache.allocated.is_told_unbound(uid)
         shown = pod.condition is not None and pod.condition.allocated
-        if self._leadership.leads() and (bound or not shown) and uid not in self._late.failing and not pod.behind:
+        if self._leadership.leads() and (bound or not shown) and uid not in self.late.failing and not pod.behind:
             inventory = self._cache.inventory(holding.allocation.node)
             models = {gpu.uuid: gpu.model for gpu in inventory.gpus} if inventory is not None else {}
             text = messages.allocated(holding.request, holding.allocation, models)
@@ -282,9 +275,9 @@ class EventHandlers:
             self._asked(holding.request, pod.compute.cpu)
 
     def _drop_pod(self, uid: str) -> bool:
-        self._late.failing.discard(uid)
-        self._gates.pods.pop(uid, None)
-        self._unbound.drop(uid)
+        self.late.failing.discard(uid)
+        self.gates.pods.pop(uid, None)
+        self.unbound.drop(uid)
         self._records.drop(uid)
         self._queue.drop(uid)
         return self._cache.drop_pod(uid)
@@ -300,7 +293,7 @@ class EventHandlers:
 
     def tracks(self, uid: str) -> bool:
         """Whether the pod waits, takes something of a node, or had a share taken back."""
-        return self._queue.knows(uid) or self._cache.tracks(uid) or uid in self._unbound.withdrawn
+        return self._queue.knows(uid) or self._cache.tracks(uid) or uid in self.unbound.withdrawn
 
     def tracked(self, uid: str) -> TrackedPod:
         """Where a pod stands by what the watches brought."""
@@ -308,7 +301,7 @@ class EventHandlers:
 
     def uids(self) -> frozenset[str]:
         """Every pod that waits, takes something of a node, or is about to."""
-        return self._cache.pod_uids().union(self._queue.uids(), self._unbound.withdrawn)
+        return self._cache.pod_uids().union(self._queue.uids(), self.unbound.withdrawn)
 
     def namespaces_labelled(self, event: NamespacesLabelled, now: float) -> None:
         """The labels of all namespaces, by which pods' affinity selects namespaces."""
@@ -358,7 +351,7 @@ class EventHandlers:
     def inventories_listed(self, event: InventoriesListed, now: float) -> None:
         """The whole list of GPUNodes."""
         published = {inventory.node: inventory for inventory in event.inventories}
-        once = self.repeated.replace(published, self.holds)
+        once = self._repeated.replace(published, self.holds)
         self._cache.replace_inventories(self._kept_out.inventories(once))
         self._cache.retain_idle(published)
         self._tell_of_strangers()
@@ -366,7 +359,7 @@ class EventHandlers:
 
     def inventory_changed(self, event: InventoryChanged, now: float) -> None:
         """A GPUNode is new or changed."""
-        self._put_inventories(self.repeated.put(event.inventory, self.holds))
+        self._put_inventories(self._repeated.put(event.inventory, self.holds))
         self._tell_of_strangers()
 
     def inventory_deleted(self, event: InventoryDeleted, now: float) -> None:
@@ -375,7 +368,7 @@ class EventHandlers:
         self._capacities.drop(event.node)
         self._cache.drop_idle(event.node)
         self._cache.drop_inventory(event.node)
-        self._put_inventories(self.repeated.drop(event.node, self.holds))
+        self._put_inventories(self._repeated.drop(event.node, self.holds))
         self._trigger.outdated = True
 
     def holds(self, node: str, uuid: str) -> bool:
@@ -389,7 +382,7 @@ class EventHandlers:
     def held_beyond_changed(self, event: HeldBeyondChanged, now: float) -> None:
         """What a GPUNode says of what pods hold beyond its GPUs' promise."""
         self._capacities.see(event.node, event.text)
-        self.repeated.note(event.node, event.repeated)
+        self._repeated.note(event.node, event.repeated)
 
     def idle_shares_reported(self, event: IdleSharesReported, now: float) -> None:
         """What a GPUNode says of the shares that compute nothing."""
@@ -438,7 +431,7 @@ class EventHandlers:
 
     def pod_fenced(self, event: PodFenced, now: float) -> None:
         """A pod has a later version now, or none will ever be written."""
-        self._fence.fenced(event.uid)
+        self.fence.fenced(event.uid)
         if event.pod is not None and self._queue.pod(event.uid) is not None:
             self._trigger.event(self.take_in(event.pod, now))
             self._records.touched(event.uid, event.pod.version)

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from allocator.cache import unconfirmed
-from allocator.cache.capacities import Capacities, HeldBeyond
+from allocator.cache.capacities import HeldBeyond
 from allocator.cache.ledger import OWN, Reservation
 from allocator.cache.podinfo import PodInfo
-from allocator.cache.repeated import RepeatedGpus, RepeatedNote
-from allocator.cache.unconfirmed import Arrivals, Unconfirmed
+from allocator.cache.repeated import RepeatedNote
+from allocator.preemption.agent_reports import AgentReports
 from allocator.queue.records import EventRecord, Eviction, StatusUpdate
 from allocator.scheduler import messages
+from allocator.scheduler.consistency import OvercommitReporter
 from allocator.scheduler.events import (
     CheckReservations,
     DriftFound,
@@ -27,6 +28,7 @@ from allocator.scheduler.events import (
     TakeShare,
 )
 from allocator.scheduler.leadership import SchedulerState
+from allocator.scheduler.reservations import Preemptor, StarvationGuard
 from allocator.settings import Settings
 from contract import names
 from contract.encoding import codec
@@ -42,27 +44,30 @@ _RELISTED = 100
 
 
 class Housekeeping:
-    """What time brings about."""
+    """What time brings about: `starvation`, `overcommit` and `reports` have parts of it."""
 
     def __init__(
         self,
         state: SchedulerState,
         *,
-        capacities: Capacities,
-        repeated: RepeatedGpus,
-        unconfirmed: Unconfirmed,
-        arrivals: Arrivals,
+        preemptor: Preemptor,
         settings: Settings,
+        clock: Callable[[], float],
         forgotten: Callable[[str], None],
     ) -> None:
         self._cache = state.cache
         self._records = state.records
         self._trigger = state.trigger
         self._leadership = state.leadership
-        self._capacities = capacities
-        self._repeated = repeated
-        self._unconfirmed = unconfirmed
-        self._arrivals = arrivals
+        self._capacities = state.capacities
+        self._repeated = state.repeated
+        self._unconfirmed = state.unconfirmed
+        self._arrivals = state.arrivals
+        self.starvation = StarvationGuard(state, preemptor=preemptor, faults=state.faults, settings=settings)
+        self.overcommit = OvercommitReporter(
+            state, clock=clock, evict=self.evict if settings.repair == "evict" else None
+        )
+        self.reports = AgentReports(state.cache, state.records, holds=state.leadership.holds, wake=state.trigger.wake)
         self._settings = settings
         self._forgotten = forgotten
         self._evictions: list[Eviction] = []
@@ -109,7 +114,7 @@ class Housekeeping:
     def evictions(self, now: float) -> list[Effect]:
         """The pods that must go, each once; none where this replica may not decide."""
         evictions, self._evictions = self._evictions, []
-        return [*evictions] if self._leadership.holds() else []
+        return [*(evictions if self._leadership.holds() else ()), *self.reports.tick(now)]
 
     def drift_found(self, event: DriftFound, now: float) -> None:
         """The state differs from what the API server says: have the pods listed again."""

@@ -15,8 +15,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from allocator.cache.cache import Cache
-from allocator.queue.queue import CycleTrigger, QueueOrder, SchedulingQueue
-from allocator.queue.records import PodRecords
+from allocator.cache.capacities import Capacities
+from allocator.cache.declared_pools import DeclaredPools
+from allocator.cache.repeated import RepeatedGpus
+from allocator.cache.unconfirmed import Arrivals, Unconfirmed
+from allocator.faults import Faulted
+from allocator.preemption.tracker import PreemptionTracker
+from allocator.queue.parking import Parking
+from allocator.queue.queue import CycleTrigger, QueueOrder, Rounds, SchedulingQueue
+from allocator.queue.records import PodFaults, PodRecords
+from allocator.settings import Settings
+from contract.dialects.table import Dialects
 
 KEPT_OUT = "configmaps"
 """Lists of cards that an administrator keeps out (`contract.nodes.excluded`)."""
@@ -114,3 +123,54 @@ class SchedulerState:
     records: PodRecords
     trigger: CycleTrigger
     leadership: Leadership
+    dialects: Dialects
+    rounds: Rounds
+    pools: DeclaredPools
+    faults: PodFaults
+    unconfirmed: Unconfirmed
+    arrivals: Arrivals
+    capacities: Capacities
+    repeated: RepeatedGpus
+    preemptions: PreemptionTracker
+
+    @classmethod
+    def begin(
+        cls,
+        cache: Cache,
+        leadership: Leadership,
+        settings: Settings,
+        *,
+        dialects: Dialects,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+        faulted: Faulted,
+    ) -> SchedulerState:
+        """That of a replica that has seen pods nowhere but in the cache. The arguments are those of `Controller`."""
+        records = PodRecords()
+        parking = Parking(each=settings.queue.memory, total=settings.queue.memory_total, stays=records.is_writing)
+        queue = SchedulingQueue(parking)
+        faults = PodFaults(
+            cache=cache,
+            records=records,
+            leads=leadership.leads,
+            clock=clock,
+            wake=wake,
+            faulted=faulted,
+        )
+        return cls(
+            cache=cache,
+            queue=queue,
+            order=QueueOrder(cache, queue, fair=settings.queue.order == "fair"),
+            records=records,
+            trigger=CycleTrigger(wake),
+            leadership=leadership,
+            dialects=dialects,
+            rounds=Rounds(),
+            pools=DeclaredPools(cache.engine.limits),
+            faults=faults,
+            unconfirmed=Unconfirmed(settings.sharing.max_unconfirmed),
+            arrivals=Arrivals(settings.assume_ttl),
+            capacities=Capacities(),
+            repeated=RepeatedGpus(),
+            preemptions=PreemptionTracker(),
+        )

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from allocator.cache import refusals
 from allocator.cache.podinfo import PodInfo, UnboundPod
 from allocator.engine.reference import Unschedulable
-from contract import dialects
+from contract.dialects import DIALECTS
+from contract.dialects.table import Dialects
 from contract.encoding import moments, quantity
 from contract.encoding.plain import plain
 from contract.encoding.protocol import Never, Question, Wait
@@ -36,31 +37,33 @@ def code(decision: Unschedulable) -> ReasonName:
     return reasons.leading(decision.reasons).word
 
 
-def why(decision: Unschedulable, request: PodRequest, pool: str = "") -> str:
+def why(decision: Unschedulable, request: PodRequest, pool: str = "", dialects: Dialects = DIALECTS) -> str:
     """
     Why the pod was not placed: our sentence, and after it what the system said whose words it speaks.
 
     `pool`: no node that there is would ever serve the pod, and a node of this pool would.
     """
-    return f"{_ONLY_NEW}; a node of pool {pool} would" if pool else _why(decision, request)
+    return f"{_ONLY_NEW}; a node of pool {pool} would" if pool else _why(decision, request, dialects)
 
 
-def base(decision: Unschedulable, request: PodRequest, pool: str = "") -> str:
+def base(decision: Unschedulable, request: PodRequest, pool: str = "", dialects: Dialects = DIALECTS) -> str:
     """The same where something else is added to it than the pool."""
-    return _ONLY_NEW if pool else _why(decision, request)
+    return _ONLY_NEW if pool else _why(decision, request, dialects)
 
 
-def _why(decision: Unschedulable, request: PodRequest) -> str:
+def _why(decision: Unschedulable, request: PodRequest, dialects: Dialects) -> str:
     text = reasons.summary(decision.reasons)
-    dialect = dialects.dialect_named(request.dialect)
+    dialect = dialects.named(request.dialect)
     if dialect is None or not dialect.short_of_memory or all(t.code is not Code.MEMORY for t in decision.reasons):
         return text
     return f"{text}: {dialect.short_of_memory}"
 
 
-def wait(decision: Unschedulable, request: PodRequest, smallest: Smallest, pool: str = "") -> Wait:
+def wait(
+    decision: Unschedulable, request: PodRequest, smallest: Smallest, pool: str = "", dialects: Dialects = DIALECTS
+) -> Wait:
     """No room now; `pool` as in `why`."""
-    return Wait(code(decision), why(decision, request, pool), floor(request, smallest))
+    return Wait(code(decision), why(decision, request, pool, dialects), floor(request, smallest))
 
 
 def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:

@@ -81,6 +81,9 @@ class NoClaims:
         """Nothing."""
 
 
+NO_CLAIMS = NoClaims()
+
+
 class Search(Protocol):
     """A search for pods to evict, over frozen values: `run` is called without the lock."""
 

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import PodInfo, UnboundPod
 from allocator.cache.refusals import family_of
-from allocator.faults import Faulted
 from allocator.queue.records import Eviction, StatusUpdate
 from allocator.scheduler import messages
 from allocator.scheduler.events import Effect, TakeShare
@@ -45,7 +44,6 @@ class UnboundPods:
         *,
         settings: Settings,
         evict: Callable[[Eviction], None],
-        faulted: Faulted,
     ) -> None:
         self._cache = state.cache
         self._records = state.records
@@ -53,7 +51,7 @@ class UnboundPods:
         self._leadership = state.leadership
         self._settings = settings
         self._evict = evict
-        self._faulted = faulted
+        self._faulted = state.faults.surfaced
         self.withdrawn: dict[str, PodInfo] = {}
         """By uid: the pods whose share was taken back; to others it is for reading."""
         self._due: dict[str, float] = {}

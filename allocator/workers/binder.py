@@ -24,8 +24,10 @@ from allocator.faults import Faulted, surfaced
 from allocator.queue.records import Binding, EventRecord, Eviction, Report, StatusUpdate
 from allocator.scheduler.events import BindFailed, BindSucceeded, BindUnknown, EvictionOutcome, TakeShare
 from allocator.workers import resource_claims
-from contract import dialects, names, pods
+from contract import names, pods
 from contract.backoff import backoff
+from contract.dialects import DIALECTS
+from contract.dialects.table import Dialects
 from contract.encoding import codec
 from contract.reasons.pods import PodEventReason
 from contract.scheduling import node_pin, protection
@@ -61,7 +63,7 @@ class Unwritable(Exception):
     """A commit could not be put into words, so nothing was sent."""
 
 
-def operations(binding: Binding, now_ns: int, *, protects: bool = False) -> list[JSON]:
+def operations(binding: Binding, now_ns: int, *, protects: bool = False, dialects: Dialects = DIALECTS) -> list[JSON]:
     """
     The commit as JSON patch operations (RFC 6902) on the pod that the decision saw.
 
@@ -101,7 +103,13 @@ def _set(field: str, key: str, value: str) -> JSON:
 
 
 def write(
-    kube: Kube, binding: Binding, now_ns: int, *, protects: bool = False, timeout: float | None = None
+    kube: Kube,
+    binding: Binding,
+    now_ns: int,
+    *,
+    protects: bool = False,
+    timeout: float | None = None,
+    dialects: Dialects = DIALECTS,
 ) -> BindSucceeded | BindFailed | BindUnknown:
     """
     Write a commit and find out what became of it. `protects`: as in `operations`.
@@ -111,7 +119,8 @@ def write(
     `Unwritable` where an error of ours leaves nothing to be written.
     """
     try:
-        path, patch = paths.pods(*binding.pod.key.split("/", 1)), operations(binding, now_ns, protects=protects)
+        path = paths.pods(*binding.pod.key.split("/", 1))
+        patch = operations(binding, now_ns, protects=protects, dialects=dialects)
     except Exception as error:
         raise Unwritable(f"{type(error).__name__}: {error}") from error
     try:

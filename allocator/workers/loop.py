@@ -47,6 +47,8 @@ from allocator.workers.binder import EventRecorder, Unwritable, read_back, take_
 from allocator.workers.evictor import Evictor
 from allocator.workers.fence import Fencer
 from contract import kinds, pods
+from contract.dialects import DIALECTS
+from contract.dialects.table import Dialects
 from contract.encoding import reading
 from contract.metrics import allocator as specs
 from runtime.kubernetes import paths
@@ -105,6 +107,7 @@ class SchedulingLoop:
         relist: Callable[[int | None], None] = lambda term: None,
         write_timeout: float = 10.0,
         protects: bool = False,
+        dialects: Dialects = DIALECTS,
         writers: int = 4,
         counted: LoopCounters | None = None,
         decided: Callable[[], None] = lambda: None,
@@ -128,6 +131,7 @@ class SchedulingLoop:
         self._decided = decided
         self._carries = carries or {}
         self._protects = protects
+        self._dialects = dialects
         self._evictor = Evictor(kube, controller, self._counted.evicted, faulted)
         self._pool = ThreadPoolExecutor(max_workers=writers, thread_name_prefix="commit")
         self._fencer = Fencer(
@@ -294,8 +298,15 @@ class SchedulingLoop:
 
     def _write_one(self, binding: Binding) -> None:
         if self._controller.may_write_in(binding.term):
-            timeout, protects = self._write_timeout, self._protects
-            self._settle(write(self._kube, binding, self._now_ns(), protects=protects, timeout=timeout))
+            outcome = write(
+                self._kube,
+                binding,
+                self._now_ns(),
+                protects=self._protects,
+                timeout=self._write_timeout,
+                dialects=self._dialects,
+            )
+            self._settle(outcome)
             return
         self._controller.handle(BindAbandoned(binding))
         self._counted.written("fenced")

@@ -16,7 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from allocator.faults import Faulted, surfaced
-from contract import dialects, pods
+from contract import pods
+from contract.dialects import DIALECTS
+from contract.dialects.table import Dialects
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
 
@@ -28,8 +30,15 @@ class Upkeep:
     """Give it every pod that the watch brings; `run` writes."""
 
     def __init__(
-        self, kube: Kube, *, leading: Callable[[], bool], size: int = 2_000, faulted: Faulted = surfaced
+        self,
+        kube: Kube,
+        *,
+        leading: Callable[[], bool],
+        dialects: Dialects = DIALECTS,
+        size: int = 2_000,
+        faulted: Faulted = surfaced,
     ) -> None:
+        self._dialects = dialects
         self._kube = kube
         self._leading = leading
         self._faulted = faulted
@@ -37,7 +46,7 @@ class Upkeep:
 
     def seen(self, pod: Mapping[str, Any]) -> None:
         """The pod is new or changed."""
-        changes = dialects.started(pod)
+        changes = self._dialects.started(pod)
         if not changes or not self._leading():
             return
         try:

@@ -26,6 +26,8 @@ from allocator.scheduler.consistency import ListedPod
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import DriftFound, UncountedFound
 from contract import kinds, names
+from contract.dialects import DIALECTS
+from contract.dialects.table import Dialects
 from contract.metrics import allocator as specs
 from contract.options import NO_OPTIONS, PoolOptions
 from runtime.kubernetes import paths
@@ -83,6 +85,7 @@ class Resync:
         clock: Callable[[], float],
         every: float,
         options: Callable[[], PoolOptions | None] = lambda: NO_OPTIONS,
+        dialects: Dialects = DIALECTS,
         found: ResyncCounters | None = None,
         faulted: Faulted = surfaced,
     ) -> None:
@@ -92,6 +95,7 @@ class Resync:
         self._clock = clock
         self._every = every
         self._options = options
+        self._dialects = dialects
         self._found = found or ResyncCounters()
         self._due: float | None = None
         self._doubts: Doubts | None = None
@@ -134,7 +138,7 @@ class Resync:
             """Nothing is kept of most pods: a large cluster's list would not fit beside what is known of it."""
             gone.discard(podinfo.named(pod)[0])
             try:
-                listed = consistency.listed(pod, options, served)
+                listed = consistency.listed(pod, options, served, self._dialects)
             except Exception:
                 self._faulted("repair", podinfo.named(pod)[1])
                 return _NOTHING
@@ -180,7 +184,9 @@ class Resync:
         """Whether the pod has not changed since it was listed, so that the watch has had time to bring it."""
         namespace, name = pod.key.split("/", 1)
         try:
-            now = consistency.listed(self._kube.get(paths.pods(namespace, name)), self._reading())
+            now = consistency.listed(
+                self._kube.get(paths.pods(namespace, name)), self._reading(), dialects=self._dialects
+            )
         except KubeNotFound:
             return False
         except KubeError:

@@ -245,7 +245,7 @@ LIMITS, ANNOTATION, LABEL = "container limits", "Pod annotation", "Pod label"
 class Dialect:
     """
     One system's names. `read` returns None where the pod asks for nothing in this dialect; it raises `ReadingRefused`.
-    `name` is one of `contract.model.DIALECTS`: another one would be read back as unknown.
+    `name` has the form of a Kubernetes label: stored requests have it.
     """
 
     name: str

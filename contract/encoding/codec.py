@@ -4,9 +4,9 @@ The text of our annotations, to the model and back.
 Whatever the text is, reading it raises `Malformed` and no other exception. Each text has a version, so that a reader
 recognizes a newer one.
 
-A pod's author may have written the text. So a dialect is one of those that are known, names are names as Kubernetes has
-them, and no text of another form goes further: it would become part of a path, a series, a message on other objects or
-a line on somebody's terminal. A share that is held counts whatever such a text is: what only identifies something is
+A pod's author may have written the text. So names, a dialect's too, are names as Kubernetes has them, and no text of
+another form goes further: it would become part of a path, a series, a message on other objects or a line on somebody's
+terminal. A share that is held counts whatever such a text is: what only identifies something is
 read as a name that stands for it.
 """
 
@@ -23,7 +23,6 @@ from contract.encoding.plain import stand_in
 from contract.encoding.quantity import GIB, MIB, mib
 from contract.encoding.reading import Malformed, Reader, are_kinds, is_uid, shown
 from contract.model import (
-    DIALECTS,
     LONGEST_WORD,
     MOST_ASKING,
     MOST_GPUS,
@@ -136,7 +135,7 @@ def request_from_json(document: object, *, bounded: bool = True) -> PodRequest:
     if together and any(fraction.limit for fraction in containers):
         raise Malformed("request.sameGpus is beside a memory limit above the request")
     request = PodRequest(
-        dialect=top.word("dialect", DIALECTS, UNKNOWN_DIALECT),
+        dialect=top.label_or("dialect", UNKNOWN_DIALECT),
         containers=containers,
         same_gpus=together,
         node_policy=top.policy("nodePolicy"),

@@ -12,7 +12,7 @@ Values that others wrote: how they are checked, and how a message shows them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from contract.encoding.plain import NAME, is_plain, plain, stand_in
 from contract.model import LONGEST_WORD, MOST_WORDS, POLICIES
@@ -105,10 +105,10 @@ class Reader:
         """Text for people, made fit to be shown (`contract.encoding.plain`)."""
         return plain(self.text(key, default), most)
 
-    def word(self, key: str, known: Collection[str], otherwise: str) -> str:
-        """One of the known words; `otherwise` for everything else, also for what is no text."""
+    def label_or(self, key: str, otherwise: str) -> str:
+        """As `label`; `otherwise` for everything else, also for what is no text."""
         value = self._value.get(key)
-        return value if isinstance(value, str) and value in known else otherwise
+        return value if isinstance(value, str) and is_label(value) else otherwise
 
     def label(self, key: str) -> str:
         """The name of a namespace or a container."""

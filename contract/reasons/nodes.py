@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
+from typing import Self
 
 from contract import names
 from contract.encoding.quantity import mib
@@ -43,26 +44,33 @@ def _row(text: str, cure: str, cured_by: frozenset[Cure], page: str = "") -> Row
     return Row(ReasonKind.NODE, text, cure, cured_by, page)
 
 
-class Code(IntEnum):
+class NodeCode(IntEnum):
     """
-    What a node lacks, in the order of the checks: of several reasons on one node, the highest is reported.
+    Base of the tables of what a node lacks. Of several reasons on one node, the highest is reported.
 
-    The place in this table is the order. A member has its name in conditions and Events as `word`, and what is said of
-    it as `row`. Its text may have the figures of `ReasonCount`; `{free}` is left out where figures are not of now.
+    A member has its name in conditions and Events as `word`, and what is said of it as `row`. Its text may have the
+    figures of `ReasonCount`; `{free}` is left out where figures are not of now.
     """
 
     word: ReasonName
     row: Row
     shown: Callable[[int], object]
 
-    def __new__(cls, word: str, row: Row, shown: Callable[[int], object] = int) -> Code:
-        """One row. `shown`: how its figures are shown, which have the unit of `ReasonCount`."""
-        member = int.__new__(cls, len(cls.__members__) + 1)
+    def __new__(cls, word: str, row: Row, shown: Callable[[int], object] = int, number: int = 0) -> Self:
+        """
+        One row. `shown`: how its figures are shown, which have the unit of `ReasonCount`. `number`: its place in the
+        order of the checks; 0: that in its table.
+        """
+        member = int.__new__(cls, number or len(cls.__members__) + 1)
         member._value_ = int(member)
         member.word = SpelledReason(word)
         member.row = row
         member.shown = shown
         return member
+
+
+class Code(NodeCode):
+    """What a node lacks, in the order of the checks."""
 
     NO_GPUS = (
         "NoGPUs",
@@ -443,7 +451,7 @@ CODES: Mapping[int, Code] = {int(code): code for code in Code}
 class Reason:
     """Why one node does not fit: the amount wanted and the most that is free, in the code's unit (0 for none)."""
 
-    code: Code
+    code: NodeCode
     wanted: int = 0
     most: int = 0
     what: str = ""
@@ -454,7 +462,7 @@ class Reason:
 class ReasonCount:
     """How many nodes gave one code, with the largest figures among them and the first `what`."""
 
-    code: Code
+    code: NodeCode
     nodes: int
     wanted: int = 0
     most: int = 0
@@ -463,7 +471,7 @@ class ReasonCount:
 
 def tally(reasons: Iterable[Reason]) -> tuple[ReasonCount, ...]:
     """Reasons added up by code, in the order of the codes."""
-    by_code: dict[Code, list[Reason]] = {}
+    by_code: dict[NodeCode, list[Reason]] = {}
     for reason in reasons:
         by_code.setdefault(reason.code, []).append(reason)
     return tuple(
@@ -508,7 +516,7 @@ def of_one(reason: Reason) -> str:
     return _phrase(tally((reason,))[0], True)
 
 
-def leading(tallies: Iterable[ReasonCount]) -> Code:
+def leading(tallies: Iterable[ReasonCount]) -> NodeCode:
     """
     The code of the node that passed the most checks, since that node needs the least change, however many nodes have
     another code; `NO_GPUS` without nodes.
@@ -517,17 +525,17 @@ def leading(tallies: Iterable[ReasonCount]) -> Code:
 
 
 @lru_cache(maxsize=4096)
-def cured_by(codes: frozenset[Code]) -> frozenset[Cure]:
+def cured_by(codes: frozenset[NodeCode]) -> frozenset[Cure]:
     """What can cure one of these: nothing else lets a pod fit whose nodes have them."""
     return cures(code.row for code in codes)
 
 
-def codes_of(tallies: Iterable[ReasonCount]) -> frozenset[Code]:
+def codes_of(tallies: Iterable[ReasonCount]) -> frozenset[NodeCode]:
     """All codes of a pod's nodes; `NO_GPUS` without nodes."""
     return frozenset(found.code for found in tallies) or _WITHOUT_NODES
 
 
-_WITHOUT_NODES = frozenset((Code.NO_GPUS,))
+_WITHOUT_NODES: frozenset[NodeCode] = frozenset((Code.NO_GPUS,))
 
 
 def of_withheld(gpu: Gpu) -> Code:

@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from contract import dialects, names
+from contract import names
 from contract.components import Access
+from contract.dialects import DIALECTS
 from contract.encoding.quantity import integer_or
 from kubectl_gpufraction.check.facts import (
     ClusterFacts,
@@ -71,7 +72,7 @@ AGENT_LABELS: Mapping[str, str | None] = {
 
 _VENDOR = ("nvidia.com/gpu", "nvidia.com/mig-")
 _OTHERS = frozenset(
-    name for name in dialects.RESOURCES if not name.startswith((f"{names.GROUP}/", "nvidia.com/"))
+    name for name in DIALECTS.resources if not name.startswith((f"{names.GROUP}/", "nvidia.com/"))
 ) | frozenset(("nvidia.com/gpumem", "nvidia.com/gpucores"))
 """Resources of the systems that gpufraction replaces. Their device plugins offer the same GPUs."""
 

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from contract import dialects, names, pods
+from contract import names, pods
+from contract.dialects import DIALECTS
 from contract.options import VENDOR, Options
 from contract.scheduling import consent, fairness
 from kubectl_gpufraction.check.facts import INJECT, ClusterFacts, installed, is_served, labels_of, name_of, settings
@@ -121,16 +122,16 @@ def _unserved_pods(facts: ClusterFacts) -> Iterator[Finding]:
 
 def _asks_in_vain(pod: JSON, facts: ClusterFacts) -> bool:
     """Whether a pod asks for a share and did not pass admission. Whole GPUs of a vendor's plugin are not meant."""
-    if pods.finished(pod) or names.REQUEST in pods.annotations_of(pod) or not dialects.asked(pod):
+    if pods.finished(pod) or names.REQUEST in pods.annotations_of(pod) or not DIALECTS.asked(pod):
         return False
-    if dialects.standard(pod, Options(whole_gpus=VENDOR)) is not None:
+    if DIALECTS.standard(pod, Options(whole_gpus=VENDOR)) is not None:
         return True
     bound = bool((pod.get("spec") or {}).get("nodeName"))
     return not (bound or isinstance(facts.options, Unseen)) and facts.options.base.whole_gpus != VENDOR
 
 
 def _unserved(namespace: str, found: list[JSON], served: bool) -> Finding:
-    titles = sorted({dialect.title for pod in found for dialect in dialects.asked(pod)})
+    titles = sorted({dialect.title for pod in found for dialect in DIALECTS.asked(pod)})
     who = f"namespace {namespace}: {number(len(found), 'pod')} asked for a share ({', '.join(titles)})"
     if served:
         told = f"{who} before the namespace was labelled; their controllers create them again"

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from contract import dialects, names
+from contract import names
 from contract import pods as podfields
+from contract.dialects import DIALECTS
 from contract.encoding.quantity import mib
 from contract.model import FractionRequest, Gpu
 from contract.reasons import WAITING, Cure
@@ -220,7 +221,7 @@ def without_share(pod: JSON) -> str:
         return f"it has finished ({phase}) and no longer holds a share"
     if names.GATE in podfields.gates(pod):
         return "its request annotation contradicts its resources, so it is never placed; delete it"
-    found = dialects.asked(pod)
+    found = DIALECTS.asked(pod)
     if not found:
         return "it asks for no GPU share"
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contract import names
+from contract.dialects import DIALECTS
 from playground.edges.edge import (
     ADMINISTRATOR,
     LOCAL,
@@ -39,7 +40,7 @@ ADMISSION = FeatureEdges(
                 "cluster/hostile/test_large_pods.py::test_eight_thousand_expressions_are_refused",
                 "fuzzing review",
             ),
-            tuple(f"dialect {name}" for name in ("native", "aliyun", "hami", "elastic", "claims", "kai", "nano"))
+            tuple(f"dialect {dialect.name}" for dialect in DIALECTS)
             + names_of(
                 names.GPU_MEMORY,
                 names.GPU_CORES,

@@ -1,12 +1,17 @@
-"""The allocator with a made-up feature: its main program, given a table that has one entry more."""
+"""The allocator with what is made up: its main program, given tables that have one entry more each."""
 
 from __future__ import annotations
 
 import sys
 
 from allocator.__main__ import main
+from allocator.app import Registry
 from allocator.features import FEATURES
-from tests.proof.greeting import FEATURE
+from contract.scheduling.clusterfilters import FILTERS
+from tests.proof import damp, greeting
+from tests.proof.webhook import DIALECTS
+
+REGISTRY = Registry((*FEATURES, greeting.FEATURE), DIALECTS, (*FILTERS, damp.check))
 
 if __name__ == "__main__":
-    sys.exit(main(features=(*FEATURES, FEATURE)))
+    sys.exit(main(registry=REGISTRY))

@@ -48,6 +48,7 @@ class Greetings:
 
     def __init__(self, core: Core, settings: GreetingSettings) -> None:
         self._trigger = core.state.trigger
+        self._queue = core.state.queue
         self._word = ""
         self._answered = True
 
@@ -56,7 +57,7 @@ class Greetings:
         return FeaturePart(
             handlers={Greeted: self._greeted},
             ticks={TickPhase.UPKEEP: self._tick},
-            explains=lambda uid: Explanation(GreetingReason.GREETED, f"greeted with {self._word}"),
+            explains=self._explain,
         )
 
     def _greeted(self, event: Greeted, now: float) -> None:
@@ -64,6 +65,12 @@ class Greetings:
         self._answered = False
         self._trigger.retell()
         self._trigger.wake()
+
+    def _explain(self, uid: str) -> Explanation | None:
+        """It greets pods with a name like `greet-me`."""
+        entry = self._queue.pod(uid)
+        greeted = entry is not None and "/greet" in entry.key
+        return Explanation(GreetingReason.GREETED, f"greeted with {self._word}") if greeted else None
 
     def _tick(self, now: float) -> list[Answer]:
         answers = [] if self._answered else [Answer(self._word)]

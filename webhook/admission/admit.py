@@ -17,8 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from contract import bounds, dialects, names, pods
+from contract import bounds, names, pods
+from contract.dialects import DIALECTS, limitranges
 from contract.dialects.base import Refusal, Rendering
+from contract.dialects.table import Dialects
 from contract.encoding import codec, resourceclaims
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.encoding.reading import Malformed, shown
@@ -58,6 +60,8 @@ _TOPOLOGY_REQUESTS = tuple(
 class Configuration:
     """The administrator's choices on admission."""
 
+    dialects: Dialects = DIALECTS
+    """Those in which pods may ask."""
     pools: PoolOptions = NO_OPTIONS
     """The administrator's document of options, which says how pods are read."""
     warning: str = ""
@@ -110,17 +114,17 @@ def admit(
     on_time()
     if configuration.hide_gpus and asked.debugs_pod:
         return _debugged(asked)
-    options = configuration.pools.reading(asked.pod)
+    options, dialects = configuration.pools.reading(asked.pod), configuration.dialects
     pod = dialects.standard(asked.pod, options) if asked.creates_pod else None
     if pod is None:  # NVIDIA's own plugin serves it, or the review is not about a new pod
         hides = configuration.hide_gpus and asked.creates_pod
         return _hidden(asked, offers, whole=True) if hides else _untouched(asked)
     # Before the question: the class decides on which nodes a GPU reaches the pod.
     pod = _in_class(pod, configuration.runtime_class)
-    planned = plan(pod, options)
+    planned = plan(pod, options, dialects)
     on_time()
     if isinstance(planned, Allocate | KeepGated):
-        pod, planned = _claiming(asked, pod, planned, configuration.dra)
+        pod, planned = _claiming(asked, pod, planned, configuration)
     if asked.is_template and isinstance(planned, Allocate) and not _bound(pod):
         return _templated(asked, pod, planned, configuration, ask)
     match planned:
@@ -139,7 +143,9 @@ def admit(
     return _settled(asked, pod, planned, answer, configuration, now_ns=now_ns)
 
 
-def _claiming(asked: Review, pod: JSON, planned: Allocate | KeepGated, dra: bool) -> tuple[JSON, Allocate | KeepGated]:
+def _claiming(
+    asked: Review, pod: JSON, planned: Allocate | KeepGated, configuration: Configuration
+) -> tuple[JSON, Allocate | KeepGated]:
     """
     The pod and its plan with the ResourceClaim that it names, or with none, whatever the pod's author wrote.
 
@@ -147,7 +153,7 @@ def _claiming(asked: Review, pod: JSON, planned: Allocate | KeepGated, dra: bool
     must be known before the question, since it decides which nodes deliver to the pod.
     """
     request, spec = planned.request, pod.get("spec") or {}
-    if dra and not asked.is_template and resourceclaims.fits_claim(request):
+    if configuration.dra and not asked.is_template and resourceclaims.fits_claim(request):
         spec = resourceclaims.with_claim(spec, request, resourceclaims.name_from(asked.uid))
     else:
         spec = resourceclaims.without_claim(spec)
@@ -155,7 +161,7 @@ def _claiming(asked: Review, pod: JSON, planned: Allocate | KeepGated, dra: bool
         return pod, planned
     pod = {**pod, "spec": spec}
     if isinstance(planned, Allocate):
-        earlier = planned.earlier or _earlier_pass(pod)
+        earlier = planned.earlier or _earlier_pass(pod, configuration.dialects)
         planned = replace(planned, pod=pods.trim(_without_stale_pin(pod, earlier)))
     return pod, planned
 
@@ -183,7 +189,7 @@ def _settled(
     now_ns: int = 0,
 ) -> Reviewed:
     dialect = planned.request.dialect
-    settled = settle(pod, planned, answer, now_ns=now_ns)
+    settled = settle(pod, planned, answer, now_ns=now_ns, dialects=configuration.dialects)
     if isinstance(settled, Deny):
         return _denied(asked, settled.message, settled.code, dialect)
     sharing = {fraction.container for fraction in planned.request.containers}
@@ -282,8 +288,8 @@ class EarlierPass:
     """Valid or not."""
 
 
-def _earlier_pass(pod: Mapping[str, Any]) -> EarlierPass:
-    return EarlierPass(_earlier(pod), pods.carried_allocation(pod))
+def _earlier_pass(pod: Mapping[str, Any], dialects: Dialects) -> EarlierPass:
+    return EarlierPass(_earlier(pod, dialects), pods.carried_allocation(pod))
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,27 +324,27 @@ class Admit:
     warnings: tuple[str, ...] = ()
 
 
-def plan(pod: Mapping[str, Any], options: Options) -> Plan:
+def plan(pod: Mapping[str, Any], options: Options, dialects: Dialects = DIALECTS) -> Plan:
     """What to do with a new pod."""
     wrong = review.structure_problem(pod)
     if wrong is not None:
         return Deny(str(wrong))
     if pods.MIRROR in pods.annotations_of(pod):
         return Pass(beyond_reach=True)
-    before = _earlier_pass(pod)
+    before = _earlier_pass(pod, dialects)
     earlier, first_pass = before.request, before.request is None
     request = dialects.read(pod, options) if earlier is None else dialects.read_again(pod, earlier, options) or earlier
     if request is None:
-        return _unasked(pod)
+        return _unasked(pod, dialects)
     if isinstance(request, Refusal):
         return Deny(str(request))
     grown = request != earlier
     refused = (
         _foreign_system(pod)
         or _chosen_host(pod)
-        or bounds.least_problem(pod, request, options)
-        or bounds.problem(pod)
-        or bounds.annotations_problem(pod, request)
+        or bounds.least_problem(pod, request, options, dialects)
+        or bounds.problem(pod, dialects)
+        or bounds.annotations_problem(pod, request, dialects)
     )
     if refused is not None:
         return Deny(str(refused))
@@ -349,10 +355,12 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
     return Allocate(request, held.id if held else "", pods.trim(_without_stale_pin(pod, before)), before)
 
 
-def _earlier(pod: Mapping[str, Any]) -> PodRequest | None:
+def _earlier(pod: Mapping[str, Any], dialects: Dialects) -> PodRequest | None:
     """The request of an earlier pass; None where this is the first one, whatever the author wrote as annotation."""
     earlier = pods.admitted_before(pod)
-    return earlier if earlier is not None and dialects.borne_out(pod, earlier) else None
+    if earlier is None or not dialects.borne_out(pod, earlier):
+        return None
+    return replace(earlier, dialect=dialects.known(earlier.dialect))
 
 
 def _foreign_system(pod: Mapping[str, Any]) -> Refusal | None:
@@ -389,7 +397,7 @@ def _is_counted(request: PodRequest) -> bool:
     return not any(fraction.percent for fraction in request.containers)
 
 
-def _unasked(pod: Mapping[str, Any]) -> Pass | Deny:
+def _unasked(pod: Mapping[str, Any], dialects: Dialects) -> Pass | Deny:
     """A pod without a request passes, unless it has our gate or annotation: nothing would ever remove its gate."""
     if names.GATE in pods.gates(pod):
         field, found = "spec.schedulingGates", str(names.GATE)
@@ -439,7 +447,14 @@ def _of_daemonset(pod: Mapping[str, Any]) -> bool:
 # -- settle -------------------------------------------------------------------------------------------------------
 
 
-def settle(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *, now_ns: int) -> Admit | Deny:
+def settle(
+    pod: JSON,
+    decided: Allocate | KeepGated,
+    answer: Answer | None,
+    *,
+    now_ns: int,
+    dialects: Dialects = DIALECTS,
+) -> Admit | Deny:
     """
     The outcome for a pod with the plan `decided`; `answer` is None where the allocator gave none.
 
@@ -450,10 +465,10 @@ def settle(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *, n
     uncounted = _uncounted(decided.request, _totals(decided.request, answer))
     if uncounted:
         return Deny(_cannot_be_counted(uncounted, answer), FORBIDDEN)
-    bound = _bound(_without_stale_pin(pod, decided.earlier or _earlier_pass(pod)))
+    bound = _bound(_without_stale_pin(pod, decided.earlier or _earlier_pass(pod, dialects)))
     if bound and not isinstance(answer, Placed) and not _may_wait_for(pod, answer):
         return Deny(_cannot_wait(bound, answer), FORBIDDEN)
-    return Admit(_applied(pod, decided, answer, now_ns=now_ns), _warnings(decided, answer, bound))
+    return Admit(_applied(pod, decided, answer, dialects, now_ns=now_ns), _warnings(decided, answer, bound))
 
 
 def _uncounted(request: PodRequest, totals: Mapping[str, int]) -> str:
@@ -508,18 +523,21 @@ def _cannot_wait(bound: str, answer: Wait | None) -> str:
     return f"spec.nodeName: found {bound!r}, which cannot take the pod now: {answer.reason}; {cure}"
 
 
-def _applied(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *, now_ns: int) -> JSON:
+def _applied(
+    pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, dialects: Dialects, *, now_ns: int
+) -> JSON:
     """A copy of the pod as it is stored: placed where the answer is `Placed`, else behind the gate."""
     placed = answer if isinstance(answer, Placed) else None
-    earlier = decided.earlier or _earlier_pass(pod)
+    earlier = decided.earlier or _earlier_pass(pod, dialects)
     standing = placed is not None and _stands(pod, decided, placed.allocation)
     changed = _copied(pod if standing else _without_stale_pin(pod, earlier))
     metadata, spec = changed["metadata"], changed["spec"]
     if metadata.get("annotations"):
         metadata["annotations"] = protection.without(metadata["annotations"])
     if not standing:
-        _drop_rendering(pod, earlier, metadata)
-    containers.rewrite(spec, decided.request, _totals(decided.request, answer), dialects.ranged_requests(pod))
+        _drop_rendering(pod, earlier, metadata, dialects)
+    ranged = limitranges.ranged_requests(pod)
+    containers.rewrite(spec, decided.request, _totals(decided.request, answer), ranged, dialects)
     if placed is None:
         held = decided.held if isinstance(decided, Allocate) else pods.annotations_of(pod).get(names.RETURNED, "")
         returned = {str(names.RETURNED): held} if 0 < len(held) <= _LONGEST_ID else {}
@@ -527,7 +545,7 @@ def _applied(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, *,
         _unbind(spec)
         _gate(spec)
         return changed
-    rendering = _rendering(pod, decided.request, placed.allocation, standing, now_ns)
+    rendering = _rendering(pod, decided.request, placed.allocation, dialects, standing=standing, now_ns=now_ns)
     _ungate(spec)
     pin = _pin(spec, placed, pods.annotations_of(pod).get(names.PIN, "") if standing else None)
     _annotate(
@@ -569,7 +587,9 @@ def _totals(request: PodRequest, answer: Answer | None) -> dict[str, int]:
     return asked
 
 
-def _rendering(pod: JSON, request: PodRequest, allocation: Allocation, standing: bool, now_ns: int) -> Rendering:
+def _rendering(
+    pod: JSON, request: PodRequest, allocation: Allocation, dialects: Dialects, *, standing: bool, now_ns: int
+) -> Rendering:
     """The dialect's own annotations. A later pass keeps their time stamps, which say when the pod was placed."""
     rendering = dialects.render(pod, request, allocation, now_ns)
     if not standing:
@@ -580,7 +600,7 @@ def _rendering(pod: JSON, request: PodRequest, allocation: Allocation, standing:
     return Rendering({**rendering.annotations, **kept}, rendering.labels)
 
 
-def _drop_rendering(pod: JSON, earlier: EarlierPass, metadata: JSON) -> None:
+def _drop_rendering(pod: JSON, earlier: EarlierPass, metadata: JSON, dialects: Dialects) -> None:
     """Remove the dialect's own annotations and labels of an allocation that is no longer valid."""
     if earlier.request is None or earlier.allocation is None:
         return

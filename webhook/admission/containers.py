@@ -13,8 +13,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from contract import dialects, names, pods
-from contract.dialects.base import env_from_annotation
+from contract import names, pods
+from contract.dialects import DIALECTS, limitranges
+from contract.dialects.base import Dialect, env_from_annotation
+from contract.dialects.table import Dialects
 from contract.encoding import quantity
 from contract.encoding.reading import shown
 from contract.isolation import MPS, PRELOAD
@@ -38,7 +40,11 @@ OURS = frozenset((_CACHE, _SOCKETS, _SHM, _LIBRARY, _LINKER))
 
 
 def rewrite(
-    spec: JSON, request: PodRequest, totals: Mapping[str, int], ranged: dialects.RangedRequests = dialects.NO_RANGE
+    spec: JSON,
+    request: PodRequest,
+    totals: Mapping[str, int],
+    ranged: limitranges.RangedRequests = limitranges.NO_RANGE,
+    dialects: Dialects = DIALECTS,
 ) -> None:
     """
     Write every container's accounting resources and environment into the pod's spec.
@@ -49,7 +55,8 @@ def rewrite(
     """
     asking = {fraction.container: fraction for fraction in request.containers}
     besides = uncounted(request, totals)
-    environments = {name: _environment(request, fraction) for name, fraction in asking.items()}
+    dialect = dialects.named(request.dialect)
+    environments = {name: _environment(dialect, request, fraction) for name, fraction in asking.items()}
     ours = {entry["name"] for entries in environments.values() for entry in entries} | {_NOTHING["name"]}
     for container, _ in needs.containers(spec):
         name = container["name"]
@@ -57,30 +64,32 @@ def rewrite(
         counted: dict[str, str] = {}
         if fraction is not None:
             counted = pods.accounting(fraction, totals.get(name, 0), besides)
-        _set_resources(container, counted, ranged.get(name, frozenset()))
+        _set_resources(container, counted, ranged.get(name, frozenset()), dialects.resources)
         _set_environment(container, environments.get(name, [_NOTHING]), ours)
 
 
-def _set_resources(container: JSON, counted: dict[str, str], ranged: frozenset[str]) -> None:
-    """Extended resources must be equal in limits and requests, so both are written."""
+def _set_resources(container: JSON, counted: dict[str, str], ranged: frozenset[str], replaced: frozenset[str]) -> None:
+    """
+    Write what is counted, without the resources that are `replaced` by it. Extended resources must be equal in limits
+    and requests, so both are written.
+    """
     for kind in ("limits", "requests"):
         resources = container.get("resources") or {}
         before = resources.get(kind) or {}
         none = {key: "0" for key in _ACCOUNTING & before.keys() if key in ranged or quantity.is_zero(before[key])}
-        after = {key: value for key, value in before.items() if key not in dialects.RESOURCES} | none | counted
+        after = {key: value for key, value in before.items() if key not in replaced} | none | counted
         if after:
             container["resources"] = {**resources, kind: after}
         elif before:
             container["resources"] = {key: value for key, value in resources.items() if key != kind}
 
 
-def _environment(request: PodRequest, fraction: FractionRequest) -> list[JSON]:
+def _environment(dialect: Dialect | None, request: PodRequest, fraction: FractionRequest) -> list[JSON]:
     """The environment entries of a container with a share; a name that two systems use has one entry."""
     entries = {
         variable: env_from_annotation(variable, names.per_container(prefix, fraction.container))
         for variable, prefix in (*names.ENVIRONMENT, *(names.BURST_ENVIRONMENT if fraction.limit else ()))
     }
-    dialect = dialects.dialect_named(request.dialect)
     for entry in dialect.environment(request, fraction) if dialect else []:
         entries.setdefault(entry["name"], entry)
     return [{**entry, "name": str(name)} for name, entry in entries.items()]

@@ -20,7 +20,9 @@ from typing import Any, Protocol
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from contract.dialects import DIALECTS
 from contract.dialects.conditions import NAME, OTHERS_NAME, extended, match_conditions, other_conditions, unnamed
+from contract.dialects.table import Dialects
 from runtime.kubernetes.errors import KubeConflict, KubeInvalid
 from runtime.kubernetes.paths import mutatingwebhookconfigurations
 
@@ -166,9 +168,9 @@ def _ours(configuration: Mapping[str, Any]) -> Iterator[tuple[int, int, str]]:
                 yield entry, place, each["expression"]
 
 
-def patch(configuration: str, renamed: Sequence[str], *, hide_gpus: bool) -> str:
+def patch(configuration: str, renamed: Sequence[str], *, hide_gpus: bool, dialects: Dialects = DIALECTS) -> str:
     """The conditions as a kustomization's patch in YAML, for clusters where no program may write the configuration."""
-    ours, others = _conditions(renamed)
+    ours, others = _conditions(dialects, renamed)
     entries = [("pods.gpufraction.io", ours), *([("others.gpufraction.io", others)] if hide_gpus else [])]
     return _HEAD.format(configuration=configuration) + "".join(
         _ENTRY.format(webhook=webhook, name=each["name"], expression=indent(each["expression"], " " * 10))
@@ -190,8 +192,8 @@ _ENTRY = """  - name: {webhook}
 """
 
 
-def _conditions(renamed: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def _conditions(dialects: Dialects, renamed: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """The condition for pods with a share, and the one for all others; each webhook has one condition."""
-    ((ours,), (others,)) = match_conditions(renamed=renamed), other_conditions(renamed=renamed)
+    ((ours,), (others,)) = match_conditions(dialects, renamed), other_conditions(dialects, renamed)
     assert (ours["name"], others["name"]) == (NAME, OTHERS_NAME)
     return ours, others

@@ -23,7 +23,7 @@ def _run(shell: Shell, chosen: FitsSettings, inside: None) -> Running:
         settings=chosen,
         rejects=placement.unsatisfiable == "deny",
         nodes_within=shell.new_nodes_within,
-        reading=lambda: TemplateReading(shell.options(), chosen.runtime_class, shell.settings.dra),
+        reading=lambda: TemplateReading(shell.options(), chosen.runtime_class, shell.settings.dra, shell.dialects),
         timeout=shell.write_timeout,
         counted=lambda state: answered.labels(state=state).inc(),
         on_restart=shell.restarted,

@@ -16,6 +16,8 @@ from allocator.features.kueue import workloads
 from allocator.features.kueue.judge import FallsShort, Fits, NeverFits, NotAdmitted, Verdict
 from allocator.features.kueue.workloads import CHECKS, FIELD_MANAGER, GROUP, READY, REJECTED, RETRY, WORKLOADS, Workload
 from allocator.scheduler import messages
+from contract.dialects import DIALECTS
+from contract.dialects.table import Dialects
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
 
@@ -34,7 +36,7 @@ class CheckAnswer:
     again_after: int | None = None
 
 
-def answer_to(verdict: Verdict, *, rejects: bool, retry_after: int) -> CheckAnswer:
+def answer_to(verdict: Verdict, *, rejects: bool, retry_after: int, dialects: Dialects = DIALECTS) -> CheckAnswer:
     """The answer. `rejects`: whether what no GPU could ever serve is rejected, rather than tried again later."""
     match verdict:
         case Fits(0):
@@ -44,7 +46,7 @@ def answer_to(verdict: Verdict, *, rejects: bool, retry_after: int) -> CheckAnsw
             coming = ", ".join(f"{count} new node{'s' if count > 1 else ''} of pool {pool}" for pool, count in opened)
             return CheckAnswer(READY, f"{found}, with {coming}" if coming else found)
         case FallsShort(part, placed, number, decision):
-            why = messages.why(decision, part.ask.request)
+            why = messages.why(decision, part.ask.request, dialects=dialects)
             found = f"{placed} of {number} pods fit; the next one of pod set {part.name} does not: {why}"
             return CheckAnswer(RETRY, found, retry_after)
         case NeverFits(part, decision):

@@ -20,8 +20,10 @@ from allocator.engine import reference
 from allocator.engine.reference import DEFAULT_POLICY, Decision, Placement, Policy, Unschedulable
 from allocator.features.kueue import workloads
 from allocator.features.kueue.workloads import JSON, Flavor, PodSet, Workload
-from contract import bounds, dialects
+from contract import bounds
+from contract.dialects import DIALECTS
 from contract.dialects.base import Refusal
+from contract.dialects.table import Dialects
 from contract.encoding import resourceclaims
 from contract.model import NodeState
 from contract.options import NO_OPTIONS, PoolOptions
@@ -45,6 +47,8 @@ class TemplateReading:
     """The RuntimeClass that pods with a share get unless they name one; empty: none."""
     claims: bool = False
     """Whether pods with a share name a ResourceClaim, by which some nodes deliver."""
+    dialects: Dialects = DIALECTS
+    """Those in which pods may ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,7 @@ def gang_of(
             raise NotSeen(f"resource flavor {unknown[0]}")
         with workloads.reading(f"{workload.key}, pod set {pod_set.name}"):
             pod = workloads.placed(pod_set, [flavors[name] for name in pod_set.flavors])
-            seen = _existing(pod_set, pod, existing, alone=len(workload.pod_sets) == 1)
+            seen = _existing(pod_set, pod, existing, reading.dialects, alone=len(workload.pod_sets) == 1)
             asked = seen or _asked(pod, reading)
         if workload.pods and not by_copy and seen is None and isinstance(asked, SchedulingRequest):
             raise NotSeen(f"a pod of pod set {pod_set.name}")
@@ -186,7 +190,7 @@ def _in_domains(pod_set: PodSet, pod: JSON, asked: SchedulingRequest) -> Iterato
 
 
 def _existing(
-    pod_set: PodSet, pod: JSON, waiting: Iterable[SchedulingRequest], *, alone: bool
+    pod_set: PodSet, pod: JSON, waiting: Iterable[SchedulingRequest], dialects: Dialects, *, alone: bool
 ) -> SchedulingRequest | None:
     """
     What the pods of the set ask for, as one of them that waits does; None where none of them does. `alone`: all that
@@ -205,7 +209,7 @@ def _existing(
 
 def _asked(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal | None:
     """What the webhook would read; None where the pod asks for no share of ours."""
-    options = reading.pools.reading(pod)
+    options, dialects = reading.pools.reading(pod), reading.dialects
     standard = dialects.standard(pod, options)
     if standard is None:
         return None
@@ -213,9 +217,9 @@ def _asked(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal |
     if request is None or isinstance(request, Refusal):
         return request
     refusal = (
-        bounds.least_problem(standard, request, options)
-        or bounds.problem(standard)
-        or bounds.annotations_problem(standard, request)
+        bounds.least_problem(standard, request, options, dialects)
+        or bounds.problem(standard, dialects)
+        or bounds.annotations_problem(standard, request, dialects)
     )
     if refusal is not None:
         return refusal

@@ -263,6 +263,7 @@ class FitsWorker:
         answer = answers.answer_to(
             verdict,
             rejects=self._rejects and not self._is_late(workload),
+            dialects=self._reading().dialects,
             retry_after=max(round(self._settings.retry_after), 1),
         )
         if not self._controller.may_write_in(term):

@@ -30,7 +30,7 @@ class MeteringSettings:
 def _run(shell: Shell, chosen: MeteringSettings, inside: None) -> Running:
     worker = MeteringWorker(
         controller=shell.controller,
-        meter=Meter(shell.limits.capacity),
+        meter=Meter(shell.limits.capacity, dialect=shell.dialects.known),
         clock=time.monotonic,
         covered=shell.covered,
         faulted=shell.faulted,

@@ -137,10 +137,20 @@ class _Card:
 
 
 class Meter:
-    """The account. `capacity` gives the bytes that a card may promise in all."""
+    """
+    The account. `capacity` gives the bytes that a card may promise in all, `dialect` the name by which a dialect is
+    counted: a request may have any.
+    """
 
-    def __init__(self, capacity: Callable[[Gpu], int], *, most: int = MOST_ACCOUNTS) -> None:
+    def __init__(
+        self,
+        capacity: Callable[[Gpu], int],
+        *,
+        dialect: Callable[[str], str] = lambda name: name,
+        most: int = MOST_ACCOUNTS,
+    ) -> None:
         self._capacity = capacity
+        self._dialect = dialect
         self._most = most
         self._pending: list[tuple[int, int, Change]] = []
         self._number = 0
@@ -331,7 +341,7 @@ class Meter:
             flow.turn(by, self._run, self._now or 0)
 
     def _account(self, card: _Card, share: _Share) -> Account:
-        account = Account(share.namespace, card.model, share.dialect)
+        account = Account(share.namespace, card.model, self._dialect(share.dialect))
         if account not in self._held:
             if self._of_namespace[share.namespace] >= MOST_OF_NAMESPACE - 1:
                 account = Account(share.namespace, OTHERS, OTHERS)

@@ -9,7 +9,7 @@ decides fast is held against it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from contract.model import NodeState
 from contract.reasons.nodes import Reason
@@ -26,7 +26,8 @@ from contract.scheduling.clusterfilters import (
 from contract.scheduling.clusterfilters.objects import Check, Cluster, PodRules
 from contract.scheduling.needs import PodNeeds
 
-FILTERS = (
+Filter = Callable[[PodRules, PodNeeds, Cluster], Check | None]
+FILTERS: tuple[Filter, ...] = (
     added_affinity.check,
     volume_restrictions.check,
     volume_binding.check,
@@ -39,14 +40,20 @@ FILTERS = (
 )
 
 
-def checks(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> tuple[Check, ...]:
+def checks(pod: PodRules, needs: PodNeeds, cluster: Cluster, filters: Iterable[Filter] = FILTERS) -> tuple[Check, ...]:
     """What is to be asked of each node for this pod; empty where nothing about other pods or volumes concerns it."""
-    return tuple(found for found in (each(pod, needs, cluster) for each in FILTERS) if found is not None)
+    return tuple(found for found in (each(pod, needs, cluster) for each in filters) if found is not None)
 
 
-def refused(pod: PodRules, needs: PodNeeds, cluster: Cluster, nodes: Iterable[NodeState]) -> Mapping[str, Reason]:
+def refused(
+    pod: PodRules,
+    needs: PodNeeds,
+    cluster: Cluster,
+    nodes: Iterable[NodeState],
+    filters: Iterable[Filter] = FILTERS,
+) -> Mapping[str, Reason]:
     """Those of the nodes that some filter refuses, with the first reason."""
-    asked, found = checks(pod, needs, cluster), dict[str, Reason]()
+    asked, found = checks(pod, needs, cluster, filters), dict[str, Reason]()
     for node in nodes if asked else ():
         for check in asked:  # a generator would take longer than most checks, of which there are thousands
             reason = check(node)

@@ -16,6 +16,7 @@ from typing import TypeVar
 from contract.model import NodeState
 from contract.reasons.nodes import Code, Reason
 from contract.scheduling import clusterfilters, preferences
+from contract.scheduling.clusterfilters import FILTERS, Filter
 from contract.scheduling.clusterfilters.lookup import Lookup
 from contract.scheduling.clusterfilters.objects import (
     EVERYWHERE,
@@ -66,6 +67,7 @@ class NeighbourSnapshot:
     """None where ResourceClaims and DeviceClasses were not read."""
     gates: Gates = NEWEST
     """kube-scheduler's feature gates that are on."""
+    filters: tuple[Filter, ...] = FILTERS
 
 
 NO_NEIGHBOURS = NeighbourSnapshot()
@@ -127,8 +129,9 @@ class Neighbourhood:
         """The labels of each namespace."""
         self.storage = start.storage
         self.devices = start.devices
-        self.gates = start.gates
         """None where they were not read."""
+        self.gates = start.gates
+        self._filters = start.filters
         for state in start.nodes:
             self.put_node(state)
         for each in start.pods:
@@ -237,7 +240,7 @@ class Neighbourhood:
             return {node.name: UNREAD for node in nodes}
         if rules.claims and self.devices is None and Gate.CLAIMS in self.gates:
             return {node.name: UNREAD_DEVICES for node in nodes}
-        return clusterfilters.refused(rules, needs, self.narrowed(rules), nodes)
+        return clusterfilters.refused(rules, needs, self.narrowed(rules), nodes, self._filters)
 
     def preference(self, rules: PodRules, needs: PodNeeds) -> Callable[[Sequence[NodeState]], Sequence[int]] | None:
         """
@@ -306,6 +309,7 @@ class Neighbourhood:
             self.storage,
             self.devices,
             self.gates,
+            self._filters,
         )
 
     def check_invariants(self, places: Iterable[tuple[PodKind, str]]) -> None:

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from contract import names
+from contract.dialects import DIALECTS
 from contract.encoding.plain import LINE, MESSAGE
-from contract.model import DIALECTS, UNKNOWN_DIALECT
+from contract.model import UNKNOWN_DIALECT
 from kubectl_gpufraction.__main__ import main
 from playground import scenarios
 from playground.waiting import wait_for
@@ -86,7 +87,7 @@ def everybody_sees(hostile: Hostile) -> None:
     for text in pages(hostile):
         assert text.replace("\n", "").isprintable()
         assert len(text) < SERIES
-        assert label_values(text, "dialect") <= {*DIALECTS, UNKNOWN_DIALECT}
+        assert label_values(text, "dialect") <= {*(each.name for each in DIALECTS), UNKNOWN_DIALECT}
 
 
 def victim(hostile: Hostile) -> None:

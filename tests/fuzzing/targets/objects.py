@@ -15,7 +15,8 @@ from allocator.features.kueue.workloads import UnreadableObject
 from allocator.features.provisioning import objects as requests
 from allocator.neighbours import storage
 from allocator.neighbours.followed import key_of
-from contract import bounds, dialects, names, pods
+from contract import bounds, names, pods
+from contract.dialects import DIALECTS
 from contract.encoding import codec, resourceclaims
 from contract.encoding.quantity import BadQuantity
 from contract.encoding.reading import Malformed, words
@@ -100,10 +101,10 @@ def _typed_pod(data: bytes) -> None:
     refusal = bounds.problem(found)
     if refusal is not None:
         presentable(str(refusal), "the refusal")
-    request = dialects.read(found)
+    request = DIALECTS.read(found)
     if request is not None and not isinstance(request, PodRequest):
         presentable(str(request), "the refusal")
-    for each in dialects.misspelt(found):
+    for each in DIALECTS.misspelt(found):
         presentable(str(each), "the refusal")
 
 

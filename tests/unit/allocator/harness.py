@@ -37,7 +37,8 @@ from allocator.scheduler.events import (
 from allocator.scheduler.parts import Core, FeaturePart
 from allocator.settings import Settings
 from allocator.workers.fence import Fencer
-from contract import dialects, names, pods
+from contract import names, pods
+from contract.dialects import DIALECTS
 from contract.encoding import codec
 from contract.encoding.protocol import Question
 from contract.model import Allocation, PodRequest
@@ -207,7 +208,7 @@ def fail_late(controller: Controller, fencer: Fencer) -> None:
 
 def request_of(pod: JSON) -> PodRequest:
     """What the pod asks for; it must be servable."""
-    request = dialects.read(pod)
+    request = DIALECTS.read(pod)
     assert isinstance(request, PodRequest), request
     return request
 
@@ -233,7 +234,7 @@ def admitted(builder: PodBuilder, *, allocation: Allocation | None = None, gated
     request = request_of(pod)
     for container in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]:
         for amounts in container.get("resources", {}).values():
-            for resource in dialects.RESOURCES & amounts.keys():
+            for resource in DIALECTS.resources & amounts.keys():
                 del amounts[resource]
     for fraction in request.containers:
         for container in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from contract.dialects import DIALECTS
 from contract.isolation import ISOLATION
 from contract.model import (
-    DIALECTS,
     MOST_GPUS,
     MOST_MEMORY,
     POLICIES,
@@ -67,7 +67,7 @@ def requests(draw: st.DrawFn) -> PodRequest:
     made = draw(st.lists(fractions(), min_size=1, max_size=4, unique_by=lambda f: f.container))
     could_share = all(f.memory and not f.limit for f in made) and len({f.count for f in made}) == 1
     return PodRequest(
-        dialect=draw(st.sampled_from(DIALECTS)),
+        dialect=draw(st.sampled_from([dialect.name for dialect in DIALECTS])),
         containers=tuple(made),
         same_gpus=could_share and draw(st.booleans()),
         node_policy=draw(st.sampled_from(("", *POLICIES))),

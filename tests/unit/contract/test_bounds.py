@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from contract import bounds, names, pods
-from contract.dialects import read
+from contract.dialects import DIALECTS
 from contract.dialects.base import Refusal
 from contract.encoding import codec
 from contract.encoding.reading import Malformed
@@ -42,8 +42,8 @@ def of_containers(number: int, resource: str, amount: str, **limits: str) -> dic
 
 @pytest.mark.parametrize(("resource", "amount"), ASKING_WORDS.values(), ids=ASKING_WORDS.keys())
 def test_containers_that_ask_are_counted_in_every_dialect(resource: str, amount: str) -> None:
-    assert isinstance(read(of_containers(MOST_ASKING, resource, amount)), PodRequest)
-    assert read(of_containers(MOST_ASKING + 1, resource, amount)) == Refusal(
+    assert isinstance(DIALECTS.read(of_containers(MOST_ASKING, resource, amount)), PodRequest)
+    assert DIALECTS.read(of_containers(MOST_ASKING + 1, resource, amount)) == Refusal(
         "spec.containers", "65 containers that ask for a share", "let at most 64 containers of a pod ask"
     )
 
@@ -51,7 +51,7 @@ def test_containers_that_ask_are_counted_in_every_dialect(resource: str, amount:
 def test_containers_that_use_a_claim_are_counted_too() -> None:
     made = of_containers(MOST_ASKING + 1, "cpu", "1")
     made["metadata"]["annotations"] = {"egpuc.elasticgpu.io/a": "one"}
-    assert read(made) == Refusal(
+    assert DIALECTS.read(made) == Refusal(
         "spec.containers", "65 containers that ask for a share", "let at most 64 containers of a pod ask"
     )
 
@@ -62,20 +62,20 @@ def test_containers_beside_those_that_ask_have_a_bound_of_their_own() -> None:
     found = Refusal(
         "spec.containers", "257 containers", "a pod that asks for a GPU share has at most 256: make several pods of it"
     )
-    assert read(made) == found
+    assert DIALECTS.read(made) == found
     del made["spec"]["containers"][-1]
-    assert read(made) is None
+    assert DIALECTS.read(made) is None
 
 
 def test_a_million_containers_are_not_read_one_by_one() -> None:
     made = of_containers(0, "cpu", "1")
     made["spec"]["containers"] = [{"resources": {"limits": {"aliyun.com/gpu-core.percentage": 1}}}] * 1_000_000
-    assert isinstance(read(made), Refusal)
+    assert isinstance(DIALECTS.read(made), Refusal)
 
 
 def test_gpus_are_counted_over_all_containers() -> None:
-    assert isinstance(read(of_containers(4, "nvidia.com/gpu", "64")), PodRequest)
-    assert read(of_containers(5, "nvidia.com/gpu", "64")) == Refusal(
+    assert isinstance(DIALECTS.read(of_containers(4, "nvidia.com/gpu", "64")), PodRequest)
+    assert DIALECTS.read(of_containers(5, "nvidia.com/gpu", "64")) == Refusal(
         "spec.containers", "320 GPUs over all containers", "ask for at most 256 in all containers together"
     )
 
@@ -108,7 +108,7 @@ WISHES = {
 
 @pytest.mark.parametrize(("made", "wanted"), WISHES.values(), ids=WISHES.keys())
 def test_wishes(made: PodBuilder, wanted: Refusal | None) -> None:
-    found = read(made.json())
+    found = DIALECTS.read(made.json())
     assert found == wanted if wanted is not None else isinstance(found, PodRequest)
 
 
@@ -119,7 +119,7 @@ def test_lists_of_wishes_are_counted_over_the_pod_and_equal_ones_once() -> None:
             words = ",".join(f"GPU-{of.format(at)}-{n}" for n in range(250))
             builder = builder.container(f"c{at}").asks("nvidia.com/gpumem", 1)
             builder = builder.annotated(f"{names.USE_UUIDS}.c{at}", words)
-        return read(builder.json())
+        return DIALECTS.read(builder.json())
 
     assert isinstance(made("x"), PodRequest)
     assert made("{}") == Refusal(

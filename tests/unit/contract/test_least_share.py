@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from contract import bounds, dialects, names
+from contract import bounds, names
+from contract.dialects import DIALECTS
 from contract.dialects.base import Refusal
 from contract.encoding.quantity import MIB
 from contract.model import FractionRequest, PodRequest
@@ -75,7 +76,7 @@ TOO_LITTLE: dict[str, tuple[PodBuilder, str]] = {
 
 @pytest.mark.parametrize(("made", "message"), TOO_LITTLE.values(), ids=TOO_LITTLE.keys())
 def test_less_than_the_least_share_is_refused(made: PodBuilder, message: str) -> None:
-    request = dialects.read(made.json(), BOUNDED)
+    request = DIALECTS.read(made.json(), BOUNDED)
     assert isinstance(request, PodRequest), request
     assert str(bounds.least_problem(made.json(), request, BOUNDED)) == message
     assert bounds.least_problem(made.json(), request, Options()) is None
@@ -84,7 +85,7 @@ def test_less_than_the_least_share_is_refused(made: PodBuilder, message: str) ->
 def test_exactly_the_least_share_is_served() -> None:
     for resource, amount in (("gpufraction.io/gpu-memory", "512Mi"), ("gpufraction.io/gpu-percent", "5")):
         made = pod("p").asks(resource, amount).json()
-        request = dialects.read(made, BOUNDED)
+        request = DIALECTS.read(made, BOUNDED)
         assert isinstance(request, PodRequest)
         assert bounds.least_problem(made, request, BOUNDED) is None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contract.dialects import dialect_named, read, render, started
+from contract.dialects import DIALECTS
 from contract.dialects.base import Rendering
 from contract.encoding.quantity import MIB
 from contract.model import Allocation, ContainerAllocation, GpuShare, PodRequest
@@ -18,7 +18,7 @@ T4 = 15109 * MIB
 
 
 def request_of(builder: PodBuilder, options: Options | None = None) -> PodRequest:
-    found = read(builder.json(), options or Options())
+    found = DIALECTS.read(builder.json(), options or Options())
     assert isinstance(found, PodRequest)
     return found
 
@@ -149,13 +149,13 @@ RENDERED: dict[str, tuple[PodBuilder, Options, tuple[tuple[int, ...], ...], Rend
 @pytest.mark.parametrize(("builder", "options", "gpus", "wanted"), RENDERED.values(), ids=RENDERED.keys())
 def test_render(builder: PodBuilder, options: Options, gpus: tuple[tuple[int, ...], ...], wanted: Rendering) -> None:
     request = request_of(builder, options)
-    assert render(builder.json(), request, given_gpus(request, *gpus), NOW) == wanted
+    assert DIALECTS.render(builder.json(), request, given_gpus(request, *gpus), NOW) == wanted
 
 
 def test_a_dialect_from_a_newer_version_renders_nothing() -> None:
     request = request_of(pod("p").asks("nano-gpu/gpu-percent", 20))
     newer = PodRequest("newer", request.containers)
-    assert render(pod("p").json(), newer, given_gpus(newer, (0,)), NOW) == Rendering()
+    assert DIALECTS.render(pod("p").json(), newer, given_gpus(newer, (0,)), NOW) == Rendering()
 
 
 def from_annotation(name: str) -> dict[str, Any]:
@@ -197,7 +197,7 @@ ENVIRONMENTS: dict[str, tuple[PodBuilder, list[list[dict[str, Any]]]]] = {
 @pytest.mark.parametrize(("builder", "wanted"), ENVIRONMENTS.values(), ids=ENVIRONMENTS.keys())
 def test_environment(builder: PodBuilder, wanted: list[list[dict[str, Any]]]) -> None:
     request = request_of(builder)
-    dialect = dialect_named(request.dialect)
+    dialect = DIALECTS.named(request.dialect)
     assert dialect is not None
     assert [dialect.environment(request, fraction) for fraction in request.containers] == wanted
 
@@ -218,4 +218,4 @@ STARTED: dict[str, tuple[PodBuilder, dict[str, str]]] = {
 
 @pytest.mark.parametrize(("builder", "wanted"), STARTED.values(), ids=STARTED.keys())
 def test_what_changes_once_containers_run(builder: PodBuilder, wanted: dict[str, str]) -> None:
-    assert started(builder.json()) == wanted
+    assert DIALECTS.started(builder.json()) == wanted

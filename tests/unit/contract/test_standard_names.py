@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from contract.dialects import read, standard
+from contract.dialects import DIALECTS
 from contract.dialects.base import Refusal
 from contract.encoding.quantity import MIB
 from contract.options import BadOption, Options, VgpuOptions, vgpu_options
@@ -62,19 +62,19 @@ STANDARD: dict[str, tuple[PodBuilder, Options, PodBuilder | None]] = {
 def test_standard(builder: PodBuilder, options: Options, wanted: PodBuilder | None) -> None:
     made = builder.json()
     before = copy.deepcopy(made)
-    assert standard(made, options) == (None if wanted is None else wanted.json())
+    assert DIALECTS.standard(made, options) == (None if wanted is None else wanted.json())
     assert made == before
 
 
 def test_a_resource_under_both_names_is_not_guessed_at() -> None:
     both = pod("p").asks("nvidia.com/gpu", 1).asks("example.com/vgpu", 2).json()
-    assert standard(both, RENAMED) == both
+    assert DIALECTS.standard(both, RENAMED) == both
 
 
 @given(JSON)
 def test_whatever_stands_in_a_pods_place_is_left_as_it_is(value: Any) -> None:
     for made in ({"spec": value}, {"spec": {"containers": value}}, {"spec": {"containers": [{"resources": value}]}}):
-        assert standard(made, RENAMED) == made
+        assert DIALECTS.standard(made, RENAMED) == made
 
 
 OPTIONS: dict[str, tuple[dict[str, Any], VgpuOptions]] = {
@@ -148,5 +148,5 @@ def test_the_part_that_is_about_reading() -> None:
     assert options == Options(
         default_memory=5000 * MIB, default_cores=20, resource_names=(("example.com/vgpu", "nvidia.com/gpu"),)
     )
-    made = standard(pod("p").asks("example.com/vgpu", 1).asks("nvidia.com/gpumem", "0.5").json(), options)
-    assert isinstance(read(made or {}, options), Refusal)
+    made = DIALECTS.standard(pod("p").asks("example.com/vgpu", 1).asks("nvidia.com/gpumem", "0.5").json(), options)
+    assert isinstance(DIALECTS.read(made or {}, options), Refusal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from contract import names, pods
-from contract.dialects import read, render
+from contract.dialects import DIALECTS
 from contract.encoding import codec
 from contract.encoding.quantity import GIB, MIB
 from contract.model import Allocation, ContainerAllocation, Gpu, GpuShare, Inventory, PodRequest
@@ -52,7 +52,7 @@ def admitted(
     """A pod after admission: placed on a GPU of a node, or waiting with a reason. `limit`: of its memory."""
     wants = pod(name).uid(name).created(created).spec(priority=priority).asks(resource, amount)
     made = (wants.asks(names.GPU_MEMORY_LIMIT, limit) if limit else wants).json()
-    request = read(made, Options(aliyun_unit=unit))
+    request = DIALECTS.read(made, Options(aliyun_unit=unit))
     assert isinstance(request, PodRequest)
     fraction = request.containers[0]
     memory = fraction.memory_on(CARD * MIB)
@@ -64,7 +64,7 @@ def admitted(
         share = GpuShare(f"GPU-{on}-{gpu}", gpu, memory, fraction.cores, CARD * MIB, burst=burst)
         allocation = Allocation(f"id-{name}", on, (ContainerAllocation(fraction.container, (share,)),))
         annotations |= {str(names.ALLOCATION): codec.allocation_to_text(allocation)}
-        annotations |= dict(render(made, request, allocation, 1).annotations)
+        annotations |= dict(DIALECTS.render(made, request, allocation, 1).annotations)
         made["spec"]["nodeName"] = on
         made["status"] = {"phase": "Running"}
     else:
@@ -84,7 +84,7 @@ def admitted(
 def by_claim(name: str, claim: str, *, on: str = "", gpu: int = 0) -> JSON:
     """A pod of two containers that names a claim, placed on the claim's share, or waiting."""
     made = pod(name).uid(name).container("a").container("b").annotated("egpuc.elasticgpu.io/x", claim).json()
-    request = read(made)
+    request = DIALECTS.read(made)
     assert isinstance(request, PodRequest)
     annotations = {**made["metadata"]["annotations"], str(names.REQUEST): codec.request_to_text(request)}
     if on:

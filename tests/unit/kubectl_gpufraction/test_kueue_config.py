@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from contract import dialects, names, pods
+from contract import names, pods
 from contract.dialects import DIALECTS
 from contract.dialects.base import Example
 from contract.encoding import quantity
@@ -51,7 +51,7 @@ def asked(limits: JSON, options: Options = DEFAULTS) -> PodRequest | None:
     made = pod("p")
     for name, amount in limits.items():
         made = made.asks(name, amount)
-    request = dialects.read(made.json(), options)
+    request = DIALECTS.read(made.json(), options)
     return request if isinstance(request, PodRequest) else None
 
 

@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from allocator.neighbours import spreading, storage
-from contract import dialects, names
+from contract import names
+from contract.dialects import DIALECTS
 from contract.encoding import codec
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from contract.nodes import excluded as keptout
@@ -269,9 +270,9 @@ def test_the_allocator_may_write_the_annotations_and_labels_of_every_dialects_pl
         *protection.added({}),
     }
     labels: set[str] = set()
-    for dialect in dialects.DIALECTS:
+    for dialect in DIALECTS:
         request = PodRequest(dialect.name, (FractionRequest("main", memory=1 << 30),))
-        rendering = dialects.render({"spec": {"containers": [{"name": "main"}]}}, request, allocation, 1)
+        rendering = DIALECTS.render({"spec": {"containers": [{"name": "main"}]}}, request, allocation, 1)
         started = dialect.started(rendering.annotations)
         written |= rendering.annotations.keys() | started.keys()
         labels |= rendering.labels.keys()

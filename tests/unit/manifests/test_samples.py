@@ -11,7 +11,7 @@ import pytest
 
 from allocator.engine import reference
 from allocator.features.elasticgpuclaims import objects, shares
-from contract import dialects
+from contract.dialects import DIALECTS
 from contract.encoding import codec, quantity
 from contract.model import NodeState, PodRequest, Usage
 from contract.scheduling import needs
@@ -56,7 +56,7 @@ def pod_of(item: JSON) -> JSON:
 
 def request_of(pod: JSON) -> PodRequest:
     """What the pod asks for, as admission reads it; where it names a claim, what that asks for."""
-    found = dialects.read(pod)
+    found = DIALECTS.read(pod)
     assert isinstance(found, PodRequest), found
     return claimed(found.claim) if found.claim else found
 
@@ -83,7 +83,7 @@ def cluster() -> dict[str, NodeState]:
 def place(state: dict[str, NodeState], pod: JSON) -> reference.Decision:
     """Decide one pod and take what it was given from `state`."""
     request = request_of(pod)
-    decision = reference.decide(state, SchedulingRequest(request, dialects.others_only(needs.needs_of(pod))))
+    decision = reference.decide(state, SchedulingRequest(request, DIALECTS.others_only(needs.needs_of(pod))))
     if isinstance(decision, reference.Placement):
         state[decision.node] = taken(state[decision.node], decision, request)
     return decision
@@ -121,7 +121,7 @@ def test_the_manifest_asks_what_the_documentation_says(row: Row) -> None:
     pod = pod_of(manifest(row))
     [container] = [c for c in pod["spec"]["containers"] if c["name"] == row["container"]]
     limits = container.get("resources", {}).get("limits", {})
-    starts = tuple(key for d in dialects.DIALECTS for key in (*d.annotations, *d.annotation_prefixes))
+    starts = tuple(key for d in DIALECTS for key in (*d.annotations, *d.annotation_prefixes))
     annotations = pod["metadata"].get("annotations", {})
     amounts = {**limits, **{key: text for key, text in annotations.items() if key.startswith(starts)}}
     asked = [f"{key}: {value}" for key, value in amounts.items()]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from contract import dialects, names
+from contract import names
+from contract.dialects import DIALECTS
 from contract.model import PodRequest
 from playground.api.rules.schemas import prune, validate
 from tests.unit.manifests import workload_kinds as workloads
@@ -48,7 +49,7 @@ def test_a_misspelt_field_of_anothers_kind_is_found() -> None:
 def test_a_sample_makes_as_many_pods_with_a_share_as_it_states(sample: Path) -> None:
     pods = [pod for document in documents(sample) for pod in workloads.pods_of(document)]
     assert len(pods) == workloads.stated(sample)
-    assert [pod for pod in pods if not isinstance(dialects.read(pod), PodRequest)] == []
+    assert [pod for pod in pods if not isinstance(DIALECTS.read(pod), PodRequest)] == []
 
 
 @every_sample

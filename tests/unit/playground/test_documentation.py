@@ -51,7 +51,7 @@ def test_every_metric_is_on_the_page() -> None:
     assert [spec.name for spec in METRICS if f"| `{spec.name}` |" not in page] == []
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+@pytest.mark.parametrize("dialect", list(DIALECTS), ids=lambda dialect: dialect.name)
 def test_every_name_of_a_dialect_is_explained_and_shown(dialect: Dialect) -> None:
     explained = {word.name for word in dialect.glossary}
     prefixes = {f"{prefix}<key>" for prefix in dialect.annotation_prefixes}

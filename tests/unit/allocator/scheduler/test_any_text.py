@@ -15,11 +15,12 @@ from allocator.scheduler.core import Controller
 from allocator.scheduler.events import TickPhase, pods_listed
 from allocator.server import metrics as gauges
 from contract import names, pods
+from contract.dialects import DIALECTS
 from contract.encoding.plain import MESSAGE, NAME
 from contract.encoding.protocol import Placed
 from contract.encoding.quantity import MIB
 from contract.metrics import metrics_of
-from contract.model import DIALECTS, UNKNOWN_DIALECT, Allocation, ContainerAllocation, GpuShare
+from contract.model import UNKNOWN_DIALECT, Allocation, ContainerAllocation, GpuShare
 from runtime.metrics import Metrics
 from tests.examples import examples
 from tests.odd import ESCAPE, is_fit, odd_pods, put
@@ -85,7 +86,7 @@ def test_whatever_a_pod_says_what_is_told_and_scraped_is_bounded(odd: JSON) -> N
     assert max(map(len, text.splitlines())) < 1_000
     assert len(text) < 100_000
     dialects = {line.partition('dialect="')[2].partition('"')[0] for line in text.splitlines() if 'dialect="' in line}
-    assert dialects <= {*DIALECTS, UNKNOWN_DIALECT, "(others)"}
+    assert dialects <= {*(each.name for each in DIALECTS), UNKNOWN_DIALECT, "(others)"}
 
 
 ODD_SHARES = {

@@ -14,7 +14,8 @@ from benchmarks.admission import quiet, workload
 from benchmarks.admission.load import outcome
 from benchmarks.decisions import mix
 from benchmarks.decisions.world import World
-from contract import dialects, names
+from contract import names
+from contract.dialects import DIALECTS
 from contract.encoding.quantity import GIB
 from contract.model import PodRequest
 from contract.options import Options
@@ -63,7 +64,7 @@ def test_pods_ask_in_every_dialect_and_one_in_twenty_for_more_than_there_is() ->
 
 
 def _request(pod: JSON) -> PodRequest:
-    found = dialects.read(pod, Options())
+    found = DIALECTS.read(pod, Options())
     assert isinstance(found, PodRequest), found
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contract.dialects.base import Refusal
 from contract.encoding.quantity import GIB
+from contract.isolation import ISOLATION
 from tests.builders import PodBuilder
 from tests.unit.contract.dialects.asking import Outcome, asking, one, refused
 
@@ -40,7 +41,7 @@ NATIVE: dict[str, tuple[PodBuilder, Outcome]] = {
     ),
     "isolation that nobody knows": (
         native(gpu_percent=25).annotated("gpufraction.io/isolation", "MPS"),
-        Refusal("metadata.annotations[gpufraction.io/isolation]", "'MPS'", "give one of driver, mps, preload, watch"),
+        Refusal("metadata.annotations[gpufraction.io/isolation]", "'MPS'", f"give one of {', '.join(ISOLATION)}"),
     ),
     "a limit above the memory": (
         native(gpu_memory="8Gi", gpu_memory_limit="24Gi"),

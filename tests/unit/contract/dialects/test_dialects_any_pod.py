@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contract import names
-from contract.dialects import DIALECTS, asked, read
+from contract.dialects import DIALECTS
 from contract.dialects.aliyun import COUNT
 from contract.dialects.base import Refusal
 from contract.encoding.codec import request_from_text, request_to_text
@@ -114,7 +114,7 @@ def holds(fraction: FractionRequest) -> bool:
 @example({"spec": {"containers": [{"name": "main", "resources": "nvidia.com/gpu"}]}})
 def test_any_pod_is_read(made: dict[str, Any]) -> None:
     before = copy.deepcopy(made)
-    found = read(made)
+    found = DIALECTS.read(made)
     assert made == before
     match found:
         case None:
@@ -132,8 +132,8 @@ def test_any_pod_is_read(made: dict[str, Any]) -> None:
 
 @given(PODS)
 def test_only_a_pod_that_names_something_is_read_as_anything(made: dict[str, Any]) -> None:
-    if not asked(made):
-        assert read(made) is None
+    if not DIALECTS.asked(made):
+        assert DIALECTS.read(made) is None
 
 
 STRUCTURES: dict[str, Any] = {
@@ -156,8 +156,8 @@ STRUCTURES: dict[str, Any] = {
 
 @pytest.mark.parametrize("made", STRUCTURES.values(), ids=STRUCTURES.keys())
 def test_where_there_is_no_pod_nothing_is_asked(made: dict[str, Any]) -> None:
-    assert asked(made) == ()
-    assert read(made) is None
+    assert DIALECTS.asked(made) == ()
+    assert DIALECTS.read(made) is None
 
 
 TEXTS = {
@@ -172,16 +172,16 @@ TEXTS = {
 def test_what_should_be_text_is_refused(kind: str, key: str, value: Any, shown: str) -> None:
     made = pod("p").asks("nvidia.com/gpu", 1).json()
     made["metadata"][kind] = {key: value}
-    assert read(made) == Refusal(f"metadata.{kind}[{key}]", shown, "give text, in quotation marks")
+    assert DIALECTS.read(made) == Refusal(f"metadata.{kind}[{key}]", shown, "give text, in quotation marks")
 
 
 def test_a_label_that_is_a_number_is_refused() -> None:
     made = pod("p").asks("aliyun.com/gpu-mem", 8).json()
     made["metadata"]["labels"] = {COUNT: 4}
-    assert read(made) == Refusal(f"metadata.labels[{COUNT}]", "4", "give text, in quotation marks")
+    assert DIALECTS.read(made) == Refusal(f"metadata.labels[{COUNT}]", "4", "give text, in quotation marks")
 
 
 def test_null_texts_are_absent() -> None:
     made = pod("p").asks("nvidia.com/gpumem", 3000).json()
     made["metadata"]["annotations"] = {str(names.USE_MODELS): None, str(names.NODE_POLICY): None}
-    assert read(made) == PodRequest("hami", (FractionRequest("main", memory=3000 << 20),))
+    assert DIALECTS.read(made) == PodRequest("hami", (FractionRequest("main", memory=3000 << 20),))

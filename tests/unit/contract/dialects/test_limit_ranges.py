@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from contract.dialects import RANGE_ANNOTATION as NOTE
-from contract.dialects import ranged_requests, read
+from contract.dialects import DIALECTS
 from contract.dialects.base import Refusal
+from contract.dialects.limitranges import RANGE_ANNOTATION as NOTE
+from contract.dialects.limitranges import ranged_requests
 from contract.model import FractionRequest, PodRequest
 from contract.options import Options
 from tests.builders import PodBuilder, pod
@@ -46,7 +47,7 @@ def two(*asks: tuple[str, str | int]) -> PodBuilder:
 
 def shares(made: JSON, options: Options | None = None) -> dict[str, int]:
     """Memory in GiB by container."""
-    found = read(made, options or Options())
+    found = DIALECTS.read(made, options or Options())
     assert isinstance(found, PodRequest), found
     return {fraction.container: fraction.memory // GIB for fraction in found.containers}
 
@@ -83,12 +84,12 @@ def test_shares(made: JSON, want: dict[str, int]) -> None:
 
 
 def test_a_default_of_nothing_asks_for_nothing() -> None:
-    assert read(ranged(two(), also={MEMORY: "0"})) is None
-    assert read(ranged(two(), also={OLDER: "0"})) is None
+    assert DIALECTS.read(ranged(two(), also={MEMORY: "0"})) is None
+    assert DIALECTS.read(ranged(two(), also={OLDER: "0"})) is None
 
 
 def test_who_has_a_share_from_a_limit_range_is_told() -> None:
-    found = read(ranged(two((OLDER, 5)), also=BOTH))
+    found = DIALECTS.read(ranged(two((OLDER, 5)), also=BOTH))
     assert isinstance(found, PodRequest)
     assert found.warnings == (f"container side: {OLDER} was set by a LimitRange of the namespace",)
 
@@ -125,12 +126,12 @@ REFUSED = {
 
 @pytest.mark.parametrize(("made", "want"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_refusal_names_the_limit_range(made: JSON, want: Refusal) -> None:
-    assert read(made) == want
+    assert DIALECTS.read(made) == want
 
 
 def test_of_several_limit_ranges_the_note_is_one_of_them_and_the_refusal_says_so() -> None:
     made = ranged(ranged_again(two()), also={"cpu": "1"})
-    found = read(made)
+    found = DIALECTS.read(made)
     assert isinstance(found, Refusal)
     assert "or the namespace's LimitRange" in found.cure
 
@@ -174,7 +175,7 @@ def test_a_note_of_megabytes_is_not_read() -> None:
 def test_a_forged_note_gets_nobody_more() -> None:
     """A tenant's own words, said to be a LimitRange's, are read like one's."""
     made = two((OLDER, 5)).annotated(NOTE, f"LimitRanger plugin set: {OLDER} request for container main").json()
-    assert read(made) == PodRequest(
+    assert DIALECTS.read(made) == PodRequest(
         "aliyun",
         (FractionRequest("main", memory=5 * GIB),),
         unit=GIB,

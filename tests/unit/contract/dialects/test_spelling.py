@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from contract import dialects, names
-from contract.dialects import unread_annotations
+from contract import names
+from contract.dialects import DIALECTS
 from contract.dialects.base import Refusal
 from contract.dialects.spelling import Known, Spelling
+from contract.dialects.unread import unread_annotations
 from contract.model import PodRequest
 from tests.builders import PodBuilder, pod
 
-KNOWN = Known(dialects.RESOURCES)
+KNOWN = Known(DIALECTS.resources)
 CASES: dict[str, tuple[str, str]] = {
     "a letter too few": ("gpufraction.io/gpu-model", "did you mean gpufraction.io/gpu-models?"),
     "a letter too many": ("gpufraction.io/node-policyy", "did you mean gpufraction.io/node-policy?"),
@@ -43,7 +44,7 @@ def test_what_is_read_or_not_ours_is_not_told() -> None:
     [("gpufraction.io/gpu-memory", "8Gi"), ("aliyun.com/gpu-mem", 8), ("nano-gpu/gpu-percent", 8)],
 )
 def test_it_is_told_in_every_dialect(resource: str, amount: str | int) -> None:
-    request = dialects.read(pod("p").asks(resource, amount).annotated("gpufraction.io/gpu-model", "V100").json())
+    request = DIALECTS.read(pod("p").asks(resource, amount).annotated("gpufraction.io/gpu-model", "V100").json())
     assert isinstance(request, PodRequest)
     assert request.warnings == tuple(unread_annotations(["gpufraction.io/gpu-model"]))
 
@@ -114,7 +115,7 @@ def test_a_near_miss_is_the_resource_that_was_meant(name: str, wanted: str) -> N
     assert Spelling().meant(name, KNOWN) == wanted
 
 
-@pytest.mark.parametrize("name", sorted([*dialects.RESOURCES, *OTHERS]), ids=lambda name: name[:40])
+@pytest.mark.parametrize("name", sorted([*DIALECTS.resources, *OTHERS]), ids=lambda name: name[:40])
 def test_known_names_and_other_vendors_are_no_near_misses(name: str) -> None:
     assert Spelling().meant(name, KNOWN) is None
 
@@ -154,14 +155,14 @@ BESIDE = {
 
 @pytest.mark.parametrize(("made", "wanted"), BESIDE.values(), ids=BESIDE.keys())
 def test_a_misspelt_resource_beside_a_share_is_refused(made: PodBuilder, wanted: Refusal) -> None:
-    assert dialects.read(made.json()) == wanted
+    assert DIALECTS.read(made.json()) == wanted
 
 
 def test_a_misspelt_resource_alone_is_what_is_told() -> None:
     made = pod("p").asks("nvidia.com/gpu-mem", 3000)
-    assert dialects.read(made.json()) is None
-    assert dialects.misspelt(made.json()) == (unknown("nvidia.com/gpu-mem", "nvidia.com/gpumem"),)
-    assert dialects.misspelt(pod("p").asks("nvidia.com/mig-1g.5gb", 1).json()) == ()
+    assert DIALECTS.read(made.json()) is None
+    assert DIALECTS.misspelt(made.json()) == (unknown("nvidia.com/gpu-mem", "nvidia.com/gpumem"),)
+    assert DIALECTS.misspelt(pod("p").asks("nvidia.com/mig-1g.5gb", 1).json()) == ()
 
 
 ELSEWHERE = {
@@ -181,7 +182,7 @@ ELSEWHERE = {
 def test_a_misspelt_annotation_or_label_is_told(what: str, key: str, cure: str) -> None:
     builder = pod("p").asks("nvidia.com/gpumem", 3000)
     builder = builder.annotated(key, "1") if what == "annotations" else builder.labelled(key, "1")
-    request = dialects.read(builder.json())
+    request = DIALECTS.read(builder.json())
     assert isinstance(request, PodRequest)
     assert request.warnings == (f"metadata.{what}[{key}]: nothing reads it; {cure}",)
 
@@ -190,7 +191,7 @@ def test_annotations_that_others_write_are_not_told() -> None:
     made = pod("p").asks("nvidia.com/gpumem", 3000)
     for key in ("hami.io/vgpu-node", "hami.io/bind-phase", "nvidia.com/vgpu-mode", "ALIYUN_COM_GPU_MEM_IDX", "team"):
         made = made.annotated(key, "1")
-    request = dialects.read(made.json())
+    request = DIALECTS.read(made.json())
     assert isinstance(request, PodRequest)
     assert request.warnings == ()
 
@@ -199,7 +200,7 @@ def test_beside_a_share_so_many_unknown_resources_are_refused_that_no_one_can_co
     made = pod("p").asks("nvidia.com/gpu", 1)
     for number in range(100):
         made = made.asks(f"nvidia.com/g{number:03}mem", 1)
-    refusal = dialects.read(made.json())
+    refusal = DIALECTS.read(made.json())
     assert isinstance(refusal, Refusal)
     assert refusal.field == "spec.containers[].resources"
 

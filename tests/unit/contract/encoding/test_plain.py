@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contract import dialects
+from contract.dialects import DIALECTS
 from contract.encoding.plain import MESSAGE, is_plain, plain, plain_values, stand_in
-from contract.encoding.reading import is_subdomain
-from contract.model import DIALECTS, UNKNOWN_DIALECT
+from contract.encoding.reading import is_label, is_subdomain
+from contract.model import UNKNOWN_DIALECT
 from tests.odd import TEXT, VALUES, is_fit
 
 SHOWN = {
@@ -52,6 +52,7 @@ def test_what_stands_for_a_text_is_a_name_and_no_other_texts(first: str, second:
     assert (stand_in(first) == stand_in(second)) == (first == second)
 
 
-def test_the_vocabulary_of_dialects_is_that_of_their_table() -> None:
-    assert tuple(dialect.name for dialect in dialects.DIALECTS) == DIALECTS
-    assert UNKNOWN_DIALECT not in DIALECTS
+def test_the_name_of_each_dialect_is_one_that_stored_requests_may_have() -> None:
+    assert all(is_label(dialect.name) for dialect in DIALECTS)
+    assert DIALECTS.known(UNKNOWN_DIALECT) == UNKNOWN_DIALECT
+    assert DIALECTS.named(UNKNOWN_DIALECT) is None

@@ -9,7 +9,8 @@ import pytest
 from allocator.cache.cache import Cache
 from allocator.cache.podinfo import read_pod
 from allocator.engine.engine import Engine
-from contract import bounds, dialects, pods
+from contract import bounds, pods
+from contract.dialects import DIALECTS
 from contract.model import Compute, Inventory, NodeState, Scalars, Taint
 from contract.nodes import attributes
 from contract.reasons.nodes import Code, Reason, of_one
@@ -202,7 +203,7 @@ def test_amounts_by_name() -> None:
 
 def test_the_resources_by_which_a_pod_asks_for_its_share_are_no_needs() -> None:
     found = needs_of(pod("p").asks("aliyun.com/gpu-mem", 5).asks(NIC, 1).json())
-    assert dialects.others_only(found).compute.scalars == ((NIC, 1),)
+    assert DIALECTS.others_only(found).compute.scalars == ((NIC, 1),)
 
 
 def test_a_pod_with_a_share_has_a_bounded_number_of_other_resources() -> None:

@@ -10,7 +10,8 @@ from flask.testing import FlaskClient
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from contract import dialects, names, pods
+from contract import names, pods
+from contract.dialects import DIALECTS
 from contract.encoding.protocol import Never, Placed, Question, Wait
 from contract.metrics import metrics_of
 from contract.model import Allocation, ContainerAllocation, GpuShare
@@ -27,7 +28,7 @@ JSON = dict[str, Any]
 RESERVED_ENV = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "CUDA_MPS_X", "NVIDIA_GPU_MEMORY_LIMIT")
 SOURCES: tuple[JSON, ...] = ({"value": "tenant"}, {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}, {})
 amounts = st.sampled_from(["0", "1", "5", "20", "100", "101", "3Gi", "-1", "1.5", "x", 2, 0.5, ""])
-limits = st.dictionaries(st.sampled_from([*sorted(dialects.RESOURCES), "cpu"]), amounts, max_size=3)
+limits = st.dictionaries(st.sampled_from([*sorted(DIALECTS.resources), "cpu"]), amounts, max_size=3)
 environments = st.lists(
     st.builds(
         lambda name, source: {"name": name, **source},
@@ -249,9 +250,9 @@ def test_nothing_of_a_dialect_is_left_and_the_rest_is_kept(made: JSON, answer: s
         for old, new in zip(before, after, strict=True):
             for part in ("limits", "requests"):
                 was, now = ((c.get("resources") or {}).get(part) or {} for c in (old, new))
-                assert not set(now) & (dialects.RESOURCES - accounting)
-                assert {k: v for k, v in was.items() if k not in dialects.RESOURCES} == {
-                    k: v for k, v in now.items() if k not in dialects.RESOURCES
+                assert not set(now) & (DIALECTS.resources - accounting)
+                assert {k: v for k, v in was.items() if k not in DIALECTS.resources} == {
+                    k: v for k, v in now.items() if k not in DIALECTS.resources
                 }
             assert [e for e in new["env"] if e["name"] == "A"] == [e for e in old.get("env") or [] if e["name"] == "A"]
 

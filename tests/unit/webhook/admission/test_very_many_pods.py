@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from contract import names
-from contract.dialects import DIALECTS, read
+from contract.dialects import DIALECTS
 from contract.dialects.base import Dialect, Example
 from contract.model import PodRequest
 from tests.examples import examples
@@ -44,7 +44,9 @@ def _served(dialect: Dialect) -> list[Example]:
     return [
         example
         for example in dialect.examples
-        if isinstance(read(_made(dict(example.limits), dict(example.annotations), dict(example.labels))), PodRequest)
+        if isinstance(
+            DIALECTS.read(_made(dict(example.limits), dict(example.annotations), dict(example.labels))), PodRequest
+        )
     ]
 
 

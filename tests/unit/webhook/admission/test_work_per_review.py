@@ -18,7 +18,7 @@ import pytest
 from allocator.engine import pinning
 from benchmarks.admission import families
 from benchmarks.admission.families import FAMILIES, filled
-from contract import dialects
+from contract.dialects import DIALECTS
 from contract.dialects.spelling import MOST_COMPARED, MOST_LOOKED_AT, Spelling
 from contract.encoding.protocol import Answer, Question, Wait, question_from_json, question_to_json
 from contract.scheduling import needs
@@ -107,7 +107,7 @@ def test_containers_added_to_a_large_request_are_not_each_compared_with_it() -> 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_bounded_number_of_names_is_compared(family: str, size: int) -> None:
     pod, spelling = filled(family, size), Spelling()
-    if dialects.read(pod, spelling=spelling) is None:
-        dialects.misspelt(pod, spelling)
+    if DIALECTS.read(pod, spelling=spelling) is None:
+        DIALECTS.misspelt(pod, spelling)
     assert spelling.looked_at <= MOST_LOOKED_AT
     assert spelling.compared <= MOST_COMPARED

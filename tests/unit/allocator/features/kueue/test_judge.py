@@ -25,12 +25,15 @@ from allocator.features.kueue.judge import (
     NotSeen,
     TemplateReading,
 )
+from contract.dialects import DIALECTS
+from contract.dialects.table import Dialects
 from contract.model import Delivery, Usage
 from contract.options import pool_options
 from contract.scheduling import needs, nodeinfo
 from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.needs import SchedulingRequest
 from tests.builders import NodeBuilder, PodBuilder, node, pod
+from tests.proof import feathers
 from tests.unit.allocator.features.kueue.objects import flavor, pod_set, workload
 from tests.unit.allocator.harness import request_of
 
@@ -125,6 +128,12 @@ CASES = {
         workload("w", pod_set("main", 2, pod("w").asks("aliyun.com/gpu-mem", 900))),
         "Ready",
         reading=TemplateReading(pool_options({"aliyunUnit": "MiB"})),
+    ),
+    "the words of the dialects that the program was given": Case(
+        workload("w", pod_set("main", 4, pod("w").asks(feathers.FEATHERS, 8))),
+        "Ready",
+        message="all 4 pods fit",
+        reading=TemplateReading(dialects=Dialects((*DIALECTS, feathers.DIALECT))),
     ),
     "the document of options": Case(
         workload("w", pod_set("main", 3, pod("w").asks("nvidia.com/gpu", 1).asks("nvidia.com/gpucores", 10))),

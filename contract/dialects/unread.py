@@ -1,0 +1,44 @@
+"""
+Annotations in our own domain that nothing reads.
+
+A misspelt annotation is a warning only: a manifest may be written for a newer version than this one. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from contract import names
+from contract.dialects import native
+from contract.dialects.spelling import MOST_TOLD, Spelling
+from contract.encoding.reading import shown
+
+OURS = f"{names.GROUP}/"
+"""Before the slash, what our own names have."""
+_ALL = tuple(str(key) for key in names.REGISTRY if key.on.startswith("Pod annotation"))
+_WHOLE_NAMES = frozenset(_ALL)
+_TENANTS = tuple(
+    str(key).removeprefix(OURS) for key in names.REGISTRY if key.on == "Pod annotation" and key.writer == "tenant"
+)
+_PREFIXES = (*(name if name.endswith(".") else f"{name}." for name in _ALL), *names.DEVICE_ANNOTATION_PREFIXES)
+
+
+def unread_annotations(annotations: Iterable[str], spelling: Spelling | None = None) -> Iterator[str]:
+    """A warning for each annotation in our own domain that nothing reads; of very many one warning in the end."""
+    spelling = spelling or Spelling()
+    unread = sorted(
+        each
+        for each in annotations
+        if each.startswith(OURS) and each not in _WHOLE_NAMES and not each.startswith(_PREFIXES)
+    )
+    for each in unread[:MOST_TOLD]:
+        yield f"metadata.annotations[{shown(each)[1:-1]}]: nothing reads it; {_cure(each, spelling)}"
+    if len(unread) > MOST_TOLD:
+        yield f"metadata.annotations: nothing reads {len(unread) - MOST_TOLD} more of {names.GROUP}; remove them"
+
+
+def _cure(name: str, spelling: Spelling) -> str:
+    if name in native.DIALECT.resources:
+        return "an amount goes under resources.limits of a container"
+    near = spelling.closest(name.removeprefix(OURS), _TENANTS)
+    return f"did you mean {OURS}{near}?" if near else "remove it"

@@ -1,0 +1,13 @@
+"""The node agent with the made-up mechanism, for a level that tenants know."""
+
+from __future__ import annotations
+
+import sys
+
+from contract.isolation import PRELOAD
+from nodeagent.__main__ import main
+from nodeagent.isolation.levels import MECHANISMS
+from tests.proof import glass
+
+if __name__ == "__main__":
+    sys.exit(main(mechanisms={**MECHANISMS, PRELOAD: glass.ENTRY}))
