@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 
 _AT = re.compile(r"\bat (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_LATEST = 253_402_300_800
+"""The year 10000, in seconds since 1970, which cannot be written."""
 _FINE = 120
 """Up to this many of a unit the smaller one is shown: 90 s, and 5 min."""
 
@@ -26,12 +28,14 @@ def at(moment: float) -> str:
     return f"at {stamp(moment)}"
 
 
-def seconds(text: str) -> float | None:
-    """Seconds since 1970 of a time as Kubernetes writes it; None of anything else."""
+def seconds(text: object) -> float | None:
+    """Seconds since 1970 of a time as Kubernetes writes it; None of anything else, such as a time without a zone."""
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
+        found = datetime.fromisoformat(text)  # type: ignore[arg-type]  # others are a TypeError
+        moment = found.timestamp() if found.tzinfo else -1.0
+    except (TypeError, ValueError, OverflowError):
         return None
+    return moment if 0 <= moment < _LATEST else None
 
 
 def spoken(text: str, now: float) -> str:
