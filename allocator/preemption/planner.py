@@ -46,7 +46,7 @@ class PreemptionPlan:
     """Whether the victims go because they have room elsewhere, and the pod is larger."""
 
     @property
-    def cost(self) -> tuple[int, list[tuple[int, int, str]], str]:
+    def cost(self) -> tuple[int, list[tuple[int, float, str]], str]:
         """The plan of the lesser cost is the better one."""
         return len(self.victims), sorted((v.worth for v in self.victims), reverse=True), self.node
 

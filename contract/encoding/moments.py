@@ -8,7 +8,9 @@ later. Who shows the sentence makes the age of it (`spoken`). Pure: the present 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 _AT = re.compile(r"\bat (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -21,6 +23,11 @@ _FINE = 120
 def stamp(moment: float) -> str:
     """`2026-01-05T08:00:00Z`, of seconds since 1970."""
     return datetime.fromtimestamp(int(moment), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def shown(moment: float) -> str:
+    """The same; empty for 0, which stands for no time."""
+    return stamp(moment) if moment else ""
 
 
 def at(moment: float) -> str:
@@ -36,6 +43,11 @@ def seconds(text: object) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return moment if 0 <= moment < _LATEST else None
+
+
+def created(document: Mapping[str, Any]) -> float:
+    """When the API server stored an object first: seconds since 1970, 0 where it does not say."""
+    return seconds((document.get("metadata") or {}).get("creationTimestamp")) or 0.0
 
 
 def spoken(text: str, now: float) -> str:

@@ -39,15 +39,9 @@ NO_TARGET = {
 """Functions of such a name that read nothing which a target could give them, and why."""
 NO_TARGET_MODULES = {
     "allocator.commands": "a file that the administrator names, for the target snapshot",
-    "allocator.features.kueue.worker": "one time of a Workload, which is caught",
-    "kubectl_gpufraction.check.install": "one time of a Lease; the plugin's own user",
-    "kubectl_gpufraction.check.nodes": "one time of a GPUNode; the plugin's own user",
-    "kubectl_gpufraction.check.reader": "one time of a pod that the command made itself",
     "kubectl_gpufraction.commands.dryrun": "a manifest of the plugin's own user",
     "kubectl_gpufraction.commands.inspect": "one annotation of gpushare, which is caught",
     "kubectl_gpufraction.cluster.options": "the options, for the target options",
-    "kubectl_gpufraction.commands.nodes": "one time of a GPUNode; the plugin's own user",
-    "kubectl_gpufraction.output.wording": "one time of a row, which is caught",
     "runtime.httpserver": "a body that the targets socket-question and page-query read",
 }
 MOST_CORPUS = 1 << 20
