@@ -90,6 +90,11 @@ _LONGEST_SHARE = GpuShare(
 )
 
 
+def refused(pod: Mapping[str, Any], request: PodRequest, options: Options) -> Refusal | None:
+    """What of a new pod is beyond any of these bounds."""
+    return least_problem(pod, request, options) or problem(pod) or annotations_problem(pod, request)
+
+
 def problem(pod: Mapping[str, Any]) -> Refusal | None:
     """The first part of the pod that exceeds a bound; None where none does."""
     spec = pod.get("spec") or {}

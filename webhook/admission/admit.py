@@ -333,13 +333,7 @@ def plan(pod: Mapping[str, Any], options: Options) -> Plan:
     if isinstance(request, Refusal):
         return Deny(str(request))
     grown = request != earlier
-    refused = (
-        _foreign_system(pod)
-        or _chosen_host(pod)
-        or bounds.least_problem(pod, request, options)
-        or bounds.problem(pod)
-        or bounds.annotations_problem(pod, request)
-    )
+    refused = _foreign_system(pod) or _chosen_host(pod) or bounds.refused(pod, request, options)
     if refused is not None:
         return Deny(str(refused))
     held = None if first_pass else before.allocation

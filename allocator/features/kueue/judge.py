@@ -212,11 +212,7 @@ def _asked(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal |
     request = dialects.read(standard, options)
     if request is None or isinstance(request, Refusal):
         return request
-    refusal = (
-        bounds.least_problem(standard, request, options)
-        or bounds.problem(standard)
-        or bounds.annotations_problem(standard, request)
-    )
+    refusal = bounds.refused(standard, request, options)
     if refusal is not None:
         return refusal
     found = dialects.others_only(needs.needs_of(standard, several=request.several, bursts=request.bursts))
