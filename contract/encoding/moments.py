@@ -1,5 +1,5 @@
 """
-Times in sentences: written as Kubernetes writes them, and shown to people as an age.
+Times: read and written as Kubernetes writes them, and shown to people as an age.
 
 An object keeps "asked for at 2026-01-05T08:00:00Z", which stays true; "asked for 40 s ago" would be wrong a second
 later. Who shows the sentence makes the age of it (`spoken`). Pure: the present is passed in.
@@ -47,7 +47,8 @@ def seconds(text: object) -> float | None:
 
 def created(document: Mapping[str, Any]) -> float:
     """When the API server stored an object first: seconds since 1970, 0 where it does not say."""
-    return seconds((document.get("metadata") or {}).get("creationTimestamp")) or 0.0
+    metadata = document.get("metadata")
+    return (seconds(metadata.get("creationTimestamp")) if isinstance(metadata, Mapping) else None) or 0.0
 
 
 def spoken(text: str, now: float) -> str:
