@@ -73,6 +73,7 @@ def with_pod(**changes: Any) -> JSON:
 
 
 LONG = "n" * 1_200
+NAMED = "give at most 253 of a-z, 0-9, - and ., or nothing"
 CURE = "give at most 63 of a-z, 0-9 and -"
 REFUSED: dict[str, tuple[JSON, str]] = {
     "no namespace": (asked(namespace=""), f"namespace: found ''; {CURE}"),
@@ -88,11 +89,11 @@ REFUSED: dict[str, tuple[JSON, str]] = {
     ),
     "a pod's name that is a path": (
         with_pod(metadata={"name": "../x"}),
-        "pod.metadata.name: found '../x'; give at most 253 of a-z, 0-9, - and .",
+        f"pod.metadata.name: found '../x'; {NAMED}",
     ),
     "a long beginning of a name": (
         with_pod(metadata={"generateName": LONG}),
-        f"pod.metadata.generateName: found '{'n' * 37}...{'n' * 37}'; give at most 253 of a-z, 0-9, - and .",
+        f"pod.metadata.generateName: found '{'n' * 37}...{'n' * 37}'; {NAMED}",
     ),
     "another namespace in the pod": (
         with_pod(metadata={"namespace": "kube-system"}),
