@@ -91,6 +91,17 @@ _LONGEST_SHARE = GpuShare(
 )
 
 
+def refused(
+    pod: Mapping[str, Any], request: PodRequest, options: Options, dialects: Dialects = DIALECTS
+) -> Refusal | None:
+    """What of a new pod is beyond any of these bounds."""
+    return (
+        least_problem(pod, request, options, dialects)
+        or problem(pod, dialects)
+        or annotations_problem(pod, request, dialects)
+    )
+
+
 def problem(pod: Mapping[str, Any], dialects: Dialects = DIALECTS) -> Refusal | None:
     """The first part of the pod that exceeds a bound; None where none does."""
     spec = pod.get("spec") or {}

@@ -293,6 +293,11 @@ class Gpu:
     sharing: PoolSharing = AS_SET
     """The options of the node, repeated on each of its GPUs for decisions."""
 
+    @property
+    def health(self) -> str:
+        """In a word, as it is published."""
+        return self.withheld or ("Healthy" if self.healthy else "Unhealthy")
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:

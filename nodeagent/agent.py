@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from contract.backoff import backoff, with_jitter
-from nodeagent.conditions import timestamp
+from contract.encoding import moments
 from nodeagent.machine import Machine
 from nodeagent.publishing.beyond import ExcessCapacity
 from nodeagent.publishing.changes import Change
@@ -259,7 +259,7 @@ class Agent:
             events.about("Node", "", node, node),
             reason=change.reason,
             message=change.message,
-            at=timestamp(self._clock()),
+            at=moments.stamp(self._clock()),
             component="gpufraction-nodeagent",
             host=node,
         )

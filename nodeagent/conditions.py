@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from contract.reasons.base import ReasonName
@@ -33,16 +32,3 @@ def listed(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {
         str(item.get("type")): item for item in (found if isinstance(found, list) else ()) if isinstance(item, dict)
     }
-
-
-def timestamp(now: float) -> str:
-    """Kubernetes' form of a time (RFC 3339, whole seconds, UTC)."""
-    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def seconds(text: object) -> float | None:
-    """The inverse of `timestamp`; None for a text that is no time."""
-    try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except ValueError:
-        return None

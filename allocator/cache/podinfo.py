@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -37,7 +36,6 @@ from contract.scheduling.nodeinfo import AllocatedPod
 
 JSON = dict[str, Any]
 T = TypeVar("T")
-_NOT_DIGITS = re.compile(r"\D")
 _NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
 _NOTHING = Compute()
 _WHOLE_NODE = Compute(cpu=10**9, pods=1)
@@ -108,8 +106,8 @@ class PodInfo(NamedTuple):
     condition: LastReported | None
     """What its own condition says."""
     priority: int
-    created: str
-    """creationTimestamp; RFC 3339 in UTC, so that text order is time order."""
+    created: float
+    """Seconds since 1970; 0 where the pod does not say."""
     owner: str = ""
     """uid of the controller that will make another in its place; empty without one."""
     daemon: bool = False
@@ -227,7 +225,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         returned=annotations.get(names.RETURNED, ""),
         condition=stands(pod),
         priority=pods.priority(pod),
-        created=str(metadata.get("creationTimestamp", "")),
+        created=moments.created(pod),
         owner=owner,
         daemon=_daemon(metadata),
         node=(bound or (allocation.node if allocation else "")) if takes else "",
@@ -346,14 +344,14 @@ def _held_since(pod: Mapping[str, Any]) -> float:
     conditions = (pod.get("status") or {}).get("conditions") or ()
     told = [each for each in conditions if each.get("type") in (names.ALLOCATED_CONDITION, "PodScheduled")]
     if not told:
-        return moments.seconds(str((pod.get("metadata") or {}).get("creationTimestamp", ""))) or 0.0
-    placed = (str(each.get("lastTransitionTime", "")) for each in told if each.get("status") == "True")
+        return moments.created(pod)
+    placed = (each.get("lastTransitionTime") for each in told if each.get("status") == "True")
     return min((found for found in map(moments.seconds, placed) if found is not None), default=0.0)
 
 
 def _ended(pod: Mapping[str, Any], carried: Allocation) -> EndedShare | None:
     request, conditions = pods.holding(pod), (pod.get("status") or {}).get("conditions") or ()
-    ends = (str(each.get("lastTransitionTime", "")) for each in conditions if _is_unready(each))
+    ends = (each.get("lastTransitionTime") for each in conditions if _is_unready(each))
     until = max((found for found in map(moments.seconds, ends) if found is not None), default=None)
     if until is None or request is None or not pods.is_granted(request, carried):
         return None
@@ -492,7 +490,7 @@ class AllocatedPods:
             key=holding.pod,
             node=node,
             priority=pod.priority,
-            created=known.created if known is not None else int(_NOT_DIGITS.sub("", pod.created) or 0),
+            created=known.created if known is not None else pod.created,
             demands={} if holding.allocation.claim else demands(holding.request, holding.allocation),
             compute=pod.compute,
             ending=since if pod.deleting else None,

@@ -42,7 +42,7 @@ class PreemptionPlan:
     """The shares that the pod is to have there, so that the next plan can count them as taken."""
 
     @property
-    def cost(self) -> tuple[int, list[tuple[int, int, str]], str]:
+    def cost(self) -> tuple[int, list[tuple[int, float, str]], str]:
         """The plan of the lesser cost is the better one."""
         return len(self.victims), sorted((v.worth for v in self.victims), reverse=True), self.node
 

@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
-Order = tuple[int, int, str, int, str]
+Order = tuple[int, int, float, int, str]
 """
 The place of a pod among those of its namespace: Kubernetes' priority and the dialect's, each with the higher one first,
 creation time, how many pods were seen before it, uid.

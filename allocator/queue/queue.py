@@ -49,8 +49,8 @@ class QueuedPodInfo:
     key: str
     ask: SchedulingRequest
     priority: int
-    created: str
-    """Its creationTimestamp."""
+    created: float
+    """Seconds since 1970."""
     pod: Mapping[str, Any]
     """`pods.outline` of it: no more than its commit and its condition need."""
     foreign: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class QueuedPodInfo:
         return refusals.family_of(self.key, self.owner, self.rules)
 
     @property
-    def order(self) -> tuple[int, str, int, str]:
+    def order(self) -> tuple[int, float, int, str]:
         """
         `queue_order`, then the pod that was seen first: the order of age, before `own_order`.
 
@@ -136,7 +136,7 @@ class SchedulingQueue:
         self.unreadable: dict[str, Unreadable] = {}
         """Gated pods (by uid) that cannot be placed as they are."""
         self._waiting: dict[str, QueuedPodInfo] = {}
-        self._by_age: list[tuple[int, str, int, str]] = []
+        self._by_age: list[tuple[int, float, int, str]] = []
         """`QueuedPodInfo.order` of each, the first first; its last part is the uid."""
         self._preferred = 0
         """How many pods their dialect puts before others of their namespace."""
@@ -318,7 +318,7 @@ class SchedulingQueue:
                 del self._cards[cards]
 
 
-def _own_order(priority: int, ask: SchedulingRequest, created: str, came: int, uid: str) -> Order:
+def _own_order(priority: int, ask: SchedulingRequest, created: float, came: int, uid: str) -> Order:
     """The place of a pod among those of its namespace, where the priority of a dialect counts too."""
     return (-priority, -(ask.request.priority > 0), created, came, uid)
 

@@ -16,6 +16,7 @@ from allocator.queue.records import PodRecords
 from allocator.scoring import estimator
 from allocator.scoring.classes import Demanded, supply_of
 from allocator.scoring.tables import Tables
+from contract.encoding import moments
 from contract.model import NodeState
 from contract.scheduling.clusterfilters import trimming
 from contract.scheduling.clusterfilters.neighbourhood import NO_NEIGHBOURS, NeighbourSnapshot
@@ -126,7 +127,7 @@ def view(cache: Cache, order: QueueOrder, records: PodRecords, now: float) -> Sc
             pod.uid,
             pod.ask,
             pod.priority,
-            pod.created,
+            moments.shown(pod.created),
             pod.foreign,
             "by claim" if pod.ask.request.claim else records.busy(pod.uid, now),  # a view has no claims
             read,

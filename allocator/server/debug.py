@@ -22,8 +22,8 @@ from allocator.engine import reference
 from allocator.engine.reference import Decision, Placement, Unschedulable, policy_of
 from allocator.scheduler import messages
 from allocator.scheduler.view import QueuedPodView, SchedulerView
-from allocator.server import jsonform
 from contract.encoding.reading import Malformed
+from contract.encoding.wire import Schema, typed
 from contract.reasons import nodes as reasons
 from contract.reasons.nodes import Reason
 from contract.reasons.pods import PodReason
@@ -34,11 +34,12 @@ JSON = dict[str, Any]
 VERSION = 2
 _RENAMED = {"line": "queue", "kept": "reserved"}
 """Fields of files that older programs wrote, and their names today."""
+_VIEW: Schema[SchedulerView] = typed(SchedulerView)
 
 
 def to_json(view: SchedulerView) -> JSON:
     """The file's content."""
-    return {"v": VERSION, **jsonform.to_json(view)}
+    return {"v": VERSION, **_VIEW.to_json(view)}
 
 
 def from_json(document: Any) -> SchedulerView:
@@ -46,7 +47,7 @@ def from_json(document: Any) -> SchedulerView:
     if not isinstance(document, dict) or document.get("v") != VERSION:
         raise Malformed(f"this is no snapshot of version {VERSION}")
     document = {_RENAMED.get(name, name): value for name, value in document.items()}
-    view = jsonform.from_json(SchedulerView, document, "snapshot")
+    view = _VIEW.from_json(document, "snapshot")
     for node in view.nodes:
         if len(node.usage) != len(node.gpus):
             raise Malformed(f"snapshot: node {node.name} has {len(node.gpus)} GPUs and {len(node.usage)} usages")

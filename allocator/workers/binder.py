@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import jsonpointer
@@ -28,7 +28,7 @@ from contract import names, pods
 from contract.backoff import backoff
 from contract.dialects import DIALECTS
 from contract.dialects.table import Dialects
-from contract.encoding import codec
+from contract.encoding import codec, moments
 from contract.reasons.pods import PodEventReason
 from contract.scheduling import node_pin, protection
 from runtime.kubernetes import events, evictions, paths
@@ -219,13 +219,9 @@ def record(kube: Kube, news: Report, now: datetime) -> None:
             kind, reason, warns, once = news.kind, news.code, news.warns, news.once
     namespace, _, name = news.key.rpartition("/")
     involved = events.about(kind, namespace, name, news.uid, version=_VERSIONS.get(kind, "v1"))
-    at = _timestamp(now)
+    at = moments.stamp(now.timestamp())
     said = {"reason": reason, "message": news.reason, "at": at}
     events.record(kube, involved, **said, component=_COMPONENT, warns=warns, once=once)
-
-
-def _timestamp(now: datetime) -> str:
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class EventRecorder:
@@ -326,7 +322,7 @@ class EventRecorder:
         now = self._clock()
         if isinstance(news, StatusUpdate):
             try:
-                self._set_condition(news, _timestamp(now))
+                self._set_condition(news, moments.stamp(now.timestamp()))
             except REFUSALS as error:  # the Event may be taken all the same, and then somebody learns of it
                 log.info("condition refused", extra={"pod": news.key, "reason": str(error)})
             if not news.event:

@@ -15,19 +15,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from contract import names
-from contract.encoding.plain import stand_in
+from contract.encoding import wire
+from contract.encoding.plain import is_plain, stand_in
 from contract.encoding.quantity import GIB, MIB, mib
-from contract.encoding.reading import Malformed, Reader, are_kinds, is_uid, shown
+from contract.encoding.reading import Malformed, are_kinds, is_label, is_subdomain, is_uid, shown
 from contract.model import (
     LONGEST_WORD,
     MOST_ASKING,
     MOST_GPUS,
     MOST_MEMORY,
+    MOST_WORDS,
     PARTITION_KIND,
+    POLICIES,
     UNKNOWN_DIALECT,
     WHOLE,
     Allocation,
@@ -51,63 +53,86 @@ def _dump(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
-def _load(text: object, what: str) -> dict[str, Any]:
-    if not isinstance(text, str):
-        raise Malformed(f"{what} is not text")
-    if len(text) > _LONGEST:
-        raise Malformed(f"{what} has {len(text)} characters, more than an object's annotations may have")
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"{what} is not JSON") from error
-    if not isinstance(value, dict):
-        raise Malformed(f"{what} is not a JSON object")
-    if value.get("v") != _VERSION:
-        raise Malformed(f"{what} has version {shown(value.get('v'))}, this program reads {_VERSION}")
-    return value
-
-
 # -- the request --------------------------------------------------------------------------------------------------
+
+_BYTES, _PERCENT = wire.number(MOST_MEMORY), wire.number(WHOLE)
+_WORDS = wire.listed(
+    wire.matching(
+        lambda word: len(word) <= LONGEST_WORD and is_plain(word, 4 * LONGEST_WORD),
+        f"at most {LONGEST_WORD} characters that can be shown",
+    ),
+    2 * MOST_WORDS,  # the list may be joined from a dialect's own and ours
+)
+"""Models or UUIDs within the bounds for tenants."""
+
+
+def _request(words: wire.Schema[tuple[str, ...]], claim: wire.Schema[str], most: int | None) -> wire.Schema[PodRequest]:
+    fraction = wire.record(
+        FractionRequest,
+        {
+            "container": wire.LABEL.named("name"),
+            "count": wire.number(MOST_GPUS).required(),
+            "memory": _BYTES,
+            "percent": _PERCENT,
+            "cores": _PERCENT,
+            "exclusive": wire.FLAG,
+            "init": wire.FLAG,
+            "wishes": wire.inline(
+                Wishes,
+                {
+                    "use_models": words,
+                    "avoid_models": words,
+                    "use_uuids": words,
+                    "avoid_uuids": words,
+                    "least_memory": wire.AMOUNT,
+                    "ordered": wire.FLAG.named("modelsInOrder"),
+                },
+            ),
+            "one_numa": wire.FLAG,
+            "limit": _BYTES,
+        },
+    )
+    return wire.record(
+        PodRequest,
+        {
+            "dialect": wire.Schema(
+                lambda found: found if isinstance(found, str) and is_label(found) else UNKNOWN_DIALECT
+            ),
+            "same_gpus": wire.FLAG,
+            "node_policy": wire.one_of(("", *POLICIES)),
+            "gpu_policy": wire.one_of(("", *POLICIES)),
+            "unit": wire.AMOUNT.then(lambda unit: unit if unit in _UNITS else 0),
+            "priority": wire.number(1),
+            "claim": claim,
+            "containers": wire.listed(fraction, most).then(_sharing_wishes, list),
+        },
+    )
+
+
+def _sharing_wishes(fractions: tuple[FractionRequest, ...]) -> tuple[FractionRequest, ...]:
+    """The fractions, with one object for equal wishes: one annotation of a pod often holds for all its containers."""
+    if len(fractions) < 2:
+        return fractions
+    known: dict[Wishes, Wishes] = {}
+    found = []
+    for fraction in fractions:
+        first = known.setdefault(fraction.wishes, fraction.wishes)
+        found.append(fraction if first is fraction.wishes else replace(fraction, wishes=first))
+    return tuple(found)
+
+
+_REQUEST = _request(_WORDS, wire.matching(is_subdomain, "at most 253 of a-z, 0-9, - and .", empty=True), MOST_ASKING)
+_ADMITTED = _request(wire.listed(wire.line(4 * LONGEST_WORD)), wire.TEXT.then(lambda name: name and _named(name)), None)
+"""Of a pod that holds its share, which must be counted however large it was allowed to be when it was admitted."""
+
+
+def _named(name: str) -> str:
+    return name if is_subdomain(name) else stand_in(name)
 
 
 def request_to_json(request: PodRequest) -> dict[str, Any]:
     """A request as JSON, without fields that have their default."""
-    document: dict[str, Any] = {"v": _VERSION, "dialect": request.dialect}
-    if request.same_gpus:
-        document["sameGpus"] = True
-    if request.node_policy:
-        document["nodePolicy"] = request.node_policy
-    if request.gpu_policy:
-        document["gpuPolicy"] = request.gpu_policy
-    if request.unit:
-        document["unit"] = request.unit
-    if request.priority:
-        document["priority"] = request.priority
-    if request.claim:
-        document["claim"] = request.claim
-    document["containers"] = [_fraction_to_json(fraction) for fraction in request.containers]
-    return document
-
-
-def _fraction_to_json(fraction: FractionRequest) -> dict[str, Any]:
-    document: dict[str, Any] = {"name": fraction.container, "count": fraction.count}
-    optional = {
-        "memory": fraction.memory,
-        "percent": fraction.percent,
-        "cores": fraction.cores,
-        "exclusive": fraction.exclusive,
-        "init": fraction.init,
-        "useModels": list(fraction.wishes.use_models),
-        "avoidModels": list(fraction.wishes.avoid_models),
-        "useUuids": list(fraction.wishes.use_uuids),
-        "avoidUuids": list(fraction.wishes.avoid_uuids),
-        "leastMemory": fraction.wishes.least_memory,
-        "modelsInOrder": fraction.wishes.ordered,
-        "oneNuma": fraction.one_numa,
-        "limit": fraction.limit,
-    }
-    document.update({key: value for key, value in optional.items() if value})
-    return document
+    return {"v": _VERSION, **_REQUEST.to_json(request)}
 
 
 def request_to_text(request: PodRequest) -> str:
@@ -118,121 +143,81 @@ def request_from_json(document: object, *, bounded: bool = True) -> PodRequest:
     """
     Read a request. Raises `Malformed`.
 
-    `bounded`: also for a request beyond today's bounds. It is False for a pod that holds its share, which must be
-    counted however large it was allowed to be when it was admitted.
+    `bounded`: also for a request beyond today's bounds. It is False for a pod that holds its share.
     """
-    top = Reader(document, "request")
-    claim = top.name("claim", "") if bounded else top.named("claim", "")
-    items = top.objects("containers", most=MOST_ASKING if bounded else None)
-    containers = _sharing_wishes(_fraction(item, by_claim=bool(claim), bounded=bounded) for item in items)
+    request = (_REQUEST if bounded else _ADMITTED).from_json(document, "request")
+    containers = request.containers
     if not containers:
         raise Malformed("request.containers is empty")
+    for fraction in containers:
+        _check(fraction, by_claim=bool(request.claim))
     if len({fraction.container for fraction in containers}) != len(containers):
         raise Malformed("request.containers names a container twice")
-    together = top.flag("sameGpus")
-    if together and not (all(f.memory for f in containers) and len({f.count for f in containers}) == 1):
+    if request.same_gpus and not (all(f.memory for f in containers) and len({f.count for f in containers}) == 1):
         raise Malformed("request.sameGpus needs bytes of memory and the same count in every container")
-    if together and any(fraction.limit for fraction in containers):
+    if request.same_gpus and request.bursts:
         raise Malformed("request.sameGpus is beside a memory limit above the request")
-    request = PodRequest(
-        dialect=top.label_or("dialect", UNKNOWN_DIALECT),
-        containers=containers,
-        same_gpus=together,
-        node_policy=top.policy("nodePolicy"),
-        gpu_policy=top.policy("gpuPolicy"),
-        unit=unit if (unit := top.amount("unit", 0)) in _UNITS else 0,
-        priority=top.amount("priority", 0, most=1),
-        claim=claim,
-    )
     if bounded and request.excess is not None:
         raise Malformed(f"request has {request.excess[0]}")
     return request
 
 
-def _sharing_wishes(fractions: Iterable[FractionRequest]) -> tuple[FractionRequest, ...]:
-    """The fractions, with one object for equal wishes: one annotation of a pod often holds for all its containers."""
-    known: dict[Wishes, Wishes] = {}
-    found = []
-    for fraction in fractions:
-        first = known.setdefault(fraction.wishes, fraction.wishes)
-        found.append(fraction if first is fraction.wishes else replace(fraction, wishes=first))
-    return tuple(found)
-
-
-def _fraction(item: Reader, *, by_claim: bool, bounded: bool) -> FractionRequest:
-    words = item.words if bounded else partial(item.lines, most=4 * LONGEST_WORD)
-    fraction = FractionRequest(
-        container=item.label("name"),
-        count=item.amount("count", most=MOST_GPUS),
-        memory=item.amount("memory", 0, most=MOST_MEMORY),
-        percent=item.amount("percent", 0, most=WHOLE),
-        cores=item.amount("cores", 0, most=WHOLE),
-        exclusive=item.flag("exclusive"),
-        init=item.flag("init"),
-        wishes=Wishes(
-            words("useModels"),
-            words("avoidModels"),
-            words("useUuids"),
-            words("avoidUuids"),
-            item.amount("leastMemory", 0),
-            item.flag("modelsInOrder"),
-        ),
-        one_numa=item.flag("oneNuma"),
-        limit=item.amount("limit", 0, most=MOST_MEMORY),
-    )
+def _check(fraction: FractionRequest, *, by_claim: bool) -> None:
+    wrong = ""
+    most = MOST_MEMORY if fraction.memory else WHOLE
     if by_claim:
-        if fraction != FractionRequest(fraction.container):
-            raise Malformed(f"request of container {shown(fraction.container)} names amounts beside a claim")
-        return fraction
-    if fraction.count < 1 or bool(fraction.memory) == bool(fraction.percent):
-        raise Malformed(f"request of container {shown(fraction.container)} needs a count and either memory or percent")
-    if fraction.limit and not max(fraction.memory, fraction.percent) < fraction.limit <= (
-        MOST_MEMORY if fraction.memory else WHOLE
-    ):
-        raise Malformed(f"request of container {shown(fraction.container)} has a limit that is not above the request")
-    if fraction.exclusive and fraction.cores != WHOLE:
+        wrong = "" if fraction == FractionRequest(fraction.container) else "names amounts beside a claim"
+    elif fraction.count < 1 or bool(fraction.memory) == bool(fraction.percent):
+        wrong = "needs a count and either memory or percent"
+    elif fraction.limit and not max(fraction.memory, fraction.percent) < fraction.limit <= most:
+        wrong = "has a limit that is not above the request"
+    elif fraction.exclusive and fraction.cores != WHOLE:
         # An exclusive share without all cores would take a whole GPU, and no quota would count all of it.
-        raise Malformed(f"request of container {shown(fraction.container)} is exclusive without all cores")
-    return fraction
+        wrong = "is exclusive without all cores"
+    if wrong:
+        raise Malformed(f"request of container {shown(fraction.container)} {wrong}")
 
 
 def request_from_text(text: object, *, bounded: bool = True) -> PodRequest:
     """Read the `request` annotation. Raises `Malformed`."""
-    return request_from_json(_load(text, "request"), bounded=bounded)
+    return request_from_json(wire.load(text, "request", most=_LONGEST, version=_VERSION), bounded=bounded)
 
 
 # -- the allocation -----------------------------------------------------------------------------------------------
 
+_SHARE = wire.record(
+    GpuShare,
+    {
+        "uuid": wire.GPU_UUID,
+        "index": wire.number(1 << 16),
+        "memory": _BYTES,
+        "cores": _PERCENT,
+        "gpu_memory": _BYTES.named("of"),
+        "cdi": wire.TEXT.then(lambda kinds: kinds if are_kinds(kinds) else _NO_KIND),
+        "nri": wire.FLAG,
+        "dra": wire.FLAG,
+        "cores_free": wire.FLAG,
+        "as_whole": wire.FLAG,
+        "burst": _BYTES,
+    },
+)
+_CONTAINER = wire.record(
+    ContainerAllocation,
+    {"container": wire.LABEL.named("name"), "shares": wire.listed(_SHARE, MOST_GPUS).named("gpus")},
+)
+_ALLOCATION = wire.record(
+    Allocation,
+    {
+        "id": wire.TEXT.then(lambda written: written if is_uid(written) or not written else stand_in(written)),
+        "node": wire.matching(is_subdomain, "at most 253 of a-z, 0-9, - and ."),
+        "containers": wire.listed(_CONTAINER),  # unbounded: the bound may be newer than the pod
+        "claim": wire.TEXT.then(lambda name: name and _named(name)),
+    },
+)
+
 
 def allocation_to_json(allocation: Allocation) -> dict[str, Any]:
-    return {
-        "v": _VERSION,
-        "id": allocation.id,
-        "node": allocation.node,
-        "containers": [
-            {
-                "name": container.container,
-                "gpus": [
-                    {
-                        "uuid": share.uuid,
-                        "index": share.index,
-                        "memory": share.memory,
-                        "cores": share.cores,
-                        "of": share.gpu_memory,
-                        **({"cdi": share.cdi} if share.cdi else {}),
-                        **({"nri": True} if share.nri else {}),
-                        **({"dra": True} if share.dra else {}),
-                        **({"coresFree": True} if share.cores_free else {}),
-                        **({"asWhole": True} if share.as_whole else {}),
-                        **({"burst": share.burst} if share.burst else {}),
-                    }
-                    for share in container.shares
-                ],
-            }
-            for container in allocation.containers
-        ],
-        **({"claim": allocation.claim} if allocation.claim else {}),
-    }
+    return {"v": _VERSION, **_ALLOCATION.to_json(allocation)}
 
 
 def allocation_to_text(allocation: Allocation) -> str:
@@ -241,48 +226,20 @@ def allocation_to_text(allocation: Allocation) -> str:
 
 def allocation_from_json(document: object) -> Allocation:
     """Read an allocation. Raises `Malformed`."""
-    top = Reader(document, "allocation")
-    containers = []
-    for item in top.objects("containers"):  # unbounded: the bound may be newer than the pod
-        shares = tuple(
-            GpuShare(
-                uuid=gpu.uuid("uuid"),
-                index=gpu.amount("index", most=1 << 16),
-                memory=gpu.amount("memory", most=MOST_MEMORY),
-                cores=gpu.amount("cores", most=WHOLE),
-                gpu_memory=gpu.amount("of", most=MOST_MEMORY),
-                cdi=_kinds(gpu.text("cdi", "")),
-                nri=gpu.flag("nri"),
-                dra=gpu.flag("dra"),
-                cores_free=gpu.flag("coresFree"),
-                as_whole=gpu.flag("asWhole"),
-                burst=gpu.amount("burst", 0, most=MOST_MEMORY),
-            )
-            for gpu in item.objects("gpus", most=MOST_GPUS)
-        )
-        if not shares or len({share.uuid for share in shares}) != len(shares):
-            raise Malformed(f"allocation of container {shown(item.text('name'))} has no GPU, or one of them twice")
-        containers.append(ContainerAllocation(item.label("name"), shares))
-    if not containers or not top.text("id") or not top.text("node"):
+    allocation = _ALLOCATION.from_json(document, "allocation")
+    for each in allocation.containers:
+        if not each.shares or len({share.uuid for share in each.shares}) != len(each.shares):
+            raise Malformed(f"allocation of container {shown(each.container)} has no GPU, or one of them twice")
+    if not allocation.containers or not allocation.id:
         raise Malformed("allocation lacks its id, its node or its containers")
-    if len({container.container for container in containers}) != len(containers):
+    if len({each.container for each in allocation.containers}) != len(allocation.containers):
         raise Malformed("allocation.containers names a container twice")
-    written = top.text("id")
-    return Allocation(
-        id=written if is_uid(written) else stand_in(written),
-        node=top.name("node"),
-        containers=tuple(containers),
-        claim=top.named("claim", ""),
-    )
-
-
-def _kinds(text: str) -> str:
-    return text if are_kinds(text) else _NO_KIND
+    return allocation
 
 
 def allocation_from_text(text: object) -> Allocation:
     """Read the `allocation` annotation. Raises `Malformed`."""
-    return allocation_from_json(_load(text, "allocation"))
+    return allocation_from_json(wire.load(text, "allocation", most=_LONGEST, version=_VERSION))
 
 
 # -- what containers read -----------------------------------------------------------------------------------------

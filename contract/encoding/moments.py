@@ -1,5 +1,5 @@
 """
-Times in sentences: written as Kubernetes writes them, and shown to people as an age.
+Times: read and written as Kubernetes writes them, and shown to people as an age.
 
 An object keeps "asked for at 2026-01-05T08:00:00Z", which stays true; "asked for 40 s ago" would be wrong a second
 later. Who shows the sentence makes the age of it (`spoken`). Pure: the present is passed in.
@@ -8,10 +8,14 @@ later. Who shows the sentence makes the age of it (`spoken`). Pure: the present 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 _AT = re.compile(r"\bat (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_LATEST = 253_402_300_800
+"""The year 10000, in seconds since 1970, which cannot be written."""
 _FINE = 120
 """Up to this many of a unit the smaller one is shown: 90 s, and 5 min."""
 
@@ -21,17 +25,30 @@ def stamp(moment: float) -> str:
     return datetime.fromtimestamp(int(moment), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def shown(moment: float) -> str:
+    """The same; empty for 0, which stands for no time."""
+    return stamp(moment) if moment else ""
+
+
 def at(moment: float) -> str:
     """`at 2026-01-05T08:00:00Z`, of seconds since 1970."""
     return f"at {stamp(moment)}"
 
 
-def seconds(text: str) -> float | None:
-    """Seconds since 1970 of a time as Kubernetes writes it; None of anything else."""
+def seconds(text: object) -> float | None:
+    """Seconds since 1970 of a time as Kubernetes writes it; None of anything else, such as a time without a zone."""
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
+        found = datetime.fromisoformat(text)  # type: ignore[arg-type]  # others are a TypeError
+        moment = found.timestamp() if found.tzinfo else -1.0
+    except (TypeError, ValueError, OverflowError):
         return None
+    return moment if 0 <= moment < _LATEST else None
+
+
+def created(document: Mapping[str, Any]) -> float:
+    """When the API server stored an object first: seconds since 1970, 0 where it does not say."""
+    metadata = document.get("metadata")
+    return (seconds(metadata.get("creationTimestamp")) if isinstance(metadata, Mapping) else None) or 0.0
 
 
 def spoken(text: str, now: float) -> str:

@@ -9,13 +9,15 @@ of the cluster, and where the pod fits with a `Wait` of the code `NotLeading`. W
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from contract.encoding import codec, reading
-from contract.encoding.reading import Malformed, shown
+from contract.encoding import codec, wire
+from contract.encoding.reading import Malformed, is_beginning, is_subdomain, is_uid, shown
 from contract.model import Allocation, GpuKind, PodRequest
+
+T = TypeVar("T")
 
 RESERVE_PATH = "/v1/reserve"
 OFFERED_PATH = "/v1/offered"
@@ -32,7 +34,6 @@ MOST_QUESTION = 1 << 20
 """Bytes of a question. A trimmed pod within the bounds of `contract.bounds` has half of that at most."""
 
 JSON = dict[str, Any]
-_MAPS = ("labels", "annotations")
 _LISTS = ("initContainers", "containers", "schedulingGates", "volumes", "tolerations")
 
 
@@ -84,17 +85,53 @@ class Never:
 Answer = Placed | Wait | Never
 
 
+# -- the question -------------------------------------------------------------------------------------------------
+
+
+def _name(test: Callable[[str], bool]) -> wire.Schema[str]:
+    return wire.matching(test, "at most 253 of a-z, 0-9, - and .", empty=True)
+
+
+_TEXTS, _OBJECTS = (
+    wire.optional(wire.mapped(wire.TEXT)).otherwise(None),
+    wire.optional(wire.listed(wire.OBJECT)).otherwise(None),
+)
+_METADATA = wire.struct(
+    {
+        "name": _name(is_subdomain).otherwise(""),
+        "generateName": _name(is_beginning).otherwise(""),
+        "namespace": wire.TEXT.otherwise(""),
+        "labels": _TEXTS,
+        "annotations": _TEXTS,
+    },
+)
+_SPEC = wire.struct(dict.fromkeys(_LISTS, _OBJECTS))
+_POD = wire.struct({"metadata": wire.optional(_METADATA).otherwise(None), "spec": wire.optional(_SPEC).otherwise(None)})
+"""The names of a pod and the types on which decisions rely."""
+
+
+def _pod(found: Any) -> JSON:
+    _POD.read(found)
+    return cast(JSON, found)
+
+
+_QUESTION = wire.record(
+    Question,
+    {
+        "uid": wire.UID,
+        "namespace": wire.LABEL,
+        "request": wire.Schema(codec.request_from_json, codec.request_to_json),
+        "pod": wire.Schema(_pod),
+        "dry_run": wire.FLAG.always(),
+        "held": wire.matching(is_uid, "1 to 128 printable characters", empty=True).always(),
+        "refused": wire.FLAG.always(),
+    },
+)
+
+
 def question_to_json(question: Question) -> JSON:
     """The body of the request."""
-    return {
-        "uid": question.uid,
-        "namespace": question.namespace,
-        "request": codec.request_to_json(question.request),
-        "pod": question.pod,
-        "dryRun": question.dry_run,
-        "held": question.held,
-        "refused": question.refused,
-    }
+    return cast(JSON, _QUESTION.to_json(question))
 
 
 def question_from_json(document: object) -> Question:
@@ -103,121 +140,74 @@ def question_from_json(document: object) -> Question:
 
     Namespaces and names become keys, paths and log lines, so they must be valid in Kubernetes.
     """
-    if not isinstance(document, dict) or not isinstance(document.get("pod"), dict):
-        raise Malformed("the question is not an object with a pod")
-    uid, namespace, held = _text(document, "uid"), _text(document, "namespace"), _text(document, "held", "")
-    if not reading.is_uid(uid):
-        raise Malformed(f"uid: found {shown(uid)}; give 1 to 128 printable characters")
-    if not reading.is_label(namespace):
-        raise Malformed(f"namespace: found {shown(namespace)}; give at most 63 of a-z, 0-9 and -")
-    if held and not reading.is_uid(held):
-        raise Malformed(f"held: found {shown(held)}; give 1 to 128 printable characters, or nothing")
-    _check_pod(document["pod"], namespace)
-    return Question(
-        uid=uid,
-        namespace=namespace,
-        request=codec.request_from_json(document.get("request")),
-        pod=document["pod"],
-        dry_run=document.get("dryRun") is True,
-        held=held,
-        refused=document.get("refused") is True,
-    )
+    question = _QUESTION.from_json(document)
+    own = (question.pod.get("metadata") or {}).get("namespace")
+    if own and own != question.namespace:
+        raise Malformed(f"pod.metadata.namespace: found {shown(own)}; give {question.namespace!r}, or nothing")
+    return question
 
 
-def _check_pod(pod: JSON, namespace: str) -> None:
-    """Raise `Malformed` unless the pod has valid names, and the types on which decisions rely."""
-    metadata, spec = _part(pod, "metadata"), _part(pod, "spec")
-    name, beginning = _text(metadata, "name", ""), _text(metadata, "generateName", "")
-    if name and not reading.is_subdomain(name):
-        raise Malformed(f"pod.metadata.name: found {shown(name)}; give at most 253 of a-z, 0-9, - and .")
-    if beginning and not reading.is_beginning(beginning):
-        raise Malformed(f"pod.metadata.generateName: found {shown(beginning)}; give at most 253 of a-z, 0-9, - and .")
-    own = _text(metadata, "namespace", "")
-    if own and own != namespace:
-        raise Malformed(f"pod.metadata.namespace: found {shown(own)}; give {namespace!r}, or nothing")
-    for key in _MAPS:
-        if not all(isinstance(value, str) for value in _part(metadata, key).values()):
-            raise Malformed(f"pod.metadata.{key} is not a map of text")
-    for key in _LISTS:
-        items = spec.get(key) or []
-        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            raise Malformed(f"pod.spec.{key} is not a list of objects")
+# -- its answers --------------------------------------------------------------------------------------------------
 
-
-def _part(parent: JSON, key: str) -> JSON:
-    value = parent.get(key)
-    if value is not None and not isinstance(value, dict):
-        raise Malformed(f"pod: {key} is not an object")
-    return value or {}
-
-
-def _text(document: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    value = document.get(key, default)
-    if not isinstance(value, str):
-        raise Malformed(f"{key} is not text")
-    return value
+_ANSWERS: Mapping[str, tuple[type, wire.Schema[Any]]] = {
+    "placed": (
+        Placed,
+        wire.record(
+            Placed,
+            {
+                "allocation": wire.Schema(codec.allocation_from_json, codec.allocation_to_json),
+                "pin": wire.one_of(("nodeName", "affinity")),
+                "protects": wire.FLAG.always(),
+            },
+        ),
+    ),
+    "wait": (
+        Wait,
+        wire.record(Wait, {"code": wire.TEXT, "reason": wire.TEXT, "floor": wire.mapped(wire.AMOUNT).required()}),
+    ),
+    "never": (Never, wire.record(Never, {"code": wire.TEXT, "reason": wire.TEXT})),
+}
+_VERDICT = wire.struct({"verdict": wire.one_of(tuple(_ANSWERS))})
 
 
 def answer_to_json(answer: Answer) -> JSON:
     """The body of the response."""
-    match answer:
-        case Placed(allocation, pin, protects):
-            encoded = codec.allocation_to_json(allocation)
-            return {"verdict": "placed", "allocation": encoded, "pin": pin, "protects": protects}
-        case Wait(code, reason, floor):
-            return {"verdict": "wait", "code": code, "reason": reason, "floor": dict(floor)}
-        case Never(code, reason):
-            return {"verdict": "never", "code": code, "reason": reason}
+    verdict, each = next((word, each) for word, (kind, each) in _ANSWERS.items() if isinstance(answer, kind))
+    return {"verdict": verdict, **each.to_json(answer)}
 
 
 def answer_from_json(document: object) -> Answer:
     """Read the body of the response. Raises `Malformed`."""
-    if not isinstance(document, dict):
-        raise Malformed("the answer is not an object")
-    match document.get("verdict"):
-        case "placed":
-            pin = document.get("pin")
-            if pin not in ("nodeName", "affinity"):
-                raise Malformed(f"the answer pins by {shown(pin)}")
-            protects = document.get("protects") is True
-            return Placed(codec.allocation_from_json(document.get("allocation")), pin, protects)
-        case "wait":
-            floor = document.get("floor")
-            if not isinstance(floor, dict) or not all(_is_amount(value) for value in floor.values()):
-                raise Malformed("the answer's floor is not a map of bytes")
-            return Wait(_text(document, "code"), _text(document, "reason"), floor)
-        case "never":
-            return Never(_text(document, "code"), _text(document, "reason"))
-    raise Malformed(f"the answer's verdict is {shown(document.get('verdict'))}")
+    _, each = _ANSWERS[_VERDICT.from_json(document, "answer")["verdict"]]
+    return cast(Answer, each.from_json(document, "answer"))
 
 
-def _is_amount(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+# -- other questions ----------------------------------------------------------------------------------------------
 
 
-def node_to_json(node: str) -> JSON:
-    """The body of the question which GPUs a node's device plugin offers."""
-    return {"node": node}
+def _alone(key: str, each: wire.Schema[T]) -> tuple[Callable[[Any], JSON], Callable[[object], T]]:
+    """To JSON and back for a value that is the one field of a body. Reading raises `Malformed`."""
+    body = wire.struct({key: each})
+    return lambda value: {key: each.to_json(value)}, lambda document: cast(T, body.from_json(document)[key])
 
 
-def node_from_json(document: object) -> str:
-    """Read the body of that question. Raises `Malformed`."""
-    if not isinstance(document, dict):
-        raise Malformed("the question is not an object")
-    return _text(document, "node")
+node_to_json, node_from_json = _alone("node", wire.TEXT)
+"""The question which GPUs a node's device plugin offers."""
+offered_to_json, offered_from_json = _alone(
+    "resources", wire.listed(wire.TEXT).then(frozenset, lambda names: tuple(sorted(names)))
+)
+"""The answer to it: names of resources (`contract.nodes.capacity`)."""
+verdict_to_json, verdict_from_json = _alone("verdict", wire.TEXT)
+"""The answer to the question about a scraper's token: a word of `runtime.scraping.ScrapeVerdict`."""
 
 
-def offered_to_json(resources: frozenset[str]) -> JSON:
-    """The answer to it: names of resources (`contract.nodes.capacity`)."""
-    return {"resources": sorted(resources)}
+def _smallest(cards: Iterable[GpuKind]) -> tuple[GpuKind, ...]:
+    return tuple(sorted(cards, key=lambda card: (card.usable, card.memory, card.model))[:MOST_CARDS])
 
 
-def offered_from_json(document: object) -> frozenset[str]:
-    """Read that answer. Raises `Malformed`."""
-    found = document.get("resources") if isinstance(document, dict) else None
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise Malformed("the answer's resources are not a list of names")
-    return frozenset(found)
+_CARD = wire.record(GpuKind, {"model": wire.TEXT, "memory": wire.AMOUNT, "usable": wire.AMOUNT})
+cards_to_json, cards_from_json = _alone("cards", wire.listed(_CARD, MOST_CARDS).then(frozenset, _smallest))
+"""The answer to the question which kinds of GPUs there are: the smallest ones, if there are very many."""
 
 
 def token_to_json(token: str) -> JSON:
@@ -227,26 +217,7 @@ def token_to_json(token: str) -> JSON:
 
 def token_from_json(document: object) -> str:
     """Read it. Raises `Malformed`, which does not show the token."""
-    return reading.Reader(document, "body").text("token")
-
-
-def verdict_to_json(verdict: str) -> JSON:
-    """The answer: a word of `runtime.scraping.ScrapeVerdict`."""
-    return {"verdict": str(verdict)}
-
-
-def verdict_from_json(document: object) -> str:
-    """Read it. Raises `Malformed`."""
-    return reading.Reader(document, "answer").text("verdict")
-
-
-def cards_to_json(cards: Iterable[GpuKind]) -> JSON:
-    """The answer to the question which kinds of GPUs there are: the smallest ones, if there are very many."""
-    listed = sorted(cards, key=lambda card: (card.usable, card.memory, card.model))[:MOST_CARDS]
-    return {"cards": [{"model": card.model, "memory": card.memory, "usable": card.usable} for card in listed]}
-
-
-def cards_from_json(document: object) -> frozenset[GpuKind]:
-    """Read that answer. Raises `Malformed`."""
-    listed = reading.Reader(document, "cards").objects("cards", most=MOST_CARDS)
-    return frozenset(GpuKind(each.text("model"), each.amount("memory"), each.amount("usable")) for each in listed)
+    token = document.get("token") if isinstance(document, dict) else None
+    if not isinstance(token, str):
+        raise Malformed("token: found none that is text; give the scraper's token")
+    return token

@@ -19,11 +19,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from contract import names
 from contract.encoding import codec
-from contract.encoding.reading import Malformed, Reader, shown
+from contract.encoding.reading import Malformed, shown
+from contract.encoding.wire import GPU_UUID, OBJECT, TEXT, Schema, listed, load, mapped, matching, record, struct
 from contract.model import Allocation, GpuShare, PodRequest
 
 JSON = dict[str, Any]
@@ -203,6 +204,16 @@ def device_name(uuid: str) -> str:
     return _NOT_IN_LABELS.sub("-", uuid.lower()).strip("-")[:_LONGEST_LABEL].rstrip("-") or "gpu"
 
 
+def _any(schema: Schema[Any]) -> Schema[tuple[Any, ...]]:
+    """A list that may be absent, which is empty then."""
+    return listed(schema).otherwise(())
+
+
+_MARK = struct({"allocation": TEXT, "by": TEXT})
+_MARKED = struct({"config": _any(struct({"opaque": struct({"parameters": OBJECT})}))})
+_DECIDED = struct({"status": struct({"allocation": struct({"devices": _MARKED})})})
+
+
 def version(claim: Mapping[str, Any]) -> tuple[str, int] | None:
     """
     The allocation's id and the version of its pod that it was decided by; None for a claim without an allocation.
@@ -211,11 +222,11 @@ def version(claim: Mapping[str, Any]) -> tuple[str, int] | None:
     """
     if not (claim.get("status") or {}).get("allocation"):
         return None
-    for item in _devices(claim).objects("config"):
-        parameters = item.object("opaque").object("parameters")
-        if parameters.has("allocation"):
-            by = parameters.text("by")
-            return parameters.text("allocation"), int(by) if by.isascii() and by.isdigit() else 0
+    for item in _DECIDED.from_json(claim, "claim")["status"]["allocation"]["devices"]["config"]:
+        parameters = item["opaque"]["parameters"]
+        if "allocation" in parameters:
+            mark = _MARK.from_json(parameters, "parameters")
+            return mark["allocation"], int(mark["by"]) if mark["by"].isascii() and mark["by"].isdigit() else 0
     raise Malformed("the claim's allocation does not name ours")
 
 
@@ -244,6 +255,20 @@ class PreparedDevice:
     cdi: tuple[str, ...]
 
 
+_DEVICE = record(PreparedDevice, {"request": TEXT, "pool": TEXT, "device": TEXT, "cdi": listed(TEXT)})
+_CARD = struct({"uuid": GPU_UUID, "cdi": listed(matching(lambda name: "/" in name and "=" in name, "a CDI device"))})
+_OPAQUE = struct({"driver": TEXT, "parameters": struct({"gpus": _any(_CARD)})})
+_DEVICES = struct(
+    {
+        "config": _any(struct({"requests": _any(TEXT), "opaque": _OPAQUE})),
+        "results": _any(struct({"driver": TEXT, "pool": TEXT, "request": TEXT, "device": TEXT})),
+    }
+)
+_RESERVED = struct({"resource": TEXT.otherwise(""), "uid": TEXT})
+_STATUS = struct({"reservedFor": _any(_RESERVED), "allocation": struct({"devices": _DEVICES})})
+_CLAIM = struct({"metadata": struct({"uid": TEXT, "name": TEXT}), "status": _STATUS})
+
+
 def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[PreparedDevice, ...]:
     """
     What the containers of the claim's pod get on this node. `uid`: the claim that kubelet asks for.
@@ -251,71 +276,49 @@ def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[Prepared
     Raises `Malformed` for a claim that our allocator did not write, or not for this node, or that more than its own pod
     uses: of such a claim nothing is given.
     """
-    top = Reader(claim, "claim")
-    metadata = top.object("metadata")
-    if metadata.text("uid") != uid:
+    found = _CLAIM.from_json(claim, "claim")
+    metadata, status = found["metadata"], found["status"]
+    if metadata["uid"] != uid:
         raise Malformed(f"the claim has another uid than {shown(uid)}: it was made again since")
     owner = owner_uid(claim)
-    users = [(item.text("resource", ""), item.text("uid")) for item in top.object("status").objects("reservedFor")]
-    if not is_ours(metadata.text("name")) or not owner or users != [("pods", owner)]:
+    if not is_ours(metadata["name"]) or not owner or status["reservedFor"] != ({"resource": "pods", "uid": owner},):
         raise Malformed("the claim is not one of ours that is reserved for its own pod alone")
+    devices = status["allocation"]["devices"]
     cards: dict[tuple[str, str], tuple[str, ...]] = {}
-    for item in _devices(claim).objects("config"):
-        opaque = item.object("opaque")
-        if opaque.text("driver") != names.GROUP:
-            raise Malformed(f"the claim has a configuration of the driver {shown(opaque.text('driver'))}")
-        for request in item.texts("requests"):
-            for card in opaque.object("parameters").objects("gpus"):
-                cards[request, device_name(card.uuid("uuid"))] = _cdi_names(card)
-    found = []
-    for item in _devices(claim).objects("results"):
-        request, pool, device = item.text("request"), item.text("pool"), item.text("device")
-        if (item.text("driver"), pool) != (names.GROUP, node):
-            where = f"{shown(item.text('driver'))} on {shown(pool)}"
+    for item in devices["config"]:
+        opaque = item["opaque"]
+        if opaque["driver"] != names.GROUP:
+            raise Malformed(f"the claim has a configuration of the driver {shown(opaque['driver'])}")
+        for request in item["requests"]:
+            for card in opaque["parameters"]["gpus"]:
+                if not card["cdi"]:
+                    raise Malformed(f"the claim has no CDI devices for {card['uuid']}")
+                cards[request, device_name(card["uuid"])] = card["cdi"]
+    given = []
+    for result in devices["results"]:
+        request, pool, device = result["request"], result["pool"], result["device"]
+        if (result["driver"], pool) != (names.GROUP, node):
+            where = f"{shown(result['driver'])} on {shown(pool)}"
             raise Malformed(f"the claim's device {shown(device)} is of {where}, not on this node")
         if (request, device) not in cards:
             raise Malformed(f"the claim's device {shown(device)} has no configuration for {shown(request)}")
-        found.append(PreparedDevice(request, pool, device, cards[request, device]))
-    return tuple(found)
-
-
-def _cdi_names(card: Reader) -> tuple[str, ...]:
-    found = card.texts("cdi")
-    if not found or not all("/" in name and "=" in name for name in found):
-        raise Malformed(f"the claim has no CDI devices for {card.uuid('uuid')}")
-    return found
-
-
-def _devices(claim: Mapping[str, Any]) -> Reader:
-    return Reader(claim, "claim").object("status").object("allocation").object("devices")
+        given.append(PreparedDevice(request, pool, device, cards[request, device]))
+    return tuple(given)
 
 
 # -- checkpoint ---------------------------------------------------------------------------------------------------
 
 
+_CHECKPOINT = struct({"claims": mapped(listed(_DEVICE))})
+
+
 def to_checkpoint(known: Mapping[str, tuple[PreparedDevice, ...]]) -> str:
     """What was prepared, by the claim's uid, as text."""
-    claims = {
-        uid: [{"request": d.request, "pool": d.pool, "device": d.device, "cdi": list(d.cdi)} for d in devices]
-        for uid, devices in known.items()
-    }
+    claims = {uid: [_DEVICE.to_json(device) for device in devices] for uid, devices in known.items()}
     return json.dumps({"v": 1, "claims": claims}, indent=1, sort_keys=True) + "\n"
 
 
 def from_checkpoint(text: str) -> dict[str, tuple[PreparedDevice, ...]]:
     """Read a checkpoint. Raises `Malformed`."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise Malformed("the checkpoint is not JSON") from error
-    top = Reader(document, "checkpoint")
-    claims = document.get("claims")
-    if top.amount("v") != 1 or not isinstance(claims, dict):
-        raise Malformed("the checkpoint is of another version")
-    return {
-        uid: tuple(
-            PreparedDevice(item.text("request"), item.text("pool"), item.text("device"), item.texts("cdi"))
-            for item in Reader({"devices": devices}, f"checkpoint.claims[{shown(uid)}]").objects("devices")
-        )
-        for uid, devices in claims.items()
-    }
+    document = load(text, "the checkpoint", version=1)
+    return cast(dict[str, tuple[PreparedDevice, ...]], _CHECKPOINT.from_json(document, "checkpoint")["claims"])

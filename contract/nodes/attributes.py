@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from contract.encoding import quantity
+from contract.encoding import moments, quantity
 from contract.model import MOST_COMPUTE, Compute, Taint
 from contract.nodes.capacity import vendor_gpus
 from contract.scheduling.nodefilters import features as declared_features
@@ -64,17 +63,10 @@ def facts(node: Mapping[str, Any]) -> NodeFacts:
         cordoned=bool(spec.get("unschedulable")),
         ready=any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or []),
         allocatable=_allocatable(status.get("allocatable") or {}),
-        created=_time(metadata.get("creationTimestamp")),
+        created=moments.created(node),
         vendors=vendor_gpus(status.get("allocatable") or {}),
         features=declared_features.declared(status.get("declaredFeatures") or ()),
     )
-
-
-def _time(text: object) -> float:
-    try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except ValueError:
-        return 0.0
 
 
 def _taints(listed: list[JSON]) -> tuple[Taint, ...]:

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contract.encoding import quantity
-from contract.encoding.reading import Malformed, Reader
+from contract.encoding.reading import Malformed
+from contract.encoding.wire import TEXT, inline, load, number, record
 from contract.model import MOST_MEMORY, WHOLE, WITHHELD, Gpu, Usage
 
 _NOT_SHARED = WITHHELD[1]
@@ -133,16 +134,19 @@ def beyond(promised: Promises, used: Mapping[str, Usage], unserved: Amounts = NO
     return Beyond(digest(promised), Amounts(min(more.memory, _MOST), more.cores))
 
 
+_AMOUNT = number(_MOST).required()
+_BEYOND = record(Beyond, {"of": TEXT, "amounts": inline(Amounts, {"memory": _AMOUNT, "cores": _AMOUNT})})
+
+
 def to_text(held: Beyond) -> str:
-    return json.dumps({"of": held.of, "memory": held.amounts.memory, "cores": held.amounts.cores})
+    return json.dumps(_BEYOND.to_json(held))
 
 
 def from_text(text: object) -> Beyond | None:
     """The inverse of `to_text`; None for a missing or unreadable annotation."""
     try:
-        found = Reader(json.loads(text if isinstance(text, str) else ""), "beyond")
-        return Beyond(found.text("of"), Amounts(found.amount("memory", most=_MOST), found.amount("cores", most=_MOST)))
-    except (ValueError, RecursionError, Malformed):
+        return _BEYOND.from_json(load(text, "beyond"))
+    except Malformed:
         return None
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
 
-from contract.encoding.reading import is_uid
+from contract.encoding import moments
+from contract.encoding.wire import TIME, UID, readable, record
 
 MOST_IDLE = 256
 """Idle shares that one GPUNode lists; those that have been idle for the longest time."""
@@ -46,31 +45,19 @@ class IdleReport:
 NO_REPORT = IdleReport()
 
 
+_SHARE = record(IdleShare, {"pod": UID, "since": TIME})
+
+
 def idle_to_status(shares: Iterable[IdleShare]) -> list[dict[str, str]] | None:
     """The field of the status; None where nobody is idle, which removes it."""
-    longest = sorted(shares)[:MOST_IDLE]
-    return [{"pod": share.pod, "since": _written(share.since)} for share in longest] or None
+    return [_SHARE.to_json(share) for share in sorted(shares)[:MOST_IDLE]] or None
 
 
-def idle_from_object(gpunode: Mapping[str, Any]) -> IdleReport:
+def idle_from_object(gpunode: object) -> IdleReport:
     """Read a GPUNode. Never raises."""
-    status = gpunode.get("status")
+    status = gpunode.get("status") if isinstance(gpunode, Mapping) else None
     if not isinstance(status, Mapping):
         return NO_REPORT
-    listed, shares = status.get(FIELD), dict[str, int]()
-    for item in listed[:MOST_IDLE] if isinstance(listed, list) else ():
-        pod, since = (item.get("pod"), _read(item.get("since"))) if isinstance(item, Mapping) else (None, None)
-        if isinstance(pod, str) and is_uid(pod) and since is not None:
-            shares[pod] = since
-    return IdleReport(shares, _read(status.get("observedAt")))
-
-
-def _written(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _read(text: object) -> int | None:
-    try:
-        return int(datetime.fromisoformat(str(text)).timestamp())
-    except (ValueError, OverflowError):
-        return None
+    observed = moments.seconds(status.get("observedAt"))
+    shares = {share.pod: share.since for share in readable(_SHARE, status.get(FIELD), MOST_IDLE)}
+    return IdleReport(shares, None if observed is None else int(observed))

@@ -8,12 +8,11 @@ so a text that is lost or out of date misleads nobody but its reader, who is sho
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal
 
 from contract.encoding.reading import Malformed, shown
+from contract.encoding.wire import TEXT, listed, load, record, typed
 
 FILE = "pools.json"
 """The ConfigMap's key."""
@@ -69,41 +68,21 @@ class PoolsStatus:
     trouble: str = ""
 
 
+_STATUS = record(
+    PoolsStatus,
+    {"at": typed(float), "trouble": TEXT, "pools": listed(typed(PoolStatus, whole=True)).required()},
+    whole=True,
+)
+
+
 def document(status: PoolsStatus) -> str:
     """The text."""
-    pools = [asdict(pool) for pool in status.pools]
-    return json.dumps({"at": status.at, "trouble": status.trouble, "pools": pools}, indent=1)
+    return json.dumps(_STATUS.to_json(status), indent=1)
 
 
 def read(text: str) -> PoolsStatus:
     """The text read, without fields that are not known here, such as those of a later version. Raises `Malformed`."""
     try:
-        found: Any = json.loads(text)
-        return PoolsStatus(_finite(found["at"]), tuple(_pools(found["pools"])), str(found.get("trouble", "")))
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        return _STATUS.from_json(load(text, FILE))
+    except Malformed as error:
         raise Malformed(f"{FILE}: found {shown(text)}; it is written by the allocator") from error
-
-
-def _pools(found: Iterable[dict[str, Any]]) -> Iterable[PoolStatus]:
-    known = {entry.name: _READERS[str(entry.type)] for entry in fields(PoolStatus)}
-    for each in found:
-        pool = PoolStatus(**{name: known[name](value) for name, value in each.items() if name in known})
-        if pool.state not in get_args(State):
-            raise ValueError(pool.state)
-        yield pool
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError("not a time")
-    return number
-
-
-def _whole(value: Any) -> int:
-    if not isinstance(value, int):
-        raise ValueError("not a number")
-    return value
-
-
-_READERS: dict[str, Callable[[Any], Any]] = {"str": str, "State": str, "int": _whole, "float": _finite, "bool": bool}

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from contract.encoding import moments
 from contract.encoding.quantity import mib
-from contract.encoding.reading import Malformed, Reader, is_uid
+from contract.encoding.wire import FLAG, GPU_UUID, TIME, UID, number, one_of, readable, record
 from contract.model import MOST_CONTAINERS, MOST_MEMORY, Allocation, GpuShare
 from contract.reasons.pods import FORMER, PodEventReason
 
@@ -25,8 +24,6 @@ FIELD = "reports"
 MOST_REPORTS = 256
 """Reports of one GPUNode, the oldest first; a node with more than that is repaired, not listed."""
 _LONGEST_WAIT = 1 << 31
-_LATEST = 253_402_300_800
-"""The year 10000, in seconds since 1970."""
 
 OVERUSE, PRESSURE = PodEventReason.MEMORY_OVERUSE, PodEventReason.MEMORY_PRESSURE
 UNHEALTHY, MPS_FAULT = PodEventReason.UNHEALTHY, PodEventReason.MPS_FAULT
@@ -69,26 +66,25 @@ class PodReport:
         return next((share for share in shares if share.uuid == self.gpu), None)
 
 
+_REPORT = record(
+    PodReport,
+    {
+        "pod": UID,
+        "code": one_of(tuple(_SPELLED)).then(_SPELLED.__getitem__),
+        "container": number(MOST_CONTAINERS),
+        "gpu": GPU_UUID,
+        "since": TIME,
+        "used": number(MOST_MEMORY).named("usedBytes"),
+        "others": number(MOST_MEMORY).named("othersUsedBytes"),
+        "evict": FLAG,
+        "evict_after": number(_LONGEST_WAIT).named("evictAfterSeconds"),
+    },
+)
+
+
 def reports_to_status(reports: Iterable[PodReport]) -> list[dict[str, Any]] | None:
     """The field of the status; None where there is nothing to report, which removes it."""
-    return [_to_json(each) for each in sorted(reports)[:MOST_REPORTS]] or None
-
-
-def _to_json(report: PodReport) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "pod": report.pod,
-        "code": report.code,
-        "container": report.container,
-        "gpu": report.gpu,
-        "since": moments.stamp(report.since),
-    }
-    optional = {
-        "usedBytes": report.used,
-        "othersUsedBytes": report.others,
-        "evict": report.evict,
-        "evictAfterSeconds": report.evict_after,
-    }
-    return {**document, **{name: value for name, value in optional.items() if value}}
+    return [_REPORT.to_json(each) for each in sorted(reports)[:MOST_REPORTS]] or None
 
 
 def reports_from_object(gpunode: object) -> tuple[PodReport, ...]:
@@ -96,38 +92,10 @@ def reports_from_object(gpunode: object) -> tuple[PodReport, ...]:
     status = gpunode.get("status") if isinstance(gpunode, Mapping) else None
     listed = status.get(FIELD) if isinstance(status, Mapping) else None
     found: dict[tuple[str, str, int, str], PodReport] = {}
-    for item in listed[:MOST_REPORTS] if isinstance(listed, list) else ():
-        report = _read(item)
-        if report is not None:
+    for report in readable(_REPORT, listed, MOST_REPORTS):
+        if report.code in EVICTING or not report.evict:
             found.setdefault((report.pod, report.code, report.container, report.gpu), report)
     return tuple(found.values())
-
-
-def _read(item: object) -> PodReport | None:
-    try:
-        given = Reader(item, FIELD)
-        report = PodReport(
-            since=_since(given.text("since")),
-            pod=given.text("pod"),
-            code=_SPELLED[given.text("code")],
-            container=given.amount("container", most=MOST_CONTAINERS),
-            gpu=given.uuid("gpu"),
-            used=given.amount("usedBytes", 0, most=MOST_MEMORY),
-            others=given.amount("othersUsedBytes", 0, most=MOST_MEMORY),
-            evict=given.flag("evict"),
-            evict_after=given.amount("evictAfterSeconds", 0, most=_LONGEST_WAIT),
-        )
-    except (Malformed, KeyError):
-        return None
-    fits = is_uid(report.pod) and (report.code in EVICTING or not report.evict)
-    return report if fits else None
-
-
-def _since(text: str) -> int:
-    found = moments.seconds(text)
-    if found is None or not 0 <= found < _LATEST:
-        raise Malformed(f"{FIELD}: since is no time")
-    return int(found)
 
 
 # -- words --------------------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ class QueuePlace:
 
     priority: int
     namespace: str
-    created: str
+    created: float
     preferred: bool = False
 
     @property
@@ -148,13 +148,13 @@ def own_order(waiting: Iterable[T], of: Callable[[T], QueuePlace]) -> Iterator[T
                 yield from delayed.pop(place.line, ())
 
 
-def counts_as_created(places: Iterable[QueuePlace]) -> Callable[[QueuePlace], str]:
+def counts_as_created(places: Iterable[QueuePlace]) -> Callable[[QueuePlace], float]:
     """By which creation time a pod has its place in `own_order` of all these pods."""
-    last: dict[tuple[int, str], str] = {}
+    last: dict[tuple[int, str], float] = {}
     for place in places:
         if place.preferred:
-            last[place.line] = max(last.get(place.line, ""), place.created)
-    return lambda place: place.created if place.preferred else max(place.created, last.get(place.line, ""))
+            last[place.line] = max(last.get(place.line, 0.0), place.created)
+    return lambda place: place.created if place.preferred else max(place.created, last.get(place.line, 0.0))
 
 
 def in_turn(waiting: Iterable[T], of: Callable[[T], QueuePlace], share: Callable[[str], int]) -> Iterator[T]:

@@ -370,10 +370,10 @@ class SchedulingRequest:
         return any(fraction.one_numa for fraction in self.request.containers)
 
 
-def queue_order(priority: int, created: str) -> tuple[int, str]:
+def queue_order(priority: int, created: float) -> tuple[int, float]:
     """
     The sort key of a waiting pod among the pods of all namespaces, as objects show it: the higher Kubernetes priority
-    first, then the older pod. `created`: its creationTimestamp (RFC 3339, UTC), whose text order is time order.
+    first, then the older pod. `created`: seconds since 1970.
 
     What a dialect says of a pod's priority is tenants' text and counts within one namespace only
     (`contract.scheduling.fairness.own_order`).

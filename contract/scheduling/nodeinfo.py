@@ -25,8 +25,8 @@ class AllocatedPod:
     """`namespace/name`."""
     node: str
     priority: int
-    created: int
-    """Its creation time as one number, the digits of the RFC 3339 text in UTC: later is greater."""
+    created: float
+    """Seconds since 1970; 0 where it is unknown."""
     demands: Mapping[str, Demand]
     """What its end releases, by GPU UUID; nothing where its share is a claim's."""
     compute: Compute
@@ -41,7 +41,7 @@ class AllocatedPod:
     """uid of its controller."""
 
     @property
-    def worth(self) -> tuple[int, int, str]:
+    def worth(self) -> tuple[int, float, str]:
         """Who goes first: lower priority, then younger. The uid makes it an order without ties."""
         return (self.priority, -self.created, self.uid)
 

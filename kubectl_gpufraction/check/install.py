@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 from contract import components, names
 from contract.components import Access
+from contract.encoding import moments
 from kubectl_gpufraction.check import trial
 from kubectl_gpufraction.check.facts import (
     ADMISSION,
@@ -287,10 +287,10 @@ def _leader(facts: ClusterFacts) -> Finding:
     holder = str(spec.get("holderIdentity") or "").partition("_")[0]
     if not holder:
         return Finding(FAIL, check, "no allocator leads: pods wait", logs)
-    try:
-        age = facts.now - datetime.fromisoformat(str(spec.get("renewTime"))).timestamp()
-    except ValueError:
+    renewed = moments.seconds(spec.get("renewTime"))
+    if renewed is None:
         return Finding(FAIL, check, f"the Lease {LEASE} has no time of renewal", logs)
+    age = facts.now - renewed
     if age > float(spec.get("leaseDurationSeconds") or _SILENT) + facts.clock_doubt:
         return Finding(FAIL, check, f"no allocator leads: {holder} last renewed its Lease {age:.0f} s ago", logs)
     return Finding(OK, check, f"{holder} leads")

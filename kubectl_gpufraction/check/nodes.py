@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from typing import Any
 
 from contract import names
-from contract.encoding import resourceclaims
+from contract.encoding import moments, resourceclaims
 from kubectl_gpufraction.check.cluster import gpu_nodes
 from kubectl_gpufraction.check.facts import ClusterFacts, installed, name_of
 from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, number
@@ -135,7 +134,5 @@ def _too_old(nodes: Sequence[JSON], version: tuple[int, int]) -> Iterator[tuple[
 
 
 def _silent(observed: str, now: float) -> bool:
-    try:
-        return now - datetime.fromisoformat(observed).timestamp() > _SILENT
-    except ValueError:
-        return False
+    then = moments.seconds(observed)
+    return then is not None and now - then > _SILENT

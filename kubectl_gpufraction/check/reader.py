@@ -12,11 +12,11 @@ import binascii
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, TypeVar
 
 from contract import kinds, names
 from contract.components import Access
+from contract.encoding import moments
 from contract.options import BadOption, PoolOptions
 from kubectl_gpufraction.check import cluster, install, trial
 from kubectl_gpufraction.check.facts import (
@@ -82,10 +82,7 @@ def _server_time(tried: DryRun | Unseen | None) -> float | None:
     """The API server's clock, as it stamped the pod of the dry run: the user's own may be wrong."""
     if not isinstance(tried, DryRun) or tried.pod is None:
         return None
-    try:
-        return datetime.fromisoformat(str((tried.pod.get("metadata") or {}).get("creationTimestamp"))).timestamp()
-    except ValueError:
-        return None
+    return moments.created(tried.pod) or None
 
 
 def _tried(what: str, ask: Callable[[], T]) -> T | Unseen:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from contract import names, pods
-from contract.encoding import codec
+from contract.encoding import codec, moments
 from contract.encoding.plain import MESSAGE, NAME, plain
 from contract.encoding.reading import Malformed
 from contract.model import WHOLE, Allocation, Gpu, Inventory, PodRequest
@@ -45,7 +45,8 @@ class Pod:
     name: str
     node: str
     phase: str
-    created: str
+    created: float
+    """Seconds since 1970; 0 where it is unknown."""
     priority: int
     request: PodRequest
     allocation: Allocation | None
@@ -75,7 +76,7 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
     @property
-    def order(self) -> tuple[int, str]:
+    def order(self) -> tuple[int, float]:
         """
         Its sort key in the queue, before `own_order`. The order of pods created in the same second is known to the
         allocator only.
@@ -415,7 +416,7 @@ def pod_of(pod: JSON) -> Pod | None:
         name=_word(metadata.get("name")),
         node=allocation.node if allocation else "",
         phase=_word(status.get("phase", "Pending")),
-        created=_word(metadata.get("creationTimestamp")),
+        created=moments.created(pod),
         priority=pods.priority(pod),
         request=request,
         allocation=allocation,

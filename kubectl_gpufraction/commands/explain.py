@@ -10,6 +10,7 @@ from typing import Any
 from contract import names
 from contract import pods as podfields
 from contract.dialects import DIALECTS
+from contract.encoding import moments
 from contract.encoding.quantity import mib
 from contract.model import FractionRequest, Gpu
 from contract.reasons import WAITING, Cure
@@ -121,7 +122,7 @@ def row(state: ClusterView, pod: Pod, lines: Sequence[str], verdict: NeighbourVe
         "code": pod.code,
         "reason": reason(state, pod),
         "behind": ahead[0].namespace if (ahead := state.ahead(pod)) else "",
-        "since": (pod.since or pod.created) if waits else "",
+        "since": (pod.since or moments.shown(pod.created)) if waits else "",
         "unbound": pod.unbound,
         "roomAfter": [
             {"pod": other, "node": node.name, "gpu": gpu.index} for node, gpu, other in _whose_end_helps(state, pod)

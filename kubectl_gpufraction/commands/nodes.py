@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-from contract.encoding import quantity
+from contract.encoding import moments, quantity
 from contract.encoding.quantity import mib
 from contract.model import WHOLE, Gpu
 from contract.scheduling.demand import usage_of
@@ -21,7 +21,7 @@ from runtime.kubernetes.client import KubeForbidden, KubeNotFound
 
 JSON = dict[str, Any]
 Row = Mapping[str, Any]
-_SILENT = timedelta(minutes=15)
+_SILENT = 15 * 60.0
 """An agent, which by default writes every 5 minutes, is silent after this time."""
 
 COLUMNS = (
@@ -55,11 +55,8 @@ def _node_state(node: Node, now: datetime) -> str:
     """The state, with a mark for a silent agent: pods are placed as before, but the node's figures may be old."""
     state = "NotReady" if not node.ready else "Cordoned" if node.cordoned else "Ready"
     state = f"{state},OptionsRefused" if node.refused else state
-    try:
-        silent = now - datetime.fromisoformat(node.seen) > _SILENT
-    except (ValueError, TypeError):
-        return state
-    return f"{state},AgentSilent" if silent else state
+    seen = moments.seconds(node.seen)
+    return f"{state},AgentSilent" if seen is not None and now.timestamp() - seen > _SILENT else state
 
 
 def _gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from contract.encoding import moments
 from contract.encoding.quantity import mib
 from contract.scheduling.demand import usage_of
 from kubectl_gpufraction.cluster.state import ClusterView, Pod
@@ -50,7 +51,7 @@ def _pod_row(pod: Pod) -> Row:
         "memoryMiB": mib(taken.memory) if given else None,
         "limitMiB": mib(taken.memory + taken.burst) if given else None,
         "cores": taken.cores if given else None,
-        "created": pod.created,
+        "created": moments.shown(pod.created),
         "dialect": pod.request.dialect,
         "claim": pod.request.claim,
         "uuids": sorted(index_of),

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from contract.encoding import moments
 from kubectl_gpufraction.cluster.state import TERMINATING, ClusterView
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
@@ -40,7 +41,7 @@ def rows(state: ClusterView, namespace: str | None) -> list[Row]:
             "namespace": pod.namespace,
             "name": pod.name,
             "asks": asked(pod),
-            "since": pod.since or pod.created,
+            "since": pod.since or moments.shown(pod.created),
             "code": pod.code,
             "reason": reason(state, pod),
             "behind": ahead[0].namespace if (ahead := state.ahead(pod)) else "",

@@ -7,10 +7,10 @@ Pure. A GPUNode names pods by uid, so a user sees those of the pods that the use
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from contract import names, pods
+from contract.encoding import moments
 from contract.encoding.quantity import mib
 from contract.nodes.idle import IdleReport, idle_from_object
 from contract.scheduling.consent import idle_after
@@ -46,7 +46,7 @@ def _row(pod: JSON, reports: Mapping[str, IdleReport], labels: Mapping[str, str]
     return {
         "namespace": held.namespace,
         "name": held.name,
-        "since": datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "since": moments.stamp(since),
         "node": held.allocation.node,
         "gpus": sorted({share.index for share in shares}),
         "memoryMiB": mib(taken.memory),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from contract.encoding import moments
@@ -21,11 +20,8 @@ def age(key: str) -> Callable[[Mapping[str, Any], float], str]:
     """A cell that shows the time under this key of its row as kubectl shows ages: `61m`; empty where there is none."""
 
     def shown(row: Mapping[str, Any], now: float) -> str:
-        try:
-            text = moments.duration(now - datetime.fromisoformat(str(row[key])).timestamp())
-        except ValueError:
-            return ""
-        return text.replace(" min", "m").replace(" ", "")
+        then = moments.seconds(row[key])
+        return "" if then is None else moments.duration(now - then).replace(" min", "m").replace(" ", "")
 
     return shown
 

@@ -337,11 +337,8 @@ def steps(pod: JSON, asks: str) -> list[JSON]:
 
 
 def _between(first: str, then: str) -> str:
-    try:
-        seconds = datetime.fromisoformat(then).timestamp() - datetime.fromisoformat(first).timestamp()
-    except ValueError:
-        return ""
-    return moments.duration(seconds)
+    began, ended = moments.seconds(first), moments.seconds(then)
+    return "" if began is None or ended is None else moments.duration(ended - began)
 
 
 def trimmed_event(event: JSON) -> JSON:

@@ -26,6 +26,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from contract.encoding.reading import Malformed
+from contract.encoding.wire import load
+
 _FIRST_OF_VOLTA = (7, 0)
 _CUDA_13_1 = 590
 """The driver that came with CUDA 13.1."""
@@ -192,10 +195,9 @@ def _texts(found: object) -> Mapping[str, str]:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
+        return load(text, "the file")
+    except Malformed:
         return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _gpu(item: Mapping[str, Any]) -> GpuReport:

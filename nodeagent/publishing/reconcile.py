@@ -29,11 +29,11 @@ from typing import Any
 
 from contract import names
 from contract.backoff import backoff
+from contract.encoding import moments
 from contract.encoding.quantity import format_bytes, integer_or
 from contract.encoding.reading import words
 from contract.model import Gpu
 from contract.nodes.capacity import Amounts
-from nodeagent.conditions import seconds
 from nodeagent.publishing import startup
 from nodeagent.publishing.changes import Change, changes, new_warnings, published_gpus
 from nodeagent.publishing.status import JSON, Desired, content_of, says, status_of
@@ -281,7 +281,7 @@ def _capacity_patch(amounts: Amounts, before: NodeView) -> JSON:
 
 
 def _heartbeat_due(status: JSON, now: float, pace: PublishingPace) -> bool:
-    observed = seconds(status.get("observedAt"))
+    observed = moments.seconds(status.get("observedAt"))
     # A time in the future comes from a clock that was set back since; it would stop the heartbeat.
     return observed is None or not 0 <= now - observed < pace.heartbeat
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from contract import names
+from contract.encoding import moments
 from contract.encoding.quantity import format_bytes
 from contract.model import WITHHELD, Gpu, Inventory
 from contract.nodes import capacity, idle, reports
@@ -21,7 +22,7 @@ from contract.nodes.idle import IdleShare
 from contract.nodes.inventories import inventory_to_status, sharing_of
 from contract.nodes.reports import PodReport
 from contract.reasons.gpunodes import GPUNodeReason
-from nodeagent.conditions import Condition, listed, seconds, timestamp
+from nodeagent.conditions import Condition, listed
 from nodeagent.gpus.library import Card
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.host import UNKNOWN, HostSystem
@@ -213,7 +214,7 @@ def status_of(wanted: Desired, *, previous: JSON, now: float) -> JSON:
     """The whole status at `now` (seconds since the epoch); an unchanged condition keeps its transition time."""
     return {
         **content_of(wanted),
-        "observedAt": timestamp(now),
+        "observedAt": moments.stamp(now),
         "conditions": [_condition_to_json(item, previous, now) for item in (wanted.condition, *wanted.others)],
     }
 
@@ -245,13 +246,13 @@ def says(published: JSON, wanted: Desired) -> bool:
 def _condition_to_json(condition: Condition, previous: JSON, now: float) -> JSON:
     before = listed(previous).get(condition.kind, {})
     status = "True" if condition.ready else "False"
-    stays = before.get("status") == status and seconds(before.get("lastTransitionTime")) is not None
+    stays = before.get("status") == status and moments.seconds(before.get("lastTransitionTime")) is not None
     return {
         "type": condition.kind,
         "status": status,
         "reason": condition.reason,
         "message": condition.message,
-        "lastTransitionTime": before["lastTransitionTime"] if stays else timestamp(now),
+        "lastTransitionTime": before["lastTransitionTime"] if stays else moments.stamp(now),
     }
 
 

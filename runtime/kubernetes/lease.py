@@ -43,6 +43,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from contract import kinds
+from contract.encoding import moments
 from runtime.kubernetes.client import JSON, Kube, KubeConflict, KubeError, KubeNotFound
 from runtime.kubernetes.errors import error_from_status
 from runtime.kubernetes.paths import leases
@@ -262,19 +263,11 @@ def _renewed_at(lease: JSON, spec: JSON, observed: Observed, now: float, wall: s
     """
     if observed.renewed_at is not None and spec.get("renewTime", "") == (observed.spec or {}).get("renewTime"):
         return observed.renewed_at  # a release, or somebody's edit
-    stamp, at = _seconds(spec.get("renewTime")), _seconds(wall)
-    made = _seconds((lease.get("metadata") or {}).get("creationTimestamp"))
-    if stamp is None or at is None or (made is not None and stamp < made):
+    stamp, at = moments.seconds(spec.get("renewTime")), moments.seconds(wall)
+    if stamp is None or at is None or stamp < moments.created(lease):
         return now
     since_then = observed.looked_at if observed.spec is not None and observed.looked_at is not None else float("-inf")
     return max(now - max(0.0, at - stamp), since_then)
-
-
-def _seconds(stamp: object) -> float | None:
-    try:
-        return datetime.datetime.fromisoformat(str(stamp)).timestamp()
-    except ValueError:
-        return None
 
 
 def _held(lease: JSON, me: str, term: int, ours: JSON | None, wall: str, timing: LeaseTiming) -> JSON:

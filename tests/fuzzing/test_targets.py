@@ -39,15 +39,9 @@ NO_TARGET = {
 """Functions of such a name that read nothing which a target could give them, and why."""
 NO_TARGET_MODULES = {
     "allocator.commands": "a file that the administrator names, for the target snapshot",
-    "allocator.features.kueue.worker": "one time of a Workload, which is caught",
-    "kubectl_gpufraction.check.install": "one time of a Lease; the plugin's own user",
-    "kubectl_gpufraction.check.nodes": "one time of a GPUNode; the plugin's own user",
-    "kubectl_gpufraction.check.reader": "one time of a pod that the command made itself",
     "kubectl_gpufraction.commands.dryrun": "a manifest of the plugin's own user",
     "kubectl_gpufraction.commands.inspect": "one annotation of gpushare, which is caught",
     "kubectl_gpufraction.cluster.options": "the options, for the target options",
-    "kubectl_gpufraction.commands.nodes": "one time of a GPUNode; the plugin's own user",
-    "kubectl_gpufraction.output.wording": "one time of a row, which is caught",
     "runtime.httpserver": "a body that the targets socket-question and page-query read",
 }
 MOST_CORPUS = 1 << 20
@@ -84,10 +78,12 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def decoders(module: str, text: str) -> Iterator[str]:
-    """The public functions of a module that are called as decoders are."""
+    """The public functions of a module that are called as decoders are, and those that are made of a table."""
     for node in ast.parse(text).body:
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and DECODER.fullmatch(node.name):
-            yield f"{module}:{node.name}"
+        named = [node.name] if isinstance(node, ast.FunctionDef) else []
+        if isinstance(node, ast.Assign):
+            named = [each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+        yield from (f"{module}:{name}" for name in named if name[0] != "_" and DECODER.fullmatch(name))
 
 
 def test_every_decoder_has_a_target() -> None:
@@ -115,7 +111,8 @@ def test_every_decoder_of_a_target_exists() -> None:
 
 def test_a_decoder_that_nobody_fuzzes_is_found() -> None:
     text = "def card_from_json(a): ...\ndef _from_text(a): ...\ndef parse(a): ...\ndef parsed(a): ...\n"
-    assert list(decoders("m", text)) == ["m:card_from_json", "m:parse"]
+    text += "to_json, a_from_json = made()\n"
+    assert list(decoders("m", text)) == ["m:card_from_json", "m:parse", "m:a_from_json"]
 
 
 # -- the judge, the changes, the lines ------------------------------------------------------------------------------

@@ -339,13 +339,7 @@ def plan(pod: Mapping[str, Any], options: Options, dialects: Dialects = DIALECTS
     if isinstance(request, Refusal):
         return Deny(str(request))
     grown = request != earlier
-    refused = (
-        _foreign_system(pod)
-        or _chosen_host(pod)
-        or bounds.least_problem(pod, request, options, dialects)
-        or bounds.problem(pod, dialects)
-        or bounds.annotations_problem(pod, request, dialects)
-    )
+    refused = _foreign_system(pod) or _chosen_host(pod) or bounds.refused(pod, request, options, dialects)
     if refused is not None:
         return Deny(str(refused))
     held = None if first_pass else before.allocation

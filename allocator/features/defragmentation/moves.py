@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
 from allocator.preemption import planner
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
@@ -106,12 +105,9 @@ def held(pod: AllocatedPod, node: NodeState) -> float:
     )
 
 
-def age(created: int, wall: float) -> float:
-    """Seconds since `AllocatedPod.created`; endless where that is no time, so that such a pod stays."""
-    try:
-        return wall - datetime.strptime(str(created), "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return float("inf")
+def age(created: float, wall: float) -> float:
+    """Seconds since `AllocatedPod.created`; endless where that is unknown, so that such a pod stays."""
+    return wall - created if created else float("inf")
 
 
 def choose(
@@ -180,8 +176,7 @@ def _fewest(
     # The planner takes the youngest, so the age is replaced by the work.
     ranked = {
         node.name: [
-            replace(pod, created=-int(1000 * movable[pod.uid].work)) if pod.uid in candidates else pod
-            for pod in sharers[node.name]
+            replace(pod, created=-movable[pod.uid].work) if pod.uid in candidates else pod for pod in sharers[node.name]
         ]
         for node in nodes
     }

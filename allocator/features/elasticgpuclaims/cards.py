@@ -87,7 +87,7 @@ def _document(node: str, gpu: Gpu, usage: Usage, limits: Limits) -> JSON:
             "nodeName": node,
         },
         "status": {
-            "state": gpu.withheld or ("Healthy" if gpu.healthy else "Unhealthy"),
+            "state": gpu.health,
             "capacity": _amounts(limits.capacity(gpu), WHOLE),
             "allocatable": _amounts(*free(gpu, usage, limits)),
         },

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract import names, pods
-from contract.encoding import codec
+from contract.encoding import codec, moments
 from contract.encoding.plain import MESSAGE, NAME, plain
 from contract.encoding.reading import Malformed
 from contract.model import Allocation
@@ -77,7 +77,7 @@ class Claim:
     finalizers: tuple[str, ...] = ()
     deleting: bool = False
     status: PublishedStatus = PublishedStatus()
-    created: str = ""
+    created: float = 0.0
 
     @property
     def key(self) -> str:
@@ -155,7 +155,7 @@ def claim(document: Mapping[str, Any]) -> Claim:
         finalizers=_texts(metadata, "finalizers"),
         deleting=bool(metadata.get("deletionTimestamp")),
         status=_status(document),
-        created=_text(metadata, "creationTimestamp"),
+        created=moments.created(document),
     )
 
 

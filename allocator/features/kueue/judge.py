@@ -216,11 +216,7 @@ def _asked(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal |
     request = dialects.read(standard, options)
     if request is None or isinstance(request, Refusal):
         return request
-    refusal = (
-        bounds.least_problem(standard, request, options, dialects)
-        or bounds.problem(standard, dialects)
-        or bounds.annotations_problem(standard, request, dialects)
-    )
+    refusal = bounds.refused(standard, request, options, dialects)
     if refusal is not None:
         return refusal
     found = dialects.others_only(needs.needs_of(standard, several=request.several, bursts=request.bursts))

@@ -37,6 +37,7 @@ from allocator.features.kueue.settings import FitsSettings
 from allocator.features.kueue.workloads import UnreadableObject, Workload, key_of
 from allocator.scheduler.core import Controller
 from contract import kinds, names
+from contract.encoding import moments
 from contract.scheduling.filters import Limits
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
@@ -288,11 +289,9 @@ class FitsWorker:
             self._checks.not_answered(workload, self._clock(), unknown=outcome == "unknown")
 
     def _stamp(self) -> str:
-        return self._today().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return moments.stamp(self._today().timestamp())
 
     def _age_of(self, stamp: str) -> float:
         """Seconds since then; 0 for what is no time."""
-        try:
-            return (self._today() - datetime.fromisoformat(stamp)).total_seconds()
-        except (ValueError, TypeError):
-            return 0.0
+        then = moments.seconds(stamp)
+        return 0.0 if then is None else self._today().timestamp() - then

@@ -19,12 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from allocator.features.provisioning.wishes import NodeRequest
 from contract import names
-from contract.encoding import quantity
+from contract.encoding import moments, quantity
 from contract.model import Compute, NodeState
 
 JSON = dict[str, Any]
@@ -111,10 +110,10 @@ def request_of(document: Mapping[str, Any]) -> NodeRequest | None:
     pool = (metadata.get("labels") or {}).get(names.POOL)
     try:
         count = sum(int(each["count"]) for each in spec["podSets"]) if "podSets" in spec else 1
-        created = datetime.fromisoformat(str(metadata.get("creationTimestamp"))).timestamp()
     except (TypeError, ValueError, KeyError):
         return None
-    if not pool or count < 1 or metadata.get("deletionTimestamp"):
+    created = moments.created(document)
+    if not pool or count < 1 or not created or metadata.get("deletionTimestamp"):
         return None
     node = spec.get("nodeName")
     bound = None if "podSets" in spec else (node,) if node else ()
@@ -189,7 +188,7 @@ def image_of(replicas: Iterable[JSON]) -> str:
 
     So the image's name, with its registry, is told once, to kustomize.
     """
-    found = max(replicas, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")), default={})
+    found = max(replicas, key=moments.created, default={})
     containers = (found.get("spec") or {}).get("containers") or []
     return next((str(each["image"]) for each in containers if each.get("name") == "allocator"), NO_IMAGE)
 

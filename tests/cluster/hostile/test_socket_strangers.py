@@ -73,6 +73,7 @@ def with_pod(**changes: Any) -> JSON:
 
 
 LONG = "n" * 1_200
+NAMED = "give at most 253 of a-z, 0-9, - and ., or nothing"
 CURE = "give at most 63 of a-z, 0-9 and -"
 REFUSED: dict[str, tuple[JSON, str]] = {
     "no namespace": (asked(namespace=""), f"namespace: found ''; {CURE}"),
@@ -80,7 +81,7 @@ REFUSED: dict[str, tuple[JSON, str]] = {
     "a path": (asked(namespace="a/../../secrets"), f"namespace: found 'a/../../secrets'; {CURE}"),
     "a long namespace": (asked(namespace=LONG), f"namespace: found '{'n' * 37}...{'n' * 37}'; {CURE}"),
     "a line break": (asked(namespace="a\nb"), f"namespace: found 'a\\nb'; {CURE}"),
-    "a namespace that is a list": (asked(namespace=["a"]), "namespace is not text"),
+    "a namespace that is a list": (asked(namespace=["a"]), f"namespace: found ['a']; {CURE}"),
     "no uid": (asked(uid=""), "uid: found ''; give 1 to 128 printable characters"),
     "a long id": (
         asked(held=LONG),
@@ -88,24 +89,27 @@ REFUSED: dict[str, tuple[JSON, str]] = {
     ),
     "a pod's name that is a path": (
         with_pod(metadata={"name": "../x"}),
-        "pod.metadata.name: found '../x'; give at most 253 of a-z, 0-9, - and .",
+        f"pod.metadata.name: found '../x'; {NAMED}",
     ),
     "a long beginning of a name": (
         with_pod(metadata={"generateName": LONG}),
-        f"pod.metadata.generateName: found '{'n' * 37}...{'n' * 37}'; give at most 253 of a-z, 0-9, - and .",
+        f"pod.metadata.generateName: found '{'n' * 37}...{'n' * 37}'; {NAMED}",
     ),
     "another namespace in the pod": (
         with_pod(metadata={"namespace": "kube-system"}),
         "pod.metadata.namespace: found 'kube-system'; give 'default', or nothing",
     ),
-    "a spec that is a list": (with_pod(spec=[1]), "pod: spec is not an object"),
-    "containers that are numbers": (with_pod(spec={"containers": [1]}), "pod.spec.containers is not a list of objects"),
-    "containers that are one": (with_pod(spec={"containers": 7}), "pod.spec.containers is not a list of objects"),
+    "a spec that is a list": (with_pod(spec=[1]), "pod.spec: found [1]; give an object"),
+    "containers that are numbers": (
+        with_pod(spec={"containers": [1]}),
+        "pod.spec.containers[0]: found 1; give an object",
+    ),
+    "containers that are one": (with_pod(spec={"containers": 7}), "pod.spec.containers: found 7; give a list"),
     "annotations of numbers": (
         with_pod(metadata={"annotations": {"a": 1}}),
-        "pod.metadata.annotations is not a map of text",
+        "pod.metadata.annotations['a']: found 1; give text",
     ),
-    "no pod": (asked(pod=None), "the question is not an object with a pod"),
+    "no pod": (asked(pod=None), "pod: found None; give an object"),
 }
 
 

@@ -147,10 +147,14 @@ TARGETS = (
     Target(
         "annotation-request",
         _request,
-        ("contract.encoding.codec:request_from_text", "contract.encoding.codec:request_from_json"),
+        (
+            "contract.encoding.codec:request_from_text",
+            "contract.encoding.codec:request_from_json",
+            "contract.encoding.wire:load",
+        ),
         lambda: tuple(codec.request_to_text(each).encode() for each in REQUESTS),
         (Malformed,),
-        modules=("contract.encoding.reading",),
+        modules=("contract.encoding.wire", "contract.encoding.reading"),
     ),
     Target(
         "annotation-allocation",
@@ -158,7 +162,7 @@ TARGETS = (
         ("contract.encoding.codec:allocation_from_text", "contract.encoding.codec:allocation_from_json"),
         lambda: tuple(codec.allocation_to_text(each).encode() for each in ALLOCATIONS),
         (Malformed,),
-        modules=("contract.encoding.reading",),
+        modules=("contract.encoding.wire", "contract.encoding.reading"),
     ),
     Target(
         "annotation-beyond",

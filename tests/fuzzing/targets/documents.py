@@ -159,7 +159,7 @@ TARGETS: tuple[Target, ...] = (
     Target(
         "snapshot",
         _snapshot,
-        ("allocator.server.debug:from_json", "allocator.server.jsonform:from_json"),
+        ("allocator.server.debug:from_json",),
         _snapshots,
         (Malformed, NotJson),
     ),

@@ -341,7 +341,7 @@ TARGETS = (
         tuple(f"contract.encoding.protocol:{each}_from_json" for each in ("question", "node", "token")),
         _question_seeds,
         (Malformed, BadQuantity, NotJson),
-        modules=("contract.encoding.codec", "contract.encoding.reading"),
+        modules=("contract.encoding.codec", "contract.encoding.wire"),
     ),
     Target(
         "socket-answer",

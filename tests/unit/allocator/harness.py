@@ -39,7 +39,7 @@ from allocator.settings import Settings
 from allocator.workers.fence import Fencer
 from contract import names, pods
 from contract.dialects import DIALECTS
-from contract.encoding import codec
+from contract.encoding import codec, moments
 from contract.encoding.protocol import Question
 from contract.model import Allocation, PodRequest
 from contract.nodes.attributes import facts, trim
@@ -216,7 +216,12 @@ def request_of(pod: JSON) -> PodRequest:
 def remade(binding: Binding) -> PodBuilder:
     """The pod of a commit as its author wrote it: one container, in our own dialect. The line keeps an outline only."""
     entry, (fraction,) = binding.pod, binding.pod.ask.request.containers
-    made = pod(entry.key.split("/", 1)[1]).uid(entry.uid).created(entry.created).spec(priority=entry.priority)
+    made = (
+        pod(entry.key.split("/", 1)[1])
+        .uid(entry.uid)
+        .created(moments.stamp(entry.created))
+        .spec(priority=entry.priority)
+    )
     made = made.asks("gpufraction.io/gpu-memory", fraction.memory)
     return made.asks("gpufraction.io/gpu-count", fraction.count) if fraction.count > 1 else made
 

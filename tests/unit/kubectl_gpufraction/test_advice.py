@@ -63,7 +63,14 @@ def clusters(draw: st.DrawFn) -> list[NodeWithPods]:
             chosen = room.takes(NodeWithPods(state, tuple(holders)).without(()), RoomRequest(ask, needs))
             if chosen is not None:
                 holding = Pod(
-                    "ns", f"{name}{number}", name, "Running", "", draw(st.integers(0, 2)), ask, Allocation("", name, ())
+                    "ns",
+                    f"{name}{number}",
+                    name,
+                    "Running",
+                    0.0,
+                    draw(st.integers(0, 2)),
+                    ask,
+                    Allocation("", name, ()),
                 )
                 holders.append(
                     ShareHolder(

@@ -128,15 +128,11 @@ def by_hand(world: World, preemptor: Pod, spared: frozenset[str]) -> tuple[str, 
         for gone in subsets(here) if somebody_could_leave else ():
             after = world.states(leaving | {pod.name for pod in gone})[name]
             if not isinstance(reference.evaluate(after, preemptor.ask, LIMITS, DEFAULT_POLICY), Reason):
-                worth = sorted(((pod.priority, -created(pod), pod.name) for pod in gone), reverse=True)
+                worth = sorted(((pod.priority, -pod.created, pod.name) for pod in gone), reverse=True)
                 cost = (len(gone), worth, name)
                 if best is None or cost < best[0]:
                     best = (cost, name, sorted(pod.name for pod in gone))
     return best[1:] if best else None
-
-
-def created(pod: Pod) -> int:
-    return 20300101000000 + pod.created
 
 
 def subsets(of: list[Pod]) -> Iterator[tuple[Pod, ...]]:

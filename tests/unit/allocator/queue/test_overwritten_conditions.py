@@ -108,7 +108,7 @@ def test_the_records_of_one_pod() -> None:
     records, told = PodRecords(), StatusUpdate("team/a", "a", False, Code.MEMORY.word, "full")
     right, wrong = LastReported(False, "Memory", "full"), LastReported(False, "Memory", "stale")
     again, wrong_text = once_more(told, turned=True), once_more(told, turned=False)
-    placed = Binding(QueuedPodInfo("a", "team/a", ASK, 0, "", {}), Allocation("id", "t4", ()))
+    placed = Binding(QueuedPodInfo("a", "team/a", ASK, 0, 0.0, {}), Allocation("id", "t4", ()))
     records.tell(told, 0.0)
     assert records.repeat_overwritten(PAUSE - 1) == []
     records.begin(placed)
@@ -129,7 +129,7 @@ def test_the_records_of_one_pod() -> None:
 
 def test_a_record_ends_with_what_is_noted_in_it() -> None:
     records = PodRecords()
-    placed = Binding(QueuedPodInfo("a", "team/a", ASK, 0, "", {}), Allocation("id", "t4", ()))
+    placed = Binding(QueuedPodInfo("a", "team/a", ASK, 0, 0.0, {}), Allocation("id", "t4", ()))
     records.begin(placed)
     assert (records.failed("a", 0.0), records.busy("a", 0.0), records.busy("a", 1.0)) == (1, "pausing", "")
     assert (records.resume(0.1), records.resume(1.0), records.resume(1.0)) == (False, True, False)

@@ -60,7 +60,7 @@ class Played:
         cost = PodCost(size // 2 + 1, size // 2, f"ask{number % 5}" if number % 2 else uid)
         if kind == "create" and uid not in self.waits:
             self.came += 1
-            self.waits[uid] = (namespace, (-(number % 3), 0, f"{number % 4}", self.came, uid), cost)
+            self.waits[uid] = (namespace, (-(number % 3), 0, number % 4, self.came, uid), cost)
             self.put(uid)
         elif kind == "change" and uid in self.waits:
             self.waits[uid] = (namespace, self.waits[uid][1], cost)
@@ -162,7 +162,7 @@ def test_a_namespace_within_its_budget_feels_no_other(ops: list[Op]) -> None:
 def test_in_whatever_order_pods_come_the_first_in_the_queue_are_kept(order: list[int]) -> None:
     played = Played()
     for at in order:
-        played.waits[f"p{at}"] = ("ns0", (0, 0, f"{at:02}", 0, f"p{at}"), PodCost(10, 10, at))
+        played.waits[f"p{at}"] = ("ns0", (0, 0, at, 0, f"p{at}"), PodCost(10, 10, at))
         played.put(f"p{at}")
     assert played.kept == {"p0", "p1", "p2", "p3", "p4"}
 
@@ -170,9 +170,9 @@ def test_in_whatever_order_pods_come_the_first_in_the_queue_are_kept(order: list
 def test_a_pod_of_higher_priority_takes_the_place_of_the_last() -> None:
     played = Played()
     for at in range(6):
-        played.waits[f"p{at}"] = ("ns0", (0, 0, f"{at}", at, f"p{at}"), PodCost(20, 0, at))
+        played.waits[f"p{at}"] = ("ns0", (0, 0, at, at, f"p{at}"), PodCost(20, 0, at))
         played.put(f"p{at}")
-    played.waits["first"] = ("ns0", (-9, 0, "9", 9, "first"), PodCost(20, 0, "first"))
+    played.waits["first"] = ("ns0", (-9, 0, 9, 9, "first"), PodCost(20, 0, "first"))
     played.put("first")
     assert played.kept == {"first", "p0", "p1", "p2", "p3"}
 
@@ -180,9 +180,9 @@ def test_a_pod_of_higher_priority_takes_the_place_of_the_last() -> None:
 def test_a_pod_that_changes_while_parked_stays_parked_until_its_turn() -> None:
     played = Played()
     for at in range(6):
-        played.waits[f"p{at}"] = ("ns0", (0, 0, f"{at}", at, f"p{at}"), PodCost(20, 0, at))
+        played.waits[f"p{at}"] = ("ns0", (0, 0, at, at, f"p{at}"), PodCost(20, 0, at))
         played.put(f"p{at}")
-    played.waits["p5"] = ("ns0", (0, 0, "5", 5, "p5"), PodCost(1, 0, "p5"))
+    played.waits["p5"] = ("ns0", (0, 0, 5, 5, "p5"), PodCost(1, 0, "p5"))
     played.put("p5")
     assert played.kept == {"p0", "p1", "p2", "p3", "p4"}
     played.drop("p0")
@@ -195,6 +195,6 @@ def test_the_namespace_that_uses_most_gives_way_to_the_others() -> None:
     for home in range(4):
         for at in range(4 if home else 10):
             uid = f"ns{home}/p{at}"
-            played.waits[uid] = (f"ns{home}", (0, 0, f"{at}", at, uid), PodCost(20, 0, uid))
+            played.waits[uid] = (f"ns{home}", (0, 0, at, at, uid), PodCost(20, 0, uid))
             played.put(uid)
     assert [len(played.of(f"ns{home}")) for home in range(4)] == [3, 3, 3, 3]

@@ -58,7 +58,11 @@ def test_deleting_one_starts_exactly_one() -> None:
 
 def test_the_line_is_by_priority_then_age() -> None:
     harness, _ = occupied()
-    for name, created, priority in (("old", "2029", 0), ("young", "2031", 0), ("urgent", "2032", 10)):
+    for name, created, priority in (
+        ("old", "2029-01-01T00:00:00Z", 0),
+        ("young", "2031-01-01T00:00:00Z", 0),
+        ("urgent", "2032-01-01T00:00:00Z", 10),
+    ):
         harness.controller.handle(pod_event(waiting(worker(name, created=created, mib=5000).spec(priority=priority))))
     harness.controller.handle(PodDeleted("uid-first"))
     assert keys(harness.controller.schedule_pending()[0]) == ["default/urgent", "default/old", "default/young"]
@@ -66,17 +70,23 @@ def test_the_line_is_by_priority_then_age() -> None:
 
 def test_a_dialects_priority_counts_among_pods_of_one_class() -> None:
     harness, _ = occupied()
-    for name, created, urgency in (("low", "2029", 1), ("high", "2031", 0)):
+    for name, created, urgency in (("low", "2029-01-01T00:00:00Z", 1), ("high", "2031-01-01T00:00:00Z", 0)):
         made = pod(name).uid(f"uid-{name}").created(created).asks("nvidia.com/gpumem", 5000)
         harness.controller.handle(pod_event(waiting(made.asks("nvidia.com/priority", urgency))))
-    harness.controller.handle(pod_event(waiting(worker("classy", created="2032", mib=5000).spec(priority=1))))
+    harness.controller.handle(
+        pod_event(waiting(worker("classy", created="2032-01-01T00:00:00Z", mib=5000).spec(priority=1)))
+    )
     harness.controller.handle(PodDeleted("uid-first"))
     assert keys(harness.controller.schedule_pending()[0]) == ["default/classy", "default/high", "default/low"]
 
 
 def test_a_dialects_priority_passes_no_pod_of_another_namespace() -> None:
     harness, _ = occupied()
-    for key, created, urgency in (("a/low", "2028", 1), ("b/plain", "2029", 1), ("a/high", "2031", 0)):
+    for key, created, urgency in (
+        ("a/low", "2028-01-01T00:00:00Z", 1),
+        ("b/plain", "2029-01-01T00:00:00Z", 1),
+        ("a/high", "2031-01-01T00:00:00Z", 0),
+    ):
         namespace, name = key.split("/")
         made = pod(name, namespace).uid(f"uid-{name}").created(created).asks("nvidia.com/gpumem", 5000)
         harness.controller.handle(pod_event(waiting(made.asks("nvidia.com/priority", urgency))))
@@ -86,8 +96,8 @@ def test_a_dialects_priority_passes_no_pod_of_another_namespace() -> None:
 
 def test_a_small_pod_behind_a_large_one_that_does_not_fit_is_placed() -> None:
     harness, _ = occupied()
-    harness.controller.handle(pod_event(waiting(worker("large", created="2029"))))
-    harness.controller.handle(pod_event(waiting(worker("small", created="2030", mib=1000))))
+    harness.controller.handle(pod_event(waiting(worker("large", created="2029-01-01T00:00:00Z"))))
+    harness.controller.handle(pod_event(waiting(worker("small", created="2030-01-01T00:00:00Z", mib=1000))))
     bindings, told = harness.controller.schedule_pending()
     assert (keys(bindings), [t.key for t in told]) == (["default/small"], ["default/large"])
 

@@ -27,7 +27,7 @@ def entry(
 ) -> QueuedPodInfo:
     fractions = tuple(FractionRequest(f"c{i}", memory=shape) for i in range(containers))
     return QueuedPodInfo(
-        uid, f"{namespace}/{uid}", SchedulingRequest(PodRequest("native", fractions), NEEDS), priority, "", {}
+        uid, f"{namespace}/{uid}", SchedulingRequest(PodRequest("native", fractions), NEEDS), priority, 0.0, {}
     )
 
 

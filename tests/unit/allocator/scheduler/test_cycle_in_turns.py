@@ -40,7 +40,7 @@ def test_who_comes_between_two_turns_is_not_placed_before_the_line(late: PodBuil
 
 def test_what_comes_back_between_two_turns_is_for_those_that_were_tried_already() -> None:
     harness, _ = occupied()
-    harness.controller.handle(pod_event(waiting(worker("a-first", created="2029", mib=12_000))))
+    harness.controller.handle(pod_event(waiting(worker("a-first", created="2029-01-01T00:00:00Z", mib=12_000))))
     long_line(harness)
     gone: list[str] = []
 

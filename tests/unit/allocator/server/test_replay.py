@@ -15,8 +15,9 @@ from allocator import commands
 from allocator.cache.podinfo import pod_event
 from allocator.engine.reference import Placement, Policy
 from allocator.scheduler.view import QueuedPodView, SchedulerView
-from allocator.server import debug, jsonform
+from allocator.server import debug
 from contract.encoding.reading import Malformed
+from contract.encoding.wire import typed
 from contract.model import NodeState
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import SchedulingRequest
@@ -107,12 +108,18 @@ def broken(**changes: object) -> JSON:
 DAMAGED: dict[str, tuple[Any, str]] = {
     "nothing at all": (None, "no snapshot of version 2"),
     "another version": (broken(v=1), "no snapshot of version 2"),
-    "nodes that are no list": (broken(nodes={}), "snapshot.nodes is not a list"),
+    "nodes that are no list": (broken(nodes={}), "snapshot.nodes: found {}; give a list"),
     "a node without a name": (broken(nodes=[{}]), r"snapshot.nodes\[0\].name is missing"),
-    "a node that is text": (broken(nodes=["n"]), r"snapshot.nodes\[0\] is not an object"),
-    "a number as text": (broken(limits={"max_sharers": "many"}), "limits.max_sharers is not of type int"),
-    "true where a number belongs": (broken(limits={"max_sharers": True}), "limits.max_sharers is not of type int"),
-    "a port without its parts": (broken(nodes=[{"name": "n", "host_ports": [["", "TCP"]]}]), "2 parts, expected 3"),
+    "a node that is text": (broken(nodes=["n"]), r"snapshot.nodes\[0\]: found 'n'; give an object"),
+    "a number as text": (
+        broken(limits={"max_sharers": "many"}),
+        "limits.max_sharers: found 'many'; give a whole number",
+    ),
+    "true where a number belongs": (
+        broken(limits={"max_sharers": True}),
+        "limits.max_sharers: found True; give a whole number",
+    ),
+    "a port without its parts": (broken(nodes=[{"name": "n", "host_ports": [["", "TCP"]]}]), "give a list of 3 items"),
     "GPUs without their usage": (broken(nodes=[{**a_view()["nodes"][0], "usage": []}]), "1 GPUs and 0 usages"),
 }
 
@@ -127,7 +134,8 @@ def test_a_damaged_snapshot_is_told_by_its_path(case: tuple[Any, str]) -> None:
 @given(asks())
 @settings(max_examples=examples(30), deadline=None)
 def test_what_a_pod_asks_comes_back_whole(ask: SchedulingRequest) -> None:
-    assert jsonform.from_json(SchedulingRequest, json.loads(json.dumps(jsonform.to_json(ask))), "ask") == ask
+    schema = typed(SchedulingRequest)
+    assert schema.from_json(json.loads(json.dumps(schema.to_json(ask)))) == ask
 
 
 def written(tmp_path: Path) -> str:

@@ -289,8 +289,8 @@ def test_a_gpunode_without_status_has_no_gpus() -> None:
 
 
 WRONG_GPUNODES: dict[str, tuple[Any, str]] = {
-    "no object": ([], "the GPUNode is not an object"),
-    "no name": ({"metadata": {}}, "metadata.name is not text"),
+    "no object": ([], r"the document: found \[\]; give an object"),
+    "no name": ({"metadata": {}}, "metadata.name is missing; give at most 253 of a-z, 0-9, - and ."),
     "a GPU twice": (
         {"metadata": {"name": "n1"}, "status": node("n1").gpu(uuid="GPU-1").gpu(uuid="GPU-1").gpunode()["status"]},
         "status.gpus names a GPU twice",
@@ -305,7 +305,7 @@ WRONG_GPUNODES: dict[str, tuple[Any, str]] = {
     ),
     "a GPU that is all GPUs": (
         {"metadata": {"name": "n1"}, "status": node("n1").gpu(uuid="all").gpunode()["status"]},
-        r"status.gpus\[0\].uuid is not the UUID of a GPU",
+        r"status.gpus\[0\].uuid: found 'all'; give the UUID of a GPU",
     ),
 }
 

@@ -28,7 +28,7 @@ class Waiting:
     team: str
     name: str = ""
     priority: int = 0
-    created: str = "t0"
+    created: float = 0.0
     asks: Held = ONE
 
 
@@ -50,7 +50,7 @@ def cards(number: int) -> Held:
     return Held(number * 100, number * 100)
 
 
-A, B = [Waiting("a", str(i)) for i in range(4)], [Waiting("b", str(i), created="t1") for i in range(2)]
+A, B = [Waiting("a", str(i)) for i in range(4)], [Waiting("b", str(i), created=1) for i in range(2)]
 ORDERS = {
     "nobody holds anything: by turns": (A + B, {}, {}, "a0 b0 a1 b1 a2 a3"),
     "who holds nothing catches up first": (A + B, {"a": cards(2)}, {}, "b0 b1 a0 a1 a2 a3"),
@@ -75,13 +75,13 @@ ORDERS = {
         "b0 b1 b2 b3 a0 b4",
     ),
     "equal shares: the oldest pod": (
-        [Waiting("a", "0", created="t2"), Waiting("b", "0", created="t1")],
+        [Waiting("a", "0", created=2), Waiting("b", "0", created=1)],
         {},
         {},
         "b0 a0",
     ),
     "equal shares and seconds: the name": ([Waiting("b", "0"), Waiting("a", "0")], {}, {}, "a0 b0"),
-    "one namespace: by age": ([Waiting("a", "1", created="t1"), Waiting("a", "0")], {}, {}, "a0 a1"),
+    "one namespace: by age": ([Waiting("a", "1", created=1), Waiting("a", "0")], {}, {}, "a0 a1"),
     "an empty cluster has no shares to compare": ([*A[:1], *B[:1]], {}, {}, "a0 b0"),
 }
 
@@ -134,7 +134,7 @@ QUEUES = st.lists(
         TEAMS,
         st.text("xyz", max_size=2),
         st.sampled_from((0, 0, 10)),
-        st.sampled_from(("t0", "t0", "t1")),
+        st.sampled_from((0.0, 0.0, 1.0)),
         st.sampled_from((cards(1), cards(2), Held(30, 5))),
     ),
     max_size=30,
@@ -194,10 +194,8 @@ def test_nobody_starves_though_pods_of_others_keep_coming(backlogs: list[int], c
     those that are older than itself, and besides for the turns of the other namespaces only.
     """
     teams = [f"team-{i}" for i in range(len(backlogs))]
-    older = [
-        Waiting(team, created="t000000000") for team, number in zip(teams, backlogs, strict=True) for _ in range(number)
-    ]
-    mine = Waiting(teams[0], "mine", created="t000000001")
+    older = [Waiting(team, created=0) for team, number in zip(teams, backlogs, strict=True) for _ in range(number)]
+    mine = Waiting(teams[0], "mine", created=1)
     waiting, running, clock = [*older, mine], [teams[-1]] * cluster, 2
     for turn in range(len(older) + 2 * len(teams) * cluster + 2):
         end = (
@@ -210,7 +208,7 @@ def test_nobody_starves_though_pods_of_others_keep_coming(backlogs: list[int], c
         if chosen == mine:
             return
         waiting.remove(chosen)
-        waiting += [Waiting(team, created=f"t{clock + i:09}") for i, team in enumerate(teams)]
+        waiting += [Waiting(team, created=clock + i) for i, team in enumerate(teams)]
         clock += len(teams)
         running.append(chosen.team)
     raise AssertionError(f"{mine} still waits")

@@ -26,7 +26,7 @@ class Waiting:
 
 
 def place(pod: Waiting) -> QueuePlace:
-    return QueuePlace(pod.priority, pod.team, f"{pod.age:03}", pod.preferred)
+    return QueuePlace(pod.priority, pod.team, pod.age, pod.preferred)
 
 
 def by_age(pods: list[Waiting]) -> list[Waiting]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from allocator.server import jsonform
 from contract import kinds, pods
+from contract.encoding.wire import typed
 from contract.model import Compute, NodeState
 from contract.reasons.nodes import Code, of_one
 from contract.scheduling.clusterfilters import (
@@ -434,4 +434,5 @@ def test_a_snapshot_keeps_the_claims_that_its_pods_name_and_comes_back_from_a_fi
     assert kept == NeighbourSnapshot(
         devices=DeviceObjects({("team", "c"): FREE}, {"plain": ""}), gates=of_version((1, 34))
     )
-    assert jsonform.from_json(NeighbourSnapshot, json.loads(json.dumps(jsonform.to_json(whole))), "file") == whole
+    schema = typed(NeighbourSnapshot)
+    assert schema.from_json(json.loads(json.dumps(schema.to_json(whole)))) == whole

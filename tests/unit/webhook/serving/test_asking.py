@@ -66,7 +66,7 @@ SILENCES = {
     "it has not seen the cluster": (unixhttp.Answer(503, b""), NoAnswer("not-ready")),
     "refused": (unixhttp.Answer(400, b""), NoAnswer("refused", "HTTP 400")),
     "no JSON": (unixhttp.Answer(200, b"{"), NoAnswer("malformed", "200: body is not JSON")),
-    "no verdict": (ok({}), NoAnswer("malformed", "the answer's verdict is None")),
+    "no verdict": (ok({}), NoAnswer("malformed", "answer.verdict is missing; give 'placed' or 'wait' or 'never'")),
     "other containers": (
         ok(answer_to_json(placed(other=(share(),)))),
         NoAnswer("malformed", "asked for [('main', 1)], allocated [('other', 1)]"),
