@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, below, built, documents, of, with_components
 from tests.unit.release import helm
@@ -106,6 +108,21 @@ def test_no_component_has_a_program_that_nothing_restricts(component: str) -> No
     items = with_components(*needs, component)
     found = {name: egress(items, labels) for name, labels in programs(items).items()}
     assert found == {name: EGRESS[name] for name in found}
+
+
+LABELS = st.dictionaries(
+    st.sampled_from(
+        ("gpufraction.io/pool", "app.kubernetes.io/name", "app.kubernetes.io/instance", "pod-template-hash")
+    )
+    | st.text("abc/.", min_size=1, max_size=6),
+    st.sampled_from(("", "any", "gpufraction", *EGRESS)),
+)
+
+
+@given(LABELS, st.sampled_from([*EGRESS]))
+def test_no_label_beside_a_programs_own_lets_it_connect_further(added: dict[str, str], program: str) -> None:
+    items = shipped()
+    assert egress(items, {**added, **programs(items)[program]}) == EGRESS[program]
 
 
 @pytest.mark.helm

@@ -7,10 +7,13 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from release.image import check, lock, renew
 from release.plugin import single_file as plugin
@@ -101,6 +104,25 @@ def test_packages_other_than_the_locks_make_no_plugin(tmp_path: Path, capsys: py
         "typo-squatted: it has compiled modules, which one file cannot hold",
     ]
     assert not output.exists()
+
+
+PINNED = st.dictionaries(st.sampled_from(("PyYAML", "requests", "google_auth")), st.sampled_from(("1.0", "1.0.1", "2")))
+
+
+@given(locked=PINNED, found=PINNED, compiled=st.sampled_from(("", "_fast.so", "_fast.pyd", "deep/_fast.dylib")))
+def test_whatever_is_installed_only_what_the_lock_has_makes_a_plugin(
+    locked: dict[str, str], found: dict[str, str], compiled: str
+) -> None:
+    text = lock.plugin_text({f"{name}=={number}": {"0" * 64} for name, number in locked.items()})
+    with tempfile.TemporaryDirectory() as folder:
+        for name, number in found.items():
+            about = Path(folder) / f"{name}-{number}.dist-info"
+            about.mkdir()
+            (about / "RECORD").write_text(f"{name}/{compiled or 'plain.py'},sha256=x,1\n")
+        lines = plugin.wrong(Path(folder), text)
+    differ = {check.normal(name) for name, _ in {*locked.items()} ^ {*found.items()}}
+    differ |= {check.normal(name) for name in found if compiled} - plugin.WITH_SPEEDUPS
+    assert {line.partition(":")[0] for line in lines} == differ
 
 
 def test_the_same_sources_make_the_same_bytes_on_every_machine(tmp_path: Path) -> None:

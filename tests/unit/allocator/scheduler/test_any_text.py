@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from allocator.features.metering.hours import CardHours
 from allocator.features.metering.meter import Meter, Span
@@ -23,7 +24,7 @@ from contract.metrics import metrics_of
 from contract.model import UNKNOWN_DIALECT, Allocation, ContainerAllocation, GpuShare
 from runtime.metrics import Metrics
 from tests.examples import examples
-from tests.odd import ESCAPE, is_fit, odd_pods, put
+from tests.odd import ESCAPE, TEXT, is_fit, odd_pods, put
 from tests.unit.allocator.harness import SchedulerHarness, question
 from tests.unit.allocator.one_gpu import ONE_GPU, running, waiting, worker
 from tests.unit.kubectl_gpufraction.objects import by_claim
@@ -42,7 +43,19 @@ KEPT: list[tuple[Any, ...]] = [
     ("metadata", "resourceVersion"),
 ]
 KEPT += [("spec", "containers", at, "name") for at in range(2)]
-ODD = odd_pods([WAITS, HOLDS, CLAIMS], kept=KEPT)
+
+
+def requesting(pod: JSON, **odd: str) -> JSON:
+    """The pod with a request that its author wrote."""
+    written = {**json.loads(pod["metadata"]["annotations"][names.REQUEST]), **odd}
+    return dict(put(pod, ("metadata", "annotations", names.REQUEST), json.dumps(written)))
+
+
+PODS = st.sampled_from([WAITS, HOLDS, CLAIMS])
+WORDS = st.builds(
+    lambda pod, key, text: requesting(pod, **{key: text}), PODS, st.sampled_from(["dialect", "claim"]), TEXT
+)
+ODD = WORDS | odd_pods([WAITS, HOLDS, CLAIMS], kept=KEPT)
 
 
 def scraped(controller: Controller, harness: SchedulerHarness) -> str:

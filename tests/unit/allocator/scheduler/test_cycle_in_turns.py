@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allocator.cache.podinfo import pod_event
 from allocator.scheduler.events import PodDeleted
@@ -55,6 +57,29 @@ def test_what_comes_back_between_two_turns_is_for_those_that_were_tried_already(
     bindings, _ = harness.controller.schedule_pending()
     assert keys(bindings) == ["default/a-first"]
     harness.controller.check_invariants()
+
+
+@given(first=st.integers(0, 14), rest=st.lists(st.booleans(), max_size=8), at=st.integers(0, 2), named=st.booleans())
+def test_what_comes_back_at_any_moment_is_for_the_first_whom_it_helps(
+    first: int, rest: list[bool], at: int, named: bool
+) -> None:
+    """Neither pods that a long cycle has not tried yet nor one that comes and names its node have it before."""
+    harness, _ = occupied()
+    for i, fits in enumerate([*[False] * first, True, *rest]):
+        harness.controller.handle(pod_event(waiting(worker(f"w{i:02}", mib=(9_000 if fits else 16_000) + i))))
+    late, answers = worker("late", mib=9_900), list[object]()
+
+    def pause() -> None:
+        if len(answers) == at:
+            harness.controller.handle(PodDeleted("uid-first"))
+        answers.append(harness.controller.reserve(question(late.on("t4") if named else late)))
+
+    harness.give_way = pause
+    bindings, _ = harness.controller.schedule_pending()
+    harness.controller.handle(PodDeleted("uid-first"))
+    bindings += harness.controller.schedule_pending()[0]
+    assert keys(bindings) == [f"default/w{first:02}"]
+    assert {type(answer) for answer in answers} <= {Wait}
 
 
 def test_a_pod_that_changes_or_goes_between_two_turns_is_taken_as_it_is() -> None:

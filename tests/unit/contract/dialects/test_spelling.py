@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contract import names
 from contract.dialects import DIALECTS
@@ -211,3 +213,20 @@ def test_of_very_many_unread_annotations_the_rest_is_counted() -> None:
         17,
         "metadata.annotations: nothing reads 84 more of gpufraction.io; remove them",
     )
+
+
+SLIPS = st.builds(
+    lambda name, at, letter: name[: at % len(name)] + letter + name[at % len(name) + 1 :],
+    st.sampled_from(sorted(KNOWN.names)),
+    st.integers(0, 60),
+    st.sampled_from(["", "q", "-", "/"]),
+)
+
+
+@given(st.lists(SLIPS | st.sampled_from(OTHERS), max_size=30), st.integers(0, 8), st.integers(0, 8))
+def test_the_bounds_on_a_pods_names_hold_and_change_no_suggestion(made: list[str], looked_at: int, pairs: int) -> None:
+    bounded, free = Spelling(most_names=looked_at, most_pairs=pairs), Spelling(most_names=999, most_pairs=9_999)
+    for name in made:
+        found = bounded.meant(name, KNOWN)
+        assert found == (None if bounded.exhausted else free.meant(name, KNOWN))
+        assert (bounded.looked_at <= looked_at, bounded.compared <= pairs) == (True, True)

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract import kinds
 from contract.kinds import ObjectKind
 from runtime.kubernetes.client import Kube, KubeMalformed, Listing
+from tests.examples import examples
+from tests.odd import VALUES, places, put
 from tests.unit.runtime.scripted import line
 from tests.wires import Answer, Script, Sent, Transport
 
@@ -224,6 +226,23 @@ def test_of_a_large_object_the_row_keeps_little(name: str) -> None:
     reader = Reader(ROWS[name], SMALL)
     assert len(reader.read().items) == len(reader.sizes)
     reader.keeps_little()
+
+
+FEW = tuple(shape(shape.__name__, 5_000) for shape in SHAPES)
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(whole=st.sampled_from(FEW), value=VALUES, data=st.data())
+def test_whatever_an_object_is_little_of_it_is_kept_and_the_next_is_read(
+    whole: JSON, value: Any, data: st.DataObject
+) -> None:
+    odd = put(whole, data.draw(st.sampled_from(places(whole))), value)
+    page = json.dumps({"kind": "List", "metadata": {}, "items": [odd, {"metadata": {"name": "honest"}}]}).encode()
+    for row in (scaled(each, SMALL) for each in ROWS.values()):
+        kube = Kube(Script(Answer(body=page)), oversized=lambda *_: None)
+        *kept, last = kube.list(f"/x/{row.plural}" if row.plural else "/x", of=row).items
+        assert last["metadata"]["name"] == "honest"
+        assert row.beyond is not None or max(map(size, kept), default=0) <= row.most
 
 
 SMALL, QUARTER = 16, 4

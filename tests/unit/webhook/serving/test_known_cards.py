@@ -9,20 +9,22 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.engine.engine import Engine
 from contract.encoding import quantity
-from contract.encoding.protocol import CARDS_PATH, cards_from_json, cards_to_json
+from contract.encoding.protocol import CARDS_PATH, Answer, Question, Wait, cards_from_json, cards_to_json
 from contract.encoding.reading import Malformed
 from contract.metrics import metrics_of
 from contract.model import FractionRequest, Gpu, GpuKind, NodeState, Wishes
-from contract.scheduling.cards import smallest_of
+from contract.scheduling.cards import floor, smallest_of
 from playground.waiting import wait_for
 from runtime.httpserver import Reply, Request, json_reply, serve_http
 from runtime.metrics import Metrics
 from runtime.unixhttp import UnixClient
+from tests.examples import examples
+from tests.unit.webhook.admission.test_made_up_pods import asking_pods
 from tests.unit.webhook.builders import JSON, container, patched, pod, review
 from webhook.admission.admit import Configuration
 from webhook.serving.application import create_app
@@ -81,7 +83,10 @@ SILENCES = (UNREACHABLE, LATE, NOT_READY, REFUSED, MALFORMED)
 
 
 def answered(made: JSON, known: KnownCards, code: str) -> JSON:
-    allocator = Allocator(lambda question, within: NoAnswer(code), floor=known.floor)
+    return asked(made, Allocator(lambda question, within: NoAnswer(code), floor=known.floor))
+
+
+def asked(made: JSON, allocator: Allocator) -> JSON:
     app = create_app(lambda: Configuration(), allocator, Metrics(metrics_of("webhook")), health=Health(lambda: None))
     found = app.test_client().post("/mutate", data=json.dumps(review(made))).get_json()["response"]
     assert isinstance(found, dict)
@@ -98,6 +103,17 @@ def test_without_an_answer_a_pod_waits_and_is_counted(made: JSON, counted: int, 
     assert {"name": "gpufraction.io/allocation"} in spec["schedulingGates"]
     assert "nodeName" not in spec
     assert quantity.integer(spec["containers"][0]["resources"]["requests"]["gpufraction.io/gpu-memory"]) == counted
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(asking_pods())
+def test_a_silence_refuses_nobody_whom_a_full_cluster_lets_wait(made: JSON) -> None:
+    def full(question: Question, within: float) -> Answer:
+        return Wait("NoRoom", "full", floor(question.request, smallest_of(MIXED)))
+
+    waits, silence = asked(made, Allocator(full)), answered(made, knowing(*MIXED), UNREACHABLE)
+    if waits["allowed"]:
+        assert (silence["allowed"], silence.get("patch")) == (True, waits.get("patch"))
 
 
 UNKNOWN = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from allocator.features.delivery import sweeper
 from allocator.features.delivery.sweeper import ClaimSweeper
@@ -15,6 +17,7 @@ from playground.api.api import Api
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 from tests.builders import pod
+from tests.examples import examples
 from tests.unit.allocator.harness import admitted, request_of
 from tests.unit.allocator.workers.test_resource_claims import allocated
 from tests.wires import Wire
@@ -117,16 +120,21 @@ def test_the_status_written_anew_gives_the_same_devices(bench: Bench) -> None:
     assert resourceclaims.prepared(again, uid=again["metadata"]["uid"], node="a") == first
 
 
-WRITTEN_BY_TENANTS: dict[str, JSON] = {
-    "no label": {"labels": None},
-    "other labels": {"labels": {"app.kubernetes.io/name": "mine", "app.kubernetes.io/managed-by": "me"}},
-    "annotations": {"annotations": {f"a{i}": "x" * 100 for i in range(100)}},
-    "a finalizer": {"finalizers": ["example.com/stays"]},
-}
+OTHERS_WORDS = st.text("abz09", min_size=1, max_size=20)
+LABELS = st.sampled_from(("app.kubernetes.io/name", "app.kubernetes.io/managed-by", "gpufraction.io/x", "a"))
+WRITTEN_BY_TENANTS = st.fixed_dictionaries(
+    {
+        "labels": st.none() | st.dictionaries(LABELS, st.none() | OTHERS_WORDS),
+        "annotations": st.none() | st.dictionaries(LABELS | OTHERS_WORDS, st.text(max_size=10) | st.just("x" * 10_000)),
+        "finalizers": st.lists(OTHERS_WORDS.map("example.com/{}".format), max_size=3, unique=True),
+    }
+)
 
 
-@pytest.mark.parametrize("metadata", WRITTEN_BY_TENANTS.values(), ids=WRITTEN_BY_TENANTS.keys())
-def test_whatever_tenants_write_on_a_claim_the_sweep_sees_it(bench: Bench, metadata: JSON) -> None:
+@settings(max_examples=examples(15), deadline=None)
+@given(WRITTEN_BY_TENANTS)
+def test_whatever_tenants_write_on_a_claim_the_sweep_sees_it(metadata: JSON) -> None:
+    bench = Bench()
     bench.pod("a")
     bench.sweeper.once()
     bench.kube.patch_merge(paths.resourceclaims("default", resourceclaims.name_from("a")), {"metadata": metadata})

@@ -327,27 +327,26 @@ def after_a_second(meter: Meter, changes: Iterable[Change], at: float = 0.0) -> 
     return meter.counted()
 
 
-def test_what_one_namespace_makes_up_moves_no_series_of_another() -> None:
-    meter = Meter(usable)
-    made_up = [change for at in range(10_000) for change in held_by(at, namespace="attacker", dialect=f"d{at}")]
-    after_a_second(meter, made_up)
-    found = after_a_second(meter, held_by(0, namespace="victim"), at=1.0).held
-    assert found[Account("victim", "L4", "native")] == 1.0
-    theirs = [account for account in found if account.namespace == "attacker"]
-    assert len(theirs) == len(found) - 1 == MOST_OF_NAMESPACE
-    assert sum(found[account] for account in theirs) == 20_000
-    assert Account("attacker", OTHERS, OTHERS) in theirs
-
-
-def test_what_one_node_makes_up_moves_no_series_of_another() -> None:
-    meter = Meter(usable, most=100)
-    made_up = [CardsChanged("bad", (gpu("GPU-0", f"made up {at}"),)) for at in range(1_000)]
-    for at, change in enumerate(made_up):
-        after_a_second(meter, [change], at=float(at))
-    found = after_a_second(meter, [CardsChanged("good", (gpu("GPU-1", "H100"),))], at=1_000.0).free
-    assert found[FreeAccount("H100", True)] == 1.0
-    assert len(found) == MOST_MODELS + 2, "those of the bad node, the rest of them, and the other one"
-    assert sum(found.values()) == 1_002.0, "the bad node's card for 1,001 s"
+@settings(max_examples=examples(10), deadline=None)
+@given(dialects=st.sets(st.integers(0, 60), min_size=1), before=st.sampled_from((0, 1, 500, 1_000)))
+def test_whatever_a_namespace_and_a_node_make_up_others_have_their_series(dialects: set[int], before: int) -> None:
+    theirs, its = list[Change](), list[Change]()
+    for at in range(400):
+        theirs += held_by(at, namespace="attacker", dialect=f"d{at}")
+        theirs.append(CardsChanged("bad", (gpu("GPU-0", f"made up {at}"),)))
+    its.append(CardsChanged("good", (gpu("GPU-1", "H100"),)))
+    for dialect in dialects:
+        its += held_by(dialect, namespace="victim", dialect=f"d{dialect}")
+    alone, beside = (
+        after_a_second(Meter(usable, most=MOST_OF_NAMESPACE + 61), changes)
+        for changes in (its, [*theirs[:before], *its, *theirs[before:]])
+    )
+    assert {account: beside.held.get(account) for account in alone.held} == alone.held
+    assert {account: beside.free.get(account) for account in alone.free} == alone.free
+    made_up = {account: seconds for account, seconds in beside.held.items() if account.namespace == "attacker"}
+    assert (len(made_up), sum(made_up.values())) == (MOST_OF_NAMESPACE, 400.0), "the rest of them in one account"
+    assert Account("attacker", OTHERS, OTHERS) in made_up
+    assert len([account for account in beside.free if account.model.startswith("made up")]) == MOST_MODELS
 
 
 def test_a_namespace_gets_series_again_an_hour_after_the_made_up_ones_ended() -> None:
