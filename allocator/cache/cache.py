@@ -238,12 +238,14 @@ class Cache:
         prefer = self.neighbours.preference(who.rules, ask.needs)
         return reserved.decide(self.engine, self._snapshot, self._kept, ask, who, refused, prefer)
 
-    def refused_by_others(self, ask: SchedulingRequest, who: Requester) -> Mapping[str, Reason]:
+    def refused_by_others(
+        self, ask: SchedulingRequest, who: Requester, nodes: Iterable[NodeState] | None = None
+    ) -> Mapping[str, Reason]:
         """
         The nodes on which other pods or kube-scheduler do not let this one be, with the reason; see `Neighbours` and
-        `Refusals`.
+        `Refusals`. `nodes`: those about which other pods are asked; None for all.
         """
-        found = self.neighbours.refused(who.rules, ask.needs, self._snapshot.values())
+        found = self.neighbours.refused(who.rules, ask.needs, self._snapshot.values() if nodes is None else nodes)
         learnt = self.refusals.of(who.family)
         return {**learnt, **found} if learnt else found
 
