@@ -401,15 +401,33 @@ def test_an_extended_resource_that_a_node_has_as_devices_is_left_to_kube_schedul
     }
 
 
-def test_label_keys_of_affinity_count_from_1_31() -> None:
-    term = {"topologyKey": ZONE, "labelSelector": {}, "matchLabelKeys": ["app"]}
-    pod = {
+def with_affinity(**term: Any) -> JSON:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return {
         "metadata": {"namespace": "team", "labels": {"app": "a"}},
-        "spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}},
+        "spec": {"affinity": {"podAffinity": required}},
     }
+
+
+def test_label_keys_of_affinity_count_from_1_31() -> None:
+    pod = with_affinity(topologyKey=ZONE, labelSelector={}, matchLabelKeys=["app"])
     for gates, want in ((NEWEST, (("app", "In", ("a",)),)), (NEWEST - {Gate.MATCH_LABEL_KEYS_IN_POD_AFFINITY}, ())):
         (found,) = read_rules(pod, gates).affinity
         assert found.selector.expressions == want
+
+
+def test_a_label_that_changes_after_its_key_was_merged_changes_no_term() -> None:
+    merged = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a"]}]}
+    pod = with_affinity(topologyKey=ZONE, labelSelector=merged, matchLabelKeys=["app"])
+    pod["metadata"]["labels"]["app"] = "b"
+    (found,) = read_rules(pod).affinity
+    assert found.selector.expressions == (("app", "In", ("a",)),)
+
+
+def test_a_key_whose_labels_must_differ_counts_beside_the_selectors_own() -> None:
+    selector = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
+    (found,) = read_rules(with_affinity(topologyKey=ZONE, labelSelector=selector, mismatchLabelKeys=["app"])).affinity
+    assert found.selector.expressions == (("app", "Exists", ()), ("app", "NotIn", ("a",)))
 
 
 def test_beside_devices_a_node_must_list_the_other_extended_resources() -> None:
