@@ -213,7 +213,7 @@ class Cache:
         """What is known of a pod that does not wait; `UNTRACKED` of one that takes nothing of any node."""
         taken, holding = self._on_node.get(uid), self.ledger.holding(uid)
         return TrackedPod(
-            node=taken.node if taken is not None else "",
+            node=taken.node if taken is not None and not taken.nominated else "",
             allocation=holding.allocation if holding is not None else None,
         )
 
@@ -574,17 +574,23 @@ class Cache:
                 self.neighbours.settle_volumes(pod.allocation_id)
             else:
                 self.neighbours.assume_volumes(pod.allocation_id, pod.rules, pod.allocation.node)
-        if pod.node and not pod.finished:
-            self.neighbours.put(pod.uid, pod.rules.placed(terminating=pod.deleting), pod.node)
+        node = pod.node or pod.nominated
+        if node and not pod.finished:
+            self.neighbours.put(pod.uid, pod.rules.placed(terminating=pod.deleting), node)
         else:
             self.neighbours.drop(pod.uid)
 
     def _put_on_node(self, pod: PodInfo) -> bool:
-        """Count what the pod takes of its node; it may be resized there. True if it takes less than before."""
-        uid, node = pod.uid, pod.node
+        """
+        Count what the pod takes of its node, or of the one that is nominated for it; it may be resized there. True if
+        it takes less than before.
+        """
+        uid, node = pod.uid, pod.node or pod.nominated
         known = self._on_node.get(uid)
-        namespace = intern(pod.key.split("/", 1)[0]) if pod.daemon else ""
-        entry = NodeUse(node, pod.compute, pod.host_ports, pod.unserved, namespace) if node else None
+        namespace = intern(pod.key.split("/", 1)[0]) if pod.daemon and pod.node else ""
+        entry = None
+        if node:
+            entry = NodeUse(node, pod.compute, pod.host_ports, pod.unserved, namespace, nominated=not pod.node)
         if known == entry:
             return False
         if known is not None:
@@ -593,11 +599,11 @@ class Cache:
             if entry is None or entry.node != known.node:
                 self._refresh(known.node)
         if entry is None:
-            return False
+            return known is not None
         self._on_node[uid] = entry
         self._pods_of.setdefault(node, {})[uid] = entry
         self._refresh(node)
-        return known is not None and known.node == node and _takes_less(entry.compute, known.compute)
+        return known is not None and (known.node != node or _takes_less(entry.compute, known.compute))
 
     def _refresh(self, name: str) -> bool:
         """Make the node's state. True if it changed."""

@@ -118,6 +118,8 @@ class PodInfo(NamedTuple):
     """The node that it is bound to, or has a share on."""
     bound: bool = False
     """It has its node in its spec: from kube-scheduler, or from its creation."""
+    nominated: str = ""
+    """The node that kube-scheduler means to bind it to, once others have ended there; empty of one that has a node."""
     request: PodRequest | None = None
     allocation: Allocation | None = None
     """The share that it holds."""
@@ -232,6 +234,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         daemon=_daemon(metadata),
         node=(bound or (allocation.node if allocation else "")) if takes else "",
         bound=bool(bound),
+        nominated=_nominated(pod) if takes and not (bound or allocation or gates or deleting) else "",
         request=request,
         allocation=allocation,
         compute=_taken(metadata, spec, successor) if takes else _NOTHING,
@@ -386,6 +389,10 @@ def _unschedulable(pod: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _nominated(pod: Mapping[str, Any]) -> str:
+    return str((pod.get("status") or {}).get("nominatedNodeName") or "")
+
+
 def made_of(pod: Mapping[str, Any]) -> str:
     """What of a pod its handling depends on, as a digest; its status and what we write to touch it left out."""
     try:
@@ -430,6 +437,8 @@ class NodeUse:
     """As in `PodInfo`."""
     staying: str = ""
     """The namespace of a pod that says that it stays with its node; else empty."""
+    nominated: bool = False
+    """It is not there yet: kube-scheduler lets no other pod have that room, except for pods of higher priority."""
 
 
 @dataclass(frozen=True, slots=True)

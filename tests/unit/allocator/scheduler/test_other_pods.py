@@ -11,12 +11,13 @@ from allocator.cache.podinfo import pod_event
 from allocator.neighbours.followed import key_of
 from allocator.neighbours.spreading import KINDS as SELECTING
 from allocator.neighbours.storage import KINDS
+from allocator.scheduler import consistency
 from allocator.scheduler.events import NodeChanged, PodDeleted, ProfilesDeclared, StorageListed, TickPhase
 from allocator.workers.profiles import ProfileWatcher
 from contract import names, pods
 from contract.encoding.protocol import Placed, Wait
 from contract.nodes.attributes import facts
-from contract.options import pool_options
+from contract.options import NO_OPTIONS, pool_options
 from contract.scheduling.clusterfilters.objects import DEFAULT_SCHEDULER, Profile, SpreadConstraint
 from contract.scheduling.clusterfilters.selectors import LabelSelector
 from contract.scheduling.needs import Requirement
@@ -271,6 +272,30 @@ def test_a_profile_is_declared_when_it_changes() -> None:
     for _ in documents:
         watcher.once()
     assert declared == [ProfilesDeclared({"default-scheduler": Profile()}), ProfilesDeclared({})]
+
+
+# -- pods that kube-scheduler means to put on a node ----------------------------------------------------------------
+
+
+def nominated(name: str, where: str, **spec: Any) -> JSON:
+    """A pod for which kube-scheduler evicts others on that node; empty: it does not any more."""
+    made = pod(name).uid(name).labelled("app", "db").container("c").needs(cpu="20").spec(**spec).json()
+    return {**made, "status": {"nominatedNodeName": where}}
+
+
+def test_a_pod_that_kube_scheduler_nominated_has_its_room_already() -> None:
+    it = SchedulerHarness(nodes("a"))
+    it.controller.handle(pod_event(pods.trim(nominated("db", "n0"))))
+    large = asking("large", "large").needs(cpu="20")
+    it.controller.handle(pod_event(pods.trim(admitted(large, gated=True))))
+    assert bound(it) == []
+    assert place(it, asking("away", "away", **apart("db"))) == (
+        "0 of 1 GPU nodes fit: 1 because of anti-affinity to another pod"
+    )
+    assert not it.controller.differs(consistency.listed(nominated("db", "n0"), NO_OPTIONS))
+    it.controller.handle(pod_event(pods.trim(nominated("db", ""))))
+    assert bound(it) == ["n0"]
+    it.controller.check_invariants()
 
 
 # -- waking -------------------------------------------------------------------------------------------------------
