@@ -66,6 +66,8 @@ class NeighbourSnapshot:
     """None where ResourceClaims and DeviceClasses were not read."""
     gates: Gates = NEWEST
     """kube-scheduler's feature gates that are on."""
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    """Of kube-scheduler, by `schedulerName`."""
 
 
 NO_NEIGHBOURS = NeighbourSnapshot()
@@ -114,7 +116,7 @@ class Neighbourhood:
         """The same by the namespaces of the pods that are meant."""
         self._tainted: set[str] = set()
         """Nodes with taints that pods only prefer to avoid."""
-        self.profiles: Mapping[str, Profile] = {}
+        self.profiles = start.profiles
         """Of kube-scheduler, by `schedulerName`."""
         self._lookup = Lookup()
         self._frozen: dict[PodKind, PodsOfKind] | None = None
@@ -306,6 +308,7 @@ class Neighbourhood:
             self.storage,
             self.devices,
             self.gates,
+            self.profiles,
         )
 
     def check_invariants(self, places: Iterable[tuple[PodKind, str]]) -> None:

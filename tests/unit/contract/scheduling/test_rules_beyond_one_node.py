@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -338,6 +339,43 @@ def test_a_csinode_is_read_from_what_is_kept_of_it() -> None:
         }
     )
     assert objects.read_csi_node(kept) == CsiNode({"d": 3}, frozenset({"kubernetes.io/aws-ebs"}))
+
+
+# -- claims and volumes that no generated cluster has -------------------------------------------------------------
+
+MADE_FOR_IT = PodVolume("p-scratch", ephemeral=True)
+NAMED_BY_IT = PodVolume("p-scratch")
+FITS = Volume("v", storage_class="local", size=10, available=True)
+NO_VOLUME_THERE = "because of a claim for which no volume can be bound there"
+
+
+def volume_claim(**fields: Any) -> VolumeClaim:
+    return VolumeClaim("team", "p-scratch", storage_class="local", size=5, **fields)
+
+
+VOLUMES: dict[str, tuple[PodVolume, VolumeClaim, Volume, str]] = {
+    "a claim that is made for it": (MADE_FOR_IT, volume_claim(controller="me"), FITS, ""),
+    "a claim that is made for another pod": (
+        MADE_FOR_IT,
+        volume_claim(controller="other"),
+        FITS,
+        "because of a PersistentVolumeClaim that belongs to another pod",
+    ),
+    "a claim that it names": (NAMED_BY_IT, volume_claim(controller="other"), FITS, ""),
+    "a volume of another mode": (NAMED_BY_IT, volume_claim(volume_mode="Block"), FITS, NO_VOLUME_THERE),
+    "a volume with other attributes": (NAMED_BY_IT, volume_claim(attributes_class="gold"), FITS, NO_VOLUME_THERE),
+    "a volume that is being deleted": (NAMED_BY_IT, volume_claim(), replace(FITS, deleting=True), NO_VOLUME_THERE),
+}
+
+
+@pytest.mark.parametrize(("named", "found", "volume", "want"), VOLUMES.values(), ids=VOLUMES.keys())
+def test_what_a_pod_gets_of_a_volume(named: PodVolume, found: VolumeClaim, volume: Volume, want: str) -> None:
+    local = StorageClass("local", "kubernetes.io/no-provisioner", delayed=True)
+    storage = StorageObjects({("team", "p-scratch"): found}, {"v": volume}, {"local": local})
+    check = volume_binding.check(PodRules("team", volumes=(named,), uid="me"), NEEDS, Cluster(storage=storage))
+    assert check is not None
+    reason = check(at("a"))
+    assert (of_one(reason) if reason is not None else "") == want
 
 
 # -- what is left open --------------------------------------------------------------------------------------------
