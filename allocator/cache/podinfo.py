@@ -44,6 +44,11 @@ _WHOLE_NODE = Compute(cpu=10**9, pods=1)
 """More CPU than any node has."""
 _STAYING = ("DaemonSet", "Node")
 """Owners whose pods every node of a kind has; a Node owns the mirrors of its static pods."""
+_REFUSING = ("Unschedulable", "SchedulerError")
+"""
+Reasons of a pod that kube-scheduler does not bind. Where a provisioner makes no volume for the node it reports an error
+each time, and would try another node without our pin.
+"""
 MOST_WAITING = 2 << 20
 """Bytes that are kept of one waiting pod at most; one at all other bounds takes less than half of that."""
 _DISAGREES = (
@@ -385,7 +390,7 @@ def _withdrawn(annotations: Mapping[str, str]) -> str:
 def _unschedulable(pod: Mapping[str, Any]) -> str | None:
     for condition in (pod.get("status") or {}).get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return plain(str(condition.get("message", ""))) if condition.get("reason") == "Unschedulable" else None
+            return plain(str(condition.get("message", ""))) if condition.get("reason") in _REFUSING else None
     return None
 
 
@@ -480,8 +485,8 @@ class AllocatedPods:
     The pods that hold a share: what an eviction is decided by, and since when kube-scheduler has not bound them.
 
     A pod pinned by affinity has its share from the moment it is placed, but kube-scheduler still decides about the
-    rest: volumes, spread, other pods. Where it says "Unschedulable" for longer than a bound, a GPU lies idle, and
-    somebody must learn of it. Not thread-safe: one owner calls it.
+    rest: volumes, spread, other pods. Where it refuses for longer than a bound, a GPU lies idle, and somebody must
+    learn of it. Not thread-safe: one owner calls it.
     """
 
     def __init__(self) -> None:
