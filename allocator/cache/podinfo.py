@@ -44,10 +44,11 @@ _WHOLE_NODE = Compute(cpu=10**9, pods=1)
 """More CPU than any node has."""
 _STAYING = ("DaemonSet", "Node")
 """Owners whose pods every node of a kind has; a Node owns the mirrors of its static pods."""
-_REFUSING = ("Unschedulable", "SchedulerError")
+_FAILS_THERE = "running PreBind plugin"
 """
-Reasons of a pod that kube-scheduler does not bind. Where a provisioner makes no volume for the node it reports an error
-each time, and would try another node without our pin.
+How kube-scheduler's words about an error begin where it has accepted the node, and what is to be done there before the
+binding fails: a provisioner makes no volume. Without our pin it would try another node. Other errors pass with what is
+wrong with the API server.
 """
 MOST_WAITING = 2 << 20
 """Bytes that are kept of one waiting pod at most; one at all other bounds takes less than half of that."""
@@ -390,7 +391,9 @@ def _withdrawn(annotations: Mapping[str, str]) -> str:
 def _unschedulable(pod: Mapping[str, Any]) -> str | None:
     for condition in (pod.get("status") or {}).get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return plain(str(condition.get("message", ""))) if condition.get("reason") in _REFUSING else None
+            said = str(condition.get("message", ""))
+            fails = condition.get("reason") == "SchedulerError" and said.startswith(_FAILS_THERE)
+            return plain(said) if fails or condition.get("reason") == "Unschedulable" else None
     return None
 
 

@@ -101,7 +101,7 @@ def test_when_it_is_bound_after_all_it_is_told_so() -> None:
 
 NOT_STUCK = {
     "kube-scheduler has not judged it yet": lambda made: made,
-    "kube-scheduler waits for something else": lambda made: conditions(made, reason="SchedulingGated"),
+    "kube-scheduler waits for something else": lambda made: conditions(made, reason="SchedulerError"),
     "it is bound": lambda made: {**conditions(made), "spec": {**made["spec"], "nodeName": "t4"}},
     "it is being deleted": lambda made: {
         **conditions(made),
@@ -122,7 +122,7 @@ def test_not_stuck(change: Any) -> None:
     assert (harness.controller.tick(TickPhase.UNBOUND_PODS), harness.controller.look().unbound) == ([], 0)
 
 
-def test_an_error_that_stays_is_an_answer_too() -> None:
+def test_an_error_of_the_node_that_stays_is_an_answer_too() -> None:
     harness = SchedulerHarness([ONE_GPU])
     failed = 'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "data"'
     made = conditions(placed(harness), reason="SchedulerError", said=failed)
