@@ -60,6 +60,7 @@ _VOLUMES = frozenset(
     )
 )
 """What a volume may be that decides where its pod can go."""
+_STATUS = ("phase", "reason", "conditions", "nominatedNodeName")
 _STATUSES = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 _STATE = ("resources", "allocatedResources")
 _CONTAINER = ("name", "resources", "ports", "restartPolicy")
@@ -98,7 +99,7 @@ def trim(pod: Mapping[str, Any]) -> JSON:
         body["volumes"] = volumes
     if spec.get("affinity") is not None:
         body["affinity"] = _affinity(spec["affinity"])
-    outcome: JSON = {key: status[key] for key in ("phase", "reason", "conditions") if status.get(key)}
+    outcome: JSON = {key: status[key] for key in _STATUS if status.get(key)}
     if status.get("containerStatuses") or status.get("initContainerStatuses") or status.get("resources"):
         outcome.update(_resizes(spec, status))
     if body.get("resourceClaims") and status.get("resourceClaimStatuses") and names.GATE in gates(pod):

@@ -215,7 +215,7 @@ class Cache:
         """What is known of a pod that does not wait; `UNTRACKED` of one that takes nothing of any node."""
         taken, holding = self._on_node.get(uid), self.ledger.holding(uid)
         return TrackedPod(
-            node=taken.node if taken is not None else "",
+            node=taken.node if taken is not None and not taken.nominated else "",
             allocation=holding.allocation if holding is not None else None,
         )
 
@@ -240,12 +240,14 @@ class Cache:
         prefer = self.neighbours.preference(who.rules, ask.needs)
         return reserved.decide(self.engine, self._snapshot, self._kept, ask, who, refused, prefer)
 
-    def refused_by_others(self, ask: SchedulingRequest, who: Requester) -> Mapping[str, Reason]:
+    def refused_by_others(
+        self, ask: SchedulingRequest, who: Requester, nodes: Iterable[NodeState] | None = None
+    ) -> Mapping[str, Reason]:
         """
         The nodes on which other pods or kube-scheduler do not let this one be, with the reason; see `Neighbours` and
-        `Refusals`.
+        `Refusals`. `nodes`: those about which other pods are asked; None for all.
         """
-        found = self.neighbours.refused(who.rules, ask.needs, self._snapshot.values())
+        found = self.neighbours.refused(who.rules, ask.needs, self._snapshot.values() if nodes is None else nodes)
         learnt = self.refusals.of(who.family)
         return {**learnt, **found} if learnt else found
 
@@ -574,17 +576,23 @@ class Cache:
                 self.neighbours.settle_volumes(pod.allocation_id)
             else:
                 self.neighbours.assume_volumes(pod.allocation_id, pod.rules, pod.allocation.node)
-        if pod.node and not pod.finished:
-            self.neighbours.put(pod.uid, pod.rules.placed(terminating=pod.deleting), pod.node)
+        node = pod.node or pod.nominated
+        if node and not pod.finished:
+            self.neighbours.put(pod.uid, pod.rules.placed(terminating=pod.deleting), node)
         else:
             self.neighbours.drop(pod.uid)
 
     def _put_on_node(self, pod: PodInfo) -> bool:
-        """Count what the pod takes of its node; it may be resized there. True if it takes less than before."""
-        uid, node = pod.uid, pod.node
+        """
+        Count what the pod takes of its node, or of the one that is nominated for it; it may be resized there. True if
+        it takes less than before.
+        """
+        uid, node = pod.uid, pod.node or pod.nominated
         known = self._on_node.get(uid)
-        namespace = intern(pod.key.split("/", 1)[0]) if pod.daemon else ""
-        entry = NodeUse(node, pod.compute, pod.host_ports, pod.unserved, namespace) if node else None
+        namespace = intern(pod.key.split("/", 1)[0]) if pod.daemon and pod.node else ""
+        entry = None
+        if node:
+            entry = NodeUse(node, pod.compute, pod.host_ports, pod.unserved, namespace, nominated=not pod.node)
         if known == entry:
             return False
         if known is not None:
@@ -593,11 +601,11 @@ class Cache:
             if entry is None or entry.node != known.node:
                 self._refresh(known.node)
         if entry is None:
-            return False
+            return known is not None
         self._on_node[uid] = entry
         self._pods_of.setdefault(node, {})[uid] = entry
         self._refresh(node)
-        return known is not None and known.node == node and _takes_less(entry.compute, known.compute)
+        return known is not None and (known.node != node or _takes_less(entry.compute, known.compute))
 
     def _refresh(self, name: str) -> bool:
         """Make the node's state. True if it changed."""

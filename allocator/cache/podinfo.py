@@ -42,6 +42,12 @@ _WHOLE_NODE = Compute(cpu=10**9, pods=1)
 """More CPU than any node has."""
 _STAYING = ("DaemonSet", "Node")
 """Owners whose pods every node of a kind has; a Node owns the mirrors of its static pods."""
+_FAILS_THERE = "running PreBind plugin"
+"""
+How kube-scheduler's words about an error begin where it has accepted the node, and what is to be done there before the
+binding fails: a provisioner makes no volume. Without our pin it would try another node. Other errors pass with what is
+wrong with the API server.
+"""
 MOST_WAITING = 2 << 20
 """Bytes that are kept of one waiting pod at most; one at all other bounds takes less than half of that."""
 _DISAGREES = (
@@ -116,6 +122,8 @@ class PodInfo(NamedTuple):
     """The node that it is bound to, or has a share on."""
     bound: bool = False
     """It has its node in its spec: from kube-scheduler, or from its creation."""
+    nominated: str = ""
+    """The node that kube-scheduler means to bind it to, once others have ended there; empty of one that has a node."""
     request: PodRequest | None = None
     allocation: Allocation | None = None
     """The share that it holds."""
@@ -230,6 +238,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         daemon=_daemon(metadata),
         node=(bound or (allocation.node if allocation else "")) if takes else "",
         bound=bool(bound),
+        nominated=_nominated(pod) if takes and not (bound or allocation or gates or deleting) else "",
         request=request,
         allocation=allocation,
         compute=_taken(metadata, spec, successor) if takes else _NOTHING,
@@ -380,8 +389,14 @@ def _withdrawn(annotations: Mapping[str, str]) -> str:
 def _unschedulable(pod: Mapping[str, Any]) -> str | None:
     for condition in (pod.get("status") or {}).get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return plain(str(condition.get("message", ""))) if condition.get("reason") == "Unschedulable" else None
+            said = str(condition.get("message", ""))
+            fails = condition.get("reason") == "SchedulerError" and said.startswith(_FAILS_THERE)
+            return plain(said) if fails or condition.get("reason") == "Unschedulable" else None
     return None
+
+
+def _nominated(pod: Mapping[str, Any]) -> str:
+    return str((pod.get("status") or {}).get("nominatedNodeName") or "")
 
 
 def made_of(pod: Mapping[str, Any]) -> str:
@@ -428,6 +443,8 @@ class NodeUse:
     """As in `PodInfo`."""
     staying: str = ""
     """The namespace of a pod that says that it stays with its node; else empty."""
+    nominated: bool = False
+    """It is not there yet: kube-scheduler lets no other pod have that room, except for pods of higher priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,8 +486,8 @@ class AllocatedPods:
     The pods that hold a share: what an eviction is decided by, and since when kube-scheduler has not bound them.
 
     A pod pinned by affinity has its share from the moment it is placed, but kube-scheduler still decides about the
-    rest: volumes, spread, other pods. Where it says "Unschedulable" for longer than a bound, a GPU lies idle, and
-    somebody must learn of it. Not thread-safe: one owner calls it.
+    rest: volumes, spread, other pods. Where it refuses for longer than a bound, a GPU lies idle, and somebody must
+    learn of it. Not thread-safe: one owner calls it.
     """
 
     def __init__(self) -> None:

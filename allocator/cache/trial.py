@@ -82,8 +82,8 @@ class Trial:
         return reference.by_preference(lambda form: self.engine.decide(form, refused), ask)
 
     def concerns(self, rules: PodRules) -> bool:
-        """Whether other pods or volumes may have a say in where the pod goes."""
-        if rules.constrained or self._repelled:
+        """Whether other pods, volumes or a profile may have a say in where the pod goes."""
+        if rules.constrained or self._repelled or rules.profile in self._seen.profiles:
             return True
         return any(kind is not None and bool(kind.anti_affinity) for _, _, kind in self._placed)
 

@@ -119,7 +119,8 @@ def figures(cache: Cache, queue: SchedulingQueue, *, unbound: int, quarantined: 
 def view(cache: Cache, order: QueueOrder, records: PodRecords, now: float) -> SchedulerView:
     """Exactly what the next decision will see."""
     engine, queue = cache.engine, tuple(order.in_order())
-    seen, rules = trimming.trimmed(cache.neighbours.snapshot(), [pod.rules for pod in queue])
+    asking = [cache.neighbours.with_defaults(pod.rules) for pod in queue]
+    seen, rules = trimming.trimmed(cache.neighbours.snapshot(), asking)
     others = tuple(node for node in seen.nodes if node.name not in cache.snapshot)
     waiting = tuple(
         QueuedPodView(

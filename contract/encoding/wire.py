@@ -384,12 +384,14 @@ _PLAIN: Mapping[type, Schema[Any]] = {
 def typed(kind: Any, *, whole: bool = False) -> Schema[Any]:
     """
     The schema of a declared type: dataclasses, tuples, frozensets, mappings and plain values. Names are those of the
-    attributes. A mapping whose keys are no texts is a list of pairs. `whole`: as for `record`.
+    attributes. A mapping whose keys are no texts is a list of pairs. A field with `stored` False in its metadata is
+    left out. `whole`: as for `record`.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if isinstance(kind, type) and is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        rows = {each.name: typed(hints[each.name]).named(each.name) for each in fields(kind) if each.init}
+        stored = [each.name for each in fields(kind) if each.init and each.metadata.get("stored", True)]
+        rows = {name: typed(hints[name]).named(name) for name in stored}
         return record(kind, rows, whole=whole)
     if origin in (types.UnionType, typing.Union):
         (only,) = (one for one in arguments if one is not types.NoneType)

@@ -235,7 +235,7 @@ class Code(NodeCode):
         _row(
             "without a label of the pod's topology spread constraints",
             "Label the nodes with the constraint's `topologyKey`, or change the constraint.",
-            _FIXED | {Cure.LABELS},
+            _FIXED | {Cure.LABELS, Cure.SELECTING, Cure.PROFILE},
         ),
     )
     TOPOLOGY_SPREAD = (

@@ -55,6 +55,10 @@ def of_version(version: Version, overrides: Mapping[Gate, bool] | None = None) -
 
 NEWEST = of_version((1, 36))
 """Those of the newest version that was compared with the original."""
+STORED: Gates = frozenset(Gate)
+"""
+What counts of a pod that is stored: the API server has refused or dropped whatever depends on a gate that is off.
+"""
 
 
 def read_overrides(items: Iterable[str]) -> Mapping[Gate, bool]:

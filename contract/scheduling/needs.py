@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from contract import names
 from contract.encoding import resourceclaims
 from contract.model import Compute, FractionRequest, NodeState, PodRequest, Taint
-from contract.scheduling.gates import NEWEST, Gate, Gates
+from contract.scheduling.gates import STORED, Gate, Gates
 from contract.scheduling.nodefilters import features as declared_features
 from contract.scheduling.nodefilters import ports as node_ports
 from contract.scheduling.nodefilters.ports import EVERY_PORT as EVERY_PORT
@@ -165,7 +165,7 @@ class PodNeeds:
     """What its node must declare; see `contract.scheduling.nodefilters.features`."""
 
 
-def needs_of(pod: Mapping[str, Any], *, several: bool = False, bursts: bool = False, gates: Gates = NEWEST) -> PodNeeds:
+def needs_of(pod: Mapping[str, Any], *, several: bool = False, bursts: bool = False, gates: Gates = STORED) -> PodNeeds:
     """
     Read a pod's needs; `several` and `bursts` are its request's, `gates` the cluster's.
 

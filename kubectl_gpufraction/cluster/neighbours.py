@@ -52,7 +52,9 @@ _READS: Mapping[str, FilterReads] = {
     "topology_spread": FilterReads("PodTopologySpread", (PODS,)),
     "pod_affinity": FilterReads("InterPodAffinity", (PODS, NAMESPACES), always=True),
 }
-"""By the filter's module. What is in no row is named by its module, and never evaluated here."""
+"""By the filter's module. What is in no row is never evaluated here."""
+_OTHERS: Mapping[str, str] = {"resource_claims": "DynamicResources"}
+"""The names of filters that are in no row; one that is here neither is named by its module."""
 _NOT_HERE = "this command does not evaluate it"
 Check = Callable[[PodRules, PodNeeds, Cluster], Callable[[NodeState], Reason | None] | None]
 
@@ -64,7 +66,9 @@ def _module(check: Check) -> str:
 def name_of(check: Check) -> str:
     """The filter's name."""
     module = _module(check)
-    return _READS[module].name if module in _READS else "".join(word.capitalize() for word in module.split("_"))
+    if module in _READS:
+        return _READS[module].name
+    return _OTHERS.get(module, "".join(word.capitalize() for word in module.split("_")))
 
 
 @dataclass(frozen=True, slots=True)

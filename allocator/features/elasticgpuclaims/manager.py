@@ -132,7 +132,7 @@ class ClaimManager:
         self, record: ClaimRecord, share: ElasticShare, held: Allocation, entry: QueuedPodInfo
     ) -> Allocation | Status:
         state, shares_held = self._cache.snapshot[held.node], held.containers[0].shares
-        reason = _unwell(state, held) or node_reason(state, _needs(entry.ask, len(shares_held)))
+        reason = _unwell(state, held) or self._refused(state, entry, len(shares_held))
         if reason is None:
             given = fit.shown_now(state, shares_held)
             containers = tuple(ContainerAllocation(f.container, given) for f in entry.ask.request.containers)
@@ -143,6 +143,12 @@ class ClaimManager:
                 return moved
         text = f"ElasticGPUClaim {record.claim.name} has its share on node {held.node}: {reasons.of_one(reason)}"
         return Status(objects.BOUND, reason.code.word, text)
+
+    def _refused(self, state: NodeState, entry: QueuedPodInfo, count: int) -> Reason | None:
+        """Why the pod cannot be on the claim's node. Its pin stays, so what others have a say in is asked before."""
+        needs = _needs(entry.ask, count)
+        others = self._cache.refused_by_others(replace(entry.ask, needs=needs), entry.asking, (state,))
+        return node_reason(state, needs) or others.get(state.name)
 
     # -- binding --------------------------------------------------------------------------------------------------
 

@@ -67,7 +67,10 @@ class NeighbourSnapshot:
     """None where ResourceClaims and DeviceClasses were not read."""
     gates: Gates = NEWEST
     """kube-scheduler's feature gates that are on."""
-    filters: tuple[Filter, ...] = FILTERS
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    """Of kube-scheduler, by `schedulerName`."""
+    filters: tuple[Filter, ...] = field(default=FILTERS, metadata={"stored": False})
+    """Those of the program, which no file has."""
 
 
 NO_NEIGHBOURS = NeighbourSnapshot()
@@ -116,7 +119,7 @@ class Neighbourhood:
         """The same by the namespaces of the pods that are meant."""
         self._tainted: set[str] = set()
         """Nodes with taints that pods only prefer to avoid."""
-        self.profiles: Mapping[str, Profile] = {}
+        self.profiles = start.profiles
         """Of kube-scheduler, by `schedulerName`."""
         self._lookup = Lookup()
         self._frozen: dict[PodKind, PodsOfKind] | None = None
@@ -309,6 +312,7 @@ class Neighbourhood:
             self.storage,
             self.devices,
             self.gates,
+            self.profiles,
             self._filters,
         )
 

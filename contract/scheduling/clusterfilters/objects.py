@@ -20,7 +20,7 @@ from contract.scheduling import needs as scheduling
 from contract.scheduling.clusterfilters import csi_translation
 from contract.scheduling.clusterfilters.csi_translation import InTree
 from contract.scheduling.clusterfilters.selectors import Labels, LabelSelector, read_selector, with_label_keys
-from contract.scheduling.gates import NEWEST, Gate, Gates
+from contract.scheduling.gates import NEWEST, STORED, Gate, Gates
 from contract.scheduling.needs import Term
 
 JSON = Mapping[str, Any]
@@ -259,7 +259,7 @@ class PodKind:
     inline: tuple[CsiVolume, ...] = ()
 
 
-def read_rules(pod: JSON, gates: Gates = NEWEST) -> PodRules:
+def read_rules(pod: JSON, gates: Gates = STORED) -> PodRules:
     """Read a pod, placed or not. `gates`: kube-scheduler's feature gates that are on."""
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     namespace, labels = metadata.get("namespace", ""), FrozenLabels(metadata.get("labels") or {})
@@ -306,16 +306,17 @@ def _terms(affinity: JSON | None, namespace: str, labels: Labels, gates: Gates) 
 
 
 def _term(item: JSON, namespace: str, labels: Labels, gates: Gates) -> PodTerm:
-    by_keys = Gate.MATCH_LABEL_KEYS_IN_POD_AFFINITY in gates
     named, by_labels = item.get("namespaces") or (), item.get("namespaceSelector")
+    selector = read_selector(item.get("labelSelector"))
+    if Gate.MATCH_LABEL_KEYS_IN_POD_AFFINITY in gates:
+        # The API server refuses a key of matchLabelKeys that the selector names too. So one that it names was merged
+        # when the pod was created, and what the pod's label says now does not matter to kube-scheduler.
+        named_there = {key for key, _, _ in selector.expressions}
+        same = (key for key in item.get("matchLabelKeys") or () if key not in named_there)
+        selector = with_label_keys(selector, labels, same, item.get("mismatchLabelKeys") or ())
     return PodTerm(
         topology_key=item.get("topologyKey", ""),
-        selector=with_label_keys(
-            read_selector(item.get("labelSelector")),
-            labels,
-            (item.get("matchLabelKeys") or ()) if by_keys else (),
-            (item.get("mismatchLabelKeys") or ()) if by_keys else (),
-        ),
+        selector=selector,
         namespaces=frozenset(named) if named or by_labels is not None else frozenset((namespace,)),
         namespace_selector=read_selector(by_labels),
     )

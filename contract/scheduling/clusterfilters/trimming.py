@@ -30,7 +30,7 @@ from contract.scheduling.clusterfilters.selectors import Labels, LabelSelector
 def trimmed(whole: NeighbourSnapshot, asking: Sequence[PodRules]) -> tuple[NeighbourSnapshot, tuple[PodRules, ...]]:
     """What decides about pods with these rules, and their rules with no more labels than that takes."""
     asking = [replace(each, prefers=NO_PREFERENCES, controller=None) for each in asking]
-    rules = [each for each in set(asking) if each.constrained]
+    rules = [each for each in set(asking) if each.constrained or each.profile in whole.profiles]
     kept = tuple(each for each in whole.pods if each.kind.anti_affinity or _matters(each.kind, rules, whole))
     if not kept and not rules:
         bare = NeighbourSnapshot(storage=None if whole.storage is None else NO_STORAGE, gates=whole.gates)
@@ -43,6 +43,8 @@ def trimmed(whole: NeighbourSnapshot, asking: Sequence[PodRules]) -> tuple[Neigh
         _storage(whole.storage, rules, kept),
         _devices(whole.devices, rules),
         whole.gates,
+        {name: found for name, found in whole.profiles.items() if any(each.profile == name for each in rules)},
+        whole.filters,
     )
     return seen, tuple(replace(each, labels=_only(each.labels, keys.of_pods)) for each in asking)
 

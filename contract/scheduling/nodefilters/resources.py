@@ -18,7 +18,7 @@ from contract import names
 from contract.encoding import quantity
 from contract.model import MOST_COMPUTE, Compute, NodeState, Scalars
 from contract.reasons.nodes import Code, Reason
-from contract.scheduling.gates import NEWEST, Gate, Gates
+from contract.scheduling.gates import STORED, Gate, Gates
 
 JSON = dict[str, Any]
 Amounts = dict[str, int]
@@ -80,7 +80,7 @@ def amount(name: str, value: object) -> int:
     return quantity.milli(value) if name == CPU else quantity.rounded_up(value)
 
 
-def effective_compute(spec: Mapping[str, Any], gates: Gates = NEWEST) -> Compute:
+def effective_compute(spec: Mapping[str, Any], gates: Gates = STORED) -> Compute:
     """
     What kube-scheduler counts for a pod that is not resized, and one pod. An amount above `MOST_COMPUTE`, which no node
     has, counts as that.
@@ -112,7 +112,7 @@ def resized(pod: Mapping[str, Any]) -> Compute | None:
     return _compute(_with_overhead({**total, **of_pod}, spec, is_counted))
 
 
-def requested(spec: Mapping[str, Any], counts: Callable[[str], bool], gates: Gates = NEWEST) -> Amounts:
+def requested(spec: Mapping[str, Any], counts: Callable[[str], bool], gates: Gates = STORED) -> Amounts:
     """A pod's effective request by its spec of each resource that `counts`; names with an amount of 0 included."""
     total = of_containers(spec, lambda container, ends: _of_container(container, counts))
     if spec.get("resources") and Gate.POD_LEVEL_RESOURCES in gates:

@@ -12,7 +12,7 @@ import pytest
 from contract import pods as podfields
 from contract.reasons.nodes import Code, ReasonCount
 from contract.scheduling import clusterfilters
-from contract.scheduling.clusterfilters.objects import Cluster, read_rules
+from contract.scheduling.clusterfilters.objects import Cluster, PodClaim, PodRules, read_rules
 from contract.scheduling.needs import PodNeeds
 from kubectl_gpufraction.__main__ import main
 from kubectl_gpufraction.advice import hosts
@@ -176,6 +176,12 @@ def test_every_filter_is_evaluated_or_named() -> None:
     named = {each.filter for each in Surroundings(NeighbourReader(), unread=unread).unevaluated(asking)}
     concerned = {neighbours.name_of(f) for f in clusterfilters.FILTERS if f(asking.rules, asking.needs, _empty())}
     assert named >= concerned
+
+
+def test_a_pod_with_claims_of_other_drivers_is_told_that_nobody_looked_at_them() -> None:
+    asking = AskingPod(PodRules(claims=(PodClaim("c"),)), PodNeeds())
+    found = Surroundings(NeighbourReader()).unevaluated(asking)
+    assert found == (Unevaluated("DynamicResources", "this command does not evaluate it"),)
 
 
 def _empty() -> Any:

@@ -50,8 +50,8 @@ def placed(harness: SchedulerHarness, *, owned: bool = False) -> JSON:
     return made
 
 
-def conditions(made: JSON, *, scheduled: str = "False", reason: str = "Unschedulable") -> JSON:
-    scheduling = {"type": "PodScheduled", "status": scheduled, "reason": reason, "message": SAID}
+def conditions(made: JSON, *, scheduled: str = "False", reason: str = "Unschedulable", said: str = SAID) -> JSON:
+    scheduling = {"type": "PodScheduled", "status": scheduled, "reason": reason, "message": said}
     allocated = {"type": str(names.ALLOCATED_CONDITION), "status": "True"}
     return {**made, "status": {"phase": "Pending", "conditions": [scheduling, allocated]}}
 
@@ -120,6 +120,18 @@ def test_not_stuck(change: Any) -> None:
     harness.now += 1000
     harness.controller.tick(TickPhase.UPKEEP)
     assert (harness.controller.tick(TickPhase.UNBOUND_PODS), harness.controller.look().unbound) == ([], 0)
+
+
+def test_an_error_of_the_node_that_stays_is_an_answer_too() -> None:
+    harness = SchedulerHarness([ONE_GPU])
+    failed = 'running PreBind plugin "VolumeBinding": binding volumes: provisioning failed for PVC "data"'
+    made = conditions(placed(harness), reason="SchedulerError", said=failed)
+    harness.controller.handle(pod_event(made))
+    harness.now += 300
+    harness.controller.tick(TickPhase.UPKEEP)
+    (told,) = harness.controller.schedule_pending()[1]
+    assert (told.code, failed in told.reason) == (PodReason.NOT_SCHEDULED, True)
+    assert len(harness.controller.tick(TickPhase.UNBOUND_PODS)) == 1
 
 
 def test_a_break_begins_the_time_anew() -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+import pytest
 
 from allocator.cache.podinfo import pod_event
 from allocator.neighbours.followed import key_of
+from allocator.neighbours.spreading import KINDS as SELECTING
 from allocator.neighbours.storage import KINDS
+from allocator.scheduler import consistency
 from allocator.scheduler.events import NodeChanged, PodDeleted, ProfilesDeclared, StorageListed, TickPhase
 from allocator.workers.profiles import ProfileWatcher
 from contract import names, pods
 from contract.encoding.protocol import Placed, Wait
 from contract.nodes.attributes import facts
-from contract.options import pool_options
-from contract.scheduling.clusterfilters.objects import Profile
+from contract.options import NO_OPTIONS, pool_options
+from contract.scheduling.clusterfilters.objects import DEFAULT_SCHEDULER, Profile, SpreadConstraint
+from contract.scheduling.clusterfilters.selectors import LabelSelector
+from contract.scheduling.needs import Requirement
 from tests.builders import NodeBuilder, PodBuilder, node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
@@ -267,6 +274,30 @@ def test_a_profile_is_declared_when_it_changes() -> None:
     assert declared == [ProfilesDeclared({"default-scheduler": Profile()}), ProfilesDeclared({})]
 
 
+# -- pods that kube-scheduler means to put on a node ----------------------------------------------------------------
+
+
+def nominated(name: str, where: str, **spec: Any) -> JSON:
+    """A pod for which kube-scheduler evicts others on that node; empty: it does not any more."""
+    made = pod(name).uid(name).labelled("app", "db").container("c").needs(cpu="20").spec(**spec).json()
+    return {**made, "status": {"nominatedNodeName": where}}
+
+
+def test_a_pod_that_kube_scheduler_nominated_has_its_room_already() -> None:
+    it = SchedulerHarness(nodes("a"))
+    it.controller.handle(pod_event(pods.trim(nominated("db", "n0"))))
+    large = asking("large", "large").needs(cpu="20")
+    it.controller.handle(pod_event(pods.trim(admitted(large, gated=True))))
+    assert bound(it) == []
+    assert place(it, asking("away", "away", **apart("db"))) == (
+        "0 of 1 GPU nodes fit: 1 because of anti-affinity to another pod"
+    )
+    assert not it.controller.differs(consistency.listed(nominated("db", "n0"), NO_OPTIONS))
+    it.controller.handle(pod_event(pods.trim(nominated("db", ""))))
+    assert bound(it) == ["n0"]
+    it.controller.check_invariants()
+
+
 # -- waking -------------------------------------------------------------------------------------------------------
 
 
@@ -286,6 +317,26 @@ def test_a_pod_without_rules_is_tried_once_a_pod_that_excluded_it_is_gone_from_a
     assert (bound(it), is_woken(it)) == ([], False)
     it.controller.handle(PodDeleted("quiet"))
     assert (is_woken(it), bound(it)) == (True, ["n0"])
+
+
+BEYOND: Mapping[str, Profile] = {
+    "an affinity that it adds": Profile(added_affinity=((Requirement(ZONE, "In", ("b",)),),)),
+    "a default constraint": Profile(spread=(SpreadConstraint("rack", LabelSelector(absent=True), 1),)),
+}
+
+
+@pytest.mark.parametrize("profile", BEYOND.values(), ids=BEYOND.keys())
+def test_a_pod_is_tried_once_what_a_profile_asks_of_nodes_is_taken_back(profile: Profile) -> None:
+    it = SchedulerHarness(nodes("a"))
+    for plural in SELECTING:
+        selector = LabelSelector((("app", "In", ("web",)),))
+        it.controller.handle(StorageListed(plural, ((("default", "s"), selector),) if plural == "services" else ()))
+    it.controller.handle(ProfilesDeclared({DEFAULT_SCHEDULER: profile}))
+    it.controller.handle(pod_event(pods.trim(admitted(asking("web", "web"), gated=True))))
+    assert bound(it) == []
+    before = it.woken
+    it.controller.handle(ProfilesDeclared({}))
+    assert (it.woken - before, bound(it)) == (1, ["n0"])
 
 
 def local_volume(it: SchedulerHarness) -> None:

@@ -10,15 +10,22 @@ from hypothesis import strategies as st
 
 from allocator.cache.podinfo import pod_event
 from allocator.engine.reference import Placement
-from allocator.neighbours import storage
+from allocator.neighbours import spreading, storage
 from allocator.neighbours.followed import key_of
-from allocator.scheduler.events import NamespacesLabelled, StorageListed
+from allocator.scheduler.events import NamespacesLabelled, ProfilesDeclared, StorageListed
 from allocator.server import debug
-from contract import pods
+from contract import names, pods
 from contract.scheduling.clusterfilters import trimming
 from contract.scheduling.clusterfilters.neighbourhood import Neighbourhood, NeighbourSnapshot, PodsOfKind
-from contract.scheduling.clusterfilters.objects import PodRules, read_rules
-from contract.scheduling.needs import PodNeeds
+from contract.scheduling.clusterfilters.objects import (
+    DEFAULT_SCHEDULER,
+    PodRules,
+    Profile,
+    SpreadConstraint,
+    read_rules,
+)
+from contract.scheduling.clusterfilters.selectors import LabelSelector
+from contract.scheduling.needs import PodNeeds, Requirement
 from tests.builders import PodBuilder, node, pod
 from tests.examples import examples
 from tests.unit.allocator.harness import SchedulerHarness, admitted
@@ -147,6 +154,24 @@ def test_nothing_of_other_pods_is_kept_where_nobody_has_rules() -> None:
     plain = rules_of({"app": "x", "namespace": "one", "spec": {}})
     seen = NeighbourSnapshot((), (PodsOfKind(plain.placed(), (("a", 1),)),), {"one": {}})
     assert trimming.trimmed(seen, [plain, plain]) == (NeighbourSnapshot(), (PodRules(), PodRules()))
+
+
+def test_the_replay_knows_what_a_profile_asks_of_nodes() -> None:
+    harness = harness_with([({"app": "x", "namespace": "one", "spec": {}}, "a")])
+    for plural in spreading.KINDS:
+        of_x = LabelSelector((("app", "In", ("x",)),))
+        harness.controller.handle(StorageListed(plural, ((("one", "s"), of_x),) if plural == "services" else ()))
+    even = SpreadConstraint(ZONE, LabelSelector(absent=True), 1)
+    outside = ((Requirement(HOST, "NotIn", ("b",)),),)
+    harness.controller.handle(ProfilesDeclared({DEFAULT_SCHEDULER: Profile(added_affinity=outside, spread=(even,))}))
+    for number in range(3):
+        asking = made(f"p{number}", {"app": "x", "namespace": "one", "spec": {}}).asks(names.GPU_MEMORY, "1Gi")
+        harness.controller.handle(pod_event(pods.trim(admitted(asking, gated=True))))
+    view = debug.from_json(json.loads(json.dumps(debug.to_json(harness.controller.view()))))
+    bindings, _ = harness.controller.schedule_pending()
+    replayed = [o.decision.node for o in debug.one_cycle(view) if isinstance(o.decision, Placement)]
+    assert replayed == [binding.allocation.node for binding in bindings]
+    assert "b" not in replayed
 
 
 def test_a_snapshot_of_a_program_without_these_filters_is_read() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -340,6 +341,43 @@ def test_a_csinode_is_read_from_what_is_kept_of_it() -> None:
     assert objects.read_csi_node(kept) == CsiNode({"d": 3}, frozenset({"kubernetes.io/aws-ebs"}))
 
 
+# -- claims and volumes that no generated cluster has -------------------------------------------------------------
+
+MADE_FOR_IT = PodVolume("p-scratch", ephemeral=True)
+NAMED_BY_IT = PodVolume("p-scratch")
+FITS = Volume("v", storage_class="local", size=10, available=True)
+NO_VOLUME_THERE = "because of a claim for which no volume can be bound there"
+
+
+def volume_claim(**fields: Any) -> VolumeClaim:
+    return VolumeClaim("team", "p-scratch", storage_class="local", size=5, **fields)
+
+
+VOLUMES: dict[str, tuple[PodVolume, VolumeClaim, Volume, str]] = {
+    "a claim that is made for it": (MADE_FOR_IT, volume_claim(controller="me"), FITS, ""),
+    "a claim that is made for another pod": (
+        MADE_FOR_IT,
+        volume_claim(controller="other"),
+        FITS,
+        "because of a PersistentVolumeClaim that belongs to another pod",
+    ),
+    "a claim that it names": (NAMED_BY_IT, volume_claim(controller="other"), FITS, ""),
+    "a volume of another mode": (NAMED_BY_IT, volume_claim(volume_mode="Block"), FITS, NO_VOLUME_THERE),
+    "a volume with other attributes": (NAMED_BY_IT, volume_claim(attributes_class="gold"), FITS, NO_VOLUME_THERE),
+    "a volume that is being deleted": (NAMED_BY_IT, volume_claim(), replace(FITS, deleting=True), NO_VOLUME_THERE),
+}
+
+
+@pytest.mark.parametrize(("named", "found", "volume", "want"), VOLUMES.values(), ids=VOLUMES.keys())
+def test_what_a_pod_gets_of_a_volume(named: PodVolume, found: VolumeClaim, volume: Volume, want: str) -> None:
+    local = StorageClass("local", "kubernetes.io/no-provisioner", delayed=True)
+    storage = StorageObjects({("team", "p-scratch"): found}, {"v": volume}, {"local": local})
+    check = volume_binding.check(PodRules("team", volumes=(named,), uid="me"), NEEDS, Cluster(storage=storage))
+    assert check is not None
+    reason = check(at("a"))
+    assert (of_one(reason) if reason is not None else "") == want
+
+
 # -- what is left open --------------------------------------------------------------------------------------------
 
 BOUND = VolumeClaim("team", "disk", volume="v", bound=True)
@@ -401,15 +439,33 @@ def test_an_extended_resource_that_a_node_has_as_devices_is_left_to_kube_schedul
     }
 
 
-def test_label_keys_of_affinity_count_from_1_31() -> None:
-    term = {"topologyKey": ZONE, "labelSelector": {}, "matchLabelKeys": ["app"]}
-    pod = {
+def with_affinity(**term: Any) -> JSON:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return {
         "metadata": {"namespace": "team", "labels": {"app": "a"}},
-        "spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}},
+        "spec": {"affinity": {"podAffinity": required}},
     }
+
+
+def test_label_keys_of_affinity_count_from_1_31() -> None:
+    pod = with_affinity(topologyKey=ZONE, labelSelector={}, matchLabelKeys=["app"])
     for gates, want in ((NEWEST, (("app", "In", ("a",)),)), (NEWEST - {Gate.MATCH_LABEL_KEYS_IN_POD_AFFINITY}, ())):
         (found,) = read_rules(pod, gates).affinity
         assert found.selector.expressions == want
+
+
+def test_a_label_that_changes_after_its_key_was_merged_changes_no_term() -> None:
+    merged = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a"]}]}
+    pod = with_affinity(topologyKey=ZONE, labelSelector=merged, matchLabelKeys=["app"])
+    pod["metadata"]["labels"]["app"] = "b"
+    (found,) = read_rules(pod).affinity
+    assert found.selector.expressions == (("app", "In", ("a",)),)
+
+
+def test_a_key_whose_labels_must_differ_counts_beside_the_selectors_own() -> None:
+    selector = {"matchExpressions": [{"key": "app", "operator": "Exists"}]}
+    (found,) = read_rules(with_affinity(topologyKey=ZONE, labelSelector=selector, mismatchLabelKeys=["app"])).affinity
+    assert found.selector.expressions == (("app", "Exists", ()), ("app", "NotIn", ("a",)))
 
 
 def test_beside_devices_a_node_must_list_the_other_extended_resources() -> None:

@@ -17,6 +17,8 @@ from tests.unit.allocator.features.elasticgpuclaims.classes import bench, of_pod
 from tests.unit.allocator.features.elasticgpuclaims.harness import CLAIM_OF
 from tests.unit.allocator.harness import question
 
+HOST = "kubernetes.io/hostname"
+
 
 def test_a_claim_is_bound_at_once_and_books_its_share_without_any_pod() -> None:
     on = bench()
@@ -69,6 +71,23 @@ def test_a_claim_that_nobody_uses_moves_to_where_a_pod_can_go_and_one_in_use_doe
     on.a_pod("q", "c", nodeSelector={"disk": "none"})
     on.quiet()
     assert (on.told("q"), set(taken(on))) == ("Selector", {"GPU-z-0"})
+
+
+def test_a_pod_of_a_claim_waits_while_a_pod_on_the_claims_node_excludes_it() -> None:
+    on = bench(*(node(name).gpus(1, mib=16384).labelled(HOST, name) for name in "az"))
+    there = pod("db").labelled("app", "db").container("c").on("a").spec(automountServiceAccountToken=False)
+    on.create("/api/v1/namespaces/default/pods", there.json())
+    on.a_claim("c", of="now")
+    on.a_pod("p", "c")
+    on.quiet()
+    term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "db"}}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    on.a_pod("q", "c", affinity=apart)
+    on.quiet()
+    assert (set(of_pod(on, "p")), on.told("q")) == ({"GPU-a-0"}, "PodAntiAffinity")
+    on.delete("pods", "db")
+    on.quiet()
+    assert set(of_pod(on, "q")) == {"GPU-a-0"}
 
 
 def test_a_pod_that_names_a_missing_claim_waits_and_starts_when_it_comes() -> None:

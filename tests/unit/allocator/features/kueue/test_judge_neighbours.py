@@ -13,14 +13,17 @@ from allocator.features.kueue.judge import FallsShort, Fits, Gang, GangTrial, No
 from contract.model import NodeState
 from contract.scheduling.clusterfilters.neighbourhood import NeighbourSnapshot, PodsOfKind
 from contract.scheduling.clusterfilters.objects import (
+    DEFAULT_SCHEDULER,
     NO_STORAGE,
     PodKind,
+    Profile,
     StorageObjects,
     read_claim,
     read_rules,
     read_volume,
 )
 from contract.scheduling.filters import DEFAULT_LIMITS
+from contract.scheduling.needs import Requirement
 from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.features.kueue.objects import pod_set, workload
 
@@ -130,6 +133,15 @@ def test_so_many_pods_fit_together_with(case: tuple[Any, ...]) -> None:
     assert short.placed == most
     found = made.judge(gang(pod_set("main", most, builder)))
     assert isinstance(found, Fits), "what fell short took nothing"
+
+
+def test_the_affinity_that_a_profile_adds_counts_for_its_pods() -> None:
+    in_zone_1 = Profile(added_affinity=((Requirement(ZONE, "In", ("1",)),),))
+    made = GangTrial(DEFAULT_LIMITS, DEFAULT_POLICY)
+    made.begin(FrozenCluster(NODES, neighbours=NeighbourSnapshot(profiles={DEFAULT_SCHEDULER: in_zone_1})))
+    short = made.judge(gang(pod_set("main", 33, worker())))
+    assert isinstance(short, FallsShort)
+    assert short.placed == 32
 
 
 def test_pod_sets_count_for_each_other() -> None:
