@@ -96,7 +96,7 @@ class RunningAllocator:
     leader: Leader
 
     def stop(self) -> None:
-        """In the order in which nothing is promised that cannot be kept: doors, then leadership, then watches."""
+        """In the order in which nothing is promised that cannot be kept: servers, then leadership, then watches."""
         for server in self.servers:
             server.close()
         self._see_the_admitted()
@@ -424,7 +424,7 @@ def _controller(
         term=elected.token,
         wake=woken.set,
         forgotten=lambda reason: forgotten.labels(reason=reason).inc(),
-        asked=teaching.see,
+        on_request=teaching.see,
         faulted=faulted,
         give_way=functools.partial(time.sleep, 0),
         journal=journal,

@@ -50,7 +50,7 @@ Move = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 TIE_BITS = 32
 _SHAPES = 256
-"""Pod shapes whose answer is remembered; the one not asked for longest is forgotten first."""
+"""Pod shapes whose answer is remembered; the one not requested for longest is forgotten first."""
 _LABELS = 64
 """Labels whose values are kept as a column; tenants choose what they select by, so there must be a bound."""
 _BARE = NodeState("")
@@ -170,8 +170,8 @@ class Columns:
 
     def allowed_limit(self, fraction: FractionRequest) -> Amounts:
         """`filters.allowed_limit` of every GPU."""
-        asked, factor = fraction.memory or fraction.percent, self.limit_factor
-        most = asked // ONE_FOLD * factor + asked % ONE_FOLD * factor // ONE_FOLD
+        amount, factor = fraction.memory or fraction.percent, self.limit_factor
+        most = amount // ONE_FOLD * factor + amount % ONE_FOLD * factor // ONE_FOLD
         found: Amounts = np.minimum(most if fraction.memory else self.usable * most // WHOLE, self.largest_limit)
         return found
 
@@ -486,9 +486,9 @@ class NodeAttributes:
         if needs.affinity is not None:
             any_term: Flags = np.zeros(len(self._nodes), np.bool_)
             for term in needs.affinity:
-                asked = self._asked_of_nodes(term)
-                if asked is not None:
-                    any_term |= np.logical_and.reduce([selected, *map(self._holds, asked)])
+                requirements = self._node_requirements(term)
+                if requirements is not None:
+                    any_term |= np.logical_and.reduce([selected, *map(self._holds, requirements)])
             selected &= any_term
         return selected
 
@@ -498,15 +498,15 @@ class NodeAttributes:
             self._keys = frozenset().union(*(node.labels for node in self._nodes))
         return key in self._keys
 
-    def _asked_of_nodes(self, term: Term) -> list[Requirement] | None:
+    def _node_requirements(self, term: Term) -> list[Requirement] | None:
         """The requirements in which nodes may differ; None where another one holds on no node."""
-        asked = []
+        requirements = []
         for requirement in term:
             if requirement.field or self._is_used(requirement.key):
-                asked.append(requirement)
+                requirements.append(requirement)
             elif not requirement.holds(_BARE):
                 return None
-        return asked if term else None
+        return requirements if term else None
 
     def _holds(self, requirement: Requirement) -> Flags:
         if requirement.field:

@@ -37,7 +37,7 @@ _ON_REQUEST = frozenset({"scale"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the sections asked for; the exit status."""
+    """Run the sections requested; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure on this machine.")
     parser.add_argument(
         "sections",

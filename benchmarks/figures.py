@@ -29,7 +29,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What is told of many latencies, in nanoseconds."""
+    """The summary of many latencies, in nanoseconds."""
 
     count: int
     p50: float

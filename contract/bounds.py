@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from contract.dialects import DIALECTS
-from contract.dialects.base import Asking, PodReader, Refusal
+from contract.dialects.base import ContainerReader, PodReader, Refusal
 from contract.dialects.table import Dialects
 from contract.encoding import codec, quantity
 from contract.model import (
@@ -291,14 +291,14 @@ def _too_little(field: str, found: str, wanted: str) -> Refusal:
 
 def _amount_field(pod: Mapping[str, Any], own: tuple[str, ...], fraction: FractionRequest) -> str:
     """`own`: the resources of the pod's dialect."""
-    asking = next((each for each in PodReader(pod, DEFAULTS).containers() if each.name == fraction.container), None)
-    return f"container {fraction.container}" if asking is None else _amount_in(asking, own, fraction)
+    container = next((each for each in PodReader(pod, DEFAULTS).containers() if each.name == fraction.container), None)
+    return f"container {fraction.container}" if container is None else _amount_in(container, own, fraction)
 
 
-def _amount_in(asking: Asking, own: tuple[str, ...], fraction: FractionRequest) -> str:
+def _amount_in(container: ContainerReader, own: tuple[str, ...], fraction: FractionRequest) -> str:
     """The field of the resource with the amount; the container's path where an annotation has it."""
-    named = [resource for resource in (*own, str(GPU_MEMORY)) if asking.asks(resource)]
+    named = [resource for resource in (*own, str(GPU_MEMORY)) if container.asks(resource)]
     alike = [
         resource for resource in named if ("mem" in resource and "percent" not in resource) == bool(fraction.memory)
     ]
-    return next((asking.field(resource) for resource in (*alike, *named)), asking.path)
+    return next((container.field(resource) for resource in (*alike, *named)), container.path)

@@ -43,7 +43,7 @@ class ObjectKind:
     trim: Callable[[JSON], JSON] | None = None
     """What more is dropped."""
     page: int = 500
-    """Objects that are asked for at once, at most; fewer where everybody may make large ones and few are ours."""
+    """Objects that are requested at once, at most; fewer where everybody may make large ones and few are ours."""
     beyond: Callable[[JSON], JSON] | None = None
     """What is made of an object that has more than `most`; None: it is left out."""
 
@@ -350,7 +350,7 @@ DEVICECLASSES = ObjectKind(
 
 
 def _is_allocated(claim: JSON) -> JSON:
-    """Whose a ResourceClaim is, and whether it is allocated and reserved; by one owner it is told from its others."""
+    """Whose a ResourceClaim is, and whether it is allocated and reserved; its owner distinguishes it from others."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     owners = [project(each, _keys("kind", "name", "uid")) for each in (metadata.get("ownerReferences") or ())[:2]]
     slim = project(metadata, _keys("name", "namespace", "uid", "deletionTimestamp"))

@@ -21,7 +21,7 @@ ask for stays within the 64 bits in which the allocator counts."""
 MOST_CONTAINERS = 256
 """Containers of a pod that asks for a share; a pod rarely has more than ten. Each gets environment entries, and each
 message, annotation and decision about the pod grows with their number."""
-MOST_ASKING = 64
+MOST_SHARING = 64
 """Containers of one pod that ask for a share; a pod rarely has more than a few. Each takes about 1 KiB of the 256 KiB
 of annotations that Kubernetes stores, and costs time in every decision."""
 MOST_SHARES = 256
@@ -163,9 +163,9 @@ class PodRequest:
     @property
     def excess(self) -> tuple[str, str] | None:
         """What exceeds the bounds of one pod, and what would work; None where nothing does."""
-        asking, shares = len(self.containers), sum(fraction.count for fraction in self.containers)
-        if asking > MOST_ASKING:
-            return f"{asking} containers that ask for a share", f"let at most {MOST_ASKING} containers of a pod ask"
+        sharing, shares = len(self.containers), sum(fraction.count for fraction in self.containers)
+        if sharing > MOST_SHARING:
+            return f"{sharing} containers that ask for a share", f"let at most {MOST_SHARING} containers of a pod ask"
         if shares > MOST_SHARES:
             return f"{shares} GPUs over all containers", f"ask for at most {MOST_SHARES} in all containers together"
         lists = {words for fraction in self.containers for words in fraction.wishes.lists}

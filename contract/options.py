@@ -298,7 +298,7 @@ class Pool:
     selector: tuple[Requirement, ...]
     options: VgpuOptions = SILENT
     node: NodeTemplate | None = None
-    """What an empty node of the pool has; None: no node of it is asked for."""
+    """What an empty node of the pool has; None: no node of it is requested."""
     spare: int = 0
     """How many empty nodes are kept."""
 

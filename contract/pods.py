@@ -124,8 +124,8 @@ def _resizes(spec: Mapping[str, Any], status: Mapping[str, Any]) -> JSON:
         statuses = status.get(_STATUSES[kind])
         if not statuses:
             continue
-        asked = {c.get("name"): (c.get("resources") or {}).get("requests") or {} for c in spec.get(kind) or ()}
-        differ = [each for each in statuses if _is_resized(each, asked.get(each.get("name")))]
+        requested = {c.get("name"): (c.get("resources") or {}).get("requests") or {} for c in spec.get(kind) or ()}
+        differ = [each for each in statuses if _is_resized(each, requested.get(each.get("name")))]
         if differ:
             found[_STATUSES[kind]] = [_state(each, ("name", *_STATE)) for each in differ]
     if (spec.get("resources") or {}).get("requests") and status.get("resources"):
@@ -139,12 +139,12 @@ def _state(status: Mapping[str, Any], kept: tuple[str, ...]) -> JSON:
     return {**slim, "resources": {"requests": runs["requests"]} if runs.get("requests") else {}}
 
 
-def _is_resized(status: Mapping[str, Any], asked: Mapping[str, Any] | None) -> bool:
+def _is_resized(status: Mapping[str, Any], requested: Mapping[str, Any] | None) -> bool:
     """Whether a container runs with, or was granted, anything else than it asks for now."""
     runs = status.get("resources")
-    if runs is None or asked is None:
+    if runs is None or requested is None:
         return False
-    return (runs.get("requests") or {}) != asked or (status.get("allocatedResources") or asked) != asked
+    return (runs.get("requests") or {}) != requested or (status.get("allocatedResources") or requested) != requested
 
 
 def _volume(volume: Mapping[str, Any]) -> JSON:
@@ -422,7 +422,7 @@ def allocation_id(pod: Mapping[str, Any]) -> str:
 
 def _gives(fraction: FractionRequest, given: ContainerAllocation) -> bool:
     """
-    Whether a container's shares are what it asked for: no quota would count more, and less would hide a user of a GPU.
+    Whether a container's shares are what it requested: no quota would count more, and less would hide a user of a GPU.
 
     A percentage is one of the card's usable memory, which is at most its whole memory. A limit may be missing: a leader
     of an earlier version gives none.

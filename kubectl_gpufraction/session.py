@@ -18,7 +18,7 @@ from contract.encoding import moments
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
 from kubectl_gpufraction.cluster import neighbours
-from kubectl_gpufraction.cluster.neighbours import AskingPod, NeighbourReader, Surroundings
+from kubectl_gpufraction.cluster.neighbours import NeighbourReader, PendingPod, Surroundings
 from kubectl_gpufraction.cluster.programs import settings_of
 from kubectl_gpufraction.cluster.state import ClusterView, trimmed
 from kubectl_gpufraction.output.forms import CommandOutput
@@ -101,17 +101,17 @@ class Session:
                 raise
             return ClusterView.of((), (), self.pods(self.namespace, reader), whole=False)
 
-    def surroundings(self, reader: NeighbourReader, asked: Sequence[AskingPod], *, whole: bool) -> Surroundings:
+    def surroundings(self, reader: NeighbourReader, pending: Sequence[PendingPod], *, whole: bool) -> Surroundings:
         """
         What filters read to judge these pods, as far as the user may list it. `whole`: nodes, GPUNodes and all pods
         were listed, and `reader` has them.
         """
-        wanted = neighbours.kinds_for(asked)
+        wanted = neighbours.kinds_for(pending)
         unread = {} if whole else self._unlisted()
         found = {kind: self._bounded(kind, unread) for kind in _PATHS if kind in wanted}
         if unread.get(neighbours.CLAIMS) == neighbours.FORBIDDEN:
             unread[neighbours.ALL_CLAIMS] = unread.pop(neighbours.CLAIMS)
-            own = sorted({pod.rules.namespace for pod in asked if pod.rules.volumes})
+            own = sorted({pod.rules.namespace for pod in pending if pod.rules.volumes})
             claims = paths.NamespacedResource("v1", neighbours.CLAIMS)
             found[neighbours.CLAIMS] = [
                 each for namespace in own for each in self._bounded(neighbours.CLAIMS, unread, claims(namespace))
@@ -123,7 +123,7 @@ class Session:
         return Surroundings(reader, labels, neighbours.storage_of(found), unread)
 
     def _unlisted(self) -> dict[str, str]:
-        """Which of nodes, GPUNodes and all pods the user may not list: one object of each is asked for."""
+        """Which of nodes, GPUNodes and all pods the user may not list: one object of each is requested."""
         found = {}
         tried = ((neighbours.NODES, paths.nodes()), (neighbours.GPU_NODES, paths.gpunodes()))
         for kind, path in (*tried, (neighbours.PODS, paths.pods())):

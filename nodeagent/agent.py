@@ -165,8 +165,8 @@ class Agent:
         status = published.gpunode.status if published.gpunode else {}
         taints, why = self._startup_refused
         own = replace(self._terms, startup_refused=why if taints == published.node.startup_taints else "")
-        told = unique(published.gpunode.repeated) if published.gpunode else ()
-        terms = terms_of(replace(own, conditions=told), report, published.node, status)
+        repeated = unique(published.gpunode.repeated) if published.gpunode else ()
+        terms = terms_of(replace(own, conditions=repeated), report, published.node, status)
         wanted = desired(self._node, report.observation, terms=terms)
         beyond = self._excess.beyond(wanted, published)
         wanted = replace(wanted, beyond=beyond, idle=report.idle, reports=report.reports)

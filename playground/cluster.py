@@ -54,8 +54,8 @@ class NotUp(Exception):
 
 def account(name: str, *, node: str = "", pod: str = "") -> User:
     """One of our service accounts; an agent's token carries the node that its pod runs on, a holder's its pod."""
-    said = {"node-name": node, "pod-name": pod}
-    extra = {f"authentication.kubernetes.io/{key}": (value,) for key, value in said.items() if value}
+    claims = {"node-name": node, "pod-name": pod}
+    extra = {f"authentication.kubernetes.io/{key}": (value,) for key, value in claims.items() if value}
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}", "system:authenticated")
     return User(f"system:serviceaccount:{names.NAMESPACE}:{name}", groups, extra)
 
@@ -209,7 +209,7 @@ class Cluster:
         """
         Replace every program by one that starts now, as the rollout of a Deployment and of a DaemonSet does.
 
-        The replicas are replaced one after the other; the API server asks the others meanwhile. `report` is told each
+        The replicas are replaced one after the other; the API server asks the others meanwhile. `report` gets each
         part that serves again. Raises `NotUp` or `ProgramFailed`.
         """
         for replica in self.replicas:

@@ -64,9 +64,9 @@ def _page(cluster: Cluster, out: TextIO) -> None:
         page.wait()
 
 
-def _address(said: str) -> str:
+def _address(text: str) -> str:
     """The address of the page, once it has been printed."""
-    found = re.search(r"^http://\S+", said, re.MULTILINE)
+    found = re.search(r"^http://\S+", text, re.MULTILINE)
     return found[0] if found else ""
 
 
@@ -86,9 +86,9 @@ def _show(kube: Kube, scenario: Scenario, out: TextIO) -> bool:
         print(f"          not printed by its container: {line}", file=out)
     for line in scenario.prints if not missing else ():
         print(f"          in its container: {line}", file=out)
-    told = next((scenarios.condition(p).get("message") for p in found if scenarios.waits(p)), None)
-    if told:
-        print(f"          those that wait are told: {told}", file=out)
+    message = next((scenarios.condition(p).get("message") for p in found if scenarios.waits(p)), None)
+    if message:
+        print(f"          those that wait are told: {message}", file=out)
     out.flush()
     scenarios.remove(kube, made)
     return good

@@ -19,9 +19,9 @@ from contract.dialects.base import Dialect, Example, Refusal
 from contract.encoding.quantity import format_bytes
 from contract.metrics import metrics_of
 from contract.model import (
-    MOST_ASKING,
     MOST_CONTAINERS,
     MOST_SHARES,
+    MOST_SHARING,
     MOST_WISHED,
     MOST_WORDS,
     FractionRequest,
@@ -115,7 +115,7 @@ _RULES: tuple[tuple[str, str], ...] = (
     ),
     ("what a LimitRange of the namespace wrote", "See [LimitRanges](operations.md#limitranges)."),
     (
-        f"more than {MOST_ASKING} containers that ask, {MOST_CONTAINERS} containers, {MOST_SHARES} GPUs over all "
+        f"more than {MOST_SHARING} containers that ask, {MOST_CONTAINERS} containers, {MOST_SHARES} GPUs over all "
         f"containers, {MOST_WORDS} words in a list of wishes or {MOST_WISHED:,} in all; {MOST_TERMS} terms of node "
         f"affinity, {MOST_SELECTING:,} expressions, values, selector labels and tolerations, {MOST_PORTS} host ports, "
         f"{MOST_GATES} gates; annotations of more than 256 KiB with those of the share",
@@ -161,11 +161,11 @@ def outcome(example: Example) -> str:
         case PodRequest():
             if found.claim:
                 return f"the share of the claim `{found.claim}`"
-            said = (f"warns: `{warning}`" for warning in found.warnings)
+            warnings = (f"warns: `{warning}`" for warning in found.warnings)
             first = ("goes before others of its namespace",) if found.priority else ()
             needed = example.annotations.get(names.ISOLATION, "")
             where = (f"only where {needed} or stronger is enforced",) if needed else ()
-            return "; ".join((*(described(fraction) for fraction in found.containers), *where, *first, *said))
+            return "; ".join((*(described(fraction) for fraction in found.containers), *where, *first, *warnings))
         case Refusal():
             return f"refused: `{found}`"
         case None:

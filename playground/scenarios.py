@@ -158,7 +158,7 @@ def submit(kube: Kube, scenario: Scenario, namespace: str = "default") -> list[J
 
 
 def remove(kube: Kube, made: Iterable[JSON]) -> None:
-    """Delete the objects and wait until their pods are gone, and their claims."""
+    """Delete the objects and wait until their pods and claims are removed."""
     made = list(made)
     retire(kube, made)
     for document in made:
@@ -173,7 +173,7 @@ def remove(kube: Kube, made: Iterable[JSON]) -> None:
 
 def retire(kube: Kube, owners: Iterable[JSON]) -> None:
     """
-    Bring Deployments, ReplicaSets and Jobs to no pods, and wait until their controllers have said so.
+    Bring Deployments, ReplicaSets and Jobs to no pods, and wait until their controllers report that.
 
     A controller that is deleted under way may still make a pod that nobody waits for.
     """
@@ -242,8 +242,8 @@ def _is_still(owner: JSON) -> bool:
     status = owner.get("status") or {}
     if owner["kind"] == "Job":
         ended = {"Complete", "Failed", "Suspended"}
-        said = any(c["type"] in ended and c["status"] == "True" for c in status.get("conditions") or [])
-        return said and not status.get("active")
+        ended_so = any(c["type"] in ended and c["status"] == "True" for c in status.get("conditions") or [])
+        return ended_so and not status.get("active")
     heard = status.get("observedGeneration", 0) >= owner["metadata"].get("generation", 0)
     return heard and not status.get("replicas")
 
@@ -272,7 +272,7 @@ def is_running(pod: JSON) -> bool:
 
 
 def waits(pod: JSON) -> str:
-    """The code for which a gated pod waits; empty where it is not gated or has not been told."""
+    """The code for which a gated pod waits; empty where it is not gated or has no reason yet."""
     gated = any(g["name"] == names.GATE for g in pod["spec"].get("schedulingGates") or [])
     return condition(pod).get("reason", "") if gated else ""
 

@@ -1,5 +1,5 @@
 """
-An upgrade of a playground that runs: asked for by one process, carried out by the playground's own.
+An upgrade of a playground that runs: requested by one process, carried out by the playground's own.
 
 The request is a signal; the answer is a file in the playground's folder, a line for each part that was replaced.
 """

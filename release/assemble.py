@@ -26,7 +26,7 @@ _COPIED = ("build/dist/gpufraction-{version}*", "build/gpufraction-{version}.tgz
 
 
 def assemble(project: Path, url: str) -> list[Path]:
-    """Make the folder anew; its files. Raises `FileNotFoundError` where the plugin or the wheel was not built."""
+    """Make the folder again; its files. Raises `FileNotFoundError` where the plugin or the wheel was not built."""
     folder, held = project / FOLDER, version(project)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

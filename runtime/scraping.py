@@ -4,7 +4,7 @@ Who may read `/metrics`: whose token the API server knows, and whom its authoriz
     Authorization: Bearer TOKEN ──▶ what is remembered ──▶ TokenReview, SubjectAccessReview ──▶ a `ScrapeVerdict`
 
 A series may name pods and namespaces of every team, so nobody reads it who shows no token, whatever fails: a refusal is
-401, 403 or 503, and never an open door. What the API server said is remembered for a while, by the token's hash. While
+401, 403 or 503, and never an open port. The API server's answer is remembered for a while, by the token's hash. While
 it is away, a token that it let in stays good for `GRACE`, since an outage is when somebody wants to look.
 
 Strangers reach the port. So there is a bound on what is remembered, on how often the API server is asked, for each
@@ -48,7 +48,7 @@ _LONGEST = 8192
 """Characters of a token; a service account's has about 1,000."""
 _MOST_LET_IN, _MOST_REFUSED, _MOST_CLIENTS = 64, 1024, 1024
 _REVIEWS = 2
-"""Reviews under way at once of tokens that are new, and as many of known ones; others are told to come again."""
+"""Reviews under way at once of tokens that are new, and as many of known ones; others get 503."""
 _CLIENT_BURST, _CLIENT_EVERY = 5.0, 2.0
 _ALL_BURST, _ALL_EVERY = 30.0, 0.2
 """Reviews of new tokens: so many at once, and then one each so many seconds, for one client and for all."""
@@ -76,7 +76,7 @@ class _LetIn:
     """A token that the API server let in."""
 
     confirmed: float
-    asked: float
+    reviewed: float
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class _Bucket:
 
 
 class ScrapeGate:
-    """Remembers what the API server said of tokens. `review` asks it; it may take seconds and must not raise."""
+    """Remembers the API server's answers about tokens. `review` asks it; it may take seconds and must not raise."""
 
     def __init__(self, review: Review, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._review = review
@@ -134,9 +134,9 @@ class ScrapeGate:
         if known is not None:
             if now - known.confirmed < FRESH:
                 return ScrapeVerdict.ALLOWED
-            if now - known.asked < _AGAIN or self._under_way[True] >= _REVIEWS:
+            if now - known.reviewed < _AGAIN or self._under_way[True] >= _REVIEWS:
                 return self._meanwhile(key, now)
-            known.asked = now
+            known.reviewed = now
             return None
         if refused is not None and now - refused[1] < REFUSED_FRESH:
             return refused[0]

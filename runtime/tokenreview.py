@@ -1,7 +1,7 @@
 """
 Whose token a scraper shows, and whether that one may read metrics: two questions to the API server.
 
-Must not: log a token, or remember it (`runtime.scraping` remembers what was said).
+Must not: log a token, or remember it (`runtime.scraping` remembers the answer).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def kube_review(kube: Kube, *, timeout: float = TIMEOUT) -> Review:
             user = _user_of(answered)
             if user is None:
                 return ScrapeVerdict.UNKNOWN
-            asked = {**user, "nonResourceAttributes": {"path": METRICS_PATH, "verb": "get"}}
-            access = kube.create(_ACCESS_REVIEWS, {"spec": asked}, timeout=timeout)
+            attributes = {**user, "nonResourceAttributes": {"path": METRICS_PATH, "verb": "get"}}
+            access = kube.create(_ACCESS_REVIEWS, {"spec": attributes}, timeout=timeout)
         except KubeError as error:
             log.warning("scraper's token not reviewed", extra={"reason": type(error).__name__})
             return ScrapeVerdict.UNAVAILABLE

@@ -46,7 +46,7 @@ def assets_with(*programs: str) -> Assets | str:
 def forget_history(plane: ControlPlane) -> None:
     """Make the API server unable to tell what changed before now: watches from before are too old."""
     if isinstance(plane, Real):
-        plane.server.restart(crash=True)  # its watch cache begins anew
+        plane.server.restart(crash=True)  # its watch cache starts empty
     elif isinstance(plane, Embedded):
         plane.api.store.compact()
 

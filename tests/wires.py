@@ -2,7 +2,7 @@
 Transports for tests, with no socket behind them: answers from a list, and a wire to an API in this process.
 
 They stand where `runtime.kubernetes.transport` stands, so that the real client and the real writers speak through them.
-What goes wrong on the way is said beforehand by the test, one `Fate` for each request; nothing here is left to chance.
+What goes wrong on the way is set beforehand by the test, one `Fate` for each request; nothing here is left to chance.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class Wire(Transport):
         """The fate of every request, reads too, until this is None again; it uses up none of the others."""
         self.calls: list[tuple[str, str]] = []
         """Every request: its method and path."""
-        self.asked: list[str] = []
-        """The writes that were asked for, such as `PATCH /api/v1/nodes/n1/status`."""
+        self.requests: list[str] = []
+        """The writes that were requested, such as `PATCH /api/v1/nodes/n1/status`."""
         self.writes: list[str] = []
         """The writes that were carried out, by the end of their path, such as `PATCH n1/status`."""
         self.reads = 0
@@ -145,7 +145,7 @@ class Wire(Transport):
         name, read = f"{sent.method} {sent.path}", sent.method == "GET"
         self.calls.append((sent.method, sent.path))
         if not read:
-            self.asked.append(name)
+            self.requests.append(name)
         fate = self._fate(read)
         if fate == "unreachable":
             raise KubeUnavailable("connection refused")

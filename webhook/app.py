@@ -93,7 +93,7 @@ def make_app(settings: ServeSettings, dialects: Dialects = DIALECTS, *, patience
     metrics.gauge(WEBHOOK_OPTIONS_REFUSED).set_function(lambda: float(bool(document.trouble())))
 
     pulse, known, client = Pulse(), KnownCards(), UnixClient(settings.socket)
-    known.keep_asking(cards(client, patience=patience))
+    known.poll(cards(client, patience=patience))
     health = Health(
         ready=lambda: unready(certificate, datetime.datetime.now(datetime.UTC)) or known.unready(),
         trouble=document.trouble,

@@ -29,7 +29,7 @@ from allocator.cache.ledger import (
 )
 from allocator.cache.podinfo import AllocatedPods, NodeUse, PodInfo, TrackedPod
 from allocator.cache.refusals import Refusals
-from allocator.cache.reserved import NodeReservation, Requester
+from allocator.cache.reserved import HeldNode, Requester
 from allocator.cache.staying import StayingPod
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Snapshot
@@ -69,7 +69,7 @@ class FrozenCluster:
     """What decisions see at one moment: the nodes, which of them are reserved, and what was learnt."""
 
     nodes: tuple[NodeState, ...]
-    reservations: tuple[NodeReservation, ...] = ()
+    reservations: tuple[HeldNode, ...] = ()
     tables: Tables | None = None
     to_come: tuple[NodeState, ...] = ()
     """An empty node of each declared pool."""
@@ -151,7 +151,7 @@ class Cache:
         `gates`: kube-scheduler's feature gates that are on. `filters`: those that look beyond one node.
 
         `faulted` is called with a node whose state cannot be made, which then counts as one that is not there.
-        `journal` is told of every share that comes or goes, and of every node whose cards change.
+        `journal` notes every share that comes or goes, and every node whose cards change.
         """
         self._faulted = faulted
         self._gates = gates
@@ -183,7 +183,7 @@ class Cache:
         """How many GPUs the nodes have in all."""
         self._totals: Held | None = None
         """What all GPUs have together; None where that is to be added up again."""
-        self._kept: tuple[NodeReservation, ...] = ()
+        self._kept: tuple[HeldNode, ...] = ()
         self._closed: frozenset[str] = frozenset()
         self.changes = 0
         """How often what decisions see has changed: the state of a node, or which nodes are reserved."""
@@ -224,7 +224,7 @@ class Cache:
         return uid in self._on_node or self.ledger.holding(uid) is not None
 
     @property
-    def reservations(self) -> tuple[NodeReservation, ...]:
+    def reservations(self) -> tuple[HeldNode, ...]:
         """The reservations of nodes, which are closed to other pods."""
         return self._kept
 
@@ -251,9 +251,9 @@ class Cache:
         learnt = self.refusals.of(who.family)
         return {**learnt, **found} if learnt else found
 
-    def learn_refusal(self, family: str, node: str, said: str, now: float) -> None:
+    def learn_refusal(self, family: str, node: str, message: str, now: float) -> None:
         """kube-scheduler has refused a pod of the family on the node, in these words."""
-        self.refusals.learn(family, node, said, now)
+        self.refusals.learn(family, node, message, now)
         self.changes += 1
 
     def expire_refusals(self, now: float) -> bool:
@@ -288,7 +288,7 @@ class Cache:
         return self._inventories.get(name)
 
     def unserved(self, name: str) -> Amounts:
-        """What Kubernetes counts on a node for pods that run there without the share that they asked for."""
+        """What Kubernetes counts on a node for pods that run there without the share that they requested."""
         return capacity.total(use.unserved for use in self._pods_of.get(name, {}).values())
 
     def take_cures(self) -> frozenset[Cure]:
@@ -318,15 +318,15 @@ class Cache:
 
     def replace_nodes(self, listed: Mapping[str, NodeFacts]) -> None:
         """All Nodes that exist, by name."""
-        for gone in self._facts.keys() - listed.keys():
-            self.drop_node(gone)
+        for removed in self._facts.keys() - listed.keys():
+            self.drop_node(removed)
         for facts in listed.values():
             self.put_node(facts)
 
     def replace_inventories(self, listed: Mapping[str, Inventory]) -> None:
         """All GPUNodes that exist, by name."""
-        for gone in self._inventories.keys() - listed.keys():
-            self.drop_inventory(gone)
+        for removed in self._inventories.keys() - listed.keys():
+            self.drop_inventory(removed)
         for inventory in listed.values():
             self.put_inventory(inventory)
 
@@ -489,14 +489,14 @@ class Cache:
     # -- idle shares ----------------------------------------------------------------------------------------------
 
     def report_idle(self, node: str, report: IdleReport, now: float, *, listed: bool = False) -> None:
-        """What a GPUNode says of the idle shares of its node; `listed`: it may have said so for long."""
+        """What a GPUNode says of the idle shares of its node; `listed`: it may be so for long."""
         if self.idle_shares.see(node, report, now, listed=listed):
             self._note_idle(node, {pod: now - (report.lasted(pod) or 0) for pod in report.shares})
 
     def retain_idle(self, nodes: Collection[str]) -> None:
         """All GPUNodes that there are."""
-        for gone in self.idle_shares.retain(nodes):
-            self._note_idle(gone, {})
+        for removed in self.idle_shares.retain(nodes):
+            self._note_idle(removed, {})
 
     def drop_idle(self, node: str) -> None:
         """A GPUNode was deleted."""
@@ -509,7 +509,7 @@ class Cache:
 
     # -- reserving nodes ------------------------------------------------------------------------------------------
 
-    def reserve(self, *kept: NodeReservation) -> bool:
+    def reserve(self, *kept: HeldNode) -> bool:
         """Reserve these nodes from now on, and no others. True if that opens a node that was reserved before."""
         before, after = {one.node for one in self._kept}, {one.node for one in kept}
         self.changes += self._kept != kept

@@ -53,11 +53,11 @@ class Capacities:
 
     def __init__(self) -> None:
         self._seen: dict[str, str] = {}
-        self._asked: dict[str, tuple[str, float]] = {}
+        self._requested: dict[str, tuple[str, float]] = {}
         self._owing: dict[str, None] = {}
-        self._gone: dict[str, dict[str, float]] = {}
+        self._missing: dict[str, dict[str, float]] = {}
         """GPUs that pods hold and that do not exist, by node, and since when."""
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         """Pods and GPUs that were reported."""
 
     def see(self, node: str, text: str) -> None:
@@ -68,7 +68,7 @@ class Capacities:
 
     def drop(self, node: str) -> None:
         """A GPUNode was deleted."""
-        for notes in (self._seen, self._asked, self._owing, self._gone):
+        for notes in (self._seen, self._requested, self._owing, self._missing):
             notes.pop(node, None)
 
     def look(self, cache: Cache, now: float) -> list[HeldBeyond]:
@@ -80,38 +80,38 @@ class Capacities:
             inventory = cache.inventory(node)
             if inventory is None or node not in self._seen:
                 continue
-            self._note_gone(inventory, cache, now)
+            self._note_missing(inventory, cache, now)
             promised = capacity.promises(inventory.gpus)
             wanted = capacity.to_text(capacity.beyond(promised, cache.ledger.used(node), cache.unserved(node)))
             if wanted == self._seen[node]:
-                self._asked.pop(node, None)
+                self._requested.pop(node, None)
                 continue
             self._owing[node] = None
-            text, at = self._asked.get(node, ("", 0.0))
+            text, at = self._requested.get(node, ("", 0.0))
             if text != wanted or now - at >= AGAIN:
-                self._asked[node] = wanted, now
+                self._requested[node] = wanted, now
                 words.append(HeldBeyond(node, wanted))
         return words
 
-    def _note_gone(self, inventory: Inventory, cache: Cache, now: float) -> None:
+    def _note_missing(self, inventory: Inventory, cache: Cache, now: float) -> None:
         """Note the GPUs that are missing. While the driver does not answer its GPUs do not count as missing."""
         here = {gpu.uuid for gpu in inventory.gpus}
-        gone = [] if inventory.problem else sorted(cache.ledger.used(inventory.node).keys() - here)
-        before = self._gone.pop(inventory.node, {})
-        if gone:
-            self._gone[inventory.node] = {uuid: before.get(uuid, now) for uuid in gone}
+        missing = [] if inventory.problem else sorted(cache.ledger.used(inventory.node).keys() - here)
+        before = self._missing.pop(inventory.node, {})
+        if missing:
+            self._missing[inventory.node] = {uuid: before.get(uuid, now) for uuid in missing}
 
     def stranded(self, cache: Cache, now: float) -> list[Stranded]:
         """The pods to report to, each once for as long as it lasts."""
         found = {
             (holding.key, uuid): _stranded(holding, uuid, cache.inventory(node))
-            for node, gone in self._gone.items()
-            for uuid, since in gone.items()
+            for node, missing in self._missing.items()
+            for uuid, since in missing.items()
             if now - since >= _LASTS
             for holding in _holders(cache, node, uuid)
         }
-        new = [stranded for about, stranded in found.items() if about not in self._told]
-        self._told = set(found)
+        new = [stranded for about, stranded in found.items() if about not in self._reported]
+        self._reported = set(found)
         return new
 
 

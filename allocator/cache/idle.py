@@ -49,10 +49,10 @@ class IdleShares:
 
     def retain(self, nodes: Collection[str]) -> tuple[str, ...]:
         """All GPUNodes that there are. The nodes that were known and have none any more."""
-        gone = tuple(node for node in self._nodes if node not in nodes)
-        for node in gone:
+        removed = tuple(node for node in self._nodes if node not in nodes)
+        for node in removed:
             del self._nodes[node]
-        return gone
+        return removed
 
     def drop(self, node: str) -> None:
         """A GPUNode was deleted."""

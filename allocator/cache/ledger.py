@@ -159,7 +159,7 @@ class Ledger:
     """Reservations by key, and what they add up to on each GPU. Not thread-safe: one owner calls it."""
 
     def __init__(self, journal: Journal | None = None) -> None:
-        """`journal` is told of every share that comes or goes."""
+        """`journal` notes every share that comes or goes."""
         self._journal = journal
         self._holdings: dict[str, Reservation] = {}
         self._by_node: dict[str, dict[str, Reservation]] = {}

@@ -82,11 +82,11 @@ class WaitingPod(NamedTuple):
     unreadable: str = ""
     size: int = 0
     """Bytes that are kept of it, beside what it asks for; and those of what it asks for."""
-    ask_size: int = 0
+    request_size: int = 0
 
 
 class EndedShare(NamedTuple):
-    """The share that a finished pod had: what it asked for, what it got, and until when by its own condition."""
+    """The share that a finished pod had: what it requested, what it got, and until when by its own condition."""
 
     request: PodRequest
     allocation: Allocation
@@ -269,10 +269,10 @@ def _waiting(pod: Mapping[str, Any], gates: tuple[str, ...], rules: PodRules) ->
     needs = scheduling.needs_of(pod, several=request.several, bursts=request.bursts)
     outline = pods.outline(pod)
     size = footprint.POD + footprint.size_of((pods.uid(pod), pods.key(pod), outline, foreign, rules))
-    ask_size = footprint.size_of((request, needs))
-    if size + ask_size > MOST_WAITING:
-        return WaitingPod(None, PodNeeds(compute=_NOTHING), {}, unreadable=_too_large(size + ask_size))
-    return WaitingPod(request, needs, outline, foreign, size=size, ask_size=ask_size)
+    request_size = footprint.size_of((request, needs))
+    if size + request_size > MOST_WAITING:
+        return WaitingPod(None, PodNeeds(compute=_NOTHING), {}, unreadable=_too_large(size + request_size))
+    return WaitingPod(request, needs, outline, foreign, size=size, request_size=request_size)
 
 
 def _too_large(size: int) -> str:
@@ -345,16 +345,16 @@ def stands(pod: Mapping[str, Any]) -> LastReported | None:
 
 def _held_since(pod: Mapping[str, Any]) -> float:
     """
-    The first moment at which a condition says that the pod is placed; its creation where no condition ever said that
+    The first moment at which a condition says that the pod is placed; its creation where no condition ever says that
     it is not.
 
     Both conditions come after the placement, our own by a moment or by a change of the leader.
     """
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    told = [each for each in conditions if each.get("type") in (names.ALLOCATED_CONDITION, "PodScheduled")]
-    if not told:
+    ours = [each for each in conditions if each.get("type") in (names.ALLOCATED_CONDITION, "PodScheduled")]
+    if not ours:
         return moments.created(pod)
-    placed = (each.get("lastTransitionTime") for each in told if each.get("status") == "True")
+    placed = (each.get("lastTransitionTime") for each in ours if each.get("status") == "True")
     return min((found for found in map(moments.seconds, placed) if found is not None), default=0.0)
 
 
@@ -389,9 +389,9 @@ def _withdrawn(annotations: Mapping[str, str]) -> str:
 def _unschedulable(pod: Mapping[str, Any]) -> str | None:
     for condition in (pod.get("status") or {}).get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            said = str(condition.get("message", ""))
-            fails = condition.get("reason") == "SchedulerError" and said.startswith(_FAILS_THERE)
-            return plain(said) if fails or condition.get("reason") == "Unschedulable" else None
+            message = str(condition.get("message", ""))
+            fails = condition.get("reason") == "SchedulerError" and message.startswith(_FAILS_THERE)
+            return plain(message) if fails or condition.get("reason") == "Unschedulable" else None
     return None
 
 
@@ -468,7 +468,7 @@ class UnboundPod:
     key: str
     node: str
     since: float
-    said: str
+    message: str
     """What kube-scheduler says."""
     owned: bool
     """A controller will make another in its place."""
@@ -477,7 +477,7 @@ class UnboundPod:
     """As in `PodInfo`."""
     protected: tuple[str, ...] = ()
     """As in `PodInfo`."""
-    told: bool = False
+    reported: bool = False
     """Whether that was reported."""
 
 
@@ -521,13 +521,13 @@ class AllocatedPods:
         self._see_unbound(pod, node, now)
 
     def _see_unbound(self, pod: PodInfo, node: str, now: float) -> None:
-        uid, said, before = pod.uid, pod.unschedulable, self._unbound.get(pod.uid)
-        if said is None:
+        uid, message, before = pod.uid, pod.unschedulable, self._unbound.get(pod.uid)
+        if message is None:
             self._unbound.pop(uid, None)
             return
-        since, told = (before.since, before.told) if before else (now, False)
+        since, reported = (before.since, before.reported) if before else (now, False)
         self._unbound[uid] = UnboundPod(
-            uid, pod.key, node, since, said, bool(pod.owner), pod.version, pod.scheduler, pod.protected, told
+            uid, pod.key, node, since, message, bool(pod.owner), pod.version, pod.scheduler, pod.protected, reported
         )
 
     def drop(self, uid: str) -> None:
@@ -536,16 +536,16 @@ class AllocatedPods:
         self._unbound.pop(uid, None)
 
     def _remove(self, uid: str) -> None:
-        gone = self._pods.pop(uid, None)
+        removed = self._pods.pop(uid, None)
         self._not_evaluated.pop(uid, None)
-        if gone is None:
+        if removed is None:
             return
-        del self._by_node[gone.node][uid]
-        if not self._by_node[gone.node]:
-            del self._by_node[gone.node]
-        self._priorities[gone.priority] -= 1
-        if not self._priorities[gone.priority]:
-            del self._priorities[gone.priority]
+        del self._by_node[removed.node][uid]
+        if not self._by_node[removed.node]:
+            del self._by_node[removed.node]
+        self._priorities[removed.priority] -= 1
+        if not self._priorities[removed.priority]:
+            del self._priorities[removed.priority]
 
     def uids(self) -> Collection[str]:
         """All of them; it lives on."""
@@ -581,15 +581,15 @@ class AllocatedPods:
 
     def take_unbound(self, now: float, after: float) -> list[UnboundPod]:
         """The pods that have been unbound for `after` seconds; each is returned once."""
-        late = [pod for pod in self._unbound.values() if not pod.told and now - pod.since >= after]
+        late = [pod for pod in self._unbound.values() if not pod.reported and now - pod.since >= after]
         for pod in late:
-            self._unbound[pod.uid] = replace(pod, told=True)
+            self._unbound[pod.uid] = replace(pod, reported=True)
         return late
 
-    def is_told_unbound(self, uid: str) -> bool:
+    def is_reported_unbound(self, uid: str) -> bool:
         """Whether `take_unbound` returned the pod and it is still unbound."""
         found = self._unbound.get(uid)
-        return found is not None and found.told
+        return found is not None and found.reported
 
     def unbound(self, now: float, after: float) -> int:
         """How many have been unbound for `after` seconds."""

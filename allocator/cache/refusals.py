@@ -41,14 +41,14 @@ def family_of(key: str, owner: str, rules: PodRules) -> str:
     return "/".join((namespace, owner or name, *claims)) if owner or name else ""
 
 
-def words(said: str) -> str:
+def words(message: str) -> str:
     """kube-scheduler's reason for the one node to which a pod is pinned, without what it says of all others."""
-    found = _SUMMARY.match(said)
+    found = _SUMMARY.match(message)
     if found is not None:
-        reasons = said[found.end() :].partition(". ")[0].split(", ")
+        reasons = message[found.end() :].partition(". ")[0].split(", ")
         own = [each for each in reasons if not each.rstrip(".").endswith(_OF_THE_PIN)]
-        said = ", ".join(own or reasons).rstrip(".")
-    return plain(said, _WORDS)
+        message = ", ".join(own or reasons).rstrip(".")
+    return plain(message, _WORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,13 @@ class Refusals:
     def __len__(self) -> int:
         return len(self._found)
 
-    def learn(self, family: str, node: str, said: str, now: float) -> None:
+    def learn(self, family: str, node: str, message: str, now: float) -> None:
         """kube-scheduler has refused a pod of the family on the node, in these words."""
         if not family:
             return
         namespace, key = family.split("/", 1)[0], (family, node)
         self._forget(key)
-        reason = Reason(Code.REFUSED_BY_SCHEDULER, what=words(said))
+        reason = Reason(Code.REFUSED_BY_SCHEDULER, what=words(message))
         self._found[key] = _Refusal(namespace, reason, now + LASTS)
         self._by_family.setdefault(family, {})[node] = reason
         theirs = self._by_namespace.setdefault(namespace, {})
@@ -98,12 +98,12 @@ class Refusals:
         return bool(over)
 
     def _forget(self, key: tuple[str, str]) -> None:
-        gone = self._found.pop(key, None)
-        if gone is None:
+        removed = self._found.pop(key, None)
+        if removed is None:
             return
         family, node = key
-        del self._by_family[family][node], self._by_namespace[gone.namespace][key]
+        del self._by_family[family][node], self._by_namespace[removed.namespace][key]
         if not self._by_family[family]:
             del self._by_family[family]
-        if not self._by_namespace[gone.namespace]:
-            del self._by_namespace[gone.namespace]
+        if not self._by_namespace[removed.namespace]:
+            del self._by_namespace[removed.namespace]

@@ -55,8 +55,8 @@ class RepeatedGpus:
         """What was returned last of each node that has had repeated cards."""
         self._noted: dict[str, str] = {}
         """What the annotation of each GPUNode says."""
-        self._asked: dict[str, tuple[str, float]] = {}
-        self._told: dict[str, str] = {}
+        self._requested: dict[str, tuple[str, float]] = {}
+        self._reported: dict[str, str] = {}
 
     def replace(self, published: Mapping[str, Inventory], held: Held) -> dict[str, Inventory]:
         """All GPUNodes that exist."""
@@ -108,17 +108,17 @@ class RepeatedGpus:
         for node in sorted(concerned):
             found = self.repeated(node)
             text = repeated.to_text(found)
-            if text and self._told.get(node) != text:
+            if text and self._reported.get(node) != text:
                 news.append((node, "; ".join(each.words for each in found[:8])))
             if text:
-                self._told[node] = text
+                self._reported[node] = text
             else:
-                self._told.pop(node, None)
+                self._reported.pop(node, None)
             if node not in self._noted or self._noted[node] == text or len(notes) >= _AT_ONCE:
                 continue
-            asked, at = self._asked.get(node, ("", float("-inf")))
-            if asked != text or now - at >= AGAIN:
-                self._asked[node] = text, now
+            requested, at = self._requested.get(node, ("", float("-inf")))
+            if requested != text or now - at >= AGAIN:
+                self._requested[node] = text, now
                 notes.append(RepeatedNote(node, text))
         return notes, news
 
@@ -135,9 +135,9 @@ class RepeatedGpus:
         self._inventories[node] = published
 
     def _forget(self, node: str) -> None:
-        gone = self._inventories.pop(node, None)
-        self._leave(node, {gpu.uuid for gpu in gone.gpus} if gone is not None else ())
-        for notes in (self._seen, self._noted, self._asked, self._told):
+        removed = self._inventories.pop(node, None)
+        self._leave(node, {gpu.uuid for gpu in removed.gpus} if removed is not None else ())
+        for notes in (self._seen, self._noted, self._requested, self._reported):
             notes.pop(node, None)
 
     def _leave(self, node: str, uuids: Iterable[str]) -> None:

@@ -27,7 +27,7 @@ _NOTHING = Compute()
 
 
 @dataclass(frozen=True, slots=True)
-class NodeReservation:
+class HeldNode:
     """A node is reserved for a pod; another reservation may name the same node."""
 
     node: str
@@ -61,7 +61,7 @@ def closed(node: NodeState) -> NodeState:
     return replace(node, usage=tuple(replace(usage, exclusive=True) for usage in node.usage))
 
 
-def entitled(reservations: Sequence[NodeReservation], who: Requester) -> tuple[NodeReservation, ...]:
+def entitled(reservations: Sequence[HeldNode], who: Requester) -> tuple[HeldNode, ...]:
     """
     The reserved nodes to which the pod may go, one entry for each. Pods of one shape that differ in this get different
     decisions.
@@ -77,13 +77,13 @@ def entitled(reservations: Sequence[NodeReservation], who: Requester) -> tuple[N
         for one in reservations
         if one.priority >= who.priority and (not one.against or one.against == who.namespace)
     }
-    return tuple(NodeReservation(node, "") for node in sorted({one.node for one in reservations} - closed_to_it))
+    return tuple(HeldNode(node, "") for node in sorted({one.node for one in reservations} - closed_to_it))
 
 
 def decide(
     engine: Engine,
     nodes: Mapping[str, NodeState],
-    reservations: Sequence[NodeReservation],
+    reservations: Sequence[HeldNode],
     ask: SchedulingRequest,
     who: Requester,
     refused: Mapping[str, Reason] = NOWHERE,
@@ -102,7 +102,7 @@ def decide(
 def _decide(
     engine: Engine,
     nodes: Mapping[str, NodeState],
-    reservations: Sequence[NodeReservation],
+    reservations: Sequence[HeldNode],
     ask: SchedulingRequest,
     who: Requester,
     refused: Mapping[str, Reason],
@@ -132,7 +132,7 @@ def _decide(
     return refusal
 
 
-def _left(node: NodeState, reservation: NodeReservation) -> NodeState:
+def _left(node: NodeState, reservation: HeldNode) -> NodeState:
     """The node as the pod with this reservation sees it: without the room that is made for others there."""
     if not reservation.others:
         return node

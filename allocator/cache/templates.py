@@ -54,7 +54,7 @@ _Kind = tuple[tuple[str, int, int, bool, bool, int], ...]
 def is_known(node: NodeState) -> bool:
     """
     Whether the node says what nodes of its pool have: its agent published GPUs of which one is shared, and its kubelet
-    has said how many pods it takes.
+    has published how many pods it takes.
 
     A node whose GPUs are all another system's may be one that was set up wrong: the pool would never be asked again.
     """

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from allocator.cache import reserved
 from allocator.cache.cache import FrozenCluster
-from allocator.cache.reserved import NodeReservation, Requester
+from allocator.cache.reserved import HeldNode, Requester
 from allocator.engine import reference
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Placement, Policy
@@ -36,7 +36,7 @@ class Trial:
         self.engine = Engine(limits=limits, policy=policy)
         """It knows reserved nodes as closed; to others it is for questions."""
         self._nodes: dict[str, NodeState] = {}
-        self.reservations: tuple[NodeReservation, ...] = ()
+        self.reservations: tuple[HeldNode, ...] = ()
         self._closed: frozenset[str] = frozenset()
         self._seen: NeighbourSnapshot = NO_NEIGHBOURS
         self._repelled = False

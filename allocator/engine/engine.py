@@ -244,7 +244,7 @@ class Engine:
         self.adopt(self._awaiting(tables))
 
     def _awaiting(self, tables: Tables) -> Tables:
-        """These tables, told what was told last."""
+        """These tables, with the same demand."""
         return tables if self.tables is None else replace(tables, awaited=self.tables.awaited)
 
     def spare(self, cards: Iterable[int]) -> None:
@@ -313,10 +313,10 @@ class Engine:
             passing &= share.enough
         return NodeQuery(ask, static, conflicts, shares, passing, by_row, short)
 
-    def _answer(self, columns: Columns, asked: NodeQuery, prefer: Prefer | None) -> Placement | None:
-        if not asked.passing.any():
+    def _answer(self, columns: Columns, query: NodeQuery, prefer: Prefer | None) -> Placement | None:
+        if not query.passing.any():
             return None
-        ask, shares, passing = asked.ask, asked.shares, asked.passing
+        ask, shares, passing = query.ask, query.shares, query.passing
         if reference.tables_of(ask, policy_of(ask, self.policy), self.tables) is not None:
             return self._by_ranks(columns, ask, shares, passing, prefer)
         alike = ask.together and shares and not ask.numa_bound
@@ -437,17 +437,17 @@ class Engine:
         return reference.given(columns.nodes[chosen], ask.request, best[chosen].chosen, self.limits)
 
 
-def _refusal(columns: Columns, asked: NodeQuery) -> Unschedulable:
+def _refusal(columns: Columns, query: NodeQuery) -> Unschedulable:
     """Why no node takes the pod."""
-    found, needs = FirstReasons(columns, asked.static), asked.ask.needs
-    found.add_ports(asked.conflicts)
-    found.add_refused(asked.refused)
+    found, needs = FirstReasons(columns, query.static), query.ask.needs
+    found.add_ports(query.conflicts)
+    found.add_refused(query.refused)
     diagnosis.add_compute(found, columns, needs)
-    found.add_refused(asked.short)
-    for share in asked.shares:
+    found.add_refused(query.short)
+    for share in query.shares:
         diagnosis.add_gpus(found, columns, share.fraction, share.wanted, share.limit, share.bears, share.wished)
         diagnosis.add_numa(found, columns, share.fraction, share.bears)
-    diagnosis.add_together(found, columns, asked.ask.request.containers)
+    diagnosis.add_together(found, columns, query.ask.request.containers)
     return Unschedulable(found.counts())
 
 

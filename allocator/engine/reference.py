@@ -143,7 +143,7 @@ def forms_of(request: SchedulingRequest, policy: Policy, tables: Tables | None) 
     """
     What is asked one after the other until something fits; the last one is the pod as it came.
 
-    Where tables decide, containers that may be on the same GPUs are first asked for as the one share that they add
+    Where tables decide, containers that may be on the same GPUs are first requested as the one share that they add
     up to: the tables know what a share does to a card, and not what several on several cards do together.
     """
     if not policy.learned or tables is None or request.together or request.numa_bound:

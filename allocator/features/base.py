@@ -54,7 +54,7 @@ class Shell:
     by_claims: bool
     """Whether pods name ResourceClaims, by which some nodes deliver."""
     new_nodes_within: float | None
-    """Seconds that a new node of a declared pool may take; None where no nodes are asked for."""
+    """Seconds that a new node of a declared pool may take; None where no nodes are requested."""
     write_timeout: float
     """Seconds that one write may take."""
     restarted: Callable[[str, str], None]

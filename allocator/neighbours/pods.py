@@ -244,10 +244,10 @@ class Neighbours:
         return self._there.refused_if_new(self.with_defaults(rules), needs, empty)
 
     def refused_without(
-        self, gone: Iterable[str], rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]
+        self, removed: Iterable[str], rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]
     ) -> Mapping[str, Reason]:
         """`refused` once the pods with these uids have ended."""
-        places = [place for uid in gone if (place := self._places.get(uid)) is not None]
+        places = [place for uid in removed if (place := self._places.get(uid)) is not None]
         with self._there.without((place.kind, place.node) for place in places):
             return self.refused(rules, needs, nodes)
 

@@ -31,7 +31,7 @@ _NODE_BURST, _NODE_EVERY = 64, 1.0
 _POD_BURST, _POD_EVERY = 6, 300.0
 """So many at once and then one each so many seconds, of a node and of a pod. Honest agents stay far below."""
 _FIRST, _LONGEST = 10.0, 300.0
-"""Seconds until an eviction is asked for again while the pod is still there."""
+"""Seconds until an eviction is requested again while the pod is still there."""
 _STRANGE_AFTER, _STRANGE_EVERY = 60.0, 3600.0
 """Seconds for which a report must name a pod without that share until the Node's Event, and between two of these."""
 
@@ -51,7 +51,7 @@ class _Bucket:
 
 @dataclass(slots=True)
 class _Retry:
-    """Evictions of one pod that were asked for, and when the next one is due."""
+    """Evictions of one pod that were requested, and when the next one is due."""
 
     tries: int
     due: float
@@ -70,13 +70,13 @@ class AgentReports:
         self._wake = wake
         self._nodes: dict[str, tuple[PodReport, ...]] = {}
         """Only those that report something; the node whose turn is next first."""
-        self._told: dict[str, set[PodReport]] = {}
+        self._recorded: dict[str, set[PodReport]] = {}
         """By node: the reports whose Event is written."""
         self._retries: dict[str, _Retry] = {}
         self._by_node: dict[str, _Bucket] = {}
         self._by_pod: dict[str, _Bucket] = {}
         self._strange: dict[str, float] = {}
-        """By node: since when it reports about pods that have no such share there, or when that is next said."""
+        """By node: since when it reports about pods that have no such share there, or when that is next reported."""
 
     def seen(self, reported: Mapping[str, tuple[PodReport, ...]], *, listed: bool = False) -> None:
         """What GPUNodes report, by node; `listed`: these are all GPUNodes that there are."""
@@ -88,11 +88,11 @@ class AgentReports:
                 self._forget(node)
                 continue
             self._nodes[node] = found
-            self._told[node] = self._told.get(node, set()) & set(found)
+            self._recorded[node] = self._recorded.get(node, set()) & set(found)
 
     def _forget(self, node: str) -> None:
         self._nodes.pop(node, None)
-        self._told.pop(node, None)
+        self._recorded.pop(node, None)
         self._strange.pop(node, None)
 
     def tick(self, now: float) -> list[Eviction]:
@@ -116,7 +116,7 @@ class AgentReports:
         """What one node's reports bring about, and how many acts of at most `most` that took."""
         evictions: list[Eviction] = []
         acts = 0
-        told, strange = self._told.setdefault(node, set()), False
+        recorded, strange = self._recorded.setdefault(node, set()), False
         for report in self._nodes[node]:
             held = self._held(node, report)
             if held is None:
@@ -125,11 +125,11 @@ class AgentReports:
             pod, text = held
             if pod.ending is not None:
                 continue
-            if report not in told:
+            if report not in recorded:
                 if acts >= most or not self._may(node, pod.uid, now):
                     continue
                 acts += 1
-                told.add(report)
+                recorded.add(report)
                 self._records.note(EventRecord("Pod", pod.key, pod.uid, report.code, text, once=_name(report)))
                 self._wake()
             if report.evict and acts < most and self._due(node, pod.uid, now):
@@ -159,7 +159,7 @@ class AgentReports:
         return True
 
     def _due(self, node: str, uid: str, now: float) -> bool:
-        """Whether the pod's eviction is to be asked for now; if so, the next time is later."""
+        """Whether the pod's eviction is to be requested now; if so, the next time is later."""
         retry = self._retries.get(uid)
         if retry is not None and now < retry.due:
             return False

@@ -111,9 +111,9 @@ def _promising(
 
 def may_end(sharers: Iterable[AllocatedPod], question: PreemptionRequest) -> list[AllocatedPod]:
     """Those that end anyway, and then the candidates, spared ones too; who should go first is first."""
-    asked = replace(question, spared=())
+    unspared = replace(question, spared=())
     ending = [sharer for sharer in sharers if sharer.uid in question.leaving]
-    return [*ending, *sorted((sharer for sharer in sharers if _may_go(sharer, asked)), key=lambda s: s.worth)]
+    return [*ending, *sorted((sharer for sharer in sharers if _may_go(sharer, unspared)), key=lambda s: s.worth)]
 
 
 def _may_go(sharer: AllocatedPod, question: PreemptionRequest) -> bool:
@@ -155,13 +155,13 @@ def _on(
 
 
 def _room(
-    node: NodeState, sharers: Sequence[AllocatedPod], question: PreemptionRequest, gone: Sequence[AllocatedPod]
+    node: NodeState, sharers: Sequence[AllocatedPod], question: PreemptionRequest, removed: Sequence[AllocatedPod]
 ) -> tuple[ContainerAllocation, ...]:
     """
     The shares that the pod would have after that, by the rules of placement themselves, so that no pod is evicted in
     vain should the search above be wrong. Empty where it would have none.
     """
-    after = nodeinfo.unbooked(node, sharers, gone)
+    after = nodeinfo.unbooked(node, sharers, removed)
     if node_reason(after, question.ask.needs) is not None:
         return ()
     found = fit.fit(after, question.ask.request, question.limits, fit.least_free)

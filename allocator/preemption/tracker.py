@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from allocator.cache import reserved
-from allocator.cache.reserved import NodeReservation
+from allocator.cache.reserved import HeldNode
 from allocator.engine.reference import Snapshot
 from allocator.preemption.planner import PreemptionPlan
 from allocator.queue.queue import QueuedPodInfo
@@ -30,7 +30,7 @@ from contract.scheduling.nodeinfo import AllocatedPod
 MOST = 16
 """Under way at a time: a cluster whose priorities were given by mistake does not lose its pods all at once."""
 STUCK = 600.0
-"""Seconds after which a pod that ends is no longer counted on: its node may be gone for good."""
+"""Seconds after which a pod that ends is no longer counted on: its node may have failed for good."""
 _SPARED = 30.0
 """Seconds for which a pod is not chosen whose disruption budget did not allow its eviction."""
 _FRUITLESS = 15.0
@@ -110,7 +110,7 @@ class PreemptionTracker:
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def may_ask(self, uid: str, now: float) -> bool:
+    def may_plan(self, uid: str, now: float) -> bool:
         """Whether victims may be sought for this pod."""
         attempts = self._attempts.get(uid)
         paused = attempts is not None and attempts.paused_until > now
@@ -200,7 +200,7 @@ class PreemptionTracker:
         self._spared[uid] = now + _SPARED
 
     def failed(self, order: Eviction, now: float) -> None:
-        """An eviction could not be asked for, whatever the reason."""
+        """An eviction could not be requested, whatever the reason."""
         under_way = self._of(order)
         if under_way is not None:
             self.over(under_way.pod.uid)
@@ -251,7 +251,7 @@ def leaving(sharers: tuple[AllocatedPod, ...], now: float) -> frozenset[str]:
     return frozenset(s.uid for s in sharers if s.ending is not None and now - s.ending < STUCK)
 
 
-def wanted(pod: QueuedPodInfo, kept: Sequence[NodeReservation]) -> bool:
+def wanted(pod: QueuedPodInfo, kept: Sequence[HeldNode]) -> bool:
     """
     Whether room may be made for the pod. Not while a node is reserved for a starving pod of higher priority, and not
     for a pod that names a claim: the claim waits for the share, and its pods use it together.
@@ -261,9 +261,9 @@ def wanted(pod: QueuedPodInfo, kept: Sequence[NodeReservation]) -> bool:
     return all(one.uid == pod.uid or one.priority <= pod.priority for one in kept)
 
 
-def closed_to(kept: Sequence[NodeReservation], node: str, pod: QueuedPodInfo) -> bool:
+def closed_to(kept: Sequence[HeldNode], node: str, pod: QueuedPodInfo) -> bool:
     """Whether the node is reserved for another pod, and closed to this one."""
-    theirs = {one.node for one in reserved.entitled(kept, pod.asking)}
+    theirs = {one.node for one in reserved.entitled(kept, pod.requester)}
     return any(one.node == node for one in kept) and node not in theirs
 
 
@@ -285,17 +285,17 @@ def kept(
     snapshot: Snapshot,
     sharers: Mapping[str, Sequence[AllocatedPod]],
     placed: Callable[[str], bool],
-) -> tuple[NodeReservation, ...]:
+) -> tuple[HeldNode, ...]:
     """
     The reservations of the nodes where room is made, one for each pod, and what others will take of each node by then.
 
     `placed`: whether the pod of this uid has its share by now, so that it is counted on its node.
     """
-    found, plans = list[NodeReservation](), tuple(plans)
+    found, plans = list[HeldNode](), tuple(plans)
     for one in plans:
         others = [each for each in plans if each.node == one.node and each is not one and not placed(each.pod.uid)]
         state = snapshot.get(one.node)
-        entry = NodeReservation(one.node, one.pod.uid, one.pod.priority)
+        entry = HeldNode(one.node, one.pod.uid, one.pod.priority)
         if others and state is not None:
             after = carried_out(state, sharers.get(one.node, ()), others)
             usage = tuple((gpu.uuid, taken) for gpu, taken in zip(after.gpus, after.usage, strict=True))

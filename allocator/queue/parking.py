@@ -45,13 +45,13 @@ class PodCost:
     """Bytes of a waiting pod: its own, and those of what it asks for, which equal pods of its namespace share."""
 
     own: int
-    ask: int
+    request: int
     shared: Hashable
 
     @property
     def alone(self) -> int:
         """Bytes of the pod where no other one asks for the same."""
-        return self.own + self.ask
+        return self.own + self.request
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class _Namespace:
     used: int = 0
     kept: dict[str, _Kept] = field(default_factory=dict)
     """By uid, those kept for longest first."""
-    asks: Counter[Hashable] = field(default_factory=Counter)
+    requests: Counter[Hashable] = field(default_factory=Counter)
     order: list[Order] = field(default_factory=list)
     """Of those that are kept."""
     parked: dict[str, ParkedPod] = field(default_factory=dict)
@@ -98,13 +98,13 @@ class _Namespace:
 
     def more(self, cost: PodCost) -> int:
         """Bytes that another pod takes."""
-        return cost.own + (0 if self.asks[cost.shared] else cost.ask)
+        return cost.own + (0 if self.requests[cost.shared] else cost.request)
 
     def add(self, uid: str, kept: _Kept) -> int:
         """Keep a pod; how many bytes that takes. One that is known keeps its place among those kept for longest."""
         more = self.more(kept.cost)
         self.kept[uid] = kept
-        self.asks[kept.cost.shared] += 1
+        self.requests[kept.cost.shared] += 1
         insort(self.order, kept.order)
         self.used += more
         return more
@@ -112,9 +112,9 @@ class _Namespace:
     def take(self, uid: str) -> int:
         """Take a pod out of the budget, and leave its place among those kept for longest; how many bytes that frees."""
         cost, order = self.kept[uid].cost, self.kept[uid].order
-        self.asks[cost.shared] -= 1
-        if not self.asks[cost.shared]:
-            del self.asks[cost.shared]
+        self.requests[cost.shared] -= 1
+        if not self.requests[cost.shared]:
+            del self.requests[cost.shared]
         less = self.more(cost)
         del self.order[bisect_left(self.order, order)]
         self.used -= less
@@ -178,21 +178,21 @@ class Parking:
         if uid in home.parked and not turn:
             self._reading.discard(uid)
             return [uid]
-        gone: list[str] = []
+        parked: list[str] = []
         if uid in home.kept:
             self.used -= home.take(uid)
         else:
             if turn:
                 self.drop(uid)
                 home = self._namespaces.setdefault(namespace, home)
-                gone = self._make_room(home, cost)
+                parked = self._make_room(home, cost)
             if not self._is_kept(home, order, cost, turn):
                 if not home.kept and not home.parked:
                     del self._namespaces[namespace]
-                return [*gone, uid]
+                return [*parked, uid]
         self.used += home.add(uid, _Kept(cost, order))
         self._home[uid] = namespace
-        return [*gone, *self._settle(home)]
+        return [*parked, *self._settle(home)]
 
     def _is_kept(self, home: _Namespace, order: Order, cost: PodCost, turn: bool) -> bool:
         if not home.kept:
@@ -228,13 +228,13 @@ class Parking:
 
     def _make_room(self, home: _Namespace, cost: PodCost) -> list[str]:
         """Have those give way that were tried, those kept for longest first, and none of the first in the order."""
-        gone: list[str] = []
+        parked: list[str] = []
         for uid in self._round(home):
             if home.used + home.more(cost) <= self.each and self.used + home.more(cost) <= self.total:
                 break
             self._release(home, uid)
-            gone.append(uid)
-        return gone
+            parked.append(uid)
+        return parked
 
     def _round(self, home: _Namespace) -> list[str]:
         """Those that may give way to a pod whose turn it is."""
@@ -248,10 +248,10 @@ class Parking:
 
     def _settle(self, home: _Namespace) -> list[str]:
         """Have the last in the order give way until the budgets hold."""
-        gone: list[str] = []
+        parked: list[str] = []
         while home.used > self.each and (uid := self._last(home)):
             self._release(home, uid)
-            gone.append(uid)
+            parked.append(uid)
         while self.used > self.total:
             largest = max(
                 (each for each in self._namespaces.values() if self._last(each)), key=lambda n: n.used, default=None
@@ -260,8 +260,8 @@ class Parking:
                 break
             uid = self._last(largest)
             self._release(largest, uid)
-            gone.append(uid)
-        return gone
+            parked.append(uid)
+        return parked
 
     def _last(self, home: _Namespace) -> str:
         """The last in the order that may go; empty where none may."""

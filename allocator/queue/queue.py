@@ -62,7 +62,7 @@ class QueuedPodInfo:
     """How many pods were seen before it: creation times have whole seconds, and a Deployment makes many pods in one."""
 
     @property
-    def asking(self) -> Requester:
+    def requester(self) -> Requester:
         """The pod as reserved nodes see it."""
         return Requester(self.uid, self.priority, self.key.split("/", 1)[0], self.rules, self.family)
 
@@ -231,7 +231,7 @@ class SchedulingQueue:
         if known is None:
             self._joined.add(uid)
         self._waiting[uid] = entry
-        self._sizes[uid] = waiting.size + waiting.ask_size
+        self._sizes[uid] = waiting.size + waiting.request_size
         self._count(entry, 1)
         if known is None:
             return True
@@ -260,17 +260,17 @@ class SchedulingQueue:
         known, parked, turn = self._waiting.get(uid), self.parking.pod(uid), uid in self._turns
         self._turns.discard(uid)
         order = _own_order(pod.priority, ask, pod.created, came, uid)
-        cost = PodCost(waiting.size, waiting.ask_size, ask)
+        cost = PodCost(waiting.size, waiting.request_size, ask)
         room = True
-        for gone in self.parking.put(uid, namespace, order, cost, turn=turn):
-            if gone == uid:
+        for displaced in self.parking.put(uid, namespace, order, cost, turn=turn):
+            if displaced == uid:
                 room = False
                 state = ParkedPod(uid, pod.key, order, cost.alone, pod.version, bool(waiting.foreign))
                 if parked is None or turn:
                     self._parked.append(state)
                 self.parking.park(state, namespace, had_turn=turn or known is not None)
             else:
-                self._park(self._waiting[gone])
+                self._park(self._waiting[displaced])
         return room
 
     def _park(self, entry: QueuedPodInfo) -> None:
@@ -365,7 +365,7 @@ class CycleTrigger:
         self.wake()
 
     def retell(self) -> None:
-        """Have every pod tried in the next round, since it may be told something else."""
+        """Have every pod tried in the next round, since its reason may change."""
         self.outdated = self.again = self.everyone = True
 
     def join(self) -> None:
@@ -416,7 +416,7 @@ class Rounds:
     def begin(self, happened: frozenset[Cure] | None = None) -> list[str]:
         """
         A new round. `happened`: what may have let pods fit since the last one began; a pod that was tried since, and
-        of whose reasons this cures none, counts as tried. None tries every pod, since it may be told something else.
+        of whose reasons this cures none, counts as tried. None tries every pod, since its reason may change.
 
         Returns the pods that are left as they are.
         """
@@ -592,4 +592,4 @@ def _place(pod: QueuedPodInfo) -> QueuePlace:
 
 
 def _asks(pod: QueuedPodInfo, card: int) -> Held:
-    return fairness.asked(pod.ask.request, card)
+    return fairness.requested(pod.ask.request, card)

@@ -183,7 +183,7 @@ class Fault:
 
     No pod may end the allocator, or hold up others, by what it is made of. So a pod that an error came of is not tried
     until it changes or a long pause is over; a pod that changes again and again is tried less and less often. What it
-    holds goes on being counted; where that cannot be told its node takes no new pods (`Cache.close`).
+    holds goes on being counted; where that is unknown its node takes no new pods (`Cache.close`).
     """
 
     id: str
@@ -376,13 +376,13 @@ class PodRecords:
         record = self._records.get(uid)
         if record is None or (record.reported is None and record.repair is None):
             return
-        told, repair = record.reported, record.repair
-        if told is None:
+        reported, repair = record.reported, record.repair
+        if reported is None:
             self._expect(uid, None)
-        elif stands is not None and stands.says_the_same(told):
+        elif stands is not None and stands.says_the_same(reported):
             self._expect(uid, repair.shown(now) if repair is not None else None)
         else:
-            turned = stands is None or stands.allocated != told.allocated
+            turned = stands is None or stands.allocated != reported.allocated
             if repair is None or repair.due is None:
                 repair = Repair.expected(repair, key, now)
             self._expect(uid, replace(repair, key=key, turned=turned))
@@ -398,12 +398,14 @@ class PodRecords:
 
     def _repeated(self, uid: str, now: float) -> StatusUpdate | None:
         record = self._records[uid]
-        told, repair = record.reported, record.repair
-        if told is None or repair is None:
+        reported, repair = record.reported, record.repair
+        if reported is None or repair is None:
             return None
         record.repair = repair.repeated(now)
-        code = written_before(told.code)
-        return StatusUpdate(repair.key, uid, told.allocated, code, told.reason, turned=repair.turned, event=False)
+        code = written_before(reported.code)
+        return StatusUpdate(
+            repair.key, uid, reported.allocated, code, reported.reason, turned=repair.turned, event=False
+        )
 
     def _may_freshen(self, last: LastReported, now: float) -> bool:
         second, count = self._freshened

@@ -3,8 +3,8 @@ Reserve a node for a starving pod: the first in the queue that has waited past a
 
 Filling gaps with whatever fits keeps GPUs busy, and would let a large pod wait for ever: a smaller one takes each share
 that comes back. So past the bound one node is reserved for the pod, the one that has the least still to give back. Only
-pods of higher priority are placed there meanwhile, until the pod is placed or gone, or its namespace has used up the
-time for which a node may be reserved for it (`ReservationBudget`).
+pods of higher priority are placed there meanwhile, until the pod is placed or deleted, or its namespace has used up the
+time for which a node may be reserved for it (`HoldingBudget`).
 
 The bound counts from when this process first saw the pod wait. Past it a pod need not have been the first all that
 time: of many large pods, each has its turn as soon as the one before it is placed.
@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from allocator.cache.cache import Cache
-from allocator.cache.reserved import NodeReservation, Requester
+from allocator.cache.reserved import HeldNode, Requester
 from allocator.engine.reference import FINE, Snapshot
 from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
 from allocator.queue.records import PodRecords
@@ -55,7 +55,7 @@ class _Spent:
     """When a node was last reserved."""
 
 
-class ReservationBudget:
+class HoldingBudget:
     """
     How long a node may be reserved for pods of a namespace: `most` seconds, until one of them is placed. Then comes a
     pause of as many seconds, and of twice as many each time that no pod was placed again. 0: no bound.
@@ -113,24 +113,24 @@ class ReservationBudget:
             self._rests_until[namespace] = now + self._rest
 
 
-def current_reservation(cache: Cache, queue: SchedulingQueue, records: PodRecords) -> NodeReservation | None:
+def held_node(cache: Cache, queue: SchedulingQueue, records: PodRecords) -> HeldNode | None:
     """The first reservation whose pod is in the queue and is not being written; None where there is none."""
     for kept in cache.reservations:
         if queue.pod(kept.uid) is not None and not records.is_writing(kept.uid):
-            return NodeReservation(kept.node, kept.uid, kept.priority, against=kept.against, namespace=kept.namespace)
+            return HeldNode(kept.node, kept.uid, kept.priority, against=kept.against, namespace=kept.namespace)
     return None
 
 
-def choose_reservation(
+def choose_held(
     cache: Cache,
     queue: SchedulingQueue,
     records: PodRecords,
-    budget: ReservationBudget,
+    budget: HoldingBudget,
     after: float,
     now: float,
     failed: Callable[[QueuedPodInfo], None],
     behind: Callable[[QueuedPodInfo], bool] = lambda pod: False,
-) -> NodeReservation | None:
+) -> HeldNode | None:
     """
     The reservation of a node for a starving pod; None where no pod has waited for `after` seconds, or `after` is 0.
 
@@ -152,19 +152,19 @@ def choose_reservation(
             or records.is_writing(entry.uid)
             or records.quarantine.holds(entry.uid, now)
             or now - records.waits(entry.uid, now) < after
-            or not budget.allows(entry.asking.namespace, now)
-            or (budget.rests(entry.asking.namespace, now) and behind(entry))
+            or not budget.allows(entry.requester.namespace, now)
+            or (budget.rests(entry.requester.namespace, now) and behind(entry))
         )
     )
-    kept = current_reservation(cache, queue, records)
-    return first_reservation(
+    kept = held_node(cache, queue, records)
+    return first_held(
         waiting,
         cache.snapshot,
         cache.engine.limits,
         kept,
         held_by=cache.ledger.held_by,
         failed=failed,
-        refused=lambda pod: cache.refused_by_others(pod.ask, pod.asking),
+        refused=lambda pod: cache.refused_by_others(pod.ask, pod.requester),
     )
 
 
@@ -176,7 +176,7 @@ class Starving(Protocol):
         """What it asks for."""
 
     @property
-    def asking(self) -> Requester:
+    def requester(self) -> Requester:
         """The pod as reserved nodes see it."""
 
 
@@ -186,26 +186,26 @@ Staying = Mapping[str, Mapping[str, Usage]]
 Shortage = Callable[[NodeState, SchedulingRequest, Limits], int | None]
 
 
-def first_reservation(
+def first_held(
     starving: Iterable[StarvingPod],
     nodes: Snapshot,
     limits: Limits,
-    kept: NodeReservation | None,
+    kept: HeldNode | None,
     *,
     held_by: Callable[[str], Staying],
     failed: Callable[[StarvingPod], None],
     lack: Shortage | None = None,
     refused: Callable[[StarvingPod], Collection[str]] = lambda pod: (),
-) -> NodeReservation | None:
+) -> HeldNode | None:
     """
     A node for the first of these pods, which are in the order of the queue, that some node could serve. `refused` are
     the nodes on which other pods do not let it be.
 
     `held_by` gives what the pods of a namespace hold. `lack` is `shortage`, or remembers what it answered.
     """
-    asked = 0
+    tries = 0
     for pod in starving:
-        before = kept.node if kept is not None and kept.uid == pod.asking.uid else ""
+        before = kept.node if kept is not None and kept.uid == pod.requester.uid else ""
         try:
             out = refused(pod)
             there = {name: node for name, node in nodes.items() if name not in out} if out else nodes
@@ -215,8 +215,8 @@ def first_reservation(
             continue
         if found is not None:
             return found
-        asked += 1
-        if asked == _TRIES:
+        tries += 1
+        if tries == _TRIES:
             break
     return None
 
@@ -228,14 +228,14 @@ def _soonest(
     before: str,
     held_by: Callable[[str], Staying],
     lack: Shortage | None,
-) -> NodeReservation | None:
-    who = pod.asking
+) -> HeldNode | None:
+    who = pod.requester
     node, against = soonest(nodes.values(), pod.ask, limits, before, held_by(who.namespace), lack), ""
     if node is None:
         node, against = soonest(nodes.values(), pod.ask, limits, before, lack=lack), who.namespace
     if node is None:
         return None
-    return NodeReservation(node, who.uid, who.priority, against=against, namespace=who.namespace)
+    return HeldNode(node, who.uid, who.priority, against=against, namespace=who.namespace)
 
 
 def soonest(

@@ -104,7 +104,7 @@ class Admission:
         return self._pools.cards(self._cache.engine)
 
     def pools_declared(self, event: PoolsDeclared, now: float) -> None:
-        """Other nodes may come from now on. What waiting pods were told may be outdated."""
+        """Other nodes may come from now on. The messages of waiting pods may be outdated."""
         if self._pools.put(event.nodes, event.learned):
             self._trigger.retell()
 

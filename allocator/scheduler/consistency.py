@@ -31,7 +31,7 @@ from contract.scheduling.filters import Limits, overcommitment
 from contract.scheduling.nodeinfo import AllocatedPod
 
 _LASTS, _AGAIN = 3.0, 60.0
-"""Seconds for which a GPU must be promised too much before it is said, and until an eviction is asked for again."""
+"""Seconds for which a GPU must be promised too much before it is reported, and until an eviction is requested again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _is_missed(pod: Mapping[str, Any], options: PoolOptions, served: Container[s
         return False
     if names.REQUEST in annotations:
         return True
-    return bool(dialects.asked(pod) and dialects.standard(dict(pod), options.reading(pod)))
+    return bool(dialects.detect(pod) and dialects.normalise(dict(pod), options.reading(pod)))
 
 
 # -- GPUs that are promised beyond what they have -----------------------------------------------------------------
@@ -108,7 +108,7 @@ def overcommitted(cache: Cache) -> list[OvercommittedGpu]:
                 OvercommittedGpu(
                     node,
                     uuid,
-                    _said(gpus[uuid], node, what),
+                    _message(gpus[uuid], node, what),
                     youngest,
                 )
             )
@@ -124,11 +124,11 @@ def too_much_for(cache: Cache, holding: Reservation) -> str:
     for gpu, usage in zip(state.gpus, state.usage, strict=True):
         what = _too_much(gpu, usage, cache.engine.limits) if gpu.uuid in held else ""
         if what:
-            return _said(gpu, state.name, what)
+            return _message(gpu, state.name, what)
     return ""
 
 
-def _said(gpu: Gpu, node: str, what: str) -> str:
+def _message(gpu: Gpu, node: str, what: str) -> str:
     return f"GPU {gpu.index} of node {node}: more is allocated than there is: {what}"
 
 
@@ -166,8 +166,8 @@ class OvercommitReporter:
         self._evict = evict
         self._overcommitted: dict[tuple[str, str], float] = {}
         """By GPU and youngest pod, when it is next acted upon."""
-        self._said: set[tuple[str, str]] = set()
-        """GPUs that are told of, and with which youngest pod."""
+        self._reported: set[tuple[str, str]] = set()
+        """GPUs that were reported, and with which youngest pod."""
         self._uncounted: frozenset[str] = frozenset()
 
     def report_overcommitted(self) -> None:
@@ -183,17 +183,17 @@ class OvercommitReporter:
             if self._overcommitted[key] <= now:
                 self._say_overcommitted(one)
                 self._overcommitted[key] = now + _AGAIN
-        self._said &= {said for key in found for said in ((key[0], ""), key)}
+        self._reported &= {reported for key in found for reported in ((key[0], ""), key)}
 
     def _say_overcommitted(self, one: OvercommittedGpu) -> None:
         youngest = one.youngest
         then = "it is evicted" if self._evict is not None else "delete it, so that it is placed again"
         text = f"{one.what}. This pod is the youngest that holds a share of it: {then}"
-        if (one.uuid, "") not in self._said:
+        if (one.uuid, "") not in self._reported:
             self._records.note(EventRecord("Node", one.node, one.node, NodeEventReason.OVERCOMMITTED, one.what))
-        if youngest is not None and _key(one) not in self._said:
+        if youngest is not None and _key(one) not in self._reported:
             self._records.note(EventRecord("Pod", youngest.key, youngest.uid, PodEventReason.OVERCOMMITTED, text))
-        self._said |= {(one.uuid, ""), _key(one)}
+        self._reported |= {(one.uuid, ""), _key(one)}
         self._trigger.wake()
         if self._evict is not None and youngest is not None:
             self._evict(Eviction(youngest.key, youngest.uid, None, "repair", text))

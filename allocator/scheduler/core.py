@@ -35,6 +35,7 @@ from allocator.scheduler.admission import Admission
 from allocator.scheduler.consistency import ListedPod
 from allocator.scheduler.cycle import SchedulingCycle
 from allocator.scheduler.events import (
+    AssumedChecked,
     BindAbandoned,
     BindFailed,
     BindFaulted,
@@ -65,7 +66,6 @@ from allocator.scheduler.events import (
     PoolsDeclared,
     ProfilesDeclared,
     QueueWeighed,
-    ReservationsChecked,
     ShareTaken,
     StorageChanged,
     StorageDeleted,
@@ -111,7 +111,7 @@ class Controller:
         wake: Callable[[], None],
         term: Callable[[], int | None] | None = None,
         forgotten: Callable[[str], None] = lambda reason: None,
-        asked: Callable[[PodRequest, int], None] = lambda request, cpu: None,
+        on_request: Callable[[PodRequest, int], None] = lambda request, cpu: None,
         faulted: Faulted = surfaced,
         give_way: Callable[[], None] = lambda: None,
         journal: Journal | None = None,
@@ -122,9 +122,9 @@ class Controller:
         """
         `gates`: kube-scheduler's feature gates that are on. `by_claims`: whether pods name ResourceClaims, by which
         some nodes deliver. `clock`: seconds from any start, never going back. `wall`: seconds since the epoch, by which
-        pods' ages are told. `new_id`: an allocation's id, unique. `wake` is called when there may be something to
+        pods' ages are measured. `new_id`: an allocation's id, unique. `wake` is called when there may be something to
         decide or to write, `forgotten` with the reason of each reservation that is given back before its pod was seen,
-        `asked` once for each pod that asks for a share, with its CPU in thousandths.
+        `on_request` once for each pod that asks for a share, with its CPU in thousandths.
 
         `faulted` is called in the handler of an error that must stay with one pod. `give_way` is called between two
         turns of what takes long, without the lock. It must let other threads run: a thread that waits for a lock does
@@ -154,7 +154,7 @@ class Controller:
             settings=settings,
             evict=lambda order: self._housekeeping.evict(order),
             forgotten=forgotten,
-            asked=asked,
+            on_request=on_request,
         )
         self.preemptor = Preemptor(
             state,
@@ -243,7 +243,7 @@ class Controller:
             FenceRefused: bindings.fence_refused,
             LatePodFailed: self._handlers.late.failed,
             ShareTaken: self._handlers.gates.taken,
-            ReservationsChecked: self._housekeeping.checked,
+            AssumedChecked: self._housekeeping.checked,
             DriftFound: self._housekeeping.drift_found,
             EvictionAnswered: self.preemptor.eviction_answered,
             UncountedFound: self._housekeeping.overcommit.uncounted_found,
@@ -370,7 +370,7 @@ class Controller:
         """
         One scheduling cycle: reserve for each pod that fits, and report what changed for pods since the last cycle.
 
-        As much of the queue as `allocator.queue.queue` allows; where some is left, another cycle is asked for at once.
+        As much of the queue as `allocator.queue.queue` allows; where some is left, another cycle is requested at once.
         In turns, since even that takes a while at thousands of nodes, and the webhook waits for less.
         """
         self.in_turns(self._cycle.turns())
@@ -446,7 +446,7 @@ class Controller:
     # -- consistency ----------------------------------------------------------------------------------------------
 
     def uids(self) -> frozenset[str]:
-        """Every tracked pod. A pod that is tracked now and not listed later is gone."""
+        """Every tracked pod. A pod that is tracked now and not listed later was deleted."""
         with self._lock:
             return self._handlers.uids()
 

@@ -1,9 +1,9 @@
 """
-The scheduling cycle: every pending pod that fits is given a share, every other is told why it waits; and what becomes
+The scheduling cycle: every pending pod that fits gets a share, every other a reason why it waits; and what becomes
 of each binding. Pure; the shell holds the lock.
 
 A pending pod is tried again only when something happened that can cure one of the reasons that its nodes had
-(`contract.reasons`): a share came back, a node or its GPUs changed. Where only the figures that it was told are
+(`contract.reasons`): a share came back, a node or its GPUs changed. Where only the figures in its message are
 outdated, the whole queue is re-evaluated within 15 s. That is also the safety net, as kube-scheduler's flush is.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from allocator.cache import ledger, reserved
 from allocator.cache.podinfo import PodEvent, stands
-from allocator.cache.reserved import NodeReservation
+from allocator.cache.reserved import HeldNode
 from allocator.engine.reference import Placement, Unschedulable
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import Binding, Report, StatusUpdate
@@ -46,12 +46,12 @@ from contract.scheduling.fairness import BEHIND
 from contract.scheduling.needs import SchedulingRequest
 
 JSON = dict[str, Any]
-_TOLD_AFTER = 3
-"""Bindings that fail in a row after which the pod is told, where nobody refused it in so many words."""
+_REPORTED_AFTER = 3
+"""Bindings that fail in a row after which the pod gets a reason, where nobody refused it in so many words."""
 _TELL_AFTER = 2.0
-"""Seconds that the binding of a claim may take before its pod is told."""
+"""Seconds that the binding of a claim may take before its pod gets a reason."""
 _REFRESH_EVERY = 15.0
-"""Seconds after which pods are told new figures."""
+"""Seconds after which pods get new figures."""
 _TURN, _DECIDED = 1_000, 100
 """Pods of the queue that are looked at in one turn, and as how many a decision counts: some ten milliseconds at 5,000
 nodes."""
@@ -59,7 +59,7 @@ nodes."""
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """What is known not to fit: said to each pod of one shape in the same words, which are made once."""
+    """What is known not to fit: each pod of one shape gets the same words, which are made once."""
 
     code: ReasonName
     why: str
@@ -78,7 +78,7 @@ class _Refusal:
 
 _NOTHING_HELPS = frozenset[NodeCode]()
 """Of a pod that no event helps but its own change."""
-_Shape = tuple[SchedulingRequest, tuple[NodeReservation, ...], PodRules, int, str]
+_Shape = tuple[SchedulingRequest, tuple[HeldNode, ...], PodRules, int, str]
 """
 What pods have in common that get one decision: the request, the reserved nodes to which they may go, what other pods
 have a say in, how often that has changed where a pod that is placed may help another one, and their family where
@@ -161,7 +161,7 @@ class SchedulingCycle:
     def _begins_round(self, now: float) -> bool:
         """
         Whether pods are tried again. Where pods have only joined the queue, and the nodes are as they were when the
-        round began, only these are tried: all others would be told what they were told before.
+        round began, only these are tried: all others would keep their messages.
 
         In the fair order a pod that joins changes the places of others, and claims are looked at in rounds.
         """
@@ -172,7 +172,7 @@ class SchedulingCycle:
 
     def _begin_round(self, now: float) -> None:
         """
-        Begin a round of those pods that what happened may have helped; of all pods where they may be told something
+        Begin a round of those pods that what happened may have helped; of all pods where their reason may be something
         else, and where figures are outdated, so that a pod which was left by mistake waits for that long at most.
         """
         happened = self._cache.take_cures()
@@ -195,7 +195,7 @@ class SchedulingCycle:
         return self._order.fair and not self._trigger.again and self._trigger.requeued
 
     def is_outdated(self, now: float) -> bool:
-        """Whether pods may have been told old figures for a while."""
+        """Whether pods may have had old figures for a while."""
         return self._trigger.outdated and now - self.began >= _REFRESH_EVERY
 
     def neighbours_changed(self) -> bool:
@@ -210,7 +210,7 @@ class SchedulingCycle:
         return before[1] != now[1] and len(self._queue) > 0
 
     def weighed(self, event: QueueWeighed, now: float) -> None:
-        """Namespaces weigh something else in the fair order; what waiting pods were told may be outdated."""
+        """Namespaces weigh something else in the fair order; the messages of waiting pods may be outdated."""
         if self._order.weigh(event.weights):
             self._trigger.outdated = True
 
@@ -246,7 +246,7 @@ class SchedulingCycle:
         neighbours, rules = self._cache.neighbours, entry.rules
         rules = neighbours.with_defaults(rules) if neighbours.concerns(rules) else NO_RULES
         helped = neighbours.version if rules.affinity or rules.spread else 0
-        theirs = reserved.entitled(reservations, entry.asking) if reservations else ()
+        theirs = reserved.entitled(reservations, entry.requester) if reservations else ()
         family = entry.family if len(self._cache.refusals) else ""
         return entry.ask, theirs, rules, helped, family if self._cache.refusals.of(family) else ""
 
@@ -279,7 +279,7 @@ class SchedulingCycle:
         if known is not None:
             self._say_why(entry, known, now)
             return False
-        decision = self._cache.decide(entry.ask, entry.asking)
+        decision = self._cache.decide(entry.ask, entry.requester)
         if isinstance(decision, Placement) and decision.node in self._cache.freed:
             self._trigger.requeue_helped()
         elif isinstance(decision, Placement):
@@ -371,14 +371,14 @@ class Bindings:
         binding, pod, uid = event.binding, event.pod, event.binding.pod.uid
         if self._cache.forget(binding.allocation.id):
             self._forgotten(_why_not(binding, pod))
-        if pod is None or not self._handlers.tracks(uid):  # the watch may have said so already
+        if pod is None or not self._handlers.tracks(uid):  # the watch may have shown that already
             self._records.done(uid)
             self._handlers.take_out(uid)
         else:
             failures = self._records.failed(uid, now)
             if self._queue.pod(uid) is not None:
                 self._handlers.take_in(pod, now)
-            if event.refused or (failures >= _TOLD_AFTER and _why_not(binding, pod) == "refused"):
+            if event.refused or (failures >= _REPORTED_AFTER and _why_not(binding, pod) == "refused"):
                 self._tell_refused(binding.pod, messages.refused(binding.allocation.node, event.why), now)
         self._trigger.requeue_helped()
 
@@ -431,7 +431,7 @@ class Bindings:
 
 
 def _why_not(binding: Binding, pod: PodEvent | None) -> str:
-    """Why a binding did not take effect: the pod is gone, somebody else wrote it first, or the API server said no."""
+    """Why a binding did not take effect: the pod was deleted, somebody else wrote it first, or it was refused."""
     if pod is None:
         return "deleted"
     before, after = (p.get("metadata", {}).get("resourceVersion") for p in (binding.pod.pod, pod.pod))

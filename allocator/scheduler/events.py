@@ -39,7 +39,7 @@ class PodsListed:
     """
     The list of pods, or a part of it: between two parts others get the lock, and nobody holds all of it.
 
-    `first`, `last`: this part begins the list, and ends it. `term`: the list was asked for in this term of leadership,
+    `first`, `last`: this part begins the list, and ends it. `term`: the list was requested in this term of leadership,
     after it began.
     """
 
@@ -200,7 +200,7 @@ class BindSucceeded:
 @dataclass(frozen=True, slots=True)
 class BindFailed:
     """
-    The binding did not take effect; the pod as it is now, None if it is gone.
+    The binding did not take effect; the pod as it is now, None if it was deleted.
 
     `refused`: the API server will not have it as it is, such as by somebody's policy, though nobody changed the pod.
     """
@@ -249,11 +249,11 @@ class PodFenced:
 
 @dataclass(frozen=True, slots=True)
 class ParkedRead:
-    """A parked pod was read; None where it could not be. `gone`: there is no such pod."""
+    """A parked pod was read; None where it could not be. `deleted`: there is no such pod."""
 
     uid: str
     pod: PodEvent | None
-    gone: bool = False
+    deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,20 +266,20 @@ class FenceRefused:
 
 @dataclass(frozen=True, slots=True)
 class LatePodFailed:
-    """The kubelet was asked to fail this pod, or the pod is gone."""
+    """The kubelet was asked to fail this pod, or it was deleted."""
 
     late: LatePod
 
 
 @dataclass(frozen=True, slots=True)
 class ShareTaken:
-    """A share was taken off its pod, or the pod is gone."""
+    """A share was taken off its pod, or the pod was deleted."""
 
     take: TakeShare
 
 
 @dataclass(frozen=True, slots=True)
-class ReservationsChecked:
+class AssumedChecked:
     """`exist`: the allocation ids that existing pods carry; None where nobody could find out."""
 
     reservations: tuple[Reservation, ...]
@@ -359,7 +359,7 @@ Event = (
     | FenceRefused
     | LatePodFailed
     | ShareTaken
-    | ReservationsChecked
+    | AssumedChecked
     | EvictionAnswered
     | DriftFound
     | UncountedFound
@@ -432,7 +432,7 @@ class ReadBack:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckReservations:
+class CheckAssumed:
     """Ask the API server whether the pods of these overdue reservations exist; the watch may be behind."""
 
     reservations: tuple[Reservation, ...]
@@ -446,7 +446,7 @@ Effect = (
     | TakeShare
     | Binding
     | ReadBack
-    | CheckReservations
+    | CheckAssumed
     | Eviction
     | StatusUpdate
     | EventRecord
@@ -471,6 +471,6 @@ class TickPhase(StrEnum):
     BINDINGS = "bindings"
     """`Binding`, `ReadBack`: bindings whose outcome is unknown."""
     RESERVATIONS = "reservations"
-    """`CheckReservations`."""
+    """`CheckAssumed`."""
     EVICTIONS = "evictions"
     """`Eviction`."""

@@ -66,7 +66,7 @@ class EventHandlers:
         settings: Settings,
         evict: Callable[[Eviction], None],
         forgotten: Callable[[str], None],
-        asked: Callable[[PodRequest, int], None],
+        on_request: Callable[[PodRequest, int], None],
     ) -> None:
         self._cache = state.cache
         self._queue = state.queue
@@ -81,13 +81,13 @@ class EventHandlers:
         self._faults = state.faults
         self._arrivals = state.arrivals
         self._forgotten = forgotten
-        self._asked = asked
+        self._on_request = on_request
         self._kept_out = ExcludedGpus()
         self._repeated = state.repeated
         self._listed: set[str] = set()
         """The uids in the parts of a list that have come so far."""
         self._reported_in: int | None = None
-        """The leadership in which pods were told what the records say that they were told."""
+        """The term in which the conditions in the records were written."""
         self.listing = False
         """Part of a list was taken in and part was not: pods that are deleted may still be tracked."""
         self._cache.hold()
@@ -103,8 +103,8 @@ class EventHandlers:
             self._listed.add(pod.uid)
             helped |= self.take_in(pod, now)
         if event.last:
-            for gone in (self.uids() | self._records.quarantine.uids()) - self._listed:
-                helped |= self.take_out(gone)
+            for deleted in (self.uids() | self._records.quarantine.uids()) - self._listed:
+                helped |= self.take_out(deleted)
             self._listed.clear()
         self.listing = not event.last
         self._catch_up()
@@ -115,7 +115,7 @@ class EventHandlers:
 
     def _begin_leadership(self, term: int | None) -> None:
         """
-        Our record of what pods were told may be old, since another replica may have led meanwhile. From here on the
+        Our record of pods' conditions may be old, since another replica may have led meanwhile. From here on the
         pods' conditions are the record, and only a condition that is no longer true is written again.
         """
         if term is not None and term != self._reported_in:
@@ -190,12 +190,12 @@ class EventHandlers:
         uid = pod.uid
         self._records.shows(uid, pod.key, pod.condition, now)
         known = self._queue.pod(uid) is not None or self._cache.ledger.holding(uid) is not None
-        was_unbound = self._cache.allocated.is_told_unbound(uid)
+        was_unbound = self._cache.allocated.is_reported_unbound(uid)
         might_help = self._feed(pod, now)
         self.unbound.see(pod, now)
         holding = self._cache.ledger.holding(uid)
         if not known:
-            self._tell_what_is_asked(pod, holding)
+            self._report_request(pod, holding)
         if pod.behind:
             self.gates.see(pod)
         elif uid in self.gates.pods:
@@ -207,7 +207,7 @@ class EventHandlers:
             if not self.tracks(uid):
                 self._records.drop(uid)  # nobody would notice if its end were missed
             return might_help
-        bound = was_unbound and not self._cache.allocated.is_told_unbound(uid)
+        bound = was_unbound and not self._cache.allocated.is_reported_unbound(uid)
         shown = pod.condition is not None and pod.condition.allocated
         if self._leadership.leads() and (bound or not shown) and uid not in self.late.failing and not pod.behind:
             inventory = self._cache.inventory(holding.allocation.node)
@@ -248,7 +248,7 @@ class EventHandlers:
         uid, parked = event.uid, self._queue.parking.pod(event.uid)
         if parked is None:
             return
-        if event.gone:
+        if event.deleted:
             self._trigger.event(self.take_out(uid))
             return
         read = event.pod
@@ -265,14 +265,14 @@ class EventHandlers:
         """The parked pods whose turn it is, where this replica may decide."""
         return [ReadParked(each) for each in self._queue.parking.due()] if self._leadership.holds() else []
 
-    def _tell_what_is_asked(self, pod: PodInfo, holding: Reservation | None) -> None:
+    def _report_request(self, pod: PodInfo, holding: Reservation | None) -> None:
         waiting = self._queue.pod(pod.uid)
         if (waiting is not None and waiting.ask.request.claim) or (holding is not None and holding.allocation.claim):
             return  # how much a claim asks for is not the pod's to say
         if waiting is not None:
-            self._asked(waiting.ask.request, waiting.ask.needs.compute.cpu)
+            self._on_request(waiting.ask.request, waiting.ask.needs.compute.cpu)
         elif holding is not None:
-            self._asked(holding.request, pod.compute.cpu)
+            self._on_request(holding.request, pod.compute.cpu)
 
     def _drop_pod(self, uid: str) -> bool:
         self.late.failing.discard(uid)
@@ -400,12 +400,12 @@ class EventHandlers:
         self._take_over(self._kept_out.list(event.node, found), (found,) if found is not None else ())
 
     def _take_over(self, changed: Iterable[Inventory], lists: Iterable[KeptOut]) -> None:
-        told = False
+        reported = False
         for found in lists:
             if found.wrong:
                 self._note_list(found, NodeEventReason.LIST_UNREADABLE, f"{found.wrong}; {_ALL_OUT}")
-                told = True
-        self._trigger.event(any([told, *(self._cache.put_inventory(inventory) for inventory in changed)]))
+                reported = True
+        self._trigger.event(any([reported, *(self._cache.put_inventory(inventory) for inventory in changed)]))
         self._tell_of_strangers()
 
     def _tell_of_strangers(self) -> None:
@@ -414,9 +414,9 @@ class EventHandlers:
             self._note_list(found, NodeEventReason.LIST_NAMES_NO_GPU, wrong)
             self._trigger.wake()
 
-    def _note_list(self, found: KeptOut, code: NodeEventReason, said: str) -> None:
+    def _note_list(self, found: KeptOut, code: NodeEventReason, message: str) -> None:
         key = f"{excluded.NAMESPACE}/{excluded.PREFIX}{found.node}"
-        self._records.note(EventRecord("ConfigMap", key, found.uid, code, said))
+        self._records.note(EventRecord("ConfigMap", key, found.uid, code, message))
 
     def synced(self, kind: str, term: int | None = None) -> None:
         self._leadership.listed(kind, term)

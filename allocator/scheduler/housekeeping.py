@@ -19,11 +19,11 @@ from allocator.queue.records import EventRecord, Eviction, StatusUpdate
 from allocator.scheduler import messages
 from allocator.scheduler.consistency import OvercommitReporter
 from allocator.scheduler.events import (
-    CheckReservations,
+    AssumedChecked,
+    CheckAssumed,
     DriftFound,
     Effect,
     Relist,
-    ReservationsChecked,
     ShareTaken,
     TakeShare,
 )
@@ -91,7 +91,7 @@ class Housekeeping:
         """
         What is to be written besides the reports of a cycle: on GPUNodes what pods hold beyond what their GPUs promise
         and which cards other nodes report too, and on pods what was written before and does not show. Pods whose GPU is
-        gone learn it.
+        missing learn it.
         """
         if not self._leadership.holds():
             return []
@@ -137,14 +137,14 @@ class Housekeeping:
 
     def overdue(self, now: float) -> list[Effect]:
         """
-        `CheckReservations` for the reservations from admissions whose pods should have been seen by now.
+        `CheckAssumed` for the reservations from admissions whose pods should have been seen by now.
 
         The watch may be behind, so nothing is forgotten before the API server was asked.
         """
         writing = self._records.writing()
         late = (h for h in self._cache.ledger.assumed() if now - h.since > self._waited_for(h))
         overdue = tuple(h for h in late if h.key not in writing and not h.key.startswith(OWN))
-        return [CheckReservations(overdue)] if overdue else []
+        return [CheckAssumed(overdue)] if overdue else []
 
     def _waited_for(self, holding: Reservation) -> float:
         """Seconds for which the pod of a reservation is waited for."""
@@ -152,7 +152,7 @@ class Housekeeping:
             return self._settings.assume_ttl
         return self._arrivals.within(unconfirmed.namespace_of(holding))
 
-    def checked(self, event: ReservationsChecked, now: float) -> None:
+    def checked(self, event: AssumedChecked, now: float) -> None:
         """
         Give back the overdue reservations, except those whose allocation id a pod that exists carries: these the watch
         will bring, and are given their time once more. If it has not brought them by then, the pods are listed again.
@@ -230,7 +230,7 @@ class ForeignGates:
     def taken(self, event: ShareTaken, now: float) -> None:
         """
         The share was taken off: the pod learns it by an Event, and pods in the queue may fit now. What becomes of a pod
-        that kube-scheduler does not bind is told when the watch shows it.
+        that kube-scheduler does not bind is reported when the watch shows it.
         """
         take = event.take
         if not take.gate:

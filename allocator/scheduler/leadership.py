@@ -55,7 +55,7 @@ class Leadership:
         self._booked.update(booked)
 
     def listed(self, kind: str, term: int | None = None) -> None:
-        """A whole collection was taken in; with a term, it was asked for after that began."""
+        """A whole collection was taken in; with a term, it was requested after that began."""
         self._unsynced.discard(kind)
         if term is not None:
             self._listed_in[kind] = term

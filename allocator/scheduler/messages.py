@@ -2,7 +2,7 @@
 The allocator's answers in words and figures: what a "no" is called, and what a pod that waits has to reckon with.
 
 Pure functions of decisions. The sentences over nodes are made in `contract.reasons`; here they become
-what the webhook is answered and a pod is told.
+what the webhook and a pod get.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from contract.scheduling.cards import Smallest, floor
 from contract.scheduling.demand import Demand, demands, of_claim
 
 _ONLY_NEW = "no node of this cluster would serve it"
-_SAID = 300
+_LONGEST = 300
 _LISTED = 8
 """GPUs or models that are named in one message."""
 
@@ -39,7 +39,7 @@ def code(decision: Unschedulable) -> ReasonName:
 
 def why(decision: Unschedulable, request: PodRequest, pool: str = "", dialects: Dialects = DIALECTS) -> str:
     """
-    Why the pod was not placed: our sentence, and after it what the system said whose words it speaks.
+    Why the pod was not placed: our sentence, and after it the message of the system whose format it uses.
 
     `pool`: no node that there is would ever serve the pod, and a node of this pool would.
     """
@@ -97,8 +97,8 @@ def share_taken(gate: str) -> str:
 
 def wait_until_stored(why: str, request: PodRequest, smallest: Smallest) -> Wait:
     """The pod fits, and is given its share once it is stored."""
-    said = f"the pod is placed in a moment, once it is stored: {why}"
-    return Wait(AnswerReason.STORED_FIRST, said, floor(request, smallest))
+    detail = f"the pod is placed in a moment, once it is stored: {why}"
+    return Wait(AnswerReason.STORED_FIRST, detail, floor(request, smallest))
 
 
 def wait_for_gate(gate: str, request: PodRequest, smallest: Smallest) -> Wait:
@@ -122,7 +122,7 @@ def never(found: Unschedulable, models: Iterable[str] = ()) -> Never:
 
 def allocated(request: PodRequest, allocation: Allocation, models: Mapping[str, str]) -> str:
     """
-    What a pod is told that has its share: `5 GiB of GPU 0 (Tesla T4) on t4`. `models`: by UUID, as far as known.
+    The message of a pod that has its share: `5 GiB of GPU 0 (Tesla T4) on t4`. `models`: by UUID, as far as known.
 
     GPUs of which it has the same amounts are named together, the first few of them.
     """
@@ -149,7 +149,7 @@ def _and(parts: Sequence[str], between: str) -> str:
 
 
 def refused(node: str, words: str) -> str:
-    """What a pod is told whose placement the API server does not store; `words` are the API server's."""
+    """The message of a pod whose placement the API server does not store; `words` are the API server's."""
     return (
         f"waiting: node {node} has room, but the API server rejects the placement: {_short(words)}. It is retried "
         "with backoff"
@@ -157,18 +157,18 @@ def refused(node: str, words: str) -> str:
 
 
 def fence_refused(words: str) -> str:
-    """What a pod is told that the API server lets nobody of us write to."""
+    """The message of a pod that none of our programs may write."""
     return f"waiting: the API server refuses what gpufraction writes to this pod: {_short(words)}"
 
 
 def _short(words: str) -> str:
     """Others' words on one line, and not too many of them."""
-    return plain(" ".join(words.split()), _SAID)
+    return plain(" ".join(words.split()), _LONGEST)
 
 
 def not_bound(stuck: UnboundPod, after: float | None) -> str:
     """
-    What is said of a pod that holds a share and cannot be bound; its scheduler's words may be long. `after`: seconds
+    The message of a pod that holds a share and cannot be bound; its scheduler's words may be long. `after`: seconds
     from the first refusal on until the share goes back; None where it stays the pod's.
     """
     cure = (
@@ -178,7 +178,7 @@ def not_bound(stuck: UnboundPod, after: float | None) -> str:
     )
     return (
         f"holds its GPU share on node {stuck.node} unused: {_scheduler(stuck.scheduler)} does not bind the pod there "
-        f"({_short(stuck.said)}). Resolve that, or {cure}"
+        f"({_short(stuck.message)}). Resolve that, or {cure}"
     )
 
 
@@ -192,7 +192,7 @@ def withdrawn(pod: PodInfo, *, evicts: bool) -> tuple[ReasonName, str]:
             f"runs on node {pod.node} without a GPU: the pod was bound after its share had gone back to other pods. To "
             f"get a share, delete the pod; {again}"
         )
-    said = f" ({_short(pod.unschedulable)})" if pod.unschedulable else ""
+    detail = f" ({_short(pod.unschedulable)})" if pod.unschedulable else ""
     if evicts:
         then = f"The pod is evicted, and its controller creates another, {avoids}"
     elif pod.owner:
@@ -201,7 +201,7 @@ def withdrawn(pod: PodInfo, *, evicts: bool) -> tuple[ReasonName, str]:
         then = f"Delete the pod and create it again: a pod of its name {avoids.removeprefix('which ')}"
     return PodReason.WITHDRAWN, (
         f"its GPU share on node {pod.withdrawn} went back to other pods, since {who} did not bind the pod there in "
-        f"time{said}. The pod cannot be placed on another node, and runs without a GPU if it is bound. {then}"
+        f"time{detail}. The pod cannot be placed on another node, and runs without a GPU if it is bound. {then}"
     )
 
 

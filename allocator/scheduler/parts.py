@@ -139,4 +139,4 @@ class FeaturePart:
     before them make no room.
     """
     evicted: Callable[[Eviction, str, float], None] | None = None
-    """To be told of each eviction that was granted, with the controller of the pod."""
+    """Called for each eviction that was granted, with the controller of the pod."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from allocator.cache.reserved import NodeReservation
+from allocator.cache.reserved import HeldNode
 from allocator.engine.reference import Placement
 from allocator.preemption import planner, tracker
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
@@ -110,7 +110,7 @@ class Preemptor:
         self.kinds = [lower] if settings.preemption else []
         """In the order in which they are asked for one pod."""
         self.on_evicted: list[Callable[[Eviction, str, float], None]] = []
-        """Who is told of an eviction that was granted, with the controller of the pod."""
+        """Called for each eviction that was granted, with the controller of the pod."""
         self.preemptions = preemptions
         self._faults = faults
         self._clock = clock
@@ -128,16 +128,16 @@ class Preemptor:
         """
         if not self.kinds:
             return []
-        kept, asked = self.kept_for_patience(), [(kind, kind.candidates()) for kind in self.kinds]
-        entries = self._who_may_preempt(kept, min(candidates.least for _, candidates in asked))
-        found = [search for kind, candidates in asked for search in self._searches(entries, kept, kind, candidates)]
+        kept, requested = self.kept_for_patience(), [(kind, kind.candidates()) for kind in self.kinds]
+        entries = self._who_may_preempt(kept, min(candidates.least for _, candidates in requested))
+        found = [search for kind, candidates in requested for search in self._searches(entries, kept, kind, candidates)]
         position = {each.uid: number for number, each in enumerate(entries)}
         return sorted(found, key=lambda search: position[search.pod.uid])
 
     def _searches(
         self,
         entries: Iterable[QueuedPodInfo],
-        kept: Sequence[NodeReservation],
+        kept: Sequence[HeldNode],
         kind: VictimKind,
         candidates: Candidates,
     ) -> list[VictimSearch]:
@@ -149,7 +149,7 @@ class Preemptor:
         names = {each.node for each in self.preemptions.under_way.values()}
         found = []
         for entry in entries:
-            refused = self._cache.refused_by_others(entry.ask, entry.asking)
+            refused = self._cache.refused_by_others(entry.ask, entry.requester)
             question = self._question(entry, leaving, candidates.agreed)
             question = self._with_neighbours(entry, question, [n for n in nodes if n.name in refused], sharers)
             there = tuple(n for n in nodes if n.name not in refused or n.name in question.in_the_way)
@@ -162,7 +162,7 @@ class Preemptor:
         """Who must go by a search that is over, checked against the present; None where evictions do not help now."""
         if plan is None:
             self.preemptions.fruitless(search.pod.uid, blocked, self._clock(), search.kind.cause)
-            self._requeue_if_said(search.pod)
+            self._requeue_if_reported(search.pod)
             return None
         now_best = self.best_there_now(search.pod, plan, search.kind, search.question.agreed)
         return search.kind.begin(search.pod, now_best) if now_best is not None else None
@@ -172,7 +172,7 @@ class Preemptor:
         self._faults.leave_alone("preemption", entry)
         self.preemptions.over(entry.uid)
 
-    def kept_for_patience(self) -> tuple[NodeReservation, ...]:
+    def kept_for_patience(self) -> tuple[HeldNode, ...]:
         """The reservations for starving pods."""
         return tuple(one for one in self._cache.reservations if one.uid not in self.preemptions.under_way)
 
@@ -200,7 +200,7 @@ class Preemptor:
             sharers[plan.node] = tuple(sharer for sharer in on if sharer.uid not in plan.awaited)
         return nodes
 
-    def _who_may_preempt(self, kept: Sequence[NodeReservation], least: float) -> list[QueuedPodInfo]:
+    def _who_may_preempt(self, kept: Sequence[HeldNode], least: float) -> list[QueuedPodInfo]:
         """The first few in the queue of at least this priority for which room may be made."""
         now, found = self._clock(), list[QueuedPodInfo]()
         self.preemptions.retain(lambda uid: self._queue.pod(uid) is not None)
@@ -213,7 +213,7 @@ class Preemptor:
                 not any(entry.uid in kind.plans for kind in self.kinds)
                 and tracker.wanted(entry, kept)
                 and self._records.is_schedulable(entry.uid, now)
-                and self.preemptions.may_ask(entry.uid, now)
+                and self.preemptions.may_plan(entry.uid, now)
                 and self.has_no_room(entry)
             ):
                 found.append(entry)
@@ -222,7 +222,7 @@ class Preemptor:
     def has_no_room(self, entry: QueuedPodInfo) -> bool:
         """Whether the pod fits on no node now."""
         try:
-            return not isinstance(self._cache.decide(entry.ask, entry.asking), Placement)
+            return not isinstance(self._cache.decide(entry.ask, entry.requester), Placement)
         except Exception:
             self._faults.leave_alone("preemption", entry)
             return False
@@ -249,7 +249,7 @@ class Preemptor:
     ) -> PreemptionRequest:
         """
         The question with the pods that keep this one off nodes that are `refused` only because of pods which end anyway
-        or may be evicted. Whom a disruption budget spares now counts too, so that the pod can be told.
+        or may be evicted. Whom a disruption budget spares now counts too, so that the pod's message can say so.
         """
         neighbours, found, tried = self._cache.neighbours, dict[str, frozenset[str]](), 0
         by_scheduler = self._cache.refusals.of(entry.family)  # which no eviction changes
@@ -279,7 +279,7 @@ class Preemptor:
         if node is None or not waits or not self._leadership.holds():
             return None
         question = self._question(entry, self.leaving(on), agreed)
-        if plan.node in self._cache.refused_by_others(entry.ask, entry.asking):
+        if plan.node in self._cache.refused_by_others(entry.ask, entry.requester):
             question = self._with_neighbours(entry, question, [node], on)
             if plan.node not in question.in_the_way:
                 return None
@@ -291,13 +291,13 @@ class Preemptor:
         now = self._clock()
         ending = tracker.leaving(self.sharers.on(plan.node), now)
         orders = self.preemptions.begin(entry, plan, ending, now, cause)
-        self.reserve_nodes()
+        self.hold_nodes()
         self.begun_at = now
         self._trigger.requeue()
         return orders
 
-    def _requeue_if_said(self, entry: QueuedPodInfo) -> None:
-        """The line tells pods why they wait, so it is gone down once more where there is more to say."""
+    def _requeue_if_reported(self, entry: QueuedPodInfo) -> None:
+        """Evaluate the queue again where pods can be given a better reason."""
         if self.preemptions.says(entry.uid) is not None:
             self._trigger.requeue()
 
@@ -307,32 +307,32 @@ class Preemptor:
         match event.outcome:
             case "evicted":
                 code = self.preemptions.granted(order).event
-                for told in self.on_evicted:
-                    told(order, self.preemptions.owner(order), now)
+                for listener in self.on_evicted:
+                    listener(order, self.preemptions.owner(order), now)
                 self._records.note(EventRecord("Pod", order.key, order.uid, code, f"evicted: {order.why}"))
             case "budget":
                 self.preemptions.refused(order, now)
             case "failed":
                 self.preemptions.failed(order, now)
-        self.reserve_nodes()
+        self.hold_nodes()
         self._trigger.requeue()
 
     def tick(self, now: float) -> None:
-        """End what is under way where its pod is placed or gone, or where room was made and did not help."""
+        """End what is under way where its pod is placed or deleted, or where room was made and did not help."""
         for uid, under_way in tuple(self.preemptions.under_way.items()):
             entry = self._queue.pod(uid)
             late = now - under_way.since > tracker.STUCK
-            gone = all(self.sharers.get(awaited) is None for awaited in under_way.awaited)
+            ended = all(self.sharers.get(awaited) is None for awaited in under_way.awaited)
             if entry is None or not self._leadership.holds():
                 self.preemptions.over(uid)
-            elif (gone and self._tried_since(uid, now)) or late or under_way.node not in self._cache.snapshot:
+            elif (ended and self._tried_since(uid, now)) or late or under_way.node not in self._cache.snapshot:
                 self.preemptions.in_vain(uid, now)
 
     def _tried_since(self, uid: str, now: float) -> bool:
         """Whether the pod has been tried since something last came free."""
         return self._records.is_schedulable(uid, now) and not self._trigger.requeued and self._rounds.has_tried(uid)
 
-    def reserve_nodes(self) -> None:
+    def hold_nodes(self) -> None:
         plans = self.preemptions.under_way.values()
         on = {plan.node: self.sharers.on(plan.node) for plan in plans}
         if self._cache.reserve(*tracker.kept(plans, self._cache.snapshot, on, self._records.is_writing)):
@@ -360,7 +360,7 @@ class StarvationGuard:
         self._settings = settings
         self._order = state.order
         rest = settings.starvation_timeout if state.order.fair else 0.0
-        self._budget = reservation.ReservationBudget(settings.starvation_reservation_limit, rest)
+        self._budget = reservation.HoldingBudget(settings.starvation_reservation_limit, rest)
         self._looked_at = float("-inf")
         self._look_again = 0.0
 
@@ -370,11 +370,11 @@ class StarvationGuard:
         waits for several whole cards, other pods spare the nodes with many free ones from its first moment on.
         """
         self._cache.engine.spare(self._queue.cards())
-        held = reservation.current_reservation(self._cache, self._queue, self._records)
+        held = reservation.held_node(self._cache, self._queue, self._records)
         self._count_what_is_kept(held, now)
         self._preemptor.tick(now)
         if self._preemptor.preemptions.under_way:
-            self._preemptor.reserve_nodes()
+            self._preemptor.hold_nodes()
             return
         # Once a preemption is over, its node stays reserved not a moment longer.
         current = now < self._look_again and self._preemptor.begun_at < self._looked_at
@@ -383,7 +383,7 @@ class StarvationGuard:
         self._looked_at = now
         self._look_again = now + _RESERVE_EVERY
         after = self._settings.starvation_timeout if self._leadership.holds() else 0.0
-        worth = reservation.choose_reservation(
+        worth = reservation.choose_held(
             self._cache,
             self._queue,
             self._records,
@@ -396,7 +396,7 @@ class StarvationGuard:
         if self._cache.reserve(*(() if worth is None else (worth,))):
             self._trigger.requeue()
 
-    def _count_what_is_kept(self, held: NodeReservation | None, now: float) -> None:
+    def _count_what_is_kept(self, held: HeldNode | None, now: float) -> None:
         """Whose node is kept, until its pod is placed or its time is over."""
         for kept in self._cache.reservations:
             placed = self._records.is_writing(kept.uid) or self._cache.ledger.holding(kept.uid) is not None

@@ -25,10 +25,10 @@ class Fence:
 
     A binding names the version of its pod, so it cannot take effect once the pod has a later one. Where a new leader
     has given every pending pod a new version, a binding of the leader before that is still on its way, however long it
-    is held up, finds its version gone. A pod that another system's gate holds cannot have been placed by anybody, and
+    is held up, finds a newer version. A pod that another system's gate holds cannot have been placed by anybody, and
     one that was created since was never seen by the leader before.
 
-    Without this, who is placed and who is told to wait would depend on how long a network can hold a request back, and
+    Without this, who is placed and who waits would depend on how long a network can hold a request back, and
     no clock of ours knows that.
     """
 
@@ -43,7 +43,7 @@ class Fence:
         """
         `FencePods` where a fence is needed, with the pods that are still to be fenced.
 
-        A pod that has left the queue is placed, or gone, and that was a later version too.
+        A pod that has left the queue is placed, or deleted, and that was a later version too.
         """
         term = self._leadership.unfenced()
         if term is None:
@@ -105,13 +105,13 @@ class LatePods:
 
     def _if_late(self, uid: str) -> LatePod | None:
         holding = self._cache.ledger.holding(uid)
-        said = consistency.too_much_for(self._cache, holding) if holding is not None else ""
-        if holding is None or not said:
+        excess = consistency.too_much_for(self._cache, holding) if holding is not None else ""
+        if holding is None or not excess:
             return None
-        return LatePod(holding.pod, uid, f"{said}. {_LATE}", tuple(codec.container_annotations(holding.allocation)))
+        return LatePod(holding.pod, uid, f"{excess}. {_LATE}", tuple(codec.container_annotations(holding.allocation)))
 
     def failed(self, event: LatePodFailed, now: float) -> None:
-        """The kubelet was asked to fail the pod, or the pod is gone."""
+        """The kubelet was asked to fail the pod, or the pod was deleted."""
         late = event.late
         self._newcomers.discard(late.uid)
         if self._cache.ledger.holding(late.uid) is not None:

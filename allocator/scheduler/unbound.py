@@ -58,7 +58,7 @@ class UnboundPods:
         """When the next write about a pod may be tried."""
 
     def see(self, pod: PodInfo, now: float) -> None:
-        """A pod is new or changed. One whose share was taken back teaches its replacement, and is told what to do."""
+        """A pod is new or changed. One whose share was taken back teaches its replacement, and gets the cure."""
         if not pod.withdrawn:
             self._forget(pod.uid)
             return
@@ -76,7 +76,7 @@ class UnboundPods:
                 self._trigger.wake()
 
     def drop(self, uid: str) -> None:
-        """The pod is gone."""
+        """The pod was deleted."""
         self._forget(uid)
         self._due.pop(uid, None)
 
@@ -89,7 +89,7 @@ class UnboundPods:
         return self._settings.unbound == "delete" and bool(pod.owner) and not pod.bound and not pod.deleting
 
     def upkeep(self, now: float) -> None:
-        """Tell pods that are not bound, evict those whose share is gone where that is wanted, and forget refusals."""
+        """Tell pods that are not bound, evict those whose share is lost where that is wanted, and forget refusals."""
         if self._cache.expire_refusals(now):
             self._trigger.requeue()
         if not self._leadership.holds():

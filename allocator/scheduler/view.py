@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from allocator.cache.cache import Cache
-from allocator.cache.reserved import NodeReservation
+from allocator.cache.reserved import HeldNode
 from allocator.engine.reference import Policy
 from allocator.queue.queue import QueueOrder, SchedulingQueue
 from allocator.queue.records import PodRecords
@@ -73,7 +73,7 @@ class SchedulerView:
     policy: Policy
     nodes: tuple[NodeState, ...]
     queue: tuple[QueuedPodView, ...] = ()
-    reserved: tuple[NodeReservation, ...] = ()
+    reserved: tuple[HeldNode, ...] = ()
     """The reserved nodes, and for which pods."""
     demand: tuple[tuple[Demanded, float], ...] = ()
     """What was learnt of the requests, where the policy is one that learns."""
@@ -82,7 +82,7 @@ class SchedulerView:
     largest: int = 0
     """The number of cards of the largest node when the tables were made."""
     awaited: int = 0
-    """The most whole cards of one node that a waiting pod asked for at the last look; 0 where none asks for several."""
+    """The most whole cards of one node that a waiting pod requested at the last look; 0 where none asks for several."""
     neighbours: NeighbourSnapshot = NO_NEIGHBOURS
     """As much of other nodes, pods on nodes and volumes as decides about the queue."""
 
@@ -119,8 +119,8 @@ def figures(cache: Cache, queue: SchedulingQueue, *, unbound: int, quarantined: 
 def view(cache: Cache, order: QueueOrder, records: PodRecords, now: float) -> SchedulerView:
     """Exactly what the next decision will see."""
     engine, queue = cache.engine, tuple(order.in_order())
-    asking = [cache.neighbours.with_defaults(pod.rules) for pod in queue]
-    seen, rules = trimming.trimmed(cache.neighbours.snapshot(), asking)
+    requester = [cache.neighbours.with_defaults(pod.rules) for pod in queue]
+    seen, rules = trimming.trimmed(cache.neighbours.snapshot(), requester)
     others = tuple(node for node in seen.nodes if node.name not in cache.snapshot)
     waiting = tuple(
         QueuedPodView(

@@ -2,7 +2,7 @@
 Learn the demand from the requests alone.
 
 The learner counts classes of request, older ones less and less, and says when new tables are due: often at first, since
-a hundred requests show more than ten, and seldom later, but soon when a number of cards is asked for that the tables do
+a hundred requests show more than ten, and seldom later, but soon when a number of cards is requested that the tables do
 not know, because tables that do not know it break up the nodes that such requests need. Making tables takes tens of
 milliseconds to a second, so the owner takes the `target`, which is a copy, and makes them beside the decisions. Until
 the first tables pods are placed by best fit. Not thread-safe: one owner calls it.
@@ -45,7 +45,7 @@ class Learner:
         """Numbers of cards that the last tables know."""
 
     def see(self, request: PodRequest, cpu: int) -> bool:
-        """A pod asked for the first time; `cpu` in thousandths. True if new tables are due."""
+        """The request of a new pod; `cpu` in thousandths. True if new tables are due."""
         for each in demanded(request, cpu):
             self._amounts[each] = self._amounts.get(each, 0.0) + self._weight
             if each.count > 1 and each.count not in self._counts:

@@ -36,9 +36,9 @@ def coarse(sizes: Sequence[int]) -> int:
 
 def prices(amounts: Mapping[int, float]) -> dict[int, float]:
     """
-    The price in cards of a share of each size (1 to `CARD` less 1), from how often each is asked for.
+    The price in cards of a share of each size (1 to `CARD` less 1), from how often each is requested.
 
-    Column generation over a simplex tableau that is solved anew at each step: small, and without drift.
+    Column generation over a simplex tableau that is solved again at each step: small, and without drift.
     """
     sizes = sorted(amounts)
     if not sizes:

@@ -49,7 +49,7 @@ from allocator.table import TIE_BITS, Columns
 from contract.model import WHOLE, FractionRequest
 
 _CLASSES = 256
-"""Classes of request whose costs are remembered; the one not asked for longest is forgotten first."""
+"""Classes of request whose costs are remembered; the one not requested for longest is forgotten first."""
 _AT_ONCE = 1024
 """Nodes looked at in one go, which bounds the memory that a new class takes for a moment."""
 _FIRST_FEW, _THEN_TIMES = 24, 8
@@ -171,9 +171,9 @@ class Ranks:
         times, per = reference.PER_SCARCE_CARD
         for number, gpu in enumerate(models if fraction is not None else ()):
             assert fraction is not None
-            capacity, asked = self._columns.limits.capacity(gpu), fraction.memory_on(gpu.usable)
-            whole[number], over[number] = divmod(asked * CARD, max(capacity, 1))
-            taken = CARD if fraction.exclusive else CARD - left(capacity, asked, fraction.cores)
+            capacity, requested = self._columns.limits.capacity(gpu), fraction.memory_on(gpu.usable)
+            whole[number], over[number] = divmod(requested * CARD, max(capacity, 1))
+            taken = CARD if fraction.exclusive else CARD - left(capacity, requested, fraction.cores)
             scarcity = int(self.tables.scarcity[self._rooms.kind_of(number)])
             scarce[number] = scarcity * taken * times // (CARD * per)
         return RequestClass(

@@ -28,7 +28,7 @@ SHARE_OF_PRESSED = 75_000
 PER_LEVEL = 1_000
 """What a level of fragmentation counts: all 51 of them less than three steps of worth, those in use less than one."""
 PER_SCARCE_CARD = 3, 100
-"""What taking a whole card costs where all of its kind are asked for by name, in cards."""
+"""What taking a whole card costs where all of its kind are requested by name, in cards."""
 HALF_A_BIT_MORE = 100
 PER_SPARED_NODE, PER_FREE_CARD = ONE // 5, STEP
 """What a node costs, and each free card of it, while a pod waits for several whole cards that it may give one day."""

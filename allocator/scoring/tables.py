@@ -32,7 +32,7 @@ from contract.model import MOST_GPUS
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
 Target = Mapping[Demanded, float]
-"""How often each class of request is asked for, in any unit."""
+"""How often each class of request is requested, in any unit."""
 
 Prices = dict[tuple[tuple[int, float], ...], dict[int, float]]
 
@@ -66,12 +66,12 @@ class Tables:
     their price of a thousandth of a core. `cpu_steps` are the CPU amounts at which requests become possible;
     `single[kind, step, remainder]` and `several[kind, step, free cards]` say what can be used of the free
     thousandths, times weight, and `weight` is the sum of weights. `levels` are the bounds between which changes of
-    fragmentation count as equal. `scarcity` per kind: in millionths, how much more than its part is asked for by
+    fragmentation count as equal. `scarcity` per kind: in millionths, how much more than its part is requested by
     name.
 
     `limited`: whether some requests can be served by some kinds only, so that what is taken changes the scarcity.
     `largest`: between equals, nodes with fewer cards than this come sooner (`allocator.scoring.reference.order`).
-    `awaited` is not learnt but told: the most whole cards of one node that a waiting pod asks for, 0 where none asks
+    `awaited` is not learned but given: the most whole cards of one node that a waiting pod asks for, 0 where none asks
     for several (`allocator.scoring.reference.spared`).
     """
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from allocator.cache import reserved
 from allocator.cache.cache import FrozenCluster
-from allocator.cache.reserved import NodeReservation, Requester
+from allocator.cache.reserved import HeldNode, Requester
 from allocator.cache.trial import Trial
 from allocator.engine import reference
 from allocator.engine.reference import Decision, Placement, Unschedulable, policy_of
@@ -66,7 +66,7 @@ class Outcome:
     reason: str
 
 
-_Shape = tuple[SchedulingRequest, tuple[NodeReservation, ...], PodRules, int]
+_Shape = tuple[SchedulingRequest, tuple[HeldNode, ...], PodRules, int]
 
 
 def trial(view: SchedulerView) -> Trial:
@@ -130,6 +130,6 @@ def explain(view: SchedulerView, ask: SchedulingRequest, rules: PodRules = NO_RU
                 taking.append((verdict[0], node.name))
         for score, name in sorted(taking):
             yield name, f"fits, score {score}"
-        gone = {name for _, name in taking}
-        left = [node for node in left if node.name not in gone]
+        removed = {name for _, name in taking}
+        left = [node for node in left if node.name not in removed]
     yield from sorted(refusing)

@@ -3,7 +3,7 @@ The only place that writes for the allocator: the commit of a placement, conditi
 
 A commit is one JSON patch: annotations, the node's pin, the gate removed, all under the resourceVersion that the
 decision saw. Its outcome is one of three values; where nobody can tell, the pod is read back before anything else is
-done with its share. Conditions and Events are told at most once a change and are never waited for.
+done with its share. Conditions and Events are written at most once a change and are never waited for.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _VERSIONS = {"ElasticGPUClaim": "elasticgpu.io/v1alpha1"}
 _COMPONENT = "gpufraction-allocator"
 _TRIES = 8
 _PAUSE, _PAUSE_CAP = 0.5, 30.0
-"""Seconds before a pod is told again that an API server in trouble was not told: the first pause, and the longest."""
+"""Seconds before a condition that an API server did not take is written again: the first pause, and the longest."""
 
 
 REFUSALS = (KubeForbidden, KubeInvalid)
-"""A write that will not be carried out however often it is asked for, unless the pod or the cluster's rules change."""
+"""A write that will not be carried out however often it is requested, unless the pod or the cluster's rules change."""
 
 
 class Unwritable(Exception):
@@ -220,8 +220,8 @@ def record(kube: Kube, news: Report, now: datetime) -> None:
     namespace, _, name = news.key.rpartition("/")
     involved = events.about(kind, namespace, name, news.uid, version=_VERSIONS.get(kind, "v1"))
     at = moments.stamp(now.timestamp())
-    said = {"reason": reason, "message": news.reason, "at": at}
-    events.record(kube, involved, **said, component=_COMPONENT, warns=warns, once=once)
+    written = {"reason": reason, "message": news.reason, "at": at}
+    events.record(kube, involved, **written, component=_COMPONENT, warns=warns, once=once)
 
 
 class EventRecorder:
@@ -229,10 +229,10 @@ class EventRecorder:
     Writes conditions and Events from a bounded queue on a thread of its own.
 
     An API server that is busy or away is asked again for a while, since nothing else would ever tell a pod for which
-    nothing changes. Where it is slower than the news, each pod is told the latest only, and namespaces take turns, so
-    that nobody waits for what is to be told to thousands of another's pods. `size`: how many may wait to be told;
+    nothing changes. Where it is slower than the news, each pod gets the latest only, and namespaces take turns, so
+    that nobody waits for the conditions of thousands of another's pods. `size`: how many may wait to be written;
     beyond, the oldest of the namespace that has most is dropped. `leading`: a replica that does not lead any more says
-    nothing, because its news is old; whoever leads tells every pod anew.
+    nothing, because its news is old; each leader writes all conditions again.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class EventRecorder:
         self._count = 0
 
     def put(self, news: Tellable) -> None:
-        """Tell it soon, in place of what was still to be told of the same pod."""
+        """Write it soon, in place of what was still to be written of the same pod."""
         about, namespace = _about(news), news.key.rpartition("/")[0]
         with self._changed:
             theirs = self._news.setdefault(namespace, {})
@@ -278,7 +278,7 @@ class EventRecorder:
         return news
 
     def take(self, within: float) -> Tellable | None:
-        """What is to be told next, waiting so many seconds for it at most."""
+        """What is to be written next, waiting so many seconds for it at most."""
         with self._changed:
             self._changed.wait_for(lambda: self._news, within)
             return self._pop(next(iter(self._news))) if self._news else None
@@ -347,7 +347,7 @@ class EventRecorder:
 
 
 def _about(news: Tellable) -> tuple[str, ...]:
-    """What the news is about: of two about the same only the later is told."""
+    """What the news is about: of two about the same only the later is written."""
     match news:
         case StatusUpdate():
             return (news.uid,)

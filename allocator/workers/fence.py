@@ -53,7 +53,7 @@ class Fencer:
         self._failed = failed
         self._at_once = _MOST_AT_ONCE
         """
-        Pods that are begun together. An API server that does not answer in time is asked for less: it goes on with what
+        Pods that are begun together. An API server that does not answer in time gets less: it goes on with what
         nobody waits for any more, and would never catch up with as much again.
         """
 
@@ -125,7 +125,7 @@ def failing(late: LatePod) -> JSON:
     A merge patch after which no container of the pod is given a GPU, and after which its kubelet ends it.
 
     A container's environment is read when it starts, so one that starts from now on sees no card. The deadline is the
-    one field by which a kubelet can be told that a pod has failed: the phase itself is the kubelet's, which takes back
+    one field by which a kubelet learns that a pod has failed: the phase itself is the kubelet's, which takes back
     what others write there. It counts from when the kubelet took the pod in.
     """
     annotations = {key: None for key in late.annotations}

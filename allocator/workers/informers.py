@@ -44,7 +44,7 @@ from contract.nodes.inventories import inventory_from_object
 from contract.nodes.reports import reports_from_object
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
-from runtime.kubernetes.watch import Event, Gone, Informer, Part, Put, Replaced
+from runtime.kubernetes.watch import Deleted, Event, Informer, Part, Put, Replaced
 from runtime.supervision import Workers
 
 JSON = dict[str, Any]
@@ -57,7 +57,7 @@ class FollowedCollection:
     """
     A kind that a feature follows, and that a cluster may lack: then nothing waits for it to be listed.
 
-    `handle` is called with each event, and with the leadership for which the list was asked for. `booked`: by its
+    `handle` is called with each event, and with the leadership for which the list was requested. `booked`: by its
     objects shares are taken, so they are listed again for each leadership.
     """
 
@@ -70,7 +70,7 @@ class FollowedCollection:
 
 class Informers:
     """
-    The informers. `seen` is told of every pod that is new or changed.
+    The informers. `seen` gets every pod that is new or changed.
 
     `kept_out`: whether lists of cards that an administrator keeps out are read, which needs a right of its own;
     without, they count as listed and empty. `follows`: what features follow.
@@ -203,12 +203,12 @@ def _pod(controller: Controller, event: Event, seen: Callable[[JSON], None], ter
         case Put(pod):
             controller.handle(podinfo.pod_event(pod))
             seen(pod)
-        case Gone(pod):
+        case Deleted(pod):
             controller.handle(PodDeleted(podinfo.named(pod)[0]))
 
 
 class _NamespaceLabels:
-    """The labels of all namespaces, told to the controller as a whole with each change: they seldom change."""
+    """The labels of all namespaces, sent to the controller as a whole with each change: they seldom change."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -224,7 +224,7 @@ class _NamespaceLabels:
                 if self._labels.get(name) == labels:
                     return
                 self._labels = {**self._labels, name: labels}
-            case Gone(namespace):
+            case Deleted(namespace):
                 self._labels = {name: found for name, found in self._labels.items() if name != _name(namespace)}
         self._controller.handle(NamespacesLabelled(self._labels))
 
@@ -253,7 +253,7 @@ def _node(controller: Controller, event: Event, faulted: Faulted) -> None:
                 controller.handle(NodeChanged(facts))
                 return
             controller.handle(NodeDeleted(_name(node)))
-        case Gone(node):
+        case Deleted(node):
             controller.handle(NodeDeleted(_name(node)))
 
 
@@ -276,7 +276,7 @@ def _gpunode(controller: Controller, event: Event, faulted: Faulted) -> None:
                 controller.handle(InventoryChanged(found[0]))
             else:
                 controller.handle(InventoryDeleted(_name(gpunode)))
-        case Gone(gpunode):
+        case Deleted(gpunode):
             controller.handle(PodsReported({_name(gpunode): ()}))
             controller.handle(InventoryDeleted(_name(gpunode)))
 
@@ -298,7 +298,7 @@ def _kept_out(controller: Controller, event: Event, faulted: Faulted) -> None:
             found = read(configmap)
             if found is not None:
                 controller.handle(ExcludedGpusChanged(found.node, found))
-        case Gone(configmap):
+        case Deleted(configmap):
             found = read(configmap)
             if found is not None:
                 controller.handle(ExcludedGpusChanged(found.node, None))

@@ -35,7 +35,7 @@ _POOLS_EVERY = 5.0
 
 
 class LearningWorker:
-    """What was asked for, and the tables of it. `see` may be called by any thread."""
+    """What was requested, and the tables of it. `see` may be called by any thread."""
 
     def __init__(self, *, policy: str, limits: Limits) -> None:
         self._policy = policy
@@ -132,9 +132,9 @@ class PoolWatcher:
         seen = [node for nodes in self._seen.values() for node in nodes]
         empty = templates.empty_nodes(options, seen, self._limits.max_sharers)
         unseen = templates.empty_nodes(options, (), self._limits.max_sharers)
-        told = PoolsDeclared(
+        announced = PoolsDeclared(
             empty, frozenset(node.name for node in empty if node.name in self._seen and node not in unseen)
         )
-        if told != self._last:
-            self._last = told
-            self._declare(told)
+        if announced != self._last:
+            self._last = announced
+            self._declare(announced)

@@ -26,19 +26,19 @@ from allocator.queue.parking import ParkedPod
 from allocator.queue.records import Binding, EventRecord, Eviction, StatusUpdate
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import (
+    AssumedChecked,
     BindAbandoned,
     BindFailed,
     BindFaulted,
     BindSucceeded,
     BindUnknown,
-    CheckReservations,
+    CheckAssumed,
     FencePods,
     LatePod,
     ParkedRead,
     ReadBack,
     ReadParked,
     Relist,
-    ReservationsChecked,
     ShareTaken,
     TakeShare,
     TickPhase,
@@ -189,7 +189,7 @@ class SchedulingLoop:
                     self._fencer.fail(effect)
                 case TakeShare():
                     self._take_share(effect)
-                case CheckReservations(reservations):
+                case CheckAssumed(reservations):
                     self._check(reservations)
                 case Eviction():
                     self._evictor.carry_out(effect)
@@ -212,11 +212,11 @@ class SchedulingLoop:
     def once(self) -> None:
         """One scheduling cycle: decide for the queue, then write."""
         started = time.perf_counter()
-        bindings, told = self._controller.schedule_pending()
+        bindings, reports = self._controller.schedule_pending()
         self._counted.passed(time.perf_counter() - started)
         self._decided()
         self._write(bindings)
-        for news in told:
+        for news in reports:
             self._recorder.put(news)
 
     def _write(self, bindings: Sequence[Binding]) -> None:
@@ -254,7 +254,7 @@ class SchedulingLoop:
         some = list(by_namespace)[:_NAMESPACES]
         answers: dict[str, set[str] | None] = dict(zip(some, self._pool.map(self._held_in, some), strict=True))
         for namespace, holdings in by_namespace.items():
-            self._controller.handle(ReservationsChecked(tuple(holdings), answers.get(namespace)))
+            self._controller.handle(AssumedChecked(tuple(holdings), answers.get(namespace)))
 
     def _held_in(self, namespace: str) -> set[str] | None:
         """Ids of the allocations that a namespace's pods carry; None where that could not be found out."""
@@ -275,16 +275,16 @@ class SchedulingLoop:
     def _read_parked(self, parked: ParkedPod) -> None:
         """Read a pod of which only the name is kept. Whatever happens is answered, or it would never be read again."""
         found: PodEvent | None = None
-        gone = False
+        deleted = False
         try:
             found = pod_event(self._kube.get(paths.pods(*parked.key.split("/", 1)), timeout=_LIST_TIMEOUT), pods.trim)
         except KubeNotFound:
-            gone = True
+            deleted = True
         except KubeError as error:
             log.info("parked pod not read", extra={"pod": parked.key, "reason": str(error)})
         except Exception:
             self._faulted("parked", parked.key)
-        self._controller.handle(ParkedRead(parked.uid, found, gone))
+        self._controller.handle(ParkedRead(parked.uid, found, deleted))
 
     def _bind(self, binding: Binding) -> None:
         """Write it and tell the controller. No error keeps others from being written, or leaves this one as it is."""

@@ -1,7 +1,7 @@
 """
 What namespaces say by labels that mean a number: weights in the fair queue, and after how long idle pods give way.
 
-Only namespaces with the label are asked for. Where the API server does not answer, what was read before goes on
+Only namespaces with the label are requested. Where the API server does not answer, what was read before goes on
 counting. A value that cannot be read is logged once, and is left out.
 """
 
@@ -27,7 +27,7 @@ _EVERY = 10.0
 @dataclass(frozen=True, slots=True)
 class NamespaceLabel:
     """
-    A label, and who is told of it: `tell` with what `read` makes of each value, by namespace, after each look.
+    A label, and who reads it: `tell` with what `read` makes of each value, by namespace, after each look.
 
     `read` gives None for a value that it cannot read, and `misread` the sentence about it.
     """
@@ -46,7 +46,7 @@ class NamespaceLabels:
         self._kube = kube
         self._labels = labels
         self._timeout = timeout
-        self._said: dict[str, frozenset[str]] = {}
+        self._logged: dict[str, frozenset[str]] = {}
 
     def run(self, stop: threading.Event) -> None:
         """Until stopped."""
@@ -78,7 +78,7 @@ class NamespaceLabels:
         odd = frozenset(
             label.misread(each["name"], each["value"]) for each in listed.items if found[each["name"]] is None
         )
-        for sentence in sorted(odd - self._said.get(label.name, frozenset())):
+        for sentence in sorted(odd - self._logged.get(label.name, frozenset())):
             log.warning("label of a namespace not usable", extra={"reason": sentence})
-        self._said[label.name] = odd
+        self._logged[label.name] = odd
         label.tell({name: number for name, number in found.items() if number is not None})

@@ -1,4 +1,4 @@
-"""What the options say of kube-scheduler's profiles, told to the scheduler whenever it changes."""
+"""What the options say of kube-scheduler's profiles, sent to the scheduler whenever it changes."""
 
 from __future__ import annotations
 

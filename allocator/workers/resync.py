@@ -2,12 +2,12 @@
 Periodic repair: at the start of a leadership and every few minutes, a fresh list of pods against the allocator's state.
 
 A list and a watch are never of the same moment, so a difference is looked at twice. A pod that was known before the
-list was asked for and is not in it is gone for good; if it is known still some seconds later, the watch has lost its
+list was requested and is not in it was deleted; if it is known still some seconds later, the watch has lost its
 end. A pod that is listed otherwise than it is known is read again after those seconds; if it has not changed meanwhile,
-the watch has lost what it is. Drift is mended by reading all pods anew through a new watch, since only within one
+the watch has lost what it is. Drift is repaired by reading all pods again through a new watch, since only within one
 stream a list and the events after it are in order, and since a watch that loses events is not to be trusted further.
 
-The thread that reads is not the one that places, so that a large list keeps no pod waiting. What is found is said and
+The thread that reads is not the one that places, so that a large list keeps no pod waiting. Findings are logged and
 evicted by the controller. A failure to read leaves everything as it is and is tried again soon.
 """
 
@@ -49,7 +49,7 @@ _NOTHING: JSON = {}
 
 @dataclass(frozen=True, slots=True)
 class ResyncCounters:
-    """Who is told what became of each pass: drift by kind, and how many pods nobody counts."""
+    """Called with the outcome of each pass: drift by kind, and how many pods nobody counts."""
 
     passed: Callable[[str], None] = lambda outcome: None
     drifted: Callable[[str, int], None] = lambda kind, count: None
@@ -71,7 +71,7 @@ class Doubts:
     """What differed at the first look: pods listed otherwise than known, and pods known and not listed."""
 
     differing: tuple[ListedPod, ...]
-    gone: tuple[str, ...]
+    deleted: tuple[str, ...]
 
 
 class Resync:
@@ -131,12 +131,12 @@ class Resync:
         selector = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
         namespaces = self._kube.list(paths.namespaces(), {"labelSelector": selector}, of=kinds.NAMESPACES, trim=_name)
         served = frozenset(item["name"] for item in namespaces.items)
-        gone, differing, uncounted = set(self._controller.uids()), dict[str, ListedPod](), dict[str, str]()
+        deleted, differing, uncounted = set(self._controller.uids()), dict[str, ListedPod](), dict[str, str]()
         options = self._reading()
 
         def see(pod: JSON) -> JSON:
             """Nothing is kept of most pods: a large cluster's list would not fit beside what is known of it."""
-            gone.discard(podinfo.named(pod)[0])
+            deleted.discard(podinfo.named(pod)[0])
             try:
                 listed = consistency.listed(pod, options, served, self._dialects)
             except Exception:
@@ -149,8 +149,8 @@ class Resync:
             return _NOTHING
 
         self._kube.list(paths.pods(), of=kinds.PODS_COMPARED, trim=see)
-        if differing or gone:
-            self._doubts = Doubts(tuple(differing.values()), tuple(gone))
+        if differing or deleted:
+            self._doubts = Doubts(tuple(differing.values()), tuple(deleted))
             self._look_again = self._clock() + _GRACE
         else:
             self._found.passed("clean")
@@ -159,20 +159,20 @@ class Resync:
 
     def _second_look(self, doubts: Doubts) -> None:
         self._doubts = None
-        gone = [uid for uid in doubts.gone if self._controller.known(uid)]
+        deleted = [uid for uid in doubts.deleted if self._controller.known(uid)]
         differing = [pod for pod in doubts.differing if self._controller.differs(pod)]
         if len(differing) <= _MOST_READS:
             differing = [pod for pod in differing if self._is_still_so(pod)]
-        if not gone and not differing:
+        if not deleted and not differing:
             self._found.passed("clean")
             return
         self._found.passed("mended")
-        self._found.drifted("gone", len(gone))
+        self._found.drifted("gone", len(deleted))
         self._found.drifted("changed", len(differing))
         shown = [pod.key for pod in differing[:_SHOWN]]
         log.warning(
             "ledger differed from the API server, and is corrected",
-            extra={"gone": len(gone), "changed": len(differing), "some": shown},
+            extra={"gone": len(deleted), "changed": len(differing), "some": shown},
         )
         self._controller.handle(DriftFound())
 

@@ -19,7 +19,7 @@ from allocator.scheduler.core import Controller
 from allocator.scheduler.events import StorageChanged, StorageDeleted, StorageListed
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
-from runtime.kubernetes.watch import Event, Gone, Informer, Put, Replaced
+from runtime.kubernetes.watch import Deleted, Event, Informer, Put, Replaced
 from runtime.supervision import Workers
 
 JSON = dict[str, Any]
@@ -75,8 +75,8 @@ class InformersOnDemand:
             self._on_restart(kind.plural, why)
 
         def handle(event: Event) -> None:
-            for told in _events(kind, event):
-                self._controller.handle(told)
+            for changed in _events(kind, event):
+                self._controller.handle(changed)
 
         return Informer(
             self._kube,
@@ -100,7 +100,7 @@ def _events(kind: FollowedKind, event: Event) -> list[StorageListed | StorageCha
             if found is not None:
                 return [StorageChanged(kind.plural, key_of(item), found)]
             return [StorageDeleted(kind.plural, key_of(item))]
-        case Gone(item):
+        case Deleted(item):
             return [StorageDeleted(kind.plural, key_of(item))]
     return []
 

@@ -41,13 +41,13 @@ def costs() -> Iterator[str]:
     for family in FAMILIES:
         say(family)
         cells: list[str] = []
-        asked = 0.0
+        questions = 0.0
         for size in SIZES:
             body = review(filled(family, size))
             parsing, answering, judging = (each / (len(body) / 1024) for each in _microseconds(body))
-            most, asked = max(most, answering), max(asked, judging)
+            most, questions = max(most, answering), max(questions, judging)
             cells += [f"{parsing:.0f}", f"{answering:.0f}"]
-        rows.append((family, *cells, f"{asked:.0f}"))
+        rows.append((family, *cells, f"{questions:.0f}"))
     header = ("family", *(f"{what} {size >> 10}K" for size in SIZES for what in ("json", "web")), "allocator")
     yield table("Processor time of a review, in microseconds for each KiB", header, rows)
     yield machine_line("review", {"families": len(rows), "most_us_per_kib": f"{most:.0f}"})
@@ -55,15 +55,15 @@ def costs() -> Iterator[str]:
 
 def _microseconds(body: bytes) -> tuple[float, float, float]:
     """Of parsing the body as JSON alone, of the whole review in the webhook, and of the question in the allocator."""
-    asked: list[Question] = []
+    questions: list[Question] = []
 
     def ask(question: Question) -> Answer:
-        asked.append(question)
+        questions.append(question)
         return Wait("NoRoom", "full", {fraction.container: 1 << 30 for fraction in question.request.containers})
 
     parsing = _least(lambda: json.loads(body))
     answering = _least(lambda: admit(reviews.decode(body), Configuration(), ask, lambda node: frozenset(), now_ns=0))
-    text = json.dumps(question_to_json(asked[-1])) if asked else ""
+    text = json.dumps(question_to_json(questions[-1])) if questions else ""
     judging = _least(lambda: _judged(text)) if 0 < len(text) <= MOST_QUESTION else 0.0
     return parsing, answering, judging
 

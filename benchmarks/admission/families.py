@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from contract.model import MOST_ASKING
+from contract.model import MOST_SHARING
 
 JSON = dict[str, Any]
 _OURS, _HAMI, _ALIYUN = "gpufraction.io/", "nvidia.com/", "aliyun.com/"
@@ -117,7 +117,7 @@ def _asking_again(number: int) -> JSON:
 
 def grown(number: int) -> JSON:
     """A pod that was admitted before with many containers that ask, and has so many more that do not."""
-    pod = _asking_again(MOST_ASKING)
+    pod = _asking_again(MOST_SHARING)
     pod["spec"]["containers"] += [{"name": f"x{at}"} for at in range(number)]
     return pod
 
@@ -235,7 +235,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "unknown numbers": _listed("filling", lambda at: at + 0.1),
     }
 )
-"""By what is said of them in tables."""
+"""By their names in tables."""
 
 
 def filled(family: str, size: int) -> JSON:

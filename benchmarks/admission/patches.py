@@ -36,10 +36,14 @@ def main() -> int:
 
 def _change(body: bytes) -> tuple[JSON, JSON] | None:
     """The pod before and after its review, in which nobody answers the webhook's question; None where it is refused."""
-    asked = review.decode(body)
-    answer = admit(asked, Configuration(), lambda question: None, lambda node: frozenset(), now_ns=0)
+    submitted = review.decode(body)
+    answer = admit(submitted, Configuration(), lambda question: None, lambda node: frozenset(), now_ns=0)
     patch = json.loads(answer.body)["response"].get("patch")
-    return None if patch is None else (asked.pod, jsonpatch.apply_patch(asked.pod, json.loads(base64.b64decode(patch))))
+    return (
+        None
+        if patch is None
+        else (submitted.pod, jsonpatch.apply_patch(submitted.pod, json.loads(base64.b64decode(patch))))
+    )
 
 
 def _report(name: str, changes: Sequence[tuple[JSON, JSON]], make: Callable[[JSON, JSON], list[JSON]]) -> None:

@@ -74,13 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     context = ssl.create_default_context(cafile=given.ca)
     clients = [Slow(given.port, given.server_name, context if n % 2 else None) for n in range(given.clients)]
-    told = False
+    reported = False
     while True:
         for client in clients:
             client.step()
-        if not told and all(client.sock is not None for client in clients):
+        if not reported and all(client.sock is not None for client in clients):
             print("all are there", flush=True)
-            told = True
+            reported = True
         time.sleep(_EVERY)
 
 

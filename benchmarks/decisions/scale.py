@@ -19,7 +19,7 @@ JSON = dict[str, Any]
 SIZES = (100, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
 """Nodes of 8 GPUs."""
 SHARERS_PER_NODE = 20
-_TOLD = 5_000
+_SHOWN = 5_000
 """The size of which the last line tells."""
 _DECISIONS = 2_000
 PLOT = Path(__file__).resolve().parents[2] / "docs" / "benchmark-scale.svg"
@@ -69,7 +69,7 @@ def _growth(policy: str, results: Sequence[JSON]) -> str:
 
 
 def _line(results: Sequence[JSON]) -> str:
-    result = next((each for each in results if each["nodes"] == _TOLD), results[-1])
+    result = next((each for each in results if each["nodes"] == _SHOWN), results[-1])
     spread = Spread.of(result["cpu_ns"])
     p50, p99, rss = spread.p50 / MICROSECOND, spread.p99 / MICROSECOND, result["rss"] / MIB
     return f"scale nodes={result['nodes']} p50_us={p50:.0f} p99_us={p99:.0f} rss_mib={rss:.0f}"

@@ -80,7 +80,7 @@ class World:
         return self._learner.see(ask.request, ask.needs.compute.cpu) and learned
 
     def lesson(self) -> Tables | None:
-        """Tables of what was asked for so far, which production makes on a thread of its own."""
+        """Tables of what was requested so far, which production makes on a thread of its own."""
         engine = self.cluster.engine
         supply = supply_of(self.cluster.snapshot, engine.limits)
         return estimator.make(engine.policy.node, self._learner.target(), supply)

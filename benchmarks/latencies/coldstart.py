@@ -50,7 +50,7 @@ def coldstart() -> Iterator[str]:
 
 
 def _read_volumes(cluster: Cluster) -> None:
-    """Create a pod with a claim that is not there, and wait until it is told so."""
+    """Create a pod with a claim that is not there, and wait until its condition says so."""
     asked = {"limits": {str(names.GPU_MEMORY): "1Gi"}}
     container = {"name": "main", "image": "example.com/main", "resources": asked}
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "none"}}

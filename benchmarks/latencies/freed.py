@@ -1,5 +1,5 @@
 """
-How long a freed share lies idle: from the pod that is gone to the next pod whose gate is open.
+How long a freed share lies idle: from the deleted pod to the next pod whose gate is open.
 
 The whole embedded cluster with one GPU and a line of pods that each want all of it. Both moments are taken where one
 watch of the pods, in the API server's own process, shows them.
@@ -49,9 +49,9 @@ def freed() -> Iterator[str]:
         took = []
         for _ in range(ROUNDS):
             cluster.kube.delete(f"{path}/{holder}", {"gracePeriodSeconds": 0})
-            gone = seen.wait(_gone(holder))
-            opened = seen.wait(lambda sight: not sight.gated and not sight.gone)
-            took.append(opened.at - gone.at)
+            deleted = seen.wait(_deleted(holder))
+            opened = seen.wait(lambda sight: not sight.gated and not sight.deleted)
+            took.append(opened.at - deleted.at)
             holder = seen.wait(lambda sight: sight.running).pod
         seen.close()
     spread = Spread.of(took)
@@ -64,8 +64,8 @@ def freed() -> Iterator[str]:
     yield machine_line("freed", {"rounds": spread.count, **dict(zip(keys, spread.cells(MILLISECOND, 1), strict=True))})
 
 
-def _gone(pod: str) -> Callable[[Sight], bool]:
-    return lambda sight: sight.gone and sight.pod == pod
+def _deleted(pod: str) -> Callable[[Sight], bool]:
+    return lambda sight: sight.deleted and sight.pod == pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Sight:
     at: int
     """By the process's performance counter, in nanoseconds."""
     pod: str
-    gone: bool
+    deleted: bool
     gated: bool
     running: bool
 
@@ -95,7 +95,7 @@ class Sightings:
                 Sight(
                     at=at,
                     pod=pod["metadata"]["name"],
-                    gone=event.type == "DELETED",
+                    deleted=event.type == "DELETED",
                     gated=names.GATE in pods.gates(pod),
                     running=event.type != "DELETED" and (pod.get("status") or {}).get("phase") == "Running",
                 )

@@ -114,7 +114,7 @@ def _departures(
 
 
 def _unknown(given: argparse.Namespace) -> str:
-    """What is asked for and does not exist; empty if all of it does."""
+    """What is requested and does not exist; empty if all of it does."""
     for what, names, there in (
         ("policy", [*given.policies, *given.others], replays.known),
         ("family", given.families, families.FAMILIES.__contains__),

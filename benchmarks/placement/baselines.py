@@ -1,5 +1,5 @@
 """
-What others do, written anew on plain arrays: the rules that ours are measured against.
+What others do, rewritten on plain arrays: the rules that ours are measured against.
 
 `random`, `best-fit`, `dot-product`, `packing` and `clustering` as in the published comparison, with their whole-number
 scores from 0 to 100 and ties to the first node of the run's random order; a shared card is the one with the least
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from allocator.cache.reserved import NodeReservation
+from allocator.cache.reserved import HeldNode
 from allocator.scoring.classes import CARD, Kind, Supply
 from allocator.scoring.tables import Tables
 from benchmarks.placement.trace import Machine, Task
@@ -182,7 +182,7 @@ class Baseline:
         self._clock = clock
         self._machines = [machines[int(at)] for at in order]
         self._cluster = Cluster(self._machines, rng)
-        self._reserved: NodeReservation | None = None
+        self._reserved: HeldNode | None = None
         self._states: dict[str, NodeState] = {}
         self._changed = set(range(len(machines)))
         self._row_of = {name_of(row): row for row in range(len(machines))}
@@ -218,7 +218,7 @@ class Baseline:
         self._changed.clear()
         return self._states
 
-    def reserve(self, reservation: NodeReservation | None) -> None:
+    def reserve(self, reservation: HeldNode | None) -> None:
         """From now on this node is reserved, and no other."""
         self._reserved = reservation
 
@@ -230,7 +230,7 @@ class Baseline:
         return self._last
 
     def leave(self, placed: object) -> None:
-        """That pod is gone."""
+        """That pod has ended."""
         assert isinstance(placed, tuple)
         self._cluster.give_back(*placed)
         self._changed.add(placed[1])

@@ -2,7 +2,7 @@
 The trace with its own times: pods come, run, and leave; those that find no room wait in the queue.
 
 As recorded the cluster is almost empty, so it is made hot: every `THINNED`th node only, and all running times longer by
-one factor, so that over the time in which pods come `OFFERED` times the cluster's cards are asked for. A pod whose time
+one factor, so that over the time in which pods come `OFFERED` times the cluster's cards are requested. A pod whose time
 would be longer than that whole time runs that long. Waiting pods are tried oldest first whenever somebody came or left,
 and every one that fits starts, as the allocator does it. The allocator's own rule reserves a node for a starving pod
 (`allocator.queue.reservation`), with its defaults; each pod counts as a namespace of its own. Counted until the last
@@ -18,8 +18,8 @@ from typing import Protocol
 
 import numpy as np
 
-from allocator.cache.reserved import NodeReservation, Requester
-from allocator.queue.reservation import ReservationBudget, first_reservation, shortage
+from allocator.cache.reserved import HeldNode, Requester
+from allocator.queue.reservation import HoldingBudget, first_held, shortage
 from allocator.scoring.classes import CARD
 from allocator.settings import Settings
 from benchmarks.placement.defragmenting import Defragmenter, Rules, Running, Waiting
@@ -42,12 +42,12 @@ class Yard(Protocol):
         """What `leave` needs to take off the pod that was placed last."""
 
     def leave(self, placed: object) -> None:
-        """That pod is gone."""
+        """That pod has ended."""
 
     def states(self) -> Mapping[str, NodeState]:
         """The nodes as they are."""
 
-    def reserve(self, reservation: NodeReservation | None) -> None:
+    def reserve(self, reservation: HeldNode | None) -> None:
         """From now on this node is reserved, and no other."""
 
     def spare(self, cards: Collection[int]) -> None:
@@ -69,7 +69,7 @@ class Stay:
 @dataclass(frozen=True, slots=True)
 class _Starving:
     ask: SchedulingRequest
-    asking: Requester
+    requester: Requester
 
 
 class Guard:
@@ -80,8 +80,8 @@ class Guard:
         self._yard = yard
         self._limits = limits
         self._after = settings.starvation_timeout
-        self._budget = ReservationBudget(settings.starvation_reservation_limit)
-        self._kept: NodeReservation | None = None
+        self._budget = HoldingBudget(settings.starvation_reservation_limit)
+        self._kept: HeldNode | None = None
         self._lacks: dict[SchedulingRequest, dict[str, tuple[NodeState, int | None]]] = {}
         self._asks: dict[Task, SchedulingRequest] = {}
 
@@ -121,7 +121,7 @@ class Guard:
             for stay in line
             if self._after and now - stay.comes >= self._after and self._budget.allows(stay.uid, now)
         )
-        found = first_reservation(
+        found = first_held(
             starving, self._yard.states(), self._limits, self._kept, held_by=_nothing, failed=_fail, lack=self._lack
         )
         changed, self._kept = found != self._kept, found
@@ -255,9 +255,9 @@ class _Play:
                 continue
             self._time_passed(now)
             while self._leaving and self._leaving[0][0] == now:
-                gone = self._running.pop(heapq.heappop(self._leaving)[1], None)
-                if gone is not None:
-                    self._yard.leave(gone.placed)
+                ended = self._running.pop(heapq.heappop(self._leaving)[1], None)
+                if ended is not None:
+                    self._yard.leave(ended.placed)
             self._pass(now)
         self._time_passed(time)
 
@@ -301,11 +301,11 @@ class _Play:
 
     def _evict(self, number: int, now: float, rules: Rules) -> Stay:
         """The pod as it comes again."""
-        gone = self._running.pop(number)
-        self._yard.leave(gone.placed)
-        stay, done = gone.stay, now - gone.since
+        ended = self._running.pop(number)
+        self._yard.leave(ended.placed)
+        stay, done = ended.stay, now - ended.since
         card_hours = stay.task.volume / CARD / 3600
-        self.hours -= (min(stay.runs, self.end - gone.since) - done) * card_hours
+        self.hours -= (min(stay.runs, self.end - ended.since) - done) * card_hours
         if rules.starts_over:
             self.hours -= done * card_hours
             self.lost += done * card_hours

@@ -5,7 +5,7 @@ Each family says which nodes there are and what one pod asks for, drawn at rando
 shares in bytes, the same with whole cards and CPU, whole cards only, tiny shares only, shares whose memory and cores
 disagree, nodes short of CPU, a demand of which few pods name models, and nodes of all sizes whose pods of several cards
 come last.
-Arrivals are drawn until 130% of the cards were asked for, as in the trace's protocol. Sizes are what `kinds.Demanded`
+Arrivals are drawn until 130% of the cards were requested, as in the trace's protocol. Sizes are what `kinds.Demanded`
 says, on average over the cluster's cards; a card counts by its memory.
 """
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from allocator.cache import reserved
-from allocator.cache.reserved import NodeReservation, Requester
+from allocator.cache.reserved import HeldNode, Requester
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Placement, Policy
 from allocator.scoring import estimator, reference
@@ -117,7 +117,7 @@ class Engines:
         self._nodes = {node.name: node for node in nodes}
         self._asks: dict[Pod, SchedulingRequest] = {}
         self._seen: set[str] = set()
-        self._reservations: tuple[NodeReservation, ...] = ()
+        self._reservations: tuple[HeldNode, ...] = ()
         self._last: tuple[SchedulingRequest, Placement]
         self._taught = supply_of(self._nodes, LIMITS)
         self._asked = 0
@@ -149,7 +149,7 @@ class Engines:
         """The nodes as they are."""
         return self._nodes
 
-    def reserve(self, reservation: NodeReservation | None) -> None:
+    def reserve(self, reservation: HeldNode | None) -> None:
         """From now on this node is reserved, and no other; the engine knows it as closed."""
         before, self._reservations = self._reservations, () if reservation is None else (reservation,)
         for each in {one.node for one in (*before, *self._reservations)}:
@@ -181,7 +181,7 @@ class Engines:
         return self._last
 
     def leave(self, placed: object) -> None:
-        """That pod is gone."""
+        """That pod has ended."""
         assert isinstance(placed, tuple)
         ask, chosen = placed
         self._put(unbooked(self._nodes[chosen.node], ask, chosen))

@@ -1,7 +1,7 @@
 """
 Every policy on the same arrivals and the same nodes, seed by seed: lists of the trace, made-up families, departures.
 
-Each generator is lazy, so that what is asked for is all that is computed.
+Each generator is lazy, so that what is requested is all that is computed.
 """
 
 from __future__ import annotations
@@ -133,11 +133,11 @@ def _engine(
     policy: str, nodes: Sequence[NodeState], target: Target, supply: Supply, measure: Tables, half_life: int
 ) -> Engines:
     base = LEARNING.get(policy) or KNOWING.get(policy, policy)
-    told = policy not in LEARNING and base in tables.BUILDERS
+    informed = policy not in LEARNING and base in tables.BUILDERS
     return Engines(
         nodes,
         Policy(base, "spread" if base == "spread" else "binpack"),
         measure=measure,
-        tables=tables.BUILDERS[base](target, supply) if told else None,
+        tables=tables.BUILDERS[base](target, supply) if informed else None,
         learner=Learner(half_life=half_life) if policy in LEARNING else None,
     )

@@ -3,11 +3,11 @@ The public trace and the published protocol on it: which nodes there are and whi
 
 The trace is `openb` of Weng et al., "Beware of Fragmentation" (USENIX ATC'23): a list of nodes and many lists of pods.
 Its protocol, "workload inflation": the list in random order without repetition, then pods drawn from it with
-repetition until 130% of the cluster's GPUs were asked for (a list that is already longer loses random pods). They come
+repetition until 130% of the cluster's GPUs were requested (a list that is already longer loses random pods). They come
 one at a time, nobody leaves, and a pod that fits nowhere is dropped. A card of the trace has 1000 parts.
 
 How a part becomes ours: each card gets 1000 MiB, a share of N parts asks for N MiB and N/10 percent of cores, and a
-whole card is asked for exclusively. All shares of the trace are multiples of 10, so both sides always say the same, and
+whole card is requested exclusively. All shares of the trace are multiples of 10, so both sides always say the same, and
 a card has room for a share exactly when it has so many parts left.
 """
 
@@ -153,7 +153,7 @@ def ordered(folder: Path, name: str, capacity: int, rng: np.random.Generator) ->
     """
     The pods of one run in their order, where the name may also be of a demand that changes. Raises `NoTrace`.
 
-    `a+b`: pods of list a until half of the cards were asked for, then pods of list b. `late:a`: the pods of list a, but
+    `a+b`: pods of list a until half of the cards were requested, then pods of list b. `late:a`: the pods of list a, but
     those of several cards after all others, so that nothing tells of them beforehand.
     """
     first, shift, then = name.removeprefix(LATE).partition(SHIFT)

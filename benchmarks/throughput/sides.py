@@ -32,7 +32,7 @@ _TIMEOUT = 180.0
 _PROGRESS_EVERY = 10.0
 _RESTING = 15.0
 _SETTLING, _IDLE_WRITES = 1.0, 6
-"""An API server that was asked for fewer writes in so many seconds has settled: leases are renewed all the time."""
+"""An API server that was requested fewer writes in so many seconds has settled: leases are renewed all the time."""
 
 
 @dataclass(frozen=True, slots=True)

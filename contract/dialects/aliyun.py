@@ -21,8 +21,8 @@ from contract.dialects.base import (
     JSON,
     LABEL,
     LIMITS,
-    Asking,
     Charge,
+    ContainerReader,
     Decided,
     Dialect,
     Example,
@@ -52,8 +52,8 @@ _LABEL = re.compile("0*([0-9]{1,2})")
 def _read(context: PodReader) -> PodRequest | None:
     labelled = _labelled_count(context)
     fractions: list[FractionRequest] = []
-    for asking in context.containers():
-        fraction = _fraction(asking, labelled, context.options.aliyun_unit, wishes(context, asking))
+    for container in context.containers():
+        fraction = _fraction(container, labelled, context.options.aliyun_unit, wishes(context, container))
         if fraction is not None:
             fractions.append(fraction)
     _together(context, fractions)
@@ -64,18 +64,20 @@ def _together(context: PodReader, fractions: Sequence[FractionRequest]) -> None:
     """
     All containers need one count, and at no time more cores than a GPU has. Each init container ends before the next.
     """
-    askings = {asking.name: asking for asking in context.containers()}
+    containers = {container.name: container for container in context.containers()}
     together = peak = 0
     for fraction in fractions:
-        asking = askings[fraction.container]
+        container = containers[fraction.container]
         if fraction.count != fractions[0].count:
             found = f"{fraction.count} GPUs beside {fractions[0].count} of container {fractions[0].container}"
-            raise ReadingRefused(asking.field(COUNT), found, f"give every container of the pod the same {COUNT}")
+            raise ReadingRefused(container.field(COUNT), found, f"give every container of the pod the same {COUNT}")
         peak = max(peak, together + fraction.cores)
         together += 0 if fraction.init else fraction.cores
         if peak > WHOLE:
             found = f"{peak} percent of one GPU with the containers before"
-            raise ReadingRefused(asking.field(CORE), found, f"give at most {WHOLE} in all, since a pod is on one GPU")
+            raise ReadingRefused(
+                container.field(CORE), found, f"give at most {WHOLE} in all, since a pod is on one GPU"
+            )
 
 
 def _labelled_count(context: PodReader) -> int:
@@ -89,35 +91,35 @@ def _labelled_count(context: PodReader) -> int:
     return count
 
 
-def _fraction(asking: Asking, labelled: int, unit: int, wished: Wishes) -> FractionRequest | None:
+def _fraction(container: ContainerReader, labelled: int, unit: int, wished: Wishes) -> FractionRequest | None:
     unit_name = "GiB" if unit == quantity.GIB else "MiB"
     most, cure = MOST_MEMORY // unit, f"give whole {unit_name} without a suffix, such as 5"
     largest = f"{most}, which is {quantity.format_bytes(most * unit)}"
-    units = asking.amount(MEM, least=0, most=most, cure=cure, largest=largest, units=True)
-    named = asking.amount(COUNT, least=0, most=MOST_GPUS, cure=_COUNT_CURE) or 0
-    cores = asking.amount(CORE, least=0, most=WHOLE, cure="give a whole percentage from 0 to 100")
+    units = container.amount(MEM, least=0, most=most, cure=cure, largest=largest, units=True)
+    named = container.amount(COUNT, least=0, most=MOST_GPUS, cure=_COUNT_CURE) or 0
+    cores = container.amount(CORE, least=0, most=WHOLE, cure="give a whole percentage from 0 to 100")
     if not units:
         if named or cores:
             raise ReadingRefused(
-                asking.field(MEM), "nothing", f"name the memory in {unit_name} beside {COUNT} or {CORE}"
+                container.field(MEM), "nothing", f"name the memory in {unit_name} beside {COUNT} or {CORE}"
             )
         return None
     count = max(named, labelled)
     if named > 1 and labelled > 1 and named != labelled:
         raise ReadingRefused(
-            asking.field(COUNT), f"{named} beside {labelled} in the pod's label {COUNT}", "keep one of them"
+            container.field(COUNT), f"{named} beside {labelled} in the pod's label {COUNT}", "keep one of them"
         )
     if units % count:
         fitting = (units // count + 1) * count
         raise ReadingRefused(
-            asking.field(MEM), f"{units} for {count} GPUs", f"give a multiple of {count}, such as {fitting}"
+            container.field(MEM), f"{units} for {count} GPUs", f"give a multiple of {count}, such as {fitting}"
         )
     return FractionRequest(
-        container=asking.name,
+        container=container.name,
         count=count,
         memory=units // count * unit,
         cores=cores or 0,
-        init=asking.init,
+        init=container.init,
         wishes=wished,
     )
 

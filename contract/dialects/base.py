@@ -102,7 +102,7 @@ class PodReader:
         """The text of a label, as `annotation` reads it."""
         return _text(self.labels.get(key), f"metadata.labels[{key}]")
 
-    def containers(self) -> Iterator[Asking]:
+    def containers(self) -> Iterator[ContainerReader]:
         """The init and app containers in start order."""
         spec = object_of(self.pod.get("spec"))
         for kind in ("initContainers", "containers"):
@@ -110,7 +110,7 @@ class PodReader:
             for position, container in enumerate(listed if isinstance(listed, list) else ()):
                 if isinstance(container, Mapping):
                     init = kind == "initContainers" and not needs.is_sidecar(container)
-                    yield Asking(f"spec.{kind}[{position}]", container, init)
+                    yield ContainerReader(f"spec.{kind}[{position}]", container, init)
 
     def bounded(self) -> None:
         """Raises `ReadingRefused` where the pod has more containers than a pod with a share may have."""
@@ -136,7 +136,7 @@ def _text(value: object, field: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ContainerReader:
     """One container. `init`: it ends before the app containers start."""
 
     path: str
@@ -324,7 +324,12 @@ def wished(key: str, text: str) -> tuple[str, ...]:
 
 
 def wishes(
-    context: PodReader, asking: Asking, use: str = "", avoid: str = "", use_uuid: str = "", avoid_uuid: str = ""
+    context: PodReader,
+    container: ContainerReader,
+    use: str = "",
+    avoid: str = "",
+    use_uuid: str = "",
+    avoid_uuid: str = "",
 ) -> Wishes:
     """
     A container's wishes: our own annotations, which every dialect has, and the dialect's four comma lists.
@@ -333,8 +338,8 @@ def wishes(
     """
 
     def own(key: str) -> tuple[str, str]:
-        special = names.per_container(f"{key}.", asking.name)
-        key = special if asking.name and special in context.annotations else key
+        special = names.per_container(f"{key}.", container.name)
+        key = special if container.name and special in context.annotations else key
         return key, context.annotation(key)
 
     def both(key: str, other: str) -> tuple[str, ...]:

@@ -3,7 +3,7 @@ Which pods reach the webhook: matchConditions in CEL, made from the table of dia
 
 With failurePolicy Fail, a webhook that is down stops every pod that the API server sends it. So the API server itself
 checks first whether a pod names a resource or an annotation of a dialect, and admits all other pods without us. A test
-holds the conditions equal to `contract.dialects.asked`. A pod with our request annotation or our gate is sent too: it
+holds the conditions equal to `contract.dialects.detect`. A pod with our request annotation or our gate is sent too: it
 was admitted before, or restored from a backup, and only we can check whether its annotations are still valid. So is a
 pod that only misspells a dialect's resource, found by the prefix of the name, so that its author gets a message.
 

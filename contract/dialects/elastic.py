@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from contract.dialects.base import (
     LIMITS,
-    Asking,
     Charge,
+    ContainerReader,
     Dialect,
     Example,
     PodReader,
@@ -36,49 +36,51 @@ _CORE_CURE = f"give a whole number: 1 to 99 of one card, or 100 for each whole c
 def _read(context: PodReader) -> PodRequest | None:
     fractions: list[FractionRequest] = []
     warnings: list[str] = []
-    for asking in context.containers():
-        fraction = _fraction(asking, context.options.core_only_memory, wishes(context, asking), warnings)
+    for container in context.containers():
+        fraction = _fraction(container, context.options.core_only_memory, wishes(context, container), warnings)
         if fraction is not None:
             fractions.append(fraction)
     return pod_request("elastic", context, fractions, warnings=warnings)
 
 
-def _fraction(asking: Asking, core_only: int, wished: Wishes, warnings: list[str]) -> FractionRequest | None:
-    core_name, memory_name = asking.spelled(*CORES), asking.spelled(*MEMORIES)
-    core = asking.amount(core_name, least=0, most=MOST_GPUS * WHOLE, cure=_CORE_CURE) or 0
-    memory = asking.mebibytes(memory_name, most=_MOST_MIB)
+def _fraction(
+    container: ContainerReader, core_only: int, wished: Wishes, warnings: list[str]
+) -> FractionRequest | None:
+    core_name, memory_name = container.spelled(*CORES), container.spelled(*MEMORIES)
+    core = container.amount(core_name, least=0, most=MOST_GPUS * WHOLE, cure=_CORE_CURE) or 0
+    memory = container.mebibytes(memory_name, most=_MOST_MIB)
     if not core and not memory:
         return None
     if core >= WHOLE:
-        warnings.extend(_left_over(asking, core_name, core, memory_name if memory else ""))
+        warnings.extend(_left_over(container, core_name, core, memory_name if memory else ""))
         return FractionRequest(
-            container=asking.name,
+            container=container.name,
             count=core // WHOLE,
             percent=WHOLE,
             cores=WHOLE,
             exclusive=True,
-            init=asking.init,
+            init=container.init,
             wishes=wished,
         )
     memory = memory or core_only
     return FractionRequest(
-        container=asking.name,
+        container=container.name,
         memory=memory,
         percent=0 if memory else core,
         cores=core,
-        init=asking.init,
+        init=container.init,
         wishes=wished,
     )
 
 
-def _left_over(asking: Asking, core_name: str, core: int, memory_name: str) -> list[str]:
+def _left_over(container: ContainerReader, core_name: str, core: int, memory_name: str) -> list[str]:
     whole, rest = divmod(core, WHOLE)
     cards = "1 whole card" if whole == 1 else f"{whole} whole cards"
     warnings = []
     if rest:
-        warnings.append(f"{asking.field(core_name)}: {core} gives {cards}; the {rest} beyond are not given")
+        warnings.append(f"{container.field(core_name)}: {core} gives {cards}; the {rest} beyond are not given")
     if memory_name:
-        warnings.append(f"{asking.field(memory_name)}: not counted, since {cards} are given with all their memory")
+        warnings.append(f"{container.field(memory_name)}: not counted, since {cards} are given with all their memory")
     return warnings
 
 

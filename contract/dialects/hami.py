@@ -15,8 +15,8 @@ from contract.dialects.base import (
     ANNOTATION,
     JSON,
     LIMITS,
-    Asking,
     Charge,
+    ContainerReader,
     Dialect,
     Example,
     PodReader,
@@ -45,13 +45,13 @@ SCHEDULER = "hami-scheduler"
 def _read(context: PodReader) -> PodRequest | None:
     numa, alone = flag(context, NUMA_BIND), MUTEX in words(context.annotation(GPU_POLICY))
     fractions, priority = [], 0
-    for asking in context.containers():
-        wished = wishes(context, asking, USE_MODELS, AVOID_MODELS, USE_UUIDS, AVOID_UUIDS)
-        fraction = _fraction(asking, context, wished, alone)
+    for container in context.containers():
+        wished = wishes(context, container, USE_MODELS, AVOID_MODELS, USE_UUIDS, AVOID_UUIDS)
+        fraction = _fraction(container, context, wished, alone)
         if fraction is None:
             continue
         fractions.append(replace(fraction, one_numa=numa))
-        priority = max(priority, _priority(asking))
+        priority = max(priority, _priority(container))
     return pod_request(
         "hami",
         context,
@@ -62,9 +62,9 @@ def _read(context: PodReader) -> PodRequest | None:
     )
 
 
-def _priority(asking: Asking) -> int:
+def _priority(container: ContainerReader) -> int:
     """1 for a container of high priority, which that system writes as 0."""
-    named = asking.amount(PRIORITY, least=0, most=1, cure="give 0 for high priority or 1 for low")
+    named = container.amount(PRIORITY, least=0, most=1, cure="give 0 for high priority or 1 for low")
     return 1 if named == 0 else 0
 
 
@@ -73,15 +73,15 @@ def _policy(context: PodReader, key: str) -> str:
     return next((word for word in words(context.annotation(key)) if word in POLICIES), "")
 
 
-def _fraction(asking: Asking, context: PodReader, wished: Wishes, alone: bool) -> FractionRequest | None:
-    if not any(asking.asks(resource) for resource in (GPU, MEM, MEM_PERCENT, CORES, CORES_ALIAS)):
+def _fraction(container: ContainerReader, context: PodReader, wished: Wishes, alone: bool) -> FractionRequest | None:
+    if not any(container.asks(resource) for resource in (GPU, MEM, MEM_PERCENT, CORES, CORES_ALIAS)):
         return None
-    count = asking.amount(GPU, least=0, most=MOST_GPUS, cure=f"give a whole number from 1 to {MOST_GPUS}")
+    count = container.amount(GPU, least=0, most=MOST_GPUS, cure=f"give a whole number from 1 to {MOST_GPUS}")
     if count == 0:
         return None
-    memory = asking.mebibytes(MEM, most=_MOST_MIB)
-    percent = asking.amount(MEM_PERCENT, least=0, most=WHOLE, cure="give a whole percentage from 1 to 100") or 0
-    cores = _cores(asking)
+    memory = container.mebibytes(MEM, most=_MOST_MIB)
+    percent = container.amount(MEM_PERCENT, least=0, most=WHOLE, cure="give a whole percentage from 1 to 100") or 0
+    cores = _cores(container)
     if cores is None:
         whole = not memory and percent in (0, WHOLE)
         cores = WHOLE if whole else context.options.default_cores
@@ -89,23 +89,23 @@ def _fraction(asking: Asking, context: PodReader, wished: Wishes, alone: bool) -
         memory = context.options.default_memory
     cores = WHOLE if alone else cores
     return FractionRequest(
-        container=asking.name,
+        container=container.name,
         count=count or 1,
         memory=memory,
         percent=0 if memory else percent or WHOLE,
         cores=cores,
         exclusive=cores == WHOLE,
-        init=asking.init,
+        init=container.init,
         wishes=wished,
     )
 
 
-def _cores(asking: Asking) -> int | None:
+def _cores(container: ContainerReader) -> int | None:
     """Percent of each GPU, at most 100; None where it is absent."""
     cure = "give a whole percentage from 0 to 100"
-    named = asking.amount(CORES, least=0, most=1 << 31, cure=cure)
+    named = container.amount(CORES, least=0, most=1 << 31, cure=cure)
     if named is None:
-        named = asking.amount(CORES_ALIAS, least=0, most=1 << 31, cure=cure)
+        named = container.amount(CORES_ALIAS, least=0, most=1 << 31, cure=cure)
     return None if named is None else min(named, WHOLE)
 
 

@@ -20,7 +20,7 @@ from fractions import Fraction
 
 from contract.dialects.base import (
     ANNOTATION,
-    Asking,
+    ContainerReader,
     Dialect,
     Example,
     PodReader,
@@ -85,14 +85,14 @@ def _read(context: PodReader) -> PodRequest | None:
         return None
     limits = (limit, part, MEMORY_LIMIT) if memory else (part, limit, FRACTION_LIMIT)
     count = _number(context, DEVICES, MOST_GPUS, f"GPUs from 1 to {MOST_GPUS}") if context.annotation(DEVICES) else 1
-    asking = _container(context, named)
+    container = _container(context, named)
     fraction = FractionRequest(
-        container=asking.name,
+        container=container.name,
         count=count,
         memory=memory.value if memory else 0,
         percent=percent.value if percent else 0,
-        init=asking.init,
-        wishes=wishes(context, asking),
+        init=container.init,
+        wishes=wishes(context, container),
         limit=_above(context, request, *limits),
     )
     return pod_request("kai", context, [fraction], warnings=warnings)
@@ -120,7 +120,7 @@ def _named(context: PodReader) -> _Named:
     return next((_Named(container, **keys) for container, keys in found.items()), _Named())
 
 
-def _said(context: PodReader, amount: _Amount) -> str:
+def _written(context: PodReader, amount: _Amount) -> str:
     return shown(context.annotation(amount.key))
 
 
@@ -128,7 +128,7 @@ def _agreeing(context: PodReader, amounts: list[_Amount]) -> _Amount | None:
     """The one amount, None for none. Raises `ReadingRefused` where two spellings of it differ."""
     for other in amounts[1:]:
         if other.value != amounts[0].value:
-            found = f"{_said(context, other)} beside {amounts[0].key}, which is {_said(context, amounts[0])}"
+            found = f"{_written(context, other)} beside {amounts[0].key}, which is {_written(context, amounts[0])}"
             raise ReadingRefused(annotation_field(other.key), found, "the two mean the same: keep one")
     return amounts[0] if amounts else None
 
@@ -139,7 +139,7 @@ def _refuse_alone(context: PodReader, limit: _Amount | None) -> None:
         request = MEMORY if limit.key == MEMORY_LIMIT else FRACTION
         raise ReadingRefused(
             annotation_field(limit.key),
-            f"{_said(context, limit)} without {request}",
+            f"{_written(context, limit)} without {request}",
             f"give {request} too: it is what is booked",
         )
     for key in (FRACTION, MEMORY):
@@ -156,7 +156,7 @@ def _above(context: PodReader, request: _Amount, limit: _Amount | None, other: _
     if limit.value < request.value:
         raise ReadingRefused(
             annotation_field(limit.key),
-            f"{_said(context, limit)}, less than {request.key}, which is {_said(context, request)}",
+            f"{_written(context, limit)}, less than {request.key}, which is {_written(context, request)}",
             f"give at least {request.key}, or remove the limit",
         )
     return limit.value
@@ -223,7 +223,7 @@ def _number(context: PodReader, key: str, most: int, what: str) -> int:
     return number
 
 
-def _container(context: PodReader, named: _Named) -> Asking:
+def _container(context: PodReader, named: _Named) -> ContainerReader:
     wanted, all_of_them = context.annotation(CONTAINER), tuple(context.containers())
     if wanted and named.container not in ("", wanted):
         raise ReadingRefused(
@@ -231,9 +231,9 @@ def _container(context: PodReader, named: _Named) -> Asking:
         )
     field, wanted = (CONTAINER, wanted) if wanted else (named.any or CONTAINER, named.container)
     if not wanted:
-        found = [asking for asking in all_of_them if asking.path.startswith("spec.containers")]
+        found = [container for container in all_of_them if container.path.startswith("spec.containers")]
     else:
-        found = [asking for asking in all_of_them if asking.name == wanted]
+        found = [container for container in all_of_them if container.name == wanted]
     if not found:
         raise ReadingRefused(
             annotation_field(field), shown(wanted) if wanted else "nothing", "name one of the pod's containers"

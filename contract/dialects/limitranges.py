@@ -55,12 +55,12 @@ def without(pod: Mapping[str, Any], dropped: RangedRequests) -> Mapping[str, Any
 
 
 def _container_without(container: Any, dropped: RangedRequests) -> Any:
-    gone = dropped.get(container.get("name", ""), frozenset()) if isinstance(container, Mapping) else frozenset()
-    resources = container.get("resources") if gone else None
+    removed = dropped.get(container.get("name", ""), frozenset()) if isinstance(container, Mapping) else frozenset()
+    resources = container.get("resources") if removed else None
     if not isinstance(resources, Mapping):
         return container
     left = {
-        kind: {name: amount for name, amount in amounts.items() if name not in gone}
+        kind: {name: amount for name, amount in amounts.items() if name not in removed}
         for kind, amounts in resources.items()
         if isinstance(amounts, Mapping)
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contract.dialects.base import (
     LIMITS,
-    Asking,
+    ContainerReader,
     Dialect,
     Example,
     PodReader,
@@ -28,15 +28,15 @@ _NO_GPU = "-1"
 
 
 def _read(context: PodReader) -> PodRequest | None:
-    found = (_fraction(asking, wishes(context, asking)) for asking in context.containers())
+    found = (_fraction(container, wishes(context, container)) for container in context.containers())
     return pod_request("nano", context, [fraction for fraction in found if fraction is not None])
 
 
-def _fraction(asking: Asking, wished: Wishes) -> FractionRequest | None:
-    percent = asking.amount(asking.spelled(PERCENT, PERCENT_2022), least=1, most=WHOLE, cure=_CURE)
+def _fraction(container: ContainerReader, wished: Wishes) -> FractionRequest | None:
+    percent = container.amount(container.spelled(PERCENT, PERCENT_2022), least=1, most=WHOLE, cure=_CURE)
     if percent is None:
         return None
-    return FractionRequest(container=asking.name, percent=percent, cores=percent, init=asking.init, wishes=wished)
+    return FractionRequest(container=container.name, percent=percent, cores=percent, init=container.init, wishes=wished)
 
 
 DIALECT = Dialect(

@@ -13,8 +13,8 @@ from contract import names
 from contract.dialects.base import (
     ANNOTATION,
     LIMITS,
-    Asking,
     Charge,
+    ContainerReader,
     Dialect,
     Example,
     PodReader,
@@ -34,67 +34,71 @@ _LIMITS = {names.GPU_MEMORY_LIMIT: names.GPU_MEMORY, names.GPU_PERCENT_LIMIT: na
 
 
 def _read(context: PodReader) -> PodRequest | None:
-    containers = [_fraction(asking, wishes(context, asking)) for asking in context.containers() if _asks(asking)]
+    containers = [
+        _fraction(container, wishes(context, container)) for container in context.containers() if _asks(container)
+    ]
     return pod_request("native", context, containers)
 
 
-def _asks(asking: Asking) -> bool:
-    return any(asking.asks(resource) for resource in DIALECT.resources)
+def _asks(container: ContainerReader) -> bool:
+    return any(container.asks(resource) for resource in DIALECT.resources)
 
 
-def _fraction(asking: Asking, wished: Wishes) -> FractionRequest:
-    count = asking.amount(names.GPU_COUNT, least=1, most=MOST_GPUS, cure=f"give a whole number from 1 to {MOST_GPUS}")
-    memory, percent = _memory(asking, names.GPU_MEMORY), _percent(asking, names.GPU_PERCENT)
-    cores = _percent(asking, names.GPU_CORES)
+def _fraction(container: ContainerReader, wished: Wishes) -> FractionRequest:
+    count = container.amount(
+        names.GPU_COUNT, least=1, most=MOST_GPUS, cure=f"give a whole number from 1 to {MOST_GPUS}"
+    )
+    memory, percent = _memory(container, names.GPU_MEMORY), _percent(container, names.GPU_PERCENT)
+    cores = _percent(container, names.GPU_CORES)
     if memory is not None and percent is not None:
         raise ReadingRefused(
-            asking.field(names.GPU_PERCENT),
+            container.field(names.GPU_PERCENT),
             f"{percent} beside {names.GPU_MEMORY}",
             f"give either {names.GPU_PERCENT} or {names.GPU_MEMORY}",
         )
-    limit = _limit(asking)
+    limit = _limit(container)
     if memory is None and percent is None:
         percent = cores if cores is not None else WHOLE
     if cores is None:
         cores = percent or 0
     return FractionRequest(
-        container=asking.name,
+        container=container.name,
         count=count or 1,
         memory=memory or 0,
         percent=percent or 0,
         cores=cores,
         exclusive=percent == WHOLE and cores == WHOLE,
-        init=asking.init,
+        init=container.init,
         wishes=wished,
         limit=limit,
     )
 
 
-def _memory(asking: Asking, resource: str) -> int | None:
+def _memory(container: ContainerReader, resource: str) -> int | None:
     largest = quantity.format_bytes(MOST_MEMORY)
-    return asking.amount(resource, least=quantity.MIB, most=MOST_MEMORY, cure=_MEMORY_CURE, largest=largest)
+    return container.amount(resource, least=quantity.MIB, most=MOST_MEMORY, cure=_MEMORY_CURE, largest=largest)
 
 
-def _percent(asking: Asking, resource: str) -> int | None:
-    return asking.amount(resource, least=1, most=WHOLE, cure=_PERCENT_CURE)
+def _percent(container: ContainerReader, resource: str) -> int | None:
+    return container.amount(resource, least=1, most=WHOLE, cure=_PERCENT_CURE)
 
 
-def _limit(asking: Asking) -> int:
+def _limit(container: ContainerReader) -> int:
     """The memory limit above the request, in the request's unit; 0 where there is none, or it is the request."""
     for limit, request in _LIMITS.items():
         read = _memory if limit == names.GPU_MEMORY_LIMIT else _percent
-        found, asked = read(asking, limit), read(asking, request)
+        found, requested = read(container, limit), read(container, request)
         if found is None:
             continue
-        said = quantity.written(asking.found(limit))
-        if asked is None:
-            others = [other for other in _LIMITS if other != limit and asking.asks(_LIMITS[other])]
+        written_limit = quantity.written(container.found(limit))
+        if requested is None:
+            others = [other for other in _LIMITS if other != limit and container.asks(_LIMITS[other])]
             cure = f"give {others[0]} instead" if others else f"give {request} too: it is what is booked"
-            raise ReadingRefused(asking.field(limit), f"{said} without {request}", cure)
-        if found < asked:
-            below = f"{said}, less than {request}, which is {quantity.written(asking.found(request))}"
-            raise ReadingRefused(asking.field(limit), below, f"give at least {request}, or remove the limit")
-        return found if found > asked else 0
+            raise ReadingRefused(container.field(limit), f"{written_limit} without {request}", cure)
+        if found < requested:
+            below = f"{written_limit}, less than {request}, which is {quantity.written(container.found(request))}"
+            raise ReadingRefused(container.field(limit), below, f"give at least {request}, or remove the limit")
+        return found if found > requested else 0
     return 0
 
 

@@ -19,8 +19,8 @@ MOST_COMPARED = 64
 """Pairs of names that are compared letter by letter for one pod; a misspelt name has one to four."""
 MOST_LOOKED_AT = 512
 """Unknown names of a pod, in the domain of a known one, that are looked at."""
-MOST_TOLD = 16
-"""Unknown names of one kind that a pod's author is told of one by one: Kubernetes keeps 4,096 characters in all."""
+MOST_REPORTED = 16
+"""Unknown names of one kind that a pod's author gets one by one: Kubernetes keeps 4,096 characters in all."""
 LONGEST = 100
 """Characters of a name that may be a misspelt one; the known names have at most 60."""
 
@@ -55,7 +55,7 @@ class Spelling:
         self.exhausted = False
         """Whether a name was not compared since there were too many before it."""
 
-    def meant(self, name: str, known: Known) -> str | None:
+    def suggest(self, name: str, known: Known) -> str | None:
         """
         The known name that `name` misspells; None where it is known itself, resembles none, or comes too late.
 

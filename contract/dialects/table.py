@@ -16,7 +16,7 @@ from contract.dialects import claims, hami, limitranges, native
 from contract.dialects.base import (
     ANNOTATION,
     LABEL,
-    Asking,
+    ContainerReader,
     Decided,
     Dialect,
     PodReader,
@@ -26,7 +26,7 @@ from contract.dialects.base import (
     annotation_field,
     object_of,
 )
-from contract.dialects.spelling import MOST_TOLD, Known, Spelling
+from contract.dialects.spelling import MOST_REPORTED, Known, Spelling
 from contract.dialects.unread import OURS, unread_annotations
 from contract.encoding import quantity
 from contract.encoding.reading import shown
@@ -65,7 +65,7 @@ class Dialects:
         """The dialect of that name, or None: the request annotation may be written by a newer version."""
         return self._by_name.get(name)
 
-    def asked(self, pod: Mapping[str, Any]) -> tuple[Dialect, ...]:
+    def detect(self, pod: Mapping[str, Any]) -> tuple[Dialect, ...]:
         """The dialects in which the pod asks for something, in the table's order."""
         return _speaking(pod, self)
 
@@ -77,12 +77,12 @@ class Dialects:
 
         `spelling` bounds and counts the comparisons of misspelt names.
         """
-        speaking = self.asked(pod)
+        speaking = self.detect(pod)
         if not speaking:
             return None
         spelling = spelling or Spelling()
         written, (pod, ranged) = pod, self._as_meant(pod, options)
-        speaking, context = speaking if pod is written else self.asked(pod), PodReader(pod, options)
+        speaking, context = speaking if pod is written else self.detect(pod), PodReader(pod, options)
         try:
             if len(speaking) > 1:
                 _refuse_two(pod, speaking[0], speaking[1])
@@ -124,9 +124,9 @@ class Dialects:
         wrote = {container: names_ for container, names_ in wrote.items() if names_}
         if not wrote:
             return pod, limitranges.NO_RANGE
-        amounts = {asking.name: asking for asking in PodReader(pod, options).containers()}
+        amounts = {reader.name: reader for reader in PodReader(pod, options).containers()}
         if earlier is None:
-            own = list(self.asked(limitranges.without(pod, wrote)))
+            own = list(self.detect(limitranges.without(pod, wrote)))
         else:
             own = [dialect for dialect in self if dialect.name == earlier.dialect]
         if not own:
@@ -184,16 +184,16 @@ class Dialects:
             return refused.refusal
         pod, ranged = self._as_meant(pod, options, earlier)
         context = PodReader(pod, options)
-        asking = [each for each in context.containers() if self._asks_more(each, earlier)]
-        if not asking:
+        adding = [each for each in context.containers() if self._asks_more(each, earlier)]
+        if not adding:
             return None
         was, known = self.named(earlier.dialect), {fraction.container for fraction in earlier.containers}
-        if was is native.DIALECT and any(each.name in known for each in asking):
+        if was is native.DIALECT and any(each.name in known for each in adding):
             return self.read(pod, options)  # admission writes resources of this dialect, so the whole pod can be read
-        refusal = next((found for found in (self._not_alike(each, earlier, known) for each in asking) if found), None)
+        refusal = next((found for found in (self._not_alike(each, earlier, known) for each in adding) if found), None)
         if refusal is not None or was is None:
             return refusal
-        names_ = {each.name for each in asking}
+        names_ = {each.name for each in adding}
         spec = needs.with_containers(
             object_of(pod.get("spec")), lambda each: each if each.get("name") in names_ else {**each, "resources": {}}
         )
@@ -202,30 +202,30 @@ class Dialects:
         except ReadingRefused as refused:
             return _naming(refused.refusal, context, ranged)
 
-    def _not_alike(self, asking: Asking, earlier: PodRequest, known: Collection[str]) -> Refusal | None:
+    def _not_alike(self, container: ContainerReader, earlier: PodRequest, known: Collection[str]) -> Refusal | None:
         """Why a container's new amounts cannot be joined with the earlier request; None where they can."""
         was = self.named(earlier.dialect)
         title = was.title if was is not None else earlier.dialect
-        for resource in sorted(name for name in set(asking.names()) if name in self.resources):
-            if asking.name in known and resource not in _ACCOUNTING:
-                amount = shown(asking.found(resource))
-                found = f"{amount} in container {asking.name}, whose share was read before ({title})"
-                return Refusal(asking.field(resource), found, "remove it: a share is asked for once")
-            if asking.name not in known and (was is None or resource not in was.resources):
+        for resource in sorted(name for name in set(container.names()) if name in self.resources):
+            if container.name in known and resource not in _ACCOUNTING:
+                amount = shown(container.found(resource))
+                found = f"{amount} in container {container.name}, whose share was read before ({title})"
+                return Refusal(container.field(resource), found, "remove it: a share is asked for once")
+            if container.name not in known and (was is None or resource not in was.resources):
                 theirs = next(dialect.title for dialect in self if resource in dialect.resources)
                 first = earlier.containers[0].container
-                found = f"{theirs} of container {asking.name} beside {title} of container {first}"
+                found = f"{theirs} of container {container.name} beside {title} of container {first}"
                 return Refusal(
-                    asking.field(resource), found, "ask in one dialect, also where a webhook adds containers"
+                    container.field(resource), found, "ask in one dialect, also where a webhook adds containers"
                 )
         return None
 
-    def _asks_more(self, asking: Asking, earlier: PodRequest) -> bool:
+    def _asks_more(self, container: ContainerReader, earlier: PodRequest) -> bool:
         """Whether a container names a share that is not in the earlier request."""
-        known = any(fraction.container == asking.name for fraction in earlier.containers)
+        known = any(fraction.container == container.name for fraction in earlier.containers)
         return any(
-            name in self.resources and not (name in _ACCOUNTING and (known or quantity.is_zero(asking.found(name))))
-            for name in asking.names()
+            name in self.resources and not (name in _ACCOUNTING and (known or quantity.is_zero(container.found(name))))
+            for name in container.names()
         )
 
     def render(self, pod: Mapping[str, Any], request: PodRequest, allocation: Allocation, now_ns: int) -> Rendering:
@@ -244,7 +244,7 @@ class Dialects:
             return {}
         return {key: value for dialect in self for key, value in dialect.started(annotations).items()}
 
-    def standard(self, pod: dict[str, Any], options: Options = DEFAULTS) -> dict[str, Any] | None:
+    def normalise(self, pod: dict[str, Any], options: Options = DEFAULTS) -> dict[str, Any] | None:
         """
         The pod with the standard names of resources and without an older system's own scheduler; None if it is not
         ours.
@@ -264,10 +264,10 @@ class Dialects:
         return pod
 
     def _only_whole_gpus(self, pod: Mapping[str, Any]) -> bool:
-        speaking = self.asked(pod)
+        speaking = self.detect(pod)
         return [dialect.name for dialect in speaking] == [hami.DIALECT.name] and not any(
-            asking.asks(resource)
-            for asking in PodReader(pod, DEFAULTS).containers()
+            container.asks(resource)
+            for container in PodReader(pod, DEFAULTS).containers()
             for resource in hami.DIALECT.resources
             if resource != hami.GPU
         )
@@ -294,21 +294,25 @@ class Dialects:
         for refusal in self._misspelt_resources(PodReader(pod, DEFAULTS), spelling or Spelling()):
             if f"[{OURS}" in refusal.field:
                 return (*found, refusal)
-            if len(found) < MOST_TOLD:
+            if len(found) < MOST_REPORTED:
                 found.append(refusal)
         return tuple(found)
 
     def _misspelt_resources(self, context: PodReader, spelling: Spelling) -> Iterator[Refusal]:
-        for asking in context.containers():
-            for resource in dict.fromkeys(asking.names()):
+        for container in context.containers():
+            for resource in dict.fromkeys(container.names()):
                 if resource in self.resources or not resource.lower().startswith(self._domains):
                     continue
-                near = spelling.meant(resource, self._known_resources)
+                near = spelling.suggest(resource, self._known_resources)
                 if near is not None:
-                    yield Refusal(asking.field(shown(resource)[1:-1]), "an unknown resource", f"did you mean {near}?")
+                    yield Refusal(
+                        container.field(shown(resource)[1:-1]), "an unknown resource", f"did you mean {near}?"
+                    )
                 elif resource.startswith(OURS):
                     listed = ", ".join(native.DIALECT.resources)
-                    yield Refusal(asking.field(shown(resource)[1:-1]), "an unknown resource", f"give one of {listed}")
+                    yield Refusal(
+                        container.field(shown(resource)[1:-1]), "an unknown resource", f"give one of {listed}"
+                    )
 
     def _misspelt_elsewhere(self, context: PodReader, spelling: Spelling) -> Iterator[str]:
         """A warning for each annotation and label that resembles an older system's, or has the name of a resource."""
@@ -316,19 +320,19 @@ class Dialects:
             ("annotations", context.annotations, self._known_annotations),
             ("labels", context.labels, self._known_labels),
         ):
-            told = 0
+            reported = 0
             for key in sorted(key for key in keys if "/" not in key or key.lower().startswith(self._domains)):
                 if key.startswith(OURS) or key in known.names:
                     continue
                 if key in self.resources:
                     cure = "an amount goes under resources.limits of a container"
-                elif (near := spelling.meant(key, known)) is not None:
+                elif (near := spelling.suggest(key, known)) is not None:
                     cure = f"did you mean {near}?"
                 else:
                     continue
                 yield f"metadata.{what}[{shown(key)[1:-1]}]: nothing reads it; {cure}"
-                told += 1
-                if told == MOST_TOLD:
+                reported += 1
+                if reported == MOST_REPORTED:
                     break
 
 
@@ -394,8 +398,8 @@ def _naming(refusal: Refusal, context: PodReader, ranged: limitranges.RangedRequ
     """The refusal, which names the LimitRange where that wrote the refused amount."""
     if not ranged:
         return refusal
-    for asking in context.containers():
-        if any(asking.field(resource) == refusal.field for resource in ranged.get(asking.name, ())):
+    for container in context.containers():
+        if any(container.field(resource) == refusal.field for resource in ranged.get(container.name, ())):
             return replace(refusal, found=f"{refusal.found}, set by a LimitRange of the namespace")
     return refusal
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from contract import names
 from contract.dialects import native
-from contract.dialects.spelling import MOST_TOLD, Spelling
+from contract.dialects.spelling import MOST_REPORTED, Spelling
 from contract.encoding.reading import shown
 
 OURS = f"{names.GROUP}/"
@@ -31,10 +31,10 @@ def unread_annotations(annotations: Iterable[str], spelling: Spelling | None = N
         for each in annotations
         if each.startswith(OURS) and each not in _WHOLE_NAMES and not each.startswith(_PREFIXES)
     )
-    for each in unread[:MOST_TOLD]:
+    for each in unread[:MOST_REPORTED]:
         yield f"metadata.annotations[{shown(each)[1:-1]}]: nothing reads it; {_cure(each, spelling)}"
-    if len(unread) > MOST_TOLD:
-        yield f"metadata.annotations: nothing reads {len(unread) - MOST_TOLD} more of {names.GROUP}; remove them"
+    if len(unread) > MOST_REPORTED:
+        yield f"metadata.annotations: nothing reads {len(unread) - MOST_REPORTED} more of {names.GROUP}; remove them"
 
 
 def _cure(name: str, spelling: Spelling) -> str:

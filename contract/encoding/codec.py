@@ -24,9 +24,9 @@ from contract.encoding.quantity import GIB, MIB, mib
 from contract.encoding.reading import Malformed, are_kinds, is_label, is_subdomain, is_uid, shown
 from contract.model import (
     LONGEST_WORD,
-    MOST_ASKING,
     MOST_GPUS,
     MOST_MEMORY,
+    MOST_SHARING,
     MOST_WORDS,
     PARTITION_KIND,
     POLICIES,
@@ -121,7 +121,7 @@ def _sharing_wishes(fractions: tuple[FractionRequest, ...]) -> tuple[FractionReq
     return tuple(found)
 
 
-_REQUEST = _request(_WORDS, wire.matching(is_subdomain, "at most 253 of a-z, 0-9, - and .", empty=True), MOST_ASKING)
+_REQUEST = _request(_WORDS, wire.matching(is_subdomain, "at most 253 of a-z, 0-9, - and .", empty=True), MOST_SHARING)
 _ADMITTED = _request(wire.listed(wire.line(4 * LONGEST_WORD)), wire.TEXT.then(lambda name: name and _named(name)), None)
 """Of a pod that holds its share, which must be counted however large it was allowed to be when it was admitted."""
 

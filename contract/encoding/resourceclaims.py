@@ -109,10 +109,10 @@ def with_claim(spec: Mapping[str, Any], request: PodRequest, name: str) -> JSON:
     after = without_claim(spec)
     entry = {"name": str(names.POD_CLAIM), "resourceClaimName": name}
     after["resourceClaims"] = [*(after.get("resourceClaims") or []), entry]
-    asking = {fraction.container for fraction in request.containers}
+    sharing = {fraction.container for fraction in request.containers}
     for kind in ("initContainers", "containers"):
         if isinstance(after.get(kind), list):
-            after[kind] = [_with(each) if each.get("name") in asking else each for each in after[kind]]
+            after[kind] = [_with(each) if each.get("name") in sharing else each for each in after[kind]]
     return after
 
 

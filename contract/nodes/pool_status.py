@@ -21,8 +21,8 @@ FRESHENED = 60.0
 
 State = Literal["", "asked", "coming", "not-asked", "paused", "full", "idle-node", "unknown"]
 """
-What goes on in a pool, the first that applies: it could not be asked; it gave nothing and is not asked for a while;
-nodes are asked for; nodes have come and are not ready; an idle node does not serve the pods that wait; it has as many
+What goes on in a pool, the first that applies: it could not be asked; it gave nothing and is not requested for a while;
+nodes are requested; nodes have come and are not ready; an idle node does not serve the pods that wait; it has as many
 nodes as it may have and pods wait; too little is known of what a node has. Empty: nothing.
 """
 BLOCKED: tuple[State, ...] = ("not-asked", "paused", "full", "idle-node", "unknown")
@@ -43,9 +43,9 @@ class PoolStatus:
     coming: int = 0
     """Its nodes that exist and are not ready."""
     asked: int = 0
-    """Nodes that were asked for and have not come."""
+    """Nodes that were requested and have not come."""
     since: float = 0.0
-    """Since when the first of those is asked for; 0 where none is."""
+    """Since when the first of those is requested; 0 where none is."""
     state: State = ""
     waits: bool = False
     """Whether a pod waits that an empty node would serve, and for which none is asked."""
@@ -56,12 +56,12 @@ class PoolStatus:
     outcome: str = ""
     """How the last of those requests failed, in a word."""
     why: str = ""
-    """Why a pool could not be asked, or what the autoscaler said."""
+    """Why a pool could not be asked, or the autoscaler's message."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolsStatus:
-    """All of them. `at`: when that was written; `trouble`: why nothing could be asked for anywhere, or empty."""
+    """All of them. `at`: when that was written; `trouble`: why nothing could be requested anywhere, or empty."""
 
     at: float
     pools: tuple[PoolStatus, ...] = ()

@@ -18,7 +18,7 @@ What the administrator declares of an empty node of a pool, before any node of i
 
 `template` reads `node`. The template lists the taints that a new node has. It lists no tolerations: the allocator
 derives them from the taints for the pods by which it asks for a node. A waiting pod that does not tolerate the taints
-would not run on such a node, so no node is asked for it.
+would not run on such a node, so no node is requested for it.
 
 Pure. Must not: know which nodes exist.
 """

@@ -90,7 +90,7 @@ class ReasonKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is said of one reason."""
+    """The text of one reason."""
 
     kind: ReasonKind
     text: str
@@ -99,12 +99,12 @@ class Row:
     """What a tenant or an administrator can do, as one sentence; empty where there is nothing to do."""
     cured_by: frozenset[Cure] = NEVER
     page: str = ""
-    """Where more is said: a path in `docs`, with a heading where one helps."""
+    """Where to read more: a path in `docs`, with a heading where one helps."""
 
 
 class Reasons(StrEnum):
     """
-    Base of the tables. A member is the name of a reason in conditions and Events, and has what is said of it as `row`.
+    Base of the tables. A member is the name of a reason in conditions and Events, and has its text as `row`.
 
     Initialisms are spelled in capitals, as in Kubernetes' API: `GPUGone`, `NoGPUs`, `MPSFault`.
     """

@@ -83,7 +83,7 @@ def _event(text: str, cure: str = "") -> Row:
 
 
 class ClaimEventReason(Reasons):
-    """Reasons of Events about claims, each when the claim's status says so anew."""
+    """Reasons of Events about claims, each when the claim's status changes to it."""
 
     BOUND = "ClaimBound", _event("The claim has its share.")
     IN_USE = "ClaimInUse", _event("The claim is deleted, and a pod uses it.", "Wait until no pod uses it.")

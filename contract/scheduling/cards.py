@@ -2,7 +2,7 @@
 What a waiting share counts, and the kinds of cards by which that is known.
 
 A waiting pod's resources are fixed before it is placed, so a share by percent counts as that of the smallest GPU that
-it accepts. The allocator knows each GPU. The webhook keeps the kinds of cards that its allocator told it last, so that
+it accepts. The allocator knows each GPU. The webhook keeps the kinds of cards that its allocator sent last, so that
 it can count while the allocator restarts. Pure.
 """
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 MOST_WEIGHT = 1000
 _WEIGHT = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 BEHIND = "behind a namespace that holds less"
-"""What a tenant is told, who must not learn which other namespaces there are."""
+"""What a tenant reads, who must not learn which other namespaces there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def held_of(demands: Iterable[Demand]) -> Held:
     return Held(memory, cores)
 
 
-def asked(request: PodRequest, card: int) -> Held:
+def requested(request: PodRequest, card: int) -> Held:
     """What the pod will hold, on GPUs with `card` usable bytes each. A pod that uses a claim asks for nothing more."""
     adding = ConcurrentDemand()
     for fraction in request.containers:

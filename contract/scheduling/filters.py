@@ -137,9 +137,9 @@ def limit_factor(gpu: Gpu) -> int:
     return max(ONE_FOLD, round(gpu.sharing.limit_ratio * ONE_FOLD))
 
 
-def raised(asked: int, factor: int) -> int:
+def raised(amount: int, factor: int) -> int:
     """An amount of a request times `limit_factor`, rounded down, within 64 bits."""
-    return asked // ONE_FOLD * factor + asked % ONE_FOLD * factor // ONE_FOLD
+    return amount // ONE_FOLD * factor + amount % ONE_FOLD * factor // ONE_FOLD
 
 
 def allowed_limit(gpu: Gpu, fraction: FractionRequest) -> int:

@@ -184,7 +184,7 @@ def combined(request: PodRequest) -> FractionRequest:
     """The sum of the shares of containers on the same GPUs; all ask by bytes, or all by percent."""
     by_bytes = bool(request.containers[0].memory)
     each = ((f, f.memory if by_bytes else f.percent) for f in request.containers)
-    demand = per_gpu(request, ((f.container, "all", asked, max(0, f.limit - asked)) for f, asked in each))["all"]
+    demand = per_gpu(request, ((f.container, "all", size, max(0, f.limit - size)) for f, size in each))["all"]
     return replace(
         request.containers[0],
         memory=demand.memory if by_bytes else 0,

@@ -63,9 +63,9 @@ def holding(node: NodeState, pods: Iterable[tuple[Mapping[str, Demand], PodNeeds
     return replace(node, usage=tuple(usage[gpu.uuid] for gpu in node.gpus), requested=requested, host_ports=ports)
 
 
-def unbooked(node: NodeState, sharers: Iterable[AllocatedPod], gone: Iterable[AllocatedPod]) -> NodeState:
-    """The node without the pods `gone`, which are among all its known `sharers`; host ports stay taken."""
-    going = {sharer.uid: sharer for sharer in gone}
+def unbooked(node: NodeState, sharers: Iterable[AllocatedPod], removed: Iterable[AllocatedPod]) -> NodeState:
+    """The node without the pods `removed`, which are among all its known `sharers`; host ports stay taken."""
+    going = {sharer.uid: sharer for sharer in removed}
     staying = [sharer for sharer in sharers if sharer.uid not in going]
     usage = tuple(
         without(gpu, taken, going.values(), staying) for gpu, taken in zip(node.gpus, node.usage, strict=True)

@@ -64,8 +64,8 @@ def added(annotations: Mapping[str, str]) -> dict[str, str]:
 
 def without(annotations: Mapping[str, str]) -> dict[str, str]:
     """These annotations without those that we wrote."""
-    gone = written(annotations)
-    return {key: value for key, value in annotations.items() if key not in gone}
+    removed = written(annotations)
+    return {key: value for key, value in annotations.items() if key not in removed}
 
 
 def read_of(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from contract.scheduling.demand import demands
 from contract.scheduling.filters import DEFAULT_LIMITS, lasting_reason, node_reason
 from contract.scheduling.needs import PodNeeds
 from kubectl_gpufraction.cluster import room
-from kubectl_gpufraction.cluster.neighbours import AskingPod, NeighbourReader, Surroundings, Unevaluated
+from kubectl_gpufraction.cluster.neighbours import NeighbourReader, PendingPod, Surroundings, Unevaluated
 from kubectl_gpufraction.cluster.room import NodeWithPods, RoomRequest
 
 
@@ -31,7 +31,7 @@ class RehearsedPlacement:
     gpus: tuple[int, ...]
 
 
-UNRULED = AskingPod(NO_RULES, PodNeeds())
+UNRULED = PendingPod(NO_RULES, PodNeeds())
 """A pod in which no other pod or volume has a say."""
 
 
@@ -47,11 +47,11 @@ class Rehearsal:
         for state in self._states.values():
             self._there.nodes.setdefault(state.name, state)
 
-    def unevaluated(self, asking: AskingPod) -> tuple[Unevaluated, ...]:
+    def unevaluated(self, pending: PendingPod) -> tuple[Unevaluated, ...]:
         """The filters that concern such pods and are not evaluated here."""
-        return self._around.unevaluated(asking)
+        return self._around.unevaluated(pending)
 
-    def book(self, wanted: RoomRequest, allocation: Allocation, asking: AskingPod = UNRULED) -> bool:
+    def book(self, wanted: RoomRequest, allocation: Allocation, pending: PendingPod = UNRULED) -> bool:
         """
         A pod that the API server would place there; False if pods before it have taken that room, or refuse it. On a
         node without such pods the API server is right, whatever the objects say.
@@ -59,31 +59,31 @@ class Rehearsal:
         state = self._states.get(allocation.node)
         if state is None:
             return True  # not in our lists, so nothing of ours is there
-        if self._touched and state.name in self._refused(asking):
+        if self._touched and state.name in self._refused(pending):
             return False
         if state.name in self._touched and room.takes(state, wanted) is None:
             return False
-        self._take(nodeinfo.holding(state, [(demands(wanted.request, allocation), wanted.needs)]), asking)
+        self._take(nodeinfo.holding(state, [(demands(wanted.request, allocation), wanted.needs)]), pending)
         return True
 
-    def place(self, wanted: RoomRequest, asking: AskingPod = UNRULED) -> RehearsedPlacement | tuple[ReasonCount, ...]:
+    def place(self, wanted: RoomRequest, pending: PendingPod = UNRULED) -> RehearsedPlacement | tuple[ReasonCount, ...]:
         """The next pod like this: its place, or why no node takes it."""
-        refused = self._refused(asking)
+        refused = self._refused(pending)
         for state in sorted(self._states.values(), key=_free_memory):
             chosen = room.takes(state, wanted) if state.name not in refused else None
             if chosen is not None:
-                self._take(room.booked(state, wanted, chosen), asking)
+                self._take(room.booked(state, wanted, chosen), pending)
                 indexes = {state.gpus[at].index for positions in chosen for at in positions}
                 return RehearsedPlacement(state.name, tuple(sorted(indexes)))
         return reasons.tally(_why(state, wanted, refused) for state in self._states.values())
 
-    def _take(self, state: NodeState, asking: AskingPod) -> None:
+    def _take(self, state: NodeState, pending: PendingPod) -> None:
         self._touched.add(state.name)
         self._states[state.name] = state
-        self._there.add(asking.rules.placed(), state.name)
+        self._there.add(pending.rules.placed(), state.name)
 
-    def _refused(self, asking: AskingPod) -> Mapping[str, Reason]:
-        found = self._around.refused(asking, self._there, tuple(self._states.values()))
+    def _refused(self, pending: PendingPod) -> Mapping[str, Reason]:
+        found = self._around.refused(pending, self._there, tuple(self._states.values()))
         return {each.node: each.reason for each in found}
 
 

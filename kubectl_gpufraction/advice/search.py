@@ -119,8 +119,8 @@ class _Search:
         )
 
     def _ever(self, host: NodeWithPods) -> bool:
-        gone = {each.uid for each in self._able(host)}
-        return room.takes(host.without(gone), self.wanted) is not None
+        evicted_uids = {each.uid for each in self._able(host)}
+        return room.takes(host.without(evicted_uids), self.wanted) is not None
 
     def _sets(
         self, host: NodeWithPods, able: Sequence[ShareHolder], evicted: tuple[ShareHolder, ...], size: int
@@ -150,8 +150,8 @@ class _Search:
         """
         A lower bound of the further evictions: each removes one pod from each of its GPUs.
         """
-        gone = {each.uid for each in evicted}
-        state, staying = host.without(gone), [each for each in host.holders if each.uid not in gone]
+        evicted_uids = {each.uid for each in evicted}
+        state, staying = host.without(evicted_uids), [each for each in host.holders if each.uid not in evicted_uids]
         span = max((len(each.shares) for each in host.holders), default=1)
         most = 0
         for fraction in self.wanted.request.containers:

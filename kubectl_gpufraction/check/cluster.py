@@ -78,7 +78,7 @@ _OTHERS = frozenset(
 
 
 def findings(facts: ClusterFacts) -> Iterator[Finding]:
-    """Everything that can be told of the cluster, in the order in which an administrator meets it."""
+    """All findings about the cluster, in the order in which an administrator meets it."""
     yield _version(facts.version)
     yield _rights(facts)
     yield from _labels(facts)

@@ -83,7 +83,7 @@ _KEEPER = ProgramRight(
 
 
 def findings(facts: ClusterFacts) -> Iterator[Finding]:
-    """What is to be told of the installation: one line where there is none yet."""
+    """The findings about the installation: one line where there is none yet."""
     state = installed(facts)
     if state is False:
         yield Finding(OK, "installation", "gpufraction is not installed yet", APPLY)
@@ -317,11 +317,11 @@ def _open_metrics(facts: ClusterFacts) -> Iterator[Finding]:
     """A warning where a setting opens the metrics to everybody."""
     opened = [name for name in _OURS if settings(facts, name).get("metrics-access", "").lower() == "open"]
     if opened:
-        said = f"everybody who reaches the port reads the metrics of {' and '.join(opened)}, which name pods"
+        found = f"everybody who reaches the port reads the metrics of {' and '.join(opened)}, which name pods"
         cure = (
             "remove the setting metrics_access, and bind the ClusterRole gpufraction-metrics-reader to your Prometheus"
         )
-        yield Finding(WARN, "metrics-access", said, cure)
+        yield Finding(WARN, "metrics-access", found, cure)
 
 
 def _program_rights(facts: ClusterFacts) -> Iterator[Finding]:

@@ -67,10 +67,10 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
     found = f"{len(sharing)} of {len(known)} nodes share {number(sum(sharing.values()), 'GPU')}"
     level = FAIL if not sharing else OK if len(sharing) == len(known) else WARN
     yield Finding(level, check, f"{found}; {short}" if short else found)
-    yield from _told(problems)
+    yield from _findings(problems)
 
 
-def _told(problems: list[tuple[str, str, str]]) -> Iterator[Finding]:
+def _findings(problems: list[tuple[str, str, str]]) -> Iterator[Finding]:
     """A line for each kind of problem; nodes with the same one together. The rule of plugins tells of theirs."""
     together = defaultdict[tuple[str, str], list[str]](list)
     for kind, message, node in problems:

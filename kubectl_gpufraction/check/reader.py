@@ -38,7 +38,7 @@ from runtime.kubernetes.warnings import WarningTransport
 JSON = dict[str, Any]
 T = TypeVar("T")
 _DOUBT = 60.0
-"""Seconds by which a user's clock may be wrong, where the API server has told no time."""
+"""Seconds by which a user's clock may be wrong, where the API server sent no time."""
 _ADMISSION, _AUTHORIZATION = "admissionregistration.k8s.io/v1", "authorization.k8s.io/v1"
 _BINDINGS = paths.ClusterResource(_ADMISSION, "validatingadmissionpolicybindings")
 _DAEMONSETS = paths.NamespacedResource("apps/v1", "daemonsets")

@@ -26,7 +26,7 @@ _MOST = 20
 
 
 def findings(facts: ClusterFacts) -> Iterator[Finding]:
-    """What is to be told of the namespaces. What cannot be read is said once for each rule."""
+    """The findings about the namespaces. What cannot be read is reported once for each rule."""
     yield from _served(facts)
     yield from _weights(facts)
     yield from _consents(facts)
@@ -85,7 +85,7 @@ def _consents(facts: ClusterFacts) -> Iterator[Finding]:
 def _pod_security(facts: ClusterFacts) -> Iterator[Finding]:
     check, namespaces = "pod-security", facts.namespaces
     if isinstance(namespaces, Unseen):
-        return  # said of `namespaces` already
+        return  # reported of `namespaces` already
     paths = settings(facts, "webhook").get("host-paths", "")
     if not paths:
         return
@@ -108,37 +108,37 @@ def _unserved_pods(facts: ClusterFacts) -> Iterator[Finding]:
     assert isinstance(facts.pods, tuple)
     assert isinstance(facts.namespaces, tuple)
     served = {name_of(each) for each in facts.namespaces if is_served(each)}
-    asking = defaultdict[str, list[JSON]](list)
+    requesting = defaultdict[str, list[JSON]](list)
     for pod in facts.pods:
         if _asks_in_vain(pod, facts):
-            asking[str((pod.get("metadata") or {}).get("namespace", ""))].append(pod)
-    for namespace, found in sorted(asking.items())[:_MOST]:
+            requesting[str((pod.get("metadata") or {}).get("namespace", ""))].append(pod)
+    for namespace, found in sorted(requesting.items())[:_MOST]:
         yield _unserved(namespace, found, namespace in served)
-    if len(asking) > _MOST:
-        yield Finding(WARN, check, f"{number(len(asking) - _MOST, 'more namespace')} with such pods")
-    if not asking:
+    if len(requesting) > _MOST:
+        yield Finding(WARN, check, f"{number(len(requesting) - _MOST, 'more namespace')} with such pods")
+    if not requesting:
         yield Finding(OK, check, "no pod asks for a share where none is given")
 
 
 def _asks_in_vain(pod: JSON, facts: ClusterFacts) -> bool:
     """Whether a pod asks for a share and did not pass admission. Whole GPUs of a vendor's plugin are not meant."""
-    if pods.finished(pod) or names.REQUEST in pods.annotations_of(pod) or not DIALECTS.asked(pod):
+    if pods.finished(pod) or names.REQUEST in pods.annotations_of(pod) or not DIALECTS.detect(pod):
         return False
-    if DIALECTS.standard(pod, Options(whole_gpus=VENDOR)) is not None:
+    if DIALECTS.normalise(pod, Options(whole_gpus=VENDOR)) is not None:
         return True
     bound = bool((pod.get("spec") or {}).get("nodeName"))
     return not (bound or isinstance(facts.options, Unseen)) and facts.options.base.whole_gpus != VENDOR
 
 
 def _unserved(namespace: str, found: list[JSON], served: bool) -> Finding:
-    titles = sorted({dialect.title for pod in found for dialect in DIALECTS.asked(pod)})
+    titles = sorted({dialect.title for pod in found for dialect in DIALECTS.detect(pod)})
     who = f"namespace {namespace}: {number(len(found), 'pod')} asked for a share ({', '.join(titles)})"
     if served:
-        told = f"{who} before the namespace was labelled; their controllers create them again"
+        message = f"{who} before the namespace was labelled; their controllers create them again"
         return Finding(
-            WARN, "unserved-pods", told, f"kubectl -n {namespace} delete pod {' '.join(map(name_of, found))}"
+            WARN, "unserved-pods", message, f"kubectl -n {namespace} delete pod {' '.join(map(name_of, found))}"
         )
     if namespace in names.UNSERVED_NAMESPACES:
         return Finding(WARN, "unserved-pods", f"{who}, and that namespace is never served", "create them elsewhere")
-    told = f"{who}, and it is not labelled; create them again once it is"
-    return Finding(WARN, "unserved-pods", told, f"kubectl label namespace {namespace} {INJECT}")
+    message = f"{who}, and it is not labelled; create them again once it is"
+    return Finding(WARN, "unserved-pods", message, f"kubectl label namespace {namespace} {INJECT}")

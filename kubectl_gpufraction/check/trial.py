@@ -134,8 +134,10 @@ def _refused(tried: DryRun, facts: ClusterFacts) -> Finding:
     if "failed calling webhook" in text and _WEBHOOK in text:
         why = text.partition("failed to call webhook: ")[2] or text
         called = why.rpartition("?timeout=")[2]
-        said, cure = next(((said, cure) for word, said, cure in _FAULTS if word in called), (why, _PODS))
-        found = f"{where}: the API server cannot call the webhook: {said}"
+        explanation, cure = next(
+            ((explanation, cure) for word, explanation, cure in _FAULTS if word in called), (why, _PODS)
+        )
+        found = f"{where}: the API server cannot call the webhook: {explanation}"
         port = settings(facts, "webhook").get("bind", "").rpartition(":")[2] or _PORT
         if cure in (_LOGS, _RENEW):
             cure = certificate_cure(facts, cure)

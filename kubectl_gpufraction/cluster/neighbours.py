@@ -72,7 +72,7 @@ def name_of(check: Check) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class AskingPod:
+class PendingPod:
     """What the filters read of a pod that waits."""
 
     rules: PodRules
@@ -92,7 +92,7 @@ class NeighbourReader:
     """Takes in pods and nodes as they are listed, so that no list is read twice. Not thread-safe."""
 
     def __init__(self) -> None:
-        self.asking: dict[str, AskingPod] = {}
+        self.pending: dict[str, PendingPod] = {}
         """By `namespace/name`, the pods with our gate."""
         self.placed: dict[str, PlacedPod] = {}
         """By `namespace/name`, the pods on nodes."""
@@ -117,7 +117,7 @@ class NeighbourReader:
             kind = objects.read_rules(pod).placed(terminating=terminating)
             self.placed[key] = PlacedPod(key, self._kinds.setdefault(kind, kind), str(node))
         elif names.GATE in pods.gates(pod):
-            self.asking[key] = asking(pod)
+            self.pending[key] = pending(pod)
 
     def see_nodes(self, nodes: Iterable[JSON]) -> None:
         """Take in the nodes."""
@@ -126,19 +126,19 @@ class NeighbourReader:
             self.nodes[facts.name] = NodeState(facts.name, labels=facts.labels, taints=facts.taints)
 
 
-def asking(pod: JSON) -> AskingPod:
+def pending(pod: JSON) -> PendingPod:
     """What filters read of a pod that asks for a node, without any pin of ours."""
     found = pod_of(pod)
     several, bursts = (found.request.several, found.request.bursts) if found is not None else (False, False)
     needs = scheduling.needs_of(pod, several=several, bursts=bursts)
-    return AskingPod(objects.read_rules(pod), scheduling.unpinned(needs))
+    return PendingPod(objects.read_rules(pod), scheduling.unpinned(needs))
 
 
-def kinds_for(asked: Iterable[AskingPod]) -> tuple[str, ...]:
+def kinds_for(pending: Iterable[PendingPod]) -> tuple[str, ...]:
     """What is to be read so that these pods can be judged, besides nodes and pods."""
     found = dict.fromkeys(
         kind
-        for pod in asked
+        for pod in pending
         for check in clusterfilters.FILTERS
         if _module(check) in _READS and _concerns(check, pod)
         for kind in _READS[_module(check)].kinds
@@ -146,7 +146,7 @@ def kinds_for(asked: Iterable[AskingPod]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _concerns(check: Check, pod: AskingPod) -> bool:
+def _concerns(check: Check, pod: PendingPod) -> bool:
     """Whether the filter may have something to say about the pod."""
     module = _module(check)
     if module in _READS and _READS[module].always:
@@ -185,7 +185,7 @@ class NeighbourVerdict:
 
 
 NO_VERDICT = NeighbourVerdict(0)
-"""Nothing is said of a pod, as of one that does not wait."""
+"""No verdict on a pod, as on one that does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class Surroundings:
             found.add(pod.kind, pod.node)
         return found
 
-    def unevaluated(self, pod: AskingPod) -> tuple[Unevaluated, ...]:
+    def unevaluated(self, pod: PendingPod) -> tuple[Unevaluated, ...]:
         """The filters that concern the pod and cannot be evaluated."""
         found = []
         for check in clusterfilters.FILTERS:
@@ -213,7 +213,7 @@ class Surroundings:
                 found.append(Unevaluated(name_of(check), why))
         return tuple(found)
 
-    def refused(self, pod: AskingPod, there: Neighbourhood, nodes: Sequence[NodeState]) -> Iterator[NodeRefusal]:
+    def refused(self, pod: PendingPod, there: Neighbourhood, nodes: Sequence[NodeState]) -> Iterator[NodeRefusal]:
         """Those of the nodes that a filter refuses that can be evaluated, each with the first such filter."""
         cluster = there.cluster(pod.rules)
         made = [(name_of(f), f(pod.rules, pod.needs, cluster)) for f in clusterfilters.FILTERS if not self._why_not(f)]
@@ -224,7 +224,7 @@ class Surroundings:
                     yield NodeRefusal(node.name, name, reason)
                     break
 
-    def judge(self, pod: AskingPod, gpu_nodes: Iterable[str]) -> NeighbourVerdict:
+    def judge(self, pod: PendingPod, gpu_nodes: Iterable[str]) -> NeighbourVerdict:
         """What the filters say of the pod on the nodes with GPUs."""
         nodes = [self.reader.nodes[name] for name in gpu_nodes if name in self.reader.nodes]
         unevaluated = self.unevaluated(pod)
@@ -246,7 +246,7 @@ class Surroundings:
         others = [each for each in why.values() if each != FORBIDDEN]
         return "; ".join([*([f"you may not list {forbidden}"] if forbidden else []), *others])
 
-    def _in_the_way(self, pod: AskingPod) -> Iterator[PlacedPod]:
+    def _in_the_way(self, pod: PendingPod) -> Iterator[PlacedPod]:
         if PODS in self.unread or NAMESPACES in self.unread:
             return
         apart = replace(pod.rules, affinity=(), spread=(), volumes=(), disks=())
@@ -254,7 +254,7 @@ class Surroundings:
             if neighbourhood.hinders(other.kind, apart, self.namespaces):
                 yield other
 
-    def _wrong_claims(self, pod: AskingPod) -> Iterator[tuple[str, str]]:
+    def _wrong_claims(self, pod: PendingPod) -> Iterator[tuple[str, str]]:
         if CLAIMS in self.unread:
             return
         for volume in pod.rules.volumes:

@@ -8,7 +8,7 @@ from typing import Any
 JSON = dict[str, Any]
 _PREFIX = "GPUFRACTION_"
 _VERBS = ("run", "serve")
-"""What the programs of long standing are started with; others, such as holders, have settings of their own."""
+"""What the programs that run permanently are started with; others, such as holders, have settings of their own."""
 
 
 def pod_spec(workload: JSON) -> JSON:

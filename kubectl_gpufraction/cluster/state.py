@@ -272,7 +272,11 @@ class ClusterView:
         total = self._total()
         card = total.memory * WHOLE // max(total.cores, 1)
         found = fairness.if_placed(
-            in_line, lambda pod: pod.place, lambda pod: fairness.asked(pod.request, card), self._shares(), self._held
+            in_line,
+            lambda pod: pod.place,
+            lambda pod: fairness.requested(pod.request, card),
+            self._shares(),
+            self._held,
         )
         return tuple(found)
 
@@ -304,9 +308,9 @@ class ClusterView:
             return None
         mine = self._shares().of(pod.namespace, self._held.get(pod.namespace, NOTHING))
         least = next((each for each in self._rivals[pod.priority] if each[1] != pod.namespace), None)
-        return None if least is None or least[0] >= mine else (self._standing(least[1]), self._standing(pod.namespace))
+        return None if least is None or least[0] >= mine else (self._share_of(least[1]), self._share_of(pod.namespace))
 
-    def _standing(self, namespace: str) -> NamespaceShare:
+    def _share_of(self, namespace: str) -> NamespaceShare:
         shares, label = self._shares(), (self.weights or {}).get(namespace)
         odd = label is not None and fairness.weight_of(label) is None
         return NamespaceShare(

@@ -20,8 +20,7 @@ from kubectl_gpufraction.advice.search import Advice, AdvisedEviction, Nothing
 from kubectl_gpufraction.cluster.room import RoomRequest
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
-from kubectl_gpufraction.output.wording import asked as asked_in_short
-from kubectl_gpufraction.output.wording import few
+from kubectl_gpufraction.output.wording import few, request_text
 from kubectl_gpufraction.session import Command, Exit, Failed, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
@@ -48,7 +47,7 @@ _RETURNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AdviceReport:
     """A question and its answer. `waiter`: None if the question is for whole GPUs."""
 
     waiter: Waiter | None
@@ -64,7 +63,7 @@ class Asked:
         return self.found.evictions if isinstance(self.found, Advice) else ()
 
 
-def asked_for(given: AdviceInput, waiter: Waiter | None, gpus: int) -> Asked:
+def report_for(given: AdviceInput, waiter: Waiter | None, gpus: int) -> AdviceReport:
     """The advice for one pod in the queue, or for so many whole GPUs."""
     if waiter is not None:
         wanted, priority = RoomRequest(waiter.pod.request, waiter.needs), waiter.pod.priority
@@ -72,7 +71,7 @@ def asked_for(given: AdviceInput, waiter: Waiter | None, gpus: int) -> Asked:
     else:
         found = search.advise(given.hosts, search.whole_gpus(gpus), given.allowed)
     staying = tuple(f"{each.pod.key} ({each.stays})" for host in given.hosts for each in host.holders if each.stays)
-    return Asked(waiter, gpus, found, staying, given.leaving)
+    return AdviceReport(waiter, gpus, found, staying, given.leaving)
 
 
 def carried_out(kube: Kube, evictions: Sequence[AdvisedEviction]) -> Mapping[str, str]:
@@ -89,7 +88,7 @@ def carried_out(kube: Kube, evictions: Sequence[AdvisedEviction]) -> Mapping[str
     return done
 
 
-def rows(asked: Asked, done: Mapping[str, str]) -> list[Mapping[str, Any]]:
+def rows(report: AdviceReport, done: Mapping[str, str]) -> list[Mapping[str, Any]]:
     """One row per eviction."""
     return [
         {
@@ -102,46 +101,46 @@ def rows(asked: Asked, done: Mapping[str, str]) -> list[Mapping[str, Any]]:
             "then": f"room on {each.to}" if each.to else "waits",
             "done": done.get(each.holder.uid, ""),
         }
-        for each in asked.evictions
+        for each in report.evictions
     ]
 
 
-def sentences(asked: Asked, done: Mapping[str, str], *, evicting: bool) -> list[str]:
+def sentences(report: AdviceReport, done: Mapping[str, str], *, evicting: bool) -> list[str]:
     """The advice for a person."""
     what = (
-        f"{asked.waiter.pod.key} (asks for {asked_in_short(asked.waiter.pod)})"
-        if asked.waiter is not None
-        else f"{asked.gpus} whole GPU{'s' if asked.gpus > 1 else ''} of one node"
+        f"{report.waiter.pod.key} (asks for {request_text(report.waiter.pod)})"
+        if report.waiter is not None
+        else f"{report.gpus} whole GPU{'s' if report.gpus > 1 else ''} of one node"
     )
-    ending = [f"(once these pods, which are being deleted, have ended: {few(asked.leaving)})"]
-    after = ending if asked.leaving else []
-    if isinstance(asked.found, Nothing):
-        return [*_nothing(asked, what), *after]
-    where = f"on node {asked.found.node}, GPU {', '.join(map(str, asked.found.gpus))}"
-    if not asked.evictions:
-        verb = "fits" if asked.waiter is not None else "are free" if asked.gpus > 1 else "is free"
+    ending = [f"(once these pods, which are being deleted, have ended: {few(report.leaving)})"]
+    after = ending if report.leaving else []
+    if isinstance(report.found, Nothing):
+        return [*_nothing(report, what), *after]
+    where = f"on node {report.found.node}, GPU {', '.join(map(str, report.found.gpus))}"
+    if not report.evictions:
+        verb = "fits" if report.waiter is not None else "are free" if report.gpus > 1 else "is free"
         return [f"No eviction is needed: {what} {verb} {where}.", *after]
-    number = f"{len(asked.evictions)} eviction{'s' if len(asked.evictions) > 1 else ''}"
+    number = f"{len(report.evictions)} eviction{'s' if len(report.evictions) > 1 else ''}"
     lines = [f"{number} would make room for {what} {where}:", *after]
-    for each in asked.evictions:
+    for each in report.evictions:
         pod = each.holder.pod
         then = f"then there is room for it on node {each.to}" if each.to else "then it waits; its priority is lower"
         outcome = f" [{done[each.holder.uid]}]" if each.holder.uid in done else ""
         lines.append(f"  {pod.key} ({mib(each.holder.memory)} MiB, priority {pod.priority}): {then}{outcome}")
-    if any(each.returns for each in asked.evictions):
+    if any(each.returns for each in report.evictions):
         lines.append(_RETURNS)
     if not evicting:
         lines.append("Nothing was changed; --evict requests these evictions from the API server.")
     return lines
 
 
-def _nothing(asked: Asked, what: str) -> list[str]:
+def _nothing(report: AdviceReport, what: str) -> list[str]:
     bound = f"up to {search.MOST}"
     lines = [f"No evictions ({bound}, of one node) would make room for {what}."]
-    if asked.found == Nothing(exhausted=True):
+    if report.found == Nothing(exhausted=True):
         lines = [f"No evictions that make room for {what} were found in the time for it; there may be some."]
-    if asked.staying:
-        lines.append(f"Not to be evicted: {few(asked.staying)}.")
+    if report.staying:
+        lines.append(f"Not to be evicted: {few(report.staying)}.")
     lines.append("Pods of its own or a higher priority go only if there is room for them elsewhere.")
     return lines
 
@@ -181,14 +180,14 @@ def run(session: Session) -> CommandOutput:
             raise Failed(f"pod {name!r} in namespace {session.namespace!r} does not wait for a GPU share")
         if waiter is None:
             return CommandOutput(COLUMNS, empty="No pod waits for a GPU share.")
-    asked = asked_for(cluster, waiter, given.gpus)
-    done = carried_out(session.kube, asked.evictions) if given.evict else {}
+    report = report_for(cluster, waiter, given.gpus)
+    done = carried_out(session.kube, report.evictions) if given.evict else {}
     refused = any(outcome != EVICTED for outcome in done.values())
     return CommandOutput(
         COLUMNS,
-        rows(asked, done),
-        lines=sentences(asked, done, evicting=given.evict),
-        names=[f"pod/{each.holder.pod.name}" for each in asked.evictions],
+        rows(report, done),
+        lines=sentences(report, done, evicting=given.evict),
+        names=[f"pod/{each.holder.pod.name}" for each in report.evictions],
         status=Exit.FAILED if refused else Exit.OK,
     )
 

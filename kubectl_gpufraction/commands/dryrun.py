@@ -27,7 +27,7 @@ from contract.scheduling.needs import PodNeeds, needs_of, unpinned
 from kubectl_gpufraction.advice import hosts
 from kubectl_gpufraction.advice.rehearsal import Rehearsal, RehearsedPlacement
 from kubectl_gpufraction.cluster.manifests import Template, templates
-from kubectl_gpufraction.cluster.neighbours import AskingPod, NeighbourReader
+from kubectl_gpufraction.cluster.neighbours import NeighbourReader, PendingPod
 from kubectl_gpufraction.cluster.room import RoomRequest
 from kubectl_gpufraction.cluster.state import legible
 from kubectl_gpufraction.output.forms import CommandOutput
@@ -104,14 +104,14 @@ def row(template: Template, found: Verdict, rehearsal: Rehearsal | None) -> Row:
         untried = template.replicas - 1
         reason = "; ".join(filter(None, (found.reason, UNTRIED if untried else "")))
         return _row(template, "Placed", (first,), reason, untried=untried)
-    asked = replica_of(found.pod, wanted.needs)
-    placed = [first] if rehearsal.book(wanted, found.allocation, asked) else []
-    unevaluated = rehearsal.unevaluated(asked) if template.replicas > 1 else ()
+    pending = replica_of(found.pod, wanted.needs)
+    placed = [first] if rehearsal.book(wanted, found.allocation, pending) else []
+    unevaluated = rehearsal.unevaluated(pending) if template.replicas > 1 else ()
     reason = "; ".join(
         filter(None, (found.reason, *(f"{each.filter} not evaluated: {each.why}" for each in unevaluated)))
     )
     while len(placed) < template.replicas:
-        following = rehearsal.place(wanted, asked)
+        following = rehearsal.place(wanted, pending)
         if not isinstance(following, RehearsedPlacement):
             reason = reasons.summary(following)
             break
@@ -120,13 +120,15 @@ def row(template: Template, found: Verdict, rehearsal: Rehearsal | None) -> Row:
     return _row(template, word, placed, reason)
 
 
-def replica_of(pod: JSON, needs: PodNeeds) -> AskingPod:
+def replica_of(pod: JSON, needs: PodNeeds) -> PendingPod:
     """
     What filters read of a further replica. Claims that are made for one pod are left out: they exist only once the pod
     does.
     """
     rules = read_rules(pod)
-    return AskingPod(replace(rules, volumes=tuple(each for each in rules.volumes if not each.ephemeral), uid=""), needs)
+    return PendingPod(
+        replace(rules, volumes=tuple(each for each in rules.volumes if not each.ephemeral), uid=""), needs
+    )
 
 
 def _wanted(pod: JSON) -> RoomRequest | None:
@@ -171,13 +173,13 @@ def _gpus(row: Row) -> list[int]:
 
 def totals(rows: Sequence[Row]) -> list[str]:
     """How many of all pods that ask for a share are placed, and why the others wait."""
-    asking = [row for row in rows if row["verdict"] in _OUR_PODS]
-    pods, placed = (sum(row[key] for row in asking) for key in ("replicas", "placed"))
+    own = [row for row in rows if row["verdict"] in _OUR_PODS]
+    pods, placed = (sum(row[key] for row in own) for key in ("replicas", "placed"))
     refused = sum(row["replicas"] for row in rows if row["verdict"] == _REFUSED)
-    words = [f"{placed} of {many(pods, 'pod')} placed"] if asking else []
-    waiting, untried = pods - placed - sum(row["untried"] for row in asking), sum(row["untried"] for row in asking)
+    words = [f"{placed} of {many(pods, 'pod')} placed"] if own else []
+    waiting, untried = pods - placed - sum(row["untried"] for row in own), sum(row["untried"] for row in own)
     if waiting:
-        reasons = {row["reason"] for row in asking if row["placed"] + row["untried"] < row["replicas"]}
+        reasons = {row["reason"] for row in own if row["placed"] + row["untried"] < row["replicas"]}
         why = f": {next(iter(reasons))}" if len(reasons) == 1 and "" not in reasons else ""
         words.append(f"{waiting} {'waits' if waiting == 1 else 'wait'}{why}")
     if untried:
@@ -202,8 +204,8 @@ def run(session: Session) -> CommandOutput:
         raise Failed(f"{session.given.filename}: {error}") from error
     tried_pods = [each.pod for each in found if each.pod is not None]
     several = sum(each.replicas for each in found if each.pod is not None) > 1
-    asked = tuple(legible(lambda pod: replica_of(pod, PodNeeds()), tried_pods)) if several else ()
-    rehearsal = _rehearsal(session, asked) if tried_pods else None
+    pending = tuple(legible(lambda pod: replica_of(pod, PodNeeds()), tried_pods)) if several else ()
+    rehearsal = _rehearsal(session, pending) if tried_pods else None
     rows, skipped = [], []
     for template in found:
         if template.pod is None:
@@ -224,7 +226,7 @@ def run(session: Session) -> CommandOutput:
     )
 
 
-def _rehearsal(session: Session, asked: Sequence[AskingPod]) -> Rehearsal | None:
+def _rehearsal(session: Session, pending: Sequence[PendingPod]) -> Rehearsal | None:
     reader = NeighbourReader()
     try:
         nodes, pods = session.items(paths.nodes()), session.items(paths.pods())
@@ -238,12 +240,12 @@ def _rehearsal(session: Session, asked: Sequence[AskingPod]) -> Rehearsal | None
         )
     except (KubeForbidden, Failed):
         return None
-    if not asked:
+    if not pending:
         return Rehearsal(cluster.hosts)
     reader.see_nodes(nodes)
     for pod in pods:
         reader.pod(pod)
-    return Rehearsal(cluster.hosts, session.surroundings(reader, asked, whole=True))
+    return Rehearsal(cluster.hosts, session.surroundings(reader, pending, whole=True))
 
 
 def _name(template: Template) -> str:

@@ -24,7 +24,7 @@ from kubectl_gpufraction.cluster.neighbours import NO_VERDICT, NeighbourReader, 
 from kubectl_gpufraction.cluster.state import ClusterView, Node, Pod
 from kubectl_gpufraction.cluster.targets import BadTarget, Target
 from kubectl_gpufraction.output.forms import CommandOutput
-from kubectl_gpufraction.output.wording import asked, behind, few, many, reason
+from kubectl_gpufraction.output.wording import behind, few, many, reason, request_text
 from kubectl_gpufraction.session import Command, Exit, Failed, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
@@ -49,7 +49,7 @@ def explanation(state: ClusterView, pod: Pod, verdict: NeighbourVerdict = NO_VER
     Where a pod is, or why it waits, its place in the queue, and which pods' end would make room. `verdict`: what other
     pods and volumes say of it.
     """
-    lines = [f"{pod.key} asks for {asked(pod)} ({pod.request.dialect})"]
+    lines = [f"{pod.key} asks for {request_text(pod)} ({pod.request.dialect})"]
     if pod.allocation is not None:
         lines.append(f"It is {pod.phase} on node {pod.node}:")
         for share in _shares(state, pod):
@@ -72,10 +72,10 @@ def explanation(state: ClusterView, pod: Pod, verdict: NeighbourVerdict = NO_VER
     lines.append(f"It waits, {place} of {len(queue)} in the queue: {why}")
     lines += behind(state, pod)
     beside = [other for other in queue if group(other) == group(pod)]
-    before = [f"{other.key} ({asked(other)})" for other in queue[: place.first - 1]]
+    before = [f"{other.key} ({request_text(other)})" for other in queue[: place.first - 1]]
     if before:
         lines.append(f"Before it: {few(before)}")
-    others = [f"{other.key} ({asked(other)})" for other in beside if other != pod]
+    others = [f"{other.key} ({request_text(other)})" for other in beside if other != pod]
     if others:
         lines.append(f"Created in the same second, in an order that only the allocator knows: {few(others)}")
     lines += _models(state, pod)
@@ -112,7 +112,7 @@ def row(state: ClusterView, pod: Pod, lines: Sequence[str], verdict: NeighbourVe
         "namespace": pod.namespace,
         "name": pod.name,
         "status": pod.status,
-        "asks": asked(pod),
+        "asks": request_text(pod),
         "dialect": pod.request.dialect,
         "claim": pod.request.claim,
         "node": pod.node,
@@ -222,7 +222,7 @@ def without_share(pod: JSON) -> str:
         return f"it has finished ({phase}) and no longer holds a share"
     if names.GATE in podfields.gates(pod):
         return "its request annotation contradicts its resources, so it is never placed; delete it"
-    found = DIALECTS.asked(pod)
+    found = DIALECTS.detect(pod)
     if not found:
         return "it asks for no GPU share"
     return (
@@ -296,14 +296,14 @@ def _output(
 ) -> CommandOutput:
     """The pods explained; for people the first few of them, with an empty line between two."""
     verdicts = _verdicts(session, state, pods, reader)
-    said = [[session.spoken(line) for line in explanation(state, pod, verdicts[pod.key])] for pod in pods]
+    explained = [[session.spoken(line) for line in explanation(state, pod, verdicts[pod.key])] for pod in pods]
     lines = [head] if head else []
-    for number, each in enumerate(said[:_MOST_EXPLAINED]):
+    for number, each in enumerate(explained[:_MOST_EXPLAINED]):
         lines += ["", *each] if head or number else each
-    if len(said) > _MOST_EXPLAINED:
-        lines += ["", f"{len(said) - _MOST_EXPLAINED} more; -o json has all of them"]
+    if len(explained) > _MOST_EXPLAINED:
+        lines += ["", f"{len(explained) - _MOST_EXPLAINED} more; -o json has all of them"]
     return CommandOutput(
-        rows=[row(state, pod, each, verdicts[pod.key]) for pod, each in zip(pods, said, strict=True)],
+        rows=[row(state, pod, each, verdicts[pod.key]) for pod, each in zip(pods, explained, strict=True)],
         lines=lines,
         names=[f"pod/{pod.name}" for pod in pods],
     )
@@ -313,13 +313,13 @@ def _verdicts(
     session: Session, state: ClusterView, pods: Sequence[Pod], reader: NeighbourReader
 ) -> Mapping[str, NeighbourVerdict]:
     """What other pods and volumes say of those that wait, by `namespace/name`; pods that are alike are judged once."""
-    asked = {pod.key: reader.asking[pod.key] for pod in pods if pod.waits and pod.key in reader.asking}
-    if not asked:
+    pending = {pod.key: reader.pending[pod.key] for pod in pods if pod.waits and pod.key in reader.pending}
+    if not pending:
         return dict.fromkeys((pod.key for pod in pods), NO_VERDICT)
-    around = session.surroundings(reader, tuple(asked.values()), whole=state.whole)
+    around = session.surroundings(reader, tuple(pending.values()), whole=state.whole)
     nodes = [node.name for node in state.nodes]
-    judged = {each: around.judge(each, nodes) for each in dict.fromkeys(asked.values())}
-    return {pod.key: judged[asked[pod.key]] if pod.key in asked else NO_VERDICT for pod in pods}
+    judged = {each: around.judge(each, nodes) for each in dict.fromkeys(pending.values())}
+    return {pod.key: judged[pending[pod.key]] if pod.key in pending else NO_VERDICT for pod in pods}
 
 
 COMMAND = Command(

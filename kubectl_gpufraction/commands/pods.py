@@ -1,4 +1,4 @@
-"""`kubectl gpufraction pods`: the pods that asked for a GPU share, and where they have it."""
+"""`kubectl gpufraction pods`: the pods that requested a GPU share, and where they have it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contract.scheduling.demand import usage_of
 from kubectl_gpufraction.cluster.state import ClusterView, Pod
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
-from kubectl_gpufraction.output.wording import age, asked, many
+from kubectl_gpufraction.output.wording import age, many, request_text
 from kubectl_gpufraction.session import Command, Session
 
 Row = Mapping[str, Any]
@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def rows(state: ClusterView, namespace: str | None) -> list[Row]:
-    """Every pod that asked for a share, of one namespace or of all."""
+    """Every pod that requested a share, of one namespace or of all."""
     return [_pod_row(pod) for pod in state.pods if namespace in (None, pod.namespace)]
 
 
@@ -45,7 +45,7 @@ def _pod_row(pod: Pod) -> Row:
         "namespace": pod.namespace,
         "name": pod.name,
         "status": pod.status,
-        "asks": asked(pod),
+        "asks": request_text(pod),
         "node": pod.node,
         "gpus": sorted(index_of.values()),
         "memoryMiB": mib(taken.memory) if given else None,

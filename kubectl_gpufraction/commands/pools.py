@@ -65,8 +65,8 @@ def sentences(status: PoolsStatus, now: float) -> list[str]:
     found = [f"Nothing can be asked for: {status.trouble}."] if status.trouble else []
     if now - status.at > _SILENT:
         found.insert(0, f"This was written {moments.at(status.at)}; does an allocator lead? {_LEADS}")
-    told = (pool for pool in status.pools if not (status.trouble and status.trouble == pool.why))
-    return [*found, *(f"{pool.name}: {cure}" for pool in told if (cure := _cure(pool)))]
+    explained = (pool for pool in status.pools if not (status.trouble and status.trouble == pool.why))
+    return [*found, *(f"{pool.name}: {cure}" for pool in explained if (cure := _cure(pool)))]
 
 
 def _times(pool: PoolStatus) -> str:
@@ -98,8 +98,8 @@ def _cure(pool: PoolStatus) -> str:
         case "not-asked":
             return f"{pool.why}."
         case "paused":
-            said = f" ({pool.why})" if pool.why else ""
-            return f"{_OUTCOMES.get(pool.outcome, 'no node came')}{said}."
+            why = f" ({pool.why})" if pool.why else ""
+            return f"{_OUTCOMES.get(pool.outcome, 'no node came')}{why}."
         case "full":
             return f"raise node.max, which is {pool.most}, or wait for other pods' end."
         case "idle-node":

@@ -10,7 +10,7 @@ from contract.encoding import moments
 from kubectl_gpufraction.cluster.state import TERMINATING, ClusterView
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
-from kubectl_gpufraction.output.wording import age, asked, many, reason
+from kubectl_gpufraction.output.wording import age, many, reason, request_text
 from kubectl_gpufraction.session import Command, Session
 
 Row = Mapping[str, Any]
@@ -40,7 +40,7 @@ def rows(state: ClusterView, namespace: str | None) -> list[Row]:
             "place": places[pod.key].shown if state.whole and pod.waits else None,
             "namespace": pod.namespace,
             "name": pod.name,
-            "asks": asked(pod),
+            "asks": request_text(pod),
             "since": pod.since or moments.shown(pod.created),
             "code": pod.code,
             "reason": reason(state, pod),

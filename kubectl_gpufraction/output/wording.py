@@ -46,14 +46,14 @@ def few(texts: Sequence[str]) -> str:
     return ", ".join(texts[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def asked(pod: Pod) -> str:
+def request_text(pod: Pod) -> str:
     """A pod's request in short: `2x8Gi+30%` for each container, `1x8Gi..24Gi` with a limit, or `claim NAME`."""
     if pod.request.claim:
         return f"claim {pod.request.claim}"
-    return " ".join(_asked(fraction) for fraction in pod.request.containers)
+    return " ".join(_fraction_text(fraction) for fraction in pod.request.containers)
 
 
-def _asked(fraction: FractionRequest) -> str:
+def _fraction_text(fraction: FractionRequest) -> str:
     memory = format_bytes(fraction.memory) if fraction.memory else f"{fraction.percent}%mem"
     if fraction.limit:
         memory += f"..{format_bytes(fraction.limit)}" if fraction.memory else f"..{fraction.limit}%"
@@ -84,6 +84,6 @@ def behind(state: ClusterView, pod: Pod) -> list[str]:
     return lines + [f"Note: {each.misread}" for each in ahead if each.misread]
 
 
-def _held(standing: NamespaceShare) -> str:
-    weight = f", weight {standing.weight}" if standing.weight != 1 else ""
-    return f"{standing.percent:.3g} % of the cluster{weight}"
+def _held(share: NamespaceShare) -> str:
+    weight = f", weight {share.weight}" if share.weight != 1 else ""
+    return f"{share.percent:.3g} % of the cluster{weight}"

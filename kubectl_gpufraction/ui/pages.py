@@ -22,7 +22,7 @@ from kubectl_gpufraction.cluster.state import ClusterView, ListedClaim, Node, Po
 from kubectl_gpufraction.commands import explain, waiting
 from kubectl_gpufraction.commands import nodes as nodes_command
 from kubectl_gpufraction.commands import pods as pods_command
-from kubectl_gpufraction.output.wording import asked
+from kubectl_gpufraction.output.wording import request_text
 
 JSON = dict[str, Any]
 MOST = 100
@@ -69,7 +69,7 @@ class Selection:
 
 class Picture:
     """
-    One reading of the cluster, and the views made of it; each is made when it is first asked for, and kept.
+    One reading of the cluster, and the views made of it; each is made when it is first requested, and kept.
 
     Two threads that ask at once may both make it, and make the same.
     """
@@ -104,7 +104,7 @@ class Picture:
         return wanted.of(rows, _text_of("namespace", "name", "asks", "reason", "dialect"))
 
     def pods(self, wanted: Selection) -> JSON:
-        """The pods that asked for a share."""
+        """The pods that requested a share."""
         rows = self._once("pods", lambda: [dict(row) for row in pods_command.rows(self.state, None)])
         return wanted.of(rows, _text_of("namespace", "name", "status", "node", "dialect", "claim"))
 
@@ -293,7 +293,7 @@ def namespaces(state: ClusterView) -> list[JSON]:
 
 def story(picture: Picture, pod: Pod, newest: JSON, events: Sequence[JSON], unseen: str = "") -> JSON:
     """
-    A pod from its creation on: what it asked for, how long it waited and why, where it went, and its Events.
+    A pod from its creation on: what it requested, how long it waited and why, where it went, and its Events.
 
     `pod`: the pod in the picture. `newest`: its object, which is newer. `unseen`: why not all of its Events
     can be shown, or empty.
@@ -304,9 +304,9 @@ def story(picture: Picture, pod: Pod, newest: JSON, events: Sequence[JSON], unse
         "name": pod.name,
         "phase": (newest.get("status") or {}).get("phase", ""),
         "waits": pod.waits,
-        "asks": asked(pod),
+        "asks": request_text(pod),
         "lines": [moments.spoken(line, now) for line in explain.explanation(picture.state, pod)],
-        "steps": steps(newest, asked(pod)),
+        "steps": steps(newest, request_text(pod)),
         "events": sorted(legible(_event, events), key=lambda event: str(event["at"]), reverse=True)[:_MOST_EVENTS],
         "unseen": unseen,
     }

@@ -8,7 +8,7 @@ answer allows another origin to read it, and none changes anything.
 
 Every text in an answer is made fit to be shown: what is printable, and on one line.
 
-Must not: write to the cluster, or send what is not in the view that was asked for.
+Must not: write to the cluster, or send what is not in the view that was requested.
 """
 
 from __future__ import annotations
@@ -157,17 +157,19 @@ class _Views:
 
 def _story(stories: Stories) -> Handler:
     def answer(request: Request) -> Reply:
-        asked = _query(request.query)
-        return json_reply(plain_values(stories.get(asked.get("namespace", ""), asked.get("name", ""))))
+        parameters = _query(request.query)
+        return json_reply(plain_values(stories.get(parameters.get("namespace", ""), parameters.get("name", ""))))
 
     return answer
 
 
 def wanted_of(query: str) -> Selection:
     """The rows that a query asks for. Raises HttpError 400."""
-    asked = _query(query)
+    parameters = _query(query)
     try:
-        return Selection(asked.get("filter", ""), int(asked.get("from", "0")), int(asked.get("count", "50")))
+        return Selection(
+            parameters.get("filter", ""), int(parameters.get("from", "0")), int(parameters.get("count", "50"))
+        )
     except ValueError:
         raise HttpError(400, "from, count: expected numbers") from None
 

@@ -43,8 +43,10 @@ def device_health(
         for card in observation.cards
         if card.uuid
     }
-    gone = (HealthStatus.UNKNOWN, observation.problem) if observation.problem else (HealthStatus.UNHEALTHY, _NOT_SHOWN)
-    given = {(device.pool, device.device): gone for device in prepared}
+    missing = (
+        (HealthStatus.UNKNOWN, observation.problem) if observation.problem else (HealthStatus.UNHEALTHY, _NOT_SHOWN)
+    )
+    given = {(device.pool, device.device): missing for device in prepared}
     known = {**given, **{(node, device): health for device, health in found.items()}}
     return tuple(DeviceHealth(*where, *health) for where, health in sorted(known.items()))
 
@@ -80,12 +82,12 @@ class HealthWatch:
         self, prepared: Callable[[], Iterable[PreparedDevice]], ended: Callable[[], bool]
     ) -> Iterator[tuple[DeviceHealth, ...]]:
         """The lists for one watcher, until `ended`. `prepared`: the devices that claims were given."""
-        told: tuple[DeviceHealth, ...] | None = None
+        reported: tuple[DeviceHealth, ...] | None = None
         due, turn = self._clock(), self._turn
         while not ended():
             devices = self._now(prepared)
-            if devices is not None and (devices != told or self._clock() >= due):
-                told, due = devices, self._clock() + self._repeat
+            if devices is not None and (devices != reported or self._clock() >= due):
+                reported, due = devices, self._clock() + self._repeat
                 yield devices
             turn = self._next(turn, max(due - self._clock(), 0.0) if devices is not None else self._repeat)
 

@@ -86,7 +86,7 @@ class PluginServer:
 
     @property
     def registered(self) -> bool | None:
-        """Whether kubelet registered the plugin; None before it has said so."""
+        """Whether kubelet registered the plugin; None before that."""
         return self._registered
 
     @property

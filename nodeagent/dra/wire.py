@@ -22,7 +22,7 @@ SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 HEALTH = "v1alpha1.DRAResourceHealth"
 VERSIONS = ("v1.DRAPlugin", HEALTH)
 """
-What kubelet is told that we support: kubelets from 1.34 on know the first. They call the second without looking for it
+What kubelet learns that we support: kubelets from 1.34 on know the first. They call the second without looking for it
 here, if at all.
 """
 _TYPE = "DRAPlugin"

@@ -107,8 +107,8 @@ class Nvml:
         def change(nvml: Any) -> str:
             handle = call(nvml, "nvmlDeviceGetHandleByUUID", uuid)
             name = group.encode()
-            asked = nvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=name, softLimit=soft, hardLimit=hard)
-            call(nvml, "nvmlDeviceSetMemoryLimits_v1", handle, asked)
+            wanted = nvml.c_nvmlSetMemoryLimits_v1_t(nameSpace=name, softLimit=soft, hardLimit=hard)
+            call(nvml, "nvmlDeviceSetMemoryLimits_v1", handle, wanted)
             limits = nvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=name)
             call(nvml, "nvmlDeviceGetMemoryLimits_v1", handle, limits)
             found = int(limits.hardLimit)

@@ -76,13 +76,13 @@ class Observer:
         self._record = record or Record()
         self._lock = threading.Lock()
         self._latest: Observation | None = None
-        self._asked_at: float | None = None
+        self._began_at: float | None = None
 
     def latest(self) -> Observation | None:
         """The latest observation. None before the first look has ended, unless that takes too long."""
         with self._lock:
-            asked = self._asked_at
-            if asked is None or self._clock() - asked <= self._patience:
+            began = self._began_at
+            if began is None or self._clock() - began <= self._patience:
                 return self._latest
         # This text is published, so it must not change every second.
         problem = f"the driver does not answer: a call into it has taken more than {self._patience:g} s"
@@ -91,7 +91,7 @@ class Observer:
     def look_once(self) -> None:
         """One look, on the calling thread."""
         with self._lock:
-            self._asked_at = self._clock()
+            self._began_at = self._clock()
         try:
             seen = look(self._library)
             seen = replace(seen, cards=self._record.judged(seen.cards, self._clock()))
@@ -103,7 +103,7 @@ class Observer:
         with self._lock:
             changed = seen.problem != (self._latest.problem if self._latest else "")
             self._latest = seen
-            self._asked_at = None
+            self._began_at = None
         if changed and seen.problem:
             log.warning("GPUs cannot be read", extra={"reason": seen.reason, "detail": seen.problem})
         elif changed:

@@ -101,7 +101,7 @@ class Simulated:
         return self._look().cards
 
     def exclusive(self, uuid: str) -> bool | None:
-        """Whether the card's compute mode is EXCLUSIVE_PROCESS, as this object was told; of no other process."""
+        """Whether the card's compute mode is EXCLUSIVE_PROCESS, as this object was set; of no other process."""
         return uuid in self._exclusive
 
     def set_exclusive(self, uuid: str, exclusive: bool) -> str:

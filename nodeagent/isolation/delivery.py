@@ -141,9 +141,9 @@ def by_claim(
     if registered is None:
         message = "kubelet has not registered the plugin yet"
         return found, Condition(False, GPUNodeReason.NOT_REGISTERED_YET, message, CLAIMS)
-    told = "; ".join(f"{uuid} is not described: {reason}" for uuid, reason in sorted(without.items())[:_MOST_NAMED])
+    reasons = "; ".join(f"{uuid} is not described: {reason}" for uuid, reason in sorted(without.items())[:_MOST_NAMED])
     more = f"; {len(without)} GPUs are not described in all" if len(without) > _MOST_NAMED else ""
-    message = f"cards have the CDI kind {kind}{told and f'; {told}'}{more}"
+    message = f"cards have the CDI kind {kind}{reasons and f'; {reasons}'}{more}"
     return found, Condition(True, GPUNodeReason.REGISTERED, message, CLAIMS)
 
 

@@ -120,10 +120,10 @@ class MpsState:
             message = f"cores are capped by percentages and not reserved on {len(capped)} of {len(gpus)} GPUs: "
             whys = sorted({found[uuid].why for uuid in capped if uuid in found and found[uuid].why})
             return Condition(False, GPUNodeReason.CAPPED, "; ".join([message + ", ".join(capped), *whys]), PARTITIONS)
-        told = sorted(f"{uuid}: {found[uuid].rounded}" for uuid in gpus if found[uuid].rounded)
+        rounded = sorted(f"{uuid}: {found[uuid].rounded}" for uuid in gpus if found[uuid].rounded)
         chunks = ", ".join(map(str, sorted({found[uuid].chunks for uuid in gpus})))
         message = f"each GPU has {chunks} chunks of multiprocessors; a pod's cores are whole chunks of its own"
-        return Condition(True, GPUNodeReason.PARTITIONED, "; ".join([message, *told]), PARTITIONS)
+        return Condition(True, GPUNodeReason.PARTITIONED, "; ".join([message, *rounded]), PARTITIONS)
 
     def conditions(self) -> tuple[Condition, ...]:
         """What serving daemons cannot do although it is set. For the others the GPU's health has the reason."""

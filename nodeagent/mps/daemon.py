@@ -147,7 +147,7 @@ class Daemon:
                 capture_output=True,
                 text=True,
                 timeout=self._timeout,
-                env=self._environment(self._asked),
+                env=self._environment(self._control),
             )
         except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
             return None
@@ -170,7 +170,7 @@ class Daemon:
             self._quitting = os.posix_spawnp(
                 self._command[0],
                 self._command[:1],
-                self._environment(self._asked),
+                self._environment(self._control),
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, str(commands), os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -197,7 +197,7 @@ class Daemon:
         return self._folder / "log" / "output"
 
     @property
-    def _asked(self) -> Path:
+    def _control(self) -> Path:
         """The folder of the socket for commands."""
         return self._keys if (self._keys / _PRIVILEGED).exists() else self._folder / "pipe"
 

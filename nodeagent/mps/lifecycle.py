@@ -2,7 +2,7 @@
 What to do about one GPU's MPS control daemon, given what is seen of it.
 
     off ──wanted, no other process computes───▶ claiming ──exclusive──▶ starting ──answers──▶ serving
-     ▲ └──one computes──▶ blocked                  (the mode is asked for)        │              │ │
+     ▲ └──one computes──▶ blocked                  (the mode is requested)        │              │ │
      │                                                                            └──────dies────┤ │ a server's fault
      │      resting ◀──the fifth failure in a row── paused ◀──gone── stopping ◀──silent too long─┘ ▼
      │         └──rested──▶ as from off             └──waited──▶ as from off    ◀──no client left── faulted

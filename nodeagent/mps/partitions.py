@@ -148,5 +148,5 @@ def steps(found: Layout, known: Mapping[str, str], wanted: Mapping[str, int]) ->
 def rounding(cores: Iterable[int], found: Layout) -> str:
     """What rounding does to these shares, as a sentence; empty where all of them divide."""
     odd = sorted({each for each in cores if each and each * found.chunks % WHOLE})
-    told = [f"{each}% is {chunks_of(each, found.chunks)} of {found.chunks} chunks" for each in odd]
-    return "rounded down to whole chunks: " + ", ".join(told) if told else ""
+    rounded = [f"{each}% is {chunks_of(each, found.chunks)} of {found.chunks} chunks" for each in odd]
+    return "rounded down to whole chunks: " + ", ".join(rounded) if rounded else ""

@@ -196,7 +196,7 @@ def reconcile(
         wrote_status = _after(None if says(status, wanted) else wrote_status, content, now, pace)
     if not grows:
         actions += resize
-    # After the figures: a pod that comes because the taint is gone finds them.
+    # After the figures: a pod that comes because the taint is removed finds them.
     stated = says(status, wanted) or any(isinstance(action, WriteStatus) for action in actions)
     taints, wrote_taints = published.node.startup_taints, history.taints
     complete = stated and (sized or bool(resize))

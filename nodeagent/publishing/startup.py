@@ -23,7 +23,7 @@ Taints = tuple[tuple[int, JSON], ...]
 """Taints as the Node has them, each with its position."""
 
 NOT_REMOVED = "StartupTaint"
-_SAID = 512
+_LONGEST_MESSAGE = 512
 """Characters of a refusal that the condition repeats."""
 
 
@@ -49,7 +49,7 @@ def left_on(taints: Taints, *, removes: bool, refused: str = "") -> tuple[Condit
     if removes:
         message = (
             f"the Node has the taint {names.STARTUP_TAINT}, and the API server refuses its removal, so no pod comes "
-            f"here: take the taint out of the pool; {refused[:_SAID]}"
+            f"here: take the taint out of the pool; {refused[:_LONGEST_MESSAGE]}"
         )
         return (Condition(True, GPUNodeReason.REMOVAL_REFUSED, message, NOT_REMOVED),)
     message = (

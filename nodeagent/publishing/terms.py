@@ -32,7 +32,7 @@ from nodeagent.sharing.ownership import decide
 
 REFUSED, UNIQUE = "OptionsRefused", "GpusUnique"
 _LONGEST = 1024
-_SAID = 512
+_LONGEST_MESSAGE = 512
 """Characters of the error that the condition repeats."""
 
 
@@ -114,5 +114,5 @@ def _earlier(published: Mapping[str, Any]) -> tuple[str, VgpuOptions]:
 def _refused(trouble: str) -> tuple[Condition, ...]:
     if not trouble:
         return ()
-    message = f"the options are refused, and the earlier ones stay in use: {trouble[:_SAID]}"
+    message = f"the options are refused, and the earlier ones stay in use: {trouble[:_LONGEST_MESSAGE]}"
     return (Condition(True, GPUNodeReason.CANNOT_BE_READ, message, REFUSED),)

@@ -19,7 +19,7 @@ from contract.encoding import codec
 from contract.encoding.reading import Malformed, words
 from contract.model import Allocation
 from runtime.kubernetes.client import JSON
-from runtime.kubernetes.watch import Event, Gone, Put, Replaced
+from runtime.kubernetes.watch import Deleted, Event, Put, Replaced
 
 _ANNOTATIONS = (names.ALLOCATION, names.HELD_GPUS)
 
@@ -115,7 +115,7 @@ class Residents:
             match event:
                 case Put(pod):
                     self._put(pod)
-                case Gone(pod):
+                case Deleted(pod):
                     self._by_key.pop(pods.key(pod), None)
                 case Replaced(listed):
                     self.known = True

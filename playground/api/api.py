@@ -261,7 +261,7 @@ class Api:
         return Response(201, self._subresources.bind(pod))
 
     def _convert(self, kind: Kind, value: JSON) -> JSON:
-        """A stored custom object in the version that was asked for."""
+        """A stored custom object in the version that was requested."""
         if kind.custom is None or value.get("kind") != kind.name or value["apiVersion"] == kind.api_version:
             return value
         return {**value, "apiVersion": kind.api_version}

@@ -49,7 +49,7 @@ FAIR_ORDER = FeatureEdges(
             "`allocator.workers.namespaces`",
             "a whole number from 1 to 1000; anything else counts as 1 and is logged once",
             (
-                "unit/contract/scheduling/test_fairness.py::test_a_weight_that_cannot_be_read_is_said",
+                "unit/contract/scheduling/test_fairness.py::test_an_unreadable_weight_is_reported",
                 "fuzzing words-and-labels",
             ),
             names_of(names.QUEUE_WEIGHT),
@@ -67,7 +67,7 @@ IDLE = FeatureEdges(
             "it concerns its own pods only; what cannot be read is no consent",
             (
                 "unit/allocator/features/idle/test_idle_gives_way.py::"
-                "test_a_word_that_cannot_be_read_is_no_consent_also_where_the_namespace_agrees",
+                "test_an_unreadable_annotation_is_no_consent_even_if_the_namespace_agrees",
                 "fuzzing words-and-labels",
             ),
             names_of(names.IDLE_AFTER),
@@ -216,7 +216,7 @@ ELASTIC = FeatureEdges(
             (
                 "unit/allocator/features/elasticgpuclaims/test_shares.py::test_no_object_is_unreadable",
                 "unit/allocator/features/elasticgpuclaims/test_shares.py::test_whatever_a_claim_says_the_message_is_short_and_plain",
-                "cluster/hostile/test_odd_claims.py::test_whatever_a_claim_names_as_its_class_is_told_in_plain_words",
+                "cluster/hostile/test_odd_claims.py::test_any_class_that_a_claim_names_is_reported_in_plain_words",
                 "unit/allocator/features/elasticgpuclaims/test_quota.py::"
                 "test_claims_of_a_namespace_have_together_what_the_administrator_allows",
                 "fuzzing elasticgpuclaims",
@@ -393,7 +393,7 @@ PAGE = FeatureEdges(
             (
                 "unit/kubectl_gpufraction/ui/test_server.py::test_the_page_is_served_under_a_random_token_and_nowhere_else",
                 "unit/kubectl_gpufraction/ui/test_server.py::test_a_name_that_is_not_ours_is_refused",
-                "unit/kubectl_gpufraction/ui/test_server.py::test_another_page_may_not_ask",
+                "unit/kubectl_gpufraction/ui/test_server.py::test_another_page_gets_no_answer",
                 "fuzzing page-query",
                 "fuzzing page-host",
             ),

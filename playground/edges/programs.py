@@ -322,7 +322,7 @@ PLACEMENT = FeatureEdges(
             "`nodeagent.sharing`, `contract.options`",
             "what is misspelt is told and excludes nothing; a document with one error is refused as a whole",
             (
-                "unit/nodeagent/sharing/test_cordoning.py::test_it_is_told_on_the_node_once_and_shown_while_it_lasts",
+                "unit/nodeagent/sharing/test_cordoning.py::test_it_is_one_event_on_the_node_and_shown_while_it_lasts",
                 "unit/contract/nodes/test_excluded.py::test_what_of_a_list_names_no_card",
                 "fuzzing options",
                 "fuzzing options-file",

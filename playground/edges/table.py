@@ -3,7 +3,7 @@ Who may write what, where it arrives, what bounds it and which test shows that: 
 
 An edge is a name on an object, a dialect, a right of one of our roles, a route of one of our servers, a field of one of
 our kinds, or a path of the host. A test compares the edges that the rows here cover with those that the code and the
-manifests have, so a new one without a row fails, and so does a row whose edge has gone.
+manifests have, so a new one without a row fails, and so does a row whose edge was removed.
 
     name gpufraction.io/request             a name of `contract.names`
     dialect hami                            the names of one dialect

@@ -43,7 +43,7 @@ def assets() -> Path | str:
 
 @dataclass(frozen=True)
 class Kueue:
-    """The program that runs, and the objects by which it is told what to do."""
+    """The program that runs, and the objects that configure it."""
 
     kube: Kube
     program: Program

@@ -18,7 +18,7 @@ _CONNECT_SECONDS = 0.5
 
 
 class Balancer:
-    """Listens on a loopback port from `start` to `stop`. `backends` gives the ports to choose from, anew each time."""
+    """Listens on a loopback port from `start` to `stop`. `backends` gives the ports to choose from, again each time."""
 
     def __init__(self, backends: Callable[[], Sequence[int]]) -> None:
         self._backends = backends
@@ -46,7 +46,7 @@ class Balancer:
         self.cut()
 
     def cut(self) -> None:
-        """Cut every connection that is open: who made them makes others, and is given a server anew."""
+        """Cut every connection that is open: who made them makes others, and gets another server."""
         with self._lock:
             for each in self._open:
                 with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """
 A ConfigMap as a folder of files, as kubelet keeps it for a container that mounts it: the programs here are processes.
 
-Kubelet writes a folder anew and then swaps the link `..data` to it, so that a reader finds the old content or the new
+Kubelet writes a new folder and then swaps the link `..data` to it, so that a reader finds the old content or the new
 one and never half of either. It takes up to a minute or two to notice a change; this notices at once.
 
 Must not: know what is in the ConfigMap.
@@ -17,7 +17,7 @@ from typing import Any
 
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.paths import configmaps
-from runtime.kubernetes.watch import Event, Gone, Informer, Put, Replaced
+from runtime.kubernetes.watch import Deleted, Event, Informer, Put, Replaced
 
 JSON = dict[str, Any]
 
@@ -44,7 +44,7 @@ class Mounted:
         match event:
             case Put(found) | Replaced([found, *_]):
                 self._write(found.get("data") or {})
-            case Gone() | Replaced():
+            case Deleted() | Replaced():
                 self._write({})
 
     def _write(self, data: dict[str, str]) -> None:

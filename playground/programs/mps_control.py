@@ -11,7 +11,7 @@ every command from `fake.json` in its pipe directory, so that a test changes its
 
     crash: true         end at once with status 1
     silent: true        take commands and answer none
-    deaf: true          do not end when told to
+    deaf: true          do not end on request
     old: true           know neither `-multiuser-server` nor `get_server_status`, as that of driver 535
     status: FAULT       of every server; ACTIVE otherwise
     servers: {"71": [72, 73]}    servers and their clients, by process id
@@ -49,43 +49,43 @@ def script() -> dict[str, Any]:
         return {}
 
 
-def answer(words: list[str], said: dict[str, Any]) -> str:
-    servers = said.get("servers", {})
+def answer(words: list[str], state: dict[str, Any]) -> str:
+    servers = state.get("servers", {})
     match words:
         case ["get_server_list"]:
             return "".join(f"{pid}\n" for pid in servers)
-        case ["get_server_status", pid] if not said.get("old"):
-            return said.get("status", "ACTIVE") + "\n" if pid in servers else f"Server {pid} not found\n"
+        case ["get_server_status", pid] if not state.get("old"):
+            return state.get("status", "ACTIVE") + "\n" if pid in servers else f"Server {pid} not found\n"
         case ["get_client_list", pid]:
             return "".join(f"{client}\n" for client in servers.get(pid, ())) or f"Server {pid} not found\n"
         case ["lspart"] if "-S" in sys.argv:
-            return listed(said)
+            return listed(state)
         case ["sm_partition", "add", gpu, chunks] if "-S" in sys.argv:
-            return added(gpu, int(chunks), said)
+            return added(gpu, int(chunks), state)
         case ["sm_partition", "rm", _, name] if "-S" in sys.argv:
-            if name in said.get("using", ()):
+            if name in state.get("using", ()):
                 return f"Partition {name} in use. Terminate all clients before removing.\n"
             return "" if partitions.pop(name, 0) else f"Partition {name} not found\n"
     return f'Unknown command "{words[0]}"\n'
 
 
-def listed(said: dict[str, Any]) -> str:
+def listed(state: dict[str, Any]) -> str:
     gpu, used = os.environ["CUDA_VISIBLE_DEVICES"][:12], sum(partitions.values())
     rows = ["GPU Partition free used free used clients", "chunk chunk SM SM"]
     rows.append(f"{gpu} - {CHUNKS - used} {used} {(CHUNKS - used) * CHUNK + 4} {used * CHUNK} -")
     for name, chunks in partitions.items():
-        rows.append(f"{gpu} {name} - {chunks} - {chunks * CHUNK} {'Yes' if name in said.get('using', ()) else 'No'}")
+        rows.append(f"{gpu} {name} - {chunks} - {chunks * CHUNK} {'Yes' if name in state.get('using', ()) else 'No'}")
     return "".join(f"{row}\n" for row in rows)
 
 
-def added(gpu: str, chunks: int, said: dict[str, Any]) -> str:
+def added(gpu: str, chunks: int, state: dict[str, Any]) -> str:
     if not 0 < chunks <= CHUNKS - sum(partitions.values()):
         error = "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION"
         return f"Failed to fulfill the requested SM partition of {chunks} chunks, error {error}\n"
     number = next(number for number in range(CHUNKS) if f"D/x{number}A{'A' * 28}" not in partitions)
     name = f"D/x{number}A{'A' * 28}"
     partitions[name] = chunks
-    return f"Partition {gpu}/{name} created\n" if said.get("sentence") else f"{gpu}/{name}\n"
+    return f"Partition {gpu}/{name} created\n" if state.get("sentence") else f"{gpu}/{name}\n"
 
 
 def listening(name: str) -> socket.socket:
@@ -98,10 +98,10 @@ def listening(name: str) -> socket.socket:
 
 
 def serve() -> None:
-    said = script()
-    if said.get("crash"):
+    state = script()
+    if state.get("crash"):
         sys.exit(1)
-    if said.get("spawn"):
+    if state.get("spawn"):
         server = subprocess.Popen(["sleep", "600"])
         with open(os.path.join(PIPE, "spawned"), "w", encoding="utf-8") as file:
             file.write(str(server.pid))
@@ -126,8 +126,8 @@ def serve() -> None:
 
 def obey(words: list[str], lines: Any, privileged: bool) -> None:
     print(f"Cmd:{' '.join(words)}", flush=True)
-    said = script()
-    if said.get("silent") or (words == ["quit"] and said.get("deaf")):
+    state = script()
+    if state.get("silent") or (words == ["quit"] and state.get("deaf")):
         select.select([lines], [], [])
     elif words == ["quit"] and privileged:
         os.unlink(PID)
@@ -136,7 +136,7 @@ def obey(words: list[str], lines: Any, privileged: bool) -> None:
         lines.write("Not enough privilege to execute quit command\n\n")
     else:
         # Its real form is its own affair; here an empty line ends an answer.
-        lines.write(answer(words, said) + "\n")
+        lines.write(answer(words, state) + "\n")
     lines.flush()
 
 

@@ -34,7 +34,7 @@ def unverified() -> ssl.SSLContext:
     """
     Trusts whoever answers, as one may on a port of one's own.
 
-    It does without the authorities of the system, which Python's default context reads anew each time, in 30 ms.
+    It does without the authorities of the system, which Python's default context reads again each time, in 30 ms.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

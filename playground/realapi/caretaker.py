@@ -146,8 +146,8 @@ class Caretaker:
     def _write(self, quota: JSON, total: Usage) -> Refused | None:
         hard, before = quota["spec"].get("hard") or {}, quota.get("status") or {}
         counted = {name: total.get(name, Fraction(0)) for name in hard}
-        said = {name: parse(text) for name, text in (before.get("used") or {}).items()}
-        if before.get("hard") == hard and said == counted:
+        used = {name: parse(text) for name, text in (before.get("used") or {}).items()}
+        if before.get("hard") == hard and used == counted:
             return None
         status = {"hard": hard, "used": {name: shown(name, amount) for name, amount in counted.items()}}
         full = {"apiVersion": "v1", "kind": "ResourceQuota", **quota, "status": status}

@@ -63,10 +63,10 @@ class Assets:
 @functools.cache
 def _minor(program: Path) -> int:
     try:
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+        output = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
     except OSError:
         return 0  # its start will say more
-    found = re.match(r"Kubernetes v1\.([0-9]{1,4})\.", said)
+    found = re.match(r"Kubernetes v1\.([0-9]{1,4})\.", output)
     return int(found[1]) if found else 0
 
 

@@ -77,7 +77,7 @@ class HollowKubelets:
         self.programs[name].start()
 
     def static_pods(self, name: str) -> Path:
-        """The folder whose manifests the node's kubelet runs by itself. Raises LookupError before it has said so."""
+        """The folder whose manifests the node's kubelet runs by itself. Raises LookupError before that is known."""
         found = _roots(self.programs[name])
         if not found:
             raise LookupError(f"kubelet {name} has not said where its files are")

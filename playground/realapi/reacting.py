@@ -1,5 +1,5 @@
 """
-One thread that is told what changed, for the small duties beside the machinery.
+One thread that gets what changed, for the small duties beside the machinery.
 
 A duty that fails is tried again a moment later: whatever it was about may be in the middle of its own change.
 """
@@ -18,7 +18,7 @@ from playground.machinery.client.informer import Cache, Informer
 log = logging.getLogger(__name__)
 
 Duty = Callable[[JSON | None, JSON | None], Refused | None]
-"""Told the old and the new state of an object. A refusal that is worth another try is returned."""
+"""Gets the old and the new state of an object. A refusal that is worth another try is returned."""
 
 _RETRY_SECONDS = 0.2
 _TRIES = 25

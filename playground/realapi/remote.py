@@ -2,7 +2,7 @@
 A real API server as the machinery knows one: paths, verbs, refusals as values, watches that end.
 
 The machinery was written for a server in its own process, which cannot be away. This one can: while it is, reads wait
-for it, as does a write that surely was not taken in; a write whose outcome is unknown is told as 504, and whoever sent
+for it, as does a write that surely was not taken in; a write whose outcome is unknown is a 504, and whoever sent
 it learns from the watch what became of it.
 """
 
@@ -28,7 +28,7 @@ _BUSY = (429, 503)
 
 
 class RemoteApi:
-    """`connect` gives a user's transport; each user's is asked for once."""
+    """`connect` gives a user's transport; each user's is requested once."""
 
     def __init__(self, connect: Callable[[User], Transport]) -> None:
         self._connect = connect

@@ -43,8 +43,8 @@ def _show(cluster: Cluster) -> Seen:
     cards = {name: round(2 * (before[name] - first[name] + after[name]) / took) / 2 for name in after}
     bills = (f"{name} {round(share * _PRICE * _MONTH)}" for name, share in cards.items() if name in _TEAMS)
     return Seen(
-        _said({"team-a": 1.0, "team-b": 0.5, _FREE: _CARDS - 1.5}),
-        _said(cards),
+        _text({"team-a": 1.0, "team-b": 0.5, _FREE: _CARDS - 1.5}),
+        _text(cards),
         (f"a month of this at {_PRICE:.2f} an hour for a Tesla T4: {', '.join(sorted(bills))}",),
     )
 
@@ -61,7 +61,7 @@ def _counted(cluster: Cluster) -> dict[str, float]:
     return found
 
 
-def _said(cards: dict[str, float]) -> str:
+def _text(cards: dict[str, float]) -> str:
     return f"of {_CARDS} cards, to the half: {', '.join(f'{name} {cards[name]}' for name in sorted(cards))}"
 
 

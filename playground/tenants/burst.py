@@ -26,7 +26,7 @@ def _show(cluster: Cluster) -> Seen:
     cluster.kube.patch_merge(options, {"data": {names.OPTIONS_FILE: "memoryLimitRatio: 3"}})
     wait_for(lambda: _allowed(cluster), "the option memoryLimitRatio is not published")
     create(cluster, "team-a", _NOTEBOOKS[0], _BURSTS, spec=_ON_T4)
-    said = [f"without a limiter a pod is told: {message(cluster, 'team-a', _NOTEBOOKS[0])}"]
+    lines = [f"without a limiter a pod is told: {message(cluster, 'team-a', _NOTEBOOKS[0])}"]
     waited = not running(cluster, "team-a")
     try:
         limiter.install(_LIBRARY)
@@ -35,11 +35,13 @@ def _show(cluster: Cluster) -> Seen:
             create(cluster, "team-a", name, _BURSTS, spec=_ON_T4)
         wait_for(lambda: running(cluster, "team-a") == set(_NOTEBOOKS), "not all notebooks run")
         seen = scenarios.printed(cluster.kube, cluster.kube.get(paths.pods("team-a", _NOTEBOOKS[0])))
-        said += [f"its container reads {line}" for line in seen.splitlines() if line.startswith("NVIDIA_GPU_MEMORY_")]
-        said += [line for line in plugin(cluster, "nodes").splitlines() if line.startswith("Memory limits")]
+        lines += [f"its container reads {line}" for line in seen.splitlines() if line.startswith("NVIDIA_GPU_MEMORY_")]
+        lines += [line for line in plugin(cluster, "nodes").splitlines() if line.startswith("Memory limits")]
     finally:
         limiter.remove(_LIBRARY)
-    return Seen(_line(len(_NOTEBOOKS), waited=True), _line(len(running(cluster, "team-a")), waited=waited), tuple(said))
+    return Seen(
+        _line(len(_NOTEBOOKS), waited=True), _line(len(running(cluster, "team-a")), waited=waited), tuple(lines)
+    )
 
 
 def _allowed(cluster: Cluster) -> bool:

@@ -45,7 +45,7 @@ def _shown(scene: Scene, out: TextIO) -> bool:
                 return False
     good = seen.observed == seen.expected
     print(f"{'ok' if good else 'DIFFERS':8}{scene.title}", file=out)
-    for what, line in (("expected", seen.expected), ("observed", seen.observed), *(("", line) for line in seen.said)):
+    for what, line in (("expected", seen.expected), ("observed", seen.observed), *(("", line) for line in seen.lines)):
         print(f"          {what:8}  {line}", file=out)
     out.flush()
     return good

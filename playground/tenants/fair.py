@@ -25,10 +25,10 @@ def _show(cluster: Cluster) -> Seen:
         for name in created:
             create(cluster, namespace, name, _CARD, spec=_ON_T4)
             message(cluster, namespace, name)
-    said = (f"the pods of team-a are told: {message(cluster, 'team-a', _LATE)}",)
+    lines = (f"the pods of team-a are told: {message(cluster, 'team-a', _LATE)}",)
     ends = (("team-a", "holds-0"), ("team-b", "few-0"), ("team-a", "holds-1"))
     served = [_freed(cluster, namespace, name) for namespace, name in ends]
-    return Seen(f"free cards go to {', '.join(_WANT)}", f"free cards go to {', '.join(served)}", said)
+    return Seen(f"free cards go to {', '.join(_WANT)}", f"free cards go to {', '.join(served)}", lines)
 
 
 def _freed(cluster: Cluster, namespace: str, name: str) -> str:

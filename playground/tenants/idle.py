@@ -29,7 +29,7 @@ def _show(cluster: Cluster) -> Seen:
     wait_for(lambda: len(_idle(cluster)) == 2, "the agent does not say that the notebooks are idle")
     listed = plugin(cluster, "idle", "-n", "team-a")
     wait_for(lambda: "idle pod" in message(cluster, "team-b", "train"), "nobody is asked to give way")
-    told = message(cluster, "team-b", "train")
+    reason = message(cluster, "team-b", "train")
     wait_for(lambda: running(cluster, "team-b") == {"train"}, "train does not run")
     found = cluster.kube.list(paths.events("team-a")).items
     warned = [each["message"] for each in found if each["involvedObject"].get("uid") == uid and _warns(each["reason"])]
@@ -37,7 +37,7 @@ def _show(cluster: Cluster) -> Seen:
     return Seen(
         "train runs in place of agrees, which was warned 1 time; silent stays",
         f"train runs in place of agrees, which was warned {len(warned)} time; {', '.join(left)} stays",
-        (*listed.rstrip().splitlines(), f"train is told: {told}", *(f"agrees is told: {each}" for each in warned)),
+        (*listed.rstrip().splitlines(), f"train is told: {reason}", *(f"agrees is told: {each}" for each in warned)),
     )
 
 

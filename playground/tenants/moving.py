@@ -65,15 +65,15 @@ def _show(cluster: Cluster) -> Seen:
     team(cluster, "team-b")
     fragment(cluster, "team-a")
     create(cluster, "team-b", "whole", WHOLE)
-    said = [f"team-b is told: {message(cluster, 'team-b', 'whole')}"]
+    lines = [f"team-b is told: {message(cluster, 'team-b', 'whole')}"]
     wait_for(lambda: running(cluster, "team-b"), "the pod of a whole card does not run")
     wait_for(lambda: len(nodes_of(cluster.kube, "team-a")) == 2, "not both pods of team-a run")
     events = cluster.kube.list(paths.events("team-a")).items
-    said += [f"team-a is told: {each['message']}" for each in events if each["reason"] == "GPUShareMoved"]
+    lines += [f"team-a is told: {each['message']}" for each in events if each["reason"] == "GPUShareMoved"]
     return Seen(
         _line(1, 2, 1),
-        _line(len(said) - 1, len(nodes_of(cluster.kube, "team-a")), len(running(cluster, "team-b"))),
-        tuple(said),
+        _line(len(lines) - 1, len(nodes_of(cluster.kube, "team-a")), len(running(cluster, "team-b"))),
+        tuple(lines),
     )
 
 

@@ -64,11 +64,11 @@ def _show(cluster: Cluster) -> Seen:
             create(
                 cluster, "team-a", name, {"gpufraction.io/gpu-memory": "4Gi", "gpufraction.io/gpu-cores": str(cores)}
             )
-        wait_for(lambda: running(cluster, "team-a") == _PODS.keys(), lambda: f"they do not run: {_told(cluster)}")
+        wait_for(lambda: running(cluster, "team-a") == _PODS.keys(), lambda: f"they do not run: {_message(cluster)}")
         wait_for(lambda: len(_chunks(cluster)) == len(_PODS), lambda: f"partitions: {_chunks(cluster)}")
         wait_for(lambda: "rounded" in _condition(cluster).get("message", ""), "nobody says what was rounded")
-        said = (f"the condition CoresReserved of {_NODE}: {_condition(cluster)['message']}",)
-        return Seen(_line({"serving": 5, "batch": 2}), _line(_chunks(cluster)), said)
+        lines = (f"the condition CoresReserved of {_NODE}: {_condition(cluster)['message']}",)
+        return Seen(_line({"serving": 5, "batch": 2}), _line(_chunks(cluster)), lines)
     finally:
         supervisor.terminate()
         supervisor.wait()
@@ -80,7 +80,7 @@ def _line(chunks: dict[str, int]) -> str:
     return f"of the card's {mps_control.CHUNKS} chunks of multiprocessors {shown}"
 
 
-def _told(cluster: Cluster) -> str:
+def _message(cluster: Cluster) -> str:
     return scenarios.shown(scenarios.all_pods(cluster.kube, "team-a"))
 
 

@@ -27,11 +27,11 @@ _PLUGIN_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What came of a scene: it is as it should be if the two lines are equal. `said`: lines that people read of it."""
+    """What came of a scene: it is as it should be if the two lines are equal. `said`: lines for people."""
 
     expected: str
     observed: str
-    said: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,12 @@ def running(cluster: Cluster, namespace: str) -> set[str]:
 
 
 def message(cluster: Cluster, namespace: str, name: str) -> str:
-    """What the waiting pod is told; waits until it is told something."""
+    """The message of the waiting pod; waits until it has one."""
 
-    def told() -> str:
+    def shown() -> str:
         return str(scenarios.condition(cluster.kube.get(paths.pods(namespace, name))).get("message", ""))
 
-    return wait_for(told, f"{namespace}/{name} is told nothing")
+    return wait_for(shown, f"{namespace}/{name} is told nothing")
 
 
 def plugin(cluster: Cluster, *arguments: str) -> str:

@@ -61,13 +61,13 @@ def normal(name: str) -> str:
 def unpinned(installed: Mapping[str, str], pinned: Mapping[str, str]) -> list[str]:
     """A line for each distribution that is there at another version than the pinned one, or without a pin."""
     return [
-        f"constraints.txt: {name}=={version} is installed, {_said(pinned.get(name))}; pin the version that was tested"
+        f"constraints.txt: {name}=={version} is installed, {_text(pinned.get(name))}; pin the version that was tested"
         for name, version in sorted(installed.items())
         if name != OURS and pinned.get(name) != version
     ]
 
 
-def _said(pin: str | None) -> str:
+def _text(pin: str | None) -> str:
     return f"{pin} is pinned" if pin else "it has no pin"
 
 

@@ -38,7 +38,7 @@ _GLIBC = (17, 36)
 """Minor versions of glibc 2 that wheels may be made for: the oldest still in use, and Debian bookworm's."""
 _PATIENCE = 600.0
 """Seconds for one step; pip tries again by itself within them."""
-_TOLD = 20
+_SHOWN = 20
 """The last lines of pip's that are shown where it fails."""
 
 
@@ -190,9 +190,9 @@ def report(about: Sequence[str], python: str, machine: str, environment: Mapping
         except subprocess.TimeoutExpired as slow:
             raise Unfit(f"{machine}: pip has not answered after {slow.timeout:g} s") from slow
         if done.returncode != 0:
-            said = "\n".join(done.stdout.splitlines()[-_TOLD:])
+            output = "\n".join(done.stdout.splitlines()[-_SHOWN:])
             raise Unfit(
-                f"{machine}: a dependency has no wheel for Python {python}, or the index did not answer\n{said}"
+                f"{machine}: a dependency has no wheel for Python {python}, or the index did not answer\n{output}"
             )
         found: list[JSON] = json.loads(written.read_text(encoding="utf-8"))["install"]
     return found
@@ -211,14 +211,14 @@ def main(project: Path) -> int:
             }
             rehearse(project, Path(scratch).resolve(), environment)
         for name, count in counts.items():
-            print(f"linux/{name}, Python {python}: {_told(count.result())}")
+            print(f"linux/{name}, Python {python}: {_count_text(count.result())}")
     except Unfit as unfit:
         print(unfit, file=sys.stderr)
         return 1
     return 0
 
 
-def _told(count: int | None) -> str:
+def _count_text(count: int | None) -> str:
     return "this index has no wheels for it, so nothing is known" if count is None else f"{count} wheels, each pinned"
 
 

@@ -166,13 +166,13 @@ class Kube:
         When the continue token expires between two pages, the collection is read again from its beginning, some times.
         """
         _check(of, path)
-        asked = dict(query or {})
+        parameters = dict(query or {})
         page = min(page, of.page)
         token, most, again = "", page, _AGAIN
         while True:
             limits: Query = {"limit": page, **({"continue": token} if token else {})}
             try:
-                raw = self._raw(path, {**asked, **limits}, timeout, _PAGE_BYTES if page > 1 else wire.MOST_BYTES)
+                raw = self._raw(path, {**parameters, **limits}, timeout, _PAGE_BYTES if page > 1 else wire.MOST_BYTES)
             except TooLong:
                 if page == 1:
                     raise KubeMalformed(f"GET {path}: an object of more than {wire.MOST_BYTES >> 20} MiB") from None
@@ -270,7 +270,7 @@ class Kube:
         ERROR events are yielded like the others; `error_from_status` makes exceptions of them.
         """
         _check(of, path)
-        asked: dict[str, str | int | bool] = {
+        parameters: dict[str, str | int | bool] = {
             **(query or {}),
             "watch": True,
             "allowWatchBookmarks": True,
@@ -278,7 +278,7 @@ class Kube:
             "timeoutSeconds": timeout_seconds,
         }
         silence = min(timeout_seconds + self._timeout, _SILENCE)
-        response = self._transport.request(_request("GET", path, asked, None, "", silence, stream=True))
+        response = self._transport.request(_request("GET", path, parameters, None, "", silence, stream=True))
         try:
             if response.status != 200:
                 raise wire.refusal(response.status, response.read(), response.headers, f"GET {path}", path)

@@ -348,7 +348,7 @@ def campaign(
         action = LeaseWrite("replace", action.body)
     if isinstance(action, Follow):
         return observed
-    asked_at = clock()
+    sent_at = clock()
     written = yield action
     if action.verb == "create":
         return _seen(written or action.body, observed, clock(), wall())
@@ -362,25 +362,25 @@ def campaign(
         version=version_of(written),
         changed_at=clock(),
         stated=_stated(spec),
-        leads_until=asked_at + timing.renew_deadline,
+        leads_until=sent_at + timing.renew_deadline,
         ours=version_of(written),
         term=observed.term if observed.ours is not None else observed.term + 1,
-        looked_at=asked_at,
-        renewed_at=asked_at,
-        covers_from=_covers_from(observed, asked_at),
+        looked_at=sent_at,
+        renewed_at=sent_at,
+        covers_from=_covers_from(observed, sent_at),
     )
 
 
-def _covers_from(observed: Observed, asked_at: float) -> float:
+def _covers_from(observed: Observed, sent_at: float) -> float:
     """
     From when on our renewals cover the time: without a gap while the record stays ours, else from the one before.
 
-    Where somebody deleted the Lease, nobody knows what the record said last, and time is lost rather than answered for
+    Where somebody deleted the Lease, nobody knows the last record, and time is lost rather than answered for
     twice.
     """
     if observed.ours is not None and observed.covers_from is not None:
         return observed.covers_from
-    return min(asked_at, observed.renewed_at) if observed.renewed_at is not None else asked_at
+    return min(sent_at, observed.renewed_at) if observed.renewed_at is not None else sent_at
 
 
 def identity(pod: str) -> str:

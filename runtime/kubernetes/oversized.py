@@ -23,16 +23,16 @@ class Oversized:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._said: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
         self._unsaid: dict[str, int] = {}
 
     def __call__(self, kind: ObjectKind, name: str, length: int) -> None:
         now = self._clock()
         with self._lock:
-            if now - self._said.get(kind.plural, float("-inf")) < _EVERY:
+            if now - self._reported.get(kind.plural, float("-inf")) < _EVERY:
                 self._unsaid[kind.plural] = self._unsaid.get(kind.plural, 0) + 1
                 return
-            self._said[kind.plural] = now
+            self._reported[kind.plural] = now
             before = self._unsaid.pop(kind.plural, 0)
         log.warning(
             "object too large to be read",

@@ -11,7 +11,7 @@ it against a `Kube` and hands typed events to one handler.
         ^                   ^                                                                   |
         +-- failed, later --+------------------- from the last event or bookmark --------------+
 
-The last `Replaced` and every `Put` and `Gone` after it make the server's state as of the last event: no event is lost,
+The last `Replaced` and every `Put` and `Deleted` after it make the server's state as of the last event: none is lost,
 invented or repeated. A handler can have a large collection in parts instead; with the last part its view is complete.
 
 The rules are those of client-go's reflector. A watch lives a random 5 to 10 minutes, so that connections spread over
@@ -68,7 +68,7 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class Deleted:
     """An object was deleted (or left the selector); this is its last state."""
 
     object: JSON
@@ -86,7 +86,7 @@ class Part:
     last: bool
 
 
-Event = Replaced | Part | Put | Gone
+Event = Replaced | Part | Put | Deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Reflector:
         self._progress = False
         self.last_contact = now
 
-    def event(self, raw: JSON, now: float) -> Put | Gone | None:
+    def event(self, raw: JSON, now: float) -> Put | Deleted | None:
         """One watch event; None for a bookmark. Raises the KubeError that an ERROR event stands for."""
         kind, obj = raw["type"], raw["object"]
         if kind == "ERROR":
@@ -204,10 +204,10 @@ class Reflector:
         return max(self._asked_to_wait, with_jitter(longest, self._rng.random()))
 
 
-_DELIVERS: Mapping[Any, type[Put] | type[Gone] | None] = {
+_DELIVERS: Mapping[Any, type[Put] | type[Deleted] | None] = {
     "ADDED": Put,
     "MODIFIED": Put,
-    "DELETED": Gone,
+    "DELETED": Deleted,
     "BOOKMARK": None,
 }
 

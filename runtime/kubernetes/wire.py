@@ -207,8 +207,8 @@ def refusal(status: int, raw: bytes, headers: Mapping[str, str], what: str, path
         answer = _whole(raw)
     except _NotJson:
         answer = None
-    asked = patience(headers.get("retry-after"))
-    return error_from_status(status, answer, what=what, retry_after=asked, withhold="/secrets" in path)
+    delay = patience(headers.get("retry-after"))
+    return error_from_status(status, answer, what=what, retry_after=delay, withhold="/secrets" in path)
 
 
 def lines(chunks: Iterator[bytes]) -> Iterator[bytes]:

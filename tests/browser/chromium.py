@@ -34,7 +34,7 @@ class Browser:
         self._driver = driver
 
     def open(self, address: str) -> None:
-        """Load the page anew."""
+        """Load the page again."""
         self._driver.get("about:blank")  # else a new #fragment would not load it
         self._driver.get(address)
 

@@ -55,13 +55,13 @@ def small(directory: Path) -> Iterator[Cluster]:
             ("team-a", "whole-card", "30Gi", 100, 1),
         ):
             for at in range(number):
-                cluster.kube.create(paths.pods(namespace), _asking(f"{name}-{at}", memory, cores))
+                cluster.kube.create(paths.pods(namespace), _pod(f"{name}-{at}", memory, cores))
             time.sleep(1.1)  # pods of one second share a place in the queue
         wait_for(lambda: _running(cluster.kube) == 12, lambda: f"{_running(cluster.kube)} pods run", timeout=60)
         yield cluster
 
 
-def _asking(name: str, memory: str, cores: int) -> JSON:
+def _pod(name: str, memory: str, cores: int) -> JSON:
     limits = {str(names.GPU_MEMORY): memory, str(names.GPU_CORES): str(cores)}
     container = {"name": "main", "image": "example.org/busy", "resources": {"limits": limits}}
     tolerated = [{"key": "nvidia.com/gpu", "operator": "Exists"}]

@@ -81,9 +81,9 @@ def test_a_pod_has_a_story_and_escape_closes_it(browser: Browser, small: str) ->
     ready(browser, small + "#pods", "tbody tr")
     browser.click("tbody tr .link")
     wait_for(lambda: browser.count("dialog#pod[open] .steps li") > 1, lambda: browser.text("dialog#pod"))
-    told = browser.text("dialog#pod")
-    assert "default/inference-0 asks for 1x5Gi+10% (native)" in told
-    assert "share allocated" in told
+    shown = browser.text("dialog#pod")
+    assert "default/inference-0 asks for 1x5Gi+10% (native)" in shown
+    assert "share allocated" in shown
     wait_for(lambda: "GPUAllocated" in browser.text(".events"), lambda: browser.text(".events"))
     browser.keys("ESCAPE")
     wait_for(lambda: browser.count("dialog[open]") == 0, "the story stays open")
@@ -146,8 +146,8 @@ def test_a_pod_that_comes_and_goes_is_seen_and_the_focus_stays(
 ) -> None:
     ready(browser, small + "#pods", "tbody tr")
     browser.run("document.querySelector('tbody .link[data-pod=\"team-a/notebook-1\"]').focus()")
-    asking = {"limits": {"gpufraction.io/gpu-memory": "1Gi"}}
-    made = {"containers": [{"name": "main", "image": "x", "resources": asking}]}
+    resources = {"limits": {"gpufraction.io/gpu-memory": "1Gi"}}
+    made = {"containers": [{"name": "main", "image": "x", "resources": resources}]}
     playground.kube.create(paths.pods("default"), {"metadata": {"name": "a-new-one"}, "spec": made})
     wait_for(lambda: "default/a-new-one" in browser.text("tbody"), lambda: browser.text("tbody"), timeout=20)
     playground.kube.delete(paths.pods("default", "a-new-one"))

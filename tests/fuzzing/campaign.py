@@ -54,10 +54,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--work", type=Path, default=WORK, help="where inputs and findings are kept")
     parser.add_argument("--keep", action="store_true", help="take new inputs into the corpus of the repository")
     parser.add_argument("--summary", action="store_true", help="fuzz nothing, print what there is")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)
     try:
-        targets = [table.target_named(name) for name in asked.target] or list(table.TARGETS)
+        targets = [table.target_named(name) for name in options.target] or list(table.TARGETS)
     except KeyError as error:
         parser.error(f"there is no target {error}; give one of {', '.join(each.name for each in table.TARGETS)}")
     weight = sum(target.weight for target in targets)
@@ -65,11 +65,11 @@ def main(arguments: Sequence[str]) -> int:
     began = time.monotonic()
     print(_HEAD, flush=True)
     for target in targets:
-        seconds = 0.0 if asked.summary else asked.seconds * target.weight / weight
-        outcomes.append(_fuzz(target, asked.work, seconds))
+        seconds = 0.0 if options.summary else options.seconds * target.weight / weight
+        outcomes.append(_fuzz(target, options.work, seconds))
         print(_row(outcomes[-1]), flush=True)
-        if asked.keep:
-            keep(target, asked.work)
+        if options.keep:
+            keep(target, options.work)
     print(_sum(outcomes, time.monotonic() - began), flush=True)
     for each in outcomes:
         for message in each.findings.values():

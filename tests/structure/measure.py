@@ -7,6 +7,7 @@ How the code is built, counted from the code: `make structure` prints it, and fa
     twice       class names that stand for more than one thing
     parts       what `Controller.__init__` makes: calls of classes of ours, or of what makes one
     lines       of code in each package: those with anything but comments and blanks, docstrings among them
+    names       the longest name of a test, in characters after `test_`
     path        the modules of the programs whose code runs for one review, one pod event, one placement of a waiting
                 pod; those of the vocabulary and the plumbing (`contract`, `runtime`) are counted beside them
 """
@@ -28,7 +29,7 @@ PRODUCTION = ("contract", "runtime", "webhook", "allocator", "nodeagent", "kubec
 VOCABULARY = ("contract", "runtime")
 TOOLS = ("playground", "benchmarks")
 LINES = {
-    "contract": 12_500,
+    "contract": 12_600,
     "runtime": 4_000,
     "webhook": 3_800,
     "allocator": 21_800,
@@ -218,6 +219,16 @@ def made(tree: ast.Module, name: str) -> tuple[str, ...]:
     return tuple(each for each in names if each[0].isupper() and not each.endswith("Error"))
 
 
+# -- tests --------------------------------------------------------------------------------------------------------
+
+
+def longest_test(top: Path = _TOP) -> str:
+    """The longest name of a test, without `test_`: one sentence that fits a line of a report."""
+    nodes = (node for tree in modules(("tests",), top).values() for node in ast.walk(tree))
+    names = (node.name for node in nodes if isinstance(node, ast.FunctionDef))
+    return max((name.removeprefix("test_") for name in names if name.startswith("test_")), key=len)
+
+
 # -- the table ----------------------------------------------------------------------------------------------------
 
 
@@ -233,12 +244,14 @@ def bounds() -> list[Bound]:
     longest, names_twice, walked = chain(found), twice(found), paths.walked()
     parts = made(trees["allocator.scheduler.core"], "Controller")
     code = {package: lines(package) for package in LINES}
+    test = longest_test()
     return [
         Bound("modules side by side", folders[fullest], 16, fullest),
         Bound("modules side by side in a tool", tools[fullest_tool], 12, fullest_tool),
         Bound("floors of imports", high[highest], 12, highest),
         Bound("classes in a chain", len(longest), 2, " < ".join(reversed(longest))),
         Bound("class names used twice", len(names_twice), 0, ", ".join(names_twice)),
+        Bound("characters of a test's name", len(test), 70, test),
         *_passed("an AdmissionReview", walked.review, 23),
         *_passed("a pod event", walked.event, 13),
         *_passed("a placement", walked.placement, 16),

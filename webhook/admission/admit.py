@@ -91,16 +91,16 @@ class TooLate(Exception):
 
 OnTime = Callable[[], None]
 """Raises `TooLate`; called before each step of a review that may take long."""
-Ask = Callable[[Question], Answer | None]
+Reserve = Callable[[Question], Answer | None]
 """Asks the allocator; None where it gave no usable answer."""
 Offers = Callable[[str], frozenset[str]]
 """The resources by which NVIDIA's plugin offers GPUs on a node; none where that is not known."""
 
 
 def admit(
-    asked: Review,
+    submitted: Review,
     configuration: Configuration,
-    ask: Ask,
+    reserve: Reserve,
     offers: Offers,
     *,
     now_ns: int,
@@ -112,39 +112,41 @@ def admit(
     `now_ns` is the time in nanoseconds since 1970: some older systems write the time of a placement on the pod.
     """
     on_time()
-    if configuration.hide_gpus and asked.debugs_pod:
-        return _debugged(asked)
-    options, dialects = configuration.pools.reading(asked.pod), configuration.dialects
-    pod = dialects.standard(asked.pod, options) if asked.creates_pod else None
+    if configuration.hide_gpus and submitted.debugs_pod:
+        return _debugged(submitted)
+    options, dialects = configuration.pools.reading(submitted.pod), configuration.dialects
+    pod = dialects.normalise(submitted.pod, options) if submitted.creates_pod else None
     if pod is None:  # NVIDIA's own plugin serves it, or the review is not about a new pod
-        hides = configuration.hide_gpus and asked.creates_pod
-        return _hidden(asked, offers, whole=True) if hides else _untouched(asked)
+        hides = configuration.hide_gpus and submitted.creates_pod
+        return _hidden(submitted, offers, whole=True) if hides else _untouched(submitted)
     # Before the question: the class decides on which nodes a GPU reaches the pod.
     pod = _in_class(pod, configuration.runtime_class)
     planned = plan(pod, options, dialects)
     on_time()
     if isinstance(planned, Allocate | KeepGated):
-        pod, planned = _claiming(asked, pod, planned, configuration)
-    if asked.is_template and isinstance(planned, Allocate) and not _bound(pod):
-        return _templated(asked, pod, planned, configuration, ask)
+        pod, planned = _claiming(submitted, pod, planned, configuration)
+    if submitted.is_template and isinstance(planned, Allocate) and not _bound(pod):
+        return _templated(submitted, pod, planned, configuration, reserve)
     match planned:
         case Pass(beyond_reach, warnings):
             if configuration.hide_gpus and not beyond_reach:
-                return _hidden(asked, offers, whole=False, warnings=warnings)
-            return _untouched(asked, warnings)
+                return _hidden(submitted, offers, whole=False, warnings=warnings)
+            return _untouched(submitted, warnings)
         case Deny(message, code):
-            _release(asked, pod, ask)
-            return _denied(asked, message, code)
+            _release(submitted, pod, reserve)
+            return _denied(submitted, message, code)
         case KeepGated():
             answer: Answer | None = None
         case Allocate(request, held, trimmed):
-            answer = ask(Question(asked.uid, asked.namespace, request, trimmed, dry_run=asked.dry_run, held=held))
+            answer = reserve(
+                Question(submitted.uid, submitted.namespace, request, trimmed, dry_run=submitted.dry_run, held=held)
+            )
             on_time()
-    return _settled(asked, pod, planned, answer, configuration, now_ns=now_ns)
+    return _settled(submitted, pod, planned, answer, configuration, now_ns=now_ns)
 
 
 def _claiming(
-    asked: Review, pod: JSON, planned: Allocate | KeepGated, configuration: Configuration
+    submitted: Review, pod: JSON, planned: Allocate | KeepGated, configuration: Configuration
 ) -> tuple[JSON, Allocate | KeepGated]:
     """
     The pod and its plan with the ResourceClaim that it names, or with none, whatever the pod's author wrote.
@@ -153,8 +155,8 @@ def _claiming(
     must be known before the question, since it decides which nodes deliver to the pod.
     """
     request, spec = planned.request, pod.get("spec") or {}
-    if configuration.dra and not asked.is_template and resourceclaims.fits_claim(request):
-        spec = resourceclaims.with_claim(spec, request, resourceclaims.name_from(asked.uid))
+    if configuration.dra and not submitted.is_template and resourceclaims.fits_claim(request):
+        spec = resourceclaims.with_claim(spec, request, resourceclaims.name_from(submitted.uid))
     else:
         spec = resourceclaims.without_claim(spec)
     if spec == pod.get("spec"):
@@ -166,21 +168,23 @@ def _claiming(
     return pod, planned
 
 
-def _templated(asked: Review, pod: JSON, planned: Allocate, configuration: Configuration, ask: Ask) -> Reviewed:
+def _templated(
+    submitted: Review, pod: JSON, planned: Allocate, configuration: Configuration, reserve: Reserve
+) -> Reviewed:
     """
     Answer an autoscaler's dry run of a template: the pod as it waits, so that it fits any node, also one that is yet to
     come. Only the memory of a percentage is asked of the allocator.
     """
     if _is_counted(planned.request):
-        return _settled(asked, pod, KeepGated(planned.request), None, configuration)
-    answer = ask(Question(asked.uid, asked.namespace, planned.request, planned.pod, dry_run=True))
+        return _settled(submitted, pod, KeepGated(planned.request), None, configuration)
+    answer = reserve(Question(submitted.uid, submitted.namespace, planned.request, planned.pod, dry_run=True))
     if isinstance(answer, Placed):
         answer = Wait(AnswerReason.TEMPLATE, "a template is not placed", _totals(planned.request, answer))
-    return _settled(asked, pod, planned, answer, configuration)
+    return _settled(submitted, pod, planned, answer, configuration)
 
 
 def _settled(
-    asked: Review,
+    submitted: Review,
     pod: JSON,
     planned: Allocate | KeepGated,
     answer: Answer | None,
@@ -191,50 +195,50 @@ def _settled(
     dialect = planned.request.dialect
     settled = settle(pod, planned, answer, now_ns=now_ns, dialects=configuration.dialects)
     if isinstance(settled, Deny):
-        return _denied(asked, settled.message, settled.code, dialect)
+        return _denied(submitted, settled.message, settled.code, dialect)
     sharing = {fraction.container for fraction in planned.request.containers}
     after = containers.with_volumes(settled.pod, sharing, configuration.volumes)
     if isinstance(answer, Placed) and not answer.allocation.by_claim:
         after = {**after, "spec": resourceclaims.without_claim(after["spec"])}
     warnings = (*settled.warnings, configuration.warning) if configuration.warning else settled.warnings
-    encoded = review.allowed(asked.uid, before=asked.pod, after=after, warnings=warnings)
+    encoded = review.allowed(submitted.uid, before=submitted.pod, after=after, warnings=warnings)
     return Reviewed(encoded, "placed" if isinstance(answer, Placed) else "gated", dialect)
 
 
-def _untouched(asked: Review, warnings: tuple[str, ...] = ()) -> Reviewed:
-    return Reviewed(review.allowed(asked.uid, warnings=warnings), "untouched")
+def _untouched(submitted: Review, warnings: tuple[str, ...] = ()) -> Reviewed:
+    return Reviewed(review.allowed(submitted.uid, warnings=warnings), "untouched")
 
 
-def _denied(asked: Review, message: str, code: int = INVALID, dialect: str = "") -> Reviewed:
-    return Reviewed(review.denied(asked.uid, message, code=code), "denied", dialect)
+def _denied(submitted: Review, message: str, code: int = INVALID, dialect: str = "") -> Reviewed:
+    return Reviewed(review.denied(submitted.uid, message, code=code), "denied", dialect)
 
 
-def _hidden(asked: Review, offers: Offers, *, whole: bool, warnings: tuple[str, ...] = ()) -> Reviewed:
+def _hidden(submitted: Review, offers: Offers, *, whole: bool, warnings: tuple[str, ...] = ()) -> Reviewed:
     """Admit a pod without a share so that it sees no GPUs but those that NVIDIA's plugin gives it."""
-    wrong = review.structure_problem(asked.pod)
+    wrong = review.structure_problem(submitted.pod)
     if wrong is not None:
-        return _denied(asked, str(wrong))
-    if pods.MIRROR in pods.annotations_of(asked.pod):
-        return _untouched(asked)
-    wanted = containers.asked_of_vendor(asked.pod, whole=whole)
-    node = (asked.pod.get("spec") or {}).get("nodeName")
+        return _denied(submitted, str(wrong))
+    if pods.MIRROR in pods.annotations_of(submitted.pod):
+        return _untouched(submitted)
+    wanted = containers.vendor_resources(submitted.pod, whole=whole)
+    node = (submitted.pod.get("spec") or {}).get("nodeName")
     offered = wanted & offers(node) if node and wanted else wanted
     warnings = (*warnings, containers.not_offered(node or "", wanted - offered))
-    after = containers.hidden(asked.pod, offered)
-    return Reviewed(review.allowed(asked.uid, before=asked.pod, after=after, warnings=warnings), "hidden")
+    after = containers.hidden(submitted.pod, offered)
+    return Reviewed(review.allowed(submitted.uid, before=submitted.pod, after=after, warnings=warnings), "hidden")
 
 
-def _debugged(asked: Review) -> Reviewed:
-    wrong = review.structure_problem(asked.pod) or review.structure_problem(asked.old)
+def _debugged(submitted: Review) -> Reviewed:
+    wrong = review.structure_problem(submitted.pod) or review.structure_problem(submitted.old)
     if wrong is not None:
-        return _denied(asked, str(wrong))
-    after = containers.debugged(asked.pod, asked.old)
-    return Reviewed(review.allowed(asked.uid, before=asked.pod, after=after), "hidden")
+        return _denied(submitted, str(wrong))
+    after = containers.debugged(submitted.pod, submitted.old)
+    return Reviewed(review.allowed(submitted.uid, before=submitted.pod, after=after), "hidden")
 
 
-def _release(asked: Review, pod: JSON, ask: Ask) -> None:
+def _release(submitted: Review, pod: JSON, reserve: Reserve) -> None:
     """Tell the allocator that a refused pod will not come for the share that an earlier pass gave it."""
-    if asked.dry_run or review.structure_problem(pod) is not None:
+    if submitted.dry_run or review.structure_problem(pod) is not None:
         return
     allocation = pods.carried_allocation(pod)
     try:
@@ -244,7 +248,7 @@ def _release(asked: Review, pod: JSON, ask: Ask) -> None:
     if allocation is not None:
         metadata = {key: pod["metadata"][key] for key in ("name", "generateName") if key in pod["metadata"]}
         slim = {"metadata": metadata}
-        ask(Question(asked.uid, asked.namespace, request, slim, held=allocation.id, refused=True))
+        reserve(Question(submitted.uid, submitted.namespace, request, slim, held=allocation.id, refused=True))
 
 
 def _in_class(pod: Mapping[str, Any], runtime_class: str) -> JSON:
@@ -523,12 +527,12 @@ def _applied(
     """A copy of the pod as it is stored: placed where the answer is `Placed`, else behind the gate."""
     placed = answer if isinstance(answer, Placed) else None
     earlier = decided.earlier or _earlier_pass(pod, dialects)
-    standing = placed is not None and _stands(pod, decided, placed.allocation)
-    changed = _copied(pod if standing else _without_stale_pin(pod, earlier))
+    unchanged = placed is not None and _stands(pod, decided, placed.allocation)
+    changed = _copied(pod if unchanged else _without_stale_pin(pod, earlier))
     metadata, spec = changed["metadata"], changed["spec"]
     if metadata.get("annotations"):
         metadata["annotations"] = protection.without(metadata["annotations"])
-    if not standing:
+    if not unchanged:
         _drop_rendering(pod, earlier, metadata, dialects)
     ranged = limitranges.ranged_requests(pod)
     containers.rewrite(spec, decided.request, _totals(decided.request, answer), ranged, dialects)
@@ -539,9 +543,9 @@ def _applied(
         _unbind(spec)
         _gate(spec)
         return changed
-    rendering = _rendering(pod, decided.request, placed.allocation, dialects, standing=standing, now_ns=now_ns)
+    rendering = _rendering(pod, decided.request, placed.allocation, dialects, unchanged=unchanged, now_ns=now_ns)
     _ungate(spec)
-    pin = _pin(spec, placed, pods.annotations_of(pod).get(names.PIN, "") if standing else None)
+    pin = _pin(spec, placed, pods.annotations_of(pod).get(names.PIN, "") if unchanged else None)
     _annotate(
         metadata,
         {
@@ -572,21 +576,21 @@ def _copied(pod: Mapping[str, Any]) -> JSON:
 
 def _totals(request: PodRequest, answer: Answer | None) -> dict[str, int]:
     """Memory in bytes by container, over all its GPUs, where it is known."""
-    asked = {f.container: f.memory * f.count for f in request.containers if f.memory}
+    requested = {f.container: f.memory * f.count for f in request.containers if f.memory}
     match answer:
         case Placed(allocation):
             return {c.container: sum(share.memory for share in c.shares) for c in allocation.containers}
         case Wait(_, _, floor):
-            return {**floor, **asked}
-    return asked
+            return {**floor, **requested}
+    return requested
 
 
 def _rendering(
-    pod: JSON, request: PodRequest, allocation: Allocation, dialects: Dialects, *, standing: bool, now_ns: int
+    pod: JSON, request: PodRequest, allocation: Allocation, dialects: Dialects, *, unchanged: bool, now_ns: int
 ) -> Rendering:
     """The dialect's own annotations. A later pass keeps their time stamps, which say when the pod was placed."""
     rendering = dialects.render(pod, request, allocation, now_ns)
-    if not standing:
+    if not unchanged:
         return rendering
     other = dialects.render(pod, request, allocation, now_ns + 1).annotations
     present = pods.annotations_of(pod)

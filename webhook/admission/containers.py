@@ -53,14 +53,14 @@ def rewrite(
     that a LimitRange wrote. An accounting resource among them that the container does not count stays as 0, since the
     API server refuses a container without a resource for which its namespace has a `max`.
     """
-    asking = {fraction.container: fraction for fraction in request.containers}
+    sharing = {fraction.container: fraction for fraction in request.containers}
     besides = uncounted(request, totals)
     dialect = dialects.named(request.dialect)
-    environments = {name: _environment(dialect, request, fraction) for name, fraction in asking.items()}
+    environments = {name: _environment(dialect, request, fraction) for name, fraction in sharing.items()}
     ours = {entry["name"] for entries in environments.values() for entry in entries} | {_NOTHING["name"]}
     for container, _ in needs.containers(spec):
         name = container["name"]
-        fraction = asking.get(name)
+        fraction = sharing.get(name)
         counted: dict[str, str] = {}
         if fraction is not None:
             counted = pods.accounting(fraction, totals.get(name, 0), besides)
@@ -244,7 +244,7 @@ def _merged(before: Any, ours: Iterable[JSON], key: str, reserved: Collection[st
 _NONE: frozenset[str] = frozenset()
 
 
-def asked_of_vendor(pod: Mapping[str, Any], *, whole: bool) -> frozenset[str]:
+def vendor_resources(pod: Mapping[str, Any], *, whole: bool) -> frozenset[str]:
     """
     The resources by which containers of the pod ask NVIDIA's own plugin for a GPU.
 

@@ -76,11 +76,13 @@ def create_app(
             if clock() >= answer_by:
                 raise TooLate
 
-        def ask(question: Question) -> Answer | None:
+        def reserve(question: Question) -> Answer | None:
             return counted(question, answer_by - clock())
 
         response, outcome, dialect = _guarded(
-            lambda: admit(review.decode(body), configuration(), ask, allocator.offers, now_ns=now_ns(), on_time=on_time)
+            lambda: admit(
+                review.decode(body), configuration(), reserve, allocator.offers, now_ns=now_ns(), on_time=on_time
+            )
         )
         reviews.labels(outcome, dialect).inc()
         seconds.labels(outcome).observe(clock() - started)
@@ -125,8 +127,8 @@ def _counted(allocator: Allocator, metrics: Metrics) -> Callable[[Question, floa
     """
     questions = metrics.counter(QUESTIONS)
 
-    def ask(question: Question, within: float) -> Answer | None:
-        answer = allocator.ask(question, within)
+    def reserve(question: Question, within: float) -> Answer | None:
+        answer = allocator.reserve(question, within)
         if not question.refused:
             questions.labels(_answer_label(answer)).inc()
         if isinstance(answer, NoAnswer):
@@ -135,7 +137,7 @@ def _counted(allocator: Allocator, metrics: Metrics) -> Callable[[Question, floa
             return _counted_without(question, allocator)
         return answer
 
-    return ask
+    return reserve
 
 
 def _counted_without(question: Question, allocator: Allocator) -> Answer | None:

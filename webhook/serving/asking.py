@@ -64,14 +64,14 @@ class ReadingClient(Protocol):
     def get(self, target: str, *, timeout: float) -> unixhttp.Answer: ...
 
 
-def asker(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[Question, float], Answer | NoAnswer]:
+def reserving(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[Question, float], Answer | NoAnswer]:
     """
     A function that asks the allocator to place a pod. It never raises.
 
     `patience`: seconds for the whole exchange; less where the caller, whose client waits, has less left.
     """
 
-    def ask(question: Question, within: float) -> Answer | NoAnswer:
+    def reserve(question: Question, within: float) -> Answer | NoAnswer:
         try:
             answered = client.post(RESERVE_PATH, question_to_json(question), timeout=min(patience, within))
             if answered.status == _UNAVAILABLE:
@@ -86,7 +86,7 @@ def asker(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[Qu
         except (unixhttp.SocketError, Malformed, RecursionError) as error:
             return NoAnswer(MALFORMED, str(error)[:_LONGEST])
 
-    return ask
+    return reserve
 
 
 def nothing_offered(node: str) -> frozenset[str]:
@@ -159,7 +159,7 @@ def nothing_known(request: PodRequest) -> None:
 class Allocator:
     """The questions that the webhook asks: to place a pod, and what a node's device plugin offers."""
 
-    ask: Callable[[Question, float], Answer | NoAnswer]
+    reserve: Callable[[Question, float], Answer | NoAnswer]
     """With the seconds that the answer may take at most."""
     offers: Callable[[str], frozenset[str]] = nothing_offered
     floor: Floor = nothing_known
@@ -168,7 +168,7 @@ class Allocator:
 
 def allocator(client: Client, *, patience: float = DEFAULT_PATIENCE, floor: Floor = nothing_known) -> Allocator:
     """The allocator that `client` reaches. `patience`: seconds for each exchange; `floor`: as in `Allocator`."""
-    return Allocator(asker(client, patience=patience), offers(client, patience=patience), floor)
+    return Allocator(reserving(client, patience=patience), offers(client, patience=patience), floor)
 
 
 def _checked(question: Question, answer: Answer) -> Answer | NoAnswer:

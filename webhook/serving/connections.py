@@ -91,7 +91,7 @@ class Connection:
     """When the client stops waiting for the answer to its request."""
     keep: bool = True
     """Whether the connection stays open after the answer."""
-    asked: bool = False
+    had_request: bool = False
     """Whether it has had a request."""
     stranger: bool = False
     """Whether its certificate has none of the names that may ask."""

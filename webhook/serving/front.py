@@ -361,7 +361,7 @@ class Front:
     def _parse(self, connection: Connection) -> bool:
         """Go on with what has come so far; returns whether nothing more is to be read for now."""
         if connection.state in (State.SILENT, State.IDLE) and connection.parser.begun:
-            state = State.READING_MORE if connection.asked else State.READING
+            state = State.READING_MORE if connection.had_request else State.READING
             self._enter(connection, state, self._bounds.silence)
         found = connection.parser.take()
         if isinstance(found, RefusedRequest):
@@ -382,7 +382,7 @@ class Front:
         )
         connection.request = found
         connection.keep = found.head.keep
-        connection.asked = True
+        connection.had_request = True
         self._watch(connection, 0)
         self._enter(connection, State.QUEUED, connection.answer_by - self._clock())
         self._turns.put(connection, source=connection.source, size=len(found.body))

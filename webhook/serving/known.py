@@ -1,8 +1,8 @@
 """
-The kinds of cards that the allocator beside this webhook told it last.
+The kinds of cards that the allocator alongside this webhook sent last.
 
 By them a share by percent is counted while the allocator restarts: quotas count such a pod, and it waits behind the
-gate as others do. A process that has been told nothing yet is not ready, so no pod comes to it.
+gate as others do. A process that has received nothing yet is not ready, so no pod comes to it.
 
 Why it is not the other replica that is asked: docs/decisions/0161-the-webhook-keeps-the-kinds-of-cards.md.
 """
@@ -44,14 +44,14 @@ class KnownCards:
         """Why no pod must be sent here yet, or None."""
         return "the allocator has not answered yet" if self._last is None else None
 
-    def keep_asking(self, ask: Callable[[], frozenset[GpuKind] | None]) -> None:
-        """Ask again and again from now on, on a thread. `ask` never raises, and returns None without an answer."""
+    def poll(self, read: Callable[[], frozenset[GpuKind] | None]) -> None:
+        """Ask again and again from now on, on a thread. `read` never raises, and returns None without an answer."""
 
-        def asking() -> None:
+        def polling() -> None:
             while True:
-                cards = ask()
+                cards = read()
                 if cards is not None:
                     self.learn(cards)
                 time.sleep(_AGAIN if self._last is None else _EVERY)
 
-        threading.Thread(target=asking, name="known-cards", daemon=True).start()
+        threading.Thread(target=polling, name="known-cards", daemon=True).start()

@@ -204,11 +204,11 @@ def _with_places(
     The plan with a place for each victim, the largest first, once the pod is where its room was made; the uid of the
     first victim that has none.
     """
-    gone = {victim.uid for victim in plan.victims}
-    left = nodeinfo.unbooked(nodes[plan.node], there, [pod for pod in there if pod.uid in gone])
+    leaving = {victim.uid for victim in plan.victims}
+    left = nodeinfo.unbooked(nodes[plan.node], there, [pod for pod in there if pod.uid in leaving])
     states = {**nodes, plan.node: nodeinfo.booked(left, larger.question.ask, plan.containers)}
     places = {}
-    for uid in sorted(gone, key=lambda uid: (-movable[uid].cards, uid)):
+    for uid in sorted(leaving, key=lambda uid: (-movable[uid].cards, uid)):
         moved = movable[uid]
         found = _room([state for name, state in states.items() if name != plan.node], moved, larger)
         if found is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from allocator.cache.reserved import NodeReservation
+from allocator.cache.reserved import HeldNode
 from allocator.features.defragmentation import moves
 from allocator.features.defragmentation.moves import Home, Larger, Movable, Move, MoveBudget
 from allocator.features.defragmentation.settings import DefragmentationSettings
@@ -123,7 +123,7 @@ class Defragmenter:
         movable = {uid: pod for node in nodes for uid, pod in self._movable(node, sharers.get(node.name, ()), now)}
         open_to = {
             entry.uid: frozenset(node.name for node in nodes if not tracker.closed_to(kept, node.name, entry))
-            - self._cache.refused_by_others(entry.ask, entry.asking).keys()
+            - self._cache.refused_by_others(entry.ask, entry.requester).keys()
             for entry, _ in waiting
         }
         return MoveSearch(waiting, nodes, open_to, sharers, movable) if movable else None
@@ -142,7 +142,7 @@ class Defragmenter:
         found = moves.again(move, nodes, there, larger, movable)
         return self._preemptor.begin(entry, found.plan, moves.DEFRAGMENTATION) if found is not None else []
 
-    def _waiting(self, kept: Sequence[NodeReservation], now: float) -> tuple[tuple[QueuedPodInfo, Larger], ...]:
+    def _waiting(self, kept: Sequence[HeldNode], now: float) -> tuple[tuple[QueuedPodInfo, Larger], ...]:
         """The few pods that have missed most work by waiting."""
         usable = max((gpu.usable for node in self._cache.snapshot.values() for gpu in node.gpus), default=0)
         if not usable or self._trigger.requeued:
@@ -161,7 +161,7 @@ class Defragmenter:
         return tuple(each for each in found[:_TRIES] if self._preemptor.has_no_room(each[0]))
 
     def _may_be_helped(self, entry: QueuedPodInfo, now: float) -> bool:
-        return self._records.is_schedulable(entry.uid, now) and self._preemptor.preemptions.may_ask(entry.uid, now)
+        return self._records.is_schedulable(entry.uid, now) and self._preemptor.preemptions.may_plan(entry.uid, now)
 
     def _movable(self, node: NodeState, on: Sequence[AllocatedPod], now: float) -> Iterator[tuple[str, Movable]]:
         spared, wall = self._preemptor.preemptions.spared(now), self._wall()

@@ -1,5 +1,5 @@
 """
-Delivery by ResourceClaims: the claims of pods that are gone are removed, and those made again that are missing.
+Delivery by ResourceClaims: the claims of deleted pods are removed, and those made again that are missing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-Removes ResourceClaims whose pods are gone, and makes those again that are missing.
+Removes ResourceClaims whose pods are deleted, and makes those again that are missing.
 
-A crash between a claim and its pod's patch leaves a claim behind that no pod will use; its owner is gone then or goes,
+A crash between a claim and its pod's patch leaves a claim behind that no pod will use; its owner is deleted by then,
 and the garbage collector removes it. This is the second net, and the only one for a claim that somebody removed: a pod
 that has its share and no claim would wait for ever. It looks at each start of a leadership, and now and then.
 
@@ -94,7 +94,7 @@ def holder(pod: Mapping[str, Any]) -> Holder | None:
 def sweep(claims: Iterable[ClaimState], holders: Iterable[Holder]) -> Sweep:
     """
     What to remove and what to make again. The claims were listed before the pods, so the pod of each claim that was
-    listed is among the holders, unless it is gone.
+    listed is among the holders, unless it was deleted.
     """
     there = {(claim.namespace, claim.name): claim for claim in claims}
     alive, restore = set(), []

@@ -3,7 +3,7 @@ What the GPU objects show: one for each card, with what of it is still to be had
 
 `status.allocatable` is what is left after every share that is booked, those of claims that nobody uses included. Memory
 and cores stand there twice: in the words of that system's own agent (`qgpu-core`, and `qgpu-memory` in whole GiB), and
-exactly (`elasticgpu.io/gpu-core`, and `elasticgpu.io/gpu-memory` in MiB). Who has the shares is not told: an object
+exactly (`elasticgpu.io/gpu-core`, and `elasticgpu.io/gpu-memory` in MiB). Who has the shares is not shown: an object
 that is not in a namespace must not name tenants.
 
 Pure: node states in, writes out, each only where something differs from what was written last.

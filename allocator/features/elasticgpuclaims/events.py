@@ -1,9 +1,9 @@
 """
-What is told of a claim in Events: that it is bound, waits, is refused, in use or lost, each when its status says so
-anew.
+The Events of a claim: that it is bound, waits, is refused, in use or lost, each when its status says so
+again.
 
 The status is written only where phase or reason have changed, by one leader, and the Event follows that write: so none
-is told twice, whoever leads. Pure.
+is reported twice, whoever leads. Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def event(step: Step, answer: Mapping[str, Any]) -> EventRecord | None:
     status = answer.get("status") or {}
     phase, why, message = (str(status.get(key) or "") for key in ("phase", "reason", "message"))
     if why == ClaimReason.WRITE_REFUSED:
-        return None  # it has been said, with `refused`
+        return None  # it was reported, with `refused`
     code, warns = _word(phase, why)
     if not message:
         share = str((answer.get("spec") or {}).get("elasticGPUName") or "")
@@ -44,7 +44,7 @@ def refused(claim: Claim, words: str) -> EventRecord:
 
 
 def refused_text(words: str) -> str:
-    """What is said of a refused write, in the claim's status too. Others' words stand on one line, and not too many."""
+    """The message of a refused write, in the claim's status too. Others' words are on one line, and not too many."""
     return (
         f"the API server refuses what gpufraction writes for this claim: {plain(words, _LONGEST)}. "
         "It is tried again; change the policy or quota that refuses it"

@@ -12,7 +12,7 @@ from allocator.features.elasticgpuclaims.changes import ClaimChanged, ClaimDelet
 from allocator.scheduler.core import Controller
 from allocator.workers.informers import FollowedCollection
 from contract import kinds
-from runtime.kubernetes.watch import Event, Gone, Put, Replaced
+from runtime.kubernetes.watch import Deleted, Event, Put, Replaced
 
 
 def followed(controller: Controller) -> tuple[FollowedCollection, ...]:
@@ -36,11 +36,11 @@ class _Handler:
         self._plural = plural
 
     def __call__(self, event: Event, term: int | None) -> None:
-        """One event. `term`: the list was asked for in this leadership, after it began."""
+        """One event. `term`: the list was requested in this leadership, after it began."""
         match event:
             case Replaced(items):
                 self._controller.handle(ClaimsListed(self._plural, tuple(items), term))
             case Put(document):
                 self._controller.handle(ClaimChanged(self._plural, document))
-            case Gone(document):
+            case Deleted(document):
                 self._controller.handle(ClaimDeleted(self._plural, document))

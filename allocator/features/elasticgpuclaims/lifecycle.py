@@ -84,30 +84,30 @@ def of_claim(
     if claim.deleting:
         return _end(claim, share, in_use, card)
     if share is None:
-        gone = Status(
+        lost = Status(
             LOST,
             ClaimReason.ELASTIC_GPU_GONE,
             f"ElasticGPU {claim.own_share} no longer exists; delete the claim and create it again",
         )
-        said = gone if claim.bound else pending
-        return _say_of_claim(claim, said) if said is not None else None
+        next_status = lost if claim.bound else pending
+        return _say_of_claim(claim, next_status) if next_status is not None else None
     if share.deleting and not in_use:
         return of_orphan(share, in_use=False)
     if not (share.deleting or (claim.kept and claim.bound)):
         return _adopt(claim, share)
     if not card:
-        gone = Status(
+        lost = Status(
             LOST, ClaimReason.GPU_GONE, "its GPU no longer exists; the claim is bound again when the GPU returns"
         )
         failed = Status(FAILED, ClaimReason.GPU_GONE, _GPU_GONE)
-        return _say_of_share(share, failed) or _say_of_claim(claim, gone)
+        return _say_of_share(share, failed) or _say_of_claim(claim, lost)
     return _say_of_share(share, Status(BOUND, ClaimReason.BOUND, "")) or _say_of_claim(
         claim, Status(BOUND, ClaimReason.BOUND, "")
     )
 
 
 def of_orphan(share: ElasticShare, *, in_use: bool) -> Step | None:
-    """The next step for an ElasticGPU of ours that is being deleted, or whose claim is gone."""
+    """The next step for an ElasticGPU of ours that is being deleted, or whose claim is deleted."""
     if in_use:
         return None
     if share.deleting:
@@ -123,12 +123,12 @@ def _end(claim: Claim, share: ElasticShare | None, in_use: bool, card: bool) -> 
     if not claim.kept:
         return None
     if in_use:
-        told = "deleted; removed when no pod uses it"
+        message = "deleted; removed when no pod uses it"
         if share is None:
-            return _say_of_claim(claim, Status(claim.status.phase, ClaimReason.IN_USE, told))
+            return _say_of_claim(claim, Status(claim.status.phase, ClaimReason.IN_USE, message))
         stands = Status(BOUND, ClaimReason.BOUND, "") if card else Status(FAILED, ClaimReason.GPU_GONE, _GPU_GONE)
         return _say_of_share(share, stands) or _say_of_claim(
-            claim, Status(BOUND if card else LOST, ClaimReason.IN_USE, told)
+            claim, Status(BOUND if card else LOST, ClaimReason.IN_USE, message)
         )
     if share is not None and share.reclaim == DELETE:
         return of_orphan(share, in_use=False) if share.deleting else Delete(share.name, share.uid)

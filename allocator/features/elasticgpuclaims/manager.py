@@ -147,7 +147,7 @@ class ClaimManager:
     def _refused(self, state: NodeState, entry: QueuedPodInfo, count: int) -> Reason | None:
         """Why the pod cannot be on the claim's node. Its pin stays, so what others have a say in is asked before."""
         needs = _needs(entry.ask, count)
-        others = self._cache.refused_by_others(replace(entry.ask, needs=needs), entry.asking, (state,))
+        others = self._cache.refused_by_others(replace(entry.ask, needs=needs), entry.requester, (state,))
         return node_reason(state, needs) or others.get(state.name)
 
     # -- binding --------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class ClaimManager:
         wanted = self._wanted(record)
         if isinstance(wanted, ClaimTerms) and record.may_bind:
             request = SchedulingRequest(wanted.request, _needs(entry.ask, wanted.request.containers[0].count))
-            self._decided(record, wanted, self._cache.decide(request, entry.asking), share)
+            self._decided(record, wanted, self._cache.decide(request, entry.requester), share)
         return self._status(record.claim.namespace, record.claim.name)
 
     def _anywhere(self, request: PodRequest) -> Decision:

@@ -59,7 +59,7 @@ class GpuClass:
     reclaim: str = ""
     binding: str = ""
     unit: str = ""
-    """The unit of a claim's plain number of memory: `GiB`, which is meant where nothing is said, or `MiB`."""
+    """The unit of a claim's plain number of memory: `GiB`, which is the default, or `MiB`."""
 
 
 @dataclass(frozen=True, slots=True)

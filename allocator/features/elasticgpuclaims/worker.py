@@ -31,7 +31,7 @@ JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 _AT_LEAST_EVERY = 1.0
 _LIST_EVERY = 600.0
-"""Seconds until GPU objects are listed anew, since somebody may have deleted some."""
+"""Seconds until GPU objects are listed again, since somebody may have deleted some."""
 
 
 class Claims:

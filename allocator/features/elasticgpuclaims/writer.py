@@ -98,14 +98,14 @@ def _is_there(kube: Kube, order: Delete, timeout: float) -> bool:
 
 
 def card(kube: Kube, order: CardWrite, *, timeout: float) -> JSON | None:
-    """Write a GPU object; the object as it is now, None where it is gone. Raises `KubeError`."""
+    """Write a GPU object; the object as it is now, None where it does not exist. Raises `KubeError`."""
     where = path(objects.CARDS, name=order.name)
     try:
         match order.verb:
             case "create":
                 return kube.create(path(objects.CARDS), order.body, timeout=timeout)
             case "status":
-                # A merge would keep amounts that are gone, so the whole status is put there.
+                # A merge would keep amounts that no longer exist, so the whole status is put there.
                 operations = [{"op": "add", "path": "/status", "value": order.body}]
                 return kube.patch_json(f"{where}/status", operations, timeout=timeout)
         kube.delete(where, timeout=timeout)

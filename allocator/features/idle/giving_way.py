@@ -1,7 +1,7 @@
 """
 Idle pods that are asked to give way for a waiting pod: warned first, and evicted only if they still compute nothing.
 
-    planned ──warned──▶ grace ──idle all the time, and the agent has said so since──▶ evicted
+    planned ──warned──▶ grace ──idle all the time, and the agent reported so since──▶ evicted
        │                  │
        └──────────────────┴── one of them computes or ends, or the waiting pod needs no room any more ──▶ withdrawn
 
@@ -57,7 +57,7 @@ class GivingWay:
         self._to_warn: dict[str, tuple[AllocatedPod, ...]] = {}
         """The victims of each plan that are still to be warned, by the uid of its pod."""
 
-    def may_ask(self, uid: str) -> bool:
+    def may_plan(self, uid: str) -> bool:
         """Whether idle pods may be sought for this pod."""
         return uid not in self.plans and len(self.plans) < MOST
 
@@ -88,7 +88,7 @@ class GivingWay:
         self._warned[pod.uid] = (now, self._since(pod))
 
     def over(self, uid: str) -> None:
-        """The pod for which room was to be made is placed or gone, or the plan is carried out or withdrawn."""
+        """The pod for which room was to be made is placed or deleted, or the plan is carried out or withdrawn."""
         self.plans.pop(uid, None)
         self._to_warn.pop(uid, None)
 
@@ -98,20 +98,20 @@ class GivingWay:
 
     def retain(self, still_idle: Callable[[AllocatedPod], bool], now: float) -> list[OngoingPreemption]:
         """
-        Withdraw the plans of which a victim has computed or is gone, or whose agent is silent; returns them.
+        Withdraw the plans of which a victim has computed or is deleted, or whose agent is silent; returns them.
 
         Such victims are warned again before they are asked to give way another time.
         """
-        gone = {
+        ended = {
             victim.uid
             for victim in self.victims()
             if not still_idle(victim) or (victim.uid in self._warned and self.warned(victim, now) is None)
         }
         late = {uid for uid, each in self.plans.items() if now - each.since > self.grace + _LATE}
-        withdrawn = [each for uid, each in self.plans.items() if uid in late or gone & _uids(each)]
+        withdrawn = [each for uid, each in self.plans.items() if uid in late or ended & _uids(each)]
         for each in withdrawn:
             self.over(each.pod.uid)
-        self.forget(gone)
+        self.forget(ended)
         self._warned = {uid: each for uid, each in self._warned.items() if now - each[0] <= self.grace + STANDS}
         return withdrawn
 

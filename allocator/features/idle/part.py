@@ -37,7 +37,7 @@ class ConsentsListed:
 
 @dataclass(frozen=True, slots=True)
 class IdleWarning:
-    """What a pod is told before this eviction."""
+    """The warning of a pod before this eviction."""
 
     eviction: Eviction
     message: str
@@ -141,7 +141,7 @@ class IdlePods:
         now = self._clock()
         if not plan.victims:
             self._preemptions.fruitless(entry.uid, 0, now, IDLE)
-        elif self._giving_way.may_ask(entry.uid):
+        elif self._giving_way.may_plan(entry.uid):
             self._giving_way.begin(entry, plan, tracker.leaving(self._sharers.on(plan.node), now), now)
         return []
 
@@ -206,7 +206,7 @@ class IdlePods:
             if entry is None or not all(self._is_due(victim, now) for victim in plan.plan.victims):
                 continue
             kept = self._preemptor.kept_for_patience()
-            wanted = self._preemptions.may_ask(uid, now) and tracker.wanted(entry, kept)
+            wanted = self._preemptions.may_plan(uid, now) and tracker.wanted(entry, kept)
             wanted = wanted and not tracker.closed_to(kept, plan.node, entry) and self._preemptor.has_no_room(entry)
             best = self._preemptor.best_there_now(entry, plan.plan, self._kind, victims) if wanted else None
             if best is not None and best.victims:
@@ -215,7 +215,7 @@ class IdlePods:
         return []
 
     def _withdraw(self, now: float) -> tuple[()]:
-        """Ask nobody any more for a pod that is placed or gone, nor a pod that computes again."""
+        """Ask nobody any more for a pod that is placed or deleted, nor a pod that computes again."""
         if not self._leadership.holds():
             for plan in tuple(self._kind.plans.values()):
                 self._over(plan)

@@ -1,7 +1,7 @@
 """
 Watch events of Kueue's objects, in the version that is served.
 
-A cluster may have no Kueue, or get it later, or a newer one. So the versions are asked for now and then, and the
+A cluster may have no Kueue, or get it later, or a newer one. So the versions are requested now and then, and the
 watches follow. Where none is served nothing is watched and nothing is logged.
 """
 
@@ -20,7 +20,7 @@ from allocator.features.kueue.workloads import CHECKS, FLAVORS, GROUP, VERSIONS,
 from contract import kinds
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
-from runtime.kubernetes.watch import Event, Gone, Informer, Put, Replaced
+from runtime.kubernetes.watch import Deleted, Event, Informer, Put, Replaced
 from runtime.supervision import Workers
 
 JSON = dict[str, Any]
@@ -138,7 +138,7 @@ class KueueInformers:
                     self._put(plural, each)
             case Put(document):
                 self._put(plural, document)
-            case Gone(document):
+            case Deleted(document):
                 with self._lock:
                     self._checks.deleted(plural, document)
         self._changed()

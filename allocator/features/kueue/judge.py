@@ -153,15 +153,15 @@ def gang_of(
         with workloads.reading(f"{workload.key}, pod set {pod_set.name}"):
             pod = workloads.placed(pod_set, [flavors[name] for name in pod_set.flavors])
             seen = _existing(pod_set, pod, existing, reading.dialects, alone=len(workload.pod_sets) == 1)
-            asked = seen or _asked(pod, reading)
-        if workload.pods and not by_copy and seen is None and isinstance(asked, SchedulingRequest):
+            ask = seen or _read(pod, reading)
+        if workload.pods and not by_copy and seen is None and isinstance(ask, SchedulingRequest):
             raise NotSeen(f"a pod of pod set {pod_set.name}")
-        if isinstance(asked, Refusal):
-            return NotAdmitted(pod_set.name, str(asked))
-        if asked is not None and not asked.request.claim:
+        if isinstance(ask, Refusal):
+            return NotAdmitted(pod_set.name, str(ask))
+        if ask is not None and not ask.request.claim:
             with workloads.reading(f"{workload.key}, pod set {pod_set.name}"):
                 rules = rules_of(pod, workload.namespace)
-            parts += (replace(part, rules=rules) for part in _in_domains(pod_set, pod, asked))
+            parts += (replace(part, rules=rules) for part in _in_domains(pod_set, pod, ask))
     return Gang(tuple(parts), Requester("", workload.priority, workload.namespace))
 
 
@@ -175,10 +175,10 @@ def rules_of(pod: JSON, namespace: str) -> PodRules:
     return replace(found, volumes=tuple(each for each in found.volumes if not each.ephemeral), uid="")
 
 
-def _in_domains(pod_set: PodSet, pod: JSON, asked: SchedulingRequest) -> Iterator[GangPart]:
+def _in_domains(pod_set: PodSet, pod: JSON, ask: SchedulingRequest) -> Iterator[GangPart]:
     """The pods of a set, in the domains that Kueue has chosen for them."""
     if not pod_set.domains and pod_set.count:
-        yield GangPart(pod_set.name, pod_set.count, asked)
+        yield GangPart(pod_set.name, pod_set.count, ask)
     left = pod_set.count
     for domain in pod_set.domains:
         count = min(domain.count, left)
@@ -186,7 +186,7 @@ def _in_domains(pod_set: PodSet, pod: JSON, asked: SchedulingRequest) -> Iterato
         if count > 0:
             selector = {**((pod.get("spec") or {}).get("nodeSelector") or {}), **dict(domain.selector)}
             inside = needs.needs_of({"spec": {"nodeSelector": selector}}).node_selector
-            yield GangPart(pod_set.name, count, replace(asked, needs=replace(asked.needs, node_selector=inside)))
+            yield GangPart(pod_set.name, count, replace(ask, needs=replace(ask.needs, node_selector=inside)))
 
 
 def _existing(
@@ -207,10 +207,10 @@ def _existing(
     return None
 
 
-def _asked(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal | None:
+def _read(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal | None:
     """What the webhook would read; None where the pod asks for no share of ours."""
     options, dialects = reading.pools.reading(pod), reading.dialects
-    standard = dialects.standard(pod, options)
+    standard = dialects.normalise(pod, options)
     if standard is None:
         return None
     request = dialects.read(standard, options)
@@ -315,8 +315,8 @@ class GangTrial:
     def _place(self, part: GangPart, who: Requester, opened: list[str]) -> Decision:
         """Place one pod, on a node that must come if no other takes it. `opened`: those that must come; it grows."""
         self._give_way()
-        asking = replace(who, rules=part.rules)
-        decision = self._trial.place(part.ask, asking)
+        requester = replace(who, rules=part.rules)
+        decision = self._trial.place(part.ask, requester)
         while not isinstance(decision, Placement) and self._open(part, opened):
-            decision = self._trial.place(part.ask, asking)
+            decision = self._trial.place(part.ask, requester)
         return decision

@@ -204,8 +204,8 @@ class Meter:
         for account in _forget(self._held, now):
             self._of_namespace[account.namespace] -= 1
         self._of_namespace = +self._of_namespace
-        gone = [node for node in self._models if node not in self._cards and not _recent(self._models[node], now)]
-        for node in gone:
+        removed = [node for node in self._models if node not in self._cards and not _recent(self._models[node], now)]
+        for node in removed:
             del self._models[node]
         _forget(self._free, now)
         if len(self._accounts) > 2 * len(self._held) + 100:

@@ -1,5 +1,5 @@
 """
-What a waiting pod is told of the nodes that were asked for.
+What the message of a waiting pod says about requested nodes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _IN_VAIN: Mapping[Outcome, str] = {
 
 def expected_code(expectation: Expectation) -> ReasonName:
     """The one word for what a pod may expect of a pool whose empty node would serve it."""
-    if expectation.asked is not None:
+    if expectation.requested is not None:
         return PodReason.NODE_REQUESTED
     return PodReason.NODE_NOT_BROUGHT if expectation.until else PodReason.POOL_FULL
 
 
 def expected(expectation: Expectation) -> Explanation:
     """
-    The same with an addition to why the pod waits; it warns where nodes were asked for in vain. Times are absolute, so
+    The same with an addition to why the pod waits; it warns where nodes were requested in vain. Times are absolute, so
     that the sentence stays true.
     """
     code = expected_code(expectation)
@@ -40,8 +40,8 @@ def _text(expectation: Expectation, code: ReasonName) -> str:
     if code == PodReason.NODE_NOT_BROUGHT:
         vain = _IN_VAIN[expectation.failed or "too-late"].format(pool=pool)
         return f"{vain}; another is asked for {moments.at(expectation.until)}"
-    if code == PodReason.POOL_FULL or expectation.asked is None:
+    if code == PodReason.POOL_FULL or expectation.requested is None:
         return f"pool {pool} has as many nodes as it may have ({expectation.most})"
     if expectation.node:
         return f"node {expectation.node} of pool {pool} has come and is not ready yet"
-    return f"a node of pool {pool} was asked for {moments.at(expectation.asked)}"
+    return f"a node of pool {pool} was asked for {moments.at(expectation.requested)}"

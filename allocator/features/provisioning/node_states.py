@@ -85,7 +85,7 @@ class NodeStates:
         """By state and shape."""
         self._few: dict[tuple[int, int, bool], tuple[NodeState, Sequence[int]]] = {}
         self._sort_numbers: dict[tuple[Any, ...], int] = {}
-        self._asked = _Asked(shapes)
+        self._relevant = _RelevantAttributes(shapes)
         self._without_cores = [not any(f.cores for f in ask.request.containers) for ask in shapes]
         self._shares = [sum(fraction.count for fraction in ask.request.containers) for ask in shapes]
         self.weights = [
@@ -98,7 +98,7 @@ class NodeStates:
     def given(self, node: NodeState) -> int:
         """The number of a node's state before any of these pods is on it."""
         sorts = tuple(self._sort(gpu) for gpu in node.gpus)
-        outline = (self._asked.attributes(node), self._arranged(node, sorts), node.requested, node.host_ports)
+        outline = (self._relevant.attributes(node), self._arranged(node, sorts), node.requested, node.host_ports)
         number = self._outlines.get(outline)
         if number is None:
             number = self._outlines[outline] = len(self._nodes)
@@ -210,7 +210,7 @@ class NodeStates:
         if known is None:
             node, alike, positions = self._nodes[state], Counter[tuple[int, int, Usage]](), []
             for position, (gpu, sort, usage) in enumerate(zip(node.gpus, self._sorts[state], node.usage, strict=True)):
-                kind = (sort, gpu.numa if self._asked.numa else -1, usage)
+                kind = (sort, gpu.numa if self._relevant.numa else -1, usage)
                 alike[kind] += 1
                 if alike[kind] <= most:
                     positions.append(position)
@@ -234,7 +234,7 @@ class NodeStates:
 
     def _sort(self, gpu: Gpu) -> int:
         """GPUs of one sort are equal to every request, apart from their NUMA node."""
-        uuid = gpu.uuid if gpu.uuid in self._asked.uuids else ""
+        uuid = gpu.uuid if gpu.uuid in self._relevant.uuids else ""
         key = (gpu.model, gpu.memory, gpu.usable, gpu.healthy, gpu.withheld, gpu.sharing, bool(gpu.parent), uuid)
         return self._sort_numbers.setdefault(key, len(self._sort_numbers))
 
@@ -242,7 +242,7 @@ class NodeStates:
         """The GPUs with their usage, in an order that does not depend on which of several equal ones is used."""
         groups: dict[int, list[tuple[int, int, int, int, bool, int]]] = {}
         for gpu, sort, usage in zip(node.gpus, sorts, node.usage, strict=True):
-            numa = gpu.numa if self._asked.numa else -1
+            numa = gpu.numa if self._relevant.numa else -1
             taken = usage.memory, usage.cores, usage.sharers, usage.exclusive, usage.burst
             groups.setdefault(numa, []).append((sort, *taken))
         return tuple(sorted(tuple(sorted(group)) for group in groups.values()))
@@ -253,7 +253,7 @@ def _is_mixed(ask: SchedulingRequest) -> bool:
     return len({bool(fraction.cores) for fraction in ask.request.containers}) > 1
 
 
-class _Asked:
+class _RelevantAttributes:
     """What the requests ask about of a node; nodes that are equal in it are one kind."""
 
     def __init__(self, shapes: Sequence[SchedulingRequest]) -> None:

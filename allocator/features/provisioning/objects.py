@@ -124,8 +124,8 @@ def _refusal(document: Mapping[str, Any]) -> str:
     """The autoscaler's words where it has given up."""
     for condition in (document.get("status") or {}).get("conditions") or []:
         if isinstance(condition, Mapping) and (condition.get("type"), condition.get("status")) == ("Failed", "True"):
-            said = f"{condition.get('reason', '')}: {condition.get('message', '')}"[:_LONGEST]
-            return " ".join("".join(each if each.isprintable() else " " for each in said).split())[:200]
+            message = f"{condition.get('reason', '')}: {condition.get('message', '')}"[:_LONGEST]
+            return " ".join("".join(each if each.isprintable() else " " for each in message).split())[:200]
     return ""
 
 
@@ -186,7 +186,7 @@ def image_of(replicas: Iterable[JSON]) -> str:
     """
     The image of the allocators' own pods, which nodes can pull: that of the youngest pod; `NO_IMAGE` without any.
 
-    So the image's name, with its registry, is told once, to kustomize.
+    So the image's name, with its registry, is given once, to kustomize.
     """
     found = max(replicas, key=moments.created, default={})
     containers = (found.get("spec") or {}).get("containers") or []

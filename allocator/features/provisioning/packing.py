@@ -43,7 +43,7 @@ _NEVER = 1 << 50
 
 @dataclass(frozen=True, slots=True)
 class PoolRoom:
-    """A pool from which nodes may be asked for."""
+    """A pool from which nodes may be requested."""
 
     name: str
     node: NodeState
@@ -57,7 +57,7 @@ class Packing:
     """Which nodes to ask for, and which pod each of them is for."""
 
     opened: tuple[tuple[str, int], ...]
-    """(pool, nodes to be asked for), in the pools' order; only positive numbers."""
+    """(pool, nodes to be requested), in the pools' order; only positive numbers."""
     places: tuple[str, ...]
     """Per pod the name of its node, one that is coming or `POOL/1`, `POOL/2` and so on; empty where none serves it."""
     exact: bool

@@ -1,5 +1,5 @@
 """
-The feature's part of the core: which pods no node serves, and what those may expect that a node is asked for.
+The feature's part of the core: which pods no node serves, and what those may expect that a node is requested.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NodesExpected:
 
 
 class ProvisioningPart:
-    """What the core knows of the nodes that were asked for."""
+    """What the core knows of the nodes that were requested."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -39,7 +39,7 @@ class ProvisioningPart:
         return FeaturePart(handlers={NodesExpected: self._nodes_expected}, explains=self._explains)
 
     def _nodes_expected(self, event: NodesExpected, now: float) -> None:
-        """What pods may expect of pools has changed, perhaps; those of whom it has are told soon."""
+        """What pods may expect of pools has changed, perhaps; their messages follow soon."""
         before, after = (_codes(expected) for expected in (self._expected, event.expectations))
         if before != after:
             self._state.trigger.retell()

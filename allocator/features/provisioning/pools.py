@@ -27,7 +27,7 @@ def views(
     occupied: Collection[str],
 ) -> list[PoolView]:
     """
-    The pools from which nodes may be asked for, in the order of the options.
+    The pools from which nodes may be requested, in the order of the options.
 
     `empty`: an empty node of each pool, by its name; a pool of which too little is known has none, and is left out.
     `states`: the nodes that have published GPUs. `occupied`: nodes on which a placeholder pod is.

@@ -1,5 +1,5 @@
 """
-What an administrator chooses of nodes that are asked for.
+What an administrator chooses of nodes that are requested.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from runtime.settings import setting
 
 @dataclass(frozen=True)
 class ProvisioningSettings:
-    """Nodes that are asked for while pods wait."""
+    """Nodes that are requested while pods wait."""
 
     REMOVED: ClassVar[Mapping[str, str]] = {
         "namespace": f"the requests for nodes are in {names.NAMESPACE}",

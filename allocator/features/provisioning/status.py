@@ -1,5 +1,5 @@
 """
-The declared pools in words for people, from one pass over them: what is asked for, and why nothing is.
+The declared pools in words for people, from one pass over them: what is requested, and why nothing is.
 
 Pure.
 """
@@ -42,7 +42,7 @@ def _of_pool(now: float, pool: Pool, view: PoolView | None, plan: Plan, failed: 
         return PoolStatus(pool.name, most, pool.spare, state="unknown")
     live = [each for each in plan.live if each.request.pool == pool.name and each.outstanding]
     made = sum(count for name, count in plan.make if name == pool.name and not failed)
-    asked = sum(each.outstanding for each in live) + made
+    requested = sum(each.outstanding for each in live) + made
     ready = sum(node.ready and not node.occupied for node in view.nodes)
     coming, waits = len(view.nodes) - ready, pool.name in plan.needed or bool(failed)
     pause = plan.memory.pauses.get(pool.name)
@@ -53,7 +53,7 @@ def _of_pool(now: float, pool: Pool, view: PoolView | None, plan: Plan, failed: 
         state = "not-asked"
     elif rests:
         state = "paused"
-    elif asked:
+    elif requested:
         state = "asked"
     elif coming:
         state = "coming"
@@ -67,7 +67,7 @@ def _of_pool(now: float, pool: Pool, view: PoolView | None, plan: Plan, failed: 
         pool.spare,
         ready,
         coming,
-        asked,
+        requested,
         min((each.request.created for each in live), default=now if made else 0.0),
         state,
         waits,

@@ -1,5 +1,5 @@
 """
-The nodes that were asked for: what to ask for now, what has come, and what is given up.
+The nodes that were requested: what to ask for now, what has come, and what is given up.
 
 A **node request** asks for some nodes of a pool. `reconcile` compares the requests that exist, the nodes that exist and
 the pods that wait, and says which requests to make and which to delete. It keeps nothing but the pause after a failure,
@@ -59,7 +59,7 @@ class PoolNode:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A pool from which nodes may be asked for, as it is."""
+    """A pool from which nodes may be requested, as it is."""
 
     name: str
     empty: NodeState
@@ -144,13 +144,13 @@ class Expectation:
     """
     What a waiting pod may expect of a pool whose empty node would serve it.
 
-    `asked`: since when a node is asked for; None where none is. Then `until` says when the pool is asked again, after
+    `requested`: since when a node is requested; None where none is. Then `until` says when another one is, after
     it gave nothing as `failed` says; 0 where it has as many nodes as it may have. `node`: the node that has come, and
     is not ready yet.
     """
 
     pool: str
-    asked: float | None
+    requested: float | None
     node: str = ""
     until: float = 0.0
     most: int = 0
@@ -159,7 +159,7 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class OpenRequest:
     """A request beside the nodes that have come for it."""
 
     request: NodeRequest
@@ -182,7 +182,7 @@ class Plan:
     """By the uid of each pod that a node of a pool would serve."""
     memory: Memory = Memory()
     packing: Packing | None = None
-    live: tuple[Standing, ...] = ()
+    live: tuple[OpenRequest, ...] = ()
     """The requests that go on."""
     needed: frozenset[str] = frozenset()
     """Pools whose empty node would serve a pod for which no node is asked."""
@@ -207,12 +207,12 @@ def reconcile(
     pools = [replace(pool, empty=_labelled(pool)) for pool in pools]
     asks = [pod.as_packed() for pod in unserved]
     by_pool = {pool.name: pool for pool in pools}
-    standing = _standing(by_pool, requests)
-    ends = (_ends(each, by_pool.get(each.request.pool), now, patience) for each in standing)
+    open_requests = _open_requests(by_pool, requests)
+    ends = (_ends(each, by_pool.get(each.request.pool), now, patience) for each in open_requests)
     ended = [end for end in ends if end is not None]
     over = {end.request.name for end in ended}
     pauses, ready_since = _paused(memory.pauses, ended, now), _ready_since(memory, pools, now, patience)
-    live = [each for each in standing if each.request.name not in over]
+    live = [each for each in open_requests if each.request.name not in over]
 
     coming = [node for pool in pools for node in _coming(pool, live, ready_since, now, patience)]
     rooms = [_room(pool, live, pauses, now) for pool in pools]
@@ -236,7 +236,7 @@ def _labelled(pool: PoolView) -> NodeState:
     return replace(pool.empty, labels={**pool.empty.labels, _POOL: pool.name})
 
 
-def _standing(pools: Mapping[str, PoolView], requests: Iterable[NodeRequest]) -> list[Standing]:
+def _open_requests(pools: Mapping[str, PoolView], requests: Iterable[NodeRequest]) -> list[OpenRequest]:
     """
     Each request, the oldest first, with the nodes that came for it: each node came for one request.
 
@@ -257,21 +257,21 @@ def _standing(pools: Mapping[str, PoolView], requests: Iterable[NodeRequest]) ->
     for request in ordered:
         open_ = request.count - len(came[request.name])
         take(request, [node for node in left.get(request.pool, ()) if node.created >= request.created][: max(0, open_)])
-    return [Standing(request, tuple(came[request.name])) for request in ordered]
+    return [OpenRequest(request, tuple(came[request.name])) for request in ordered]
 
 
-def _ends(standing: Standing, pool: PoolView | None, now: float, patience: float) -> Ended | None:
-    request = standing.request
+def _ends(pending: OpenRequest, pool: PoolView | None, now: float, patience: float) -> Ended | None:
+    request = pending.request
     if pool is None:
         return Ended(request, "withdrawn")
-    without = tuple(node.name for node in standing.came if not node.ready)
-    if not standing.outstanding and not without:
+    without = tuple(node.name for node in pending.came if not node.ready)
+    if not pending.outstanding and not without:
         return Ended(request, "brought")
-    if standing.outstanding and request.refused:
+    if pending.outstanding and request.refused:
         return Ended(request, "refused", without)
     if now - request.created < patience:
         return None
-    return Ended(request, "too-late" if standing.outstanding else "without-gpus", without)
+    return Ended(request, "too-late" if pending.outstanding else "without-gpus", without)
 
 
 def _paused(pauses: Mapping[str, Pause], ended: Iterable[Ended], now: float) -> dict[str, Pause]:
@@ -309,7 +309,7 @@ def _ready_since(memory: Memory, pools: Iterable[PoolView], now: float, patience
 
 
 def _coming(
-    pool: PoolView, live: Iterable[Standing], ready_since: Mapping[str, float], now: float, patience: float
+    pool: PoolView, live: Iterable[OpenRequest], ready_since: Mapping[str, float], now: float, patience: float
 ) -> list[_Coming]:
     """
     The pool's young nodes on which nothing can be placed yet, and those that live requests have still to bring.
@@ -333,7 +333,7 @@ def _coming(
     return found
 
 
-def _room(pool: PoolView, live: Iterable[Standing], pauses: Mapping[str, Pause], now: float) -> PoolRoom:
+def _room(pool: PoolView, live: Iterable[OpenRequest], pauses: Mapping[str, Pause], now: float) -> PoolRoom:
     return PoolRoom(pool.name, pool.empty, 0 if _rests(pool, pauses, now) else _may_open(pool, live))
 
 
@@ -347,20 +347,20 @@ def _rests(pool: PoolView, pauses: Mapping[str, Pause], now: float) -> bool:
     return (pause is not None and pause.until > now) or any(node.idle for node in pool.nodes)
 
 
-def _may_open(pool: PoolView, live: Iterable[Standing]) -> int:
-    asked = sum(each.outstanding for each in live if each.request.pool == pool.name)
-    return max(0, min(pool.most - len(pool.nodes) - asked, MOST_NODES))
+def _may_open(pool: PoolView, live: Iterable[OpenRequest]) -> int:
+    requested = sum(each.outstanding for each in live if each.request.pool == pool.name)
+    return max(0, min(pool.most - len(pool.nodes) - requested, MOST_NODES))
 
 
-def _is_needed(standing: Standing, coming: Iterable[_Coming], used: set[str]) -> bool:
+def _is_needed(pending: OpenRequest, coming: Iterable[_Coming], used: set[str]) -> bool:
     """
     Whether one of its nodes serves a pod that waits.
 
     A request whose nodes have all come is kept until they are ready.
     """
-    if not standing.outstanding:
+    if not pending.outstanding:
         return True
-    return any(each.request == standing.request and each.state.name in used for each in coming)
+    return any(each.request == pending.request and each.state.name in used for each in coming)
 
 
 def _expectations(
@@ -389,7 +389,7 @@ class _Later:
     def __init__(
         self,
         pools: Sequence[PoolView],
-        live: Sequence[Standing],
+        live: Sequence[OpenRequest],
         pauses: Mapping[str, Pause],
         now: float,
         packer: Packer,

@@ -72,19 +72,19 @@ _NO_BUFFERS = (
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningCounters:
-    """Counts the nodes that were asked for in a pool, and what became of each request's nodes."""
+    """Counts the nodes that were requested in a pool, and what became of each request's nodes."""
 
-    asked: Callable[[str, int], None] = lambda pool, nodes: None
+    requested: Callable[[str, int], None] = lambda pool, nodes: None
     ended: Callable[[str, str, int], None] = lambda pool, outcome, nodes: None
     spare: Callable[[str, int], None] = lambda pool, nodes: None
 
     @classmethod
     def of(cls, metrics: Metrics) -> ProvisioningCounters:
         """The metrics."""
-        asked, ended = metrics.counter(specs.NODES_REQUESTED), metrics.counter(specs.NODE_REQUESTS_ENDED)
+        requested, ended = metrics.counter(specs.NODES_REQUESTED), metrics.counter(specs.NODE_REQUESTS_ENDED)
         spare = metrics.gauge(specs.SPARE_NODES)
         return cls(
-            asked=lambda pool, nodes: asked.labels(pool=pool).inc(nodes),
+            requested=lambda pool, nodes: requested.labels(pool=pool).inc(nodes),
             ended=lambda pool, outcome, nodes: ended.labels(pool=pool, outcome=outcome).inc(nodes),
             spare=lambda pool, nodes: spare.labels(pool=pool).set(nodes),
         )
@@ -178,8 +178,8 @@ class Provisioner:
         self._memory = Memory()
         self._packer = packer or Packer(limits)
         self._poison: set[SchedulingRequest] = set()
-        """Requests of waiting pods of which an error came. No node is asked for them."""
-        self._said: dict[str, str] = {}
+        """Requests of waiting pods of which an error came. No node is requested for them."""
+        self._logged: dict[str, str] = {}
         self._spares = SpareKeeper(kube, self._counted.spare)
         self._image = ""
         """Of the placeholder pods; empty until it was looked up."""
@@ -293,7 +293,7 @@ class Provisioner:
             try:
                 if self._controller.may_write_in(term):
                     self._ask(views[pool], selectors[pool], count)
-                    self._said.pop(pool, None)
+                    self._logged.pop(pool, None)
             except KubeError as error:
                 # The request may have been made all the same; the next pass finds it.
                 failed[pool] = str(error)
@@ -302,8 +302,8 @@ class Provisioner:
 
     def _say(self, what: str, why: str, pool: str = "") -> None:
         """Into the log, once for each reason in a row."""
-        if self._said.get(pool) != why:
-            self._said[pool] = why
+        if self._logged.get(pool) != why:
+            self._logged[pool] = why
             log.warning(what, extra={"pool": pool, "reason": why})
 
     def _ask(self, view: PoolView, selector: Mapping[str, str], count: int) -> None:
@@ -321,7 +321,7 @@ class Provisioner:
             for number in range(count):
                 one = replace(form, name=f"{form.name}-{number}", image=self._image)
                 self._kube.create(paths.pods(names.NAMESPACE), objects.placeholder(one))
-        self._counted.asked(view.name, count)
+        self._counted.requested(view.name, count)
         log.info("nodes asked for", extra={"pool": view.name, "nodes": count, "request": form.name})
 
     def _own_image(self) -> str:
@@ -341,16 +341,16 @@ class Provisioner:
         """An Event about each node that came for a request and does not serve."""
         lacks = {node.name: node.lacks for node in view.nodes} if view is not None else {}
         for node in end.nodes if end.outcome in ("without-gpus", "too-late") else ():
-            said = (
+            message = (
                 f"{moments.duration(self._settings.patience)} after the node was asked for, for pods that wait for "
                 f"pool {end.request.pool}, it serves none: {lacks.get(node, '')}. Look at the pod of the node agent "
                 "there: kubectl -n gpufraction-system get pods -o wide"
             )
-            log.warning("node does not serve", extra={"node": node, "pool": end.request.pool, "reason": said})
-            self._tell(EventRecord("Node", node, node, NodeEventReason.WITHOUT_GPUS, said))
+            log.warning("node does not serve", extra={"node": node, "pool": end.request.pool, "reason": message})
+            self._tell(EventRecord("Node", node, node, NodeEventReason.WITHOUT_GPUS, message))
 
     def _sweep(self) -> None:
-        """Delete the PodTemplates of requests that are gone, or that were never made."""
+        """Delete the PodTemplates of deleted requests, or that were never made."""
         if not self._served:
             return
         kept = {_name(each) for each in self._provisioning_requests()}

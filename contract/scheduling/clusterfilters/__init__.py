@@ -53,9 +53,9 @@ def refused(
     filters: Iterable[Filter] = FILTERS,
 ) -> Mapping[str, Reason]:
     """Those of the nodes that some filter refuses, with the first reason."""
-    asked, found = checks(pod, needs, cluster, filters), dict[str, Reason]()
-    for node in nodes if asked else ():
-        for check in asked:  # a generator would take longer than most checks, of which there are thousands
+    applicable, found = checks(pod, needs, cluster, filters), dict[str, Reason]()
+    for node in nodes if applicable else ():
+        for check in applicable:  # a generator would take longer than most checks, of which there are thousands
             reason = check(node)
             if reason is not None:
                 found[node.name] = reason

@@ -130,7 +130,7 @@ def _translated(affinity: tuple[Term, ...] | None, labels: Mapping[str, str], cs
 
 
 def _is_old(affinity: tuple[Term, ...] | None, labels: Mapping[str, str]) -> bool:
-    """Whether zones and regions are said by the old labels: affinity goes before labels, and new before old."""
+    """Whether zones and regions have the old labels: affinity goes before labels, and new before old."""
     keys = {each.key for term in affinity or () for each in term if not each.field}
     for found in (keys, labels):
         if _GA_ZONE in found:

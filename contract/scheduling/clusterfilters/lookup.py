@@ -144,7 +144,7 @@ class _ByLabel:
 
 
 class Lookup:
-    """Told of each kind of pod on nodes once it is new, and once no pod is of it any more."""
+    """Called for each kind of pod on nodes once it is new, and once no pod is of it any more."""
 
     def __init__(self) -> None:
         self._with_volumes: ByNamespace = {}
@@ -177,7 +177,7 @@ class Lookup:
         return tuple(self._by_label.keys)
 
     def narrowed(self, cluster: Cluster, rules: PodRules) -> Cluster:
-        """The cluster with the pods that filters need for this pod; `cluster` has all that this was told of."""
+        """The cluster with the pods that filters need for this pod; `cluster` has all that this has seen."""
         return replace(cluster, pods=self._relevant(rules, cluster), repelling=self._excluding.about(rules))
 
     def _relevant(self, rules: PodRules, cluster: Cluster) -> Mapping[str, Mapping[PodKind, Counts]]:

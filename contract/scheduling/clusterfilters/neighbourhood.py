@@ -125,7 +125,7 @@ class Neighbourhood:
         self._frozen: dict[PodKind, PodsOfKind] | None = None
         """What the last snapshot had of each kind; None before the first. Most kinds are the same in the next one."""
         self._changed: dict[PodKind, None] = {}
-        """The kinds of which pods have come or gone since the last snapshot."""
+        """The kinds of which pods were added or removed since the last snapshot."""
         self.nodes: dict[str, NodeState] = {}
         """All nodes, those without GPUs too; only their labels and taints are read."""
         self.namespaces: Mapping[str, Labels] = start.namespaces
@@ -213,13 +213,13 @@ class Neighbourhood:
     @contextmanager
     def without(self, pods: Iterable[tuple[PodKind, str]]) -> Iterator[None]:
         """As if these pods, each on its node, had ended."""
-        gone = tuple(pods)
-        for kind, node in gone:
+        removed = tuple(pods)
+        for kind, node in removed:
             self.remove(kind, node)
         try:
             yield
         finally:
-            for kind, node in gone:
+            for kind, node in removed:
                 self.add(kind, node)
 
     @property

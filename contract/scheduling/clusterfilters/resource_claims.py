@@ -56,11 +56,11 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
 
 def _beside_devices(needs: PodNeeds, cluster: Cluster) -> Scalars:
     """The extended resources that no DeviceClass stands for, of a pod that asks for one of which one does."""
-    asked = tuple(each for each in needs.compute.scalars or () if "/" in each[0] and "kubernetes.io/" not in each[0])
-    if not asked or Gate.EXTENDED_RESOURCES_BY_CLAIM not in cluster.gates:
+    extended = tuple(each for each in needs.compute.scalars or () if "/" in each[0] and "kubernetes.io/" not in each[0])
+    if not extended or Gate.EXTENDED_RESOURCES_BY_CLAIM not in cluster.gates:
         return ()
     by_claim = extended_resources(cluster.devices)
-    others = tuple(each for each in asked if each[0] not in by_claim)
+    others = tuple(each for each in extended if each[0] not in by_claim)
     return others if any(name in by_claim for name, _ in needs.compute.scalars or ()) else ()
 
 

@@ -27,14 +27,14 @@ from contract.scheduling.clusterfilters.objects import (
 from contract.scheduling.clusterfilters.selectors import Labels, LabelSelector
 
 
-def trimmed(whole: NeighbourSnapshot, asking: Sequence[PodRules]) -> tuple[NeighbourSnapshot, tuple[PodRules, ...]]:
+def trimmed(whole: NeighbourSnapshot, waiting: Sequence[PodRules]) -> tuple[NeighbourSnapshot, tuple[PodRules, ...]]:
     """What decides about pods with these rules, and their rules with no more labels than that takes."""
-    asking = [replace(each, prefers=NO_PREFERENCES, controller=None) for each in asking]
-    rules = [each for each in set(asking) if each.constrained or each.profile in whole.profiles]
+    waiting = [replace(each, prefers=NO_PREFERENCES, controller=None) for each in waiting]
+    rules = [each for each in set(waiting) if each.constrained or each.profile in whole.profiles]
     kept = tuple(each for each in whole.pods if each.kind.anti_affinity or _matters(each.kind, rules, whole))
     if not kept and not rules:
         bare = NeighbourSnapshot(storage=None if whole.storage is None else NO_STORAGE, gates=whole.gates)
-        return bare, (NO_RULES,) * len(asking)
+        return bare, (NO_RULES,) * len(waiting)
     keys = _Keys.of((*rules, *(each.kind for each in kept)))
     seen = NeighbourSnapshot(
         whole.nodes,
@@ -46,7 +46,7 @@ def trimmed(whole: NeighbourSnapshot, asking: Sequence[PodRules]) -> tuple[Neigh
         {name: found for name, found in whole.profiles.items() if any(each.profile == name for each in rules)},
         whole.filters,
     )
-    return seen, tuple(replace(each, labels=_only(each.labels, keys.of_pods)) for each in asking)
+    return seen, tuple(replace(each, labels=_only(each.labels, keys.of_pods)) for each in waiting)
 
 
 def _slim(kind: PodKind, keys: _Keys) -> PodKind:
@@ -70,8 +70,8 @@ class _Keys:
         terms = [term for pod in pods for term in _terms(pod)]
         spread = [each.selector for pod in pods if isinstance(pod, PodRules) for each in pod.spread]
         return cls(
-            _asked([*(term.selector for term in terms), *spread]),
-            _asked([term.namespace_selector for term in terms]),
+            _keys_of([*(term.selector for term in terms), *spread]),
+            _keys_of([term.namespace_selector for term in terms]),
         )
 
 
@@ -79,7 +79,7 @@ def _terms(pod: PodRules | PodKind) -> Iterable[PodTerm]:
     return (*pod.affinity, *pod.anti_affinity) if isinstance(pod, PodRules) else pod.anti_affinity
 
 
-def _asked(selectors: Iterable[LabelSelector]) -> frozenset[str]:
+def _keys_of(selectors: Iterable[LabelSelector]) -> frozenset[str]:
     return frozenset(key for selector in selectors for key, _, _ in selector.expressions)
 
 

@@ -106,9 +106,9 @@ def resized(pod: Mapping[str, Any]) -> Compute | None:
     total = of_containers(spec, own)
     of_pod = _of_pod(spec, total, is_counted)
     if whole is not None:
-        asked = (spec.get("resources") or {}).get("requests") or {}
-        largest = _largest(_amounts(asked, is_counted), whole, infeasible=infeasible)
-        of_pod.update({name: largest.get(name, 0) for name in asked if _is_of_pod(name)})
+        requests = (spec.get("resources") or {}).get("requests") or {}
+        largest = _largest(_amounts(requests, is_counted), whole, infeasible=infeasible)
+        of_pod.update({name: largest.get(name, 0) for name in requests if _is_of_pod(name)})
     return _compute(_with_overhead({**total, **of_pod}, spec, is_counted))
 
 
@@ -122,7 +122,7 @@ def requested(spec: Mapping[str, Any], counts: Callable[[str], bool], gates: Gat
 
 def of_containers(spec: Mapping[str, Any], own: Callable[[Mapping[str, Any], bool], Amounts]) -> Amounts:
     """
-    The most that runs at one time, where `own` says what a container takes, and is told whether it ends before the app
+    The most that runs at one time, where `own` says what a container takes, and gets whether it ends before the app
     containers start.
 
     An init container runs beside the sidecars that started before it; at the end all sidecars and app containers run
@@ -169,8 +169,8 @@ def _of_pod(spec: Mapping[str, Any], containers: Amounts, counts: Callable[[str]
         for name, value in (resources.get("limits") or _NOTHING).items()
         if name not in containers or name.startswith(_HUGE_PAGES)
     }
-    asked = {**limits, **(resources.get("requests") or _NOTHING)}
-    return _amounts(asked, lambda name: _is_of_pod(name) and counts(name))
+    requests = {**limits, **(resources.get("requests") or _NOTHING)}
+    return _amounts(requests, lambda name: _is_of_pod(name) and counts(name))
 
 
 def _with_overhead(total: Amounts, spec: Mapping[str, Any], counts: Callable[[str], bool]) -> Amounts:
@@ -181,17 +181,17 @@ def _with_overhead(total: Amounts, spec: Mapping[str, Any], counts: Callable[[st
 
 
 def _is_infeasible(status: Mapping[str, Any]) -> bool:
-    """Whether the node has said that it will never grant what the spec asks for."""
+    """Whether the node reports that it will never grant what the spec asks for."""
     conditions = status.get("conditions") or ()
     reason = next((each.get("reason") for each in conditions if each.get("type") == _RESIZE), "")
     return bool(reason == "Infeasible")
 
 
-def _largest(asked: Amounts, state: Mapping[str, Any], *, infeasible: bool) -> Amounts:
-    """The largest of what is asked for, what runs and what was granted, by resource."""
+def _largest(requests: Amounts, state: Mapping[str, Any], *, infeasible: bool) -> Amounts:
+    """The largest of what is requested, what runs and what was granted, by resource."""
     runs = (state.get("resources") or _NOTHING).get("requests") or _NOTHING
     granted = state.get("allocatedResources") or _NOTHING
-    found = {} if infeasible else dict(asked)
+    found = {} if infeasible else dict(requests)
     for each in (_amounts(runs, is_counted), _amounts(granted, is_counted)):
         for name, taken in each.items():
             found[name] = max(found.get(name, 0), taken)

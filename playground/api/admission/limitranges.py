@@ -93,18 +93,18 @@ def _fill(container: JSON, kind: str, amounts: JSON) -> list[str]:
 
 def _beyond(what: str, item: JSON, requests: Mapping[str, object], limits: Mapping[str, object]) -> Iterator[str]:
     for name, least in sorted((item.get("min") or {}).items()):
-        said = f"minimum {name} usage per {what} is {least}"
+        bound = f"minimum {name} usage per {what} is {least}"
         if name not in requests:
-            yield f"{said}.  No request is specified"
+            yield f"{bound}.  No request is specified"
         elif parse(requests[name]) < parse(least):
-            yield f"{said}, but request is {requests[name]}"
+            yield f"{bound}, but request is {requests[name]}"
         elif name in limits and parse(limits[name]) < parse(least):
-            yield f"{said}, but limit is {limits[name]}"
+            yield f"{bound}, but limit is {limits[name]}"
     for name, most in sorted((item.get("max") or {}).items()):
-        said = f"maximum {name} usage per {what} is {most}"
+        bound = f"maximum {name} usage per {what} is {most}"
         if name not in limits:
-            yield f"{said}.  No limit is specified"
+            yield f"{bound}.  No limit is specified"
         elif parse(limits[name]) > parse(most):
-            yield f"{said}, but limit is {limits[name]}"
+            yield f"{bound}, but limit is {limits[name]}"
         elif name in requests and parse(requests[name]) > parse(most):
-            yield f"{said}, but request is {requests[name]}"
+            yield f"{bound}, but request is {requests[name]}"

@@ -166,7 +166,7 @@ class Quotas:
             )
 
     def committed(self, kind: Kind, old: JSON | None, new: JSON | None) -> None:
-        """Follow a stored change: count, stop counting, or count anew under a new quota."""
+        """Follow a stored change: count, stop counting, or count again under a new quota."""
         value = new or old
         if value is None or not kind.namespaced:
             return

@@ -1,5 +1,5 @@
 """
-Mutating and validating webhooks: which are asked about a write, what they are told, what their answer does.
+Mutating and validating webhooks: which are asked about a write, what they receive, what their answer does.
 
 Matching, order, reinvocation, failure policy and the wording of refusals are those of a real API server. How bytes
 reach a webhook is the business of `webhookclient`.
@@ -52,7 +52,7 @@ class Webhooks:
 
     def mutate(self, attributes: Attributes) -> None:
         """
-        Ask the mutating webhooks in order; then those that asked for it again, if a later one changed the object, or a
+        Ask the mutating webhooks in order; then those that requested it again, if a later one changed the object, or a
         built-in plugin that ran again.
         """
         changed = False

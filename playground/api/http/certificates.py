@@ -1,7 +1,7 @@
 """
 The server's own CA: its serving certificate, and client certificates for users.
 
-Made anew for every server and kept in memory; nothing is trusted beyond the process's life. Not for any other use.
+Made for every server and kept in memory; nothing is trusted beyond the process's life. Not for any other use.
 """
 
 import datetime

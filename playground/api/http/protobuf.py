@@ -105,7 +105,7 @@ def decode(content: bytes) -> JSON:
 
 
 def _read(content: bytes, shape: Shape) -> JSON:
-    """A message. A field that the shape does not name may only be zero: nothing that was said is passed over."""
+    """A message. A field that the shape does not name may only be zero: nothing that was sent is passed over."""
     value: JSON = {}
     for number, part in _fields(content):
         field = shape.get(number)

@@ -21,7 +21,7 @@ Name: TypeAlias = tuple[str, str]
 
 @dataclass(slots=True, eq=False)
 class Change:
-    """One write: what watchers are told. `previous` lets a selector see objects move in and out of its view."""
+    """One write: what watchers receive. `previous` lets a selector see objects move in and out of its view."""
 
     type: str
     resource: str
@@ -229,7 +229,7 @@ class Store:
                     self._subscribers[resource] = tuple(s for s in subscribers if s is not subscription)
 
     def compact(self) -> int:
-        """Forget the history up to now: watches from an older revision are told 410. Returns the revision."""
+        """Forget the history up to now: watches from an older revision get 410. Returns the revision."""
         with self._lock:
             self._history.clear()
             self._oldest = self._revision

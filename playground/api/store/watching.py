@@ -32,7 +32,7 @@ class WatchEvent:
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What a client asked for. `since` None: begin with the state of now. `seconds`: when the server ends the watch."""
+    """What a client requested. `since` None: begin with the state of now. `seconds`: when the server ends the watch."""
 
     kind: Kind
     namespace: str = ""

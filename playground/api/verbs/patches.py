@@ -116,9 +116,9 @@ class _Strategic:
         orders = {key.removeprefix(_ORDER): patch.pop(key) for key in list(patch) if key.startswith(_ORDER)}
         before = {field: result.get(field) for field in orders}
         for key in [key for key in patch if key.startswith(_REMOVE)]:
-            gone = patch.pop(key)
+            removed = patch.pop(key)
             field = key.removeprefix(_REMOVE)
-            result[field] = [item for item in result.get(field) or () if item not in gone]
+            result[field] = [item for item in result.get(field) or () if item not in removed]
         for key, value in patch.items():
             self._set(result, key, value)
         for field, order in orders.items():

@@ -42,9 +42,9 @@ class Remover:
             self._admission.validate(attributes)
             if request.dry_run:
                 return _answer(request.kind, old, old)
-            gone, last = self._delete_once(request.kind, (request.namespace, request.name), old, wanted)
+            removed, last = self._delete_once(request.kind, (request.namespace, request.name), old, wanted)
             if last is not None:
-                return _answer(request.kind, old, last) if gone else last
+                return _answer(request.kind, old, last) if removed else last
 
     def _attributes(self, request: Request, old: JSON, wanted: JSON) -> Attributes:
         return Attributes(request, "DELETE", None, old, {"kind": "DeleteOptions", "apiVersion": "v1", **wanted})
@@ -79,7 +79,7 @@ class Remover:
                 raise errors.other_object(request.kind, request.name, f"{why}. The object might have {may}")
 
     def _delete_once(self, kind: Kind, key: tuple[str, str], old: JSON, wanted: JSON) -> tuple[bool, JSON | None]:
-        """Whether the object is gone, and its last state; no state when somebody else changed it meanwhile."""
+        """Whether the object was removed, and its last state; no state when somebody else changed it meanwhile."""
         grace = _grace(kind, old, wanted)
         finalizers = self._finalizers(old, wanted)
         new = {**old, "metadata": dict(old["metadata"])}
@@ -101,10 +101,10 @@ class Remover:
             meta.pop("finalizers", None)
         if kind is NAMESPACES:
             new["status"] = {**(old.get("status") or {}), "phase": "Terminating"}
-        gone = not finalizers and may_go(kind, new)
-        if new == old and not gone:
+        removed = not finalizers and may_go(kind, new)
+        if new == old and not removed:
             return False, old
-        return gone, self._writer.store(kind, key, old, new)
+        return removed, self._writer.store(kind, key, old, new)
 
     def _finalizers(self, old: JSON, wanted: JSON) -> list[str]:
         present = [f for f in old["metadata"].get("finalizers") or () if f not in (_FOREGROUND, _ORPHAN)]
@@ -160,8 +160,8 @@ class Remover:
         for resource, key in self._store.dependents(uid):
             self._change(resource, key, lambda v: _without_owner(v, uid))
 
-    def _release_owners(self, gone: JSON) -> None:
-        for owner in gone["metadata"].get("ownerReferences") or ():
+    def _release_owners(self, removed: JSON) -> None:
+        for owner in removed["metadata"].get("ownerReferences") or ():
             self._finish_foreground(owner.get("uid", ""))
 
     def _finish_foreground(self, uid: str) -> None:

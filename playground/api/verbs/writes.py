@@ -24,7 +24,7 @@ _RETRIES = 5  # as a real server: a patch without a resourceVersion survives thi
 class Writer:
     """Writes objects on behalf of requests.
 
-    `hold` surrounds the storing of a new object; `committed` is told of every stored change, outside of all locks.
+    `hold` surrounds the storing of a new object; `committed` gets every stored change, outside of all locks.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Writer:
         meta = new["metadata"] = dict(new["metadata"])
         if meta.get("deletionTimestamp") and not meta.get("finalizers") and may_go(kind, new):
             if kind is PODS and new != old:
-                # A pod's deletion is written and then done, so a watcher sees it marked before it sees it gone.
+                # A pod's deletion is written and then done, so a watcher sees it marked before it sees it deleted.
                 marked = self._store.replace(kind.key, key, new, old)
                 if marked is None:
                     return None

@@ -2,7 +2,7 @@
 What the ResourceClaims of a pod give its containers, as a kubelet finds it out when the pod starts.
 
 Every claim that the pod names must be there, be allocated and be reserved for the pod; the drivers of its devices are
-asked for CDI devices. The rules are those of kubelet's DRA manager in release 1.36. Pure, but for the plugins.
+requested CDI devices. The rules are those of kubelet's DRA manager in release 1.36. Pure, but for the plugins.
 """
 
 from collections.abc import Callable, Mapping

@@ -42,7 +42,7 @@ class ApiServer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The server said no."""
+    """The server refused."""
 
     code: int
     reason: str

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 Name: TypeAlias = tuple[str, str]
 """Namespace, empty for cluster scope, and name."""
 Handler: TypeAlias = Callable[[JSON | None, JSON | None], None]
-"""Told the old and the new state of an object: no old one, it is new; no new one, it is gone. Called in order."""
+"""Told the old and the new state of an object: no old one, it is new; no new one, it was deleted. Called in order."""
 Indexer: TypeAlias = Callable[[JSON], Iterable[str]]
 
 RETRY_SECONDS = 0.5
@@ -83,7 +83,7 @@ class Cache:
                 self._put(value)
 
     def replaced(self, items: Iterable[JSON], version: int) -> None:
-        """Take in a list: what is not in it is gone."""
+        """Take in a list: what is not in it was deleted."""
         with self._lock:
             self._passed = max(self._passed, version)
             present = {name_of(item): item for item in items}

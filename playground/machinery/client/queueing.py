@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Timers(Generic[K]):
-    """Keys by deadline, without a clock of their own. A key has one deadline, the earliest that was asked for."""
+    """Keys by deadline, without a clock of their own. A key has one deadline, the earliest that was requested."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, K]] = []

@@ -1,7 +1,7 @@
 """
 Events: what a controller, the scheduler or a kubelet tells the user about an object.
 
-The same thing said again raises the count of the Event that is there, as client-go's recorder does, so that a pod which
+The same Event again raises the count of the Event that is there, as client-go's recorder does, so that a pod which
 stays unschedulable for an hour has one line and not a thousand. An Event that cannot be written is dropped: nothing may
 wait for a message.
 """
@@ -34,15 +34,15 @@ class Recorder:
         self._component = component
         self._clock = clock
         self._lock = threading.Lock()
-        self._said: OrderedDict[_Key, JSON] = OrderedDict()
+        self._recorded: OrderedDict[_Key, JSON] = OrderedDict()
 
     def event(self, about: JSON, type_: str, reason: str, message: str, *, host: str = "") -> None:
         """Say it; `host` is the node whose kubelet speaks."""
         message = message[:MESSAGE_MAX]
         key = (about["metadata"].get("uid", ""), reason, message)
         with self._lock:
-            said = self._said.get(key)
-            if said is not None and self._again(key, said):
+            recorded = self._recorded.get(key)
+            if recorded is not None and self._again(key, recorded):
                 return
             answer = self._client.create(EVENTS, _namespace(about), self._make(about, type_, reason, message, host))
             if isinstance(answer, Refused):
@@ -50,20 +50,20 @@ class Recorder:
             else:
                 self._remember(key, answer)
 
-    def _again(self, key: _Key, said: JSON) -> bool:
-        patch = {"count": said.get("count", 1) + 1, "lastTimestamp": timestamp(self._clock())}
-        answer = self._client.patch(EVENTS, said, patch)
+    def _again(self, key: _Key, recorded: JSON) -> bool:
+        patch = {"count": recorded.get("count", 1) + 1, "lastTimestamp": timestamp(self._clock())}
+        answer = self._client.patch(EVENTS, recorded, patch)
         if isinstance(answer, Refused):
-            del self._said[key]
+            del self._recorded[key]
             return False
         self._remember(key, answer)
         return True
 
     def _remember(self, key: _Key, value: JSON) -> None:
-        self._said[key] = value
-        self._said.move_to_end(key)
-        if len(self._said) > REMEMBERED:
-            self._said.popitem(last=False)
+        self._recorded[key] = value
+        self._recorded.move_to_end(key)
+        if len(self._recorded) > REMEMBERED:
+            self._recorded.popitem(last=False)
 
     def _make(self, about: JSON, type_: str, reason: str, message: str, host: str) -> JSON:
         metadata, now = about["metadata"], timestamp(self._clock())

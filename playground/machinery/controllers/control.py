@@ -2,7 +2,7 @@
 What all workload controllers share: a queue of their objects, the pods they own, and how they create and delete them.
 
 A controller is a function from one object's key to writes, called by worker threads, never twice at once for one key.
-Creates that the server refuses (a quota, a webhook's denial) are held back ever longer, per owner, and told in an
+Creates that the server refuses (a quota, a webhook's denial) are held back ever longer, per owner, and reported in an
 Event.
 """
 

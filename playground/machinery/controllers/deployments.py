@@ -79,13 +79,13 @@ class Deployments(Controller):
         if not isinstance(answer, Refused):
             self.children.observe(answer)
             if limits.desired and not olds:
-                self._said_scaled(value, answer, 0, limits.desired)
+                self._scaled_message(value, answer, 0, limits.desired)
             return answer
         if answer.outdated:
             self._collided(value)
         elif not answer.gone:
-            said = f'Failed to create new replica set "{made["metadata"]["name"]}": {answer.message}'
-            self.recorder.event(value, WARNING, "ReplicaSetCreateError", said)
+            message = f'Failed to create new replica set "{made["metadata"]["name"]}": {answer.message}'
+            self.recorder.event(value, WARNING, "ReplicaSetCreateError", message)
             self.queue.add_after(name_of(value), self.timing.retry)
         return None
 
@@ -144,12 +144,12 @@ class Deployments(Controller):
             self.queue.add_after(name_of(value), self.timing.retry)
             return
         self.children.observe(answer)
-        self._said_scaled(value, rs, int(rs["spec"].get("replicas", 0)), target)
+        self._scaled_message(value, rs, int(rs["spec"].get("replicas", 0)), target)
 
-    def _said_scaled(self, value: JSON, rs: JSON, before: int, after: int) -> None:
+    def _scaled_message(self, value: JSON, rs: JSON, before: int, after: int) -> None:
         direction = "up" if after > before else "down"
-        said = f"Scaled {direction} replica set {rs['metadata']['name']} from {before} to {after}"
-        self.recorder.event(value, NORMAL, "ScalingReplicaSet", said)
+        message = f"Scaled {direction} replica set {rs['metadata']['name']} from {before} to {after}"
+        self.recorder.event(value, NORMAL, "ScalingReplicaSet", message)
 
     def _forget_history(self, value: JSON, olds: list[JSON]) -> None:
         limit = int(value["spec"].get("revisionHistoryLimit", 10))
@@ -191,7 +191,7 @@ class Deployments(Controller):
         if progressing is not None:
             wanted.append(progressing)
             if self._progressed(value, status):
-                # A step that was made starts the deadline anew, though the words are the same.
+                # A step that was made starts the deadline again, though the words are the same.
                 old = [{**c, "message": ""} if c["type"] == _PROGRESS else c for c in old or []]
         failure = next((f for rs in reversed(sets) if (f := conditions.find(rs, _FAILURE)) is not None), None)
         if failure is None:
@@ -206,13 +206,13 @@ class Deployments(Controller):
         name, before = new["metadata"]["name"], conditions.find(value, _PROGRESS)
         complete = all(status[f] == limits.desired for f in ("replicas", "updatedReplicas", "availableReplicas"))
         if complete:
-            said = f'ReplicaSet "{name}" has successfully progressed.'
-            return conditions.condition(_PROGRESS, True, "NewReplicaSetAvailable", said)
+            message = f'ReplicaSet "{name}" has successfully progressed.'
+            return conditions.condition(_PROGRESS, True, "NewReplicaSetAvailable", message)
         if before is not None and before.get("reason") == "NewReplicaSetAvailable" and name in before["message"]:
             return None  # it was rolled out once; losing a pod later is no rollout
         if not self._progressed(value, status) and self._too_late(value, before):
-            said = f'ReplicaSet "{name}" has timed out progressing.'
-            return conditions.condition(_PROGRESS, False, "ProgressDeadlineExceeded", said)
+            message = f'ReplicaSet "{name}" has timed out progressing.'
+            return conditions.condition(_PROGRESS, False, "ProgressDeadlineExceeded", message)
         return conditions.condition(_PROGRESS, True, "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
 
     def _progressed(self, value: JSON, status: JSON) -> bool:

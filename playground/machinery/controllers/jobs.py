@@ -1,5 +1,5 @@
 """
-The Job controller: runs pods to their end, as often and as many at a time as asked for.
+The Job controller: runs pods to their end, as often and as many at a time as requested.
 
 Non-indexed completion only; no pod failure policy, no success policy. What has ended is remembered by uid while this
 program runs, and counted again from the pods that are left after a restart, so a finished pod that is deleted stays
@@ -133,8 +133,8 @@ class Jobs(Controller):
             if over.type == "Complete":
                 status["completionTime"] = now
             good = over.type == "Complete"
-            said = ("Completed", "Job completed") if good else (over.reason, over.message)
-            self.recorder.event(value, NORMAL if good else WARNING, *said)
+            outcome = ("Completed", "Job completed") if good else (over.reason, over.message)
+            self.recorder.event(value, NORMAL if good else WARNING, *outcome)
         elif suspended or conditions.find(value, "Suspended") is not None:
             reason = ("JobSuspended", "Job suspended") if suspended else ("JobResumed", "Job resumed")
             wanted = [conditions.condition("Suspended", suspended, *reason)]

@@ -96,7 +96,7 @@ def _without_hash(template: Mapping[str, Any]) -> JSON:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """One ReplicaSet of a Deployment: what it is told to have, and what it has available."""
+    """One ReplicaSet of a Deployment: what it should have, and what it has available."""
 
     name: str
     wanted: int

@@ -64,7 +64,7 @@ class UnresolvableDevice(DeviceError):
 
 
 def asks_for_all(image: str) -> bool:
-    """Whether the image itself says `NVIDIA_VISIBLE_DEVICES=all`, as CUDA images do; told by the image's name."""
+    """Whether the image itself says `NVIDIA_VISIBLE_DEVICES=all`, as CUDA images do; recognised by the image's name."""
     name = image.lower()
     return any(word in name for word in _CUDA_IMAGES)
 
@@ -115,7 +115,7 @@ def _is(gpu: NodeGpu, word: str) -> bool:
 
 
 def memory_limit(environment: Mapping[str, str], position: int, gpu: NodeGpu) -> int:
-    """Bytes of the GPU that the container is told of: its limit where one is set and readable, else the card's."""
+    """Bytes of the GPU that the container sees: its limit where one is set and readable, else the card's."""
     for name in (f"{_LIMIT}_{position}", _LIMIT):
         text = environment.get(name, "").strip().lower()
         number, unit = (text[:-1], text[-1]) if text[-1:] in ("k", "m", "g") else (text, "")

@@ -1,7 +1,7 @@
 """
 A stand-in for the kubelets of all nodes: takes pods in or refuses them, starts, ends and removes them.
 
-One thread owns all of its state and is told of changes through an inbox. It does what a kubelet does to the API, in the
+One thread owns all of its state and gets changes through an inbox. It does what a kubelet does to the API, in the
 order in which a kubelet does it, and runs nothing. It never decides where a pod goes: a pod that is bound to a node
 meets that node's admission, whoever bound it.
 """
@@ -329,7 +329,7 @@ class Kubelet:
             self._arm("remove", uid, self._timing.report)
 
     def _end(self, uid: str) -> None:
-        """A pod is over before it is gone: its containers have ended, and its status says how."""
+        """A pod has ended before it is removed: its containers have ended, and its status says how."""
         run = self._runs.get(uid)
         if run is None or _ended(run.pod) or not run.runs:
             return

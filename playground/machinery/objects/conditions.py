@@ -35,7 +35,7 @@ def merged(old: list[JSON] | None, wanted: list[JSON], now: str, *, touched: str
     The old conditions with each of `wanted` in the place of the one of its type.
 
     `touched` names a further time field, such as `lastUpdateTime`, which moves with any change of a condition. A
-    condition that says what it said before keeps its times.
+    condition that repeats its last values keeps its times.
     """
     result = {entry["type"]: entry for entry in old or []}
     for entry in wanted:

@@ -68,7 +68,7 @@ def node_conditions(now: float, *, ready: bool = True) -> list[JSON]:
         ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     )
-    reported = [(type_, "False" if ready else "Unknown", reason, said) for type_, reason, said in pressures]
+    reported = [(type_, "False" if ready else "Unknown", reason, message) for type_, reason, message in pressures]
     if ready:
         reported.append(("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
     else:
@@ -78,11 +78,11 @@ def node_conditions(now: float, *, ready: bool = True) -> list[JSON]:
             "type": type_,
             "status": status,
             "reason": reason,
-            "message": said,
+            "message": message,
             "lastHeartbeatTime": at,
             "lastTransitionTime": at,
         }
-        for type_, status, reason, said in reported
+        for type_, status, reason, message in reported
     ]
 
 

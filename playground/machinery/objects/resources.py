@@ -101,7 +101,7 @@ def holding_of(pod: Mapping[str, Any], needs: scheduling.PodNeeds) -> Holding:
 
 
 def is_ready(node: Mapping[str, Any]) -> bool:
-    """Whether the node's kubelet said lately that it is well."""
+    """Whether the node's kubelet recently reported that it is ready."""
     conditions = (node.get("status") or {}).get("conditions") or []
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 

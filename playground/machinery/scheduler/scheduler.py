@@ -106,7 +106,7 @@ class Scheduler:
             self._node_changed(old, new)
         elif new is None:
             assert old is not None
-            self._pod_gone(old)
+            self._pod_removed(old)
         else:
             self._pod_changed(new)
 
@@ -124,7 +124,7 @@ class Scheduler:
     def _account(self, node: str) -> Account:
         return self._accounts.setdefault(node, Account())
 
-    def _pod_gone(self, pod: JSON) -> None:
+    def _pod_removed(self, pod: JSON) -> None:
         uid = pod["metadata"]["uid"]
         self._drop(uid)
         self._release(uid)
@@ -142,7 +142,7 @@ class Scheduler:
     def _pod_changed(self, pod: JSON) -> None:
         uid, spec = pod["metadata"]["uid"], pod["spec"]
         if (pod.get("status") or {}).get("phase") in _ENDED:
-            self._pod_gone(pod)
+            self._pod_removed(pod)
         elif spec.get("nodeName"):
             self._drop(uid)
             self._book(pod, spec["nodeName"])
@@ -235,9 +235,9 @@ class Scheduler:
 
     def _park(self, pod: JSON, why: Unschedulable) -> None:
         self._parked[pod["metadata"]["uid"]] = pod
-        said = conditions.find(pod, "PodScheduled")
+        scheduled = conditions.find(pod, "PodScheduled")
         wanted = conditions.condition("PodScheduled", False, "Unschedulable", why.message)
-        if said is not None and all(said.get(field) == value for field, value in wanted.items()):
+        if scheduled is not None and all(scheduled.get(field) == value for field, value in wanted.items()):
             return
         now = timestamp(self._clock())
         entries = conditions.merged((pod.get("status") or {}).get("conditions"), [wanted], now)

@@ -124,8 +124,8 @@ def test_row_9_the_commercial_editions_label_divides_over_cards(cluster: Cluster
 
 
 def test_row_10_more_than_a_card_has_is_never_bound(cluster: Cluster) -> None:
-    said = refusal(cluster, pod("p").asks("aliyun.com/gpu-mem", 33))
-    assert "no GPU of this cluster could ever serve it" in said
+    message = refusal(cluster, pod("p").asks("aliyun.com/gpu-mem", 33))
+    assert "no GPU of this cluster could ever serve it" in message
     assert " 0/14 " in plugin(cluster, "inspect", "t4")
 
 
@@ -141,8 +141,8 @@ def test_row_13_a_card_that_others_overcommitted_takes_no_more(cluster: Cluster)
 
 def test_row_13_a_pod_bound_by_hand_books_nothing_that_is_not_there(cluster: Cluster) -> None:
     run(cluster, gpu_mem("a", 10), gpu_mem("b", 10))
-    said = refusal(cluster, pod("by-hand").asks("aliyun.com/gpu-mem", 10).on("t4"))
-    assert "spec.nodeName: found 't4', which cannot take the pod now" in said
+    message = refusal(cluster, pod("by-hand").asks("aliyun.com/gpu-mem", 10).on("t4"))
+    assert "spec.nodeName: found 't4', which cannot take the pod now" in message
     create(cluster, gpu_mem("small", 1))
     scenarios.settled(cluster.kube, 3, running=3)
 
@@ -215,8 +215,8 @@ def test_row_32_five_fifths_and_one_more(cluster: Cluster) -> None:
 
 
 def test_row_33_more_than_a_card_in_percent(cluster: Cluster) -> None:
-    said = refusal(cluster, nano("p", 120))
-    assert "give a whole number from 1 to 100, which is one whole card" in said
+    message = refusal(cluster, nano("p", 120))
+    assert "give a whole number from 1 to 100, which is one whole card" in message
 
 
 def test_row_36_a_tainted_gpu_pool(cluster: Cluster) -> None:
@@ -227,7 +227,7 @@ def test_row_36_a_tainted_gpu_pool(cluster: Cluster) -> None:
     assert names.GPU_MEMORY in nodes["a10"]["status"]["allocatable"]
 
 
-def told(cluster: Cluster, claim: dict[str, Any], wanted: str) -> None:
+def await_event(cluster: Cluster, claim: dict[str, Any], wanted: str) -> None:
     """Wait for this Event on the claim."""
 
     def found() -> list[str]:
@@ -246,7 +246,7 @@ def test_row_21_class_and_claims_as_they_are(cluster: Cluster) -> None:
         claim, share = bound(cluster, name)
         assert share["spec"]["claimRef"]["name"] == name
         assert share["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
-        told(cluster, claim, f"ClaimBound: bound to ElasticGPU {share['metadata']['name']}")
+        await_event(cluster, claim, f"ClaimBound: bound to ElasticGPU {share['metadata']['name']}")
         taken.update(scenarios.held(share).keys())
     assert len(taken) == 1, "the fullest card is taken first"
     wait_for(

@@ -111,7 +111,7 @@ def limited(cluster: Cluster, text: str) -> Callable[[str], None]:
 
 
 def no_conflict(cluster: Cluster, node: str) -> Callable[[str], None]:
-    """A look: the node is owned, and nothing of a conflict with a device plugin is said of it."""
+    """A look: the node is owned, and no conflict with a device plugin is reported."""
 
     def look(_: str) -> None:
         labelled(cluster, node, names.OWNERSHIP, "dedicated")("")

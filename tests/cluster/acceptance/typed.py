@@ -3,7 +3,7 @@ Pages that people type from: their commands, what stands below each of them, and
 
 A block begins with ```` ```console ````. A line that begins with `$ ` is a command; it prints the lines up to the next
 one. Ages, addresses and generated names are not compared, and neither is the width of columns. kubectl's warnings
-are left out: what a waiting pod is told at its creation depends on which replica the API server happened to ask.
+are left out: the warning of a waiting pod at its creation depends on which replica the API server happened to ask.
 """
 
 from __future__ import annotations

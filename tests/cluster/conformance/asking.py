@@ -22,7 +22,7 @@ _TIMEOUT = 40.0
 
 @dataclass(frozen=True)
 class Answer:
-    """What the API server said."""
+    """The API server's message."""
 
     code: int
     body: JSON

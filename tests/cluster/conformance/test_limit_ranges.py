@@ -165,7 +165,7 @@ def taking_out(request: JSON) -> JSON:
     )
 
 
-def test_what_a_webhook_takes_out_is_written_again_and_the_webhook_asked_again(api: Api, hook: Hook) -> None:
+def test_what_a_webhook_removes_is_restored_and_the_webhook_called_again(api: Api, hook: Hook) -> None:
     hook.answers.update(a=taking_out)
     with limited(api, default={OLDER: "2"}), registered(api, hook, a={"reinvocationPolicy": "IfNeeded"}):
         hook.seen.clear()

@@ -82,7 +82,7 @@ def watched(admin: Transport, api: Api, since: str, until: Callable[[JSON], bool
     return seen
 
 
-def told(events: list[JSON]) -> list[tuple[str, Any]]:
+def summary(events: list[JSON]) -> list[tuple[str, Any]]:
     return [(event["type"], event["object"]["metadata"].get("name")) for event in events if event["type"] != "BOOKMARK"]
 
 
@@ -92,15 +92,15 @@ def test_a_watch_tells_what_happened_since(admin: Transport, api: Api) -> None:
     changed = api.done(merge("p", {"metadata": {"labels": {"a": "b"}}}))
     api.done(Ask("DELETE", "pods/p", query={"gracePeriodSeconds": "0"}))
     events = watched(admin, api, since, lambda event: event["type"] == "DELETED")
-    # The deletion itself is two changes: it is asked for, and it is done.
-    assert told(events) == [("ADDED", "p"), ("MODIFIED", "p"), ("MODIFIED", "p"), ("DELETED", "p")]
+    # The deletion itself is two changes: it is requested, and it is done.
+    assert summary(events) == [("ADDED", "p"), ("MODIFIED", "p"), ("MODIFIED", "p"), ("DELETED", "p")]
     versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
     assert versions[:2] == [int(each["metadata"]["resourceVersion"]) for each in (made, changed)]
     assert versions == sorted(set(versions))
     assert events[3]["object"]["metadata"]["labels"] == {"a": "b"}
 
 
-def test_what_stops_to_match_is_gone_for_the_watcher(admin: Transport, api: Api) -> None:
+def test_an_object_that_stops_matching_is_deleted_for_the_watcher(admin: Transport, api: Api) -> None:
     body = gated("p")
     body["metadata"]["labels"] = {"k": "v"}
     since = api.done(Ask("GET", "pods"))["metadata"]["resourceVersion"]
@@ -108,7 +108,7 @@ def test_what_stops_to_match_is_gone_for_the_watcher(admin: Transport, api: Api)
     api.done(create(body))
     api.done(merge("p", {"metadata": {"labels": {"k": "w"}}}))
     events = watched(admin, api, since, lambda event: event["type"] == "DELETED", labelSelector="k=v")
-    assert told(events) == [("ADDED", "p"), ("DELETED", "p")]
+    assert summary(events) == [("ADDED", "p"), ("DELETED", "p")]
     assert api.ask(get("p")).code == 200
 
 
@@ -116,7 +116,7 @@ def test_a_watch_from_nowhere_begins_with_what_is_there(admin: Transport, api: A
     api.done(create(gated("p")))
     api.done(create(gated("q")))
     events = watched(admin, api, "", lambda event: event["object"]["metadata"].get("name") == "q")
-    assert told(events) == [("ADDED", "p"), ("ADDED", "q")]
+    assert summary(events) == [("ADDED", "p"), ("ADDED", "q")]
 
 
 def test_a_table_has_kubectls_columns(api: Api, admin: Transport) -> None:
@@ -168,7 +168,7 @@ def test_a_tables_status(api: Api, admin: Transport, case: tuple[JSON, JSON, str
 
 
 def refused(admin: Transport, api: Api, since: str) -> tuple[int, str]:
-    """Why a watch from there cannot be; said at once or as its first event, both of which clients must take."""
+    """Why a watch from there cannot be; reported at once or as its first event, both of which clients must take."""
     try:
         (event,) = watched(admin, api, since, lambda event: event["type"] == "ERROR")
     except KubeGone as gone:
@@ -176,7 +176,7 @@ def refused(admin: Transport, api: Api, since: str) -> tuple[int, str]:
     return event["object"]["code"], event["object"]["reason"]
 
 
-def test_a_watch_from_before_the_history_is_gone(server: Server, admin: Transport, api: Api) -> None:
+def test_a_watch_from_before_the_history_has_expired(server: Server, admin: Transport, api: Api) -> None:
     since = api.done(Ask("GET", "pods"))["metadata"]["resourceVersion"]
     api.done(create(gated("p")))
     forget_history(server.plane)

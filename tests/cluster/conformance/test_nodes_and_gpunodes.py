@@ -20,7 +20,7 @@ FIRST = {"capacity": {"cpu": "4", "pods": "10"}, "allocatable": {"cpu": "4", "po
 
 @pytest.fixture
 def node(api: Api) -> Iterator[str]:
-    """A node that is nobody's: no kubelet is told of it before it is gone again."""
+    """A node that is nobody's: no kubelet learns of it before it is deleted."""
     name = f"conformance-{next(_numbers)}"
     body = {"metadata": {"name": name, "labels": {"a": "b"}}, "spec": {"unschedulable": True}, "status": FIRST}
     api.done(Ask("POST", "/api/v1/nodes", body))

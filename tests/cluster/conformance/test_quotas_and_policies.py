@@ -62,7 +62,7 @@ def test_a_deleted_pod_is_counted_out(api: Api) -> None:
         api.done(create(pod("q", {MEMORY: "8Gi"})))
 
 
-def test_a_quota_counts_what_a_webhook_adds_after_it_was_asked(api: Api) -> None:
+def test_a_quota_counts_what_a_webhook_adds(api: Api) -> None:
     hook = Hook()
     hook.answers["a"] = lambda _: allowed(op("add", "/spec/containers/0/resources", {"limits": {MEMORY: "11Gi"}}))
     try:
@@ -153,7 +153,7 @@ POLICIES = {
 
 @pytest.mark.parametrize("case", POLICIES.values(), ids=POLICIES.keys())
 def test_a_policy(api: Api, case: tuple[JSON, str]) -> None:
-    validation, said = case
+    validation, message = case
     conditions = [{"name": "named", "expression": "object.metadata.name.startsWith('no')"}]
     dry = create(pod("no"), dryRun="All")
     with policy(api, "CREATE", validation, probe=dry, matchConditions=conditions) as name:
@@ -162,14 +162,14 @@ def test_a_policy(api: Api, case: tuple[JSON, str]) -> None:
     assert (answer.code, answer.body["reason"], answer.message) == (
         422,
         "Invalid",
-        f"pods \"no\" is forbidden: ValidatingAdmissionPolicy '{name}' with binding '{name}' denied request: {said}",
+        f"pods \"no\" is forbidden: ValidatingAdmissionPolicy '{name}' with binding '{name}' denied request: {message}",
     )
 
 
 # -- RBAC ---------------------------------------------------------------------------------------------------------
 
 
-def test_who_may_do_nothing_is_told_what(server: Server, api: Api) -> None:
+def test_a_user_without_rights_learns_which_one_is_missing(server: Server, api: Api) -> None:
     api.done(create(gated("p")))
     tenant = Api(server.transport(User("tenant", ("tenants",))), api.namespace)
     listed, patched = tenant.ask(Ask("GET", "pods")), tenant.ask(merge("p", {}))

@@ -13,22 +13,22 @@ ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 METRICS = {"path": "/metrics", "verb": "get"}
 
 
-def asked(api: Api, path: str, kind: str, spec: JSON) -> tuple[int, Any]:
+def reviewed(api: Api, path: str, kind: str, spec: JSON) -> tuple[int, Any]:
     version = path.removeprefix("/apis/").rpartition("/")[0]
     answer = api.ask(Ask("POST", path, {"apiVersion": version, "kind": kind, "spec": spec}))
     return answer.code, answer.body
 
 
 def test_a_token_of_nobody_is_not_authenticated(api: Api) -> None:
-    code, review = asked(api, TOKENS, "TokenReview", {"token": "nobodys"})
+    code, review = reviewed(api, TOKENS, "TokenReview", {"token": "nobodys"})
     assert (code, review["kind"], review["status"].get("authenticated", False)) == (201, "TokenReview", False)
     assert "username" not in review["status"].get("user", {})
 
 
 def test_a_review_of_no_token_is_refused(api: Api) -> None:
-    code, said = asked(api, TOKENS, "TokenReview", {})
-    assert (code, said["reason"]) == (400, "BadRequest")
-    assert "token is required for TokenReview in authentication" in said["message"]
+    code, status = reviewed(api, TOKENS, "TokenReview", {})
+    assert (code, status["reason"]) == (400, "BadRequest")
+    assert "token is required for TokenReview in authentication" in status["message"]
 
 
 SUBJECTS: dict[str, tuple[JSON, bool]] = {
@@ -46,13 +46,13 @@ SUBJECTS: dict[str, tuple[JSON, bool]] = {
 
 @pytest.mark.parametrize(("spec", "allowed"), SUBJECTS.values(), ids=SUBJECTS.keys())
 def test_who_may_get_a_path(spec: JSON, allowed: bool, api: Api) -> None:
-    code, review = asked(api, ACCESS, "SubjectAccessReview", spec)
+    code, review = reviewed(api, ACCESS, "SubjectAccessReview", spec)
     assert (code, review["status"]["allowed"]) == (201, allowed)
 
 
 def test_a_review_of_nobody_or_of_nothing_is_refused(api: Api) -> None:
     found = [
-        asked(api, ACCESS, "SubjectAccessReview", spec)[0]
+        reviewed(api, ACCESS, "SubjectAccessReview", spec)[0]
         for spec in (
             {"nonResourceAttributes": METRICS},
             {"user": "x"},

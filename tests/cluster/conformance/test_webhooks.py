@@ -143,7 +143,7 @@ UNAVAILABLE = {
 
 
 @pytest.mark.parametrize("case", UNAVAILABLE.values(), ids=UNAVAILABLE.keys())
-def test_it_is_not_asked(api: Api, hook: Hook, case: tuple[JSON, int, str]) -> None:
+def test_it_is_not_called(api: Api, hook: Hook, case: tuple[JSON, int, str]) -> None:
     about, code, message = case
     if "caBundle" in about:
         about = {**about, "caBundle": base64.b64encode(Authority("somebody else").pem).decode()}
@@ -154,7 +154,7 @@ def test_it_is_not_asked(api: Api, hook: Hook, case: tuple[JSON, int, str]) -> N
     assert [name for name, _ in hook.calls() if name == "a"] == []
 
 
-def test_what_it_is_asked(api: Api, hook: Hook) -> None:
+def test_what_it_receives(api: Api, hook: Hook) -> None:
     hook.answers["a"] = lambda _: allowed()
     body = pod("p", {"gpufraction.io/gpu-memory": "8192Mi", "cpu": "1000m"})
     body["metadata"] = {"generateName": "p-", "annotations": {"a": "b"}}
@@ -208,7 +208,7 @@ def test_warnings_reach_the_user_whole_or_cut(api: Api, hook: Hook) -> None:
     assert (answer.code, answer.warnings) == (201, '299 - "waiting: 0 of 3 GPU nodes fit"')
 
 
-def test_a_dry_run_is_told(api: Api, hook: Hook) -> None:
+def test_a_review_has_the_dry_run(api: Api, hook: Hook) -> None:
     hook.answers["a"] = lambda _: allowed()
     with registered(api, hook, a={}):
         api.done(create(pod("p"), dryRun="All"))
@@ -225,7 +225,7 @@ REINVOCATIONS = {
 
 
 @pytest.mark.parametrize("case", REINVOCATIONS.values(), ids=REINVOCATIONS.keys())
-def test_it_is_asked_again(api: Api, hook: Hook, case: tuple[str, bool, list[str]]) -> None:
+def test_it_is_called_again(api: Api, hook: Hook, case: tuple[str, bool, list[str]]) -> None:
     policy, changes, calls = case
 
     def first(request: JSON) -> JSON:

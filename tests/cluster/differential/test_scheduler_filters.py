@@ -297,9 +297,9 @@ def _compared(pod: JSON, written: JSON, profile: str, cache: Cache, extender: Ex
         left = frozenset(node.name for node in nodes if cache.neighbours.left_open(rules, needs, node).unevaluated)
     if mine - left == theirs - left and theirs <= mine:
         return [], len(left)
-    said = (original.verdict(pod) or {}).get("message", "")
+    message = (original.verdict(pod) or {}).get("message", "")
     only = f"ours alone {sorted(mine - theirs - left)}, theirs alone {sorted(theirs - mine)}"
-    return [f"{profile} {written['metadata']['name']}: {only}: {said} {written['spec']}"], len(left)
+    return [f"{profile} {written['metadata']['name']}: {only}: {message} {written['spec']}"], len(left)
 
 
 def _refused(rules: PodRules, needs: PodNeeds, profile: str, cache: Cache) -> frozenset[str]:

@@ -126,7 +126,7 @@ class _Judged:
         spec = {**written, "spec": {**written["spec"], "schedulerName": profile}}
         seen = pods.trim(spec)
         self._rules, self._needs = objects.read_rules(seen), scheduling.needs_of(seen)
-        self._said = (original.verdict(stored) or {}).get("message", "")
+        self._message = (original.verdict(stored) or {}).get("message", "")
         self._spec = spec
         passing = [
             node for node in nodes.values() if node_reason(replace(node, gpus=(filters.GPU,)), self._needs) is None
@@ -143,18 +143,18 @@ class _Judged:
         passed = theirs or ({self._bound} - {""})
         if passed != self._mine.keys():
             only = f"ours alone {sorted(self._mine.keys() - passed)}, theirs alone {sorted(passed - self._mine.keys())}"
-            yield f"{self._name}: {only}: {self._said} {self._spec}"
+            yield f"{self._name}: {only}: {self._message} {self._spec}"
             return
         nodes = list(self._mine.values())
         for plugin, (judge, weight) in _NAMES.items() if theirs else ():
             found = judge(self._with, self._needs, self._cluster, nodes) or [0] * len(nodes)
             mine = {node.name: weight * score for node, score in zip(nodes, found, strict=True)}
-            said = self._theirs.get(plugin, dict.fromkeys(mine, 0))
+            reported = self._theirs.get(plugin, dict.fromkeys(mine, 0))
             self.compared += len(mine)
-            self.unequal += len(mine) if len(set(said.values())) > 1 else 0
+            self.unequal += len(mine) if len(set(reported.values())) > 1 else 0
             # Scores that are the same for all nodes decide nothing, and the original has some where we have none.
-            if mine != said and len({*mine.values()}) + len({*said.values()}) > 2:
-                yield f"{self._name} {plugin}: ours {mine}, theirs {said}: {self._spec}"
+            if mine != reported and len({*mine.values()}) + len({*reported.values()}) > 2:
+                yield f"{self._name} {plugin}: ours {mine}, theirs {reported}: {self._spec}"
 
 
 # -- the cluster --------------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def _neighbours(kube: Kube) -> Neighbours:
 
 
 def _placed(kube: Kube, pod: JSON, profile: str, seed: int) -> JSON:
-    """The pod as it is once kube-scheduler has judged it. It is gone then."""
+    """The pod as it is once kube-scheduler has judged it. It is deleted then."""
     space, name = pod["metadata"]["namespace"], f"{pod['metadata']['name']}-{profile}-{seed}"
     named = {**pod, "metadata": {**pod["metadata"], "name": name}, "spec": {**pod["spec"], "schedulerName": profile}}
     kube.create(paths.pods(space), named)

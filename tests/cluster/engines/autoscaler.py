@@ -144,7 +144,7 @@ class Autoscaler:
 
     def served_again(self) -> int:
         """
-        The nodes that it brought beyond what ProvisioningRequests asked for, by its log.
+        The nodes that it brought beyond what ProvisioningRequests requested, by its log.
 
         It writes that a request is accepted, and from the state before that, that it is provisioned. Where the second
         write fails, it serves the request again, by a list of nodes that may lack some of those that it just made.
@@ -183,7 +183,7 @@ def running(
     flags: Sequence[str] = (),
 ) -> Iterator[Autoscaler]:
     """
-    It runs meanwhile with these groups, all empty. At the end its nodes are gone; the definitions stay.
+    It runs meanwhile with these groups, all empty. At the end its nodes are removed; the definitions stay.
 
     `gpu_label`: the label by which the cloud marks GPU nodes, and from which it concludes that they offer GPUs.
     `requests`: whether ProvisioningRequests and CapacityBuffers are defined and served, beside ordinary pods.

@@ -91,9 +91,7 @@ def one_node_each(group: Group) -> JSON:
     return {"metadata": {"labels": labels}, "spec": made.tolerates("nvidia.com/gpu").manifest()["spec"]}
 
 
-def test_a_request_for_nodes_brings_that_many_from_zero_and_their_gpus_are_published(
-    cluster: Cluster, scaler: Autoscaler
-) -> None:
+def test_a_request_for_nodes_adds_that_many_from_zero_with_published_gpus(cluster: Cluster, scaler: Autoscaler) -> None:
     scaler.request("three", one_node_each(T4), 3)
     wait_for(lambda: len(scaler.nodes()) == 3, lambda: f"{len(scaler.nodes())} nodes; {scaler.program.tail()}")
     wait_for(lambda: scaler.is_provisioned("three"), "the request is not said to be served")
@@ -102,7 +100,7 @@ def test_a_request_for_nodes_brings_that_many_from_zero_and_their_gpus_are_publi
     assert len(scaler.nodes(T4.name)) == 3, "a request is served once"
 
 
-def test_nodes_of_a_request_that_is_gone_go_and_their_gpus_with_them(cluster: Cluster, scaler: Autoscaler) -> None:
+def test_nodes_of_a_deleted_request_go_and_their_gpus_with_them(cluster: Cluster, scaler: Autoscaler) -> None:
     scaler.request("two", one_node_each(T4), 2)
     wait_for(lambda: len(scaler.nodes()) == 2, lambda: f"{len(scaler.nodes())} nodes; {scaler.program.tail()}")
     scaler.after_loops(8)
@@ -151,9 +149,7 @@ def runs(cluster: Cluster, name: str) -> bool:
     return scenarios.is_running(cluster.kube.get(paths.pods("default", name)))
 
 
-def test_with_the_startup_taint_the_autoscaler_waits_for_the_gpus_and_brings_no_second_node(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_with_the_startup_taint_the_autoscaler_adds_no_second_node(cluster: Cluster, tmp_path: Path) -> None:
     tainted = replace(T4, taints=(*T4.taints, f"{names.STARTUP_TAINT}:NoSchedule"))
     with beside(cluster, tmp_path, tainted, delay=10.0) as scaler:
         ordinary(cluster, "one", T4)
@@ -177,7 +173,7 @@ LABELLED = replace(T4, labels={**T4.labels, UNREADY: "t4"})
     [((), False), (("--ok-total-unready-count=1000",), True), (("--max-total-unready-percentage=100",), True)],
     ids=["by default", "with ok-total-unready-count", "with max-total-unready-percentage"],
 )
-def test_gpu_nodes_without_the_plugin_stop_all_growth_unless_a_flag_says_that_they_are_well(
+def test_gpu_nodes_without_the_plugin_stop_scale_up_unless_a_flag_allows_it(
     cluster: Cluster, tmp_path: Path, flags: tuple[str, ...], comes: bool
 ) -> None:
     grown = ("--max-node-startup-time=2s", *flags)  # until then a node counts as one that starts: 15 minutes by default
@@ -239,7 +235,7 @@ def test_the_volumes_that_limiters_need_do_not_keep_a_node(tmp_path: Path) -> No
 
 
 def two_nodes_with_a_share_each(cluster: Cluster, scaler: Autoscaler, annotations: dict[str, str]) -> None:
-    """A Deployment whose pods are on a node each; the request for the nodes is gone."""
+    """A Deployment whose pods are on a node each; the request for the nodes is deleted."""
     scaler.request("two", one_node_each(T4), 2)
     wait_for(lambda: len(gpunodes(cluster)) == 2, lambda: f"{len(scaler.nodes())} nodes; {scaler.program.tail()}")
     made = pod("p").asks(MEMORY, "3Gi").needs(cpu="10m", memory="16Mi").tolerates("nvidia.com/gpu")
@@ -291,7 +287,7 @@ def test_a_pin_by_the_label_hostname_would_keep_the_node_as_well(cluster: Cluste
     [T4, replace(LABELLED, resources={"nvidia.com/gpu": "2"})],
     ids=["without the cloud's label", "with the device plugin"],
 )
-def test_gpu_nodes_without_the_clouds_label_or_with_the_plugin_do_not_stop_growth(
+def test_gpu_nodes_without_the_label_or_with_the_plugin_allow_scale_up(
     cluster: Cluster, tmp_path: Path, group: Group
 ) -> None:
     """The ways out that need no flag; with the plugin, GPUs are shared by holder pods (`gpufraction.io/ownership`)."""
@@ -308,9 +304,7 @@ KNOWING = replace(T4, resources={MEMORY: "30218Mi", str(names.GPU_CORES): "200",
 """A group whose template says what its nodes will offer, as an administrator writes it for such buffers."""
 
 
-def test_the_template_of_a_buffer_is_tied_to_no_node_and_brings_the_nodes_it_stands_for(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_the_template_of_a_buffer_is_not_pinned_and_adds_its_nodes(cluster: Cluster, tmp_path: Path) -> None:
     """A node has room for the first of two; the template may not come back pinned to it."""
     with beside(cluster, tmp_path, KNOWING) as scaler:
         scaler.request("one", one_node_each(KNOWING), 1)

@@ -82,7 +82,7 @@ def workloads(found: Kueue, uid: str) -> list[JSON]:
     return [w for w in found.workloads() if uid in {o["uid"] for o in w["metadata"].get("ownerReferences") or ()}]
 
 
-def told(found: Kueue, uid: str) -> list[str]:
+def messages(found: Kueue, uid: str) -> list[str]:
     """The messages of the check and of the eviction that followed."""
     statuses = [each.get("status") or {} for each in workloads(found, uid)]
     entries = [e for status in statuses for part in ("admissionChecks", "conditions") for e in status.get(part) or ()]
@@ -98,8 +98,10 @@ def test_a_gang_that_fits_by_its_sum_only_starts_when_a_card_is_free(
     uid = submit(cluster, "gang", 2, asking(20))  # 44 GiB are free, and 40 wanted
 
     wait_for(
-        lambda: any("1 of 2 pods fit; the next one of pod set main does not" in each for each in told(beside[1], uid)),
-        lambda: f"it is not told why: {told(beside[1], uid)}",
+        lambda: any(
+            "1 of 2 pods fit; the next one of pod set main does not" in each for each in messages(beside[1], uid)
+        ),
+        lambda: f"it is not told why: {messages(beside[1], uid)}",
         60,
     )
     assert [each["metadata"]["name"] for each in scenarios.all_pods(cluster.kube)] == [name], "none of it is started"
@@ -113,7 +115,9 @@ def test_of_two_gangs_for_the_same_cards_one_starts_whole(beside: tuple[Cluster,
     owners = {each["metadata"]["ownerReferences"][0]["uid"] for each in scenarios.all_pods(cluster.kube)}
     assert len(owners) == 1
     (other,) = set(uids) - owners
-    wait_for(lambda: any("0 of 2 pods fit" in each for each in told(beside[1], other)), "the other one is not told", 60)
+    wait_for(
+        lambda: any("0 of 2 pods fit" in each for each in messages(beside[1], other)), "the other one is not told", 60
+    )
     assert len(scenarios.all_pods(cluster.kube)) == 2
 
 
@@ -121,10 +125,10 @@ def test_what_no_card_could_serve_is_deactivated(beside: tuple[Cluster, Kueue], 
     uid = submit(cluster, "large", 1, asking(60))
     wait_for(
         lambda: any(each["spec"].get("active") is False for each in workloads(beside[1], uid)),
-        lambda: f"it is still active: {told(beside[1], uid)}",
+        lambda: f"it is still active: {messages(beside[1], uid)}",
         60,
     )
-    assert any("no GPU of this cluster could ever serve it" in each for each in told(beside[1], uid))
+    assert any("no GPU of this cluster could ever serve it" in each for each in messages(beside[1], uid))
 
 
 def test_a_plain_pod_is_judged_by_its_own_request_and_not_by_its_totals(cluster: Cluster) -> None:

@@ -65,7 +65,7 @@ def evictions(beside: tuple[Cluster, Kueue]) -> list[str]:
     return [each["reason"] for each in conditions if each["type"] == "Evicted"]
 
 
-def test_a_job_that_waits_for_us_too_long_is_evicted_and_runs_when_there_is_room(
+def test_a_job_that_waits_too_long_is_evicted_and_runs_when_a_gpu_is_free(
     beside: tuple[Cluster, Kueue], cluster: Cluster, full: JSON
 ) -> None:
     spec = {**pod("p").asks(MEMORY, "8Gi").needs(cpu="10m", memory="16Mi").manifest()["spec"], "restartPolicy": "Never"}

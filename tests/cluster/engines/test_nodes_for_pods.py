@@ -47,7 +47,7 @@ POOL = {
 
 PACE = ("--assume-ttl", "2s", "--repair-every", "1s", "--provisioning-after", "1s")
 GPUS = {"t4": "2 x Tesla T4 15109MiB"}
-_ASKED = re.compile(r"^(?P<at>\S+) INFO \S+ nodes asked for pool=t4 nodes=(?P<nodes>\d+) ", re.MULTILINE)
+_REQUESTED = re.compile(r"^(?P<at>\S+) INFO \S+ nodes asked for pool=t4 nodes=(?P<nodes>\d+) ", re.MULTILINE)
 
 
 @contextlib.contextmanager
@@ -98,11 +98,11 @@ class Beside:
 
         wait_for(done, lambda: f"{self.requests()} {scenarios.shown(scenarios.all_pods(self.cluster.kube))}", timeout)
 
-    def asked(self) -> int:
-        """How many nodes we asked for in this test."""
+    def requested(self) -> int:
+        """How many nodes we requested in this test."""
         programs = [self.cluster.programs[each.name("allocator")] for each in self.cluster.replicas]
-        said = "".join(each.log.read_text(errors="replace") for each in programs)
-        return sum(int(found["nodes"]) for found in _ASKED.finditer(said) if found["at"] >= self.since)
+        logs = "".join(each.log.read_text(errors="replace") for each in programs)
+        return sum(int(found["nodes"]) for found in _REQUESTED.finditer(logs) if found["at"] >= self.since)
 
     def brought(self) -> int:
         """How many nodes came at any time for what we asked."""
@@ -116,10 +116,10 @@ class Beside:
     def requests(self) -> list[str]:
         """The names of what asks for nodes: requests, templates, and placeholder pods."""
         ours = {"labelSelector": str(names.POOL)}
-        asked = [paths.path("v1", "podtemplates", names.NAMESPACE), paths.pods(names.NAMESPACE)]
+        requested = [paths.path("v1", "podtemplates", names.NAMESPACE), paths.pods(names.NAMESPACE)]
         if "provisioningrequests" in {each["name"] for each in self._kinds()}:
-            asked.append(paths.path(autoscaler.GROUP_VERSION, "provisioningrequests", names.NAMESPACE))
-        return [each["metadata"]["name"] for path in asked for each in self.cluster.kube.list(path, ours).items]
+            requested.append(paths.path(autoscaler.GROUP_VERSION, "provisioningrequests", names.NAMESPACE))
+        return [each["metadata"]["name"] for path in requested for each in self.cluster.kube.list(path, ours).items]
 
     def _kinds(self) -> list[JSON]:
         try:
@@ -169,10 +169,10 @@ def test_a_pod_that_waits_brings_the_first_node_and_runs_there(cluster: Cluster,
         b.create(tenant("first"))
         b.all_run(1)
         b.scaler.after_loops(5)
-        assert (b.asked(), b.brought()) == (1, 1)
+        assert (b.requested(), b.brought()) == (1, 1)
 
 
-def test_ten_nodes_come_for_twenty_cards_and_go_when_their_pods_have_gone(cluster: Cluster, tmp_path: Path) -> None:
+def test_ten_nodes_come_for_twenty_cards_and_go_after_their_pods(cluster: Cluster, tmp_path: Path) -> None:
     with beside(cluster, tmp_path) as b:
         b.create(*(tenant(f"p{number}") for number in range(22)))
 
@@ -182,11 +182,11 @@ def test_ten_nodes_come_for_twenty_cards_and_go_when_their_pods_have_gone(cluste
 
         wait_for(full, lambda: f"{b.requests()} {scenarios.shown(scenarios.all_pods(cluster.kube))}", 150)
         b.scaler.after_loops(5)
-        assert (b.asked(), b.brought()) == (10, 10), "the pool may have ten nodes"
+        assert (b.requested(), b.brought()) == (10, 10), "the pool may have ten nodes"
         invariants.check(cluster)
         scenarios.clear(cluster.kube)
         wait_for(lambda: not b.scaler.nodes(), lambda: f"{len(b.scaler.nodes())} nodes stay", 120)
-        assert (b.asked(), b.brought()) == (10, 10)
+        assert (b.requested(), b.brought()) == (10, 10)
         assert b.requests() == []
 
 
@@ -205,7 +205,7 @@ def test_as_many_nodes_come_as_the_cards_need(
         b.create(*(tenant(f"p{number}", amount) for number, amount in enumerate(memory)))
         b.all_run(len(memory))
         b.scaler.after_loops(5)
-        assert (b.asked(), b.brought()) == (nodes, nodes)
+        assert (b.requested(), b.brought()) == (nodes, nodes)
 
 
 NEVER = {
@@ -217,7 +217,7 @@ NEVER = {
 }
 
 
-def test_nothing_is_asked_for_pods_that_no_node_of_a_pool_would_serve(cluster: Cluster, tmp_path: Path) -> None:
+def test_nothing_is_requested_for_pods_that_no_node_of_a_pool_would_serve(cluster: Cluster, tmp_path: Path) -> None:
     with beside(cluster, tmp_path) as b:
         for number, made in enumerate(NEVER.values()):
             b.create(made.generated(f"never-{number}-"))
@@ -241,28 +241,26 @@ def test_a_request_ends_with_the_last_pod_that_wanted_it(cluster: Cluster, tmp_p
         wait_for(lambda: not b.requests(), lambda: f"{b.requests()} are left")
 
 
-def test_a_node_that_comes_for_a_pod_that_is_gone_goes_again(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_node_that_comes_for_a_deleted_pod_is_removed(cluster: Cluster, tmp_path: Path) -> None:
     with beside(cluster, tmp_path, delay=5.0) as b:
         b.create(tenant("short"))
         wait_for(lambda: b.scaler.nodes(), lambda: f"no node comes: {b.scaler.program.tail()}")
         cluster.kube.delete(paths.pods("default", "short"))
         wait_for(lambda: not b.requests(), lambda: f"{b.requests()} are left")
         wait_for(lambda: not b.scaler.nodes(), lambda: f"it stays: {b.scaler.program.tail()}")
-        assert (b.asked(), b.brought()) == (1, 1)
+        assert (b.requested(), b.brought()) == (1, 1)
 
 
-def test_with_the_startup_taint_the_share_comes_after_the_gpus_and_no_second_node(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_with_the_startup_taint_one_node_is_added_and_serves_the_share(cluster: Cluster, tmp_path: Path) -> None:
     with beside(cluster, tmp_path, TAINTED, delay=8.0) as b:
         b.create(tenant("first"))
         wait_for(lambda: b.scaler.nodes(), lambda: f"no node comes: {b.scaler.program.tail()}")
         b.all_run(1)
         b.scaler.after_loops(5)
-        assert (b.asked(), b.brought()) == (1, 1)
+        assert (b.requested(), b.brought()) == (1, 1)
 
 
-def test_a_node_that_comes_without_gpus_is_told_and_not_waited_for_for_ever(tmp_path: Path) -> None:
+def test_a_node_that_comes_without_gpus_is_reported_and_given_up(tmp_path: Path) -> None:
     bounded = installed(tmp_path / "us", flags=("--provisioning-patience", "12s"))
     with bounded as cluster, beside(cluster, tmp_path, gpus={}) as b:
         b.create(tenant("waits"))
@@ -272,7 +270,7 @@ def test_a_node_that_comes_without_gpus_is_told_and_not_waited_for_for_ever(tmp_
         wait_for(lambda: {"NodeNotBrought", "NodeWithoutGPUs"} <= set(b.warnings()), lambda: f"{b.warnings()}")
         wait_for(lambda: not b.scaler.nodes(), lambda: f"the empty node stays: {b.scaler.program.tail()}")
         b.scaler.after_loops(5)
-        assert (b.asked(), b.brought()) == (1, 1), "the pool is asked again after a pause only"
+        assert (b.requested(), b.brought()) == (1, 1), "the pool is asked again after a pause only"
 
 
 OFF = ("--provisioning-requests=false",)
@@ -306,7 +304,7 @@ def test_a_new_leader_goes_on_from_the_request_that_it_finds(tmp_path: Path) -> 
         b.all_run(3)
         cluster.programs[leader.name("allocator")].start()
         b.scaler.after_loops(5)
-        assert (b.asked(), b.brought()) == (2, 2)
+        assert (b.requested(), b.brought()) == (2, 2)
 
 
 def test_a_node_with_fewer_gpus_than_declared_corrects_the_count(tmp_path: Path) -> None:
@@ -315,10 +313,10 @@ def test_a_node_with_fewer_gpus_than_declared_corrects_the_count(tmp_path: Path)
         b.create(*(tenant(f"p{number}") for number in range(4)))
         b.all_run(4)
         b.scaler.after_loops(5)
-        assert (b.asked(), b.brought()) == (4, 4)
+        assert (b.requested(), b.brought()) == (4, 4)
 
 
-def test_nodes_whose_gpus_a_device_plugin_offers_are_not_asked_for_again_and_again(tmp_path: Path) -> None:
+def test_nodes_whose_gpus_a_device_plugin_offers_are_requested_once(tmp_path: Path) -> None:
     """Nobody has chosen who owns the GPUs: each such node shares none."""
     plugin = replace(T4, resources={"nvidia.com/gpu": "2"})
     bounded = installed(tmp_path / "us", flags=("--provisioning-patience", "12s"))
@@ -327,4 +325,4 @@ def test_nodes_whose_gpus_a_device_plugin_offers_are_not_asked_for_again_and_aga
         wait_for(lambda: b.scaler.nodes(), lambda: f"no node comes: {b.scaler.program.tail()}")
         b.await_reason("waits", "NodeNotBrought")
         b.scaler.after_loops(10)
-        assert (b.asked(), b.brought()) == (1, 1)
+        assert (b.requested(), b.brought()) == (1, 1)

@@ -54,7 +54,7 @@ class Hostile:
         return self.kube.create(paths.pods(namespace), manifest, {"dryRun": "All"} if dry_run else None)
 
     def create_once_allowed(self, made: PodBuilder, namespace: str = TENANT, within: float = 20.0) -> None:
-        """Submit one pod; an API server notices a moment late that a policy is gone."""
+        """Submit one pod; an API server notices a moment late that a policy was deleted."""
         manifest = made.manifest()
         manifest["metadata"]["namespace"] = namespace
         refused: list[KubeError] = []

@@ -56,9 +56,9 @@ class Attempt:
         try:
             calls[self.form]()
         except KubeInvalid as error:
-            said = str(error)
-            judged = "ValidatingAdmissionPolicy 'gpufraction-" in said and "resulted in error" not in said
-            return BY_POLICY if judged else said
+            message = str(error)
+            judged = "ValidatingAdmissionPolicy 'gpufraction-" in message and "resulted in error" not in message
+            return BY_POLICY if judged else message
         except KubeForbidden:
             return BY_RBAC
         except KubeConflict:
@@ -83,8 +83,8 @@ class Tokens:
         """Speaks with that user's own token, or with a certificate."""
         if ":serviceaccount:" not in user.name:
             return self.kube
-        told = {key.rpartition("/")[2]: value for key, (value,) in user.extra.items()}
-        return self.as_user(user.name.rpartition(":")[2], told.get("node-name", ""), told.get("pod-name", ""))
+        extra = {key.rpartition("/")[2]: value for key, (value,) in user.extra.items()}
+        return self.as_user(user.name.rpartition(":")[2], extra.get("node-name", ""), extra.get("pod-name", ""))
 
     def outcome(self, attempt: Attempt) -> str:
         """What became of an attempt."""

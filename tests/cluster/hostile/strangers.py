@@ -33,14 +33,14 @@ def trusting(attacked: Hostile) -> ssl.SSLContext:
 
 
 def plain(port: int, sent: bytes = b"") -> socket.socket:
-    """A TCP connection that has said that much."""
+    """A TCP connection that has sent that much."""
     made = socket.create_connection(("127.0.0.1", port), 10)
     made.sendall(sent)
     return made
 
 
 def secured(port: int, context: ssl.SSLContext, sent: bytes = b"") -> ssl.SSLSocket:
-    """A TLS connection that has said that much."""
+    """A TLS connection that has sent that much."""
     made = context.wrap_socket(plain(port), server_hostname=SERVER_NAME)
     made.sendall(sent)
     return made

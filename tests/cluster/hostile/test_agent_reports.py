@@ -49,7 +49,7 @@ class Watched:
     def pod(self, name: str) -> JSON:
         return self.kube.get(paths.pods(TENANT, name))
 
-    def gone(self, name: str) -> bool:
+    def is_deleted(self, name: str) -> bool:
         try:
             return bool(self.pod(name)["metadata"].get("deletionTimestamp"))
         except KubeNotFound:
@@ -62,7 +62,7 @@ class Watched:
         }
         shown(self._files[node], held)
 
-    def told(self, uid: str) -> list[JSON]:
+    def events(self, uid: str) -> list[JSON]:
         """The Warnings about a pod by agents' reports."""
         found = self.kube.list(paths.events(TENANT)).items
         return [e for e in found if e["involvedObject"].get("uid") == uid and e["type"] == "Warning"]
@@ -118,18 +118,18 @@ def test_who_uses_too_much_is_warned_and_evicted_and_others_are_not(watched: Wat
     greedy, modest = watched.run("greedy", ONE), watched.run("modest", ONE)
     watched.uses(ONE, "5GiB", greedy)
     uid = greedy["metadata"]["uid"]
-    wait_for(lambda: watched.gone("greedy"), "the greedy pod is not evicted")
-    wait_for(lambda: len(watched.told(uid)) == 2, lambda: str(watched.told(uid)))
+    wait_for(lambda: watched.is_deleted("greedy"), "the greedy pod is not evicted")
+    wait_for(lambda: len(watched.events(uid)) == 2, lambda: str(watched.events(uid)))
     start = "container main uses 5120 MiB of GPU "
-    assert {(e["reason"], e["source"]["component"], e["message"].startswith(start)) for e in watched.told(uid)} == {
+    assert {(e["reason"], e["source"]["component"], e["message"].startswith(start)) for e in watched.events(uid)} == {
         ("GPUMemoryOveruse", "gpufraction-allocator", True)
     }
-    ends = sorted(event["message"].partition("; ")[2] for event in watched.told(uid))
+    ends = sorted(event["message"].partition("; ")[2] for event in watched.events(uid))
     assert ends == [
         "the pod is evicted as soon as its disruption budgets allow it",
         "the pod is evicted if it goes on for 4 s",
     ]
-    assert (watched.told(modest["metadata"]["uid"]), watched.gone("modest")) == ([], False)
+    assert (watched.events(modest["metadata"]["uid"]), watched.is_deleted("modest")) == ([], False)
 
 
 def test_the_next_leader_evicts_and_tells_nothing_twice(watched: Watched) -> None:
@@ -138,15 +138,15 @@ def test_the_next_leader_evicts_and_tells_nothing_twice(watched: Watched) -> Non
     wait_for(lambda: watched.leader() >= 0, "nobody leads")
     leader = cluster.replicas[watched.leader()].name("allocator")
     watched.uses(ONE, "5GiB", greedy)
-    wait_for(lambda: watched.told(uid), "no warning")
+    wait_for(lambda: watched.events(uid), "no warning")
     cluster.programs[leader].kill()
     try:
-        wait_for(lambda: watched.gone("greedy"), "the greedy pod is not evicted by the next leader")
-        wait_for(lambda: len(watched.told(uid)) == 2, lambda: str(watched.told(uid)))
+        wait_for(lambda: watched.is_deleted("greedy"), "the greedy pod is not evicted by the next leader")
+        wait_for(lambda: len(watched.events(uid)) == 2, lambda: str(watched.events(uid)))
     finally:
         cluster.programs[leader].start()
     time.sleep(2)
-    assert len({event["metadata"]["name"] for event in watched.told(uid)}) == 2
+    assert len({event["metadata"]["name"] for event in watched.events(uid)}) == 2
 
 
 def forged(uid: str, gpu: str, **fields: Any) -> JSON:
@@ -170,12 +170,12 @@ def test_a_stolen_agent_ends_pods_of_its_own_node_only(watched: Watched) -> None
         with pytest.raises((KubeInvalid, KubeForbidden)):
             kube.patch_merge(paths.gpunodes(OTHER, "status"), {"status": {"reports": lies}})
         time.sleep(4)
-        assert (watched.gone("others"), watched.told(uid)) == (False, [])
+        assert (watched.is_deleted("others"), watched.events(uid)) == (False, [])
         lies.append(forged(own["metadata"]["uid"], cards[ONE]))
         kube.patch_merge(paths.gpunodes(ONE, "status"), {"status": {"reports": lies}})
-        wait_for(lambda: watched.gone("own"), "its own node's pod is not evicted")
+        wait_for(lambda: watched.is_deleted("own"), "its own node's pod is not evicted")
         time.sleep(2)
-        assert (watched.gone("others"), watched.told(uid)) == (False, [])
+        assert (watched.is_deleted("others"), watched.events(uid)) == (False, [])
     finally:
         agent.start()
     assert watched.hostile.neighbour_is_served() < 30

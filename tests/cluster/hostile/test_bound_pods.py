@@ -1,6 +1,6 @@
 """
-C4: a pod that names its node is served by whichever replica is asked, on that node, or is told why not. The answer does
-not depend on chance, and "the allocator does not answer" is said only where that is so.
+C4: a pod that names its node is served by whichever replica is asked, on that node, or gets a reason. The answer does
+not depend on chance, and "the allocator does not answer" is the answer only where that is so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_bound_pods_run_on_their_node(hostile: Hostile, leads: bool) -> None:
 
 
 @EITHER
-def test_a_full_node_is_told_as_full(hostile: Hostile, leads: bool) -> None:
+def test_a_full_node_is_reported_as_full(hostile: Hostile, leads: bool) -> None:
     with asking(hostile, leads=True):
         for number in range(2):
             hostile.create(share(f"fills-{number}", 15000).on("t4"))
@@ -46,7 +46,7 @@ def test_a_full_node_is_told_as_full(hostile: Hostile, leads: bool) -> None:
 
 
 @EITHER
-def test_what_a_claim_would_give_is_told_alike(hostile: Hostile, leads: bool) -> None:
+def test_the_share_of_a_claim_is_reported_in_the_same_way(hostile: Hostile, leads: bool) -> None:
     claimed = pod("claims").annotated("egpuc.elasticgpu.io/a", "absent").container("main").on("t4")
     with (
         asking(hostile, leads=leads),
@@ -55,7 +55,7 @@ def test_what_a_claim_would_give_is_told_alike(hostile: Hostile, leads: bool) ->
         hostile.create(claimed)
 
 
-def test_what_a_follower_is_asked_is_counted(hostile: Hostile) -> None:
+def test_questions_to_a_follower_are_counted(hostile: Hostile) -> None:
     with asking(hostile, leads=False) as number:
         before = asked(hostile, number)
         made = hostile.create(share("bound").on("t4"))
@@ -67,7 +67,7 @@ def test_what_a_follower_is_asked_is_counted(hostile: Hostile) -> None:
     assert found["spec"]["nodeName"] == "t4"
 
 
-def test_a_pod_of_another_scheduler_is_told_what_is_so(hostile: Hostile) -> None:
+def test_a_pod_of_another_scheduler_gets_a_true_condition(hostile: Hostile) -> None:
     """Nobody would bind it, were it to wait."""
     with asking(hostile, leads=False):
         with pytest.raises(KubeForbidden, match="only the replica that leads can give it") as refused:

@@ -69,7 +69,7 @@ def status(port: int, context: ssl.SSLContext, body: bytes) -> int:
 
 
 def test_only_who_shows_the_api_servers_certificate_is_answered(hostile: Hostile, tmp_path: Path) -> None:
-    """A3: a stranger's reviews reserved shares, and the answers told node names, UUIDs and free memory."""
+    """A3: a stranger's reviews reserved shares, and the answers had node names, UUIDs and free memory."""
     made = pod("stranger").asks("gpufraction.io/gpu-memory", "1Gi").manifest()
     body = strangers.review(made)
     clients = {
@@ -91,7 +91,7 @@ def test_only_who_shows_the_api_servers_certificate_is_answered(hostile: Hostile
     assert strangers.complaints(hostile) == []
 
 
-def test_who_is_refused_is_told_why_and_not_who_may(hostile: Hostile, tmp_path: Path) -> None:
+def test_a_refused_client_learns_the_reason_and_not_who_is_allowed(hostile: Hostile, tmp_path: Path) -> None:
     """A3: nothing that helps a stranger."""
     port = hostile.cluster.replicas[0].webhook_port
     answered = strangers.post(port, showing(hostile, tmp_path, AUTHORITY, "system:node:n1"), b"{}")

@@ -1,4 +1,4 @@
-"""Others overwrite or remove what a pod is told of its share: it is written again, and nobody is kept busy by that."""
+"""Others overwrite or remove the condition of a pod: it is written again, and nobody is kept busy by that."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ STALE = {"status": "False", "reason": "Stale", "message": "waiting: written by s
 
 
 def overwrite(hostile: Hostile, name: str, **condition: str) -> None:
-    said = {"type": str(names.ALLOCATED_CONDITION), **condition}
+    found = {"type": str(names.ALLOCATED_CONDITION), **condition}
     path = paths.pods(TENANT, name, "status")
-    hostile.kube.patch_strategic(path, {"status": {"conditions": [said]}})
+    hostile.kube.patch_strategic(path, {"status": {"conditions": [found]}})
 
 
 def remove(hostile: Hostile, name: str) -> None:
-    said = {"type": str(names.ALLOCATED_CONDITION), "$patch": "delete"}
+    found = {"type": str(names.ALLOCATED_CONDITION), "$patch": "delete"}
     path = paths.pods(TENANT, name, "status")
-    hostile.kube.patch_strategic(path, {"status": {"conditions": [said]}})
+    hostile.kube.patch_strategic(path, {"status": {"conditions": [found]}})
 
 
 def condition(hostile: Hostile, name: str) -> JSON:
@@ -40,44 +40,44 @@ def says(hostile: Hostile, name: str, wanted: JSON) -> None:
     """Wait until the pod says this again, word for word."""
 
     def found() -> JSON:
-        said = condition(hostile, name)
-        return {key: said.get(key) for key in wanted}
+        found = condition(hostile, name)
+        return {key: found.get(key) for key in wanted}
 
     wait_for(lambda: found() == wanted, lambda: f"{name} says {found()}, not {wanted}")
 
 
 def one_that_runs_and_one_that_waits(hostile: Hostile) -> dict[str, JSON]:
-    """The two pods, and what they were told."""
+    """The two pods, and their conditions."""
     for name in ("runs", "waits"):
         whole = pod(name).asks("gpufraction.io/gpu-memory", "15000Mi").asks("gpufraction.io/gpu-count", 2)
         hostile.create(whole.spec(nodeSelector={"gpushare": "true"}))
         wait_for(lambda name=name: bool(condition(hostile, name)), "nobody was told")  # type: ignore[misc]
     scenarios.settled(hostile.kube, 2, running=1)
-    told = {name: condition(hostile, name) for name in ("runs", "waits")}
-    assert [told[name]["status"] for name in ("runs", "waits")] == ["True", "False"]
-    return {name: {key: said[key] for key in ("status", "reason", "message")} for name, said in told.items()}
+    written = {name: condition(hostile, name) for name in ("runs", "waits")}
+    assert [written[name]["status"] for name in ("runs", "waits")] == ["True", "False"]
+    return {name: {key: found[key] for key in ("status", "reason", "message")} for name, found in written.items()}
 
 
 @pytest.mark.parametrize("attack", ["overwritten", "removed", "told the contrary"])
 def test_what_others_make_of_a_condition_is_repaired(hostile: Hostile, attack: str) -> None:
     """C8: by the leader's next look, although nothing else has changed."""
-    told = one_that_runs_and_one_that_waits(hostile)
-    for name, said in told.items():
+    written = one_that_runs_and_one_that_waits(hostile)
+    for name, found in written.items():
         match attack:
             case "overwritten":
                 overwrite(hostile, name, **STALE)
             case "removed":
                 remove(hostile, name)
             case "told the contrary":
-                overwrite(hostile, name, **{**said, "status": "False" if said["status"] == "True" else "True"})
-    for name, said in told.items():
-        says(hostile, name, said)
+                overwrite(hostile, name, **{**found, "status": "False" if found["status"] == "True" else "True"})
+    for name, found in written.items():
+        says(hostile, name, found)
 
 
 @pytest.mark.long
 def test_a_writer_who_never_gives_up_costs_next_to_nothing(hostile: Hostile) -> None:
     """C8: two who write against each other: ours waits longer each time, and the other's pod says what it says."""
-    told = one_that_runs_and_one_that_waits(hostile)
+    written = one_that_runs_and_one_that_waits(hostile)
     stop, repairs = threading.Event(), 0
 
     def fight() -> None:
@@ -96,4 +96,4 @@ def test_a_writer_who_never_gives_up_costs_next_to_nothing(hostile: Hostile) -> 
         stop.set()
         thread.join()
     assert 1 <= repairs <= 4, "at once, and after 3, 6 and 12 s"
-    says(hostile, "runs", told["runs"])
+    says(hostile, "runs", written["runs"])

@@ -1,4 +1,4 @@
-"""A made-up DaemonSet, and a node that reports almost nothing: another tenant's pod still has a node asked for."""
+"""A made-up DaemonSet, and a node that reports almost nothing: another tenant's pod still has a node requested."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def pooled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def hostile(pooled: Hostile) -> Iterator[Hostile]:
     yield from unharmed(pooled)
-    wait_for(lambda: not asked(pooled), lambda: f"left: {asked(pooled)}", 30.0)
+    wait_for(lambda: not requested(pooled), lambda: f"left: {requested(pooled)}", 30.0)
 
 
-def asked(hostile: Hostile) -> list[str]:
-    """The placeholders by which nodes are asked for."""
+def requested(hostile: Hostile) -> list[str]:
+    """The placeholders by which nodes are requested."""
     found = hostile.kube.list(paths.pods(names.NAMESPACE), {"labelSelector": str(names.POOL)}).items
     return [each["metadata"]["name"] for each in found]
 
@@ -59,7 +59,7 @@ def made_up(name: str) -> PodBuilder:
     return made.spec(terminationGracePeriodSeconds=0)
 
 
-def test_another_tenants_pod_has_a_node_asked_for(hostile: Hostile) -> None:
+def test_another_tenants_pod_has_a_node_requested(hostile: Hostile) -> None:
     manifest = made_up("agent").manifest()
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "mine", "uid": "made-up", "controller": True}
     manifest["metadata"] |= {"ownerReferences": [owner], "finalizers": ["example.com/stay"]}
@@ -68,6 +68,6 @@ def test_another_tenants_pod_has_a_node_asked_for(hostile: Hostile) -> None:
         for index in range(2):  # one for each card that there is room for
             hostile.create(victim(f"holds-{index}", "10m"), NEIGHBOUR)
         hostile.create(victim("waits", "8"), NEIGHBOUR)
-        wait_for(lambda: asked(hostile), "no node is asked for", 30.0)
+        wait_for(lambda: requested(hostile), "no node is asked for", 30.0)
     finally:
         hostile.kube.patch_merge(paths.pods(TENANT, "agent"), {"metadata": {"finalizers": None}})

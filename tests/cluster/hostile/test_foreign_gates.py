@@ -1,5 +1,5 @@
 """
-Other systems' scheduling gates, as a queueing system adds them: no share before they are gone, whatever the order of
+Other systems' scheduling gates, as a queueing system adds them: no share before they are removed, whatever the order of
 the webhooks, the pin and the dialect.
 """
 
@@ -59,7 +59,9 @@ def reserved(hostile: Hostile) -> float:
 @pytest.mark.parametrize("order", [another.BEFORE, another.AFTER])
 @pytest.mark.parametrize("pin", ["auto", "affinity"])
 @pytest.mark.parametrize("asks", ASKS.values(), ids=ASKS.keys())
-def test_no_share_is_given_before_the_gates_are_gone(hostile: Hostile, asks: PodBuilder, pin: str, order: str) -> None:
+def test_no_share_is_given_before_the_gates_are_removed(
+    hostile: Hostile, asks: PodBuilder, pin: str, order: str
+) -> None:
     with queueing(hostile, order):
         for _ in range(MEMBERS):
             hostile.create(asks.generated("m-").labelled(LABEL, "yes").annotated(names.PLACEMENT, pin))
@@ -70,7 +72,7 @@ def test_no_share_is_given_before_the_gates_are_gone(hostile: Hostile, asks: Pod
     assert not any(each["spec"].get("nodeName") or each["spec"].get("affinity") for each in waiting)
     wait_for(lambda: all(scenarios.waits(each) == "ForeignGate" for each in hostile.pods()), "they do not learn it")
     assert reserved(hostile) == 0
-    for each in waiting:  # as Kueue does: the flavor's selector first, then its gates are gone
+    for each in waiting:  # as Kueue does: the flavor's selector first, then its gates are removed
         path = paths.pods(TENANT, each["metadata"]["name"])
         ours = [{"name": str(names.GATE)}]
         hostile.kube.patch_merge(path, {"spec": {"nodeSelector": V100, "schedulingGates": ours}})

@@ -99,8 +99,8 @@ def test_strangers_reviews_end_nothing_and_leave_nothing(hostile: Hostile) -> No
         for replica in hostile.cluster.replicas
     }
     assert {status for status, _ in answers.values()} <= {200, 400, 413}
-    said = {key: len(json.dumps(body)) for key, (_, body) in answers.items()}
-    uids = {key: size for key, size in said.items() if size > 20_000}
+    lengths = {key: len(json.dumps(body)) for key, (_, body) in answers.items()}
+    uids = {key: size for key, size in lengths.items() if size > 20_000}
     assert uids == {}, "an answer never repeats what was sent at length"
     time.sleep(2 * ASSUME_TTL + 1)  # what was reserved is overdue by now, and looked for
     grown = {name: size - before.get(name, 0) for name, size in logged(hostile).items()}
@@ -110,7 +110,7 @@ def test_strangers_reviews_end_nothing_and_leave_nothing(hostile: Hostile) -> No
 
 
 @pytest.mark.parametrize("name", [name for name in REVIEWS if "namespace" in name and "well" not in name])
-def test_a_namespace_that_is_none_is_told_so(hostile: Hostile, name: str) -> None:
+def test_an_invalid_namespace_is_reported(hostile: Hostile, name: str) -> None:
     status, body = post(hostile, 0, json.dumps(REVIEWS[name]()).encode())
     assert status == 400
     assert body["message"].startswith(("request.namespace: found ", "request.object.metadata.namespace: found "))

@@ -123,10 +123,12 @@ class Neighbour:
         return took
 
     def __str__(self) -> str:
-        return ", ".join(f"{what} {_told(times)}" for what, times in (("asking", self.asking), ("plain", self.plain)))
+        return ", ".join(
+            f"{what} {_summary(times)}" for what, times in (("asking", self.asking), ("plain", self.plain))
+        )
 
 
-def _told(times: list[float]) -> str:
+def _summary(times: list[float]) -> str:
     ordered = sorted(times)
     return f"{ordered[len(ordered) // 2]:.2f} s (at most {ordered[-1]:.2f} s, of {len(ordered)})"
 

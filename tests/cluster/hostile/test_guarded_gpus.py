@@ -87,9 +87,9 @@ def refusal(kube: Kube, namespace: str, manifest: JSON) -> str:
 @pytest.mark.parametrize(("manifest", "taken"), NAMING.values(), ids=NAMING.keys())
 def test_who_names_gpus_is_refused(manifest: JSON, taken: bool, guarded: Hostile) -> None:
     """B5: every way by which a pod can name GPUs to its runtime."""
-    said = refusal(guarded.kube, GUARDED, manifest)
-    assert (said == "") is taken, said
-    assert taken or REFUSED in said, said
+    message = refusal(guarded.kube, GUARDED, manifest)
+    assert (message == "") is taken, message
+    assert taken or REFUSED in message, message
 
 
 @pytest.mark.parametrize("namespace", [UNGUARDED, SERVED, "kube-system"])
@@ -109,8 +109,8 @@ def test_a_pod_that_is_there_gets_no_devices_by_an_annotation(guarded: Hostile) 
         for annotation, refused in (("nvidia.cdi.k8s.io/container.main", True), ("example.com/a", False)):
             try:
                 guarded.kube.patch_merge(where, {"metadata": {"annotations": {annotation: "x"}}}, {"dryRun": "All"})
-                said = ""
+                message = ""
             except KubeError as error:
-                said = str(error)
-            assert (REFUSED in said) is refused, (where, annotation, said)
+                message = str(error)
+            assert (REFUSED in message) is refused, (where, annotation, message)
     guarded.kube.delete(path, {"gracePeriodSeconds": 0})

@@ -114,7 +114,7 @@ def test_what_the_nodes_own_plugin_hands_out_is_left_to_it(hidden: Hostile) -> N
         assert [entry for entry in stored["spec"]["containers"][0].get("env", []) if entry["name"] == VISIBLE] == []
 
 
-def test_nobody_to_ask_is_nobody_who_offers(hidden: Hostile) -> None:
+def test_without_an_allocator_no_resource_is_offered(hidden: Hostile) -> None:
     """The allocator beside the webhook stands still for a moment."""
     with asking(hidden, leads=False) as number:
         allocator = hidden.cluster.programs[hidden.cluster.replicas[number].name("allocator")]

@@ -80,9 +80,9 @@ def test_a_gang_that_fits_by_its_sum_and_on_no_card_starts_when_a_card_is_free(
     (taker,) = start(cluster, 1, asking(9000), "taker-")
     scenarios.settled(cluster.kube, 1, running=1)
     reserving.reserve("gang", ("main", 2, asking(9000)))
-    told = reserving.answered("gang", "Retry")
-    assert told["requeueAfterSeconds"] == 7
-    assert told["message"].startswith("1 of 2 pods fit; the next one of pod set main does not: 0 of 1 GPU nodes fit")
+    answer = reserving.answered("gang", "Retry")
+    assert answer["requeueAfterSeconds"] == 7
+    assert answer["message"].startswith("1 of 2 pods fit; the next one of pod set main does not: 0 of 1 GPU nodes fit")
     reserving.evict("gang")
     cluster.kube.delete(paths.pods("default", taker))
     wait_for(lambda: not scenarios.all_pods(cluster.kube), "the pod stays")
@@ -95,8 +95,8 @@ def test_two_gangs_do_not_start_for_one_room(cluster: Cluster, reserving: Reserv
     reserving.reserve("one", ("main", 2, asking(9000)))
     reserving.answered("one", "Ready")
     reserving.reserve("two", ("main", 1, asking(9000)))
-    told = reserving.answered("two", "Retry")
-    assert "default/one" not in told["message"]
+    answer = reserving.answered("two", "Retry")
+    assert "default/one" not in answer["message"]
     reserving.evict("two")
     reserving.evict("one")
     reserving.starts("two")
@@ -120,8 +120,8 @@ def test_pods_that_have_their_shares_count_once(cluster: Cluster, reserving: Res
 
 def test_a_gang_that_no_card_could_serve_is_rejected(cluster: Cluster, reserving: Reserving) -> None:
     reserving.reserve("large", ("launcher", 1, pod("w").needs(cpu="10m")), ("main", 1, asking(99_000)))
-    told = reserving.answered("large", "Rejected")
-    assert told["message"].startswith("pod set main: no GPU of this cluster could ever serve it")
+    answer = reserving.answered("large", "Rejected")
+    assert answer["message"].startswith("pod set main: no GPU of this cluster could ever serve it")
 
 
 def test_a_workload_that_cannot_be_read_stops_no_other(cluster: Cluster, reserving: Reserving) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from contract import names
 from contract.bounds import MOST_SELECTING
-from contract.model import MOST_ASKING
+from contract.model import MOST_SHARING
 from playground import scenarios
 from playground.waiting import PATIENCE, wait_for
 from runtime.kubernetes import paths
@@ -27,8 +27,8 @@ UNSERVED = "unserved"
 
 def of_containers(number: int) -> PodBuilder:
     """A pod of containers that ask for 1 MiB each."""
-    asked = {"limits": {MEMORY: "1Mi"}}
-    return pod("many").spec(containers=[container(f"c{at}", resources=asked) for at in range(number)])
+    resources = {"limits": {MEMORY: "1Mi"}}
+    return pod("many").spec(containers=[container(f"c{at}", resources=resources) for at in range(number)])
 
 
 def selecting(number: int) -> dict[str, Any]:
@@ -47,13 +47,13 @@ def placed(hostile: Hostile, name: str, within: float = PATIENCE) -> None:
 
 
 def test_a_pod_of_a_thousand_containers_is_refused(hostile: Hostile) -> None:
-    """A1: each of 1,050 containers asks for a share. It is told how many may; as many as may are placed."""
+    """A1: each of 1,050 containers asks for a share. Its answer says how many may; as many as may are placed."""
     with pytest.raises(KubeInvalid, match=r"spec.containers: found 1050 containers; a pod that asks .* at most 256"):
         hostile.create(of_containers(1_050))
     with pytest.raises(KubeInvalid, match=r"found 65 containers that ask for a share; let at most 64 containers"):
-        hostile.create(of_containers(MOST_ASKING + 1))
+        hostile.create(of_containers(MOST_SHARING + 1))
     assert hostile.pods() == []
-    hostile.create(of_containers(MOST_ASKING))
+    hostile.create(of_containers(MOST_SHARING))
     placed(hostile, "many")
 
 
@@ -67,7 +67,7 @@ def test_eight_thousand_expressions_are_refused(hostile: Hostile) -> None:
 
 
 def test_annotations_without_room_for_the_share_are_refused(hostile: Hostile) -> None:
-    """A4: annotations of 255 KiB, to which the share's would not fit: said at admission, by the annotation's name."""
+    """A4: annotations of 255 KiB, to which the share's would not fit: refused with the annotation's name."""
     made = pod("long").asks(MEMORY, "1Mi").annotated("example.com/notes", "x" * (255 << 10))
     with pytest.raises(KubeInvalid, match=r"Kubernetes takes 262144 in all: shorten .*example.com/notes"):
         hostile.create(made)
@@ -85,7 +85,7 @@ def test_pods_at_the_bound_that_wait_fit_into_memory_also_after_a_restart(attack
 
 @pytest.mark.storm
 @pytest.mark.timeout(600)
-def test_pods_stored_before_there_was_a_bound_are_told_and_not_kept_also_after_a_restart(attacked: Hostile) -> None:
+def test_pods_stored_before_the_bound_get_a_condition_and_are_not_kept(attacked: Hostile) -> None:
     """A4: many gated pods with 8,000 expressions each, stored past admission and its policy."""
     path = paths.path("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings")
     binding = attacked.kube.get(f"{path}/gpufraction-pod-create")

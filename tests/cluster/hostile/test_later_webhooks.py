@@ -109,7 +109,7 @@ def test_a_pod_that_is_changed_after_us_goes_where_it_says_now(hostile: Hostile,
 
 @pytest.mark.parametrize("pin", ["auto", "affinity"])
 def test_a_gate_that_is_added_after_us_takes_the_share_back_at_once(hostile: Hostile, pin: str) -> None:
-    """C1: another system's gate found on the second pass: no share, no pin, our gate, until it is gone."""
+    """C1: another system's gate found on the second pass: no share, no pin, our gate, until it is removed."""
     with changing(hostile, {"schedulingGates": [{"name": HELD}]}, {}):
         hostile.create(SMALL.labelled(LABEL, "yes").annotated(names.PLACEMENT, pin))
     (found,) = hostile.pods()

@@ -1,7 +1,7 @@
 """
 GPUs that go, are replaced, fall ill or promise less while pods hold them: whoever is placed on a well GPU runs.
 
-A kubelet counts the pods of all GPUs together, those of a GPU that is gone too. What it is told that the node has must
+A kubelet counts the pods of all GPUs together, those of a removed GPU too. The capacity that it reads must
 leave room for both, or it fails the new pods with `OutOfgpufraction.io/gpu-memory`.
 """
 
@@ -90,7 +90,7 @@ class Machine:
         )
         assert [p["status"]["phase"] for p in found()] == ["Running"] * len(made), scenarios.shown(found())
 
-    def told(self, name: str) -> list[str]:
+    def messages(self, name: str) -> list[str]:
         """The reasons of a pod's warnings."""
         uid = self.hostile.kube.get(paths.pods(TENANT, name))["metadata"]["uid"]
         events = self.hostile.kube.list(paths.events(TENANT)).items
@@ -135,7 +135,7 @@ def test_a_replaced_gpu_does_not_fail_the_pods_of_the_new_one(machine: Machine) 
     machine.run(*small(4))
     assert machine.capacity() == 48
     (stranded,) = {name for name in ("first", "second") if old_gpu(machine, name)}
-    wait_for(lambda: machine.told(stranded) == ["GPUReplaced"], lambda: str(machine.told(stranded)))
+    wait_for(lambda: machine.messages(stranded) == ["GPUReplaced"], lambda: str(machine.messages(stranded)))
     machine.hostile.kube.delete(paths.pods(TENANT, stranded))
     machine.capacity_becomes(32)
 
@@ -146,7 +146,7 @@ def old_gpu(machine: Machine, name: str) -> bool:
     return not scenarios.held(machine.hostile.kube.get(paths.pods(TENANT, name))).keys() <= here
 
 
-def test_a_gpu_that_is_gone_does_not_fail_the_pods_of_those_that_came(machine: Machine) -> None:
+def test_a_removed_gpu_does_not_fail_the_pods_of_new_ones(machine: Machine) -> None:
     """C2: one GPU goes, two come, while pods wait: they are placed at once, and all run."""
     machine.run(share("first", 16), share("second", 16))
     waiting = small(8)
@@ -163,7 +163,10 @@ def test_a_gpu_that_is_gone_does_not_fail_the_pods_of_those_that_came(machine: M
     assert [p["status"]["phase"] for p in found] == ["Running"] * 10, scenarios.shown(found)
     machine.capacity_becomes(64)
     stranded = [name for name in ("first", "second") if old_gpu(machine, name)]
-    wait_for(lambda: [machine.told(name) for name in stranded] == [["GPUGone"]], lambda: str(machine.told(stranded[0])))
+    wait_for(
+        lambda: [machine.messages(name) for name in stranded] == [["GPUGone"]],
+        lambda: str(machine.messages(stranded[0])),
+    )
 
 
 def test_a_sick_gpu_keeps_its_part_of_the_capacity(machine: Machine) -> None:
@@ -177,7 +180,7 @@ def test_a_sick_gpu_keeps_its_part_of_the_capacity(machine: Machine) -> None:
     assert machine.capacity() == 32
 
 
-def test_shares_that_were_promised_by_a_factor_that_is_lowered_take_nothing_from_others(machine: Machine) -> None:
+def test_shares_of_a_factor_that_is_lowered_take_nothing_from_others(machine: Machine) -> None:
     """C2: what is held of one GPU beyond its new promise is not held of the other one."""
     machine.scaled(2)
     machine.capacity_becomes(64)

@@ -43,21 +43,26 @@ def test_thousands_of_shapes_of_one_tenant_delay_nobody_else(hostile: Hostile) -
             during.append(hostile.neighbour_is_served())
     assert [str(each.exception()) for each in created if each.exception()] == []
     wait_for(lambda: waiting(hostile) >= SHAPES, lambda: f"{waiting(hostile)} wait", SETTLED)
-    while_told = served(hostile)
-    all_told(hostile)
-    figures = {"alone": alone, "they come": median(during), "they are told": while_told, "they wait": served(hostile)}
+    while_reported = served(hostile)
+    all_reported(hostile)
+    figures = {
+        "alone": alone,
+        "they come": median(during),
+        "they are told": while_reported,
+        "they wait": served(hostile),
+    }
     print("seconds until a neighbour's pod is placed:", {when: round(took, 2) for when, took in figures.items()})
     assert {when: took for when, took in figures.items() if took > alone + DELAY} == {}
     hostile.kube.delete(paths.pods(TENANT), timeout=SETTLED)  # the API server deletes them one by one
     wait_for(lambda: waiting(hostile) == 0, lambda: f"{waiting(hostile)} still wait", SETTLED)
 
 
-def all_told(hostile: Hostile) -> None:
-    """Wait until each pod knows why it waits. A list of thousands is work for everybody, so it is asked for seldom."""
+def all_reported(hostile: Hostile) -> None:
+    """Wait until each pod knows why it waits. A list of thousands is work for everybody, so it is requested seldom."""
     untold: list[str] = []
 
-    def told() -> bool:
+    def has_reason() -> bool:
         untold[:] = [made["metadata"]["name"] for made in hostile.pods() if not scenarios.waits(made)]
         return not untold
 
-    wait_for(told, lambda: f"{len(untold)} pods were not told, such as {untold[0]}", SETTLED, every=10)
+    wait_for(has_reason, lambda: f"{len(untold)} pods were not told, such as {untold[0]}", SETTLED, every=10)

@@ -40,14 +40,14 @@ def path(name: str | None = None) -> str:
     return paths.path(scenarios.ELASTIC, "elasticgpuclaims", TENANT, name)
 
 
-def test_whatever_a_claim_names_as_its_class_is_told_in_plain_words(hostile: Hostile) -> None:
+def test_any_class_that_a_claim_names_is_reported_in_plain_words(hostile: Hostile) -> None:
     for number, text in enumerate(ODD.values()):
         about = {"elasticGPUClassName": text, "resources": {"requests": {AMOUNT: 1}}}
         document = {"apiVersion": scenarios.ELASTIC, "kind": "ElasticGPUClaim", "spec": about}
         hostile.kube.create(path(), {**document, "metadata": {"name": f"odd-{number}"}})
         hostile.create(pod(f"odd-{number}").annotated("egpuc.elasticgpu.io/a", f"odd-{number}").container("main"))
 
-    def told() -> list[str]:
+    def messages() -> list[str]:
         """What stands in the claims' status, in their Events and in the conditions of the pods that name them."""
         statuses = [str((each.get("status") or {}).get("message", "")) for each in hostile.kube.list(path()).items]
         events = hostile.kube.list(paths.path("v1", "events", TENANT)).items
@@ -58,12 +58,12 @@ def test_whatever_a_claim_names_as_its_class_is_told_in_plain_words(hostile: Hos
         ]
         return [*statuses, *(str(event.get("message", "")) for event in events), *conditions]
 
-    def all_told() -> bool:
-        return sum("elasticGPUClassName" in text for text in told()) >= len(ODD)
+    def all_reported() -> bool:
+        return sum("elasticGPUClassName" in text for text in messages()) >= len(ODD)
 
     try:
-        wait_for(all_told, lambda: f"told is {[text[:200] for text in told()]}")
-        assert [text[:200] for text in told() if len(text) > LONGEST or not text.isprintable()] == []
+        wait_for(all_reported, lambda: f"told is {[text[:200] for text in messages()]}")
+        assert [text[:200] for text in messages() if len(text) > LONGEST or not text.isprintable()] == []
     finally:
         for each in hostile.kube.list(path()).items:
             hostile.kube.delete(path(each["metadata"]["name"]))

@@ -107,7 +107,7 @@ def settled(hostile: Hostile, number: int) -> None:
     wait_for(lambda: found() >= number, lambda: f"{found()} of {number} pods are placed or told why they wait", 300)
 
 
-def told(hostile: Hostile) -> list[str]:
+def messages(hostile: Hostile) -> list[str]:
     """Every message on the tenant's pods that is too long, or that a terminal would obey."""
     conditions = (each for made in hostile.pods() for each in (made.get("status") or {}).get("conditions") or ())
     ours = [each["message"] for each in conditions if each["type"] == names.ALLOCATED_CONDITION]
@@ -140,7 +140,7 @@ def test_odd_text_as_a_dialect_breaks_nobodys_scrape_command_or_condition(hostil
         lambda: f"series: {[label_values(text, 'dialect') for text in pages(hostile)]}",
     )
     everybody_sees(hostile)
-    assert told(hostile) == []
+    assert messages(hostile) == []
     assert hostile.neighbour_is_served() < DELAY
 
 
@@ -192,5 +192,5 @@ def test_what_a_status_says_reaches_nobodys_terminal_as_a_command(hostile: Hosti
         hostile.kube.patch_strategic(paths.pods(TENANT, name, "status"), {"status": {"conditions": odd}})
         everybody_sees(hostile)
         administrator(hostile, "explain", name)
-    wait_for(lambda: told(hostile) == [], lambda: "the condition is not written again", 60)
+    wait_for(lambda: messages(hostile) == [], lambda: "the condition is not written again", 60)
     assert os.linesep.join(pages(hostile)).isascii()

@@ -87,6 +87,6 @@ def test_the_page_reads_a_bounded_part_of_a_pods_own_events(hostile: Hostile, as
     for number in range(EVENTS):
         if number % 10 == 0:
             tell(hostile, uid, EVENTS + number)
-    status, told = story(asked, TENANT, "shares")
-    assert (status, told["unseen"], len(told["events"])) == (200, "this pod has more Events than are read", 50)
-    assert {each["reason"] for each in told["events"]} == {"Own"}
+    status, shown = story(asked, TENANT, "shares")
+    assert (status, shown["unseen"], len(shown["events"])) == (200, "this pod has more Events than are read", 50)
+    assert {each["reason"] for each in shown["events"]} == {"Own"}

@@ -53,16 +53,24 @@ def test_more_waiting_pods_than_fit_are_parked_and_delay_nobody_else(hostile: Ho
     while_they_wait = served(hostile)
     last = paths.pods(TENANT, f"large-{number - 1}")
     wait_for(lambda: bool(scenarios.waits(hostile.kube.get(last))), "the last one does not know why it waits", SETTLED)
-    told = [each for each in hostile.pods() if is_parked(each)]
+    reported = [each for each in hostile.pods() if is_parked(each)]
     hostile.create(pod("small").asks(str(names.GPU_MEMORY), "1Mi"))
     placed(hostile, "small", SETTLED)  # of the same namespace: its turn comes
     peaks = {name: f"{peak >> 20} MiB" for name, peak in hostile.footprint.peaks.items()}
     print(
-        "parked:", parked, "told:", len(told), "seconds:", round(alone, 2), round(while_they_wait, 2), "peaks:", peaks
+        "parked:",
+        parked,
+        "told:",
+        len(reported),
+        "seconds:",
+        round(alone, 2),
+        round(while_they_wait, 2),
+        "peaks:",
+        peaks,
     )
     assert hostile.footprint.killed == []
     assert parked > number // 3
-    assert told
+    assert reported
     assert while_they_wait <= alone + DELAY
     hostile.kube.delete(paths.pods(TENANT), timeout=SETTLED)
     wait_for(lambda: most(hostile, WAITING) == 0, lambda: f"{most(hostile, WAITING)} still wait", SETTLED)

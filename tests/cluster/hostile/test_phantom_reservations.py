@@ -140,8 +140,8 @@ def test_a_strangers_reviews(hostile: Hostile) -> None:
     comes_back(hostile)
 
 
-def test_what_a_stranger_is_told_of_others(hostile: Hostile) -> None:
-    """A3: a pod that waits is told figures, and of no node, card or tenant."""
+def test_what_a_stranger_learns_of_others(hostile: Hostile) -> None:
+    """A3: the message of a waiting pod has figures, and no node, card or tenant."""
     hostile.create(card("neighbours"), NEIGHBOUR)
     scenarios.settled(hostile.kube, 1, NEIGHBOUR, running=1)
     leader, made = replicas.leader(hostile), pod("large").asks("gpufraction.io/gpu-memory", "22000Mi")
@@ -152,12 +152,12 @@ def test_what_a_stranger_is_told_of_others(hostile: Hostile) -> None:
             body["metadata"]["namespace"] = "stranger"
             status, answer = replicas.post(hostile, leader, review(body, namespace="stranger", dryRun=dry_run))
             response = answer["response"]
-            said = json.dumps([response.get("warnings"), response.get("status")])
+            text = json.dumps([response.get("warnings"), response.get("status")])
             assert status == 200
-            words = set(said.replace('"', " ").replace(",", " ").split())
-            assert "GPU-" not in said
-            assert NEIGHBOUR not in said
-            assert not nodes & words, said
+            words = set(text.replace('"', " ").replace(",", " ").split())
+            assert "GPU-" not in text
+            assert NEIGHBOUR not in text
+            assert not nodes & words, text
 
 
 def test_a_creation_that_another_webhook_makes_us_refuse_holds_nothing(hostile: Hostile) -> None:

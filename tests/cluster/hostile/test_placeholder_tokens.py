@@ -103,7 +103,7 @@ CHANGES: dict[str, Callable[[JSON, JSON, JSON], object]] = {
     "that stays for ever": lambda metadata, spec, c: metadata.update(finalizers=["example.com/stay"]),
 }
 POOL = {"metadata": {"labels": {str(names.POOL): "t4"}}}
-AGENT, STANDING = paths.pods(OURS, "agent"), paths.pods(OURS, "standing")
+AGENT, PLACEHOLDER = paths.pods(OURS, "agent"), paths.pods(OURS, "standing")
 ATTEMPTS = {
     "a placeholder": Attempt(ALLOWED, ALLOCATOR, "create", paths.pods(OURS), GENUINE),
     **{
@@ -111,13 +111,17 @@ ATTEMPTS = {
         for which, change in CHANGES.items()
     },
     "a placeholder among a tenant's pods": Attempt(BY_RBAC, ALLOCATOR, "create", paths.pods(SERVED), GENUINE),
-    "the end of a placeholder": Attempt(ALLOWED, ALLOCATOR, "delete", STANDING),
+    "the end of a placeholder": Attempt(ALLOWED, ALLOCATOR, "delete", PLACEHOLDER),
     "the end of the agent": Attempt(BY_POLICY, ALLOCATOR, "delete", AGENT),
     "the agent as a placeholder, to end it": Attempt(BY_POLICY, ALLOCATOR, "strategic", AGENT, POOL),
     "the end of all pods of ours": Attempt(BY_RBAC, ALLOCATOR, "delete", paths.pods(OURS)),
     "the end of the cluster's own pod": Attempt(BY_RBAC, ALLOCATOR, "delete", paths.pods(SYSTEM, "dns")),
     "another image for a placeholder": Attempt(
-        BY_POLICY, ALLOCATOR, "strategic", STANDING, {"spec": {"containers": [{"name": "placeholder", "image": "x"}]}}
+        BY_POLICY,
+        ALLOCATOR,
+        "strategic",
+        PLACEHOLDER,
+        {"spec": {"containers": [{"name": "placeholder", "image": "x"}]}},
     ),
     "a log of ours": Attempt(BY_RBAC, ALLOCATOR, "get", f"{AGENT}/log"),
     "a template among a tenant's": Attempt(

@@ -75,7 +75,7 @@ def condition(attacked: Hostile, name: str) -> JSON:
     return scenarios.condition(attacked.kube.get(paths.pods(BEFORE, name)))
 
 
-def test_a_thousand_containers_of_before_are_told_and_end_nobody_also_after_a_restart(before: Hostile) -> None:
+def test_a_stored_pod_of_a_thousand_containers_crashes_no_program(before: Hostile) -> None:
     pids = before.pids()
     with unguarded(before):
         before.create_once_allowed(of_many("many"), BEFORE)

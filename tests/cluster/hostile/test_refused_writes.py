@@ -1,4 +1,4 @@
-"""C3: what the API server refuses to store is told in its words, and nobody else waits for it."""
+"""C3: what the API server refuses to store is reported in its words, and nobody else waits for it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.cluster.hostile.attack import TENANT, Hostile
 pytestmark = pytest.mark.hostile
 JSON = dict[str, Any]
 HOLD = "example.com/hold"
-"""Another system's gate: until it is gone the pod waits, and then it is placed by a write."""
-SAID = "no placements of these, says somebody else"
+"""Another system's gate: until it is removed the pod waits, and then it is placed by a write."""
+POLICY_MESSAGE = "no placements of these, says somebody else"
 NAME = "example-refuses"
 
 
@@ -43,7 +43,7 @@ def policy(hostile: Hostile, resources: list[str], refused: str) -> Iterator[Non
                 "validations": [
                     {
                         "expression": f"!('probe' in object.metadata.labels) && !({refused})",
-                        "message": SAID,
+                        "message": POLICY_MESSAGE,
                         "reason": "Forbidden",
                     }
                 ],
@@ -66,7 +66,7 @@ def is_refused(hostile: Hostile) -> bool:
         probe = {"metadata": {"labels": {"probe": "yes"}}}
         hostile.kube.patch_merge(paths.pods(TENANT, "held"), probe, {"dryRun": "All"})
     except KubeError as error:
-        return SAID in str(error)
+        return POLICY_MESSAGE in str(error)
     return False
 
 
@@ -97,21 +97,21 @@ def is_placed(hostile: Hostile) -> bool:
 
 
 PLACED = f"has(object.metadata.annotations) && '{names.ALLOCATION}' in object.metadata.annotations"
-TOLD = (
+CONDITION_MESSAGE = (
     "has(object.status.conditions) && "
     "object.status.conditions.exists(c, has(c.reason) && c.reason == 'PlacementRefused')"
 )
 OF_STATUS = "has(request.subResource) && request.subResource == 'status'"
 
 
-def test_a_placement_that_a_policy_refuses_is_told_in_its_words(hostile: Hostile) -> None:
+def test_a_placement_that_a_policy_refuses_is_reported_in_its_words(hostile: Hostile) -> None:
     hostile.create(held())
     with policy(hostile, ["pods"], PLACED):
         let_go(hostile)
         wait_for(lambda: condition(hostile).get("reason") == "PlacementRefused", lambda: f"told {condition(hostile)}")
-        assert SAID in condition(hostile)["message"]
+        assert POLICY_MESSAGE in condition(hostile)["message"]
         wait_for(lambda: bool(warnings(hostile)), "there is no Event")
-        assert [SAID in each for each in warnings(hostile)] == [True]
+        assert [POLICY_MESSAGE in each for each in warnings(hostile)] == [True]
         assert warnings(hostile)[0].startswith("PlacementRefused: waiting: node ")
         hostile.neighbour_is_served()
     wait_for(lambda: is_placed(hostile), lambda: f"not placed: {condition(hostile)}", 120)
@@ -119,9 +119,9 @@ def test_a_placement_that_a_policy_refuses_is_told_in_its_words(hostile: Hostile
 
 def test_where_the_condition_is_refused_too_there_is_an_event(hostile: Hostile) -> None:
     hostile.create(held())
-    with policy(hostile, ["pods", "pods/status"], f"{OF_STATUS} ? {TOLD} : {PLACED}"):
+    with policy(hostile, ["pods", "pods/status"], f"{OF_STATUS} ? {CONDITION_MESSAGE} : {PLACED}"):
         let_go(hostile)
         wait_for(lambda: bool(warnings(hostile)), lambda: f"no Event, and told {condition(hostile)}")
-        assert SAID in warnings(hostile)[0]
+        assert POLICY_MESSAGE in warnings(hostile)[0]
         hostile.neighbour_is_served()
     wait_for(lambda: is_placed(hostile), lambda: f"not placed: {condition(hostile)}", 120)

@@ -48,7 +48,7 @@ class Scraped:
         replica = self.hostile.cluster.replicas[0]
         return {ALLOCATOR: replica.allocator_port, WEBHOOK: replica.health_port, AGENT: self.agent_port}
 
-    def asked(self, token: str, timeout: float = 20.0) -> dict[str, int]:
+    def answers(self, token: str, timeout: float = 20.0) -> dict[str, int]:
         """The status that each program answers, and that the answer has its series where that is 200."""
         return {name: self.one(name, token, timeout) for name in self.ports}
 
@@ -57,8 +57,10 @@ class Scraped:
             text = scraping.scrape(self.ports[name], token, timeout=timeout)
         except urllib.error.HTTPError as error:
             with error:
-                said = error.read().decode()
-            assert not any(word in said for word in (TENANT, NEIGHBOUR, "gpufraction_", token or "gpufraction_")), said
+                message = error.read().decode()
+            assert not any(word in message for word in (TENANT, NEIGHBOUR, "gpufraction_", token or "gpufraction_")), (
+                message
+            )
             return error.code
         assert SERIES[name] in text
         return 200
@@ -120,10 +122,10 @@ def everywhere(status: int) -> dict[str, int]:
 
 def test_prometheus_is_served_and_nobody_else(scraped: Scraped) -> None:
     tenant = scraped.token(TENANT, "default")
-    assert scraped.asked(scraped.hostile.cluster.scraper_token()) == everywhere(200)
-    assert scraped.asked(tenant) == everywhere(403)
-    assert scraped.asked("") == everywhere(401)
-    assert scraped.asked("eyJhbGciOiJub25lIn0.e30.") == everywhere(401)
+    assert scraped.answers(scraped.hostile.cluster.scraper_token()) == everywhere(200)
+    assert scraped.answers(tenant) == everywhere(403)
+    assert scraped.answers("") == everywhere(401)
+    assert scraped.answers("eyJhbGciOiJub25lIn0.e30.") == everywhere(401)
     assert scraped.probes() == {200}
 
 
@@ -153,14 +155,14 @@ def test_an_account_is_served_once_it_is_bound_to_the_role(scraped: Scraped) -> 
     kube.create(kind, binding)
     try:
         wait_for(lambda: scraped.one(AGENT, token) == 200, "the account is not let in", 60, every=1)
-        assert scraped.asked(token) == everywhere(200)
+        assert scraped.answers(token) == everywhere(200)
     finally:
         kube.delete(f"{kind}/own-prometheus")
 
 
 def test_strangers_who_flood_keep_neither_prometheus_nor_probes_out(scraped: Scraped) -> None:
     token, stop = scraped.hostile.cluster.scraper_token(), threading.Event()
-    assert scraped.asked(token) == everywhere(200)
+    assert scraped.answers(token) == everywhere(200)
     statuses: set[int] = set()
 
     def flood(number: int) -> None:
@@ -176,7 +178,7 @@ def test_strangers_who_flood_keep_neither_prometheus_nor_probes_out(scraped: Scr
         thread.start()
     try:
         for _ in range(5):
-            assert scraped.asked(token) == everywhere(200)
+            assert scraped.answers(token) == everywhere(200)
             assert scraped.probes() == {200}
             time.sleep(0.2)
         assert scraped.hostile.neighbour_is_served() < 20
@@ -190,19 +192,19 @@ def test_strangers_who_flood_keep_neither_prometheus_nor_probes_out(scraped: Scr
 def test_while_the_api_server_is_away_who_was_served_is_and_nobody_else(scraped: Scraped) -> None:
     token, tenant = scraped.hostile.cluster.scraper_token(), scraped.token(TENANT, "default")
     other = scraped.token(NEIGHBOUR, "late-scraper")
-    assert scraped.asked(token) == everywhere(200)
-    gone = Fault(lambda request: True, Drop())
+    assert scraped.answers(token) == everywhere(200)
+    dropped = Fault(lambda request: True, Drop())
     with contextlib.ExitStack() as stack:
         for proxy in scraped.proxies.values():
-            stack.enter_context(proxy.suffering(gone))
+            stack.enter_context(proxy.suffering(dropped))
             proxy.cut()
-        assert scraped.asked(token) == everywhere(200)
-        assert set(scraped.asked(tenant).values()) <= {403, 503}
-        assert scraped.asked(other) == everywhere(503)
-        assert scraped.asked("") == everywhere(401)
-        assert set(scraped.asked("forged-while-away").values()) == {503}
-    wait_for(lambda: scraped.asked(other) == everywhere(403), lambda: str(scraped.asked(other)), 60, every=2)
-    assert scraped.asked(token) == everywhere(200)
+        assert scraped.answers(token) == everywhere(200)
+        assert set(scraped.answers(tenant).values()) <= {403, 503}
+        assert scraped.answers(other) == everywhere(503)
+        assert scraped.answers("") == everywhere(401)
+        assert set(scraped.answers("forged-while-away").values()) == {503}
+    wait_for(lambda: scraped.answers(other) == everywhere(403), lambda: str(scraped.answers(other)), 60, every=2)
+    assert scraped.answers(token) == everywhere(200)
 
 
 def test_no_metric_names_a_pod_to_a_tenant_who_guesses_paths(scraped: Scraped) -> None:

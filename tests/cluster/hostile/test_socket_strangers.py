@@ -1,7 +1,7 @@
 """
 A2: whoever reaches the allocator's socket, through the webhook or past it, ends nothing and leaves nothing behind.
 
-The allocator's own door is asked here, without a cluster: what a stranger can have the webhook ask is tried there.
+The allocator's own socket is asked here, without a cluster: what a stranger can have the webhook ask is tried there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.hostile
 ODD = 777 << 20
 
 
-class Door:
+class Endpoint:
     """The socket of an allocator that leads."""
 
     def __init__(self, folder: Path) -> None:
@@ -51,22 +51,22 @@ class Door:
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Iterator[Door]:
-    made = Door(tmp_path)
+def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
+    made = Endpoint(tmp_path)
     yield made
-    assert made.ask(asked())[1]["verdict"] == "placed", "everybody else is served"
+    assert made.ask(wire_question())[1]["verdict"] == "placed", "everybody else is served"
     assert made.harness.controller.look().assumed == 1
     made.client.close()
     made.server.close()
 
 
-def asked(**changes: Any) -> JSON:
+def wire_question(**changes: Any) -> JSON:
     """A question as the webhook asks it, with other parts."""
     return {**protocol.question_to_json(question(worker("p", mib=1000))), **changes}
 
 
 def with_pod(**changes: Any) -> JSON:
-    document = copy.deepcopy(asked())
+    document = copy.deepcopy(wire_question())
     for part, values in changes.items():
         document["pod"][part] = {**document["pod"][part], **values} if isinstance(values, dict) else values
     return document
@@ -76,15 +76,15 @@ LONG = "n" * 1_200
 NAMED = "give at most 253 of a-z, 0-9, - and ., or nothing"
 CURE = "give at most 63 of a-z, 0-9 and -"
 REFUSED: dict[str, tuple[JSON, str]] = {
-    "no namespace": (asked(namespace=""), f"namespace: found ''; {CURE}"),
-    "a way up": (asked(namespace=".."), f"namespace: found '..'; {CURE}"),
-    "a path": (asked(namespace="a/../../secrets"), f"namespace: found 'a/../../secrets'; {CURE}"),
-    "a long namespace": (asked(namespace=LONG), f"namespace: found '{'n' * 37}...{'n' * 37}'; {CURE}"),
-    "a line break": (asked(namespace="a\nb"), f"namespace: found 'a\\nb'; {CURE}"),
-    "a namespace that is a list": (asked(namespace=["a"]), f"namespace: found ['a']; {CURE}"),
-    "no uid": (asked(uid=""), "uid: found ''; give 1 to 128 printable characters"),
+    "no namespace": (wire_question(namespace=""), f"namespace: found ''; {CURE}"),
+    "a way up": (wire_question(namespace=".."), f"namespace: found '..'; {CURE}"),
+    "a path": (wire_question(namespace="a/../../secrets"), f"namespace: found 'a/../../secrets'; {CURE}"),
+    "a long namespace": (wire_question(namespace=LONG), f"namespace: found '{'n' * 37}...{'n' * 37}'; {CURE}"),
+    "a line break": (wire_question(namespace="a\nb"), f"namespace: found 'a\\nb'; {CURE}"),
+    "a namespace that is a list": (wire_question(namespace=["a"]), f"namespace: found ['a']; {CURE}"),
+    "no uid": (wire_question(uid=""), "uid: found ''; give 1 to 128 printable characters"),
     "a long id": (
-        asked(held=LONG),
+        wire_question(held=LONG),
         f"held: found '{'n' * 37}...{'n' * 37}'; give 1 to 128 printable characters, or nothing",
     ),
     "a pod's name that is a path": (
@@ -109,39 +109,39 @@ REFUSED: dict[str, tuple[JSON, str]] = {
         with_pod(metadata={"annotations": {"a": 1}}),
         "pod.metadata.annotations['a']: found 1; give text",
     ),
-    "no pod": (asked(pod=None), "pod: found None; give an object"),
+    "no pod": (wire_question(pod=None), "pod: found None; give an object"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_no_question_is_refused_in_words(door: Door, case: tuple[JSON, str]) -> None:
-    document, said = case
-    assert door.ask(document) == (400, {"error": said})
-    assert (door.harness.controller.look().assumed, door.faults) == (0, [])
+def test_what_is_no_question_is_refused_in_words(endpoint: Endpoint, case: tuple[JSON, str]) -> None:
+    document, message = case
+    assert endpoint.ask(document) == (400, {"error": message})
+    assert (endpoint.harness.controller.look().assumed, endpoint.faults) == (0, [])
 
 
-def raw(door: Door, length: int, body: bytes) -> bytes:
+def raw(endpoint: Endpoint, length: int, body: bytes) -> bytes:
     """What is answered to a body that says to be so long."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
         made.settimeout(10)
-        made.connect(str(door.path))
+        made.connect(str(endpoint.path))
         made.sendall(b"POST /v1/reserve HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (length, body))
         return made.recv(4096)
 
 
-def test_a_question_of_megabytes_is_not_read(door: Door) -> None:
-    answer = raw(door, 1_200_000, b"")
+def test_a_question_of_megabytes_is_not_read(endpoint: Endpoint) -> None:
+    answer = raw(endpoint, 1_200_000, b"")
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert answer.endswith(b'{"error":"body of 1200000 bytes, at most 1048576 are accepted"}')
 
 
-def test_a_question_nested_beyond_reading_is_refused(door: Door) -> None:
-    assert raw(door, 500_000, b"[" * 500_000).startswith(b"HTTP/1.1 400 ")
+def test_a_question_nested_beyond_reading_is_refused(endpoint: Endpoint) -> None:
+    assert raw(endpoint, 500_000, b"[" * 500_000).startswith(b"HTTP/1.1 400 ")
 
 
-def test_an_error_of_ours_is_answered_and_ends_nothing(door: Door) -> None:
+def test_an_error_of_ours_is_answered_and_ends_nothing(endpoint: Endpoint) -> None:
     document = protocol.question_to_json(question(worker("odd", mib=777)))
-    said = {"error": "an error of gpufraction; the allocator's log has it as fault fault-1"}
-    assert [door.ask(document) for _ in range(3)] == [(500, said)] * 3
-    assert door.faults == [("admission", "default/odd")] * 3
-    assert door.harness.controller.look().assumed == 0
+    message = {"error": "an error of gpufraction; the allocator's log has it as fault fault-1"}
+    assert [endpoint.ask(document) for _ in range(3)] == [(500, message)] * 3
+    assert endpoint.faults == [("admission", "default/odd")] * 3
+    assert endpoint.harness.controller.look().assumed == 0

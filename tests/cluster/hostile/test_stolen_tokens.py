@@ -88,7 +88,7 @@ def condition(name: str) -> JSON:
     return {"status": {"conditions": [{"type": name, "status": "False", "reason": "No", "message": "no"}]}}
 
 
-def gone(*annotations: str) -> JSON:
+def without(*annotations: str) -> JSON:
     """What fails a pod that came late."""
     return {
         "metadata": {"annotations": dict.fromkeys(annotations)},
@@ -142,7 +142,9 @@ POD_ATTEMPTS = {
         ALLOWED, f"{WAITING}/status", condition(names.ALLOCATED_CONDITION)
     ),
     "the allocator bars what the leader before had under way": patched(ALLOWED, WAITING, annotated(fence="x")),
-    "the allocator fails a late pod": patched(ALLOWED, PLACED, gone(names.per_container(names.DEVICES_PREFIX, "main"))),
+    "the allocator fails a late pod": patched(
+        ALLOWED, PLACED, without(names.per_container(names.DEVICES_PREFIX, "main"))
+    ),
     "another image for the cluster's own pod": patched(BY_POLICY, DNS, image()),
     "another image for a pod with a share": patched(BY_POLICY, PLACED, image()),
     "another image beside a commit": patched(
@@ -270,7 +272,7 @@ def event(*, component: str, reason: str = "GPUGone", host: str = "", kind: str 
     }
 
 
-def told(want: str, who: User, **about: str) -> Attempt:
+def attempt(want: str, who: User, **about: str) -> Attempt:
     return Attempt(want, who, "create", paths.events(SERVED), event(**about))
 
 
@@ -287,17 +289,17 @@ def bound(want: str, *annotations: str) -> Attempt:
 STATUS = paths.nodes(NODE, "status")
 TAINT = {"key": "example.com/x", "effect": "NoExecute"}
 AGENT_ATTEMPTS = {
-    "the allocator tells a pod": told(ALLOWED, ALLOCATOR, component="gpufraction-allocator", reason="GPUWaiting"),
-    "the allocator in a kubelet's name": told(BY_POLICY, ALLOCATOR, component="kubelet", reason="Evicted"),
-    "the allocator in the agent's name": told(BY_POLICY, ALLOCATOR, component="gpufraction-nodeagent"),
-    "an agent writes an Event of a pod": told(BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE),
-    "an agent tells of a pod's overuse": told(
+    "the allocator tells a pod": attempt(ALLOWED, ALLOCATOR, component="gpufraction-allocator", reason="GPUWaiting"),
+    "the allocator in a kubelet's name": attempt(BY_POLICY, ALLOCATOR, component="kubelet", reason="Evicted"),
+    "the allocator in the agent's name": attempt(BY_POLICY, ALLOCATOR, component="gpufraction-nodeagent"),
+    "an agent writes an Event of a pod": attempt(BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE),
+    "an agent tells of a pod's overuse": attempt(
         BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE, reason="GPUMemoryOveruse"
     ),
-    "an agent tells of its Node": told(
+    "an agent tells of its Node": attempt(
         ALLOWED, AGENT, component="gpufraction-nodeagent", host=NODE, kind="Node", name=NODE
     ),
-    "an agent tells of its Node with a pod's reason": told(
+    "an agent tells of its Node with a pod's reason": attempt(
         BY_POLICY,
         AGENT,
         component="gpufraction-nodeagent",
@@ -306,16 +308,16 @@ AGENT_ATTEMPTS = {
         name=NODE,
         reason="GPUMemoryOveruse",
     ),
-    "an agent tells of another's Node": told(
+    "an agent tells of another's Node": attempt(
         BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE, kind="Node", name="n2"
     ),
-    "an agent in the name of another node's": told(BY_POLICY, AGENT, component="gpufraction-nodeagent", host="n2"),
-    "an agent of no node": told(BY_POLICY, ELSEWHERE, component="gpufraction-nodeagent", host=NODE),
-    "an agent in a kubelet's name": told(BY_POLICY, AGENT, component="kubelet", host=NODE),
-    "an agent with another's reason": told(
+    "an agent in the name of another node's": attempt(BY_POLICY, AGENT, component="gpufraction-nodeagent", host="n2"),
+    "an agent of no node": attempt(BY_POLICY, ELSEWHERE, component="gpufraction-nodeagent", host=NODE),
+    "an agent in a kubelet's name": attempt(BY_POLICY, AGENT, component="kubelet", host=NODE),
+    "an agent with another's reason": attempt(
         BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE, reason="Evicted"
     ),
-    "an agent of something else": told(
+    "an agent of something else": attempt(
         BY_POLICY, AGENT, component="gpufraction-nodeagent", host=NODE, kind="Secret", name="x"
     ),
     "an agent writes our capacity": patched(

@@ -25,7 +25,7 @@ def agreed(port: int, context: ssl.SSLContext) -> tuple[str, str] | None:
             return None
 
 
-def test_only_suites_with_forward_secrecy_and_authenticated_encryption_are_spoken(hostile: Hostile) -> None:
+def test_tls_needs_forward_secrecy_and_authenticated_encryption(hostile: Hostile) -> None:
     """B5: TLS 1.2 without CBC, and 1.3."""
     older = client(ssl.TLSVersion.TLSv1_2)
     offered = {each["name"] for each in older.get_ciphers() if each["protocol"] != "TLSv1.3"}

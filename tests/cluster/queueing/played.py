@@ -91,8 +91,8 @@ def _for_pod(pod: JSON) -> list[JSON]:
 def _role(spec: JSON) -> str:
     """The hash of a pod's shape, by which members of a group are of one role."""
     shape = {key: spec[key] for key in _SHAPE if spec.get(key)}
-    asked = [each["resources"] for kind in ("initContainers", "containers") for each in spec.get(kind) or ()]
-    return hashlib.sha256(json.dumps([shape, asked], sort_keys=True).encode()).hexdigest()[:8]
+    requested = [each["resources"] for kind in ("initContainers", "containers") for each in spec.get(kind) or ()]
+    return hashlib.sha256(json.dumps([shape, requested], sort_keys=True).encode()).hexdigest()[:8]
 
 
 # -- the controller -----------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class PlayedKueue:
         self._kube, self._queues, self._namespace = kube, dict(queues), namespace
         self._units = {each["input"]: each for each in transformations.transformations(DEFAULTS)}
         self.problems: list[str] = []
-        """What the API server refused, other than because an object has changed or is gone."""
+        """What the API server refused, other than because an object has changed or was deleted."""
 
     def step(self) -> None:
         """Remove finalizers that are due, then admit what fits, or preempt for the first that does not."""
@@ -217,12 +217,12 @@ class PlayedKueue:
             ending="deletionTimestamp" in metadata,
         )
 
-    def _transformed(self, asked: Mapping[str, str]) -> Counter[str]:
+    def _transformed(self, requested: Mapping[str, str]) -> Counter[str]:
         """Amounts by resource after Kueue's transformations."""
         found: Counter[str] = Counter()
-        for name, amount in _amounts(asked).items():
+        for name, amount in _amounts(requested).items():
             rule = self._units.get(name)
-            times = int(asked.get(rule["multiplyBy"], "1")) if rule and "multiplyBy" in rule else 1
+            times = int(requested.get(rule["multiplyBy"], "1")) if rule and "multiplyBy" in rule else 1
             outputs = {name: "1"} if rule is None else rule["outputs"]
             found.update({output: int(amount * quantity.parse(unit)) * times for output, unit in outputs.items()})
         return found
@@ -330,9 +330,9 @@ class PlayedKueue:
                 self.problems.append(str(error))
 
 
-def _amounts(asked: Mapping[str, str]) -> dict[str, int]:
+def _amounts(requested: Mapping[str, str]) -> dict[str, int]:
     """Amounts as Kueue counts them: CPU in thousandths, the rest in units or bytes."""
-    return {name: int(quantity.parse(str(text)) * (1000 if name == "cpu" else 1)) for name, text in asked.items()}
+    return {name: int(quantity.parse(str(text)) * (1000 if name == "cpu" else 1)) for name, text in requested.items()}
 
 
 def _together(one: Queue, other: Queue) -> bool:

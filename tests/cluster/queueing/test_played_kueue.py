@@ -162,7 +162,7 @@ def test_what_a_queue_reclaims_is_given_back_once(cluster: Cluster, kueue: Playe
     wait_for(reclaimed, lambda: f"not reclaimed: {scenarios.shown(found(cluster))}")
 
 
-def test_pods_with_claims_wait_for_their_quota_and_get_the_shares_of_their_claims(
+def test_pods_with_claims_wait_for_quota_and_get_the_shares_of_their_claims(
     cluster: Cluster, kueue: PlayedKueue
 ) -> None:
     for document in installing.documents(scenarios.SAMPLES / "oke-claims.yaml"):
@@ -200,7 +200,7 @@ def test_whatever_comes_and_goes_every_share_is_within_a_quota(cluster: Cluster,
                     create(cluster, one, queue)
             case "delete":
                 existing = found(cluster)
-                with contextlib.suppress(IndexError, KubeNotFound):  # there is none, or it is just gone
+                with contextlib.suppress(IndexError, KubeNotFound):  # there is none, or it was just deleted
                     cluster.kube.delete(paths.pods("default", rng.choice(existing)["metadata"]["name"]))
     wait_for(lambda: is_quiet(cluster), lambda: f"not at rest: {scenarios.shown(found(cluster))}")
     shares: Counter[str] = Counter()

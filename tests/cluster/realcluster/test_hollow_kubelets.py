@@ -217,7 +217,7 @@ def test_a_static_pod_is_the_nodes_own(hollow: Cluster) -> None:
     wait_for(lambda: not scenarios.all_pods(hollow.kube), "the mirror is left")
 
 
-@pytest.mark.timeout(300)  # kube-controller-manager waits for 40 s before it removes the pods of a node that is gone
+@pytest.mark.timeout(300)  # kube-controller-manager waits for 40 s before it removes the pods of a deleted node
 def test_a_node_that_is_deleted_gives_back_all_that_was_on_it(hollow: Cluster) -> None:
     create(hollow, t4("lost"))
     scenarios.settled(hollow.kube, 1)

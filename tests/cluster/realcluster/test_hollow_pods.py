@@ -56,7 +56,7 @@ def test_a_container_for_debugging_takes_no_share(hollow: Cluster) -> None:
         hollow.kube.patch_strategic(path, {"spec": {"ephemeralContainers": [asking]}})
 
 
-def test_what_a_limit_range_gives_is_asked_for_and_what_it_forbids_is_not_kept(hollow: Cluster) -> None:
+def test_what_a_limit_range_gives_is_requested_and_what_it_forbids_is_not(hollow: Cluster) -> None:
     item = {
         "type": "Container",
         "default": {"gpufraction.io/gpu-memory": "2Gi"},

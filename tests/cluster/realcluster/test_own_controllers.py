@@ -219,7 +219,7 @@ def test_a_deployment_that_is_spread_stays_even_through_roll_outs(cluster: Clust
         assert sorted(Counter(map(zone_of, pods)).values()) == [2, 3]
 
 
-def test_of_three_replicas_with_anti_affinity_on_two_nodes_one_waits_and_says_why(cluster: Cluster) -> None:
+def test_of_three_replicas_with_anti_affinity_on_two_nodes_one_waits(cluster: Cluster) -> None:
     two = {"nodeSelector": {ZONE: "a"}}
     template = asking("x", "web", terminationGracePeriodSeconds=1, **required("podAntiAffinity", "web", HOST), **two)
     made = workload("Deployment", "web", 3, template)
@@ -227,9 +227,9 @@ def test_of_three_replicas_with_anti_affinity_on_two_nodes_one_waits_and_says_wh
     pods = await_running(cluster, 2, waiting=1)
     assert sorted(each["spec"]["nodeName"] for each in pods) == ["a0", "a1"]
     (waits,) = (each for each in scenarios.all_pods(cluster.kube) if scenarios.waits(each))
-    said = scenarios.condition(waits)
+    reported = scenarios.condition(waits)
     # The condition's reason is that of the nodes on which the pod came furthest.
-    assert (said["reason"], said["message"]) == (
+    assert (reported["reason"], reported["message"]) == (
         "PodAntiAffinity",
         "waiting: 0 of 4 GPU nodes fit: 2 because of anti-affinity to another pod, 2 not matching the pod's node "
         "selector or affinity",

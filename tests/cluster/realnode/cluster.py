@@ -225,17 +225,17 @@ class RealNodeCluster:
             started = (pod.get("status") or {}).get("containerStatuses") or ()
             return scenarios.is_running(pod) and all(each["ready"] for each in started)
 
-        wait_for(runs, lambda: f"{scenarios.shown([pod])} {self.told(name)}", _RUN_SECONDS, every=0.2)
+        wait_for(runs, lambda: f"{scenarios.shown([pod])} {self.events(name)}", _RUN_SECONDS, every=0.2)
         return pod
 
     def waiting(self, name: str) -> JSON:
-        """The pod once it waits for room, and was told why."""
+        """The pod once it waits for room, with a reason."""
         path = paths.pods("default", name)
         wait_for(lambda: bool(scenarios.waits(self.kube.get(path))), lambda: scenarios.shown([self.kube.get(path)]))
         return self.kube.get(path)
 
     def delete(self, name: str) -> None:
-        """Ask for the pod's end; it is gone a moment later."""
+        """Ask for the pod's end; it is removed a moment later."""
         self.kube.delete(paths.pods("default", name))
 
     def inside(self, name: str, container: str = "c", *, restart: int = 0) -> Inside:
@@ -243,33 +243,33 @@ class RealNodeCluster:
         pod = self.running(name)
         found: list[Inside] = []
 
-        def told() -> bool:
+        def has_lines() -> bool:
             seen = inside.read(self.node.log_of(pod, container, restart=restart))
             found.extend([seen] if seen is not None else [])
             return bool(found)
 
-        wait_for(told, lambda: self.node.log_of(pod, container, restart=restart), _RUN_SECONDS, every=0.2)
+        wait_for(has_lines, lambda: self.node.log_of(pod, container, restart=restart), _RUN_SECONDS, every=0.2)
         return found[0]
 
-    def await_gone(self, name: str) -> None:
+    def await_deleted(self, name: str) -> None:
         """Wait until the pod is no longer there, by whoever's doing."""
 
-        def gone() -> bool:
+        def is_deleted() -> bool:
             try:
                 self.kube.get(paths.pods("default", name))
             except KubeNotFound:
                 return True
             return False
 
-        wait_for(gone, lambda: f"pod {name} stays: {self.told(name)}; {self.agent and self.agent.tail()}")
+        wait_for(is_deleted, lambda: f"pod {name} stays: {self.events(name)}; {self.agent and self.agent.tail()}")
 
-    def told(self, name: str, uid: str = "") -> list[str]:
+    def events(self, name: str, uid: str = "") -> list[str]:
         """The Events of pods of that name, of one only where its uid is given."""
         events = self.kube.list(paths.events("default"), {"fieldSelector": f"involvedObject.name={name}"}).items
         return [f"{e['reason']}: {e['message']}" for e in events if uid in (e["involvedObject"].get("uid"), "")]
 
     def clear(self) -> None:
-        """Delete all pods, and wait until they are gone."""
+        """Delete all pods, and wait until they are removed."""
         scenarios.clear(self.kube)
 
 

@@ -45,7 +45,7 @@ def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def real(up: RealNodeCluster) -> Iterator[RealNodeCluster]:
-    """The node without pods; afterwards they are gone, and nobody holds a share."""
+    """The node without pods; afterwards they are removed, and nobody holds a share."""
     yield up
     up.clear()
     invariants.check(up.cluster)

@@ -83,8 +83,8 @@ class Crio:
 
         def answers() -> bool:
             program.check()
-            asked = [self._assets.program("crio"), "status", "--socket", self.socket, "info"]
-            return self._machine.run(asked).returncode == 0
+            command = [self._assets.program("crio"), "status", "--socket", self.socket, "info"]
+            return self._machine.run(command).returncode == 0
 
         wait_for(answers, lambda: f"CRI-O does not answer: {program.tail()}")
 

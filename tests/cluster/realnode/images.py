@@ -1,5 +1,5 @@
 """
-A container image made here, since no registry is asked for anything: busybox, as one layer in an OCI archive.
+A container image made here, since no registry is requested anything: busybox, as one layer in an OCI archive.
 
 Must not: need more than the standard library.
 """
@@ -38,7 +38,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def busybox_image(busybox: Path, archive: Path, name: str) -> None:
-    """Write `archive`: an image that sleeps unless it is told something else."""
+    """Write `archive`: an image that sleeps unless it gets another command."""
     layer = _layer(busybox)
     config = {
         "architecture": _ARCHITECTURES[platform.machine()],

@@ -53,8 +53,8 @@ class Inside:
 def trying(major: int, minors: Sequence[int]) -> str:
     """The script of a container that tries these capabilities of slices too, with files that it makes itself."""
     make = f'mknod "/tmp/cap$cap" c {major} "$cap"'
-    told = 'echo "capability $cap $( { : <"/tmp/cap$cap"; } 2>&1 )"'
-    return f"for cap in {' '.join(map(str, minors))}; do {make} && {told}; done\n{SCRIPT}"
+    command = 'echo "capability $cap $( { : <"/tmp/cap$cap"; } 2>&1 )"'
+    return f"for cap in {' '.join(map(str, minors))}; do {make} && {command}; done\n{SCRIPT}"
 
 
 def read(printed: str) -> Inside | None:
@@ -71,7 +71,7 @@ def read(printed: str) -> Inside | None:
         tried = [line.partition(" ") for line in of(kind)]
         strange = [line for line in tried if _ALLOWED not in line[2] and _DENIED not in line[2]]
         assert not strange, f"a device answered otherwise than with ENXIO or EPERM: {strange}"
-        return tuple(int(minor) for minor, _, said in tried if _ALLOWED in said)
+        return tuple(int(minor) for minor, _, output in tried if _ALLOWED in output)
 
     memory = of("memory")
     cpu = of("cpu")

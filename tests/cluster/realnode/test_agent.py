@@ -75,14 +75,14 @@ def test_memory_is_laid_to_its_container_which_is_warned_and_evicted_once(node: 
     node.submit("modest", container(gpu_memory="4Gi"))
     greedy, modest = (process_of(node.running(name)) for name in ("deaf", "modest"))
     node.show_cards(f"process 0 {greedy} {5 << 30}", f"process 0 {modest} {3 << 30}")
-    node.await_gone("deaf")
-    events = node.told("deaf", submitted["metadata"]["uid"])
-    told = [line.partition("; ")[2] for line in events if line.startswith("GPUMemoryOveruse")]
-    assert sorted(told) == [
+    node.await_deleted("deaf")
+    events = node.events("deaf", submitted["metadata"]["uid"])
+    reported = [line.partition("; ")[2] for line in events if line.startswith("GPUMemoryOveruse")]
+    assert sorted(reported) == [
         "the pod is evicted as soon as its disruption budgets allow it",
         "the pod is evicted if it goes on for 1 s",
     ]
-    assert not any(line.startswith("GPUMemoryOveruse") for line in node.told("modest"))
+    assert not any(line.startswith("GPUMemoryOveruse") for line in node.events("modest"))
     assert scenarios.is_running(node.running("modest"))
 
 
@@ -90,7 +90,7 @@ def test_what_runs_outlives_kubelet_runtime_and_agent(node: RealNodeCluster, way
     """
     Kubelet takes the pod in again by the node's capacity, which nobody writes meanwhile.
 
-    A runtime that was ended may have its containers started anew (CRI-O was seen to): they see what they saw.
+    A runtime that was ended may have its containers restarted (CRI-O was seen to): they see what they saw.
     """
     node.submit("a", container(gpu_memory="14Gi"))
     node.submit("b", container(gpu_memory="3Gi"))

@@ -78,15 +78,15 @@ def await_restart(node: RealNodeCluster, name: str) -> None:
         found = status_of(node, name)
         return bool(found.get("ready")) and found.get("restartCount", 0) >= 1
 
-    wait_for(started, lambda: f"{name} does not start again: {node.told(name)}", 90, every=0.5)
+    wait_for(started, lambda: f"{name} does not start again: {node.events(name)}", 90, every=0.5)
 
 
 def test_a_pod_waits_for_the_agent_and_starts_when_it_is_back(claiming: RealNodeCluster) -> None:
     claiming.stop_agent()
     claiming.submit("a", container(gpu_memory="4Gi"))
     wait_for(
-        lambda: any(line.startswith("FailedPrepareDynamicResources") for line in claiming.told("a")),
-        lambda: f"kubelet does not ask: {claiming.told('a')}",
+        lambda: any(line.startswith("FailedPrepareDynamicResources") for line in claiming.events("a")),
+        lambda: f"kubelet does not ask: {claiming.events('a')}",
         60,
     )
     claiming.start_agent()
@@ -110,7 +110,7 @@ def test_a_sandbox_that_is_made_again_gets_the_same_card(claiming: RealNodeClust
 
 def test_a_node_that_reboots_describes_its_cards_before_a_container_starts(claiming: RealNodeCluster, way: Way) -> None:
     """
-    Every program of the node ends, and what is in memory is gone, as /var/run/cdi is. The kernel stays.
+    Every program of the node ends, and what is in memory is lost, as /var/run/cdi is. The kernel stays.
 
     Nobody else describes the cards. The agent comes last, so that kubelet and runtime try without it.
     """
@@ -154,8 +154,8 @@ def test_kubelet_writes_the_cards_health_into_the_pod(claiming: RealNodeCluster)
 
     def shown(wanted: str, message: str = "") -> None:
         def is_so() -> bool:
-            (told,) = status_of(claiming, "a").get("allocatedResourcesStatus") or [{"resources": [{}]}]
-            (card,) = told["resources"]
+            (reported,) = status_of(claiming, "a").get("allocatedResourcesStatus") or [{"resources": [{}]}]
+            (card,) = reported["resources"]
             return card.get("health") == wanted and message in card.get("message", "")
 
         wait_for(is_so, lambda: f"not {wanted}: {status_of(claiming, 'a')}", 60, every=0.5)
@@ -186,19 +186,19 @@ def test_how_long_a_container_takes_to_start(
     """From the pod's creation to the container's first line, on a node that does nothing else: to compare the ways."""
     took = sorted(started_after(real, f"p{number}") for number in range(_STARTS))
     with capsys.disabled():
-        said = f"{statistics.median(took):.2f} s, the longest of {_STARTS}: {took[-1]:.2f} s"
-        print(f"\n{request.node.callspec.id}: {said}")
+        timing = f"{statistics.median(took):.2f} s, the longest of {_STARTS}: {took[-1]:.2f} s"
+        print(f"\n{request.node.callspec.id}: {timing}")
 
 
 def started_after(node: RealNodeCluster, name: str) -> float:
-    """Seconds from a pod's creation to its container's first line; the pod is gone afterwards."""
+    """Seconds from a pod's creation to its container's first line; the pod is removed afterwards."""
     began = time.time()
     pod = node.submit(name, container(gpu_memory="1Gi"))
     file = node.node.machine.path(f"/var/log/pods/default_{name}_{pod['metadata']['uid']}/c") / "0.log"
-    wait_for(lambda: file.exists() and file.stat().st_size > 0, lambda: f"{node.told(name)}", 60)
+    wait_for(lambda: file.exists() and file.stat().st_size > 0, lambda: f"{node.events(name)}", 60)
     seconds = time.time() - began
     node.delete(name)
-    node.await_gone(name)
+    node.await_deleted(name)
     return seconds
 
 

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
 NOTHING = Inside()
 """Of GPUs, and no limit of anything."""
 CLOSED = Inside(environment={"NVIDIA_VISIBLE_DEVICES": "void"})
-"""What is left of one who is told to see none."""
+"""What is left of a container that shall see none."""
 _COMMON = {"/dev/nvidia-uvm": "1ff:0", "/dev/nvidiactl": "c3:ff"}
 _LIBRARIES = "/usr/lib/x86_64-linux-gnu" if platform.machine() == "x86_64" else "/usr/lib/aarch64-linux-gnu"
 

@@ -61,7 +61,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealNodeCluster]:
 
 @pytest.fixture
 def node(up: RealNodeCluster) -> Iterator[RealNodeCluster]:
-    """The node without pods; afterwards they are gone, and nobody holds a share."""
+    """The node without pods; afterwards they are removed, and nobody holds a share."""
     yield up
     up.clear()
     up.show_cards()
@@ -114,7 +114,7 @@ def process_of(pod: JSON) -> int:
     return min(found)
 
 
-def test_row_35_a_restricted_pod_gets_its_gpu_by_cdi_and_nothing_is_written_to_usr(node: RealNodeCluster) -> None:
+def test_row_35_a_restricted_pod_gets_its_gpu_by_cdi_and_usr_is_unchanged(node: RealNodeCluster) -> None:
     before = usr(node)
     status = node.await_gpunode(lambda status: bool(status.get("delivery")))
     assert (status["delivery"]["modes"], status["delivery"]["runtimeClasses"]) == (["env-class-cdi"], ["nvidia"])
@@ -143,15 +143,17 @@ def test_what_a_container_uses_is_laid_to_it_and_its_pod_is_evicted(node: RealNo
         node.running(name)
     greedy, modest = (process_of(node.running(name)) for name in "ab")
     node.show_cards(f"process 0 {greedy} {5 << 30}", f"process 0 {modest} {3 << 30}")
-    node.await_gone("a")
-    told = [line for line in node.told("a") if line.startswith("GPUMemoryOveruse")]
-    assert any("container c uses 5120 MiB" in line and "1024 MiB more than its share" in line for line in told), told
-    assert not any(line.startswith("GPUMemoryOveruse") for line in node.told("b"))
+    node.await_deleted("a")
+    reported = [line for line in node.events("a") if line.startswith("GPUMemoryOveruse")]
+    assert any("container c uses 5120 MiB" in line and "1024 MiB more than its share" in line for line in reported), (
+        reported
+    )
+    assert not any(line.startswith("GPUMemoryOveruse") for line in node.events("b"))
     assert scenarios.is_running(node.running("b"))
     node.start_agent()
 
 
-def test_a_container_that_starts_again_while_the_agent_is_away_has_its_gpu_and_what_limits_it(
+def test_a_container_that_restarts_while_the_agent_is_down_keeps_gpu_and_limit(
     node: RealNodeCluster,
 ) -> None:
     """The agent's CDI description is found without CRI-O's restart, and outlives the agent and CRI-O."""

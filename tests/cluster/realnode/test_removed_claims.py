@@ -31,7 +31,7 @@ _MADE_AGAIN = 70.0
 """Seconds: the allocator looks once a minute."""
 _STARTED = _MADE_AGAIN + 110.0
 """Kubelet tries again after a pause that grows to some two minutes."""
-_ANEW = "old ResourceClaim with same name"
+_RECREATED = "old ResourceClaim with same name"
 """What kubelet says of a claim that was made again after it had begun to prepare it."""
 
 
@@ -112,7 +112,7 @@ def test_pods_whose_claims_are_removed_start_restart_and_say_when_they_cannot(cl
         removed + _MADE_AGAIN - time.monotonic(),
     )
     new = {name: uid_of(claiming, name) for name in old}
-    wait_for(lambda: ready(claiming, "bound"), lambda: f"it does not start: {claiming.told('bound')}", _STARTED)
+    wait_for(lambda: ready(claiming, "bound"), lambda: f"it does not start: {claiming.events('bound')}", _STARTED)
     assert claiming.inside("bound") == share(4096, 1)
     assert prepared(claiming) == {old["runs"], new["bound"]}
 
@@ -123,14 +123,14 @@ def test_pods_whose_claims_are_removed_start_restart_and_say_when_they_cannot(cl
     # The next sandbox: kubelet compares the claim with the one that it prepared.
     end(claiming.running("runs"))
     wait_for(
-        lambda: any(_ANEW in line for line in claiming.told("runs")),
-        lambda: f"the pod does not say why: {claiming.told('runs')}",
+        lambda: any(_RECREATED in line for line in claiming.events("runs")),
+        lambda: f"the pod does not say why: {claiming.events('runs')}",
         90,
         every=0.5,
     )
     assert not ready(claiming, "runs")
     claiming.delete("runs")
-    claiming.await_gone("runs")
+    claiming.await_deleted("runs")
     claiming.submit("again", container(gpu_memory="14Gi"))
     assert claiming.inside("again") == share(14336, 0)
     assert prepared(claiming) == {uid_of(claiming, "again"), new["bound"]}
@@ -146,8 +146,8 @@ def nothing_is_left(node: RealNodeCluster) -> None:
 def starts(node: RealNodeCluster, name: str) -> bool:
     """Whether the pod starts, on its own card. If not, it says that it has to be deleted and created again."""
     wait_for(
-        lambda: ready(node, name) or any(_ANEW in line for line in node.told(name)),
-        lambda: f"{name} neither starts nor says why: {node.told(name)}",
+        lambda: ready(node, name) or any(_RECREATED in line for line in node.events(name)),
+        lambda: f"{name} neither starts nor says why: {node.events(name)}",
         _STARTED,
     )
     if not ready(node, name):
@@ -175,7 +175,7 @@ def test_claims_that_are_removed_all_the_time_while_pods_wait_and_start(claiming
     stuck = [name for name in waiting if not starts(claiming, name)]
     for name in stuck:
         claiming.delete(name)
-        claiming.await_gone(name)
+        claiming.await_deleted(name)
         claiming.submit(name, container(gpu_memory="3Gi"))
         assert claiming.inside(name) == share(3072, card_of(claiming, name))
     assert {uid_of(claiming, name) for name in stuck} <= prepared(claiming)

@@ -105,7 +105,7 @@ def named_by_condition(status: JSON, uuid: str) -> bool:
     return any(each["type"] == "DeliversByClaim" and uuid in each["message"] for each in status["conditions"])
 
 
-def test_each_container_has_the_capabilities_of_its_own_slices_and_opens_no_others(sliced: RealNodeCluster) -> None:
+def test_each_container_has_the_capabilities_of_its_own_slices_only(sliced: RealNodeCluster) -> None:
     submit(sliced, "a", FIRST)
     submit(sliced, "b", SECOND)
     submit(sliced, "c", FIRST)

@@ -26,7 +26,7 @@ class Gates:
     """When each pod's gate went, by this process's clock at the event of the watch."""
 
     def __init__(self, node: RealNodeCluster) -> None:
-        self.gone: dict[str, float] = {}
+        self.ended: dict[str, float] = {}
         """By the pod's uid."""
         self._node, self._ended = node, threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -46,7 +46,7 @@ class Gates:
             for event in self._node.kube.watch(path, resource_version=version, timeout_seconds=2):
                 version = event["object"]["metadata"]["resourceVersion"]
                 if event["type"] == "MODIFIED" and names.GATE not in pods.gates(event["object"]):
-                    self.gone.setdefault(pods.uid(event["object"]), time.time())
+                    self.ended.setdefault(pods.uid(event["object"]), time.time())
                 if self._ended.is_set():
                     return
 
@@ -77,14 +77,14 @@ def first_line(node: RealNodeCluster, pod: JSON) -> float:
 
 
 def seconds(node: RealNodeCluster, gates: Gates, name: str) -> float:
-    """From the removal of a pod's gate to the first line of its container; the pod is gone afterwards."""
+    """From the removal of a pod's gate to the first line of its container; the pod is removed afterwards."""
     with closed(node):
         pod = node.submit(name, container(gpu_memory="1Gi"))
         node.waiting(name)
-    wait_for(lambda: first_line(node, pod), lambda: f"{node.told(name)}", 60)
-    took = first_line(node, pod) - gates.gone[pods.uid(pod)]
+    wait_for(lambda: first_line(node, pod), lambda: f"{node.events(name)}", 60)
+    took = first_line(node, pod) - gates.ended[pods.uid(pod)]
     node.delete(name)
-    node.await_gone(name)
+    node.await_deleted(name)
     return took
 
 

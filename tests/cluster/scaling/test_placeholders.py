@@ -138,25 +138,23 @@ def leader(cluster: Cluster) -> int:
 
 
 @pytest.mark.storm
-def test_a_leader_that_is_killed_in_between_leaves_no_second_request_and_none_behind(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_leader_that_is_killed_in_between_leaves_no_second_request(cluster: Cluster, tmp_path: Path) -> None:
     with scaled(cluster, tmp_path, delay=6.0) as scaler:
         create(cluster, tenant("first"))
         wait_for(lambda: placeholders(cluster), "nothing is asked for")
-        asked = set(placeholders(cluster))
+        requested = set(placeholders(cluster))
         program = cluster.programs[cluster.replicas[leader(cluster)].name("allocator")]
         program.kill()
         program.wait()
         program.start()
         leader(cluster)
-        assert set(placeholders(cluster)) <= asked, "what was asked for is not asked for twice"
+        assert set(placeholders(cluster)) <= requested, "what was asked for is not asked for twice"
         all_run(cluster, 1)
         assert len(scaler.brought) == 1
 
 
 @pytest.mark.storm
-def test_nodes_that_never_come_are_given_up_and_the_pod_is_told(cluster: Cluster, tmp_path: Path) -> None:
+def test_nodes_that_never_come_are_given_up_and_the_pod_says_so(cluster: Cluster, tmp_path: Path) -> None:
     with scaled(cluster, tmp_path, replace(T4, most=0)):
         create(cluster, tenant("waits"))
         wait_for(lambda: placeholders(cluster), "nothing is asked for")

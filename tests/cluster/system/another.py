@@ -32,8 +32,8 @@ def adding_a_container_that_asks(resource: str, amount: str) -> Respond:
     def respond(request: JSON) -> JSON:
         if any(c["name"] == "proxy" for c in request["object"]["spec"]["containers"]):
             return {"allowed": True}
-        asked = {"limits": {resource: amount}, "requests": {resource: amount}}
-        added = {"name": "proxy", "image": "registry.example/cuda-proxy:1", "resources": asked}
+        resources = {"limits": {resource: amount}, "requests": {resource: amount}}
+        added = {"name": "proxy", "image": "registry.example/cuda-proxy:1", "resources": resources}
         return patching([{"op": "add", "path": "/spec/containers/-", "value": added}])
 
     return respond

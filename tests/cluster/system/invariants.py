@@ -4,7 +4,7 @@ The promises that hold whenever a cluster is quiet, checked from the API server 
 1. On no GPU do memory, cores or sharers add up to more than it has; a whole-GPU holder is alone. Memory limits add up
    to no more than the option allows, and are above a request only on whole cards that can hold them.
 2. The ledger of every replica holds what the pods and the ElasticGPUs say, no more and no less.
-3. A container sees exactly the GPUs of its allocation, and is told a part of them within its share; without one it
+3. A container sees exactly the GPUs of its allocation, and gets a fraction within its share; without one it
    sees none.
 4. Every pod that asked is placed, or waits with a reason; or its share was taken back, it sees no GPU, and says so.
 5. What each pod's condition says is so: `True` of one that runs with a share, and of one that waits the reason for
@@ -69,7 +69,7 @@ def faults(cluster: Cluster) -> dict[str, float]:
 def _explained(cluster: Cluster, labelled: tuple[str, ...]) -> list[JSON]:
     """
     The pods once everybody's condition says what is so: it is written after the pod, and pods still come. Figures that
-    changed are told within a minute.
+    changed are reported within a minute.
     """
     found: list[JSON] = []
     wrong: list[str] = []
@@ -78,7 +78,7 @@ def _explained(cluster: Cluster, labelled: tuple[str, ...]) -> list[JSON]:
         found[:] = _unfinished(cluster)
         ours = [pod for pod in found if pod["metadata"]["namespace"] in labelled]
         line = _line(cluster) if any(map(scenarios.waits, ours)) else {}
-        wrong[:] = [f"{pods.key(pod)}: {said}" for pod in ours if (said := _untrue(pod, line))]
+        wrong[:] = [f"{pods.key(pod)}: {reported}" for pod in ours if (reported := _untrue(pod, line))]
         return not wrong
 
     wait_for(done, lambda: f"conditions that are not so: {'; '.join(wrong)}")
@@ -90,21 +90,25 @@ _CODES = frozenset(code.word for code in Code)
 
 def _untrue(pod: JSON, line: dict[str, str]) -> str:
     """What of the pod's condition `Allocated` is not so; empty where all is."""
-    said, request = scenarios.condition(pod), pods.admitted(pod)
+    reported, request = scenarios.condition(pod), pods.admitted(pod)
     if names.GATE in pods.gates(pod):
-        if said.get("status") != "False" or not said.get("reason"):
-            return f"waits, and says {said}"
+        if reported.get("status") != "False" or not reported.get("reason"):
+            return f"waits, and says {reported}"
         code = line.get(pods.key(pod))
         by_claim = request is not None and request.claim
         # Others than `Code` are no node's: another's gate, a claim, a preemption that is under way.
-        if code in _CODES and said["reason"] in _CODES and said["reason"] != code and not by_claim:
-            return f"waits for {code}, and says {said}"
+        if code in _CODES and reported["reason"] in _CODES and reported["reason"] != code and not by_claim:
+            return f"waits for {code}, and says {reported}"
         return ""
     if names.WITHDRAWN in pods.annotations_of(pod):
         wanted = ("False", "BoundWithoutShare" if pod["spec"].get("nodeName") else "ShareWithdrawn")
-        return "" if (said.get("status"), said.get("reason")) == wanted else f"holds nothing any more, and says {said}"
+        return (
+            ""
+            if (reported.get("status"), reported.get("reason")) == wanted
+            else f"holds nothing any more, and says {reported}"
+        )
     placed = scenarios.is_running(pod) and _allocation(pod) is not None
-    return f"runs with a share, and says {said}" if placed and said.get("status") != "True" else ""
+    return f"runs with a share, and says {reported}" if placed and reported.get("status") != "True" else ""
 
 
 def _line(cluster: Cluster) -> dict[str, str]:
@@ -219,7 +223,7 @@ def _sees_its_gpus_only(cluster: Cluster, pod: JSON) -> None:
             name = container["name"]
             right = seen == held.get(name, set())
             # What a controller removes while we look has no containers to read any more.
-            assert right or _gone(cluster, pod), f"{pods.key(pod)}/{name} holds {held.get(name)} and sees {seen}"
+            assert right or _is_deleted(cluster, pod), f"{pods.key(pod)}/{name} holds {held.get(name)} and sees {seen}"
             if text and name in held:
                 _knows_its_part(cluster, pod, name, text)
 
@@ -233,10 +237,10 @@ def _knows_its_part(cluster: Cluster, pod: JSON, name: str, text: str) -> None:
     right = len(parts) == 1 and all(
         0 < Fraction(parts[0]) * (s.limit if s.as_whole else s.gpu_memory) <= s.memory for s in shares
     )
-    assert right or _gone(cluster, pod), f"{pods.key(pod)}/{name} has {shares} and is told {parts}"
+    assert right or _is_deleted(cluster, pod), f"{pods.key(pod)}/{name} has {shares} and is told {parts}"
 
 
-def _gone(cluster: Cluster, pod: JSON) -> bool:
+def _is_deleted(cluster: Cluster, pod: JSON) -> bool:
     metadata = pod["metadata"]
     try:
         now = cluster.kube.get(paths.pods(metadata["namespace"], metadata["name"]))["metadata"]

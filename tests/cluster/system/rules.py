@@ -67,7 +67,7 @@ def create(cluster: Cluster, *made: PodBuilder) -> None:
 
 
 def end(cluster: Cluster, *wanted: str, namespace: str = SPACE) -> None:
-    """Have these pods gone at once."""
+    """Remove these pods at once."""
     for name in wanted:
         cluster.kube.delete(paths.pods(namespace, name), NOW)
 

@@ -66,7 +66,7 @@ def found(cluster: Cluster, name: str) -> JSON:
     return cluster.kube.get(paths.pods("default", name))
 
 
-def told(cluster: Cluster, name: str, reason: str) -> str:
+def message(cluster: Cluster, name: str, reason: str) -> str:
     """Wait until the pod's condition gives this reason; the message."""
     wait_for(
         lambda: scenarios.condition(found(cluster, name)).get("reason") == reason,
@@ -75,9 +75,9 @@ def told(cluster: Cluster, name: str, reason: str) -> str:
     return str(scenarios.condition(found(cluster, name))["message"])
 
 
-def test_a_pod_that_names_a_missing_claim_waits_is_told_and_starts(cluster: Cluster) -> None:
+def test_a_pod_that_names_a_missing_claim_waits_for_it_and_starts(cluster: Cluster) -> None:
     create(cluster, user_of("p", "mine"))
-    assert "ElasticGPUClaim mine is not in the namespace" in told(cluster, "p", "ClaimMissing")
+    assert "ElasticGPUClaim mine is not in the namespace" in message(cluster, "p", "ClaimMissing")
 
     def messages() -> list[str]:
         events = cluster.kube.list(paths.events("default")).items
@@ -90,7 +90,7 @@ def test_a_pod_that_names_a_missing_claim_waits_is_told_and_starts(cluster: Clus
     becomes(cluster, "mine", "Bound")
 
 
-def test_pods_of_one_claim_share_it_and_it_stays_until_the_last_is_gone(cluster: Cluster) -> None:
+def test_pods_of_one_claim_share_it_and_it_stays_until_the_last_ends(cluster: Cluster) -> None:
     make(cluster, "mine", memory=10, cores=60)
     create(cluster, user_of("p", "mine"), user_of("q", "mine"))
     shares = [scenarios.held(each) for each in scenarios.settled(cluster.kube, 2, running=2)]
@@ -115,8 +115,8 @@ def test_a_claim_that_waits_for_its_first_pod_is_bound_where_that_can_go(cluster
     assert scenarios.settled(cluster.kube, 1, running=1)[0]["spec"]["nodeName"] == "v100"
 
 
-def test_a_claim_whose_share_a_policy_refuses_is_told_in_the_policys_words(cluster: Cluster) -> None:
-    said = "no shares for mine, says somebody else"
+def test_a_claim_whose_share_a_policy_refuses_has_the_policys_words(cluster: Cluster) -> None:
+    refusal = "no shares for mine, says somebody else"
     path = paths.validatingadmissionpolicies()
     bindings = path.replace("policies", "policybindings")
     rule = {
@@ -125,7 +125,7 @@ def test_a_claim_whose_share_a_policy_refuses_is_told_in_the_policys_words(clust
         "operations": ["CREATE"],
         "resources": ["elasticgpus"],
     }
-    validation = {"expression": "object.spec.claimRef.name != 'mine'", "message": said, "reason": "Forbidden"}
+    validation = {"expression": "object.spec.claimRef.name != 'mine'", "message": refusal, "reason": "Forbidden"}
     spec = {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}
     cluster.kube.create(path, {"metadata": {"name": "example-shares"}, "spec": spec})
     bound = {"policyName": "example-shares", "validationActions": ["Deny"]}
@@ -143,16 +143,16 @@ def test_a_claim_whose_share_a_policy_refuses_is_told_in_the_policys_words(clust
             shares = paths.path(scenarios.ELASTIC, "elasticgpus")
             cluster.kube.create(shares, {**probe, "spec": claim}, {"dryRun": "All"})
         except KubeError as error:
-            return said in str(error)
+            return refusal in str(error)
         return False
 
     try:
         wait_for(refuses, "the policy does not count yet")
         make(cluster, "mine")
         create(cluster, user_of("p", "mine"))
-        assert said in told(cluster, "p", "ClaimWriteRefused")
+        assert refusal in message(cluster, "p", "ClaimWriteRefused")
         wait_for(lambda: len(events()) == 1, lambda: f"{events()}")
-        assert said in events()[0]
+        assert refusal in events()[0]
         make(cluster, "other")
         becomes(cluster, "other", "Bound")
     finally:
@@ -171,7 +171,7 @@ def test_what_claims_hold_nobody_else_is_given_until_they_are_deleted(cluster: C
         cluster.kube.delete(paths.pods("default", f"p{number}"))
     scenarios.settled(cluster.kube, 0)
     create(cluster, pod("late").asks("aliyun.com/gpu-mem", 1).spec(nodeSelector=there))
-    told(cluster, "late", "Exclusive")
+    message(cluster, "late", "Exclusive")
     cluster.kube.delete(claims("card-0"))
     scenarios.settled(cluster.kube, 1, running=1)
 
@@ -189,7 +189,7 @@ def test_a_leader_that_is_killed_while_claims_are_bound_leaves_nothing_undone(cl
         becomes(cluster, f"c{number}", "Bound")
 
 
-def test_kubectl_shows_claims_by_their_short_names_and_the_plugin_counts_them_once(cluster: Cluster) -> None:
+def test_kubectl_shows_claims_by_short_name_and_the_plugin_counts_them_once(cluster: Cluster) -> None:
     make(cluster, "mine", memory=2)
     create(cluster, user_of("p", "mine"), user_of("q", "mine"))
     made = scenarios.settled(cluster.kube, 2, running=2)

@@ -231,10 +231,10 @@ def test_pods_start_on_the_share_of_an_elastic_claim_that_was_bound_before_them(
 def test_a_pod_that_waits_for_its_elastic_claim_starts_there(cluster: Cluster) -> None:
     uses(cluster, "waits", "later", "dra")
 
-    def told() -> object:
+    def reported() -> object:
         return scenarios.condition(found(cluster, "waits")).get("reason")
 
-    wait_for(lambda: told() == "ClaimMissing", lambda: f"it is told {told()}", 30)
+    wait_for(lambda: reported() == "ClaimMissing", lambda: f"it is told {reported()}", 30)
     elastic(cluster, "later", gpu_core=200)
     placed = run(cluster, "waits")
     share = bound(cluster, "later")
@@ -397,7 +397,7 @@ class Removers:
         except (KubeForbidden, KubeInvalid):
             self.refused[name] += 1
         except KubeNotFound:
-            return  # its pod is gone
+            return  # its pod was deleted
         else:
             # That the collection was removed may mean that the garbage collector was quicker with each claim of it.
             self.removed += [name] if name else []

@@ -73,11 +73,11 @@ def test_cards_are_kept_out_and_let_in_again(cluster: Cluster, keep_out: Keep) -
     scenarios.settled(cluster.kube, 2, running=2)
 
     keep_out("card 1")
-    wait_for(lambda: "found 'card 1'" in said(cluster), lambda: f"it is said: {said(cluster)!r}")
+    wait_for(lambda: "found 'card 1'" in message(cluster), lambda: f"it is said: {message(cluster)!r}")
     becomes(cluster, "")
 
 
-def said(cluster: Cluster) -> str:
+def message(cluster: Cluster) -> str:
     """The Events on the list."""
     try:
         events = cluster.kube.list(paths.events(excluded.NAMESPACE)).items

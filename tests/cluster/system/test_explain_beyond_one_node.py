@@ -103,7 +103,7 @@ def test_who_may_read_pods_learns_which_keep_it_off_and_a_tenant_which_filter(cl
     assert "quiet" not in seen
 
 
-def test_a_tenant_is_told_that_volumes_are_not_judged(cluster: Cluster, tenant: Path, disk: str) -> None:
+def test_a_tenant_learns_that_volumes_are_not_evaluated(cluster: Cluster, tenant: Path, disk: str) -> None:
     mounted = [{"name": "data", "persistentVolumeClaim": {"claimName": disk}}]
     create(cluster, asking("notebook", "notebook", volumes=mounted))
     count = len(cluster.nodes)
@@ -125,6 +125,6 @@ def test_a_dry_run_spreads_replicas_as_they_would_be(cluster: Cluster, tmp_path:
     file.write_text(
         yaml.safe_dump({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
     )
-    told = plugin(cluster, "dry-run", "-f", str(file))
-    assert f"{count} of {count + 1}" in told
-    assert f"{count} because of anti-affinity to another pod" in told
+    output = plugin(cluster, "dry-run", "-f", str(file))
+    assert f"{count} of {count + 1}" in output
+    assert f"{count} because of anti-affinity to another pod" in output

@@ -1,4 +1,4 @@
-"""Wrong manifests, quotas, dry runs and killed processes: nobody is told nonsense, and nothing leaks."""
+"""Wrong manifests, quotas, dry runs and killed processes: no message is wrong, and nothing leaks."""
 
 from __future__ import annotations
 

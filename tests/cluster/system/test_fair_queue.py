@@ -60,7 +60,7 @@ def holders(cluster: Cluster) -> dict[str, str]:
     return {pods.key(each): each["metadata"]["namespace"] for each in found if names.GATE not in pods.gates(each)}
 
 
-def told(cluster: Cluster, team: str) -> list[str]:
+def messages(cluster: Cluster, team: str) -> list[str]:
     found = [scenarios.condition(each) for each in scenarios.all_pods(cluster.kube, team) if scenarios.waits(each)]
     return [str(each.get("message", "")) for each in found]
 
@@ -76,12 +76,14 @@ def test_a_small_backlog_is_served_before_a_large_older_one(fair_cluster: Cluste
     wait_for(lambda: time.time() >= datetime.fromisoformat(last).timestamp() + 1, "the clock stands")
     create(cluster, second, FEW, "few")
     wait_for(
-        lambda: len(told(cluster, second)) == FEW,
-        lambda: f"{len(told(cluster, second))} pods know why they wait",
+        lambda: len(messages(cluster, second)) == FEW,
+        lambda: f"{len(messages(cluster, second))} pods know why they wait",
         every=SELDOM,
     )
-    assert [text for text in told(cluster, first) if second in text] == [], "a tenant reads no other namespace's name"
-    assert [text for text in told(cluster, second) if "behind" in text] == [], "nobody holds less"
+    assert [text for text in messages(cluster, first) if second in text] == [], (
+        "a tenant reads no other namespace's name"
+    )
+    assert [text for text in messages(cluster, second) if "behind" in text] == [], "nobody holds less"
     holding, served = sorted(holders(cluster)), []
     for _ in range(2 * FEW - 1):  # the card that was held for longest becomes free
         oldest = holding.pop(0)

@@ -146,7 +146,7 @@ def running_pod(shell: Shell) -> str:
         return str(shell.kube.create(paths.pods("default"), {"metadata": {"name": "runs"}, "spec": spec})["metadata"])
 
 
-def gone_back(shell: Shell) -> None:
+def rolled_back(shell: Shell) -> None:
     """Nothing of the newer version is left, and everything is as the older one has it."""
     older, newer = built(shell.directory / "old/manifests/base"), built(shell.directory / "new/manifests/base")
     kept = ("CustomResourceDefinition", "Namespace")
@@ -168,11 +168,11 @@ def test_going_back_leaves_what_the_older_version_has_and_no_more(shell: Shell) 
     assert shell.configurations() == ["zz-gpufraction-webhook"]
     printed = shell.run(commands())
     assert 'mutatingwebhookconfiguration.admissionregistration.k8s.io "zz-gpufraction-webhook" deleted' in printed
-    gone_back(shell)
+    rolled_back(shell)
     assert running_pod(shell) == before
     # Once more, as somebody who is not sure; and forward again.
     shell.run(commands())
-    gone_back(shell)
+    rolled_back(shell)
     install(shell, "new")
     assert shell.configurations() == ["zz-gpufraction-webhook"]
 
@@ -191,7 +191,7 @@ def test_going_back_deletes_what_newer_components_have(shell: Shell) -> None:
     printed = shell.run(commands())
     for kind, name in (("NetworkPolicy", "gpufraction-ui"), ("Role", "gpufraction-allocator-placeholders")):
         assert re.search(rf"^{kind} {name} gpufraction-system$", printed, re.MULTILINE)
-    gone_back(shell)
+    rolled_back(shell)
     kept = shell.run("kubectl -n kube-system get role gpufraction-kept-out -o name")
     assert kept == "role.rbac.authorization.k8s.io/gpufraction-kept-out\n"
 

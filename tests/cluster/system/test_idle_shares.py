@@ -62,17 +62,17 @@ class Node:
         by_uid = {each["metadata"]["uid"]: each["metadata"]["name"] for each in scenarios.all_pods(self.kube)}
         return {by_uid.get(each["pod"], each["pod"]) for each in listed}
 
-    def told(self, name: str) -> JSON:
+    def condition(self, name: str) -> JSON:
         return scenarios.condition(self.pod(name))
 
     def waits_for_idle(self, name: str) -> None:
-        wait_for(lambda: self.told(name).get("reason") == "IdleGivesWay", lambda: f"told {self.told(name)}")
+        wait_for(lambda: self.condition(name).get("reason") == "IdleGivesWay", lambda: f"told {self.condition(name)}")
 
     def is_warned(self, uid: str, times: int = 1) -> None:
         wait_for(lambda: self.events(uid) == ["GPUShareIdle"] * times, lambda: f"warnings: {self.events(uid)}")
 
     def events(self, uid: str) -> list[str]:
-        """The reasons of the warnings of a pod, sorted; by its uid, since it may be gone."""
+        """The reasons of the warnings of a pod, sorted; by its uid, since it may be deleted."""
         found = self.kube.list(paths.events("default")).items
         return sorted(each["reason"] for each in found if each["involvedObject"].get("uid") == uid and _warns(each))
 
@@ -129,12 +129,12 @@ def test_an_idle_pod_that_agreed_gives_way_and_one_that_did_not_stays(node: Node
     uid = node.pod("notebook")["metadata"]["uid"]
     node.create(half("next"), runs=False)
     node.waits_for_idle("next")
-    assert node.told("next")["message"].endswith("; waits for 1 idle pod on node n to give way")
+    assert node.condition("next")["message"].endswith("; waits for 1 idle pod on node n to give way")
     node.is_warned(uid)
     node.computes()
     wait_for(lambda: node.runs() == {"next", "silent"}, lambda: f"{node.runs()} run")
-    said = ["GPUShareGaveWay", "GPUShareIdle"]
-    wait_for(lambda: node.events(uid) == said, lambda: str(node.events(uid)))
+    reasons = ["GPUShareGaveWay", "GPUShareIdle"]
+    wait_for(lambda: node.events(uid) == reasons, lambda: str(node.events(uid)))
     evicted = 'gpufraction_evictions_total{cause="idle",outcome="evicted"}'
     found = [invariants.figures(node.cluster, replica.number).get(evicted, 0.0) for replica in node.cluster.replicas]
     assert sum(found) == 1
@@ -151,7 +151,7 @@ def test_a_pod_that_computes_in_its_grace_stays(node: Node) -> None:
     node.is_warned(uid)
     node.computes("notebook")
     wait_for(lambda: node.idle() == {"silent"}, lambda: f"{node.idle()} are called idle")
-    wait_for(lambda: node.told("next")["reason"] == "Memory", lambda: f"told {node.told('next')}")
+    wait_for(lambda: node.condition("next")["reason"] == "Memory", lambda: f"told {node.condition('next')}")
     time.sleep(GRACE + 1)
     assert node.runs() == {"notebook", "silent"}, "computing has saved it, and the other one did not agree"
     node.kube.delete(paths.pods("default", "next"))  # it would ask again after a pause
@@ -171,9 +171,12 @@ def test_a_disruption_budget_keeps_an_idle_pod_and_spares_it_the_warning(node: N
     node.kube.create(paths.poddisruptionbudgets("default"), budget)
     try:
         node.create(half("next"), runs=False)
-        wait_for(lambda: node.told("next").get("reason") == "PreemptionBlocked", lambda: f"told {node.told('next')}")
+        wait_for(
+            lambda: node.condition("next").get("reason") == "PreemptionBlocked",
+            lambda: f"told {node.condition('next')}",
+        )
         message = "1 idle pod could make room, but disruption budgets do not allow it now"
-        assert node.told("next")["message"].endswith(message)
+        assert node.condition("next")["message"].endswith(message)
         assert (node.runs(), node.events(uid)) == ({"notebook", "silent"}, [])
     finally:
         node.kube.delete(paths.poddisruptionbudgets("default", "b"))
@@ -195,9 +198,9 @@ def test_a_namespace_agrees_for_its_pods_and_a_new_leader_warns_again(node: Node
         program.wait()
         node.is_warned(uid, times=2)
         node.computes("refuses")
-        wait_for(lambda: _gone(node, "notebook"), "nobody gives way after the leader ended")
-        said = ["GPUShareGaveWay", "GPUShareIdle", "GPUShareIdle"]
-        wait_for(lambda: node.events(uid) == said, lambda: str(node.events(uid)))
+        wait_for(lambda: _is_deleted(node, "notebook"), "nobody gives way after the leader ended")
+        reasons = ["GPUShareGaveWay", "GPUShareIdle", "GPUShareIdle"]
+        wait_for(lambda: node.events(uid) == reasons, lambda: str(node.events(uid)))
         wait_for(lambda: node.runs() == {"next", "refuses"}, lambda: f"{node.runs()} run")
         program.start()
     finally:
@@ -212,7 +215,7 @@ def _leader(cluster: Cluster) -> str:
     return replica.name("allocator")
 
 
-def _gone(node: Node, name: str) -> bool:
+def _is_deleted(node: Node, name: str) -> bool:
     try:
         return "deletionTimestamp" in node.pod(name)["metadata"]
     except KubeNotFound:

@@ -155,8 +155,8 @@ def test_a_share_by_another_name_is_a_share(cluster: Cluster) -> None:
 def test_it_is_one_again_after_the_manifests_were_applied_again(cluster: Cluster) -> None:
     apply_configuration(cluster)
     # With hide-gpus even a pod that the conditions do not name comes by, as one of the others.
-    gone = [{"name": name, "$patch": "delete"} for name in ("others.gpufraction.io", "debuggers.gpufraction.io")]
-    cluster.kube.patch_strategic(CONFIGURATION, {"webhooks": gone})
+    removed = [{"name": name, "$patch": "delete"} for name in ("others.gpufraction.io", "debuggers.gpufraction.io")]
+    cluster.kube.patch_strategic(CONFIGURATION, {"webhooks": removed})
     wait_for(lambda: not asks(cluster, vgpu("probe")), "the conditions are still the old ones")
     cluster.programs["certs"].run()
     wait_for(lambda: asks(cluster, vgpu("probe")), "the conditions do not follow")
@@ -217,7 +217,7 @@ def test_uninstalling_leaves_running_pods_alone(doomed: Cluster) -> None:
     assert versions(doomed) == before
     created(doomed, pod("plain"))
     wait_for(lambda: scenarios.is_running(kube.get(paths.pods("default", "plain"))), "pods do not start")
-    # A pod that waits does so for ever; now that the policies are gone, whoever may write it may delete it.
+    # A pod that waits does so for ever; now that the policies are deleted, whoever may write it may delete it.
     kube.delete(paths.pods("default", "waits"))
     wait_for(lambda: set(versions(doomed)) == {"a", "b", "plain"}, "it does not go")
     assert versions(doomed, before) == {name: before[name] for name in ("a", "b")}

@@ -26,8 +26,8 @@ def _version() -> tuple[int, int] | None:
     found = shutil.which("kubectl")
     if found is None:
         return None
-    said = subprocess.run([found, "version", "--client"], capture_output=True, text=True, timeout=30, check=False)
-    match = re.search(r"v(\d+)\.(\d+)", said.stdout)
+    output = subprocess.run([found, "version", "--client"], capture_output=True, text=True, timeout=30, check=False)
+    match = re.search(r"v(\d+)\.(\d+)", output.stdout)
     return (int(match[1]), int(match[2])) if match else None
 
 
@@ -79,7 +79,7 @@ def test_describe_says_why_a_pod_waits(kubectl: Kubectl, cluster: Cluster) -> No
     assert reason in kubectl("get", "pod", waiting, "-o", "jsonpath={.status.conditions}")
 
 
-def test_a_pod_that_must_wait_is_told_at_once(kubectl: Kubectl) -> None:
+def test_a_pod_that_must_wait_gets_a_warning_at_once(kubectl: Kubectl) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -90,20 +90,20 @@ def test_a_pod_that_must_wait_is_told_at_once(kubectl: Kubectl) -> None:
         },
     }
     kubectl("apply", "-f", "-", stdin=json.dumps({**pod, "metadata": {"name": "first"}}))
-    said = kubectl("apply", "-f", "-", stdin=json.dumps(pod))
-    assert "Warning: waiting: 0 of 3 GPU nodes fit" in said
-    assert "pod/late created" in said
+    output = kubectl("apply", "-f", "-", stdin=json.dumps(pod))
+    assert "Warning: waiting: 0 of 3 GPU nodes fit" in output
+    assert "pod/late created" in output
 
 
 def test_a_wrong_manifest_says_what_would_work(kubectl: Kubectl) -> None:
     wrong = (SAMPLES / "superedge-nano-gpu.yaml").read_text().replace('"20"', '"120"')
-    said = kubectl("apply", "-f", "-", stdin=wrong, ok=False)
-    assert "give a whole number from 1 to 100, which is one whole card" in said
+    output = kubectl("apply", "-f", "-", stdin=wrong, ok=False)
+    assert "give a whole number from 1 to 100, which is one whole card" in output
 
 
 def test_a_server_side_dry_run_changes_nothing(kubectl: Kubectl, cluster: Cluster) -> None:
-    said = kubectl("apply", "--dry-run=server", "-o", "yaml", "-f", str(SAMPLES / "superedge-nano-gpu.yaml"))
-    assert "nodeName: t4" in said
+    output = kubectl("apply", "--dry-run=server", "-o", "yaml", "-f", str(SAMPLES / "superedge-nano-gpu.yaml"))
+    assert "nodeName: t4" in output
     assert scenarios.all_pods(cluster.kube) == []
 
 

@@ -112,7 +112,7 @@ def test_a_most_with_a_default_of_0_bounds_shares_and_gives_none(teams: Any) -> 
         team.create(pod("large").asks(OLDER, 5))
 
 
-def test_a_most_in_an_older_systems_words_cannot_be_kept_and_the_api_server_says_so(teams: Any) -> None:
+def test_the_api_server_rejects_a_maximum_in_an_older_systems_format(teams: Any) -> None:
     """Admission takes those words out, and the API server looks for them afterwards: a max belongs in our words."""
     team = teams(max={OLDER: "4"})
     with pytest.raises(KubeForbidden, match=f"maximum {OLDER} usage per Container is 4. +No limit is specified"):

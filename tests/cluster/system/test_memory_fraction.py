@@ -1,4 +1,4 @@
-"""`GPUFRACTION_MEMORY_FRACTION`: what a container is told of its part of the card, however its pod got its share."""
+"""`GPUFRACTION_MEMORY_FRACTION`: the fraction of the card that a container sees, however its pod got its share."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_each_container_has_its_own_part_and_a_tenants_value_is_replaced(cluster
     assert part(cluster, "x", "small") == of_the_card(1000)
 
 
-def test_both_users_of_a_claim_are_told_its_part(cluster: Cluster) -> None:
+def test_both_users_of_a_claim_get_its_fraction(cluster: Cluster) -> None:
     scenario = next(each for each in scenarios.SCENARIOS if each.sample == "oke-claims-pods.yaml")
     scenarios.submit(cluster.kube, scenario)
     for there in scenarios.settled(cluster.kube, 2, running=2):

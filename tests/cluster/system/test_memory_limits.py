@@ -56,8 +56,8 @@ def allow(cluster: Cluster, ratio: str, *more: str) -> None:
     count = len(more) + bool(ratio)
 
     def published(gpunode: JSON) -> bool:
-        said = (gpunode.get("status") or {}).get("options") or []
-        found = {each["name"]: each["value"] for each in said}
+        options = (gpunode.get("status") or {}).get("options") or []
+        found = {each["name"]: each["value"] for each in options}
         return len(found) == count and float(found.get("memoryLimitRatio", 0)) == float(ratio or 0)
 
     def counted(node: JSON) -> bool:
@@ -82,7 +82,7 @@ def condition(cluster: Cluster, name: str) -> JSON:
 
 
 def await_reason(cluster: Cluster, name: str, reason: str) -> str:
-    """What the pod that waits for this reason is told."""
+    """The message of the pod that waits for this reason."""
     wait_for(
         lambda: condition(cluster, name).get("reason") == reason,
         lambda: f"{name} says {condition(cluster, name)}, not {reason}",
@@ -117,8 +117,8 @@ def test_a_pod_bursts_only_where_its_limit_is_held(limiting: Cluster, library: P
     cluster.kube.create(paths.path("v1", "resourcequotas", "default"), quota)
     create(cluster, t4("bursts"), t4("plain", "2Gi", ""), t4("is-its-request", "2Gi", "2Gi"))
     await_running(cluster, "plain", "is-its-request")
-    told = await_reason(cluster, "bursts", "LimitNotHeld")
-    assert "enforce no memory limit above the request" in told
+    message = await_reason(cluster, "bursts", "LimitNotHeld")
+    assert "enforce no memory limit above the request" in message
     limiter.install(library)
     await_running(cluster, "bursts")
     (container,) = cluster.kube.get(paths.pods("default", "bursts"))["spec"]["containers"]
@@ -157,9 +157,10 @@ def test_kais_annotations_mean_the_same(limiting: Cluster, library: Path) -> Non
         pod("limit-alone").annotated(f"{KAI}.limit", "2Gi").spec(**t4_only),
     )
     await_running(cluster, "by-container", "short", "limit-alone")
-    asked = ("NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT")
+    variables = ("NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT")
     found = {
-        name: [environment(cluster, name)[key] for key in asked] for name in ("by-container", "short", "limit-alone")
+        name: [environment(cluster, name)[key] for key in variables]
+        for name in ("by-container", "short", "limit-alone")
     }
     assert found == {"by-container": ["4096", "12288"], "short": ["4096", "12288"], "limit-alone": ["2048", "2048"]}
     invariants.check(cluster)

@@ -1,4 +1,4 @@
-"""Names that are nearly right: what would hold a whole card is refused, the rest is told."""
+"""Names that are nearly right: what would hold a whole card is refused, the rest is reported."""
 
 from __future__ import annotations
 

@@ -39,9 +39,7 @@ def test_a_container_that_another_webhook_adds_sees_no_gpu(cluster: Cluster, pin
 
 
 @pytest.mark.parametrize("pin", ["auto", "affinity"])
-def test_a_container_that_another_webhook_adds_and_that_asks_in_the_pods_dialect_has_its_share(
-    cluster: Cluster, pin: str
-) -> None:
+def test_a_container_that_another_webhook_adds_in_the_same_dialect_gets_a_share(cluster: Cluster, pin: str) -> None:
     builder = pod("both").labelled("asking", "yes").asks("aliyun.com/gpu-mem", 2).annotated(names.PLACEMENT, pin)
     with another.registered(
         cluster.kube, another.adding_a_container_that_asks("aliyun.com/gpu-mem", "1"), label="asking"
@@ -91,7 +89,7 @@ def refusing(cluster: Cluster) -> Iterator[None]:
 @pytest.mark.usefixtures("refusing")
 def test_what_another_webhook_refuses_holds_its_share_for_a_moment_only(cluster: Cluster) -> None:
     taken = [_refusal(cluster, refused(f"refused-{number}")) for number in range(4)]
-    assert ["not today" in said for said in taken] == [True] * 4
+    assert ["not today" in message for message in taken] == [True] * 4
     # Room for two, reserved by whoever was refused: these wait until that has expired.
     for number in range(2):
         _create(cluster, t4(f"taken-{number}"))
@@ -101,10 +99,10 @@ def test_what_another_webhook_refuses_holds_its_share_for_a_moment_only(cluster:
 
 
 def test_nor_does_it_where_the_other_webhook_is_not_there(cluster: Cluster) -> None:
-    def gone(request: dict[str, Any]) -> dict[str, Any]:
+    def expired(request: dict[str, Any]) -> dict[str, Any]:
         raise ConnectionAbortedError
 
-    with another.registered(cluster.kube, gone, label="refused"):
+    with another.registered(cluster.kube, expired, label="refused"):
         wait_for(
             lambda: "failed calling webhook" in _refusal(cluster, refused("probe"), dry_run=True),
             "the other webhook is not called",
@@ -128,7 +126,7 @@ def refused(name: str) -> PodBuilder:
 
 
 def _refusal(cluster: Cluster, builder: PodBuilder, *, dry_run: bool = False) -> str:
-    """What was said against it; empty where it was created."""
+    """Why it was refused; empty where it was created."""
     try:
         _create(cluster, builder, dry_run=dry_run)
     except KubeError as error:

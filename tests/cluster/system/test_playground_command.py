@@ -25,9 +25,9 @@ _TOP = scenarios.SAMPLES.parent
 
 
 @contextlib.contextmanager
-def playground(directory: Path, said: Path) -> Iterator[subprocess.Popen[bytes]]:
+def playground(directory: Path, output: Path) -> Iterator[subprocess.Popen[bytes]]:
     """One that runs, and is ended as its user ends it."""
-    with said.open("wb") as out:
+    with output.open("wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "playground", "up", "--directory", str(directory)],
             cwd=_TOP,
@@ -35,7 +35,7 @@ def playground(directory: Path, said: Path) -> Iterator[subprocess.Popen[bytes]]
             stderr=subprocess.STDOUT,
         )
     try:
-        wait_for(lambda: "Ctrl-C" in said.read_text() or process.poll() is not None, said.read_text, timeout=60)
+        wait_for(lambda: "Ctrl-C" in output.read_text() or process.poll() is not None, output.read_text, timeout=60)
         yield process
     finally:
         process.send_signal(signal.SIGINT)
@@ -46,9 +46,9 @@ def playground(directory: Path, said: Path) -> Iterator[subprocess.Popen[bytes]]
 def test_a_kubectl_works_with_what_it_prints_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl 1.30 or newer on PATH")
-    said = tmp_path / "said"
-    with playground(tmp_path / "run", said):
-        found = re.search(r"export KUBECONFIG=(\S+)", said.read_text())
+    output = tmp_path / "said"
+    with playground(tmp_path / "run", output):
+        found = re.search(r"export KUBECONFIG=(\S+)", output.read_text())
         assert found is not None
         kubectl = ["kubectl", "--kubeconfig", found[1], "--cache-dir", str(tmp_path / "cache")]
         for command in (
@@ -100,7 +100,7 @@ def test_an_upgrade_of_a_playground_that_does_not_run_is_refused(tmp_path: Path)
     )
 
 
-def test_a_folder_that_cannot_be_made_is_said_to_be_so(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = up(tmp_path / "file")
     assert (refused.returncode, refused.stderr) == (

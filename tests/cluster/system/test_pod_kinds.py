@@ -163,7 +163,7 @@ def evict(cluster: Cluster, name: str) -> None:
     cluster.kube.create(paths.pods("default", name, "eviction"), eviction)
 
 
-def gone(cluster: Cluster, name: str) -> bool:
+def is_deleted(cluster: Cluster, name: str) -> bool:
     try:
         found(cluster, name)
     except KubeNotFound:
@@ -178,10 +178,10 @@ def test_an_evicted_pod_makes_room_for_who_waits(full: Cluster) -> None:
 
 def test_a_pod_that_is_evicted_while_it_waits_is_forgotten(full: Cluster) -> None:
     evict(full, "waits")
-    wait_for(lambda: gone(full, "waits"), "it is still there")
+    wait_for(lambda: is_deleted(full, "waits"), "it is still there")
     invariants.check(full)
     full.kube.delete(paths.pods("default", "one"))
-    wait_for(lambda: gone(full, "one"), "it is still there")
+    wait_for(lambda: is_deleted(full, "one"), "it is still there")
     create(full, t4("next", CARD))
     wait_for(lambda: scenarios.is_running(found(full, "next")), lambda: str(found(full, "next")))
 
@@ -194,7 +194,7 @@ def test_nobody_binds_a_pod_that_waits(full: Cluster) -> None:
     assert scenarios.waits(found(full, "waits")) == "Memory"
 
 
-def test_a_pod_that_is_deleted_is_over_before_it_is_gone(full: Cluster) -> None:
+def test_a_deleted_pod_frees_its_share_before_its_object_is_removed(full: Cluster) -> None:
     listing = full.kube.list(paths.pods("default"))
     full.kube.delete(paths.pods("default", "one"))
     query = {"fieldSelector": "metadata.name=one"}

@@ -1,4 +1,4 @@
-"""What tenants and administrators see while a pod waits for a node of a pool that nobody can be asked for."""
+"""What tenants and administrators see while a pod waits for a node of a pool that nobody can be requested."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POOL = {"name": "t4", "nodeSelector": {"matchLabels": {"pool": "t4"}}, "node": N
 
 @pytest.fixture(params=control_planes())
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
-    """A cluster without nodes that serves no ProvisioningRequests, in which nodes are asked for."""
+    """A cluster without nodes that serves no ProvisioningRequests, in which nodes are requested."""
     with Cluster(
         nodes=(),
         directory=tmp_path,
@@ -53,7 +53,7 @@ def states(cluster: Cluster) -> list[str]:
     return [row["state"] for row in json.loads(text)["items"]] if text.startswith("{") else []
 
 
-def test_why_no_node_can_be_asked_for_is_shown(cluster: Cluster) -> None:
+def test_why_no_node_can_be_requested_is_shown(cluster: Cluster) -> None:
     wait_for(lambda: states(cluster) == ["no node"], lambda: shown(cluster, "pools"), 30.0)
     cluster.kube.create(paths.pods("default"), pod("waits").asks(str(names.GPU_MEMORY), "8Gi").manifest())
     wait_for(lambda: states(cluster) == ["could not be asked"], lambda: shown(cluster, "pools"), 30.0)

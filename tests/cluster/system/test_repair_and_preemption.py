@@ -100,7 +100,7 @@ def names_running(cluster: Cluster) -> set[str]:
     return {p["metadata"]["name"] for p in scenarios.all_pods(cluster.kube) if scenarios.is_running(p)}
 
 
-def gone(cluster: Cluster, left: int) -> None:
+def await_deleted(cluster: Cluster, left: int) -> None:
     """Wait until only so many pods are left: one on its way out holds its share."""
     wait_for(lambda: len(scenarios.all_pods(cluster.kube)) == left, "pods are still there")
 
@@ -134,13 +134,13 @@ def test_a_gpu_promised_twice_is_reported_on_the_youngest_pod_and_on_the_node(cl
     assert metric(cluster, "gpufraction_overcommitted_gpus") == 1
     assert {"twice-1", "twice-2"} <= names_running(cluster), "nobody is evicted unless that is switched on"
     cluster.kube.delete(paths.pods("default", "twice-2"))
-    gone(cluster, 1)
+    await_deleted(cluster, 1)
 
 
 def test_where_that_is_switched_on_the_youngest_pod_is_evicted(strict: Cluster) -> None:
     promise_twice(strict)
     wait_for(lambda: names_running(strict) == {"twice-1"}, lambda: f"{names_running(strict)} run")
-    gone(strict, 1)
+    await_deleted(strict, 1)
     assert wait_for_event(strict, "twice-2", "GPUOvercommitted").endswith("it is evicted")
     wait_for(lambda: metric(strict, "gpufraction_overcommitted_gpus") == 0, "still overcommitted")
 

@@ -52,7 +52,7 @@ def test_a_running_pods_anti_affinity_keeps_others_off_its_node(cluster: Cluster
     assert await_nodes(cluster, "loud-0", "loud-1") == [free, free]
 
 
-def test_a_pod_without_a_share_that_excludes_a_pod_excludes_it_until_it_is_gone(cluster: Cluster) -> None:
+def test_a_pod_without_a_share_excludes_another_until_it_is_deleted(cluster: Cluster) -> None:
     nodes = names_of(cluster)
     quiet = [f"quiet-{node}" for node in nodes]
     excluding = required(ANTI, "loud")
@@ -124,7 +124,7 @@ def test_pods_with_a_hard_spread_constraint_are_spread(cluster: Cluster) -> None
     assert sorted(await_nodes(cluster, *made)) == sorted(nodes)
 
 
-def test_a_pod_waits_for_the_zone_that_is_left_although_a_pinned_one_would_be_let_in(cluster: Cluster) -> None:
+def test_a_pod_waits_for_the_zone_that_is_left_where_a_pinned_pod_would_fit(cluster: Cluster) -> None:
     with rules.labelled(cluster.kube, zones(cluster)):
         first, *_, alone = names_of(cluster)
         create(cluster, asking("even-0", "even", nodeSelector={HOST: first}))

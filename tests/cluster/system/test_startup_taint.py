@@ -59,7 +59,7 @@ def test_a_taint_that_is_put_on_again_goes_again_and_pods_run(starting: Cluster)
     scenarios.clear(starting.kube)
 
 
-def test_a_pod_waits_while_the_taint_is_there_is_told_so_and_runs_when_a_new_agent_took_it_off(
+def test_a_pod_waits_for_the_startup_taint_and_runs_once_an_agent_removes_it(
     starting: Cluster,
 ) -> None:
     wait_for(lambda: taints(starting) == {"nvidia.com/gpu"}, lambda: f"the node has {taints(starting)}")
@@ -76,8 +76,10 @@ def test_a_pod_waits_while_the_taint_is_there_is_told_so_and_runs_when_a_new_age
     )
     starting.kube.create(paths.pods("default"), WORKER.manifest())
     (waiting,) = scenarios.settled(starting.kube, 1)
-    told = [each["message"] for each in waiting["status"]["conditions"] if each["type"] == names.ALLOCATED_CONDITION]
-    assert "until the node's GPUs are published" in told[0]
+    messages = [
+        each["message"] for each in waiting["status"]["conditions"] if each["type"] == names.ALLOCATED_CONDITION
+    ]
+    assert "until the node's GPUs are published" in messages[0]
     agent.start()
     scenarios.settled(starting.kube, 1, running=1)
     assert taints(starting) == {"nvidia.com/gpu"}

@@ -71,13 +71,13 @@ def applied(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[list[J
 
 
 @pytest.mark.parametrize("applied", WITH_PODS, ids=[path.stem for path in WITH_PODS], indirect=True)
-def test_every_pod_gets_its_share_and_is_told_its_part_of_the_card(applied: list[JSON]) -> None:
+def test_every_pod_gets_its_share_and_its_fraction_of_the_card(applied: list[JSON]) -> None:
     assert [pod["metadata"]["name"] for pod in applied if not scenarios.is_running(pod)] == []
     for each in applied:
         assert scenarios.held(each)
         container = each["spec"]["containers"][0]
-        told = each["metadata"]["annotations"][names.per_container(names.MEMORY_FRACTION_PREFIX, container["name"])]
-        assert 0 < float(told) <= 1
+        fraction = each["metadata"]["annotations"][names.per_container(names.MEMORY_FRACTION_PREFIX, container["name"])]
+        assert 0 < float(fraction) <= 1
         assert str(names.MEMORY_FRACTION) in {entry["name"] for entry in container["env"]}
 
 
@@ -109,18 +109,18 @@ def create(kube: Kube, namespace: str, name: str, priority: str = "", **limits: 
 
 def refused(kube: Kube, namespace: str, message: str, priority: str = "", **limits: str) -> None:
     """Wait until such a pod is refused with the message; a new object acts a moment after it was created."""
-    said: list[str] = []
+    lines: list[str] = []
 
     def done() -> bool:
         try:
             name = create(kube, namespace, f"probe-{next(_numbers)}", priority, **limits)["metadata"]["name"]
         except KubeForbidden as error:
-            said[:] = [str(error)]
+            lines[:] = [str(error)]
             return message in str(error)
         kube.delete(paths.pods(namespace, name))
         return False
 
-    wait_for(done, lambda: f"not refused with {message!r}: {said}")
+    wait_for(done, lambda: f"not refused with {message!r}: {lines}")
 
 
 def test_a_teams_quota_holds_what_its_pods_have_together(cluster: Cluster) -> None:

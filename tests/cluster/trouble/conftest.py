@@ -1,7 +1,7 @@
 """
 A cluster of two replicas in which every program goes to the API server through a proxy of its own.
 
-One for all tests of trouble; each leaves it empty, with every program running and every fault gone, and the invariants
+One for all tests of trouble; each leaves it empty, with every program running and no fault, and the invariants
 are checked before and after that.
 """
 
@@ -151,7 +151,7 @@ class Troubled:
         rng, lock = random.Random(seed), threading.Lock()
 
         def by_chance(part: float) -> Wanted:
-            def wanted(asked: Request) -> bool:
+            def wanted(request: Request) -> bool:
                 with lock:
                     return rng.random() < part
 

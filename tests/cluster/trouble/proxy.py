@@ -77,14 +77,14 @@ class Lose:
 
 @dataclass(frozen=True)
 class Hold:
-    """Held up until `released`, and carried out then, however long the program has been gone."""
+    """Held up until `released`, and carried out then, however long ago the program ended."""
 
     released: threading.Event
 
 
 @dataclass(frozen=True)
 class Late:
-    """Carried out, and answered, so many seconds later; the program may have gone by then."""
+    """Carried out, and answered, so many seconds later; the program may have ended by then."""
 
     seconds: float
 
@@ -190,7 +190,7 @@ class Proxy:
             return next((fault for fault in self._faults if fault.meets(request)), None)
 
     @contextlib.contextmanager
-    def asked(self, request: Request, target: str, headers: Mapping[str, str]) -> Iterator[http.client.HTTPResponse]:
+    def request(self, request: Request, target: str, headers: Mapping[str, str]) -> Iterator[http.client.HTTPResponse]:
         """The API server's answer, unread. A connection for each, so that none that has grown old loses a request."""
         patience = None if request.watches else _UPSTREAM_SECONDS
         connection = http.client.HTTPSConnection(*self._upstream, timeout=patience, context=self._trust)
@@ -224,7 +224,7 @@ class _Connection(BaseHTTPRequestHandler):
     proxy: Proxy
 
     def handle(self) -> None:
-        # Either end may go at any time; the other is told by the end of its connection.
+        # Either end may go at any time; the other learns by the end of its connection.
         with contextlib.suppress(OSError, http.client.HTTPException):
             super().handle()
 
@@ -269,7 +269,7 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _asked(self, request: Request) -> contextlib.AbstractContextManager[http.client.HTTPResponse]:
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
-        return self.proxy.asked(request, self.path, headers)
+        return self.proxy.request(request, self.path, headers)
 
     def _pass(self, request: Request, *, muted: bool) -> None:
         with self._asked(request) as answer:

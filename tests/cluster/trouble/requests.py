@@ -1,4 +1,4 @@
-"""The requests of our programs that things happen to, told apart by what they are on the wire."""
+"""The requests of our programs that things happen to, distinguished by what they are on the wire."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ LEASE = paths.leases(names.NAMESPACE, "gpufraction-allocator")
 _POD = re.compile(r"/api/v1/namespaces/default/pods/([^/]+)(/status)?")
 
 
-def everything(asked: Request) -> bool:
+def everything(request: Request) -> bool:
     """Whatever a program asks."""
     return True
 
 
-def writes(asked: Request) -> bool:
+def writes(request: Request) -> bool:
     """Whatever changes something."""
-    return asked.method != "GET"
+    return request.method != "GET"
 
 
 def commits(name: str = "") -> Wanted:
@@ -27,7 +27,7 @@ def commits(name: str = "") -> Wanted:
     return _on_a_pod("PATCH", name, "")
 
 
-def told(name: str = "") -> Wanted:
+def condition_of(name: str = "") -> Wanted:
     """The write that says on a pod what became of it."""
     return _on_a_pod("PATCH", name, "/status")
 
@@ -37,19 +37,19 @@ def read_back(name: str = "") -> Wanted:
     return _on_a_pod("GET", name, "")
 
 
-def renewals(asked: Request) -> bool:
+def renewals(request: Request) -> bool:
     """The write by which a leader stays one, or another becomes it."""
-    return asked.method == "PUT" and asked.path == LEASE
+    return request.method == "PUT" and request.path == LEASE
 
 
-def lists(asked: Request) -> bool:
+def lists(request: Request) -> bool:
     """The reading of a whole collection."""
-    return asked.method == "GET" and not asked.watches and asked.path in _COLLECTIONS
+    return request.method == "GET" and not request.watches and request.path in _COLLECTIONS
 
 
-def watches(asked: Request) -> bool:
+def watches(request: Request) -> bool:
     """The following of a collection."""
-    return asked.watches
+    return request.watches
 
 
 _COLLECTIONS = (
@@ -60,9 +60,9 @@ _COLLECTIONS = (
 
 
 def _on_a_pod(method: str, name: str, part: str) -> Wanted:
-    def wanted(asked: Request) -> bool:
-        found = _POD.fullmatch(asked.path)
-        if asked.method != method or found is None:
+    def wanted(request: Request) -> bool:
+        found = _POD.fullmatch(request.path)
+        if request.method != method or found is None:
             return False
         return found[1] == (name or found[1]) and (found[2] or "") == part
 

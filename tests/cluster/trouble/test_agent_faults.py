@@ -18,7 +18,7 @@ GPUNODE = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL, name="t4
 
 
 def published(trouble: Troubled) -> int:
-    """GPUs that the node is said to have."""
+    """GPUs that the node shall have."""
     try:
         return len((trouble.cluster.kube.get(GPUNODE).get("status") or {}).get("gpus") or [])
     except KubeNotFound:

@@ -37,9 +37,9 @@ def test_a_commit_that_is_refused_is_written_again(trouble: Troubled, refusal: R
     assert fault.hits == 3
 
 
-def test_a_pod_is_told_though_the_api_server_is_busy(trouble: Troubled) -> None:
+def test_a_pod_gets_its_condition_although_the_api_server_is_busy(trouble: Troubled) -> None:
     trouble.held(*three())
-    with trouble.fault(requests.told(), BUSY, times=2) as fault:
+    with trouble.fault(requests.condition_of(), BUSY, times=2) as fault:
         trouble.let_go("a", "b", "c")
         wait_for(lambda: fault.hits == 2, lambda: f"{fault.hits} times busy")
     trouble.becomes(FULL)
@@ -77,7 +77,7 @@ def test_nor_is_its_share_given_away_while_the_pod_cannot_be_read_back(
     assert unread.hits >= 1
 
 
-def made_anew(trouble: Troubled) -> None:
+def recreated(trouble: Troubled) -> None:
     """Another pod has the name by then."""
     trouble.delete("a")
     trouble.create(card("a"))
@@ -85,7 +85,7 @@ def made_anew(trouble: Troubled) -> None:
 
 MEANWHILE: dict[str, Callable[[Troubled], None]] = {
     "all have given it up": lambda trouble: None,
-    "another pod has the name": made_anew,
+    "another pod has the name": recreated,
 }
 
 

@@ -83,9 +83,9 @@ RARE: dict[str, Damage] = {
 }
 
 
-def of_the_lease(asked: Request) -> bool:
+def of_the_lease(request: Request) -> bool:
     """Every call of the election."""
-    return asked.path.startswith(requests.LEASE.rpartition("/")[0])
+    return request.path.startswith(requests.LEASE.rpartition("/")[0])
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Load:
     created: int = 0
     looks: int = 0
     two: list[float] = field(default_factory=list)
-    """When two replicas said that they lead."""
+    """When two replicas reported that they lead."""
     wrong: list[str] = field(default_factory=list)
     """What no pod may meet."""
 

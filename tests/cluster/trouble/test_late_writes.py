@@ -1,4 +1,4 @@
-"""What a leader that is gone had under way, and what arrives when its successor has decided: no share goes twice."""
+"""What a former leader had under way, and what arrives when its successor has decided: no share goes twice."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ _HELD = 25.0
 """Seconds for which a webhook may hold a pod up: less than the 30 that an API server gives it."""
 
 
-def test_a_placement_that_arrives_after_the_next_leader_has_decided_changes_nothing(trouble: Troubled) -> None:
+def test_a_placement_that_arrives_after_the_next_leaders_changes_nothing(trouble: Troubled) -> None:
     trouble.held(card("a"))
     released = threading.Event()
     leader, other = trouble.leader(), trouble.follower()
     try:
         # Nobody may tell the pod that it waits: that alone would make another version of it.
-        with trouble.hold(requests.commits("a"), released) as late, trouble.fault(requests.told("a"), BUSY) as untold:
+        with (
+            trouble.hold(requests.commits("a"), released) as late,
+            trouble.fault(requests.condition_of("a"), BUSY) as untold,
+        ):
             trouble.let_go("a")
             wait_for(lambda: late.hits == 1, "the placement was not written")
             leader.kill()
@@ -109,7 +112,7 @@ def test_an_admitted_pod_that_is_stored_when_its_share_was_given_away_is_failed(
     assert found["spec"]["nodeName"] == "t4", "it was bound when it was admitted"
     status = found["status"]
     assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
-    wait_for(lambda: told(trouble, name) == ("False", PodReason.SHARE_TAKEN), "it is not told")
+    wait_for(lambda: reported(trouble, name) == ("False", PodReason.SHARE_TAKEN), "it is not told")
     if start != "0":
         assert not any(s.get("started") for s in status.get("containerStatuses", ()))
         assert scenarios.printed(trouble.cluster.kube, found, "main") == ""
@@ -118,10 +121,10 @@ def test_an_admitted_pod_that_is_stored_when_its_share_was_given_away_is_failed(
     assert late >= 1
 
 
-def told(trouble: Troubled, name: str) -> tuple[str, str]:
+def reported(trouble: Troubled, name: str) -> tuple[str, str]:
     """What a pod's condition says of its share."""
-    said = scenarios.condition(trouble.cluster.kube.get(paths.pods("default", name)))
-    return said.get("status", ""), said.get("reason", "")
+    found = scenarios.condition(trouble.cluster.kube.get(paths.pods("default", name)))
+    return found.get("status", ""), found.get("reason", "")
 
 
 def running(trouble: Troubled) -> set[str]:

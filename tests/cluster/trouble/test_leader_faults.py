@@ -35,7 +35,7 @@ def test_a_leader_that_is_cut_off_is_followed_by_the_other(trouble: Troubled) ->
     assert len(written(trouble, leader)) == before
 
 
-def test_who_loses_the_lead_with_a_placement_in_doubt_finds_out_what_became_of_it(trouble: Troubled) -> None:
+def test_a_former_leader_resolves_a_placement_that_was_in_doubt(trouble: Troubled) -> None:
     leader, other = trouble.leader(), trouble.follower()
     trouble.held(card("a"), card("b"), card("c"))
     with (
@@ -62,7 +62,7 @@ def test_a_leader_that_may_not_renew_stops_before_another_begins(trouble: Troubl
 
 
 @LONG
-def test_where_neither_reaches_the_api_server_pods_wait_and_are_placed_afterwards(trouble: Troubled) -> None:
+def test_while_no_replica_reaches_the_api_server_pods_wait(trouble: Troubled) -> None:
     with trouble.fault(requests.everything, Drop()):
         trouble.cut_watches()
         wait_for(lambda: not any(map(trouble.leads, trouble.allocators)), "somebody leads")
@@ -100,7 +100,7 @@ def shifted(seconds: float) -> Callable[[JSON], JSON]:
     return change
 
 
-def test_clocks_that_are_hours_apart_neither_bring_a_second_leader_nor_keep_one_away(trouble: Troubled) -> None:
+def test_clocks_that_are_hours_apart_do_not_disturb_leader_election(trouble: Troubled) -> None:
     one, another = trouble.allocators
     with (
         trouble.fault(requests.renewals, Alter(shifted(5 * 3600)), only=one),
@@ -121,4 +121,4 @@ def test_clocks_that_are_hours_apart_neither_bring_a_second_leader_nor_keep_one_
 def written(trouble: Troubled, program: Program) -> list[str]:
     """The pods that a replica has placed."""
     commits = requests.commits()
-    return [asked.path for asked, _ in trouble.proxies[program.name].passed if commits(asked)]
+    return [request.path for request, _ in trouble.proxies[program.name].passed if commits(request)]

@@ -25,7 +25,7 @@ from tests.clusters import control_planes
 
 pytestmark = [pytest.mark.system, pytest.mark.long]
 JSON = dict[str, Any]
-SAID = "0/1 nodes are available: 1 node(s) need a licence."
+REFUSAL = "0/1 nodes are available: 1 node(s) need a licence."
 NUMBERS = itertools.count()
 
 
@@ -48,8 +48,8 @@ class Refused:
         wait_for(lambda: names.ALLOCATION in self.annotations(), "it is given no share")
 
     def refuse(self) -> None:
-        said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SAID}
-        self.kube.patch_strategic(paths.pods("default", self.name, "status"), {"status": {"conditions": [said]}})
+        unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": REFUSAL}
+        self.kube.patch_strategic(paths.pods("default", self.name, "status"), {"status": {"conditions": [unscheduled]}})
 
     def bind(self) -> None:
         target = {"apiVersion": "v1", "kind": "Node", "name": "t4"}
@@ -108,7 +108,7 @@ def test_a_pod_that_is_bound_after_its_share_went_back_sees_no_gpu(it: Refused) 
     it.given_a_share()
     it.refuse()
     it.until_taken_back()
-    it.says("ShareWithdrawn", f"the scheduler nobody did not bind the pod there in time ({SAID})")
+    it.says("ShareWithdrawn", f"the scheduler nobody did not bind the pod there in time ({REFUSAL})")
     assert not any(key.startswith(names.CONTAINER_PREFIXES) for key in it.annotations())
     it.trouble.create(card("b"), card("c"))
     it.runs("b", "c")
@@ -151,7 +151,7 @@ def test_a_write_without_an_answer_gives_the_share_to_nobody_too_early(it: Refus
     assert not it.sees_gpus()
 
 
-def test_a_leader_that_ends_with_its_write_on_the_way_loses_and_doubles_no_share(it: Refused) -> None:
+def test_a_leader_that_dies_during_its_write_loses_and_doubles_no_share(it: Refused) -> None:
     it.given_a_share()
     leader, other, released = it.trouble.leader(), it.trouble.follower(), threading.Event()
     try:
@@ -170,7 +170,7 @@ def test_a_leader_that_ends_with_its_write_on_the_way_loses_and_doubles_no_share
     it.says("ShareWithdrawn", "went back to other pods")
 
 
-def test_a_leader_that_ends_after_its_write_leaves_a_pod_that_says_what_it_holds(it: Refused) -> None:
+def test_if_a_leader_dies_after_its_write_the_next_reports_what_the_pod_has(it: Refused) -> None:
     it.given_a_share()
     leader, other = it.trouble.leader(), it.trouble.follower()
     with it.trouble.fault(requests.commits(it.name), Lose(), times=1) as lost:

@@ -66,7 +66,7 @@ def test_a_version_that_is_too_old_is_answered_by_a_new_list(trouble: Troubled, 
 
 @LONG
 def test_a_watch_that_is_never_answered_is_given_up(trouble: Troubled) -> None:
-    """As by a load balancer that holds the connection of a server that is gone."""
+    """As by a load balancer that holds the connection of a server that ended."""
     trouble.create(card("a"), card("b"), card("c"))
     trouble.becomes(FULL)
     released = threading.Event()
@@ -81,7 +81,7 @@ def test_a_watch_that_is_never_answered_is_given_up(trouble: Troubled) -> None:
 
 
 @LONG
-def test_a_new_leader_whose_first_lists_are_refused_decides_nothing_before_it_has_one(trouble: Troubled) -> None:
+def test_a_new_leader_decides_nothing_before_a_list_succeeds(trouble: Troubled) -> None:
     trouble.create(card("a"), card("b"))
     trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))
     leader, other = trouble.leader(), trouble.follower()

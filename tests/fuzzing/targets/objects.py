@@ -467,7 +467,7 @@ def _kueue_followed(data: bytes) -> None:
         checks.deleted(plural, found)
 
 
-# -- nodes that are asked for, lists, and the programs' own objects -------------------------------------------------
+# -- nodes that are requested, lists, and the programs' own objects -------------------------------------------------
 
 
 def _node_requests() -> tuple[bytes, ...]:

@@ -24,8 +24,8 @@ _NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
 def _seeds() -> tuple[bytes, ...]:
     card = node("t4").gpus(2)
-    told = gated(worker("waits"))
-    told["status"] = {
+    gated_pod = gated(worker("waits"))
+    gated_pod["status"] = {
         "conditions": [
             {
                 "type": str(names.ALLOCATED_CONDITION),
@@ -37,7 +37,7 @@ def _seeds() -> tuple[bytes, ...]:
         ]
     }
     held = running(worker("held", mib=1024), ALLOCATIONS[0])
-    return (json.dumps({"gpunodes": [card.gpunode()], "nodes": [card.json()], "pods": [told, held]}).encode(),)
+    return (json.dumps({"gpunodes": [card.gpunode()], "nodes": [card.json()], "pods": [gated_pod, held]}).encode(),)
 
 
 def _views(data: bytes) -> None:

@@ -1,7 +1,7 @@
 """
 What an allocator's evictions looked like to somebody who watches the pods: who went, and for whom it can have been.
 
-Told by the API server's own order of events. It judges nothing; `test_preemption_storm` does.
+By the API server's own order of events. It judges nothing; `test_preemption_storm` does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from playground import scenarios
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
-from runtime.kubernetes.watch import Event, Gone, Informer, Part, Put, Replaced
+from runtime.kubernetes.watch import Deleted, Event, Informer, Part, Put, Replaced
 
 JSON = dict[str, Any]
 
@@ -53,7 +53,7 @@ class Witness:
                         self._put(each)
                 case Put(pod):
                     self._put(pod)
-                case Gone(pod):
+                case Deleted(pod):
                     self._put({**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "now"}})
                     self._known.pop(pods.uid(pod), None)
 

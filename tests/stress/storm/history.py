@@ -30,7 +30,7 @@ from contract.scheduling.filters import node_reason
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
-from runtime.kubernetes.watch import Event, Gone, Informer, Part, Put, Replaced
+from runtime.kubernetes.watch import Deleted, Event, Informer, Part, Put, Replaced
 
 JSON = dict[str, Any]
 _KINDS = {
@@ -68,7 +68,7 @@ class Refusal:
     """The resourceVersion of our pin."""
     refused: int
     """That of the Event."""
-    said: str
+    message: str
     decided: int | None
     """The last resourceVersion until the pin at which the node was right; None where it never was."""
     cause: Commit | None
@@ -88,7 +88,7 @@ class Refusal:
         cause = "nothing" if self.cause is None else f"{self.cause.version} {self.cause.plural} {self.cause.key}"
         return (
             f"{self.pod} on {self.node}: right at {self.decided}, pinned at {self.pinned}, wrong by {cause}, "
-            f"refused at {self.refused}: {self.said}"
+            f"refused at {self.refused}: {self.message}"
         )
 
 
@@ -109,7 +109,7 @@ class History:
                         self._put(plural, each, each)
                 case Put(each):
                     self._put(plural, each, each)
-                case Gone(each):
+                case Deleted(each):
                     self._put(plural, each, None)
 
     def _put(self, plural: str, seen: JSON, made: JSON | None) -> None:
@@ -118,9 +118,9 @@ class History:
 
     def hear(self, event: Event) -> None:
         """An Event; of each pod the first counts by which kube-scheduler refused it."""
-        said = event.items if isinstance(event, Replaced | Part) else [event.object]
+        listed = event.items if isinstance(event, Replaced | Part) else [event.object]
         with self._lock:
-            for each in said if not isinstance(event, Gone) else ():
+            for each in listed if not isinstance(event, Deleted) else ():
                 uid = (each.get("involvedObject") or {}).get("uid", "")
                 if each.get("reason") == "FailedScheduling" and uid:
                     heard = int(each["metadata"]["resourceVersion"]), str(each.get("message", ""))
@@ -133,10 +133,10 @@ class History:
         with self._lock:
             commits, refused = sorted(self._commits, key=lambda each: each.version), dict(self._refused)
         found = []
-        for uid, (version, said) in refused.items():
+        for uid, (version, message) in refused.items():
             pinned = next((each for each in commits if each.plural == "pods" and _is_pinned(each.made, uid)), None)
             if pinned is not None and pinned.version < version:
-                found.append(_judged(pinned, version, said, commits))
+                found.append(_judged(pinned, version, message, commits))
         return found
 
 
@@ -153,7 +153,7 @@ def _node_of(pod: JSON) -> str:
     return allocation.node if allocation is not None else ""
 
 
-def _judged(pinned: Commit, refused: int, said: str, commits: list[Commit]) -> Refusal:
+def _judged(pinned: Commit, refused: int, message: str, commits: list[Commit]) -> Refusal:
     pod = pinned.made
     assert pod is not None
     node, versions = _node_of(pod), [each.version for each in commits]
@@ -162,10 +162,10 @@ def _judged(pinned: Commit, refused: int, said: str, commits: list[Commit]) -> R
     decided = next((at for at in range(until, oldest - 1, -1) if _accepts(commits[:at], pod, node)), None)
     last = bisect.bisect_right(versions, refused)
     cause = next((each for each in commits[until + 1 : last] if each.key == pinned.key and _is_deletion(each)), None)
-    if cause is None and decided is not None and said.startswith(_WRITING):
+    if cause is None and decided is not None and message.startswith(_WRITING):
         # Every filter let the pod in, and then the volume that kube-scheduler wrote had changed.
         volumes = (each for each in commits[decided:last] if each.plural.startswith("persistentvolume"))
-        cause = next((each for each in volumes if f'"{each.key[1]}"' in said), None)
+        cause = next((each for each in volumes if f'"{each.key[1]}"' in message), None)
     elif cause is None and decided is not None:
         # kube-scheduler counts a pod that it is about to bind, so that the binding may be committed after the refusal.
         moment = commits[last - 1].at + _BEHIND
@@ -173,7 +173,7 @@ def _judged(pinned: Commit, refused: int, said: str, commits: list[Commit]) -> R
         cause = next((commits[at] for at in later if not _accepts(commits[: at + 1], pod, node)), None)
     name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
     right = versions[decided - 1] if decided else None
-    return Refusal(name, node, pinned.version, refused, said, right, cause)
+    return Refusal(name, node, pinned.version, refused, message, right, cause)
 
 
 def _is_deletion(commit: Commit) -> bool:

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.storm, pytest.mark.realcluster, pytest.mark.timeout(12
 JSON = dict[str, Any]
 RECOVERS_WITHIN = 45.0
 """
-Seconds from a quiet cluster until each refused pod is bound, gone, or holds no share any more: kube-scheduler's backoff
+Seconds from a quiet cluster until each refused pod is bound, deleted, or without a share: kube-scheduler's backoff
 of 10 s at most, `UNBOUND_AFTER`, and a busy machine.
 """
 UNBOUND_AFTER = "3s"

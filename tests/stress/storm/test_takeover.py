@@ -38,22 +38,22 @@ def test_a_leader_takes_over_a_thousand_pods_that_wait(two_replicas: Cluster) ->
     wait(lambda: settled(two_replicas) == CARDS + WAITING, lambda: f"{settled(two_replicas)} run or wait")
     assert Storm(two_replicas, pods=0).kill_leader()
     logs = [two_replicas.programs[replica.name("allocator")].log for replica in two_replicas.replicas]
-    said: list[str] = []
+    lines: list[str] = []
 
     def barred() -> bool:
-        said[:] = [line for log in logs for line in _BARRED.findall(log.read_text())]
-        return bool(said)
+        lines[:] = [line for log in logs for line in _BARRED.findall(log.read_text())]
+        return bool(lines)
 
     wait(barred, lambda: "it is not said that all are touched")
     assert touched(two_replicas) == WAITING
-    print(*said, sep="\n")
+    print(*lines, sep="\n")
     two_replicas.kube.delete(paths.pods("default", running(two_replicas)[0]))
     wait(lambda: len(running(two_replicas)) == CARDS, lambda: "the next is not placed")
     invariants.check(two_replicas)
 
 
 def settled(cluster: Cluster) -> int:
-    """Pods that run, or wait and were told why."""
+    """Pods that run, or wait with a reason."""
     return sum(bool(scenarios.is_running(p) or scenarios.waits(p)) for p in scenarios.all_pods(cluster.kube))
 
 

@@ -52,8 +52,8 @@ class ApiServer:
 
     def delete(self, key: str) -> None:
         self._version += 1
-        gone = self.pods.pop(key)
-        self.events.append(("gone", gone))
+        removed = self.pods.pop(key)
+        self.events.append(("gone", removed))
 
     def listed(self) -> list[JSON]:
         return copy.deepcopy(list(self.pods.values()))

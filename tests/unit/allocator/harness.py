@@ -23,7 +23,7 @@ from allocator.features.provisioning.wishes import Unserved
 from allocator.queue.records import Binding
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import (
-    CheckReservations,
+    CheckAssumed,
     ExcludedGpusListed,
     FencePods,
     InventoriesListed,
@@ -53,7 +53,7 @@ CLAIMS_ON = ClaimSettings(claims=True)
 
 @dataclass
 class SchedulerHarness:
-    """A controller with what it is told and what it does."""
+    """A controller with what it gets and what it does."""
 
     nodes: Iterable[NodeBuilder] = ()
     options: Settings = field(default_factory=chosen)
@@ -69,7 +69,7 @@ class SchedulerHarness:
     made: int = 0
     woken: int = 0
     forgotten: list[str] = field(default_factory=list)
-    asked: list[tuple[PodRequest, int]] = field(default_factory=list)
+    requested: list[tuple[PodRequest, int]] = field(default_factory=list)
     engine: Engine | None = None
     hints: bool = True
     claiming: ClaimSettings = CLAIMS_ON
@@ -99,7 +99,7 @@ class SchedulerHarness:
             wake=self._wake,
             term=(lambda: self.term) if self.elected else None,
             forgotten=self.forgotten.append,
-            asked=lambda request, cpu: self.asked.append((request, cpu)),
+            on_request=lambda request, cpu: self.requested.append((request, cpu)),
             faulted=self._faulted,
             give_way=self._give_way,
             journal=self.journal,
@@ -174,7 +174,7 @@ class SchedulerHarness:
 
 def overdue(controller: Controller) -> tuple[Reservation, ...]:
     """The reservations whose pods are to be looked for now."""
-    checks = [each for each in controller.tick(TickPhase.RESERVATIONS) if isinstance(each, CheckReservations)]
+    checks = [each for each in controller.tick(TickPhase.RESERVATIONS) if isinstance(each, CheckAssumed)]
     return tuple(reservation for check in checks for reservation in check.reservations)
 
 

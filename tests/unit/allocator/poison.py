@@ -30,7 +30,7 @@ class Bomb(dict[str, Any]):
 
 
 class Fuse(list[JSON]):
-    """A list that raises when it is gone through, while it is armed."""
+    """A list that raises when it is iterated, while it is armed."""
 
     armed = False
 
@@ -47,7 +47,7 @@ def poisoned(pod: JSON) -> tuple[JSON, Bomb]:
 
 
 class Picky(Engine):
-    """An engine that raises for a share of so many bytes. `looked` counts how often it was asked for one."""
+    """An engine that raises for a share of so many bytes. `looked` counts how often it was requested one."""
 
     def __init__(self, memory: int) -> None:
         super().__init__()

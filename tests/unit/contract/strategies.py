@@ -45,19 +45,19 @@ def fractions(draw: st.DrawFn) -> FractionRequest:
     """One container's request as a dialect could make it."""
     cores = draw(st.integers(0, WHOLE))
     most = WHOLE if draw(st.booleans()) else MOST_MEMORY
-    asked = draw(st.integers(1, most))
-    limit = draw(st.integers(asked, most))
+    requested = draw(st.integers(1, most))
+    limit = draw(st.integers(requested, most))
     return FractionRequest(
         container=draw(NAMES),
         count=draw(st.integers(1, MOST_GPUS)),
-        memory=0 if most == WHOLE else asked,
-        percent=asked if most == WHOLE else 0,
+        memory=0 if most == WHOLE else requested,
+        percent=requested if most == WHOLE else 0,
         cores=cores,
         exclusive=cores == WHOLE and draw(st.booleans()),
         init=draw(st.booleans()),
         wishes=draw(WISHES),
         one_numa=draw(st.booleans()),
-        limit=limit if limit > asked and draw(st.booleans()) else 0,
+        limit=limit if limit > requested and draw(st.booleans()) else 0,
     )
 
 

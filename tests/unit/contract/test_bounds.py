@@ -13,8 +13,8 @@ from contract.dialects.base import Refusal
 from contract.encoding import codec
 from contract.encoding.reading import Malformed
 from contract.model import (
-    MOST_ASKING,
     MOST_CONTAINERS,
+    MOST_SHARING,
     FractionRequest,
     PodRequest,
     Wishes,
@@ -35,21 +35,21 @@ ASKING_WORDS = {
 def of_containers(number: int, resource: str, amount: str, **limits: str) -> dict[str, Any]:
     """A pod of many containers that ask alike."""
     made = pod("p").json()
-    asked = {resource: amount, **limits}
-    made["spec"]["containers"] = [{"name": f"c{at}", "resources": {"limits": asked}} for at in range(number)]
+    amounts = {resource: amount, **limits}
+    made["spec"]["containers"] = [{"name": f"c{at}", "resources": {"limits": amounts}} for at in range(number)]
     return made
 
 
 @pytest.mark.parametrize(("resource", "amount"), ASKING_WORDS.values(), ids=ASKING_WORDS.keys())
 def test_containers_that_ask_are_counted_in_every_dialect(resource: str, amount: str) -> None:
-    assert isinstance(DIALECTS.read(of_containers(MOST_ASKING, resource, amount)), PodRequest)
-    assert DIALECTS.read(of_containers(MOST_ASKING + 1, resource, amount)) == Refusal(
+    assert isinstance(DIALECTS.read(of_containers(MOST_SHARING, resource, amount)), PodRequest)
+    assert DIALECTS.read(of_containers(MOST_SHARING + 1, resource, amount)) == Refusal(
         "spec.containers", "65 containers that ask for a share", "let at most 64 containers of a pod ask"
     )
 
 
 def test_containers_that_use_a_claim_are_counted_too() -> None:
-    made = of_containers(MOST_ASKING + 1, "cpu", "1")
+    made = of_containers(MOST_SHARING + 1, "cpu", "1")
     made["metadata"]["annotations"] = {"egpuc.elasticgpu.io/a": "one"}
     assert DIALECTS.read(made) == Refusal(
         "spec.containers", "65 containers that ask for a share", "let at most 64 containers of a pod ask"
@@ -220,7 +220,7 @@ def test_a_share_of_many_containers_fits_among_annotations(number: int) -> None:
     assert bounds.annotations_problem(pod("p").json(), request) is None
 
 
-def test_annotations_that_leave_no_room_for_the_share_are_refused_with_the_longest_named() -> None:
+def test_annotations_that_leave_the_share_no_room_are_refused() -> None:
     made = pod("p").annotated("a/long", "x" * (255 << 10)).annotated("a/short", "x").json()
     assert bounds.annotations_problem(made, SMALL) == Refusal(
         "metadata.annotations",

@@ -78,13 +78,13 @@ def test_how_a_pod_is_read(pod: Any, want: Options) -> None:
     assert READ.reading(pod) == want
 
 
-def test_nothing_said_changes_nothing() -> None:
+def test_empty_options_change_nothing() -> None:
     assert [pool_options(found) for found in (None, {}, {"pools": None})] == [NO_OPTIONS] * 3
     assert PoolOptions() == NO_OPTIONS
     assert NO_OPTIONS.reading({}) == Options()
 
 
-def test_how_all_pods_are_read_is_said_once() -> None:
+def test_how_all_pods_are_read_is_set_once() -> None:
     given = {"aliyunUnit": "MiB", "coreOnlyMemory": "1Gi", "wholeGPUs": "vendor", "minMemory": "512Mi", "minPercent": 5}
     want = Options(aliyun_unit=MIB, core_only_memory=1024 * MIB, whole_gpus="vendor", least_memory=512 * MIB)
     assert pool_options({**given, "defaultCores": 7}).reading({}) == replace(want, least_percent=5, default_cores=7)
@@ -311,9 +311,9 @@ _ANY = st.recursive(
 
 @given(_ANY)
 def test_any_document_is_read_or_refused(document: Any) -> None:
-    said = "read"
+    outcome = "read"
     try:
         pool_options(document)
     except BadOption as error:
-        said = str(error)
-    assert 0 < len(said) < 600
+        outcome = str(error)
+    assert 0 < len(outcome) < 600

@@ -151,10 +151,10 @@ def test_any_annotation_is_a_request_or_nothing(value: Any) -> None:
 
 def test_memory_in_percent_agrees_with_any_amount_but_cores_must_fit() -> None:
     request = PodRequest("hami", (FractionRequest("main", percent=50, cores=20),))
-    asking = pod("p").asks(CORES, 20).annotated(names.REQUEST, request_to_text(request))
-    assert pods.admitted(asking.json()) == request
-    assert pods.admitted(asking.asks(MEMORY, "7Gi").json()) == request
-    assert pods.admitted(asking.asks(CORES, 10).json()) is None
+    builder = pod("p").asks(CORES, 20).annotated(names.REQUEST, request_to_text(request))
+    assert pods.admitted(builder.json()) == request
+    assert pods.admitted(builder.asks(MEMORY, "7Gi").json()) == request
+    assert pods.admitted(builder.asks(CORES, 10).json()) is None
 
 
 ACCOUNTED = {
@@ -171,9 +171,9 @@ ACCOUNTED = {
 }
 
 
-@pytest.mark.parametrize(("asked", "wanted"), ACCOUNTED.values(), ids=ACCOUNTED.keys())
-def test_accounting(asked: tuple[FractionRequest, int], wanted: dict[str, str]) -> None:
-    assert pods.accounting(*asked) == wanted
+@pytest.mark.parametrize(("requested", "wanted"), ACCOUNTED.values(), ids=ACCOUNTED.keys())
+def test_accounting(requested: tuple[FractionRequest, int], wanted: dict[str, str]) -> None:
+    assert pods.accounting(*requested) == wanted
 
 
 # -- the allocation -----------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_an_allocation_is_read_back() -> None:
 
 
 @given(REQUESTS)
-def test_every_allocation_that_gives_what_was_asked_is_read_back(request_: PodRequest) -> None:
+def test_every_allocation_that_meets_its_request_is_read_back(request_: PodRequest) -> None:
     allocation = allocation_for(request_)
     made = pod("p").annotated(names.ALLOCATION, allocation_to_text(allocation)).json()
     assert pods.allocation_of(made, request_) == allocation
@@ -225,7 +225,7 @@ CONTRADICTED = {
 
 
 @pytest.mark.parametrize("text", CONTRADICTED.values(), ids=CONTRADICTED.keys())
-def test_an_allocation_that_is_not_what_was_asked_is_none(text: str) -> None:
+def test_an_allocation_that_does_not_meet_its_request_is_none(text: str) -> None:
     assert pods.allocation_of(allocated(text), REQUEST) is None
 
 
@@ -262,7 +262,7 @@ LIMITS: dict[str, tuple[PodRequest, int, bool]] = {
 
 
 @pytest.mark.parametrize(("request_", "burst", "counts"), LIMITS.values(), ids=LIMITS.keys())
-def test_a_limit_is_at_most_what_was_asked_for(request_: PodRequest, burst: int, counts: bool) -> None:
+def test_a_limit_is_at_most_what_was_requested(request_: PodRequest, burst: int, counts: bool) -> None:
     document = json.loads(allocation_to_text(allocation_for(request_, gpu_memory=16 * GIB)))
     document["containers"][0]["gpus"][0]["burst"] = burst
     made = pod("p").annotated(names.ALLOCATION, json.dumps(document)).json()

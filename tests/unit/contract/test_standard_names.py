@@ -1,4 +1,4 @@
-"""What a pod is before any dialect reads it: standard names, no scheduler that is gone, or not ours at all."""
+"""What a pod is before any dialect reads it: standard names, no scheduler that was replaced, or not ours at all."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ STANDARD: dict[str, tuple[PodBuilder, Options, PodBuilder | None]] = {
 def test_standard(builder: PodBuilder, options: Options, wanted: PodBuilder | None) -> None:
     made = builder.json()
     before = copy.deepcopy(made)
-    assert DIALECTS.standard(made, options) == (None if wanted is None else wanted.json())
+    assert DIALECTS.normalise(made, options) == (None if wanted is None else wanted.json())
     assert made == before
 
 
 def test_a_resource_under_both_names_is_not_guessed_at() -> None:
     both = pod("p").asks("nvidia.com/gpu", 1).asks("example.com/vgpu", 2).json()
-    assert DIALECTS.standard(both, RENAMED) == both
+    assert DIALECTS.normalise(both, RENAMED) == both
 
 
 @given(JSON)
 def test_whatever_stands_in_a_pods_place_is_left_as_it_is(value: Any) -> None:
     for made in ({"spec": value}, {"spec": {"containers": value}}, {"spec": {"containers": [{"resources": value}]}}):
-        assert DIALECTS.standard(made, RENAMED) == made
+        assert DIALECTS.normalise(made, RENAMED) == made
 
 
 OPTIONS: dict[str, tuple[dict[str, Any], VgpuOptions]] = {
@@ -148,5 +148,5 @@ def test_the_part_that_is_about_reading() -> None:
     assert options == Options(
         default_memory=5000 * MIB, default_cores=20, resource_names=(("example.com/vgpu", "nvidia.com/gpu"),)
     )
-    made = DIALECTS.standard(pod("p").asks("example.com/vgpu", 1).asks("nvidia.com/gpumem", "0.5").json(), options)
+    made = DIALECTS.normalise(pod("p").asks("example.com/vgpu", 1).asks("nvidia.com/gpumem", "0.5").json(), options)
     assert isinstance(DIALECTS.read(made or {}, options), Refusal)

@@ -1,4 +1,4 @@
-"""An API server that says what it was told to say, and a kubeconfig for it."""
+"""An API server with given answers, and a kubeconfig for it."""
 
 from __future__ import annotations
 

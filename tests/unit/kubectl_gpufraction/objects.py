@@ -69,14 +69,14 @@ def admitted(
         made["status"] = {"phase": "Running"}
     else:
         made["spec"]["schedulingGates"] = [{"name": str(names.GATE)}]
-        told = {
+        condition = {
             "type": str(names.ALLOCATED_CONDITION),
             "status": "False",
             "reason": "Memory",
             "message": waits,
             "lastTransitionTime": "2026-01-05T09:00:00Z",
         }
-        made["status"] = {"phase": "Pending", "conditions": [told]}
+        made["status"] = {"phase": "Pending", "conditions": [condition]}
     made["metadata"]["annotations"] = annotations
     return made
 

@@ -236,15 +236,15 @@ NODES = [gpunode("n1", 15109), gpunode("n2", 15109)], [node("n1", ROOMY), node("
 ON_N2 = owned(admitted("other", "gpufraction.io/gpu-memory", "2Gi", on="n2"))
 
 
-def said(pods: list[Any], *, gpus: int = 0) -> list[str]:
+def sentences(pods: list[Any], *, gpus: int = 0) -> list[str]:
     seen = look(*NODES, pods)
-    asked = advised.asked_for(seen, None if gpus else seen.queue[0], gpus)
-    return advised.sentences(asked, {}, evicting=False)
+    called = advised.report_for(seen, None if gpus else seen.queue[0], gpus)
+    return advised.sentences(called, {}, evicting=False)
 
 
 def test_the_pod_that_finds_another_place_is_moved() -> None:
     moved = owned(admitted("small", "gpufraction.io/gpu-memory", "3Gi", on="n1"))
-    assert said([WAITING, moved, ON_N2]) == [
+    assert sentences([WAITING, moved, ON_N2]) == [
         "1 eviction would make room for default/train (asks for 1xwhole) on node n2, GPU 0:",
         "  default/other (2048 MiB, priority 0): then there is room for it on node n1",
         advised._RETURNS,
@@ -253,22 +253,24 @@ def test_the_pod_that_finds_another_place_is_moved() -> None:
 
 
 def test_one_of_lower_priority_may_have_to_wait() -> None:
-    assert said([WAITING, owned(HELD), ON_N2 | {"metadata": {**ON_N2["metadata"], "ownerReferences": []}}])[1] == (
+    assert sentences([WAITING, owned(HELD), ON_N2 | {"metadata": {**ON_N2["metadata"], "ownerReferences": []}}])[1] == (
         "  default/held (12288 MiB, priority 0): then there is room for it on node n2"
     )
     full = owned(admitted("full", "gpufraction.io/gpu-memory", "14Gi", on="n2"))
-    assert said([WAITING, owned(HELD), full])[1] == (
+    assert sentences([WAITING, owned(HELD), full])[1] == (
         "  default/held (12288 MiB, priority 0): then it waits; its priority is lower"
     )
 
 
 def test_nobody_is_moved_to_free_gpus_who_would_lose_the_share() -> None:
     full = owned(admitted("full", "gpufraction.io/gpu-memory", "14Gi", on="n2"))
-    assert said([owned(HELD), full], gpus=1) == [
+    assert sentences([owned(HELD), full], gpus=1) == [
         "No evictions (up to 6, of one node) would make room for 1 whole GPU of one node.",
         "Pods of its own or a higher priority go only if there is room for them elsewhere.",
     ]
-    assert said([owned(HELD)], gpus=1) == ["No eviction is needed: 1 whole GPU of one node is free on node n2, GPU 0."]
+    assert sentences([owned(HELD)], gpus=1) == [
+        "No eviction is needed: 1 whole GPU of one node is free on node n2, GPU 0."
+    ]
 
 
 def test_the_first_in_line_is_one_that_nothing_else_holds_back() -> None:
@@ -283,16 +285,16 @@ def test_the_first_in_line_is_one_that_nothing_else_holds_back() -> None:
     ]
 
 
-def test_pods_that_are_being_deleted_count_as_gone() -> None:
+def test_pods_that_are_being_deleted_count_as_deleted() -> None:
     leaving = owned(HELD, deletionTimestamp="2026-01-05T09:00:00Z")
-    assert said([WAITING, leaving, ON_N2]) == [
+    assert sentences([WAITING, leaving, ON_N2]) == [
         "No eviction is needed: default/train (asks for 1xwhole) fits on node n1, GPU 0.",
         "(once these pods, which are being deleted, have ended: default/held)",
     ]
 
 
-def test_who_stays_is_told() -> None:
-    assert said([WAITING, HELD, ON_N2 | {"metadata": {**ON_N2["metadata"], "ownerReferences": []}}]) == [
+def test_pods_that_stay_are_listed() -> None:
+    assert sentences([WAITING, HELD, ON_N2 | {"metadata": {**ON_N2["metadata"], "ownerReferences": []}}]) == [
         "No evictions (up to 6, of one node) would make room for default/train (asks for 1xwhole).",
         "Not to be evicted: default/held (no controller would make it again), "
         "default/other (no controller would make it again).",

@@ -128,9 +128,9 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "status", "said"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_refused(arguments: tuple[str, ...], status: int, said: str, tmp_path: Path) -> None:
-    assert run(tmp_path, seen(), *arguments) == (status, "", said, [])
+@pytest.mark.parametrize(("arguments", "status", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_refused(arguments: tuple[str, ...], status: int, message: str, tmp_path: Path) -> None:
+    assert run(tmp_path, seen(), *arguments) == (status, "", message, [])
 
 
 def test_a_node_that_others_change_all_the_time_is_given_up(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_pods_that_run_are_seen() -> None:
     assert (found["verdict"], found["placed"]) == ("Partly", 2)
 
 
-def test_who_may_not_see_the_cluster_is_told_that_one_was_tried() -> None:
+def test_a_user_who_may_not_see_the_cluster_learns_that_one_pod_was_tested() -> None:
     found = row(Template("Job/w", {}, 3), would("w", "10Gi"), None)
     assert (found["verdict"], found["placed"], found["untried"], found["reason"]) == ("Placed", 1, 2, UNTRIED)
     assert totals([found]) == ["1 of 3 pods placed, 2 not tried"]

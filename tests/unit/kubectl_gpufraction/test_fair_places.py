@@ -83,14 +83,14 @@ def test_a_tenant_reads_no_other_namespaces_name() -> None:
 
 
 @pytest.mark.parametrize("weights", [None, {"team-a": "5", "team-b": "5"}], ids=["by age", "fair"])
-def test_the_sentence_is_gone_where_nobody_holds_less_any_more(weights: Mapping[str, str] | None) -> None:
+def test_the_sentence_is_absent_where_no_namespace_holds_less(weights: Mapping[str, str] | None) -> None:
     state = view(*TWO_TEAMS[2:], weights=weights)
     assert [row["reason"] for row in waiting.rows(state, None)] == [FULL, FULL]
     assert [row["behind"] for row in waiting.rows(state, None)] == ["", ""]
     assert [row["namespace"] for row in waiting.rows(state, None)] == ["team-a", "team-b"]
 
 
-def test_weights_are_shown_and_one_that_cannot_be_read_is_said() -> None:
+def test_weights_are_shown_and_an_unreadable_one_is_reported() -> None:
     held = (*TWO_TEAMS, holder("team-b", "h2", 2))
     state = view(*held, weights={"team-b": "3", "team-a": "much"})
     (pod,) = [pod for pod in state.waiting() if pod.namespace == "team-a"]

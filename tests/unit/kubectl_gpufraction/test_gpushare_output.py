@@ -126,7 +126,7 @@ def test_nodes_of_ours_and_of_the_older_plugin() -> None:
     ]
 
 
-def test_the_unit_is_the_one_in_which_pods_were_asked() -> None:
+def test_the_unit_is_the_one_of_the_pods_requests() -> None:
     state = ClusterView.of([], [], [admitted("p", "aliyun.com/gpu-mem", 5000, on="n", gpu=0, unit=MIB)])
     assert unit_name(unit_of(state)) == "MiB"
 

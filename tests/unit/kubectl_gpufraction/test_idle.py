@@ -11,7 +11,7 @@ import pytest
 from contract import names
 from kubectl_gpufraction.idle.shares import gives_way, rows
 from tests.unit.kubectl_gpufraction.objects import admitted, gpunode
-from tests.unit.kubectl_gpufraction.test_manners import DEFAULT, GPUNODES, asked
+from tests.unit.kubectl_gpufraction.test_manners import DEFAULT, GPUNODES, called
 from tests.unit.kubectl_gpufraction.test_tenants import NO, collection
 
 JSON = dict[str, Any]
@@ -61,26 +61,26 @@ def test_whether_an_idle_pod_gives_way(case: tuple[str | None, dict[str, str] | 
 def test_a_tenant_sees_the_pods_of_its_namespace(tmp_path: Path) -> None:
     given = {GPUNODES: collection(says("n1", one=FIRST, two=FIRST)), "/api/v1/pods": NO, "/api/v1/namespaces": NO}
     given[DEFAULT] = collection(holds("one"))
-    status, shown, said = asked(tmp_path, "idle", given=given)
-    assert (status, said, shown.splitlines()[1].split()[:2]) == (0, "", ["default", "one"])
+    status, shown, errors = called(tmp_path, "idle", given=given)
+    assert (status, errors, shown.splitlines()[1].split()[:2]) == (0, "", ["default", "one"])
     assert shown.splitlines()[2:] == ["1 idle pod holds 2048 MiB; 0 agreed to give way"]
 
 
-def test_an_administrator_is_told_that_nobody_is_evicted(tmp_path: Path) -> None:
+def test_an_administrator_learns_that_no_pod_is_evicted(tmp_path: Path) -> None:
     containers: list[dict[str, Any]] = [{"command": ["python", "-m", "allocator", "run"], "args": []}]
     deployment = {"metadata": {"name": "gpufraction"}, "spec": {"template": {"spec": {"containers": containers}}}}
     path = "/apis/apps/v1/namespaces/gpufraction-system/deployments"
     given = {GPUNODES: collection(says("n1", one=FIRST)), DEFAULT: collection(holds("one", "2h"))}
-    _, shown, _ = asked(tmp_path, "idle", given={**given, path: collection(deployment)})
+    _, shown, _ = called(tmp_path, "idle", given={**given, path: collection(deployment)})
     assert shown.splitlines()[-1] == "Nobody is evicted for it: the allocator's setting idle.evict is off."
     containers[0]["args"] = ["--idle-evict=true"]
-    _, shown, _ = asked(tmp_path, "idle", given={**given, path: collection(deployment)})
+    _, shown, _ = called(tmp_path, "idle", given={**given, path: collection(deployment)})
     assert shown.splitlines()[-1] == "1 idle pod holds 2048 MiB; 1 agreed to give way"
     containers[0] |= {"args": [], "envFrom": [{"configMapRef": {"name": "ours"}}]}
     settings = {"metadata": {"name": "ours"}, "data": {"GPUFRACTION_IDLE_EVICT": "true"}}
     of_ours = {path: collection(deployment), CONFIGMAPS: collection(settings)}
-    _, shown, _ = asked(tmp_path, "idle", given={**given, **of_ours})
+    _, shown, _ = called(tmp_path, "idle", given={**given, **of_ours})
     assert shown.splitlines()[-1] == "1 idle pod holds 2048 MiB; 1 agreed to give way"
-    _, form, _ = asked(tmp_path, "idle", "-o", "json", given=given)
+    _, form, _ = called(tmp_path, "idle", "-o", "json", given=given)
     (row,) = json.loads(form)["items"]
     assert (row["givesWayAfter"], row["since"]) == ("2h", FIRST)

@@ -1,4 +1,4 @@
-"""What Kueue is told to count of a template is what admission writes into the pod."""
+"""What Kueue counts of a template is what admission writes into the pod."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def named(example: Example) -> str:
     return " ".join(f"{name}={amount}" for name, amount in example.limits.items())
 
 
-def asked(limits: JSON, options: Options = DEFAULTS) -> PodRequest | None:
+def called(limits: JSON, options: Options = DEFAULTS) -> PodRequest | None:
     made = pod("p")
     for name, amount in limits.items():
         made = made.asks(name, amount)
@@ -60,14 +60,14 @@ COUNTED = {
     for dialect in DIALECTS
     for example in dialect.examples
     if example.limits and not example.labels and not set(example.limits) & set(kueueconfig.uncounted())
-    for request in [asked(dict(example.limits))]
+    for request in [called(dict(example.limits))]
     if request is not None and not any(each.percent for each in request.containers) and named(example) not in OTHERWISE
 }
 
 
 @pytest.mark.parametrize("example", COUNTED.values(), ids=COUNTED.keys())
 def test_a_template_counts_what_its_pod_will(example: Example) -> None:
-    request = asked(dict(example.limits))
+    request = called(dict(example.limits))
     assert request is not None
     (fraction,) = request.containers
     want = {
@@ -86,7 +86,7 @@ def test_every_dialect_with_countable_words_has_an_example_here() -> None:
     assert spoken == {dialect.name for dialect in DIALECTS if dialect.charges(DEFAULTS)}
 
 
-def test_what_depends_on_the_gpu_is_said() -> None:
+def test_what_depends_on_the_gpu_is_listed() -> None:
     assert set(kueueconfig.uncounted()) == {
         "gpufraction.io/gpu-percent",
         "nvidia.com/gpumem-percentage",

@@ -77,7 +77,7 @@ CALLS: dict[str, tuple[str, ...]] = {
 """A call of each command but `ui`, which prints an address and serves."""
 
 
-def asked(tmp_path: Path, *arguments: str, given: dict[str, tuple[int, Any]] | None = None) -> tuple[int, str, str]:
+def called(tmp_path: Path, *arguments: str, given: dict[str, tuple[int, Any]] | None = None) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
     manifest = tmp_path / "manifest.yaml"
     manifest.write_text(json.dumps(MANIFEST))
@@ -101,7 +101,7 @@ def test_every_command_is_called_here() -> None:
 
 @pytest.mark.parametrize("command", CALLS)
 def test_every_command_has_every_form(command: str, tmp_path: Path) -> None:
-    printed = {form: asked(tmp_path, command, *CALLS[command], "-o", form) for form in FORMS}
+    printed = {form: called(tmp_path, command, *CALLS[command], "-o", form) for form in FORMS}
     assert {(status, err) for status, _, err in printed.values()} == {(1 if command == "check" else 0, "")}
     documents = json.loads(printed["json"][1]), yaml.safe_load(printed["yaml"][1])
     if command != "check":  # which has figures of time
@@ -117,7 +117,7 @@ OTHERS = {str(names.GPU_MEMORY), str(names.GPU_CORES)}
 
 @pytest.mark.parametrize("command", CALLS)
 def test_every_field_is_camel_case(command: str, tmp_path: Path) -> None:
-    document = json.loads(asked(tmp_path, command, *CALLS[command], "-o", "json")[1])
+    document = json.loads(called(tmp_path, command, *CALLS[command], "-o", "json")[1])
     found = set(keys(document)) - OTHERS
     assert not {key for key in found if not re.fullmatch(r"[a-z]+[a-zA-Z0-9]*", key)}
     assert not {key for key in found if re.search(r"(MIB|GPU|UUID)", key)}, "MiB, gpu and uuid, as in every command"
@@ -125,8 +125,8 @@ def test_every_field_is_camel_case(command: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["nodes", "pods", "waiting", "pools", "version"])
 def test_without_headings_there_are_rows_alone(command: str, tmp_path: Path) -> None:
-    _, out, _ = asked(tmp_path, command, "--no-headers")
-    items = json.loads(asked(tmp_path, command, "-o", "json")[1])["items"]
+    _, out, _ = called(tmp_path, command, "--no-headers")
+    items = json.loads(called(tmp_path, command, "-o", "json")[1])["items"]
     assert len(out.splitlines()) == len(items)
 
 
@@ -146,9 +146,9 @@ PLACE   NAMESPACE   NAME    ASKS      WAITS   WHY
 
 
 def test_a_reason_of_many_pods_is_printed_once(tmp_path: Path) -> None:
-    printed = asked(tmp_path, "waiting")[1]
+    printed = called(tmp_path, "waiting")[1]
     assert re.sub(r" \d+[smhd] +", " AGE ", printed) == re.sub(r" \d+[smhd] +", " AGE ", WAITING)
-    assert asked(tmp_path, "waiting", "-o", "name")[1] == "pod/waits\npod/also\npod/new\n"
+    assert called(tmp_path, "waiting", "-o", "name")[1] == "pod/waits\npod/also\npod/new\n"
 
 
 NODES = """\
@@ -159,21 +159,21 @@ n1     0     Tesla T4   1        #######...   10240      4869       15109    0  
 
 
 def test_nodes_have_bars_and_totals(tmp_path: Path) -> None:
-    assert asked(tmp_path, "nodes") == (0, NODES, "")
+    assert called(tmp_path, "nodes") == (0, NODES, "")
 
 
 def test_a_gpu_that_promises_more_than_it_has_is_marked(tmp_path: Path) -> None:
     scaled = gpunode("n1", 10_000)
     scaled["status"]["options"] = [{"name": "deviceMemoryScaling", "value": "1.5"}]
-    _, out, _ = asked(tmp_path, "nodes", given={GPUNODES: collection(scaled)})
+    _, out, _ = called(tmp_path, "nodes", given={GPUNODES: collection(scaled)})
     assert out.splitlines()[1].split()[7:10] == ["4760", "15000", "(1.5x)"]
     assert out.splitlines()[3] == "Oversubscribed by the options (deviceMemoryScaling): GPU 0 of n1"
-    [row] = json.loads(asked(tmp_path, "nodes", "-o", "json", given={GPUNODES: collection(scaled)})[1])["items"]
+    [row] = json.loads(called(tmp_path, "nodes", "-o", "json", given={GPUNODES: collection(scaled)})[1])["items"]
     assert (row["oversubscribed"], row["totalMiB"], row["promisedMiB"]) == (True, 10_000, 15_000)
 
 
 def test_a_gpu_of_which_more_is_held_than_there_is_is_marked(tmp_path: Path) -> None:
-    _, out, _ = asked(tmp_path, "nodes", given={GPUNODES: collection(gpunode("n1", 10_000))})
+    _, out, _ = called(tmp_path, "nodes", given={GPUNODES: collection(gpunode("n1", 10_000))})
     assert "#########!" in out
     assert out.splitlines()[3] == "Overcommitted, pods hold more than there is: GPU 0 of n1 (by 240 MiB)"
 
@@ -185,20 +185,20 @@ def test_a_gpu_whose_limits_add_up_to_more_than_it_has_is_marked(tmp_path: Path)
     more: dict[str, tuple[int, Any]] = {
         "/api/v1/pods": collection(admitted("plain", "gpufraction.io/gpu-memory", "8Gi", on="n1"), BURSTS)
     }
-    _, out, _ = asked(tmp_path, "nodes", "-o", "wide", given=more)
+    _, out, _ = called(tmp_path, "nodes", "-o", "wide", given=more)
     assert "20480 (1.36x)" in out.splitlines()[1]
     assert out.splitlines()[3] == "Memory limits add up to more than the memory: GPU 0 of n1 (1.36x)"
-    [row] = json.loads(asked(tmp_path, "nodes", "-o", "json", given=more)[1])["items"]
+    [row] = json.loads(called(tmp_path, "nodes", "-o", "json", given=more)[1])["items"]
     assert (row["memoryMiB"], row["limitsMiB"], row["oversubscribed"]) == (14336, 20480, False)
 
 
 def test_a_pod_that_may_burst_is_shown_with_its_limit(tmp_path: Path) -> None:
     there: dict[str, tuple[int, Any]] = {"/api/v1/pods": collection(BURSTS), DEFAULT: collection(BURSTS)}
-    _, out, _ = asked(tmp_path, "pods", "-o", "wide", given=there)
+    _, out, _ = called(tmp_path, "pods", "-o", "wide", given=there)
     assert out.splitlines()[1].split()[3] == "1x6Gi..12Gi"
-    [row] = json.loads(asked(tmp_path, "pods", "-o", "json", given=there)[1])["items"]
+    [row] = json.loads(called(tmp_path, "pods", "-o", "json", given=there)[1])["items"]
     assert (row["memoryMiB"], row["limitMiB"]) == (6144, 12288)
-    _, out, _ = asked(tmp_path, "explain", "bursts", given=there | {f"{DEFAULT}/bursts": (200, BURSTS)})
+    _, out, _ = called(tmp_path, "explain", "bursts", given=there | {f"{DEFAULT}/bursts": (200, BURSTS)})
     assert "6144 MiB, up to 12288 MiB while nobody else needs it" in out
 
 
@@ -219,7 +219,7 @@ def test_bars(amounts: tuple[int, int], want: str) -> None:
 
 
 def test_a_workload_is_explained_pod_by_pod_those_that_wait_first(tmp_path: Path) -> None:
-    assert asked(tmp_path, "explain", "deployment/web")[1].splitlines() == [
+    assert called(tmp_path, "explain", "deployment/web")[1].splitlines() == [
         "deployment/web: 2 pods, 1 with a share, 1 waiting",
         "",
         "default/waits asks for 1x6Gi (native)",
@@ -230,7 +230,7 @@ def test_a_workload_is_explained_pod_by_pod_those_that_wait_first(tmp_path: Path
         "It is Running on node n1:",
         "  main: GPU 0 (Tesla T4, GPU-n1-0), 10240 MiB",
     ]
-    items = json.loads(asked(tmp_path, "explain", "deployment/web", "-o", "json")[1])["items"]
+    items = json.loads(called(tmp_path, "explain", "deployment/web", "-o", "json")[1])["items"]
     assert [(item["name"], item["status"], item["roomAfter"]) for item in items] == [
         ("waits", "Waiting", [{"pod": "default/runs", "node": "n1", "gpu": 0}]),
         ("runs", "Running", []),
@@ -264,11 +264,11 @@ FAILURES: dict[str, tuple[tuple[str, ...], int, str]] = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "status", "said"), FAILURES.values(), ids=FAILURES.keys())
-def test_what_cannot_be_explained(arguments: tuple[str, ...], status: int, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("arguments", "status", "message"), FAILURES.values(), ids=FAILURES.keys())
+def test_what_cannot_be_explained(arguments: tuple[str, ...], status: int, message: str, tmp_path: Path) -> None:
     bare = {"metadata": {"name": "bare", "uid": "b"}, "status": {"conditions": [REFUSED]}}
     empty = {"/api/v1/namespaces/team/pods": collection()}
-    assert asked(tmp_path, *arguments, given={f"{SETS}/bare": (200, bare)} | empty) == (status, "", said)
+    assert called(tmp_path, *arguments, given={f"{SETS}/bare": (200, bare)} | empty) == (status, "", message)
 
 
 def test_the_models_that_there_are_follow_one_that_is_not(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_the_models_that_there_are_follow_one_that_is_not(tmp_path: Path) -> Non
     wishes["status"]["conditions"][0]["reason"] = "Model"
     given = {"/api/v1/pods": collection(wishes)}
     assert (
-        asked(tmp_path, "explain", "wishes", given=given)[1].splitlines()[-1] == "The models of this cluster: Tesla T4"
+        called(tmp_path, "explain", "wishes", given=given)[1].splitlines()[-1] == "The models of this cluster: Tesla T4"
     )
 
 
@@ -289,20 +289,20 @@ DRY_RUNS: dict[str, tuple[tuple[int, Any], int, str]] = {
 
 @pytest.mark.parametrize(("answer", "status", "verdict"), DRY_RUNS.values(), ids=DRY_RUNS.keys())
 def test_the_exit_status_of_a_dry_run(answer: tuple[int, Any], status: int, verdict: str, tmp_path: Path) -> None:
-    found = asked(tmp_path, "dry-run", "-f", "MANIFEST", "-o", "json", given={f"POST {DEFAULT}": answer})
+    found = called(tmp_path, "dry-run", "-f", "MANIFEST", "-o", "json", given={f"POST {DEFAULT}": answer})
     assert (found[0], [row["verdict"] for row in json.loads(found[1])["items"]]) == (status, [verdict])
 
 
 def test_what_a_dry_run_skips_is_named(tmp_path: Path) -> None:
     manifest = tmp_path / "other.yaml"
     manifest.write_text(yaml.safe_dump_all([{"kind": "Service", "metadata": {"name": "web"}}, MANIFEST]))
-    status, out, _ = asked(tmp_path, "dry-run", "-f", str(manifest))
+    status, out, _ = called(tmp_path, "dry-run", "-f", str(manifest))
     assert (status, out.splitlines()[2:]) == (
         0,
         ["1 of 1 pod placed", "Skipped, since they make no pods: Service/web"],
     )
     manifest.write_text(yaml.safe_dump({"kind": "Service", "metadata": {"name": "web"}}))
-    assert asked(tmp_path, "dry-run", "-f", str(manifest))[1].splitlines() == [
+    assert called(tmp_path, "dry-run", "-f", str(manifest))[1].splitlines() == [
         "No pod and no pod template in the manifest.",
         "Skipped, since they make no pods: Service/web",
     ]

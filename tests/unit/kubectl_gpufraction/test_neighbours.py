@@ -18,7 +18,7 @@ from kubectl_gpufraction.__main__ import main
 from kubectl_gpufraction.advice import hosts
 from kubectl_gpufraction.advice.rehearsal import Rehearsal, RehearsedPlacement
 from kubectl_gpufraction.cluster import neighbours
-from kubectl_gpufraction.cluster.neighbours import AskingPod, NeighbourReader, Surroundings, Unevaluated
+from kubectl_gpufraction.cluster.neighbours import NeighbourReader, PendingPod, Surroundings, Unevaluated
 from kubectl_gpufraction.cluster.room import RoomRequest
 from kubectl_gpufraction.commands import dryrun
 from tests.builders import pod
@@ -171,16 +171,16 @@ def test_nothing_about_volumes_is_read_for_a_pod_without_claims(tmp_path: Path) 
 
 
 def test_every_filter_is_evaluated_or_named() -> None:
-    asking = AskingPod(read_rules(LOST), PodNeeds())
+    pending = PendingPod(read_rules(LOST), PodNeeds())
     unread = dict.fromkeys((neighbours.NODES,), neighbours.FORBIDDEN)
-    named = {each.filter for each in Surroundings(NeighbourReader(), unread=unread).unevaluated(asking)}
-    concerned = {neighbours.name_of(f) for f in clusterfilters.FILTERS if f(asking.rules, asking.needs, _empty())}
+    named = {each.filter for each in Surroundings(NeighbourReader(), unread=unread).unevaluated(pending)}
+    concerned = {neighbours.name_of(f) for f in clusterfilters.FILTERS if f(pending.rules, pending.needs, _empty())}
     assert named >= concerned
 
 
 def test_a_pod_with_claims_of_other_drivers_is_told_that_nobody_looked_at_them() -> None:
-    asking = AskingPod(PodRules(claims=(PodClaim("c"),)), PodNeeds())
-    found = Surroundings(NeighbourReader()).unevaluated(asking)
+    pending = PendingPod(PodRules(claims=(PodClaim("c"),)), PodNeeds())
+    found = Surroundings(NeighbourReader()).unevaluated(pending)
     assert found == (Unevaluated("DynamicResources", "this command does not evaluate it"),)
 
 
@@ -190,8 +190,8 @@ def _empty() -> Any:
 
 def test_a_kind_with_too_many_objects_is_named_with_its_bound() -> None:
     unread = {neighbours.VOLUMES: "there are more than 100000 persistentvolumes"}
-    asking = AskingPod(read_rules(LOST), PodNeeds())
-    found = Surroundings(NeighbourReader(), unread=unread).unevaluated(asking)
+    pending = PendingPod(read_rules(LOST), PodNeeds())
+    found = Surroundings(NeighbourReader(), unread=unread).unevaluated(pending)
     assert Unevaluated("VolumeZone", "there are more than 100000 persistentvolumes") in found
 
 
@@ -204,8 +204,8 @@ def test_replicas_are_rehearsed_apart_from_each_other_and_from_others() -> None:
     reader.pod(other("db-0", "db", "n1"))
     states = hosts.advice_input([gpunode(n, 15109) for n in reader.nodes], map(on_host, reader.nodes), [], ())
     rehearsal = Rehearsal(states.hosts, Surroundings(reader))
-    wanted, asking = RoomRequest(request, PodNeeds()), dryrun.replica_of(web, PodNeeds())
-    placed = [rehearsal.place(wanted, asking) for _ in range(3)]
+    wanted, pending = RoomRequest(request, PodNeeds()), dryrun.replica_of(web, PodNeeds())
+    placed = [rehearsal.place(wanted, pending) for _ in range(3)]
     assert placed == [
         RehearsedPlacement("n2", (0,)),
         RehearsedPlacement("n3", (0,)),

@@ -13,7 +13,7 @@ from contract import names
 from kubectl_gpufraction.__main__ import COMMANDS
 from kubectl_gpufraction.session import Exit
 from tests.unit.kubectl_gpufraction.objects import admitted, gpunode, node
-from tests.unit.kubectl_gpufraction.test_manners import DEFAULT, GPUNODES, asked
+from tests.unit.kubectl_gpufraction.test_manners import DEFAULT, GPUNODES, called
 from tests.unit.kubectl_gpufraction.test_tenants import collection
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "kubectl.md"
@@ -49,7 +49,7 @@ def printed(command: str, tmp_path: Path) -> str:
     idle["status"]["idle"] = [{"pod": "runs", "since": "2026-01-05T09:00:00Z"}]
     agrees = {"metadata": {"name": "default", "labels": {str(names.IDLE_AFTER): "2h"}}}
     given = {f"POST {DEFAULT}": (201, answer), "/api/v1/nodes": roomy, "/api/v1/namespaces": collection(agrees)}
-    return asked(tmp_path, *words, given={**given, GPUNODES: collection(idle)})[1]
+    return called(tmp_path, *words, given={**given, GPUNODES: collection(idle)})[1]
 
 
 def test_the_examples_are_what_is_printed(tmp_path: Path) -> None:

@@ -57,11 +57,11 @@ def test_pods_of_one_second_share_their_places() -> None:
         ("b", "2-3"),
         ("d", 4),
     ]
-    told = {pod.name: explain.explanation(state, pod) for pod in state.pods}
-    assert told["b"][1:4] == [
+    explained = {pod.name: explain.explanation(state, pod) for pod in state.pods}
+    assert explained["b"][1:4] == [
         "It waits, 2-3 of 4 in the queue: not decided yet; if this lasts, no allocator leads: "
         "kubectl -n gpufraction-system get pods,leases",
         "Before it: default/c (1x5Gi)",
         "Created in the same second, in an order that only the allocator knows: default/a (1x5Gi)",
     ]
-    assert told["d"][2:3] == ["Before it: default/c (1x5Gi), default/a (1x5Gi), default/b (1x5Gi)"]
+    assert explained["d"][2:3] == ["Before it: default/c (1x5Gi), default/a (1x5Gi), default/b (1x5Gi)"]

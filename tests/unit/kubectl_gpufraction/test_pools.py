@@ -83,7 +83,7 @@ def test_every_state_has_words() -> None:
 TROUBLE = "the cluster serves no ProvisioningRequests"
 
 
-def test_what_keeps_all_pools_from_being_asked_is_said_once() -> None:
+def test_what_prevents_requests_to_all_pools_is_shown_once() -> None:
     status = PoolsStatus(0.0, (replace(POOL, state="not-asked", why=TROUBLE),), TROUBLE)
     assert pools.sentences(status, 60.0) == [f"Nothing can be asked for: {TROUBLE}."]
 
@@ -109,9 +109,9 @@ def published(*found: PoolStatus) -> tuple[int, JSON]:
 
 def test_the_command_shows_a_table_with_ages_that_fits_a_terminal(tmp_path: Path) -> None:
     now = time.time()
-    asked = replace(POOL, state="asked", asked=2, since=now - 3_700, coming=1)
+    called = replace(POOL, state="asked", asked=2, since=now - 3_700, coming=1)
     paused = replace(PAUSED, name="a100", outcome="too-late", until=now + 290)
-    status, text, _ = shown(tmp_path, published(asked, paused))
+    status, text, _ = shown(tmp_path, published(called, paused))
     heading, *lines = text.splitlines()
     assert (status, heading.split()) == (0, ["POOL", "READY", "COMING", "ASKED", "MAX", "SPARE", "STATE"])
     assert lines[0].split(maxsplit=6) == ["t4", "2", "1", "2", "10", "1", "asked for 2 61 min ago"]
@@ -144,10 +144,10 @@ def test_where_nothing_is_shown_it_says_why(tmp_path: Path, given: tuple[int, JS
     assert shown(tmp_path, given) == (1, "", f"{want}\n")
 
 
-def test_who_may_not_read_it_is_told_by_the_api_server(tmp_path: Path) -> None:
+def test_a_user_who_may_not_read_it_gets_the_api_servers_answer(tmp_path: Path) -> None:
     refused = (403, status_body(403, "Forbidden", "you may not get configmaps"))
-    status, _, said = shown(tmp_path, refused)
-    assert (status, "you may not get configmaps" in said) == (1, True)
+    status, _, errors = shown(tmp_path, refused)
+    assert (status, "you may not get configmaps" in errors) == (1, True)
 
 
 def test_without_a_pool_the_options_are_named(tmp_path: Path) -> None:

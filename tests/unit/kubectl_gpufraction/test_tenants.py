@@ -1,4 +1,4 @@
-"""What a tenant sees who may look at the pods of one namespace and no more, and what is said where nothing is shown."""
+"""What a tenant sees who may look at the pods of one namespace and no more, and the text where nothing is shown."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ WHOLE: dict[str, tuple[int, Any]] = SEEN | {
 
 @pytest.fixture
 def ask(tmp_path: Path) -> Any:
-    def asked(given: dict[str, tuple[int, Any]], *arguments: str) -> tuple[int, str, str]:
+    def called(given: dict[str, tuple[int, Any]], *arguments: str) -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()
         with answering(given) as port:
             flags = ("--kubeconfig", str(kubeconfig(tmp_path, port)))
             return main([*arguments, *flags], out=out, err=err, environment={}), out.getvalue(), err.getvalue()
 
-    return asked
+    return called
 
 
 MORE = (
@@ -76,20 +76,20 @@ def test_a_tenant_sees_why_a_pod_waits(ask: Any) -> None:
     assert shown.splitlines()[3:] == ["2 pods: 1 has a share of 2048 MiB, 1 waiting"]
 
 
-def test_a_node_that_was_asked_for_is_shown_with_its_age(ask: Any) -> None:
+def test_a_node_that_was_requested_is_shown_with_its_age(ask: Any) -> None:
     when = moments.at(time.time() - 3_700)
-    told = f"{FULL}; a node of pool a100 was asked for"
-    pods = {PODS: collection(admitted("waits", "gpufraction.io/gpu-memory", "2Gi", waits=f"{told} {when}"))}
-    assert f"{told} 61 min ago\n" in ask(SEEN | pods, "explain", "waits")[1]
-    assert f"{told} 61 min ago\n" in ask(SEEN | pods, "waiting")[1]
+    message = f"{FULL}; a node of pool a100 was asked for"
+    pods = {PODS: collection(admitted("waits", "gpufraction.io/gpu-memory", "2Gi", waits=f"{message} {when}"))}
+    assert f"{message} 61 min ago\n" in ask(SEEN | pods, "explain", "waits")[1]
+    assert f"{message} 61 min ago\n" in ask(SEEN | pods, "waiting")[1]
     [row] = json.loads(ask(SEEN | pods, "waiting", "-o", "json")[1])["items"]
-    assert row["reason"] == f"{told} {when}", "a program reads the time itself"
+    assert row["reason"] == f"{message} {when}", "a program reads the time itself"
 
 
 @pytest.mark.parametrize("arguments", [("nodes",), ("advise",), ("waiting", "-A")], ids=" ".join)
 def test_what_needs_more_says_what_does_not(arguments: tuple[str, ...], ask: Any) -> None:
-    status, shown, said = ask(SEEN, *arguments)
-    assert (status, shown, said.splitlines()[1:]) == (
+    status, shown, errors = ask(SEEN, *arguments)
+    assert (status, shown, errors.splitlines()[1:]) == (
         1,
         "",
         ["waiting, pods and explain need no more than to list the pods of your namespace"],
@@ -106,7 +106,7 @@ ABSENT = {
 
 
 @pytest.mark.parametrize(("name", "why"), ABSENT.items(), ids=ABSENT.keys())
-def test_a_pod_that_is_not_to_be_explained_is_told_why(name: str, why: str, ask: Any) -> None:
+def test_a_pod_that_cannot_be_explained_gets_the_reason(name: str, why: str, ask: Any) -> None:
     assert ask(WHOLE, "explain", name) == (1, "", f"pod {name!r} in namespace 'default': {why}\n")
 
 
@@ -128,8 +128,8 @@ def card(index: int, free: int, state: str = "Healthy") -> JSON:
 
 def test_who_may_see_cards_alone_sees_what_is_free_and_nobodys_pods(ask: Any) -> None:
     cards = {"/apis/elasticgpu.io/v1alpha1/gpus": collection(card(1, 0, "Cordoned"), card(0, 5109), {"spec": {}})}
-    status, shown, said = ask(SEEN | cards, "nodes")
-    assert (status, said) == (0, "")
+    status, shown, errors = ask(SEEN | cards, "nodes")
+    assert (status, errors) == (0, "")
     assert [line.split() for line in shown.splitlines()[1:3]] == [
         ["n1", "0", "Tesla", "T4", "-", "#######...", "10000", "5109", "15109", "30", "Healthy", "-", "-"],
         ["n1", "1", "Tesla", "T4", "-", "..........", "0", "0", "15109", "0", "Cordoned", "-", "-"],

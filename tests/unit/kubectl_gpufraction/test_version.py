@@ -82,16 +82,16 @@ def test_without_a_kubeconfig_it_says_so(tmp_path: Path) -> None:
     assert err.count("\n") == 1
 
 
-def test_a_cluster_that_answers_is_told_with_its_gpu_nodes(version: Ask, serve: Serve) -> None:
+def test_a_cluster_that_answers_is_shown_with_its_gpu_nodes(version: Ask, serve: Serve) -> None:
     gpunodes = {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "a"}}]}
     port = serve({"/version": (200, {"major": "1", "minor": "36+"}), GPUNODES: (200, gpunodes)})
     assert version(port) == (0, row("1.36", "1"), "")
 
 
-def test_a_cluster_without_gpufraction_is_told_as_far_as_it_answers(version: Ask, serve: Serve) -> None:
+def test_a_cluster_without_gpufraction_is_shown_as_far_as_it_answers(version: Ask, serve: Serve) -> None:
     port = serve({"/version": (200, {"major": "1", "minor": "36"})})
-    said = "this cluster has no GPUNodes: gpufraction is not installed there\n"
-    assert version(port) == (1, row("1.36", "-"), said)
+    message = "this cluster has no GPUNodes: gpufraction is not installed there\n"
+    assert version(port) == (1, row("1.36", "-"), message)
 
 
 def test_a_server_that_refuses_is_not_called_out_of_reach(version: Ask, serve: Serve) -> None:

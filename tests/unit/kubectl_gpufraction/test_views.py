@@ -105,7 +105,7 @@ def test_advice_takes_claims_as_they_are() -> None:
     assert (host.holders, found.queue) == ((), ())
 
 
-def test_pods_are_sorted_and_finished_ones_are_gone() -> None:
+def test_pods_are_sorted_and_finished_ones_are_absent() -> None:
     assert columns(pods.rows(STATE, None), "name", "status", "node", "gpus", "memoryMiB") == [
         ("big", "Running", "n1", [0], 12288),
         ("first", "Waiting", "", [], None),
@@ -257,12 +257,12 @@ def test_json_and_nothing() -> None:
 
 
 def test_a_pod_deleted_while_it_waited_is_shown_outside_the_queue() -> None:
-    gone = admitted("gone", "nvidia.com/gpu", 1, priority=9, created="2026-01-05T08:00:00Z", waits=FULL)
-    gone["metadata"] |= {
+    deleted_pod = admitted("gone", "nvidia.com/gpu", 1, priority=9, created="2026-01-05T08:00:00Z", waits=FULL)
+    deleted_pod["metadata"] |= {
         "deletionTimestamp": "2026-01-05T08:30:00Z",
         "finalizers": ["batch.kubernetes.io/job-tracking"],
     }
-    state = ClusterView.of([gpunode("n1", 15109)], [node("n1")], [*OBJECTS, gone])
+    state = ClusterView.of([gpunode("n1", 15109)], [node("n1")], [*OBJECTS, deleted_pod])
     why = "it was deleted while it waited, so it gets no share; a finalizer keeps it: batch.kubernetes.io/job-tracking"
     found = waiting.rows(state, None)
     assert columns(found, "place", "name", "code") == [
@@ -273,7 +273,12 @@ def test_a_pod_deleted_while_it_waited_is_shown_outside_the_queue() -> None:
     [deleted] = [each for each in state.pods if each.deleted]
     lines = explain.explanation(state, deleted)
     assert lines == ["default/gone asks for 1xwhole (hami)", f"It is being deleted: {why}"]
-    told = explain.row(state, deleted, lines)
-    assert (told["status"], told["place"], told["waiting"], told["roomAfter"]) == ("Terminating", None, None, [])
+    explained = explain.row(state, deleted, lines)
+    assert (explained["status"], explained["place"], explained["waiting"], explained["roomAfter"]) == (
+        "Terminating",
+        None,
+        None,
+        [],
+    )
     assert ("gone", "Terminating") in columns(pods.rows(state, None), "name", "status")
     assert [line for line in explain.explanation(state, named("first")) if "gone" in line] == []

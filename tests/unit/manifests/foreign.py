@@ -169,7 +169,9 @@ def _problem(value: Any, schema: JSON, path: str) -> str | None:
     elif isinstance(value, dict):
         others = schema.get("additionalProperties")
         if others:
-            return next((said for key, one in value.items() if (said := _problem(one, others, f"{path}.{key}"))), None)
+            return next(
+                (wrong for key, one in value.items() if (wrong := _problem(one, others, f"{path}.{key}"))), None
+            )
         lacking = [key for key in schema.get("required", ()) if key not in value]
         unknown = [key for key in value if key not in schema.get("properties", {})]
         if lacking or unknown:

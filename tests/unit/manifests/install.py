@@ -39,7 +39,7 @@ def command(name: str) -> tuple[str, str, list[str]]:
 def wrong(items: list[JSON]) -> dict[str, str]:
     """What is wrong with the objects by Kubernetes' published schemas, by kind and name."""
     found = {f"{item['kind']} {item['metadata']['name']}": _wrong(json.dumps(item)) for item in items}
-    return {name: said for name, said in found.items() if said}
+    return {name: message for name, message in found.items() if message}
 
 
 @functools.cache

@@ -41,7 +41,7 @@ MASTER = Who("admin", ("system:masters", "system:authenticated"))
 
 @dataclass(frozen=True)
 class Answer:
-    """What the API server said: the status code, and the object or Status."""
+    """The API server's answer: the status code, and the object or Status."""
 
     code: int
     body: JSON

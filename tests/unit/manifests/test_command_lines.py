@@ -87,14 +87,14 @@ def test_the_node_agent_takes_its_flags() -> None:
     assert not settings.simulate
 
 
-def test_the_shipped_options_say_nothing_and_every_name_in_them_can_be_said() -> None:
+def test_the_shipped_options_set_nothing_and_every_name_in_them_is_valid() -> None:
     [text] = one(sources(), "ConfigMap", names.OPTIONS)["data"].values()
     assert pool_options(yaml.safe_load(text)) == NO_OPTIONS
-    said = re.sub(r"^#(?=[\w ])(?! )|^#(?=  )", "", text, flags=re.MULTILINE)
-    document = yaml.safe_load(re.sub(r"^# .*$", "", said, flags=re.MULTILINE))
+    uncommented = re.sub(r"^#(?=[\w ])(?! )|^#(?=  )", "", text, flags=re.MULTILINE)
+    document = yaml.safe_load(re.sub(r"^# .*$", "", uncommented, flags=re.MULTILINE))
     options = pool_options(document)
-    told = {field.name for field in fields(VgpuOptions) if getattr(options.cluster, field.name) is None}
-    assert (told, [pool.name for pool in options.pools]) == (set(), ["notebooks", "t4"])
+    unset = {field.name for field in fields(VgpuOptions) if getattr(options.cluster, field.name) is None}
+    assert (unset, [pool.name for pool in options.pools]) == (set(), ["notebooks", "t4"])
     [_, t4] = options.pools
     assert t4.node is not None
     assert [field.name for field in fields(t4.node) if not getattr(t4.node, field.name)] == []

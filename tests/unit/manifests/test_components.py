@@ -62,7 +62,7 @@ def test_agents_and_holders_start_on_nodes_that_still_start(tmp_path: Path) -> N
     assert rule == {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}
 
 
-def test_delivery_by_claims_switches_all_three_programs_and_lets_them_do_what_it_takes(tmp_path: Path) -> None:
+def test_delivery_by_claims_switches_all_three_programs_and_their_rights(tmp_path: Path) -> None:
     found = built(tmp_path, "node-access", "delivery-dra", "preload")
     webhook, allocator = found["Deployment", "gpufraction"]["spec"]["template"]["spec"]["containers"][:2]
     assert ("--dra=true" in webhook["args"], "--dra=true" in allocator["args"]) == (True, True)

@@ -119,7 +119,7 @@ def test_every_edge_has_a_row() -> None:
     assert sorted(there_are() - set(edges.covered())) == []
 
 
-def test_no_row_covers_an_edge_that_has_gone() -> None:
+def test_no_row_covers_an_edge_that_was_removed() -> None:
     assert sorted(set(edges.covered()) - there_are()) == []
 
 

@@ -188,19 +188,19 @@ def claim_and_share(installed: Installed) -> None:
     installed.cluster.must("POST", f"{ELASTIC}/elasticgpus", {**about, **share})
 
 
-def is_gone(installed: Installed, path: str) -> bool:
+def is_deleted(installed: Installed, path: str) -> bool:
     return installed.cluster.call(MASTER, "GET", path).code == 404
 
 
 def finalizers_are_taken_off(installed: Installed) -> None:
-    """Nobody else does it once the allocator is gone, and the definitions of what is left do not go."""
+    """Nobody else does it once the allocator is removed, and the definitions of what is left do not go."""
     off = ("--type", "merge", "-p", '{"metadata":{"finalizers":null}}')
     assert installed.kubectl("patch", *off, "elasticgpu.elasticgpu.io/s").returncode == 0
     assert installed.kubectl("-n", "team-a", "patch", "egpuc", "c", *off).returncode == 0
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     for kind in ("elasticgpuclaims", "elasticgpus"):
         wait_for(
-            functools.partial(is_gone, installed, f"{definitions}/{kind}.elasticgpu.io"), f"{kind} are still there"
+            functools.partial(is_deleted, installed, f"{definitions}/{kind}.elasticgpu.io"), f"{kind} are still there"
         )
 
 

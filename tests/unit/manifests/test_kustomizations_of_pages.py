@@ -207,9 +207,7 @@ def kubeconfig() -> Iterator[Path]:
 @pytest.mark.realcluster
 @REAL
 @pytest.mark.parametrize("block", CLOUDS, ids=[f"{b.page} {i}" for i, b in enumerate(CLOUDS)])
-def test_an_api_server_takes_the_kustomizations_of_the_clouds_and_of_enforcement(
-    kubeconfig: Path, block: Block
-) -> None:
+def test_an_api_server_accepts_the_kustomizations_of_clouds_and_enforcement(kubeconfig: Path, block: Block) -> None:
     apply(kubeconfig, built(block.text), "--dry-run=server")
 
 
@@ -217,13 +215,13 @@ def apply(kubeconfig: Path, items: list[JSON], *arguments: str) -> None:
     """Apply as `kubectl apply -k` does, again until new definitions are served."""
     command = ["kubectl", "--kubeconfig", str(kubeconfig), "apply", "--server-side", "--force-conflicts", "-f", "-"]
     text = yaml.safe_dump_all(items)
-    said: list[str] = []
+    lines: list[str] = []
 
     def done() -> bool:
         ran = subprocess.run(
             [*command, *arguments], input=text, capture_output=True, text=True, timeout=90, check=False
         )
-        said[:] = [ran.stderr]
+        lines[:] = [ran.stderr]
         return ran.returncode == 0
 
-    wait_for(done, lambda: said[0])
+    wait_for(done, lambda: lines[0])

@@ -82,7 +82,7 @@ def test_conditions_are_those_of_the_dialects() -> None:
     )
 
 
-def test_the_webhook_is_asked_as_the_design_says() -> None:
+def test_the_webhook_is_called_as_the_design_says() -> None:
     [hook] = one(sources(), "MutatingWebhookConfiguration", CONFIGURATION)["webhooks"]
     about = ("matchPolicy", "failurePolicy", "timeoutSeconds", "sideEffects", "reinvocationPolicy", "rules")
     assert {key: hook[key] for key in about} == {

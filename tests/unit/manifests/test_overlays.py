@@ -72,8 +72,8 @@ def valid(items: list[JSON]) -> dict[str, str]:
     """What is wrong with the objects, ours and others'."""
     others = [item for item in items if (item["apiVersion"], item["kind"]) in foreign.SPECS]
     found = {f"{item['kind']} {item['metadata']['name']}": foreign.problem(item) for item in others}
-    said = {name: text for name, text in found.items() if text is not None}
-    return wrong([item for item in items if item not in others]) | said
+    texts = {name: text for name, text in found.items() if text is not None}
+    return wrong([item for item in items if item not in others]) | texts
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -160,12 +160,12 @@ ONLY: dict[str, set[tuple[str, str]]] = {
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_an_overlay_changes_what_it_is_for_and_nothing_else(name: str) -> None:
     items = built(f"overlays/{name}")
-    gone = CERTS if name in ("cert-manager", "openshift") else set()
+    removed = CERTS if name in ("cert-manager", "openshift") else set()
     new = {("Issuer", "gpufraction-selfsigned"), ("Issuer", "gpufraction-ca")} if name == "cert-manager" else set()
     new |= {("Certificate", "gpufraction-ca"), ("Certificate", "gpufraction-webhook")} if new else set()
     new |= CLAIMS if name == "oke" else set()
     assert changed(items) == ONLY[name]
-    assert identities(items) == identities(built()) - gone | new
+    assert identities(items) == identities(built()) - removed | new
 
 
 AGENTS_NODES: dict[str, Any] = {
@@ -268,7 +268,7 @@ def test_on_openshift_its_authority_fills_the_secret_and_the_configuration() -> 
     assert hook == {"service.beta.openshift.io/inject-cabundle": "true"}
 
 
-def test_with_cert_manager_the_certificate_is_for_the_service_and_its_authority_goes_into_the_configuration() -> None:
+def test_cert_manager_issues_for_the_service_and_injects_its_authority() -> None:
     items = built("overlays/cert-manager")
     certificate = one(items, "Certificate", "gpufraction-webhook")
     ca = one(items, "Certificate", "gpufraction-ca")
@@ -333,8 +333,8 @@ def test_probes_of_the_webhook_have_a_port_that_no_stranger_can_keep_busy() -> N
     """Where the reviews go everywhere, whatever their port is; see `webhook.serving.health`."""
     for items in (built(), with_components("port-10250"), with_components("host-network")):
         container = webhook_container(items)
-        asked = {kind: container[kind]["httpGet"] for kind in ("readinessProbe", "livenessProbe")}
-        assert asked == {
+        probes = {kind: container[kind]["httpGet"] for kind in ("readinessProbe", "livenessProbe")}
+        assert probes == {
             "readinessProbe": {"path": "/readyz", "port": "health"},
             "livenessProbe": {"path": "/healthz", "port": "health"},
         }
@@ -365,11 +365,11 @@ def test_a_component_sets_what_the_table_says_and_nothing_else(each: components.
     before, after = (arguments(items) for items in (built(), with_components(each.name)))
     added = {program: set(after[program]) - set(given) for program, given in before.items()}
     brought = [each, *(components.component(other) for other in each.needs if other == "external-certificates")]
-    told = {
+    probed = {
         program: {f"--{name}={value}" for it in brought for name, value in both(it, program).items()}
         for program in before
     }
-    assert added == told
+    assert added == probed
 
 
 def both(each: components.Component, program: str) -> dict[str, str]:

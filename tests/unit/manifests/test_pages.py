@@ -98,11 +98,11 @@ def test_the_layers_are_those_that_are_checked() -> None:
     assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == [{n.strip() for n in c.split("|")} for c in checked]
 
 
-def test_every_rule_about_imports_is_told() -> None:
+def test_every_rule_about_imports_is_documented() -> None:
     linter = configparser.ConfigParser()
     linter.read(ROOT / ".importlinter")
-    told = {section["name"] for section in linter.values() if "name" in section}
-    assert told == set(re.findall(r"^- \*([^*]+)\*", text("architecture.md"), re.MULTILINE))
+    rules = {section["name"] for section in linter.values() if "name" in section}
+    assert rules == set(re.findall(r"^- \*([^*]+)\*", text("architecture.md"), re.MULTILINE))
 
 
 def test_the_table_of_renamed_settings_is_what_the_programs_say() -> None:
@@ -167,14 +167,14 @@ def config() -> Iterator[Path]:
         yield cluster.kubeconfig
 
 
-def said_of(line: str, ran: list[subprocess.CompletedProcess[str]]) -> str:
+def reason_of(line: str, ran: list[subprocess.CompletedProcess[str]]) -> str:
     return f"`{line}` does not work: {ran}"
 
 
 @pytest.mark.realcluster
 @pytest.mark.timeout(400)
 @REAL
-def test_what_people_are_told_to_type_works(config: Path) -> None:
+def test_commands_in_the_pages_work(config: Path) -> None:
     """The pages from top to bottom, as somebody who follows them would; `edit` alone waits for a person."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(config.parent), "KUBECONFIG": str(config)}
     for line in [line for page in TYPED for line in typed(page) if " edit " not in line]:
@@ -185,13 +185,13 @@ def test_what_people_are_told_to_type_works(config: Path) -> None:
                 shlex.split(line), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
             )
             ran[:] = [done]
-            wanted = next((said for start, said in MISSING.items() if line.startswith(start)), None)
+            wanted = next((reason for start, reason in MISSING.items() if line.startswith(start)), None)
             if wanted is not None:
                 return wanted in done.stderr
             return done.returncode == 0 or (line.startswith("kubectl diff") and done.returncode == 1)
 
         # A fresh cluster serves new definitions and configurations a moment after they are written.
-        wait_for(works, functools.partial(said_of, line, ran))
+        wait_for(works, functools.partial(reason_of, line, ran))
 
 
 def test_every_attack_of_the_matrix_is_tried_by_a_test_that_exists() -> None:

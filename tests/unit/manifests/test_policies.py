@@ -79,8 +79,8 @@ def annotated(name: str, value: str | None) -> JSON:
 
 def taken_back(*removed: str) -> JSON:
     """The write by which a share goes back; `removed`: the annotations that go, by default all of the share."""
-    gone = dict.fromkeys(map(str, removed or (names.ALLOCATION, DEVICES)))
-    return {"metadata": {"annotations": {**gone, str(names.WITHDRAWN): "n1"}}}
+    taken = dict.fromkeys(map(str, removed or (names.ALLOCATION, DEVICES)))
+    return {"metadata": {"annotations": {**taken, str(names.WITHDRAWN): "n1"}}}
 
 
 @dataclass(frozen=True)
@@ -395,7 +395,7 @@ WORDS: dict[str, tuple[JSON, str]] = {
 
 
 @pytest.mark.parametrize(("body", "want"), WORDS.values(), ids=WORDS.keys())
-def test_a_slip_of_the_pen_is_told_with_its_cure(body: JSON, want: str, cluster: RealCluster) -> None:
+def test_a_typing_error_is_reported_with_its_cure(body: JSON, want: str, cluster: RealCluster) -> None:
     answer = cluster.call(TENANT, "POST", "/api/v1/namespaces/served/pods?dryRun=All", body)
     assert (answer.code, want in answer.message) == (422 if want else 201, True), answer
 

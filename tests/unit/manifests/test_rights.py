@@ -102,7 +102,7 @@ def test_what_default_spread_constraints_count_by_is_read_with_a_component() -> 
     assert rights("gpufraction-allocator", "default-spread") == read
 
 
-def test_the_allocator_reads_kueues_objects_and_writes_their_status_with_the_component_alone() -> None:
+def test_only_its_component_grants_the_allocator_rights_on_kueues_objects() -> None:
     read = {
         (kind, verb, ()) for kind in ("workloads", "admissionchecks", "resourceflavors") for verb in ("list", "watch")
     }
@@ -117,22 +117,22 @@ def test_the_page_reads_what_it_shows_and_writes_nothing() -> None:
     assert deployments["metadata"]["namespace"] == names.NAMESPACE, "the Deployments of others are not its business"
 
 
-def test_requests_for_nodes_are_rights_of_a_component_and_the_report_is_one_object() -> None:
+def test_node_requests_are_rights_of_a_component_and_the_report_is_one_object() -> None:
     ours = ("gpufraction-pools",)
     requests = {
         "provisioningrequests": ("list", "create", "delete"),
         "capacitybuffers": ("list", "create", "patch", "delete"),
         "podtemplates": ("list", "create", "patch", "delete"),
     }
-    asking = {(resource, verb, ()) for resource, verbs in requests.items() for verb in verbs}
-    assert rights("gpufraction-allocator", "node-provisioning") == asking | {("configmaps", "patch", ours)}
+    needed = {(resource, verb, ()) for resource, verbs in requests.items() for verb in verbs}
+    assert rights("gpufraction-allocator", "node-provisioning") == needed | {("configmaps", "patch", ours)}
     report = one(sources("components/node-provisioning"), "ConfigMap", names.POOLS)
     assert (report["metadata"]["namespace"], report.get("data")) == (names.NAMESPACE, None), (
         "the data is the allocator's"
     )
 
 
-def test_claims_are_made_by_those_whom_an_administrator_lets_and_shares_by_nobody() -> None:
+def test_tenants_create_claims_once_granted_and_shares_never() -> None:
     role = one(sources(), "ClusterRole", "gpufraction-claims")
     assert "labels" not in role["metadata"], "nobody has it by itself"
     assert {resource for rule in role["rules"] for resource in rule["resources"]} == {"elasticgpuclaims"}
@@ -158,8 +158,8 @@ def test_the_node_agent_writes_gpunodes_and_the_status_of_nodes() -> None:
 
 def test_the_node_agent_patches_nodes_with_the_component_for_startup_taints() -> None:
     assert rights("gpufraction-nodeagent", "startup-taint") == {("nodes", "patch", ())}
-    said = "\n".join(texts(one(sources(), "ValidatingAdmissionPolicy", "gpufraction-node")))
-    assert f"t.key != '{names.STARTUP_TAINT}'" in said
+    expressions = "\n".join(texts(one(sources(), "ValidatingAdmissionPolicy", "gpufraction-node")))
+    assert f"t.key != '{names.STARTUP_TAINT}'" in expressions
 
 
 def test_the_node_agent_reads_pods_with_the_components_that_need_it() -> None:
@@ -206,8 +206,8 @@ def _bound(account: str, component: str) -> set[Right]:
 
 
 def test_the_node_agents_events_have_the_reasons_that_the_policy_lets_through() -> None:
-    said = "\n".join(texts(one(sources(), "ValidatingAdmissionPolicy", "gpufraction-events")))
-    [listed] = re.findall(r"object.reason in \[(.+?)\]", said)
+    expressions = "\n".join(texts(one(sources(), "ValidatingAdmissionPolicy", "gpufraction-events")))
+    [listed] = re.findall(r"object.reason in \[(.+?)\]", expressions)
     assert set(re.findall(r"'(.+?)'", listed)) == changes.REASONS | FORMER.keys()
 
 
@@ -221,8 +221,8 @@ def test_the_keeper_of_certificates_touches_one_configuration_and_one_secret() -
 
 def test_no_right_is_a_wildcard_and_one_secret_alone_is_read_by_its_keeper() -> None:
     rules = [rule for kind in ("Role", "ClusterRole") for item in of(sources(), kind) for rule in item["rules"]]
-    said: list[Any] = [text for rule in rules for text in texts(rule)]
-    assert "*" not in said
+    expressions: list[Any] = [text for rule in rules for text in texts(rule)]
+    assert "*" not in expressions
     [secret] = [rule for rule in rules if any(text.startswith("secrets") for text in texts(rule))]
     assert secret in one(sources(), "Role", "gpufraction-certs")["rules"]
     assert (secret["resources"], secret["resourceNames"]) == (["secrets"], ["gpufraction-webhook-certs"])
@@ -255,11 +255,11 @@ def test_policies_keep_exactly_the_reserved_annotations() -> None:
     assert [name for name in others if re.search(devices, name)] == []
 
 
-def test_the_allocator_may_write_the_annotations_and_labels_of_every_dialects_placement_and_no_others() -> None:
+def test_the_allocator_may_write_only_annotations_and_labels_of_placements() -> None:
     policy = one(sources(), "ValidatingAdmissionPolicy", "gpufraction-allocator-pods")
-    said = "\n".join(texts(policy))
-    [pattern] = re.findall(r"matches\(\s*'(.+?)'\)", said)
-    [listed] = re.findall(r"variables.labels.all\(l, l in \[(.+?)\]", said)
+    expressions = "\n".join(texts(policy))
+    [pattern] = re.findall(r"matches\(\s*'(.+?)'\)", expressions)
+    [listed] = re.findall(r"variables.labels.all\(l, l in \[(.+?)\]", expressions)
     share = ContainerAllocation("main", (GpuShare("GPU-1", 0, 1 << 30, 10, 1 << 34, nri=True),))
     allocation = Allocation("a", "n1", (share,))
     written = {
@@ -295,14 +295,14 @@ def test_the_allocator_may_write_the_annotations_and_labels_of_every_dialects_pl
 
 def test_policies_name_our_accounts_gate_and_resources() -> None:
     policies = of(sources(), "ValidatingAdmissionPolicy")
-    said = "\n".join(text for policy in policies for text in texts(policy))
-    accounts = set(re.findall(r"system:serviceaccount:([a-z-]+:[a-z-]+)", said))
+    expressions = "\n".join(text for policy in policies for text in texts(policy))
+    accounts = set(re.findall(r"system:serviceaccount:([a-z-]+:[a-z-]+)", expressions))
     assert accounts - {f"{names.NAMESPACE}:"} == {
         f"{names.NAMESPACE}:gpufraction-{name}" for name in ("allocator", "nodeagent", "certs")
     }
-    assert f"g.name == '{names.GATE}'" in said
-    assert f"['{names.GPU_MEMORY}', '{names.GPU_CORES}', '{names.GPU_MEMORY_LIMIT}']" in said
-    assert f"namespaceObject.metadata.labels['{names.INJECT_LABEL}'] == '{names.INJECT_ENABLED}'" in said
+    assert f"g.name == '{names.GATE}'" in expressions
+    assert f"['{names.GPU_MEMORY}', '{names.GPU_CORES}', '{names.GPU_MEMORY_LIMIT}']" in expressions
+    assert f"namespaceObject.metadata.labels['{names.INJECT_LABEL}'] == '{names.INJECT_ENABLED}'" in expressions
 
 
 def test_policies_and_webhook_serve_the_same_namespaces() -> None:

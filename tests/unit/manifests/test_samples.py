@@ -124,8 +124,8 @@ def test_the_manifest_asks_what_the_documentation_says(row: Row) -> None:
     starts = tuple(key for d in DIALECTS for key in (*d.annotations, *d.annotation_prefixes))
     annotations = pod["metadata"].get("annotations", {})
     amounts = {**limits, **{key: text for key, text in annotations.items() if key.startswith(starts)}}
-    asked = [f"{key}: {value}" for key, value in amounts.items()]
-    assert sorted(asked) == sorted(re.findall(r"`(.+?)`", row["asks"]))
+    requested = [f"{key}: {value}" for key, value in amounts.items()]
+    assert sorted(requested) == sorted(re.findall(r"`(.+?)`", row["asks"]))
     assert manifest(row)["spec"].get("replicas", 1) == int(row["pods"])
 
 
@@ -134,8 +134,8 @@ def test_the_first_pod_gets_the_share_that_the_documentation_says(row: Row) -> N
     decision = place(cluster(), pod_of(manifest(row)))
     assert isinstance(decision, reference.Placement)
     [given] = [c for c in decision.containers if c.container in (row["container"], shares.CONTAINER)]
-    said = [f"{quantity.mib(share.memory)} MiB, {share.cores} %" for share in given.shares]
-    assert said == [row["share of each"]] * int(row["GPUs"])
+    described = [f"{quantity.mib(share.memory)} MiB, {share.cores} %" for share in given.shares]
+    assert described == [row["share of each"]] * int(row["GPUs"])
     assert len({share.uuid for share in given.shares}) == int(row["GPUs"])
 
 
@@ -145,9 +145,9 @@ def test_the_pods_end_where_the_documentation_says(row: Row) -> None:
     decisions = [place(state, pod) for _ in range(int(row["pods"]))]
     placed = Counter(d.node for d in decisions if isinstance(d, reference.Placement))
     waiting = Counter(lacking(d) for d in decisions if isinstance(d, reference.Unschedulable))
-    said = [f"{count} on {name}" for name, count in placed.items()]
-    said += [f"{count} waiting for {what}" for what, count in waiting.items()]
-    assert ", ".join(said) == row["outcome"]
+    described = [f"{count} on {name}" for name, count in placed.items()]
+    described += [f"{count} waiting for {what}" for what, count in waiting.items()]
+    assert ", ".join(described) == row["outcome"]
 
 
 def lacking(decision: reference.Unschedulable) -> str:
@@ -161,6 +161,6 @@ def test_what_a_sample_asks_survives_being_written_on_the_pod() -> None:
         assert codec.request_from_text(codec.request_to_text(request)) == request
 
 
-def test_two_samples_in_one_namespace_do_not_overwrite_each_other_but_for_the_edited_one() -> None:
+def test_samples_do_not_overwrite_each_other_except_the_edited_one() -> None:
     names = Counter((d["kind"], d["metadata"]["name"]) for p in SAMPLES.glob("*.yaml") for d in documents(p))
     assert {name for name, count in names.items() if count > 1} == {("Deployment", "vgpu-test")}

@@ -42,7 +42,7 @@ def test_every_dialect_that_kueue_can_count_has_a_job() -> None:
     uncounted = [
         dialect.name
         for dialect in countable
-        if not any({charge.resource for charge in dialect.charges(DEFAULTS)} & asked for asked in limits)
+        if not any({charge.resource for charge in dialect.charges(DEFAULTS)} & requested for requested in limits)
     ]
     assert uncounted == []
 

@@ -41,13 +41,13 @@ def relabelled(labels: dict[str, str], rules: list[JSON]) -> dict[str, str] | No
     return found
 
 
-def scraped(monitor: str, name: str, said: dict[str, str], endpoint: int = 0) -> dict[str, str] | None:
+def scraped(monitor: str, name: str, own_labels: dict[str, str], endpoint: int = 0) -> dict[str, str] | None:
     """The series that Prometheus stores of one that a target exposes."""
     about = MONITORS[monitor]["spec"]["podMetricsEndpoints"][endpoint]
     target = relabelled({**DISCOVERED, **TARGET}, about.get("relabelings", []))
     assert target is not None
     target = {key: value for key, value in target.items() if not key.startswith("__")}
-    series = {**said}
+    series = {**own_labels}
     assert about["honorLabels"] is False
     for label, value in sorted(target.items()):
         if label in series:
@@ -68,8 +68,8 @@ def test_the_agents_own_metrics_are_kept_and_no_others() -> None:
 
 
 def test_an_agents_series_have_their_targets_node_and_the_pod_of_the_share() -> None:
-    said = {"namespace": "team-a", "pod": "trainer", "container": "main", "gpu": "GPU-1", "node": "victim"}
-    found = scraped(AGENT, "gpufraction_share_memory_used_bytes", said)
+    own_labels = {"namespace": "team-a", "pod": "trainer", "container": "main", "gpu": "GPU-1", "node": "victim"}
+    found = scraped(AGENT, "gpufraction_share_memory_used_bytes", own_labels)
     stored = {**TARGET, "namespace": "team-a", "pod": "trainer", "container": "main", "gpu": "GPU-1", "node": "n1"}
     assert found == {**stored, "__name__": "gpufraction_share_memory_used_bytes"}
     card = scraped(AGENT, "gpufraction_gpus", {"node": "victim", "health": "healthy", "pod": "other", "job": "x"})
@@ -88,9 +88,9 @@ OWN = {"node": "n1", "job": TARGET["job"], "instance": TARGET["instance"], "endp
 
 
 @given(st.sampled_from([spec.name for spec in METRICS]) | st.text(max_size=20), labels)
-def test_no_series_of_an_agent_speaks_of_another_node(name: str, said: dict[str, str]) -> None:
-    said = {key: value for key, value in said.items() if not key.startswith("__")}
-    found = scraped(AGENT, name, said)
+def test_no_series_of_an_agent_speaks_of_another_node(name: str, own_labels: dict[str, str]) -> None:
+    own_labels = {key: value for key, value in own_labels.items() if not key.startswith("__")}
+    found = scraped(AGENT, name, own_labels)
     if found is not None:
         assert {key: found[key] for key in OWN} == OWN
         assert not any(key.startswith("exported_") for key in found)

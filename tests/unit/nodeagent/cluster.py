@@ -61,10 +61,10 @@ class Cluster:
         """
         promised = capacity.promises(inventory_from_object(self.gpunode(name)).gpus)
         used = {uuid.replace("_", "-"): Usage(memory=memory) for uuid, memory in held.items()}
-        said = capacity.to_text(capacity.beyond(promised, used))
-        self.merge(gpunodes(name), {"metadata": {"annotations": {"gpufraction.io/held-beyond": said}}})
+        annotation = capacity.to_text(capacity.beyond(promised, used))
+        self.merge(gpunodes(name), {"metadata": {"annotations": {"gpufraction.io/held-beyond": annotation}}})
 
     def wipe_capacity(self, name: str) -> None:
-        """What a kubelet does to extended resources that it does not know when it registers its node anew."""
+        """What a kubelet does to extended resources that it does not know when it registers its node again."""
         zero = {"gpufraction.io/gpu-memory": "0", "gpufraction.io/gpu-cores": "0"}
         self.merge(nodes(name, "status"), {"status": {"capacity": zero, "allocatable": zero}})

@@ -87,9 +87,9 @@ def client(wish: int, *, inside: str = "", **variables: str) -> Iterator[dict[st
     )
     assert process.stdout is not None
     try:
-        said = process.stdout.readline()
-        assert said, "the client ended without a word: is libcuda.so.1 here?"
-        yield json.loads(said)
+        line = process.stdout.readline()
+        assert line, "the client ended without a word: is libcuda.so.1 here?"
+        yield json.loads(line)
     finally:
         process.communicate(timeout=60)
 

@@ -21,13 +21,13 @@ SEEN = observation(card(0))
 
 
 def test_there_is_no_report_before_the_first_look_has_ended() -> None:
-    asked: list[int] = []
+    looks: list[int] = []
 
     def options() -> PoolDocument:
-        asked.append(1)
+        looks.append(1)
         return PoolDocument(NO_OPTIONS)
 
-    assert (Machine(lambda: None, options=options).observe(), asked) == (None, [])
+    assert (Machine(lambda: None, options=options).observe(), looks) == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_where_nothing_limits_anybody_nothing_is_claimed() -> None:
     assert Machine(lambda: SEEN).enforce(Inventory("n1"), 0.0) == Enforcement()
 
 
-def test_the_inventory_is_told_before_anything_is_enforced() -> None:
-    cluster, told = Cluster("n1"), list[Inventory]()
+def test_the_inventory_is_published_before_anything_is_enforced() -> None:
+    cluster, published = Cluster("n1"), list[Inventory]()
     prober = Prober(cluster.kube, root=None, override=Delivery(("nvidia",)))
     isolation = Isolation(Handle(sees_processes=True), ways=[by_runtime(prober)])
-    machine = Machine(lambda: Observation(), isolation=isolation, published_soon=told.append)
+    machine = Machine(lambda: Observation(), isolation=isolation, published_soon=published.append)
     assert machine.enforce(Inventory("n1"), 0.0) == Enforcement(Delivery(("nvidia",)), ("watch",))
-    assert told == [Inventory("n1")]
+    assert published == [Inventory("n1")]

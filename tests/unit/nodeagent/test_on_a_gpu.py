@@ -58,7 +58,7 @@ def nvml() -> Nvml:
     return library
 
 
-def told(nvml: Nvml) -> Observation:
+def observed(nvml: Nvml) -> Observation:
     seen = look(nvml)
     assert seen.problem == ""
     return seen
@@ -69,25 +69,25 @@ def test_the_inventory_is_what_nvidia_smi_says(nvml: Nvml) -> None:
     if program is None:
         pytest.skip("nvidia-smi is not on PATH")
     command = [program, f"--query-gpu={QUERY}", "--format=csv,noheader,nounits"]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    print(f"\n{said}")
-    seen = told(nvml)
+    output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    print(f"\n{output}")
+    seen = observed(nvml)
     ours = [
         [str(c.index), c.uuid, c.model, str(c.memory_bytes // MIB), c.pci, c.capability, seen.driver]
         for c in seen.cards
         if not c.parent
     ]
-    assert [[cell.strip() for cell in line.split(",")] for line in said.splitlines()] == ours
+    assert [[cell.strip() for cell in line.split(",")] for line in output.splitlines()] == ours
 
 
 def test_what_there_is_to_see(nvml: Nvml) -> None:
-    seen, host = told(nvml), read_host()
+    seen, host = observed(nvml), read_host()
     print(f"\ndriver {seen.driver}, CUDA {seen.cuda}, kernel {host.kernel}, cgroup {host.cgroup or 'unknown'}")
     for card in seen.cards:
         print(card)
     print(f"memory limits by the driver: {possible(seen.driver, host.cgroup) or 'possible'}")
     assert all(card.uuid.startswith(("GPU-", "MIG-")) and card.memory_bytes > 0 for card in seen.cards)
-    assert [card.uuid for card in told(nvml).cards] == [card.uuid for card in seen.cards], "names stay"
+    assert [card.uuid for card in observed(nvml).cards] == [card.uuid for card in seen.cards], "names stay"
 
 
 @contextmanager
@@ -106,9 +106,9 @@ def allocating() -> Iterator[subprocess.Popen[str]]:
 
 
 def test_memory_is_seen_where_it_is_used(nvml: Nvml) -> None:
-    before = {card.uuid: card.used_bytes or 0 for card in told(nvml).cards}
+    before = {card.uuid: card.used_bytes or 0 for card in observed(nvml).cards}
     with allocating() as process:
-        cards = told(nvml).cards
+        cards = observed(nvml).cards
         grown = max((card.used_bytes or 0) - before[card.uuid] for card in cards)
         listed = [(pid, used // MIB) for card in cards for pid, used in card.processes or ()]
     print(f"\nused memory grew by {grown // MIB} MiB; process {process.pid} here, the driver lists (id, MiB): {listed}")
@@ -117,7 +117,7 @@ def test_memory_is_seen_where_it_is_used(nvml: Nvml) -> None:
 
 def _active(nvml: Nvml) -> frozenset[int]:
     """The processes that used any card lately; skips where the driver does not tell it."""
-    cards = [card for card in told(nvml).cards if not card.sliced]
+    cards = [card for card in observed(nvml).cards if not card.sliced]
     if any(card.active is None for card in cards):
         pytest.skip("this driver or card does not tell what each process uses")
     return frozenset(pid for card in cards for pid in card.active or ())
@@ -134,7 +134,7 @@ def test_a_process_is_idle_while_it_only_has_memory_and_not_while_it_computes(nv
         process.stdin.flush()
         time.sleep(5.0)
         computing = _active(nvml) - others
-        busy = [(card.utilisation, card.busy) for card in told(nvml).cards]
+        busy = [(card.utilisation, card.busy) for card in observed(nvml).cards]
         assert process.stdout.readline() == "rests\n"
         began = time.monotonic()
         while _active(nvml) - others and time.monotonic() < began + 2 * FORGOTTEN:
@@ -151,4 +151,4 @@ def test_a_process_is_idle_while_it_only_has_memory_and_not_while_it_computes(nv
 
 def test_the_agents_cost(nvml: Nvml) -> None:
     print("\n" + report(measure(nvml, looks=20), interval=5.0))
-    assert told(nvml).cards
+    assert observed(nvml).cards

@@ -1,4 +1,4 @@
-"""Waiting for a condition: the answer that came, and what is said where none came in time."""
+"""Waiting for a condition: the answer that came, and the message where none came in time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_an_answer_that_is_there_needs_no_time() -> None:
 
 
 @pytest.mark.parametrize("missing", ["pod a is not there", lambda: "pod a is not there"], ids=["text", "function"])
-def test_what_is_missing_is_said(missing: str | Callable[[], str]) -> None:
+def test_what_is_missing_is_reported(missing: str | Callable[[], str]) -> None:
     with pytest.raises(NotInTime, match=r"pod a is not there \(after 0 s\)"):
         wait_for(lambda: False, missing, 0.0, every=0.0)
 

@@ -333,10 +333,10 @@ WRONG: dict[str, tuple[JSON, str]] = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_value_is_refused_by_its_field(tmp_path: Path, name: str) -> None:
     values, field = WRONG[name]
-    said = helm.refusal(tmp_path, values)
-    assert "values.schema.json" in said or "schema" in said
+    message = helm.refusal(tmp_path, values)
+    assert "values.schema.json" in message or "schema" in message
     # Helm 3 wrote a field with dots until 3.18.
-    assert field in said or field.removeprefix("/").replace("/", ".") in said
+    assert field in message or field.removeprefix("/").replace("/", ".") in message
 
 
 TOGETHER = [
@@ -409,6 +409,6 @@ def test_the_pages_values_are_taken_and_its_refusal_is_what_helm_says(tmp_path: 
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
     if not helm.is_third():
         wrong = {"options": {"deviceSplitCount": 2000}, "settings": {"allocator": {"queue": {"order": "size"}}}}
-        said = helm.refusal(tmp_path, wrong)
+        message = helm.refusal(tmp_path, wrong)
         quoted = re.findall(r"`(at '.*)`\.", text)
-        assert [len(quoted), [each for each in quoted if each not in said]] == [2, []]
+        assert [len(quoted), [each for each in quoted if each not in message]] == [2, []]

@@ -251,8 +251,8 @@ def test_the_page_names_every_dashboard_and_every_recorded_series() -> None:
 
 
 def test_the_commands_that_panels_and_alerts_name_are_the_plugins() -> None:
-    told = [panel.description for _, panel in PANELS]
-    told += [alert["annotations"]["description"] for alert in rules("alerts.yaml")]
-    named = set(re.findall(r"kubectl gpufraction ([a-z-]+)", " ".join(told)))
+    texts = [panel.description for _, panel in PANELS]
+    texts += [alert["annotations"]["description"] for alert in rules("alerts.yaml")]
+    named = set(re.findall(r"kubectl gpufraction ([a-z-]+)", " ".join(texts)))
     assert named
     assert named <= {command.name for command in COMMANDS}

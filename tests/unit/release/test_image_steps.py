@@ -150,10 +150,10 @@ def test_the_first_stage_makes_an_environment_with_the_programs_and_without_pip(
         *(f"gpufraction-{program}" for program in check.PROGRAMS),
         "kubectl-gpufraction",
     }
-    said = subprocess.run(
+    output = subprocess.run(
         [place / "bin" / "gpufraction-allocator"], cwd="/", capture_output=True, timeout=60, check=True
     )
-    assert said.stdout == b"well\n"
+    assert output.stdout == b"well\n"
 
 
 def _folder_forgotten(project: Path, index: Path) -> None:
@@ -181,7 +181,7 @@ def _no_pin(project: Path, index: Path) -> None:
     wheel(index, "another")
 
 
-def _dependency_not_told(project: Path, index: Path) -> None:
+def _undeclared_dependency(project: Path, index: Path) -> None:
     wheel(index, "one")
     put(project / "runtime" / "later.py", "import another")
 
@@ -229,7 +229,7 @@ FAULTS = {
         _no_pin,
         "constraints.txt: another==1.0 is installed, it has no pin; pin the version that was tested",
     ),
-    "a dependency is not told": (_dependency_not_told, "runtime.later cannot be imported: No module named 'another'"),
+    "a dependency is not told": (_undeclared_dependency, "runtime.later cannot be imported: No module named 'another'"),
     "a program writes beside its code": (_writes, "written"),
 }
 
@@ -282,7 +282,7 @@ def test_what_a_containerfile_says_is_read_stage_by_stage() -> None:
         rehearse.build_stage(rehearse.steps("RUN one"))
 
 
-def test_what_is_not_understood_is_said(project: Path, environment: dict[str, str], tmp_path: Path) -> None:
+def test_what_is_not_understood_is_reported(project: Path, environment: dict[str, str], tmp_path: Path) -> None:
     put(project / "Containerfile", "FROM base\nADD a b\n")
     with pytest.raises(Unfit, match="ADD in the build stage is not understood here"):
         rehearse.rehearse(project, tmp_path / "scratch", environment)
@@ -300,7 +300,7 @@ def test_pins_are_exact_and_names_have_one_spelling() -> None:
     ]
 
 
-def test_what_others_may_write_is_told(tmp_path: Path) -> None:
+def test_what_others_may_write_is_reported(tmp_path: Path) -> None:
     put(tmp_path / "kept", "")
     put(tmp_path / "open", "")
     (tmp_path / "kept").chmod(0o644)
@@ -309,7 +309,7 @@ def test_what_others_may_write_is_told(tmp_path: Path) -> None:
     assert check.writable(tmp_path) == [f"{tmp_path / 'open'} can be written to by user 65532"]
 
 
-def test_a_module_out_of_place_and_a_program_that_fails_are_told() -> None:
+def test_a_misplaced_module_and_a_failing_program_are_reported() -> None:
     assert check.strays(("json", "no_such_module")) == ["json is in the image, and has no place there"]
     assert check.started(["sh", "-c", "echo well"], os.environ) == []
     assert check.started(["sh", "-c", "echo why >&2; exit 3"], os.environ) == [
@@ -400,7 +400,7 @@ def test_every_pin_has_hashes_and_every_hash_a_pin() -> None:
     assert "://" not in text, "no index is named"
 
 
-def test_what_the_programs_and_their_wheel_need_is_in_the_parts_that_the_image_takes() -> None:
+def test_the_image_installs_all_that_the_programs_and_their_wheel_need() -> None:
     parts = re.split(r"^(# -- .+)$", (ROOT / lock.LOCK).read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert parts[1::2] == [lock.PROGRAMS, lock.BUILD, lock.TOOLS]
     named = [{check.normal(name) for name in re.findall(r"^([\w.-]+)==", part, re.MULTILINE)} for part in parts[2::2]]
@@ -418,16 +418,16 @@ def test_the_base_is_named_by_digest() -> None:
 
 def test_digests_are_those_of_the_list_and_written_where_images_are_named() -> None:
     raw = b'{"manifests": []}'
-    asked: list[list[str]] = []
+    commands: list[list[str]] = []
 
     def run(command: object) -> bytes:
-        asked.append(list(command))  # type: ignore[call-overload]
+        commands.append(list(command))  # type: ignore[call-overload]
         return raw
 
     want = f"sha256:{hashlib.sha256(raw).hexdigest()}"
     assert pin.digest("a:1", run, lambda name: name == "skopeo") == want
     assert pin.digest("a:1", run, lambda name: name == "docker") == want
-    assert asked == [
+    assert commands == [
         ["skopeo", "inspect", "--raw", "docker://a:1"],
         ["docker", "buildx", "imagetools", "inspect", "--raw", "a:1"],
     ]

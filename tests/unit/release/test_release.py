@@ -79,7 +79,7 @@ def test_what_names_no_version_or_another_one_is_refused(project: Path, words: l
 # -- the notes ----------------------------------------------------------------------------------------------------
 
 
-def test_the_changelog_has_a_part_for_this_version_or_for_what_is_not_released_yet() -> None:
+def test_the_changelog_has_a_section_for_this_version_or_unreleased_changes() -> None:
     parts = notes.sections((ROOT / notes.CHANGELOG).read_text(encoding="utf-8"))
     assert next(iter(parts)) in (version.version(ROOT), notes.UNRELEASED)
     assert all(parts.values())

@@ -142,7 +142,7 @@ ASKED = Request("GET", "/metrics", "", {}, b"")
 
 
 class Costly:
-    """Takes as long as it is told to, by a clock of its own."""
+    """Takes as long as it shall, by a clock of its own."""
 
     def __init__(self) -> None:
         self.now, self.cost, self.made = 100.0, 0.0, 0

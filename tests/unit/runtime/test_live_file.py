@@ -1,4 +1,4 @@
-"""A file that changes under a running program, as kubelet changes a mounted ConfigMap: read anew, and never half."""
+"""A file that changes under a running program, as kubelet changes a mounted ConfigMap: read again, never in part."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_text(fields: dict[str, Any], want: str) -> None:
 
 @pytest.mark.parametrize("formatter", [TextLines(), JsonLines()], ids=["text", "json"])
 def test_no_line_is_much_longer_than_its_bound(formatter: logging.Formatter) -> None:
-    line = formatter.format(record("\n" * 1_000_000, **{"k" * 100_000: "v" * 1_000_000}, said={"a": "\n" * 1_000_000}))
+    line = formatter.format(record("\n" * 1_000_000, **{"k" * 100_000: "v" * 1_000_000}, text={"a": "\n" * 1_000_000}))
     assert len(line) < 10 * LONGEST
 
 
@@ -72,8 +72,8 @@ def test_a_traceback_stays_on_the_line(formatter: logging.Formatter) -> None:
 
 
 @pytest.mark.parametrize("formatter", [TextLines(), JsonLines()], ids=["text", "json"])
-@given(said=st.text(st.characters() | st.sampled_from("\ud800\x1b\x00\n\x7f\x9b\u202e")))
-def test_whatever_is_logged_is_one_line_that_no_terminal_obeys(formatter: logging.Formatter, said: str) -> None:
-    line = formatter.format(record(said, said=said, inside={"key": said}))
+@given(text=st.text(st.characters() | st.sampled_from("\ud800\x1b\x00\n\x7f\x9b\u202e")))
+def test_whatever_is_logged_is_one_line_that_no_terminal_obeys(formatter: logging.Formatter, text: str) -> None:
+    line = formatter.format(record(text, text=text, inside={"key": text}))
     assert line.isprintable()
     assert line.encode().decode() == line

@@ -43,7 +43,7 @@ def port() -> Iterator[int]:
     server.close(1.0)
 
 
-def asked(port: int, path: str, *, tls: bool, token: str = "") -> tuple[int, bytes]:
+def fetched(port: int, path: str, *, tls: bool, token: str = "") -> tuple[int, bytes]:
     made: http.client.HTTPConnection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     if tls:
         made = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=OPEN)
@@ -56,11 +56,11 @@ def asked(port: int, path: str, *, tls: bool, token: str = "") -> tuple[int, byt
 
 
 def test_probes_come_without_tls_and_metrics_with_it_and_a_token(port: int) -> None:
-    assert asked(port, "/healthz", tls=False) == (200, b"ok")
-    assert asked(port, "/readyz", tls=True) == (200, b"ok")
-    assert asked(port, "/metrics", tls=True, token="t0") == (200, LARGE)
+    assert fetched(port, "/healthz", tls=False) == (200, b"ok")
+    assert fetched(port, "/readyz", tls=True) == (200, b"ok")
+    assert fetched(port, "/metrics", tls=True, token="t0") == (200, LARGE)
     refused = [
-        asked(port, "/metrics", tls=tls, token=token)[0]
+        fetched(port, "/metrics", tls=tls, token=token)[0]
         for tls, token in ((True, ""), (True, "t1"), (False, "t0"), (False, ""))
     ]
     assert refused == [401, 401, 403, 403]
@@ -91,8 +91,8 @@ def test_handshakes_that_do_not_go_on_keep_no_probe_waiting() -> None:
         for number, each in enumerate(silent):
             each.sendall((b"\x16", b"\x16\x03\x01\x02\x00\x01", b"\x16" + b"\xff" * 300)[number % 3])
         started = time.monotonic()
-        assert asked(server.port, "/healthz", tls=False) == (200, b"ok")
-        assert asked(server.port, "/healthz", tls=True) == (200, b"ok")
+        assert fetched(server.port, "/healthz", tls=False) == (200, b"ok")
+        assert fetched(server.port, "/healthz", tls=True) == (200, b"ok")
         assert time.monotonic() - started < 3
     finally:
         for each in silent:

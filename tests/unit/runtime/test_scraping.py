@@ -33,13 +33,13 @@ class Reviewed:
     says: dict[str, ScrapeVerdict] = field(default_factory=lambda: {"prometheus": ALLOWED, "tenant": DENIED})
     away: bool = False
     now: float = 1000.0
-    asked: Counter[str] = field(default_factory=Counter)
+    reviews: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.gate = ScrapeGate(self.review, clock=lambda: self.now)
 
     def review(self, token: str) -> ScrapeVerdict:
-        self.asked[token] += 1
+        self.reviews[token] += 1
         return UNAVAILABLE if self.away else self.says.get(token, UNKNOWN)
 
     def check(self, token: str, client: str = "10.0.0.1", after: float = 0.0) -> ScrapeVerdict:
@@ -57,15 +57,15 @@ def test_who_is_let_in_and_who_is_not() -> None:
     ]
 
 
-def test_what_was_said_is_remembered_for_a_while() -> None:
+def test_an_answer_is_remembered_for_a_while() -> None:
     server = Reviewed()
     for token in ("prometheus", "tenant"):
         server.check(token)
         server.check(token, after=REFUSED_FRESH - 1)
-    assert server.asked == {"prometheus": 1, "tenant": 1}
+    assert server.reviews == {"prometheus": 1, "tenant": 1}
     server.check("tenant", after=2)
     server.check("prometheus", after=FRESH)
-    assert server.asked == {"prometheus": 2, "tenant": 2}
+    assert server.reviews == {"prometheus": 2, "tenant": 2}
 
 
 def test_a_token_that_is_taken_back_is_refused_before_long() -> None:
@@ -87,14 +87,14 @@ def test_an_outage_lets_in_who_was_let_in_before_for_a_while() -> None:
     assert server.check("prometheus", after=10) == ALLOWED
 
 
-def test_an_outage_is_not_asked_about_at_every_scrape() -> None:
+def test_during_an_outage_not_every_scrape_is_reviewed() -> None:
     server = Reviewed()
     server.check("prometheus")
     server.away = True
     server.now += FRESH
     for _ in range(50):
         server.check("prometheus", after=0.1)
-    assert server.asked["prometheus"] <= 3
+    assert server.reviews["prometheus"] <= 3
 
 
 def test_a_flood_of_bad_tokens_reaches_the_api_server_in_drops() -> None:
@@ -104,7 +104,7 @@ def test_a_flood_of_bad_tokens_reaches_the_api_server_in_drops() -> None:
         assert server.check(f"forged-{number}", after=0.01) in (UNKNOWN, UNAVAILABLE)
         if number % 1000 == 0:
             assert server.check("prometheus", "10.0.0.9") == ALLOWED
-    assert sum(server.asked.values()) <= 1 + 5 + 100 / 2 + 1, "100 s, one client"
+    assert sum(server.reviews.values()) <= 1 + 5 + 100 / 2 + 1, "100 s, one client"
 
 
 def test_one_strangers_flood_does_not_keep_a_new_scraper_out() -> None:
@@ -126,7 +126,7 @@ def test_many_strangers_neither_fill_the_memory_nor_put_a_scraper_out() -> None:
     assert server.check("prometheus", "10.0.0.9") == ALLOWED
 
 
-def test_reviews_that_hang_hold_few_threads_and_others_are_told_at_once() -> None:
+def test_reviews_that_hang_hold_few_threads_and_others_fail_at_once() -> None:
     started, go = threading.Semaphore(0), threading.Event()
 
     def hangs(token: str) -> ScrapeVerdict:
@@ -177,9 +177,9 @@ def test_nobody_is_let_in_whom_the_api_server_did_not_let_in_lately(
     server, confirmed = Reviewed(), dict[str, float]()
     for token, after, away, prometheus in history:
         server.away, server.says["prometheus"] = away, prometheus
-        before = server.asked[token]
+        before = server.reviews[token]
         verdict = server.check(token, after=after)
-        if server.asked[token] > before and not away:
+        if server.reviews[token] > before and not away:
             confirmed.pop(token, None)
             if server.says.get(token) is ALLOWED:
                 confirmed[token] = server.now
@@ -199,14 +199,14 @@ def reviewed(*answers: Answer) -> tuple[ScrapeVerdict, list[Any]]:
     return verdict, [(sent.path, sent.body) for sent in script.sent]
 
 
-def said(body: Any) -> Answer:
+def answer(body: Any) -> Answer:
     return Answer(201, body)
 
 
-def test_the_user_of_the_token_is_asked_about_as_the_api_server_names_him() -> None:
-    verdict, asked = reviewed(said(KNOWN), said({"status": {"allowed": True}}))
+def test_a_tokens_user_is_reviewed_as_the_api_server_names_it() -> None:
+    verdict, reviews = reviewed(answer(KNOWN), answer({"status": {"allowed": True}}))
     assert verdict == ALLOWED
-    assert asked == [
+    assert reviews == [
         ("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": "secret-token"}}),
         (
             "/apis/authorization.k8s.io/v1/subjectaccessreviews",
@@ -224,17 +224,17 @@ def test_the_user_of_the_token_is_asked_about_as_the_api_server_names_him() -> N
 
 
 ANSWERS: dict[str, tuple[tuple[Answer, ...], ScrapeVerdict]] = {
-    "nobody's token": ((said({"status": {"authenticated": False, "user": {}}}),), UNKNOWN),
-    "no status": ((said({}),), UNKNOWN),
-    "a user without a name": ((said({"status": {"authenticated": True, "user": {}}}),), UNKNOWN),
-    "authenticated in words": ((said({"status": {"authenticated": "true", "user": USER}}),), UNKNOWN),
-    "not allowed": ((said(KNOWN), said({"status": {"allowed": False}})), DENIED),
-    "no answer to the second": ((said(KNOWN), said({})), DENIED),
-    "allowed and denied": ((said(KNOWN), said({"status": {"allowed": True, "denied": True}})), DENIED),
-    "allowed in words": ((said(KNOWN), said({"status": {"allowed": "true"}})), DENIED),
+    "nobody's token": ((answer({"status": {"authenticated": False, "user": {}}}),), UNKNOWN),
+    "no status": ((answer({}),), UNKNOWN),
+    "a user without a name": ((answer({"status": {"authenticated": True, "user": {}}}),), UNKNOWN),
+    "authenticated in words": ((answer({"status": {"authenticated": "true", "user": USER}}),), UNKNOWN),
+    "not allowed": ((answer(KNOWN), answer({"status": {"allowed": False}})), DENIED),
+    "no answer to the second": ((answer(KNOWN), answer({})), DENIED),
+    "allowed and denied": ((answer(KNOWN), answer({"status": {"allowed": True, "denied": True}})), DENIED),
+    "allowed in words": ((answer(KNOWN), answer({"status": {"allowed": "true"}})), DENIED),
     "no right to ask": ((Answer(403, status_body(403, "Forbidden", "no")),), UNAVAILABLE),
     "an error of the server's": ((Answer(500, status_body(500, "InternalError", "no")),), UNAVAILABLE),
-    "an error at the second": ((said(KNOWN), Answer(500, status_body(500, "InternalError", "no"))), UNAVAILABLE),
+    "an error at the second": ((answer(KNOWN), Answer(500, status_body(500, "InternalError", "no"))), UNAVAILABLE),
 }
 
 
@@ -266,7 +266,7 @@ def test_each_verdict_has_its_status() -> None:
     assert found == [200, 401, 403, 503]
 
 
-def test_without_tls_nobody_is_asked_about() -> None:
+def test_without_tls_no_token_is_reviewed() -> None:
     assert scraped("Bearer t0", secure=False) == (403, [])
 
 

@@ -133,7 +133,7 @@ def errors(*, file: Path | None = None, env: dict[str, str] | None = None, argv:
     return list(caught.value.errors)
 
 
-def test_all_errors_are_told_at_once(file: Path) -> None:
+def test_all_errors_are_reported_together(file: Path) -> None:
     file.write_text("group: {wiat: 1s, wait: 5}\ncount: three\ngrop: {}\nsize: 5 apples\n")
     assert errors(file=file, env={"GPUFRACTION_NAMS": "x"}, argv=["--policy=random", "--size"]) == [
         f"group.wiat (file {file}): unknown; did you mean group.wait?",
@@ -255,7 +255,7 @@ def test_a_file_is_refused_for(file: Path, text: str, want: str) -> None:
     assert "hunter2" not in error
 
 
-def test_a_missing_file_is_told(file: Path) -> None:
+def test_a_missing_file_is_reported(file: Path) -> None:
     assert errors(file=file) == [f"file {file}: No such file or directory"]
 
 

@@ -109,7 +109,7 @@ def test_on_the_wire(client: UnixClient, path: Path, sent: bytes, start: bytes) 
 
 
 def connected(path: Path, sent: bytes = b"") -> socket.socket:
-    """A client that has said this much and nothing more."""
+    """A client that has sent this much and nothing more."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     made.settimeout(5)
     made.connect(str(path))
@@ -120,16 +120,16 @@ def connected(path: Path, sent: bytes = b"") -> socket.socket:
 ASKS = b"POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
 
 
-@pytest.mark.parametrize("said", [b"", b"POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\n{"], ids=["nothing", "a part"])
-def test_beyond_the_limit_who_has_said_nothing_for_longest_makes_room(
-    client: UnixClient, path: Path, said: bytes
+@pytest.mark.parametrize("sent", [b"", b"POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\n{"], ids=["nothing", "a part"])
+def test_beyond_the_limit_the_connection_that_is_silent_longest_is_closed(
+    client: UnixClient, path: Path, sent: bytes
 ) -> None:
-    with connected(path, said) as longest, connected(path, ASKS) as asking:
-        assert asking.recv(4096).startswith(b"HTTP/1.1 200 ")
+    with connected(path, sent) as longest, connected(path, ASKS) as other:
+        assert other.recv(4096).startswith(b"HTTP/1.1 200 ")
         assert client.post("/echo", {}, timeout=5).status == 200
         assert longest.recv(1) == b""
-        asking.sendall(ASKS)
-        assert asking.recv(4096).startswith(b"HTTP/1.1 200 ")
+        other.sendall(ASKS)
+        assert other.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
 def test_beyond_the_limit_nobody_makes_room_who_is_being_answered(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pods, reviews and answers for the webhook's tests, said in few words."""
+"""Pods, reviews and answers for the webhook's tests, in few words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two commands: their settings, and what is said about wrong ones."""
+"""The two commands: their settings, and the messages about wrong ones."""
 
 from __future__ import annotations
 

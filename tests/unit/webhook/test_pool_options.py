@@ -1,4 +1,4 @@
-"""The administrator's document as the webhook follows it: the next pod is read by it, and a wrong one is told."""
+"""The administrator's document as the webhook follows it: the next pod is read by it, and a wrong one is reported."""
 
 from __future__ import annotations
 
@@ -101,9 +101,7 @@ class Wrong:
         return [text for text in answer.get("warnings") or [] if "options" in text]
 
 
-def test_a_webhook_that_starts_with_a_wrong_document_says_so_on_every_pod_with_a_share(
-    tmp_path: Path, socket: Path
-) -> None:
+def test_a_webhook_with_a_wrong_document_warns_on_every_pod_with_a_share(tmp_path: Path, socket: Path) -> None:
     found = Wrong(tmp_path, socket, "defaultMem: much\n")
     asks, plain = container(nvidia_com__gpu="1", nvidia_com__gpucores="10"), container()
     assert [len(found.warnings(pod(each))) for each in (asks, asks, plain)] == [1, 1, 0]
@@ -127,8 +125,8 @@ def test_what_is_wrong_is_logged_each_minute_with_what_counts_instead(
     assert cure.endswith("; pods are read without options")
     for now[0] in (59.0, 60.0, 61.0, 120.0):
         assert document.trouble() == cure
-    said = [record.getMessage() for record in caplog.records if record.name == "webhook.app"]
-    assert said == [cure] * 3
+    logged = [record.getMessage() for record in caplog.records if record.name == "webhook.app"]
+    assert logged == [cure] * 3
     file.write_text("defaultMem: 3000\n")
     assert (document.trouble(), document.warning()) == ("", "")
     file.write_text("defaultMem: much more\n")

@@ -83,13 +83,13 @@ def test_each_gpu_counts_for_itself() -> None:
 
 
 def test_what_is_written_is_read_back_and_anything_else_is_nothing() -> None:
-    said = Beyond("abc", Amounts(5, 6))
-    assert capacity.from_text(capacity.to_text(said)) == said
+    reported = Beyond("abc", Amounts(5, 6))
+    assert capacity.from_text(capacity.to_text(reported)) == reported
     wrong = ("", "{}", "[]", "[" * 5000, '{"of":1,"memory":1,"cores":1}', '{"of":"a","memory":-1,"cores":0}', None, 7)
     assert [capacity.from_text(text) for text in wrong] == [None] * len(wrong)
 
 
-# -- when it is written, and who is told --------------------------------------------------------------------------
+# -- when it is written and reported ---------------------------------------------------------------------------------
 
 
 def test_a_word_is_written_once_and_again_where_the_watch_does_not_show_it() -> None:
@@ -108,35 +108,35 @@ def test_a_word_is_written_once_and_again_where_the_watch_does_not_show_it() -> 
     assert capacities.look(cluster, 900.0) == []
 
 
-def test_a_pod_whose_gpu_is_gone_is_told_once_it_lasts_and_once_only() -> None:
+def test_a_pod_whose_gpu_stays_removed_is_reported_once() -> None:
     capacities = Capacities()
     capacities.see(NODE, "")
     holdings = (held("p", "gone", 40, index=1), held("q", "old", 1), held("r", "new", 1))
     cluster = cluster_of(gpu("new"), holdings=holdings)
 
-    def told(now: float) -> list[Stranded]:
+    def stranded(now: float) -> list[Stranded]:
         capacities.look(cluster, now)
         return capacities.stranded(cluster, now)
 
-    assert told(0.0) == []
+    assert stranded(0.0) == []
     end = "; the pod keeps running without it. Delete the pod, so that it is placed again"
     about = "of node n, of which this pod has a share,"
-    assert told(3.0) == [
+    assert stranded(3.0) == [
         Stranded("team/p", "p", PodEventReason.GPU_GONE, f"GPU 1 {about} no longer exists (gone){end}"),
         Stranded("team/q", "q", PodEventReason.GPU_REPLACED, f"GPU 0 {about} was replaced by another GPU (old){end}"),
     ]
-    assert told(60.0) == []
+    assert stranded(60.0) == []
     cluster.put_inventory(Inventory(NODE, problem="the driver is away"))
-    assert told(61.0) == [], "a driver that is away has not taken its GPUs along"
+    assert stranded(61.0) == [], "a driver that is away has not taken its GPUs along"
     cluster.put_inventory(Inventory(NODE, (gpu("new"),)))
-    assert told(62.0) == []
-    assert [each.uid for each in told(65.0)] == ["p", "q"]
+    assert stranded(62.0) == []
+    assert [each.uid for each in stranded(65.0)] == ["p", "q"]
     cluster.unbook("p")
     cluster.unbook("q")
-    assert told(70.0) == []
+    assert stranded(70.0) == []
 
 
-def test_a_pod_that_is_only_reserved_for_is_not_told_since_nobody_has_seen_it() -> None:
+def test_a_pod_that_is_assumed_only_is_not_reported() -> None:
     capacities, cluster = Capacities(), cluster_of(gpu("new"))
     capacities.see(NODE, "")
     cluster.assume(held("p", "gone", 40, state=ReservationState.ASSUMED))
@@ -206,19 +206,19 @@ class History(RuleBasedStateMachine):
     def the_agent_restarts(self) -> None:
         self.spared, self.remembers = ExcessCapacity(), False
 
-    def was_told(self) -> bool:
+    def was_written(self) -> bool:
         if self.object is None:
             return True
-        said = capacity.from_text(self.object.beyond)
+        reported = capacity.from_text(self.object.beyond)
         published = capacity.promises(published_gpus(self.object.status))
-        return said is not None and said.of == capacity.digest(published)
+        return reported is not None and reported.of == capacity.digest(published)
 
-    @precondition(lambda self: self.remembers or self.was_told())
+    @precondition(lambda self: self.remembers or self.was_written())
     @rule()
     def the_kubelet_wipes_the_capacity(self) -> None:
         """
         As when a machine starts. What held beyond the promise is lost only where the agent restarts at the same time,
-        before the allocator has said what is held; then until it has.
+        before the allocator has written what is held; then until it has.
         """
         self.node = NOTHING
         self.the_agent_steps(fails=False)

@@ -110,7 +110,7 @@ def test_a_pool_of_which_nothing_is_declared_is_learned() -> None:
     assert len(of(options(declared={"max": 1}), [t4("n1")]).gpus) == 2
 
 
-def test_a_node_whose_kubelet_has_not_said_what_it_has_says_nothing_of_the_pool() -> None:
+def test_a_node_before_its_kubelet_reports_shows_nothing_of_the_pool() -> None:
     starting = t4("n1", gpus=4).allocatable(cpu=0, memory=0, storage=0, pods=0)
     assert of(options(), [starting]) == of(options())
     assert of(options(), [starting, t4("n2")]).allocatable.cpu == 14_000

@@ -62,26 +62,26 @@ def test_the_list_outlives_what_the_agent_publishes() -> None:
     harness.controller.check_invariants()
 
 
-def test_a_list_that_names_no_card_is_told_once_for_as_long_as_it_lasts() -> None:
+def test_a_list_that_names_no_card_is_reported_once_while_it_lasts() -> None:
     harness = SchedulerHarness([T4])
 
-    def told() -> list[str]:
+    def messages() -> list[str]:
         return [each.code for each in harness.controller.schedule_pending()[1] if isinstance(each, EventRecord)]
 
     harness.controller.handle(ExcludedGpusChanged("t4", KeptOut("t4", frozenset({"7"}))))
-    assert told() == ["ListNamesNoGPU"]
+    assert messages() == ["ListNamesNoGPU"]
     assert open_cards(harness) == [0, 1]
     harness.controller.handle(InventoryChanged(node("t4").gpus(3).inventory()))
-    assert told() == ["ListNamesNoGPU"], "what would work is another sentence now"
+    assert messages() == ["ListNamesNoGPU"], "what would work is another sentence now"
     harness.controller.handle(InventoryChanged(node("t4").gpus(3).broken("the driver is away").inventory()))
     harness.controller.handle(InventoryChanged(node("t4").gpus(3).inventory()))
-    assert told() == []
+    assert messages() == []
     harness.controller.handle(InventoryChanged(node("t4").gpus(8).inventory()))
-    assert (told(), open_cards(harness)) == ([], [0, 1, 2, 3, 4, 5, 6])
+    assert (messages(), open_cards(harness)) == ([], [0, 1, 2, 3, 4, 5, 6])
     harness.controller.handle(InventoryChanged(node("t4").gpus(7).inventory()))
-    assert told() == ["ListNamesNoGPU"]
+    assert messages() == ["ListNamesNoGPU"]
     harness.controller.handle(ExcludedGpusChanged("t4", None))
-    assert told() == []
+    assert messages() == []
 
 
 def test_nothing_is_decided_before_the_lists_are_known() -> None:

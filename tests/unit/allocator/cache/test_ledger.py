@@ -71,7 +71,7 @@ def test_a_reservation_becomes_its_pods_and_is_given_back_once() -> None:
     assert (ledger.usage("n", "GPU-0"), len(ledger)) == (FREE, 0)
 
 
-def test_a_pod_takes_the_place_of_the_reservation_that_it_came_from_and_of_nothing_else() -> None:
+def test_a_pod_replaces_only_the_assumed_share_that_it_comes_from() -> None:
     ledger = Ledger()
     ledger.assume(holding("a"))
     ledger.confirm(holding("a", uid="u1", gpu=1))
@@ -135,7 +135,7 @@ def of_claim(key: str, *, gpu: int = 0, memory: int = GIB, claim: str = "egpu-1"
     return Reservation(key, f"ns/{key}", request, allocation, Compute(), ReservationState.CONFIRMED, 0.0)
 
 
-def test_a_claims_share_counts_once_whoever_of_its_holders_comes_first_and_goes_last() -> None:
+def test_a_claims_share_counts_once_in_any_order_of_its_holders() -> None:
     ledger = Ledger()
     once = Usage(GIB, 10, 1)
     for key in ("pod-1", f"{OWN}egpu-1", "pod-2"):

@@ -52,8 +52,8 @@ def test_the_words_of_the_one_node(case: tuple[str, str]) -> None:
 
 
 @given(st.text(max_size=200))
-def test_words_are_one_bounded_line_whatever_is_said(said: str) -> None:
-    found = words(said)
+def test_words_are_one_bounded_line_for_any_message(message: str) -> None:
+    found = words(message)
     assert len(found.encode()) <= 120
     assert found.isprintable()
 

@@ -49,7 +49,7 @@ def test_a_node_whose_pods_hold_it_keeps_it() -> None:
     assert [(each.node, each.gpus[0].healthy) for each in changed] == [("b", True), ("liar", False)]
 
 
-def test_it_is_open_again_once_the_other_node_is_gone_or_reports_another() -> None:
+def test_it_reopens_once_the_other_node_is_deleted_or_reports_another_card() -> None:
     gpus = RepeatedGpus()
     gpus.replace({"a": inventory("a", "X"), "b": inventory("b", "X")}, nobody)
     assert [each.node for each in gpus.put(inventory("a", "W"), nobody)] == ["a", "b"]
@@ -90,7 +90,7 @@ held_by = st.frozensets(st.tuples(nodes, st.sampled_from("UVWXYZ")))
 
 
 @given(st.lists(st.tuples(steps, held_by), max_size=25))
-def test_after_any_history_each_card_is_open_on_one_node_of_those_that_report_it(
+def test_after_any_history_each_card_is_open_on_one_node_that_reports_it(
     history: list[tuple[tuple[str, str, list[str]], frozenset[tuple[str, str]]]],
 ) -> None:
     gpus, there, seen = RepeatedGpus(), dict[str, list[str]](), dict[str, Inventory]()

@@ -40,7 +40,7 @@ def test_one_namespace_takes_an_eighth_at_most(tenants: list[StayingPod]) -> Non
     )
 
 
-def test_small_daemons_of_any_namespace_and_all_of_the_systems_count_as_they_are() -> None:
+def test_all_daemons_of_the_system_and_small_ones_of_others_count_in_full() -> None:
     pods = [
         StayingPod("kube-system", Compute(9_000, 1_000, 0, 3), frozenset({PORT})),
         StayingPod("monitoring", Compute(500, 2_000, 100, 2), frozenset({("TCP", "0.0.0.0", 9100)})),

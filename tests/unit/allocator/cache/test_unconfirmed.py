@@ -8,7 +8,7 @@ import pytest
 
 from allocator.cache.podinfo import pod_event
 from allocator.cache.unconfirmed import OVERDUE, PROBATION, Arrivals, Unconfirmed, weight
-from allocator.scheduler.events import ReservationsChecked, TickPhase
+from allocator.scheduler.events import AssumedChecked, TickPhase
 from contract import names
 from contract.encoding.protocol import Answer, Never, Placed, Wait
 from contract.encoding.quantity import GIB
@@ -31,11 +31,11 @@ def harness(**options: object) -> SchedulerHarness:
     return SchedulerHarness(NODES, options=chosen(**{"max_unconfirmed": 6, **options}))
 
 
-def verdicts(it: SchedulerHarness, *asked: PodBuilder) -> list[str]:
-    return [_said(it.controller.reserve(question(each))) for each in asked]
+def verdicts(it: SchedulerHarness, *builders: PodBuilder) -> list[str]:
+    return [_reason(it.controller.reserve(question(each))) for each in builders]
 
 
-def _said(answer: Answer) -> str:
+def _reason(answer: Answer) -> str:
     return answer.code if isinstance(answer, Wait | Never) else "placed"
 
 
@@ -57,10 +57,10 @@ BOUNDS = {
 }
 
 
-@pytest.mark.parametrize(("asked", "want"), BOUNDS.values(), ids=BOUNDS.keys())
-def test_the_bounds(asked: list[PodBuilder], want: list[str]) -> None:
+@pytest.mark.parametrize(("builders", "want"), BOUNDS.values(), ids=BOUNDS.keys())
+def test_the_bounds(builders: list[PodBuilder], want: list[str]) -> None:
     it = harness()
-    assert verdicts(it, *asked) == want
+    assert verdicts(it, *builders) == want
     it.controller.check_invariants()
 
 
@@ -68,7 +68,7 @@ def test_without_a_bound_whatever_fits_is_placed() -> None:
     assert verdicts(harness(max_unconfirmed=0), *[asks(WHOLE)] * 8) == GIVEN * 8
 
 
-def test_a_dry_run_is_told_what_would_be_if_nothing_else_were_under_way() -> None:
+def test_a_dry_run_gets_the_answer_as_if_nothing_else_were_under_way() -> None:
     it = harness(max_unconfirmed=1)
     assert verdicts(it, asks(SMALL)) == GIVEN
     assert isinstance(it.controller.reserve(question(asks(SMALL), dry_run=True)), Placed)
@@ -86,22 +86,22 @@ def named(name: str, size: str = SMALL) -> PodBuilder:
     return pod(name).asks("gpufraction.io/gpu-memory", size).uid(f"uid-{name}")
 
 
-def test_who_has_to_be_stored_first_is_told_why_and_counted() -> None:
+def test_a_pod_that_must_be_stored_first_gets_the_reason_and_is_counted() -> None:
     it = harness(max_unconfirmed=1)
     it.controller.reserve(question(asks(SMALL)))
-    said = (
+    answers = (
         "the pod is placed in a moment, once it is stored: 1 pods of this namespace have a share and are not stored yet"
     )
-    assert it.controller.reserve(question(asks(SMALL))) == Wait(AnswerReason.STORED_FIRST, said, {"main": GIB})
+    assert it.controller.reserve(question(asks(SMALL))) == Wait(AnswerReason.STORED_FIRST, answers, {"main": GIB})
 
 
-def test_a_namespace_whose_pod_does_not_come_has_its_pods_stored_first_for_a_while() -> None:
+def test_a_namespace_whose_pod_does_not_come_must_store_its_pods_first() -> None:
     it = harness()
     assert verdicts(it, asks(SMALL)) == GIVEN
     it.now += OVERDUE + 0.1
     assert verdicts(it, asks(SMALL), asks(SMALL, "b")) == LATER + GIVEN
     it.now += 41
-    it.controller.handle(ReservationsChecked(overdue(it.controller), set()))
+    it.controller.handle(AssumedChecked(overdue(it.controller), set()))
     assert it.controller.look().assumed == 0
     assert verdicts(it, asks(SMALL), asks(SMALL, "c")) == LATER + GIVEN
     it.now += PROBATION
@@ -114,7 +114,7 @@ def test_when_shares_are_for_stored_pods_nothing_is_reserved_at_admission() -> N
     assert isinstance(answer, Wait)
     assert (answer.code, it.controller.look().assumed) == (AnswerReason.STORED_FIRST, 0)
     assert isinstance(it.controller.reserve(question(asks(SMALL), dry_run=True)), Wait)
-    assert _said(it.controller.reserve(question(asks("17Gi")))) == "Memory"
+    assert _reason(it.controller.reserve(question(asks("17Gi")))) == "Memory"
     it.controller.handle(pod_event(admitted(named("p"), gated=True)))
     bindings, _ = it.controller.schedule_pending()
     assert len(bindings) == 1
@@ -130,7 +130,7 @@ def test_a_second_creation_of_a_name_has_the_place_of_the_first() -> None:
     assert it.controller.look().assumed == 1
 
 
-def test_a_second_creation_of_a_name_that_asks_for_other_things_replaces_the_first() -> None:
+def test_a_second_creation_with_another_request_replaces_the_first() -> None:
     it = harness()
     it.controller.reserve(question(named("x")))
     second = it.controller.reserve(question(named("x", "2Gi")))
@@ -141,12 +141,12 @@ def test_a_second_creation_of_a_name_that_asks_for_other_things_replaces_the_fir
 def test_a_name_does_not_hold_its_place_by_being_created_again_and_again() -> None:
     it = harness()
     it.controller.reserve(question(named("x")))
-    said = []
+    answers = []
     for _ in range(50):
         it.now += 1
-        said += verdicts(it, named("x"))
-        it.controller.handle(ReservationsChecked(overdue(it.controller), set()))
-    assert said == GIVEN * 2 + LATER * 48
+        answers += verdicts(it, named("x"))
+        it.controller.handle(AssumedChecked(overdue(it.controller), set()))
+    assert answers == GIVEN * 2 + LATER * 48
     assert it.controller.look().assumed == 0
 
 
@@ -190,17 +190,17 @@ def test_a_pod_that_waits_after_all_names_the_place_that_it_gives_back() -> None
 def test_a_pod_that_the_webhook_refuses_gives_its_place_back_at_once() -> None:
     it = harness()
     it.controller.reserve(question(asks(SMALL)))
-    asked = dataclasses.replace(
+    builders = dataclasses.replace(
         question(asks(SMALL), held="id-1"), refused=True, pod={"metadata": {"generateName": "p-"}}
     )
     for stranger in (
-        dataclasses.replace(asked, namespace="elsewhere"),
-        dataclasses.replace(asked, held="id-7"),
-        dataclasses.replace(asked, held=""),
+        dataclasses.replace(builders, namespace="elsewhere"),
+        dataclasses.replace(builders, held="id-7"),
+        dataclasses.replace(builders, held=""),
     ):
         assert isinstance(it.controller.reserve(stranger), Never)
         assert it.controller.look().assumed == 1
-    assert isinstance(it.controller.reserve(asked), Never)
+    assert isinstance(it.controller.reserve(builders), Never)
     assert it.controller.look().assumed == 0
     assert it.forgotten == ["denied"]
 
@@ -256,7 +256,7 @@ def test_once_pods_come_quickly_here_one_that_does_not_is_given_up_sooner() -> N
     it.now += 0.2
     late = overdue(it.controller)
     assert [holding.key for holding in late] == ["id-9"]
-    it.controller.handle(ReservationsChecked(late, {"id-9"}))
+    it.controller.handle(AssumedChecked(late, {"id-9"}))
     assert it.controller.look().assumed == 1, "the API server has it, the watch is late"
 
 
@@ -265,7 +265,7 @@ def test_a_pod_that_comes_when_its_place_was_given_up_has_it_if_it_is_free() -> 
     answer = it.controller.reserve(question(asks(SMALL)))
     assert isinstance(answer, Placed)
     it.now += 41
-    it.controller.handle(ReservationsChecked(overdue(it.controller), set()))
+    it.controller.handle(AssumedChecked(overdue(it.controller), set()))
     it.controller.handle(pod_event(admitted(named("p-1"), allocation=answer.allocation)))
     assert it.controller.tick(TickPhase.LATE_PODS) == []
     assert it.controller.look().confirmed == 1

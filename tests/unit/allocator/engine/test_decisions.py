@@ -353,7 +353,7 @@ def test_several_gpus_for_one_container_go_where_one_container_can_use_several()
     assert found == [[True, True, True], [True, False, True]]
 
 
-def test_cards_that_were_replaced_by_as_many_others_are_looked_at_anew() -> None:
+def test_cards_that_were_replaced_by_as_many_others_are_evaluated_again() -> None:
     """The fast engine asks one node for all with the same kinds of GPUs, and a node may get others."""
     wanted = ask(one(memory=30 * GIB))
     states = {name: node(name).gpu(mib=16384).state() for name in ("a", "b")}

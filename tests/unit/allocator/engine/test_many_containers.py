@@ -120,7 +120,7 @@ def test_a_thousand_containers_are_placed() -> None:
     assert (found, len(found.containers)) == (reference.decide(states, ask), POISON)
 
 
-def test_a_thousand_containers_that_never_fit_are_told_so_in_time() -> None:
+def test_a_thousand_containers_that_never_fit_get_their_answer_in_time() -> None:
     states = [node(f"n{i:03}").gpus(8, mib=16384).state() for i in range(100)]
     fast = Engine()
     for state in states:
@@ -185,7 +185,7 @@ def stored(name: str, **written: Any) -> JSON:
 MANY = (FractionRequest("main"), *containers(POISON - 1, 8 * MIB))
 
 
-def test_one_that_waits_is_told_and_keeps_nobody_from_being_placed() -> None:
+def test_one_that_waits_has_a_reason_and_delays_nobody_else() -> None:
     harness = SchedulerHarness([ONE_GPU])
     waits = stored("many")
     waits["spec"]["schedulingGates"] = [{"name": str(names.GATE)}]
@@ -193,9 +193,9 @@ def test_one_that_waits_is_told_and_keeps_nobody_from_being_placed() -> None:
     harness.controller.handle(pod_event(pods.trim(admitted(worker("other", mib=1000), gated=True))))
     bindings, news = harness.controller.schedule_pending()
     assert keys(bindings) == ["default/other"]
-    (told,) = news
-    assert isinstance(told, StatusUpdate)
-    assert told.reason.startswith("waiting: spec.containers: found 1050 containers; ")
+    (update,) = news
+    assert isinstance(update, StatusUpdate)
+    assert update.reason.startswith("waiting: spec.containers: found 1050 containers; ")
 
 
 def test_one_that_holds_its_share_is_counted_to_the_last_byte() -> None:

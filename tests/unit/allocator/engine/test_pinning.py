@@ -113,7 +113,7 @@ def test_what_is_about_to_be_placed_counts_on_every_node(case: tuple[str, PodBui
     assert pinning.choose(mode, left, needs_of(made), A_NODE.state(), pending) == want
 
 
-def test_what_is_pending_is_the_pods_without_a_node_and_once_more_those_that_came_lately() -> None:
+def test_recent_pods_without_a_node_count_twice_as_pending() -> None:
     pending = Pending()
     pending.put("a", Compute(cpu=1000, pods=1), 100.0)
     pending.put("b", Compute(cpu=500, pods=1), 101.5)

@@ -1,4 +1,4 @@
-"""What was decided for a claim counts for later decisions, until the claim shows it or the pod is gone."""
+"""What was decided for a claim counts for later decisions, until the claim shows it or the pod is deleted."""
 
 from __future__ import annotations
 
@@ -129,9 +129,9 @@ class Pods(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
-        gone = data.draw(st.sampled_from(sorted(self.held)))
-        self.held.discard(gone)
-        self.it.drop(gone)
+        removed = data.draw(st.sampled_from(sorted(self.held)))
+        self.held.discard(removed)
+        self.it.drop(removed)
 
     @invariant()
     def each_has_a_volume_of_its_own(self) -> None:

@@ -111,10 +111,10 @@ class AnyHistory(RuleBasedStateMachine):
         seen = {each.kind: dict(each.nodes) for each in self.neighbours.snapshot().pods}
         assert seen == {kind: on for kinds in self._pods().values() for kind, on in kinds.items()}
 
-    @rule(pod=PODS, gone=st.sets(st.sampled_from("12345")))
-    def ask_without(self, pod: PodRules, gone: set[str]) -> None:
-        stay = {key: place for key, place in self.there.items() if key not in gone}
-        found = self.neighbours.refused_without(gone, pod, PodNeeds(), NODES.values())
+    @rule(pod=PODS, removed=st.sets(st.sampled_from("12345")))
+    def ask_without(self, pod: PodRules, removed: set[str]) -> None:
+        stay = {key: place for key, place in self.there.items() if key not in removed}
+        found = self.neighbours.refused_without(removed, pod, PodNeeds(), NODES.values())
         assert found == self._plainly(pod, stay)
 
     def _pods(self, there: Mapping[str, tuple[PodKind, str]] | None = None) -> dict[str, dict[PodKind, dict[str, int]]]:
@@ -153,7 +153,7 @@ def test_a_deployments_replicas_are_one_entry() -> None:
     assert [len(each.nodes) for each in it.snapshot().pods] == [3]
 
 
-def test_nothing_is_asked_where_no_pod_has_rules() -> None:
+def test_nothing_is_evaluated_where_no_pod_has_rules() -> None:
     it = Neighbours()
     it.put("1", rules("x").placed(), "a")
     assert (it.concerns(rules("x")), it.refused(rules("x"), PodNeeds(), NODES.values())) == (False, {})
@@ -166,7 +166,7 @@ def test_a_pod_without_preferences_where_nobody_has_any_asks_nothing() -> None:
     assert it.preference(rules("x"), PodNeeds()) is None
 
 
-def test_wishes_of_another_namespaces_pods_ask_nothing() -> None:
+def test_preferences_of_another_namespaces_pods_require_nothing() -> None:
     it = Neighbours()
     it.put("1", rules("x", wants="y", namespace="two").placed(), "a")
     assert (it.preference(rules("y"), PodNeeds()), it.preference(rules("y", namespace="two"), PodNeeds()) is None) == (

@@ -65,25 +65,25 @@ class Reported(SchedulerHarness):
         """Who is to be evicted now; Events go to `events`."""
         self.now += seconds
         found = [each for each in self.controller.tick(TickPhase.EVICTIONS) if isinstance(each, Eviction)]
-        bindings, told = self.controller.schedule_pending()
+        bindings, reports = self.controller.schedule_pending()
         assert bindings == []
-        self.events += [news for news in told if isinstance(news, EventRecord)]
+        self.events += [news for news in reports if isinstance(news, EventRecord)]
         return [f"{each.key} {each.uid} {each.cause}" for each in found]
 
-    def said(self) -> list[tuple[str, str, str]]:
+    def recorded(self) -> list[tuple[str, str, str]]:
         return [(each.key, each.code, each.reason) for each in self.events]
 
 
-def test_a_report_is_told_once_and_its_eviction_goes_on_with_pauses() -> None:
+def test_a_report_is_recorded_once_and_its_eviction_is_retried_with_pauses() -> None:
     bench = Reported()
     gpu = bench.gpus[HERE]
     bench.says(HERE, bench.report(HERE, "here"))
     assert [bench.second() for _ in range(3)] == [[], [], []]
-    assert bench.said() == [("default/here", "GPUMemoryOveruse", OVER.format(gpu))]
+    assert bench.recorded() == [("default/here", "GPUMemoryOveruse", OVER.format(gpu))]
     bench.says(HERE, bench.report(HERE, "here", evict=True))
     evicted = [at for at in range(100) if bench.second() == ["default/here uid-here overuse"]]
     assert evicted == [0, 10, 30, 70]
-    assert bench.said()[1:] == [("default/here", "GPUMemoryOveruse", OVER.format(gpu) + THEN)]
+    assert bench.recorded()[1:] == [("default/here", "GPUMemoryOveruse", OVER.format(gpu) + THEN)]
     bench.controller.handle(PodDeleted("uid-here"))
     assert [bench.second(400) for _ in range(3)] == [[], [], []]
 
@@ -112,12 +112,12 @@ LIES: dict[str, Callable[[Reported], PodReport]] = {
 }
 
 
-def test_what_an_agent_says_of_others_pods_is_ignored_and_told() -> None:
+def test_an_agents_report_on_others_pods_is_ignored_and_recorded() -> None:
     for lie, make in LIES.items():
         bench = Reported()
         bench.says(HERE, make(bench))
         assert [bench.second() for _ in range(50)] == [[]] * 50, lie
-        assert bench.said() == [], lie
+        assert bench.recorded() == [], lie
         bench.second(60)
         assert [(each.kind, each.key, each.code) for each in bench.events] == [
             ("Node", HERE, NodeEventReason.REPORT_IGNORED)
@@ -166,7 +166,7 @@ def test_what_a_node_reports_ends_with_its_gpunode() -> None:
     assert (bench.second(), bench.events) == ([], [])
 
 
-def test_a_pod_that_ends_is_neither_told_nor_evicted_again() -> None:
+def test_a_pod_that_ends_is_neither_reported_nor_evicted_again() -> None:
     bench = Reported()
     ending = bench.pods["here"]
     ending["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"

@@ -144,9 +144,9 @@ def test_a_pod_moves_to_no_node_where_another_refuses_it() -> None:
     a = replace(a, usage=(Usage(half.memory, 0, 1),))
     b = replace(b, usage=(Usage(1 << 30, 0, 1),))
     there = AllocatedPod("u", "team/u", "a", 0, 1, {a.gpus[0].uuid: half}, Compute())
-    whole = PreemptionRequest(asking("16Gi"), 0, DEFAULT_LIMITS)
+    whole = PreemptionRequest(wants("16Gi"), 0, DEFAULT_LIMITS)
     larger = Larger(whole, cards=1.0, could=1e9, most=4)
-    free = Movable(asking("8Gi"), cards=0.5, work=1.0)
+    free = Movable(wants("8Gi"), cards=0.5, work=1.0)
     homes: dict[Home, bool] = {}
     moves = [
         defragmentation.choose([a, b], {"a": [there]}, larger, {"u": each}, homes)
@@ -155,5 +155,5 @@ def test_a_pod_moves_to_no_node_where_another_refuses_it() -> None:
     assert [move and dict(move.places) for move in moves] == [{"u": "b"}, None]
 
 
-def asking(memory: str) -> SchedulingRequest:
+def wants(memory: str) -> SchedulingRequest:
     return SchedulingRequest(request_of(pod("p").asks("gpufraction.io/gpu-memory", memory).json()), PodNeeds())

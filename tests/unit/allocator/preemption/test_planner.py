@@ -125,13 +125,13 @@ def by_hand(world: World, preemptor: Pod, spared: frozenset[str]) -> tuple[str, 
             and pod.name not in spared
         ]
         somebody_could_leave = here or any(a.node == name and p.ending for p, a in world.placed.values())
-        for gone in subsets(here) if somebody_could_leave else ():
-            after = world.states(leaving | {pod.name for pod in gone})[name]
+        for ended in subsets(here) if somebody_could_leave else ():
+            after = world.states(leaving | {pod.name for pod in ended})[name]
             if not isinstance(reference.evaluate(after, preemptor.ask, LIMITS, DEFAULT_POLICY), Reason):
-                worth = sorted(((pod.priority, -pod.created, pod.name) for pod in gone), reverse=True)
-                cost = (len(gone), worth, name)
+                worth = sorted(((pod.priority, -pod.created, pod.name) for pod in ended), reverse=True)
+                cost = (len(ended), worth, name)
                 if best is None or cost < best[0]:
-                    best = (cost, name, sorted(pod.name for pod in gone))
+                    best = (cost, name, sorted(pod.name for pod in ended))
     return best[1:] if best else None
 
 

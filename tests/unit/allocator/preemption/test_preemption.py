@@ -1,4 +1,4 @@
-"""A pod of higher priority has room made for it: asked for once, kept until it is placed, and nobody goes in vain."""
+"""A pod of higher priority has room made for it: requested once, kept until it is placed, and nobody goes in vain."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class Bench(SchedulerHarness):
         """A second passes, and the queue is tried where that was requested."""
         self.now += 1
         self.controller.tick(TickPhase.UPKEEP)
-        bindings, told = self.controller.schedule_pending()
+        bindings, reports = self.controller.schedule_pending()
         for binding in bindings:
             self.controller.handle(
                 BindSucceeded(binding, pod_event(pods.trim(admitted(remade(binding), allocation=binding.allocation))))
             )
         self.controller.check_invariants()
-        return [*told, *(StatusUpdate(c.pod.key, c.pod.uid, True, PodReason.ALLOCATED, "") for c in bindings)]
+        return [*reports, *(StatusUpdate(c.pod.key, c.pod.uid, True, PodReason.ALLOCATED, "") for c in bindings)]
 
     @property
     def kept(self) -> str:
@@ -156,15 +156,15 @@ def test_a_pod_whose_disruption_budget_forbids_it_is_spared_and_another_goes() -
     assert harness.controller.preempt() == [evict("old")]
 
 
-def test_where_budgets_forbid_all_it_waits_and_says_why_and_is_tried_again_later() -> None:
+def test_where_budgets_forbid_all_evictions_the_pod_waits_and_is_retried() -> None:
     harness, _, _ = full()
     for name in ("young", "old"):
         assert harness.controller.preempt() == [evict(name)]
         harness.controller.handle(EvictionAnswered(evict(name), "budget"))
         harness.second()
     assert harness.controller.preempt() == []
-    (told,) = [news for news in harness.second() if isinstance(news, StatusUpdate)]
-    assert (told.code, told.reason.split("; ")[1]) == (
+    (update,) = [news for news in harness.second() if isinstance(news, StatusUpdate)]
+    assert (update.code, update.reason.split("; ")[1]) == (
         "PreemptionBlocked",
         "1 pod of lower priority could make room, but disruption budgets do not allow it now",
     )
@@ -181,13 +181,13 @@ def test_where_budgets_forbid_all_it_waits_and_says_why_and_is_tried_again_later
 
 def test_an_eviction_that_fails_is_tried_again_after_pauses_that_grow() -> None:
     harness, _, _ = full()
-    asked = []
+    requested = []
     for _ in range(200):
         if harness.controller.preempt():
-            asked.append(harness.now - 100)
+            requested.append(harness.now - 100)
             harness.controller.handle(EvictionAnswered(evict("young"), "failed"))
         harness.second()
-    assert asked == [0, 30, 90]
+    assert requested == [0, 30, 90]
 
 
 def test_room_that_somebody_else_took_is_made_again_only_after_a_pause() -> None:
@@ -375,9 +375,9 @@ WRITTEN: dict[str, tuple[list[Answer], list[str], list[str]]] = {
 
 @pytest.mark.parametrize("case", WRITTEN.values(), ids=WRITTEN.keys())
 def test_evictions_for_room(case: tuple[list[Answer], list[str], list[str]]) -> None:
-    answers, asked, outcomes = case
+    answers, requested, outcomes = case
     harness = full(vip=worker("vip", "16Gi", priority=10))[0]
     script, counted = Script(*answers), list[tuple[str, str]]()
     Evictor(Kube(script), harness.controller, lambda cause, outcome: counted.append((cause, outcome))).preempt()
-    assert ["try" if sent.query == {"dryRun": "All"} else "do" for sent in script.sent] == asked
+    assert ["try" if sent.query == {"dryRun": "All"} else "do" for sent in script.sent] == requested
     assert counted == [("preemption", outcome) for outcome in outcomes]

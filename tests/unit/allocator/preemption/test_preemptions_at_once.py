@@ -2,9 +2,9 @@
 Any history of several preemptions side by side: they never meet, and nobody goes whose going is not needed.
 
 1. On no GPU is more booked than it has.
-2. Each victim is asked for once, is of lower priority, and as few go for each as a search through all sets finds, given
+2. Each victim is requested once, is of lower priority, and as few go for each as a search through all sets finds, given
    that what is under way is carried out.
-3. Where nobody of higher priority comes between, every pod for which some went is placed once they are gone.
+3. Where nobody of higher priority comes between, every pod for which some went is placed once they have ended.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SideBySide(RuleBasedStateMachine):
         self.ending: set[str] = set()
         self.evicted: set[str] = set()
         self.failed: set[str] = set()
-        """For whom an eviction could not be asked for."""
+        """For whom an eviction could not be requested."""
 
     @initialize(
         cards=st.lists(st.integers(1, 2), min_size=1, max_size=2), sizes=st.lists(SIZES, min_size=8, max_size=8)
@@ -95,14 +95,14 @@ class SideBySide(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(data=st.data())
     def finishes(self, data: st.DataObject) -> None:
-        self._gone(data.draw(st.sampled_from(sorted(self.running))))
+        self._is_deleted(data.draw(st.sampled_from(sorted(self.running))))
 
     @precondition(lambda self: self.ending)
     @rule(data=st.data())
     def a_victim_ends(self, data: st.DataObject) -> None:
-        self._gone(data.draw(st.sampled_from(sorted(self.ending))))
+        self._is_deleted(data.draw(st.sampled_from(sorted(self.ending))))
 
-    def _gone(self, uid: str) -> None:
+    def _is_deleted(self, uid: str) -> None:
         del self.running[uid]
         self.ending.discard(uid)
         self.harness.controller.handle(PodDeleted(uid))
@@ -135,7 +135,7 @@ class SideBySide(RuleBasedStateMachine):
             assert pods.priority(self.running[order.uid]) < VIP
             controller.handle(EvictionAnswered(order, fate))
             if fate == "gone":
-                self._gone(order.uid)
+                self._is_deleted(order.uid)
             elif fate == "evicted":
                 self._ends(order)
             else:
@@ -188,7 +188,7 @@ class SideBySide(RuleBasedStateMachine):
             return
         for _ in range(3):
             for uid in sorted(self.ending):
-                self._gone(uid)
+                self._is_deleted(uid)
             self.time_passes(1)
             self.time_passes(1)
         self.nothing_is_booked_twice()

@@ -1,4 +1,4 @@
-"""The fair queue at work: who is placed as cards become free, what pods are told, and that `age` is as it was."""
+"""The fair queue at work: who is placed as cards become free, what pods' messages say, and that `age` is as it was."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from allocator.cache.cache import Cache
 from allocator.cache.podinfo import pod_event, read_pod
 from allocator.engine.engine import Engine
 from allocator.queue.queue import QueueOrder, SchedulingQueue
-from allocator.queue.reservation import ReservationBudget
+from allocator.queue.reservation import HoldingBudget
 from allocator.scheduler.events import BindSucceeded, PodDeleted, QueueWeighed, TickPhase
 from contract import pods
 from contract.encoding.protocol import Wait
@@ -44,7 +44,7 @@ class FairWorld:
     starvation_timeout: float = 0.0
     made: dict[str, PodBuilder] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)
-    told: dict[str, str] = field(default_factory=dict)
+    reported: dict[str, str] = field(default_factory=dict)
     allocations: dict[str, Allocation] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class FairWorld:
             self.allocations[binding.pod.key] = binding.allocation
             placed = admitted(self.made[binding.pod.key], allocation=binding.allocation)
             self.controller.handle(BindSucceeded(binding, pod_event(placed)))
-        self.told |= {report.key: report.reason for report in reports}
+        self.reported |= {report.key: report.reason for report in reports}
         found = [binding.pod.key for binding in bindings]
         self.running += found
         self.controller.check_invariants()
@@ -153,9 +153,11 @@ def test_a_tenant_reads_that_a_namespace_is_before_its_own_and_not_which() -> No
     world.wait(*backlog("team-a", 1), *backlog("team-b", 1, at=1))
     world.cycle()
     reason = "waiting: 0 of 1 GPU nodes fit: 1 short of memory (largest free 0 MiB)"
-    assert world.told["team-b/p000"].startswith("waiting: 0 of 1 GPU nodes fit")
-    assert world.told["team-a/p000"] == f"{world.told['team-b/p000']}; behind a namespace that holds less", reason
-    assert not any("team-b" in text for key, text in world.told.items())
+    assert world.reported["team-b/p000"].startswith("waiting: 0 of 1 GPU nodes fit")
+    assert world.reported["team-a/p000"] == f"{world.reported['team-b/p000']}; behind a namespace that holds less", (
+        reason
+    )
+    assert not any("team-b" in text for key, text in world.reported.items())
 
 
 def test_a_pod_reads_at_its_creation_that_it_is_behind() -> None:
@@ -164,8 +166,8 @@ def test_a_pod_reads_at_its_creation_that_it_is_behind() -> None:
     world.wait(*backlog("b", 1, at=1))
     world.cycle()
     answers = [world.controller.reserve(question(worker(f"{each}/new", at=2))) for each in ("a", "b")]
-    said = [each.reason for each in answers if isinstance(each, Wait)]
-    assert said == [f"{said[1]}; behind a namespace that holds less", said[1]]
+    messages = [each.reason for each in answers if isinstance(each, Wait)]
+    assert messages == [f"{messages[1]}; behind a namespace that holds less", messages[1]]
 
 
 def test_nobody_is_behind_where_shares_are_equal_or_the_order_is_by_age() -> None:
@@ -176,7 +178,7 @@ def test_nobody_is_behind_where_shares_are_equal_or_the_order_is_by_age() -> Non
     by_age.fill("a")
     by_age.wait(*backlog("a", 1), *backlog("b", 1))
     by_age.cycle()
-    assert [text for text in (*even.told.values(), *by_age.told.values()) if "behind" in text] == []
+    assert [text for text in (*even.reported.values(), *by_age.reported.values()) if "behind" in text] == []
 
 
 def test_nobody_is_behind_while_no_pod_can_be_placed() -> None:
@@ -228,9 +230,9 @@ def test_no_namespace_is_given_a_card_while_one_that_waits_holds_less(
     waits, held = Counter(burst), Counter[str]()
     for end in (None, *ends):
         if end is not None and world.running:
-            gone = world.running[end % len(world.running)]
-            held[gone.split("/")[0]] -= 1
-            world.end(gone)
+            ended = world.running[end % len(world.running)]
+            held[ended.split("/")[0]] -= 1
+            world.end(ended)
         for key in world.cycle():
             team = key.split("/")[0]
             assert held[team] <= min(held[other] for other, left in waits.items() if left)
@@ -313,7 +315,7 @@ RESTS = {
 
 @pytest.mark.parametrize(("served", "now", "rests"), RESTS.values(), ids=RESTS)
 def test_how_long_a_namespace_rests(served: float | None, now: float, rests: bool) -> None:
-    budget = ReservationBudget(3600, 60)
+    budget = HoldingBudget(3600, 60)
     for at in served_at(served):
         budget.begin_rest("a", at)
     assert (budget.rests("a", now), budget.rests("b", now)) == (rests, False)

@@ -1,4 +1,4 @@
-"""A pod that joins the queue: it alone is tried, where nothing else has changed, and it is told what is so now."""
+"""A pod that joins the queue: it alone is tried, where nothing else has changed, and its message is current."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 class CountingEngine(Engine):
     """Counts what it is asked."""
 
-    asked = 0
+    decisions = 0
 
     def decide(
         self, ask: SchedulingRequest, refused: Mapping[str, Reason] = NOWHERE, prefer: Prefer | None = None
     ) -> Decision:
-        self.asked += 1
+        self.decisions += 1
         return super().decide(ask, refused, prefer)
 
 
@@ -43,11 +43,11 @@ def harness(**more: Any) -> tuple[SchedulerHarness, CountingEngine]:
         made.controller.handle(waiting(f"large-{number}", 15_900 - number))
     made.controller.schedule_pending()
     made.controller.schedule_pending()
-    engine.asked = 0
+    engine.decisions = 0
     return made, engine
 
 
-def told(made: SchedulerHarness, name: str) -> str:
+def message(made: SchedulerHarness, name: str) -> str:
     _, reports = made.controller.schedule_pending()
     found = [each for each in reports if isinstance(each, StatusUpdate) and each.uid == f"uid-{name}"]
     return found[-1].reason if found else ""
@@ -57,17 +57,17 @@ def test_the_other_pods_are_not_tried_again() -> None:
     made, engine = harness()
     for number in range(5):
         made.controller.handle(waiting(f"late-{number}", 9_000 + number))
-        assert "short of memory" in told(made, f"late-{number}")
-    assert engine.asked == 5
+        assert "short of memory" in message(made, f"late-{number}")
+    assert engine.decisions == 5
 
 
-def test_a_pod_is_told_the_figures_of_the_moment_at_which_it_joins() -> None:
+def test_a_pod_gets_the_figures_of_the_moment_at_which_it_joins() -> None:
     made, _ = harness()
     made.controller.handle(waiting("early", 9_000))
-    before = told(made, "early")
+    before = message(made, "early")
     made.controller.reserve(question(pod("other").asks(names.GPU_MEMORY, "50Mi")))
     made.controller.handle(waiting("late", 9_000))
-    after = told(made, "late")
+    after = message(made, "late")
     assert before
     assert after not in ("", before)
 
@@ -75,8 +75,8 @@ def test_a_pod_is_told_the_figures_of_the_moment_at_which_it_joins() -> None:
 def test_in_the_fair_order_all_are_tried() -> None:
     made, engine = harness(options=chosen(queue_order="fair"))
     made.controller.handle(waiting("late", 9_000))
-    told(made, "late")
-    assert engine.asked > 1
+    message(made, "late")
+    assert engine.decisions > 1
 
 
 def test_all_are_tried_after_a_while_though_pods_join_all_the_time() -> None:
@@ -84,8 +84,8 @@ def test_all_are_tried_after_a_while_though_pods_join_all_the_time() -> None:
     for number in range(20):
         made.now += 1.0
         made.controller.handle(waiting(f"late-{number}", 9_000 + number))
-        told(made, f"late-{number}")
-    assert engine.asked > 20 + 10
+        message(made, f"late-{number}")
+    assert engine.decisions > 20 + 10
 
 
 def test_a_pod_that_left_the_queue_and_joins_again_is_tried() -> None:
@@ -93,7 +93,7 @@ def test_a_pod_that_left_the_queue_and_joins_again_is_tried() -> None:
     for _ in range(3):
         made.controller.handle(PodDeleted("uid-large-7"))
         made.controller.handle(waiting("large-7", 15_893))
-        assert "short of memory" in told(made, "large-7")
+        assert "short of memory" in message(made, "large-7")
 
 
 def test_a_pod_that_fits_is_placed_when_it_joins() -> None:

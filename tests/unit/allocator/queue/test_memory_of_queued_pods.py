@@ -22,7 +22,7 @@ from allocator.cache.podinfo import read_pod
 from allocator.queue.queue import SchedulingQueue
 from contract import names, pods
 from contract.bounds import MOST_SELECTING
-from contract.model import MOST_ASKING
+from contract.model import MOST_SHARING
 from tests.builders import PodBuilder
 from tests.unit.allocator.one_gpu import waiting, worker
 
@@ -59,7 +59,7 @@ def long_texts(at: int) -> PodBuilder:
 
 def many_containers(at: int) -> PodBuilder:
     made = worker(f"p{at}")
-    for n in range(MOST_ASKING - 1):
+    for n in range(MOST_SHARING - 1):
         made = made.container(f"c{n}").asks(names.GPU_MEMORY, "1Mi")
     return made
 

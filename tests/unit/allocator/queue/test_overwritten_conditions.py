@@ -37,15 +37,15 @@ def after(harness: SchedulerHarness, seconds: float) -> list[Any]:
 
 
 def settled() -> tuple[SchedulerHarness, JSON, JSON, StatusUpdate, StatusUpdate]:
-    """A pod that runs and one that waits, who say what they were told."""
+    """A pod that runs and one that waits, which carry their conditions."""
     harness, allocation = occupied()
     there, second = running(worker("first"), allocation), waiting(worker("second"))
     harness.controller.handle(pod_event(second))
-    told = {each.uid: each for each in harness.controller.schedule_pending()[1] if isinstance(each, StatusUpdate)}
-    first = told.get("uid-first") or StatusUpdate(
+    reported = {each.uid: each for each in harness.controller.schedule_pending()[1] if isinstance(each, StatusUpdate)}
+    first = reported.get("uid-first") or StatusUpdate(
         "default/first", "uid-first", True, PodReason.ALLOCATED, "10000 MiB of GPU 0 (Tesla T4) on t4"
     )
-    last = told["uid-second"]
+    last = reported["uid-second"]
     assert (last.code, last.reason) == ("Memory", FULL)
     harness.controller.handle(pod_event(saying(there, "True", first.code, first.reason)))
     harness.controller.handle(pod_event(saying(second, "False", last.code, last.reason)))
@@ -53,8 +53,10 @@ def settled() -> tuple[SchedulerHarness, JSON, JSON, StatusUpdate, StatusUpdate]
     return harness, there, second, first, last
 
 
-def once_more(told: StatusUpdate, *, turned: bool) -> StatusUpdate:
-    return StatusUpdate(told.key, told.uid, told.allocated, told.code, told.reason, turned=turned, event=False)
+def once_more(reported: StatusUpdate, *, turned: bool) -> StatusUpdate:
+    return StatusUpdate(
+        reported.key, reported.uid, reported.allocated, reported.code, reported.reason, turned=turned, event=False
+    )
 
 
 def test_what_somebody_overwrites_is_written_again_without_an_event() -> None:
@@ -66,7 +68,7 @@ def test_what_somebody_overwrites_is_written_again_without_an_event() -> None:
     assert sorted(found, key=lambda each: each.uid) == [once_more(first, turned=True), once_more(last, turned=True)]
 
 
-def test_another_text_of_the_same_status_is_overwritten_too_and_its_time_of_transition_stays() -> None:
+def test_another_text_of_the_same_status_is_overwritten_without_a_transition() -> None:
     harness, _, second, _, last = settled()
     harness.controller.handle(pod_event(saying(second, "False", "Cores", "waiting: for something else")))
     assert after(harness, PAUSE) == [once_more(last, turned=False)]
@@ -94,7 +96,7 @@ def test_what_is_right_again_is_left_alone() -> None:
     assert after(harness, 10 * PAUSE) == []
 
 
-def test_a_pod_that_is_gone_is_written_to_no_more() -> None:
+def test_a_deleted_pod_gets_no_more_conditions() -> None:
     harness, there, second, _, _ = settled()
     harness.controller.handle(pod_event(saying(there, "False", "Memory", "stale")))
     harness.controller.handle(pod_event(saying(second, None)))
@@ -105,11 +107,11 @@ def test_a_pod_that_is_gone_is_written_to_no_more() -> None:
 
 
 def test_the_records_of_one_pod() -> None:
-    records, told = PodRecords(), StatusUpdate("team/a", "a", False, Code.MEMORY.word, "full")
+    records, reported = PodRecords(), StatusUpdate("team/a", "a", False, Code.MEMORY.word, "full")
     right, wrong = LastReported(False, "Memory", "full"), LastReported(False, "Memory", "stale")
-    again, wrong_text = once_more(told, turned=True), once_more(told, turned=False)
+    again, wrong_text = once_more(reported, turned=True), once_more(reported, turned=False)
     placed = Binding(QueuedPodInfo("a", "team/a", ASK, 0, 0.0, {}), Allocation("id", "t4", ()))
-    records.tell(told, 0.0)
+    records.tell(reported, 0.0)
     assert records.repeat_overwritten(PAUSE - 1) == []
     records.begin(placed)
     assert records.repeat_overwritten(PAUSE) == [], "its placement is being written"

@@ -42,11 +42,11 @@ class Played:
         namespace, order, cost = self.waits[uid]
         known = uid in self.kept
         self.kept.add(uid)
-        for gone in self.parking.put(uid, namespace, order, cost, turn=turn):
-            home, its, size = self.waits[gone]
-            self.kept.discard(gone)
-            had_turn = turn or known if gone == uid else True
-            self.parking.park(ParkedPod(gone, gone, its, size.alone, 1, foreign=False), home, had_turn=had_turn)
+        for parked in self.parking.put(uid, namespace, order, cost, turn=turn):
+            home, its, size = self.waits[parked]
+            self.kept.discard(parked)
+            had_turn = turn or known if parked == uid else True
+            self.parking.park(ParkedPod(parked, parked, its, size.alone, 1, foreign=False), home, had_turn=had_turn)
 
     def drop(self, uid: str) -> None:
         del self.waits[uid]
@@ -111,7 +111,7 @@ class Played:
         for cost in costs:
             asks.setdefault(cost.shared, 0)
         return sum(cost.own for cost in costs) + sum(
-            {cost.shared: cost.ask for cost in costs}[shared] for shared in asks
+            {cost.shared: cost.request for cost in costs}[shared] for shared in asks
         )
 
 

@@ -1,4 +1,4 @@
-"""An error of ours that comes of one pod stays with that pod: it is told, and left alone; nobody else notices."""
+"""An error of ours that comes of one pod stays with that pod: it has a condition, is left alone, and delays nobody."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.unit.allocator.poison import Fuse, Picky, poisoned
 
 JSON = dict[str, Any]
 CODE = PodReason.INTERNAL_ERROR
-SAID = (
+MESSAGE = (
     "internal error of gpufraction (fault fault-1). The pod is tried again when its spec or annotations change, "
     "or after 10 min; the allocator's log has the fault"
 )
@@ -82,7 +82,9 @@ def test_one_bad_pod_in_a_list_spoils_nothing_for_the_others() -> None:
     assert keys(bindings) == ["default/a", "default/z"]
     assert (harness.faults, harness.controller.look().quarantined) == ([("pod", "default/bad")], 1)
     assert news == [
-        StatusUpdate("default/bad", "uid-bad", False, PodReason.INTERNAL_ERROR, SAID, warning=PodReason.INTERNAL_ERROR)
+        StatusUpdate(
+            "default/bad", "uid-bad", False, PodReason.INTERNAL_ERROR, MESSAGE, warning=PodReason.INTERNAL_ERROR
+        )
     ]
     harness.controller.handle(pod_event(bad))
     assert harness.faults == [("pod", "default/bad")], "it is said once"
@@ -92,7 +94,7 @@ def test_one_bad_pod_in_a_list_spoils_nothing_for_the_others() -> None:
     harness.controller.check_invariants()
 
 
-def test_a_bad_pod_that_is_gone_is_forgotten() -> None:
+def test_a_bad_pod_that_is_deleted_is_forgotten() -> None:
     harness = SchedulerHarness([ONE_GPU], faults=[])
     bad, _ = poisoned(waiting(worker("bad")))
     harness.controller.handle(pod_event(bad))
@@ -136,7 +138,7 @@ def test_who_holds_a_share_and_cannot_be_read_any_more_goes_on_being_counted() -
     assert harness.controller.look().confirmed == 1
     assert isinstance(harness.controller.reserve(question(worker("c", mib=1000))), Wait), "the node is closed"
     assert harness.controller.schedule_pending()[1] == [
-        EventRecord("Pod", "default/bad", "uid-bad", PodReason.INTERNAL_ERROR, SAID)
+        EventRecord("Pod", "default/bad", "uid-bad", PodReason.INTERNAL_ERROR, MESSAGE)
     ]
     harness.controller.check_invariants()
     harness.controller.handle(PodDeleted("uid-bad"))
@@ -162,7 +164,9 @@ def test_a_pod_that_cannot_be_decided_keeps_nobody_from_being_placed() -> None:
     bindings, news = harness.controller.schedule_pending()
     assert keys(bindings) == ["default/a", "default/z"]
     assert news == [
-        StatusUpdate("default/bad", "uid-bad", False, PodReason.INTERNAL_ERROR, SAID, warning=PodReason.INTERNAL_ERROR)
+        StatusUpdate(
+            "default/bad", "uid-bad", False, PodReason.INTERNAL_ERROR, MESSAGE, warning=PodReason.INTERNAL_ERROR
+        )
     ]
     assert harness.controller.schedule_pending() == ([], [])
     assert (engine.looked, harness.faults) == (1, [("decision", "default/bad")]), "it is left alone"

@@ -1,4 +1,4 @@
-"""Pods that wait: their order, what starts them, what they are told, and what becomes of a write."""
+"""Pods that wait: their order, what starts them, their conditions, and what becomes of a write."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from allocator.cache.podinfo import pod_event, read_pod
 from allocator.queue.queue import SchedulingQueue
 from allocator.queue.records import StatusUpdate
 from allocator.scheduler.events import (
+    AssumedChecked,
     BindFailed,
     BindSucceeded,
     BindUnknown,
@@ -16,7 +17,6 @@ from allocator.scheduler.events import (
     NodeChanged,
     NodesListed,
     PodDeleted,
-    ReservationsChecked,
     TickPhase,
     pods_listed,
 )
@@ -32,11 +32,11 @@ from tests.unit.allocator.harness import SchedulerHarness, admitted, overdue, qu
 from tests.unit.allocator.one_gpu import FULL, ONE_GPU, keys, occupied, running, waiting, worker
 
 
-def test_a_waiting_pod_is_told_why_once_and_starts_when_a_share_comes_back() -> None:
+def test_a_waiting_pod_has_one_reason_and_starts_when_a_share_is_freed() -> None:
     harness, _ = occupied()
     harness.controller.handle(pod_event(waiting(worker("second"))))
-    told = StatusUpdate("default/second", "uid-second", False, Code.MEMORY.word, FULL)
-    assert harness.controller.schedule_pending() == ([], [told])
+    reported = StatusUpdate("default/second", "uid-second", False, Code.MEMORY.word, FULL)
+    assert harness.controller.schedule_pending() == ([], [reported])
     assert harness.controller.schedule_pending() == ([], []), "nothing new to tell"
     woken = harness.woken
     harness.controller.handle(PodDeleted("uid-first"))
@@ -98,8 +98,8 @@ def test_a_small_pod_behind_a_large_one_that_does_not_fit_is_placed() -> None:
     harness, _ = occupied()
     harness.controller.handle(pod_event(waiting(worker("large", created="2029-01-01T00:00:00Z"))))
     harness.controller.handle(pod_event(waiting(worker("small", created="2030-01-01T00:00:00Z", mib=1000))))
-    bindings, told = harness.controller.schedule_pending()
-    assert (keys(bindings), [t.key for t in told]) == (["default/small"], ["default/large"])
+    bindings, reported = harness.controller.schedule_pending()
+    assert (keys(bindings), [t.key for t in reported]) == (["default/small"], ["default/large"])
 
 
 def test_a_terminating_pod_still_holds_its_share_and_a_finished_one_does_not() -> None:
@@ -145,10 +145,10 @@ def test_a_reservation_whose_pod_never_came_is_given_to_the_next() -> None:
     harness.controller.handle(pod_event(waiting(worker("second"))))
     assert harness.controller.schedule_pending()[0] == []
     harness.now += 39
-    harness.controller.handle(ReservationsChecked(overdue(harness.controller), ()))
+    harness.controller.handle(AssumedChecked(overdue(harness.controller), ()))
     assert harness.controller.schedule_pending()[0] == []
     harness.now += 2
-    harness.controller.handle(ReservationsChecked(overdue(harness.controller), ()))
+    harness.controller.handle(AssumedChecked(overdue(harness.controller), ()))
     assert keys(harness.controller.schedule_pending()[0]) == ["default/second"]
 
 
@@ -157,7 +157,7 @@ def test_a_reservation_whose_pod_exists_and_was_not_seen_is_kept() -> None:
     harness.controller.reserve(question(worker("behind-the-watch")))
     harness.now += 66
     (late,) = overdue(harness.controller)
-    harness.controller.handle(ReservationsChecked((late,), {late.key}))
+    harness.controller.handle(AssumedChecked((late,), {late.key}))
     assert (harness.controller.look().assumed, overdue(harness.controller)) == (1, ())
 
 
@@ -238,31 +238,31 @@ def test_an_unknown_write_that_took_effect_is_confirmed_by_the_watch() -> None:
     assert harness.controller.look().confirmed == 1
 
 
-def test_a_pod_waits_for_another_systems_gate_first_and_is_told() -> None:
+def test_a_pod_waits_for_another_systems_gate_first() -> None:
     harness = SchedulerHarness([ONE_GPU])
     held = waiting(worker("p"))
     held["spec"]["schedulingGates"].insert(0, {"name": "kueue.x-k8s.io/admission"})
     harness.controller.handle(pod_event(held))
-    bindings, told = harness.controller.schedule_pending()
-    assert (bindings, [t.code for t in told]) == ([], ["ForeignGate"])
+    bindings, reported = harness.controller.schedule_pending()
+    assert (bindings, [t.code for t in reported]) == ([], ["ForeignGate"])
     harness.controller.handle(pod_event(waiting(worker("p"))))
     assert keys(harness.controller.schedule_pending()[0]) == ["default/p"]
 
 
-def test_a_pod_placed_at_admission_is_told_once_it_is_seen() -> None:
+def test_a_pod_placed_at_admission_gets_a_condition_once_it_is_seen() -> None:
     harness = SchedulerHarness([ONE_GPU])
     answer = harness.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
     harness.controller.handle(pod_event(running(worker("p"), answer.allocation)))
     want = StatusUpdate("default/p", "uid-p", True, PodReason.ALLOCATED, "10000 MiB of GPU 0 (Tesla T4) on t4")
     assert harness.controller.schedule_pending() == ([], [want])
-    said = running(worker("p"), answer.allocation)
-    said["status"] = {"conditions": [{"type": names.ALLOCATED_CONDITION, "status": "True"}]}
-    harness.controller.handle(pod_event(said))
+    bound = running(worker("p"), answer.allocation)
+    bound["status"] = {"conditions": [{"type": names.ALLOCATED_CONDITION, "status": "True"}]}
+    harness.controller.handle(pod_event(bound))
     assert harness.controller.schedule_pending() == ([], [])
 
 
-def test_a_pod_that_kube_scheduler_has_yet_to_bind_is_told_by_its_condition_alone() -> None:
+def test_a_pod_that_kube_scheduler_has_yet_to_bind_gets_a_condition_only() -> None:
     harness = SchedulerHarness([ONE_GPU])
     answer = harness.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)
@@ -271,7 +271,7 @@ def test_a_pod_that_kube_scheduler_has_yet_to_bind_is_told_by_its_condition_alon
     want = StatusUpdate("default/p", "uid-p", True, PodReason.ALLOCATED, text, event=False)
     assert harness.controller.schedule_pending() == ([], [want])
     harness.controller.handle(pod_event(running(worker("p"), answer.allocation)))
-    assert harness.controller.schedule_pending() == ([], [])  # kube-scheduler said the node, and nothing is new
+    assert harness.controller.schedule_pending() == ([], [])  # kube-scheduler named the node, and nothing is new
 
 
 def test_a_forged_allocation_on_a_waiting_pod_holds_nothing() -> None:
@@ -289,7 +289,7 @@ def test_an_allocation_without_the_accounting_resources_holds_nothing() -> None:
     assert harness.controller.look().confirmed == 1
 
 
-def test_a_gated_pod_whose_request_disagrees_is_counted_told_and_left() -> None:
+def test_a_gated_pod_whose_request_disagrees_is_counted_and_left() -> None:
     harness = SchedulerHarness([ONE_GPU])
     odd = waiting(worker("p"))
     odd["metadata"]["annotations"][names.REQUEST] = "{}"
@@ -308,7 +308,7 @@ def test_a_gated_pod_whose_request_disagrees_is_counted_told_and_left() -> None:
     harness.controller.check_invariants()
 
 
-def test_a_gated_pod_that_says_too_much_is_told_and_left_and_read_once_it_does_not() -> None:
+def test_a_gated_pod_that_is_too_large_waits_until_it_is_smaller() -> None:
     harness = SchedulerHarness([ONE_GPU])
     large = waiting(worker("p").affinity({"matchExpressions": [{"key": "k", "operator": "Exists"}] * 8_000}))
     harness.controller.handle(pod_event(trim(large)))

@@ -6,7 +6,7 @@ import pytest
 
 from allocator.cache import reserved
 from allocator.cache.podinfo import pod_event
-from allocator.cache.reserved import NodeReservation, Requester
+from allocator.cache.reserved import HeldNode, Requester
 from allocator.queue import reservation
 from allocator.scheduler.events import PodDeleted, TickPhase
 from contract import pods
@@ -23,9 +23,9 @@ AFTER, FOR = 30.0, 100.0
 TENANT, NEIGHBOUR = "default", "neighbour"
 
 
-def spent(*kept: tuple[str, float], most: float = FOR) -> tuple[reservation.ReservationBudget, float]:
+def spent(*kept: tuple[str, float], most: float = FOR) -> tuple[reservation.HoldingBudget, float]:
     """A budget after a node was kept for each of these namespaces for so long; none for an empty one."""
-    budget, now = reservation.ReservationBudget(most), 0.0
+    budget, now = reservation.HoldingBudget(most), 0.0
     for namespace, seconds in kept:
         budget.passes(namespace, now)
         now += seconds
@@ -53,7 +53,7 @@ def test_the_pause_of_a_namespace(kept: list[tuple[str, int]], pause: int) -> No
     assert (budget.allows("a", now + pause), budget.allows("a", now + pause - 1)) == (True, pause == 0)
 
 
-def test_a_pod_that_is_placed_begins_anew() -> None:
+def test_a_placed_pod_resets_the_budget() -> None:
     budget, now = spent(("a", 100), ("", 100), ("a", 99))
     budget.served("a")
     budget.passes("a", now)
@@ -67,25 +67,25 @@ def test_without_a_bound_there_is_no_pause() -> None:
 
 
 KEPT = (
-    NodeReservation("a", "uid-a", 5, namespace=TENANT),
-    NodeReservation("b", "uid-b", 0, against=TENANT, namespace=TENANT),
+    HeldNode("a", "uid-a", 5, namespace=TENANT),
+    HeldNode("b", "uid-b", 0, against=TENANT, namespace=TENANT),
 )
 ENTITLED = {
     "the pod itself": (Requester("uid-b", 0, TENANT), (KEPT[1],)),
     "another of its namespace": (Requester("", 0, TENANT), ()),
-    "another namespace": (Requester("", 0, NEIGHBOUR), (NodeReservation("b", ""),)),
-    "a higher priority of its namespace": (Requester("", 1, TENANT), (NodeReservation("b", ""),)),
-    "the highest priority": (Requester("", 6, NEIGHBOUR), (NodeReservation("a", ""), NodeReservation("b", ""))),
+    "another namespace": (Requester("", 0, NEIGHBOUR), (HeldNode("b", ""),)),
+    "a higher priority of its namespace": (Requester("", 1, TENANT), (HeldNode("b", ""),)),
+    "the highest priority": (Requester("", 6, NEIGHBOUR), (HeldNode("a", ""), HeldNode("b", ""))),
 }
 
 
 @pytest.mark.parametrize(("who", "want"), ENTITLED.values(), ids=ENTITLED.keys())
-def test_who_may_go_to_a_kept_node(who: Requester, want: tuple[NodeReservation, ...]) -> None:
+def test_who_may_go_to_a_kept_node(who: Requester, want: tuple[HeldNode, ...]) -> None:
     assert reserved.entitled(KEPT, who) == want
 
 
-def test_a_node_that_is_kept_against_all_for_one_and_against_a_namespace_for_another_is_closed() -> None:
-    both = (NodeReservation("a", "uid-a"), NodeReservation("a", "uid-b", against=TENANT))
+def test_a_node_that_is_held_against_all_and_against_a_namespace_is_closed() -> None:
+    both = (HeldNode("a", "uid-a"), HeldNode("a", "uid-b", against=TENANT))
     assert reserved.entitled(both, Requester("", 0, NEIGHBOUR)) == ()
 
 
@@ -146,7 +146,7 @@ def test_what_a_tenant_holds_closes_no_node_to_others() -> None:
     assert (is_placed(harness, TENANT), is_placed(harness, NEIGHBOUR)) == (False, True)
 
 
-def test_a_node_whose_room_depends_on_others_is_kept_for_a_while_with_longer_and_longer_pauses() -> None:
+def test_a_node_whose_room_depends_on_others_is_held_with_longer_pauses() -> None:
     harness, history = world(NEIGHBOUR), list[bool]()
     passes(harness, 20)
     for _ in range(20):
@@ -156,7 +156,7 @@ def test_a_node_whose_room_depends_on_others_is_kept_for_a_while_with_longer_and
     assert history == [True] * 2 + [False] * 2 + [True] * 2 + [False] * 4 + [True] * 2 + [False] * 8
 
 
-def test_a_pod_that_is_made_again_does_not_begin_anew() -> None:
+def test_a_recreated_pod_does_not_reset_the_budget() -> None:
     harness = world(NEIGHBOUR)
     passes(harness, 60)
     harness.controller.handle(PodDeleted("uid-large"))

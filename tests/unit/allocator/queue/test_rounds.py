@@ -48,7 +48,7 @@ def test_a_line_within_the_budget_is_tried_whole() -> None:
     assert (cycle(rounds, line), rounds.unfinished) == ([each.uid for each in line], False)
 
 
-def test_a_namespace_beyond_its_budget_takes_several_cycles_and_keeps_nobody_else_from_the_first() -> None:
+def test_a_namespace_beyond_its_budget_takes_cycles_and_delays_nobody_else() -> None:
     rounds = Rounds(budget=40, least=8)
     other = entry("other", namespace="other", shape=10_000)
     line = [*many(100), other]
@@ -68,8 +68,8 @@ def test_pods_of_one_shape_count_once() -> None:
     assert (len(cycle(rounds, line)), rounds.unfinished) == (1_000, False)
 
 
-def test_half_is_for_those_first_in_line_and_half_for_those_who_have_waited_longest() -> None:
-    """Something comes free all the time, so that every cycle begins a round anew."""
+def test_half_is_for_the_head_of_the_queue_and_half_for_the_longest_untried() -> None:
+    """Something comes free all the time, so that every cycle begins a round again."""
     rounds, line = Rounds(budget=8, least=8), many(20)
     tried = []
     for _ in range(4):
@@ -99,9 +99,7 @@ def lines(draw: st.DrawFn) -> list[QueuedPodInfo]:
 
 @given(line=lines(), seed=st.integers(0, 1000))
 @settings(max_examples=examples(30), deadline=None)
-def test_everybody_has_a_turn_whatever_comes_free_and_only_ones_own_namespace_passes_one_over(
-    line: list[QueuedPodInfo], seed: int
-) -> None:
+def test_every_pod_has_a_turn_and_only_its_own_namespace_passes_it(line: list[QueuedPodInfo], seed: int) -> None:
     rng, rounds = random.Random(seed), Rounds(budget=24, least=6)
     namespaces = len({namespace_of(each) for each in line})
     each_has = max(6, 24 // namespaces)
@@ -112,9 +110,9 @@ def test_everybody_has_a_turn_whatever_comes_free_and_only_ones_own_namespace_pa
         left = [each for each in line if not rounds.has_tried(each.uid)]
         chosen = cycle(rounds, line)
         assert chosen == [each.uid for each in line if each.uid in set(chosen)], "in the order of the line"
-        asked = Counter(namespace_of(each) for each in left)
+        counted = Counter(namespace_of(each) for each in left)
         for name, number in Counter(uid.split("-")[0] for uid in chosen).items():
-            assert number == min(asked[name], max(6, 24 // len(asked))), "all of its budget, and nobody else's"
+            assert number == min(counted[name], max(6, 24 // len(counted))), "all of its budget, and nobody else's"
         for each in line:
             since[each.uid] = 0 if each.uid in chosen else since[each.uid] + 1
             assert since[each.uid] <= 2 * (60 // (each_has // 2) + 2)
@@ -139,14 +137,14 @@ def test_a_neighbours_pod_is_placed_in_the_first_cycle() -> None:
     woken = harness.woken
     bindings, news = harness.controller.schedule_pending()
     assert (keys(bindings), len(news), harness.woken > woken) == (["other/x"], 200, True)
-    told = len(news)
+    reported = len(news)
     for _ in range(5):
-        told += len(harness.controller.schedule_pending()[1])
-    assert told == 1_000, "and everybody is told why it waits"
+        reported += len(harness.controller.schedule_pending()[1])
+    assert reported == 1_000, "and everybody is told why it waits"
     harness.controller.check_invariants()
 
 
-def test_who_comes_from_the_same_namespace_is_not_placed_before_those_who_are_left() -> None:
+def test_a_new_pod_is_not_placed_before_untried_pods_of_its_namespace() -> None:
     harness = flooded()
     harness.controller.schedule_pending()
     mine = question(worker("x", mib=1000))
@@ -157,7 +155,7 @@ def test_who_comes_from_the_same_namespace_is_not_placed_before_those_who_are_le
     assert isinstance(harness.controller.reserve(question(worker("y", mib=1000))), Placed)
 
 
-def test_a_share_that_comes_back_is_offered_to_the_first_in_line_in_the_next_cycle() -> None:
+def test_a_freed_share_goes_to_the_head_of_the_queue_in_the_next_cycle() -> None:
     harness = flooded()
     harness.controller.schedule_pending()
     harness.controller.handle(PodDeleted("uid-first"))

@@ -154,7 +154,7 @@ def kept_world() -> World:
 _HOST = "kubernetes.io/hostname"
 
 
-def test_nobody_of_the_same_priority_goes_to_a_kept_node_and_all_are_told_why() -> None:
+def test_no_pod_of_equal_priority_gets_a_held_node_and_all_have_the_reason() -> None:
     world = kept_world()
     answer = world.harness.controller.reserve(question(worker("small", "1Gi")))
     text = "0 of 2 GPU nodes fit: 1 reserved for a pod ahead in the queue, 1 short of memory (largest free 0 MiB, "
@@ -183,11 +183,11 @@ def test_a_snapshot_with_a_kept_node_is_replayed_as_it_was_decided() -> None:
         world.wait(worker(name, size, priority=priority))
     view = debug.from_json(json.loads(json.dumps(debug.to_json(world.harness.controller.view()))))
     outcomes = {outcome.pod.key: outcome for outcome in debug.one_cycle(view)}
-    bindings, told = world.harness.controller.schedule_pending()
+    bindings, updates = world.harness.controller.schedule_pending()
     assert [(c.pod.key, c.allocation.node) for c in bindings] == [("default/urgent", "b")]
     assert outcomes["default/urgent"].reason == "placed on node b (main: GPU-b-0)"
-    assert [(t.key, t.reason) for t in told] == [(t.key, outcomes[t.key].reason) for t in told]
-    assert {t.key for t in told} == {"default/large", "default/small", "default/other"}
+    assert [(t.key, t.reason) for t in updates] == [(t.key, outcomes[t.key].reason) for t in updates]
+    assert {t.key for t in updates} == {"default/large", "default/small", "default/other"}
 
 
 LEAVES = {
@@ -252,7 +252,7 @@ def test_the_node_that_will_serve_it_soonest(
     assert reservation.soonest((b.state() for b in builders), wanted, Limits(), kept) == want
 
 
-def test_other_pods_spare_nodes_with_many_free_cards_while_a_pod_waits_for_several() -> None:
+def test_other_pods_spare_nodes_of_free_cards_while_a_pod_waits_for_several() -> None:
     """From the next tick on, not only when it starves; and a snapshot says so."""
     first, second = sorted("ab", key=tie)
     nodes = [node(name).gpus(4, mib=16384).labelled("pool", name) for name in (first, second)]

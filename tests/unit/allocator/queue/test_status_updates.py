@@ -1,4 +1,4 @@
-"""What pods in line are told as time goes by: new figures, other reasons, by a new leader."""
+"""The messages of queued pods as time goes by: new figures, other reasons, by a new leader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAME = {"type": str(names.ALLOCATED_CONDITION), "status": "False", "reason": "Me
 
 
 def shrunken() -> SchedulerHarness:
-    """A harness whose pod `second` was told of 5109 MiB free, of which somebody has taken 3072 since."""
+    """A harness whose pod `second` has a message of 5109 MiB free, of which somebody has taken 3072 since."""
     harness, _ = occupied()
     harness.controller.handle(pod_event(waiting(worker("second"))))
     harness.controller.schedule_pending()
@@ -33,13 +33,13 @@ def shrunken() -> SchedulerHarness:
 def about(harness: SchedulerHarness, name: str) -> list[object]:
     """What a pass tells the pod."""
     return [
-        told
-        for told in harness.controller.schedule_pending()[1]
-        if isinstance(told, StatusUpdate) and told.key.endswith(name)
+        update
+        for update in harness.controller.schedule_pending()[1]
+        if isinstance(update, StatusUpdate) and update.key.endswith(name)
     ]
 
 
-def test_new_figures_are_told_after_a_minute_and_are_no_event() -> None:
+def test_new_figures_are_reported_after_a_minute_without_an_event() -> None:
     harness = shrunken()
     assert about(harness, "second") == [], "the old ones are a moment old"
     harness.now += MINUTE
@@ -47,7 +47,7 @@ def test_new_figures_are_told_after_a_minute_and_are_no_event() -> None:
     assert (about(harness, "second"), about(harness, "second")) == ([want], [])
 
 
-def test_figures_that_were_too_new_to_be_told_are_told_by_a_later_pass() -> None:
+def test_figures_that_were_too_new_are_reported_by_a_later_pass() -> None:
     harness = shrunken()
     assert about(harness, "second") == []
     for _ in range(4):
@@ -61,7 +61,7 @@ def test_figures_that_were_too_new_to_be_told_are_told_by_a_later_pass() -> None
     ]
 
 
-def test_what_helps_nobody_is_told_by_a_pass_some_seconds_later() -> None:
+def test_what_helps_no_pod_is_reported_by_a_pass_some_seconds_later() -> None:
     harness, _ = occupied()
     harness.controller.handle(pod_event(waiting(worker("second"))))
     harness.controller.schedule_pending()
@@ -92,7 +92,7 @@ def test_who_does_not_lead_is_not_woken_to_tell() -> None:
     assert harness.woken == woken + 1
 
 
-def test_new_figures_are_told_to_so_many_at_once() -> None:
+def test_new_figures_are_written_to_so_many_pods_at_once() -> None:
     harness = shrunken()
     for number in range(60):
         harness.controller.handle(pod_event(waiting(worker(f"w{number}"))))
@@ -101,7 +101,9 @@ def test_new_figures_are_told_to_so_many_at_once() -> None:
     answer = harness.controller.reserve(question(worker("fourth", mib=1024)))
     assert isinstance(answer, Placed)
     fresh = [
-        told for told in harness.controller.schedule_pending()[1] if isinstance(told, StatusUpdate) and not told.event
+        update
+        for update in harness.controller.schedule_pending()[1]
+        if isinstance(update, StatusUpdate) and not update.event
     ]
     assert len(fresh) == 50
 
@@ -124,7 +126,7 @@ STOOD: dict[str, tuple[dict[str, str], list[StatusUpdate]]] = {
 
 
 @pytest.mark.parametrize(("condition", "want"), STOOD.values(), ids=STOOD.keys())
-def test_a_new_leader_goes_on_from_what_the_pod_was_told(condition: dict[str, str], want: list[StatusUpdate]) -> None:
+def test_a_new_leader_goes_on_from_the_pods_condition(condition: dict[str, str], want: list[StatusUpdate]) -> None:
     """Or every change of leader would be an Event on each pod in line."""
     harness, _ = occupied()
     stood = waiting(worker("second")) | {"status": {"phase": "Pending", "conditions": [condition]}}

@@ -88,7 +88,7 @@ def test_a_pod_that_runs_already_does_not_lend_its_allocation_to_a_copy() -> Non
     assert again.allocation.id == "id-2"
 
 
-def test_no_room_now_is_told_with_figures() -> None:
+def test_no_room_now_is_reported_with_figures() -> None:
     harness = SchedulerHarness([T4, node("old").gpu(mib=8192).cordoned()])
     for _ in range(2):
         harness.controller.reserve(question(pod("p").generated("p-").asks("gpufraction.io/gpu-memory", "10000Mi")))
@@ -114,7 +114,7 @@ def test_what_no_gpu_could_ever_serve_is_denied_with_the_largest_that_could() ->
     )
 
 
-def test_who_wishes_a_model_that_there_is_not_is_told_those_that_there_are() -> None:
+def test_a_pod_that_wants_a_missing_model_gets_a_list_of_the_models() -> None:
     harness = SchedulerHarness([T4, node("v100").gpu("V100", mib=32768)])
     wishes = pod("p").asks("gpufraction.io/gpu-memory", "4Gi").annotated("gpufraction.io/gpu-models", "H100")
     answer = harness.controller.reserve(question(wishes))

@@ -1,4 +1,4 @@
-"""What a pod is told that has its share: how much of which GPUs, of which model, on which node."""
+"""The message of a pod that has its share: how much of which GPUs, of which model, on which node."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_what_a_pod_has(given: list[tuple[FractionRequest, ContainerAllocation]]
     assert messages.allocated(request, allocation, MODELS) == f"{text} on t4"
 
 
-def test_a_claims_share_is_told_once_for_all_containers() -> None:
+def test_a_claims_share_is_reported_once_for_all_containers() -> None:
     request = PodRequest("claims", (FractionRequest("a", percent=1), FractionRequest("b", percent=1)), claim="mine")
     containers = tuple(ContainerAllocation(name, (share("a", 2 * GIB, 10),)) for name in "ab")
-    told = messages.allocated(request, Allocation("id", "t4", containers, "egpu-mine"), MODELS)
-    assert told == "2 GiB and 10 % of the cores of GPU 0 (Tesla T4) on t4"
+    message = messages.allocated(request, Allocation("id", "t4", containers, "egpu-mine"), MODELS)
+    assert message == "2 GiB and 10 % of the cores of GPU 0 (Tesla T4) on t4"

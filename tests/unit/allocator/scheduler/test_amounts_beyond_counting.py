@@ -85,7 +85,7 @@ def test_a_card_of_more_memory_than_is_counted_is_malformed() -> None:
         inventory_from_object({"metadata": {"name": "t4"}, "status": {"gpus": [gpu]}})
 
 
-def test_of_a_node_with_very_many_taints_the_first_are_read_and_the_rest_keeps_pods_off() -> None:
+def test_of_very_many_taints_the_first_are_read_and_the_rest_keep_pods_off() -> None:
     taints = [{"key": f"k{at}", "effect": "NoSchedule"} for at in range(5_000)]
     made = {"metadata": {"name": "n"}, "spec": {"taints": taints}}
     found = facts(trim(made))

@@ -32,9 +32,9 @@ from tests.unit.kubectl_gpufraction.objects import by_claim
 JSON = dict[str, Any]
 SHARE = Allocation("id", "t4", (ContainerAllocation("main", (GpuShare("GPU-t4-0", 0, 10_000 * MIB, 0, 15109 * MIB),)),))
 WAITS, HOLDS, CLAIMS = waiting(worker("odd", mib=1000)), running(worker("odd"), SHARE), by_claim("odd", "team")
-TOLD = {"type": str(names.ALLOCATED_CONDITION), "status": "False", "reason": "Memory", "message": "full"}
+CONDITION = {"type": str(names.ALLOCATED_CONDITION), "status": "False", "reason": "Memory", "message": "full"}
 STUCK = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available"}
-for _pod, _condition in ((WAITS, TOLD), (HOLDS, STUCK), (CLAIMS, TOLD)):
+for _pod, _condition in ((WAITS, CONDITION), (HOLDS, STUCK), (CLAIMS, CONDITION)):
     _pod["status"] = {**(_pod.get("status") or {}), "conditions": [_condition]}
 KEPT: list[tuple[Any, ...]] = [
     ("metadata", "uid"),
@@ -68,7 +68,7 @@ def scraped(controller: Controller, harness: SchedulerHarness) -> str:
     return metrics.render().decode()
 
 
-def told(harness: SchedulerHarness) -> list[StatusUpdate | EventRecord]:
+def reported(harness: SchedulerHarness) -> list[StatusUpdate | EventRecord]:
     """Everything that would be written about pods and nodes."""
     found = []
     for _ in range(2):
@@ -85,14 +85,14 @@ REPORTS = (StatusUpdate, EventRecord)
 
 @given(odd=ODD)
 @settings(max_examples=examples(80), deadline=None)
-def test_whatever_a_pod_says_what_is_told_and_scraped_is_bounded(odd: JSON) -> None:
+def test_messages_and_metrics_are_bounded_whatever_a_pod_says(odd: JSON) -> None:
     harness = SchedulerHarness([ONE_GPU], faults=[])
     try:
         small = pods.trim(odd)
     except Exception:
         small = odd
     harness.controller.handle(pods_listed([small, waiting(worker("a", mib=100)), waiting(worker("z", mib=100))]))
-    news = told(harness)
+    news = reported(harness)
     assert [each for each in news if not is_fit(each.reason, MESSAGE) or not is_fit(each.code, NAME)] == []
     text = scraped(harness.controller, harness)
     assert text.replace("\n", "").isprintable()

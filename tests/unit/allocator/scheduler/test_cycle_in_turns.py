@@ -1,4 +1,4 @@
-"""A long line is gone down in turns: who waits for the lock has it in between, and nothing is lost by it."""
+"""A long queue is evaluated in turns: who waits for the lock has it in between, and nothing is lost by it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def long_line(harness: SchedulerHarness, length: int = 30) -> None:
         harness.controller.handle(pod_event(waiting(worker(f"w{i:02}", mib=12_000 + i))))
 
 
-def test_a_long_line_is_gone_down_in_turns_and_others_have_the_state_in_between() -> None:
+def test_a_long_queue_is_evaluated_in_turns_and_releases_the_lock_in_between() -> None:
     harness, _ = occupied()
     long_line(harness)
     seen: list[int] = []
@@ -44,16 +44,16 @@ def test_what_comes_back_between_two_turns_is_for_those_that_were_tried_already(
     harness, _ = occupied()
     harness.controller.handle(pod_event(waiting(worker("a-first", created="2029-01-01T00:00:00Z", mib=12_000))))
     long_line(harness)
-    gone: list[str] = []
+    deleted: list[str] = []
 
     def free() -> None:
-        if not gone:
-            gone.append("uid-first")
+        if not deleted:
+            deleted.append("uid-first")
             harness.controller.handle(PodDeleted("uid-first"))
 
     harness.give_way = free
     bindings, _ = harness.controller.schedule_pending()
-    assert (keys(bindings), gone) == ([], ["uid-first"])
+    assert (keys(bindings), deleted) == ([], ["uid-first"])
     bindings, _ = harness.controller.schedule_pending()
     assert keys(bindings) == ["default/a-first"]
     harness.controller.check_invariants()
@@ -85,8 +85,8 @@ def test_what_comes_back_at_any_moment_is_for_the_first_whom_it_helps(
 def test_a_pod_that_changes_or_goes_between_two_turns_is_taken_as_it_is() -> None:
     harness, _ = occupied()
     long_line(harness)
-    labelled, gone = worker("z-labelled", mib=1000), worker("z-gone", mib=1000)
-    for each in (labelled, gone):
+    labelled, deleted = worker("z-labelled", mib=1000), worker("z-gone", mib=1000)
+    for each in (labelled, deleted):
         harness.controller.handle(pod_event(waiting(each)))
 
     def change() -> None:

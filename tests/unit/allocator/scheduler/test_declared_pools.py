@@ -1,4 +1,4 @@
-"""Pods that only a new node of a declared pool would serve: they wait, are told so, and count as what they get."""
+"""Pods that only a new node of a declared pool would serve: they wait, say so, and count as what they get."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def scheduler(
     return harness
 
 
-def answer(harness: SchedulerHarness, asked: PodBuilder) -> Wait:
-    found = harness.controller.reserve(question(asked))
+def answer(harness: SchedulerHarness, builder: PodBuilder) -> Wait:
+    found = harness.controller.reserve(question(builder))
     assert isinstance(found, Wait)
     return found
 
@@ -59,9 +59,11 @@ FUTURE: dict[str, tuple[tuple[NodeBuilder, ...], PodBuilder]] = {
 }
 
 
-@pytest.mark.parametrize(("nodes", "asked"), FUTURE.values(), ids=FUTURE.keys())
-def test_what_only_a_new_node_would_serve_waits_and_says_so(nodes: tuple[NodeBuilder, ...], asked: PodBuilder) -> None:
-    assert answer(scheduler(*nodes), asked).reason == ONLY_THERE
+@pytest.mark.parametrize(("nodes", "builder"), FUTURE.values(), ids=FUTURE.keys())
+def test_what_only_a_new_node_would_serve_waits_and_says_so(
+    nodes: tuple[NodeBuilder, ...], builder: PodBuilder
+) -> None:
+    assert answer(scheduler(*nodes), builder).reason == ONLY_THERE
 
 
 @pytest.mark.parametrize("following", [False, True], ids=["the leader", "a replica that does not lead"])
@@ -86,13 +88,13 @@ UNCERTAIN: dict[str, tuple[NodeBuilder, PodBuilder]] = {
 }
 
 
-@pytest.mark.parametrize(("pool", "asked"), UNCERTAIN.values(), ids=UNCERTAIN.keys())
-def test_a_pod_is_not_promised_a_node_that_does_not_take_it(pool: NodeBuilder, asked: PodBuilder) -> None:
-    found = answer(scheduler(T4, pools=(pool,)), asked)
+@pytest.mark.parametrize(("pool", "builder"), UNCERTAIN.values(), ids=UNCERTAIN.keys())
+def test_a_pod_is_not_promised_a_node_that_does_not_take_it(pool: NodeBuilder, builder: PodBuilder) -> None:
+    found = answer(scheduler(T4, pools=(pool,)), builder)
     assert found.reason.startswith("0 of 1 GPU nodes fit: "), "its GPUs would do, so it waits, as for any such node"
 
 
-def test_a_pod_that_a_present_node_serves_once_it_has_room_is_told_of_that_node() -> None:
+def test_a_pod_that_an_existing_node_serves_later_is_referred_to_that_node() -> None:
     busy = node("busy").gpu("A100", mib=80_000, used_mib=79_000)
     full = scheduler(busy.cordoned())
     assert answer(full, LARGE).reason == "0 of 1 GPU nodes fit: 1 cordoned"
@@ -107,13 +109,13 @@ FLOORS: dict[str, tuple[tuple[NodeBuilder, ...], frozenset[str], int]] = {
 
 
 @pytest.mark.parametrize(("nodes", "learned", "mib"), FLOORS.values(), ids=FLOORS.keys())
-def test_a_percentage_counts_as_that_of_the_smallest_gpu_that_there_is_or_may_be(
+def test_a_percentage_counts_as_that_of_the_smallest_existing_or_possible_gpu(
     nodes: tuple[NodeBuilder, ...], learned: frozenset[str], mib: int
 ) -> None:
     assert answer(scheduler(*nodes, learned=learned), PERCENT).floor == {"main": mib * MIB}
 
 
-def test_a_pod_in_the_queue_is_told_too_and_served_when_the_node_comes() -> None:
+def test_a_pod_in_the_queue_expects_the_node_too_and_runs_when_it_comes() -> None:
     harness = scheduler(T4)
     harness.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
     bindings, reports = harness.controller.schedule_pending()
@@ -126,7 +128,7 @@ def test_a_pod_in_the_queue_is_told_too_and_served_when_the_node_comes() -> None
     harness.controller.check_invariants()
 
 
-def test_a_pool_that_is_declared_later_is_told_to_pods_that_wait_already() -> None:
+def test_a_pool_that_is_declared_later_updates_waiting_pods() -> None:
     harness = scheduler(T4, pools=())
     harness.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
     _, [before] = harness.controller.schedule_pending()
@@ -151,13 +153,18 @@ def test_a_node_without_its_pods_keeps_those_that_every_node_has() -> None:
     assert {port for _, _, port in idle.host_ports} == {len("agent"), len("static")}
 
 
-ASKED = Expectation("a100", NOON)
+REQUESTED = Expectation("a100", NOON)
 LATER = Expectation("a100", None, until=NOON + 60, most=3, failed="too-late")
 ONLY = "no node of this cluster would serve it"
-SAID: dict[str, tuple[Expectation, str, str, str]] = {
-    "a node was asked for": (ASKED, "NodeRequested", "", "a node of pool a100 was asked for at 2026-01-05T12:00:00Z"),
+MESSAGES: dict[str, tuple[Expectation, str, str, str]] = {
+    "a node was asked for": (
+        REQUESTED,
+        "NodeRequested",
+        "",
+        "a node of pool a100 was asked for at 2026-01-05T12:00:00Z",
+    ),
     "a node has come": (
-        replace(ASKED, node="n7"),
+        replace(REQUESTED, node="n7"),
         "NodeRequested",
         "",
         "node n7 of pool a100 has come and is not ready yet",
@@ -189,9 +196,9 @@ SAID: dict[str, tuple[Expectation, str, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("expectation", "code", "warning", "text"), SAID.values(), ids=SAID.keys())
+@pytest.mark.parametrize(("expectation", "code", "warning", "text"), MESSAGES.values(), ids=MESSAGES.keys())
 @pytest.mark.parametrize("full", [False, True], ids=["only a new node would serve it", "the present nodes are full"])
-def test_a_pod_is_told_what_it_may_expect(
+def test_the_message_of_a_pod_names_the_node_to_expect(
     expectation: Expectation, code: str, warning: str, text: str, full: bool
 ) -> None:
     harness = scheduler(node("busy").gpu("A100", mib=80_000, used_mib=79_000).cordoned() if full else T4)
@@ -203,15 +210,15 @@ def test_a_pod_is_told_what_it_may_expect(
     assert (report.code, report.warning or "", report.reason) == (code, warning, f"waiting: {base}; {text}")
 
 
-def test_an_event_comes_when_a_node_is_asked_for_and_a_warning_when_that_is_given_up() -> None:
+def test_a_node_request_is_an_event_and_giving_it_up_is_a_warning() -> None:
     harness = scheduler(T4)
     harness.controller.handle(pod_event(admitted(LARGE.uid("u1"), gated=True)))
-    told = []
-    for expected in ({}, {"u1": ASKED}, {"u1": replace(ASKED, node="n7")}, {"u1": LATER}, {}):
+    reported = []
+    for expected in ({}, {"u1": REQUESTED}, {"u1": replace(REQUESTED, node="n7")}, {"u1": LATER}, {}):
         harness.controller.handle(NodesExpected(expected))
-        told += harness.controller.schedule_pending()[1]
+        reported += harness.controller.schedule_pending()[1]
         harness.now += 1
-    reports = [each for each in told if isinstance(each, StatusUpdate)]
+    reports = [each for each in reported if isinstance(each, StatusUpdate)]
     assert [(each.code, each.warning or "") for each in reports if each.event] == [
         (reports[0].code, ""),
         ("NodeRequested", ""),
@@ -222,9 +229,9 @@ def test_an_event_comes_when_a_node_is_asked_for_and_a_warning_when_that_is_give
 
 def test_the_queue_is_tried_at_once_when_an_expectation_changes() -> None:
     harness = scheduler(T4)
-    harness.controller.handle(NodesExpected({"u1": ASKED}))
+    harness.controller.handle(NodesExpected({"u1": REQUESTED}))
     before = harness.woken
-    harness.controller.handle(NodesExpected({"u1": replace(ASKED, asked=NOON + 1)}))
+    harness.controller.handle(NodesExpected({"u1": replace(REQUESTED, requested=NOON + 1)}))
     assert harness.woken == before, "the same word: the figures are refreshed with all others"
     harness.controller.handle(NodesExpected({"u1": LATER}))
     assert harness.woken == before + 1

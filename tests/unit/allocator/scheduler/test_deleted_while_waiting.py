@@ -25,8 +25,8 @@ AT = "2030-01-01T01:00:00Z"
 
 def gated(name: str, size: str = "16Gi", second: int = 0) -> JSON:
     """A pod behind our gate, kept by a finalizer as a Job's is."""
-    asked = pod(name).uid(name).created(f"2030-01-01T00:00:{second:02}Z").asks("gpufraction.io/gpu-memory", size)
-    made = admitted(asked, gated=True)
+    builder = pod(name).uid(name).created(f"2030-01-01T00:00:{second:02}Z").asks("gpufraction.io/gpu-memory", size)
+    made = admitted(builder, gated=True)
     made["metadata"] |= {"resourceVersion": "1", "finalizers": ["batch.kubernetes.io/job-tracking"]}
     return made
 
@@ -75,27 +75,27 @@ def test_while_the_decision_is_written_its_card_goes_to_the_next(seen_first: boo
     see(harness, FIRST, NEXT)
     [binding] = decided(harness)
     assert binding.pod.uid == "first"
-    gone = deleted(FIRST)
+    removed_pod = deleted(FIRST)
     if seen_first:
-        see(harness, gone)
+        see(harness, removed_pod)
         assert waits(harness) == ["next"]
         assert decided(harness) == [], "the write may still take effect"
     if outcome != "failed":
         harness.controller.handle(BindUnknown(binding, "no answer"))
         assert decided(harness) == []
-    harness.controller.handle(BindFailed(binding, pod_event(gone, pods.trim), "the version has moved on"))
+    harness.controller.handle(BindFailed(binding, pod_event(removed_pod, pods.trim), "the version has moved on"))
     assert waits(harness) == ["next"]
     assert [each.pod.uid for each in decided(harness)] == ["next"]
     assert harness.controller.look().assumed == 1
     harness.controller.check_invariants()
 
 
-def test_a_write_that_was_before_the_deletion_holds_until_the_pod_is_gone() -> None:
+def test_a_write_before_the_deletion_holds_until_the_pod_is_removed() -> None:
     harness = SchedulerHarness([NODE])
     see(harness, FIRST, NEXT)
     [binding] = decided(harness)
-    asked = pod("first").uid("first").asks("gpufraction.io/gpu-memory", "16Gi")
-    placed = admitted(asked, allocation=binding.allocation)
+    builder = pod("first").uid("first").asks("gpufraction.io/gpu-memory", "16Gi")
+    placed = admitted(builder, allocation=binding.allocation)
     placed["metadata"]["resourceVersion"] = "2"
     harness.controller.handle(BindSucceeded(binding, pod_event(placed, pods.trim)))
     see(harness, deleted(placed, 3))

@@ -68,7 +68,7 @@ class Gated:
     def holds(self) -> bool:
         return bool(pods.allocation_id(self.api.pods["default/gated"]))
 
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         return [each.code for each in self.harness.controller.schedule_pending()[1] if isinstance(each, EventRecord)]
 
 
@@ -82,12 +82,12 @@ def test_the_share_goes_back_and_the_pod_learns_why() -> None:
     it.turn()
     kept = set(pods.annotations_of(it.api.pods["default/gated"]))
     assert kept == {names.REQUEST}, "no container sees a card any more"
-    assert (it.harness.controller.look().confirmed, it.told()) == (0, ["GPUShareReturned"])
+    assert (it.harness.controller.look().confirmed, it.reported()) == (0, ["GPUShareReturned"])
     assert isinstance(it.harness.controller.reserve(question(worker("other"))), Placed)
     it.harness.controller.check_invariants()
 
 
-def test_our_annotations_against_scale_down_go_with_the_share_and_the_authors_stay() -> None:
+def test_our_annotations_against_scale_down_go_and_the_authors_stay() -> None:
     autoscaler, karpenter = "cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt"
     it = Gated(annotations={autoscaler: "false", karpenter: "true", names.PROTECTED: karpenter})
     it.turn()
@@ -116,7 +116,7 @@ def test_a_pod_that_its_gate_let_go_keeps_its_share() -> None:
     it.watch()
     it.harness.now += 60
     it.turn()
-    assert (it.holds(), it.told()) == (True, [])
+    assert (it.holds(), it.reported()) == (True, [])
 
 
 @pytest.mark.parametrize("fate", ["unreachable", "dropped", "refused"])

@@ -1,4 +1,4 @@
-"""Pods that never start, nodes that go, pods that vanish: what each is told, and that its share comes back once."""
+"""Pods that never start, nodes that go, pods that vanish: what each reports, and that its share comes back once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.wires import Answer, Script, status_body
 
 JSON = dict[str, Any]
 ONE_GPU = node("t4").gpus(1)
-SAID = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+REFUSAL = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
 
 
 def worker(name: str) -> PodBuilder:
@@ -50,24 +50,24 @@ def placed(harness: SchedulerHarness, *, owned: bool = False) -> JSON:
     return made
 
 
-def conditions(made: JSON, *, scheduled: str = "False", reason: str = "Unschedulable", said: str = SAID) -> JSON:
+def conditions(made: JSON, *, scheduled: str = "False", reason: str = "Unschedulable", said: str = REFUSAL) -> JSON:
     scheduling = {"type": "PodScheduled", "status": scheduled, "reason": reason, "message": said}
     allocated = {"type": str(names.ALLOCATED_CONDITION), "status": "True"}
     return {**made, "status": {"phase": "Pending", "conditions": [scheduling, allocated]}}
 
 
 TEXT = (
-    f"holds its GPU share on node t4 unused: kube-scheduler does not bind the pod there ({SAID}). Resolve that, or "
+    f"holds its GPU share on node t4 unused: kube-scheduler does not bind the pod there ({REFUSAL}). Resolve that, or "
     "delete the pod: after 5 min the share goes back to other pods"
 )
 KEPT = (
-    f"holds its GPU share on node t4 unused: kube-scheduler does not bind the pod there ({SAID}). Resolve that, or "
+    f"holds its GPU share on node t4 unused: kube-scheduler does not bind the pod there ({REFUSAL}). Resolve that, or "
     "delete the pod to release the share"
 )
 
 
 @pytest.mark.parametrize(("unbound", "text"), [("release", TEXT), ("keep", KEPT)])
-def test_a_pod_that_is_not_bound_is_told_soon_and_once(unbound: str, text: str) -> None:
+def test_a_pod_that_is_not_bound_gets_a_condition_soon_and_once(unbound: str, text: str) -> None:
     harness = SchedulerHarness([ONE_GPU], options=chosen(unbound=unbound))
     made = conditions(placed(harness))
     harness.controller.handle(pod_event(made))
@@ -86,7 +86,7 @@ def test_a_pod_that_is_not_bound_is_told_soon_and_once(unbound: str, text: str) 
     assert harness.controller.tick(TickPhase.EVICTIONS) == []
 
 
-def test_when_it_is_bound_after_all_it_is_told_so() -> None:
+def test_when_the_pod_is_bound_after_all_its_condition_says_so() -> None:
     harness = SchedulerHarness([ONE_GPU])
     made = placed(harness)
     harness.controller.handle(pod_event(conditions(made)))
@@ -129,12 +129,12 @@ def test_an_error_of_the_node_that_stays_is_an_answer_too() -> None:
     harness.controller.handle(pod_event(made))
     harness.now += 300
     harness.controller.tick(TickPhase.UPKEEP)
-    (told,) = harness.controller.schedule_pending()[1]
-    assert (told.code, failed in told.reason) == (PodReason.NOT_SCHEDULED, True)
+    (update,) = harness.controller.schedule_pending()[1]
+    assert (update.code, failed in update.reason) == (PodReason.NOT_SCHEDULED, True)
     assert len(harness.controller.tick(TickPhase.UNBOUND_PODS)) == 1
 
 
-def test_a_break_begins_the_time_anew() -> None:
+def test_a_break_restarts_the_time() -> None:
     harness = SchedulerHarness([ONE_GPU])
     made = placed(harness)
     for state in (conditions(made), made, conditions(made)):
@@ -170,7 +170,7 @@ def test_an_eviction_names_the_very_pod_that_was_judged(case: tuple[Answer, str]
     }
 
 
-def test_pods_of_a_deleted_node_hold_their_shares_until_they_are_gone_themselves() -> None:
+def test_pods_of_a_deleted_node_hold_their_shares_until_they_are_deleted() -> None:
     harness = SchedulerHarness([ONE_GPU])
     made = placed(harness)
     made["spec"]["nodeName"] = "t4"
@@ -229,8 +229,8 @@ def test_a_pod_that_is_resized_on_its_node_gives_back_what_it_gave_up() -> None:
     harness = SchedulerHarness([node("t4").gpus(1).allocatable(cpu=4000, memory=8 << 30, pods=10)])
     harness.controller.handle(pod_event(neighbour(cpu=3)))
     harness.controller.handle(pod_event(admitted(worker("p").needs(cpu=2), gated=True)))
-    bindings, [told] = harness.controller.schedule_pending()
-    assert (bindings, told.reason) == (
+    bindings, [update] = harness.controller.schedule_pending()
+    assert (bindings, update.reason) == (
         [],
         "waiting: 0 of 1 GPU nodes fit: 1 short of CPU (most free 1, wanted 2)",
     )

@@ -3,7 +3,7 @@ Any history of admissions, writes, watch delays, failures and restarts keeps the
 
 1. Our own decisions never put more on a GPU than it has.
 2. Once all is quiet, the ledger is what the pods on the API server carry.
-3. Every pod that asked is placed, waits and was told why, or was denied with a reason.
+3. Every pod that asked is placed, waits with a reason, or was denied with a reason.
 4. A restart at that point gives the same state.
 5. Only pods of lower priority than one that waits are evicted, and each once.
 
@@ -33,6 +33,7 @@ from allocator.features.elasticgpuclaims.changes import ClaimsListed
 from allocator.features.metering.meter import Counted, Meter, Span
 from allocator.queue.records import Binding
 from allocator.scheduler.events import (
+    AssumedChecked,
     BindFailed,
     BindSucceeded,
     BindUnknown,
@@ -40,7 +41,6 @@ from allocator.scheduler.events import (
     EvictionOutcome,
     PodDeleted,
     PoolsDeclared,
-    ReservationsChecked,
     TakeShare,
     TickPhase,
     pods_listed,
@@ -106,7 +106,7 @@ class History(RuleBasedStateMachine):
         """Pods that were stored when nobody who leads could know of them, and that the leader has not seen yet."""
         self.deleted_waiting: set[str] = set()
         """Pods that were deleted while they waited, and that a finalizer keeps."""
-        self.told: dict[str, str] = {}
+        self.reported: dict[str, str] = {}
         self.listing: list[JSON] | None = None
         self.begun = False
         self.generation = 0
@@ -151,7 +151,7 @@ class History(RuleBasedStateMachine):
         self.harness.controller.handle(ClaimsListed(objects.SHARES, (), term=term))
         self.api.events.clear()
         self.strays.clear()
-        self.bindings, self.written, self.told = [], [], {}
+        self.bindings, self.written, self.reported = [], [], {}
         self.listing = None
         with ThreadPoolExecutor(1) as writers:
             self.fencer = Fencer(
@@ -185,26 +185,26 @@ class History(RuleBasedStateMachine):
         namespace = self.namespaces.get(name, "default")
         if f"{namespace}/{name}" in self.api.pods:
             return
-        asked = pod(name, namespace).asks("gpufraction.io/gpu-memory", size).spec(priority=priority)
-        asked = asked.annotated(names.PLACEMENT, pin)
+        builder = pod(name, namespace).asks("gpufraction.io/gpu-memory", size).spec(priority=priority)
+        builder = builder.annotated(names.PLACEMENT, pin)
         if limit and size == "8Gi":
-            asked = asked.asks("gpufraction.io/gpu-memory-limit", limit)
+            builder = builder.asks("gpufraction.io/gpu-memory-limit", limit)
         if twice:  # the API server gave up on the first answer and asked again
-            self.harness.controller.reserve(question(asked))
-        made = self._admitted(asked)
+            self.harness.controller.reserve(question(builder))
+        made = self._admitted(builder)
         if made is not None and appears:
             self._store(Admission(made, self.now))
         elif made is not None:
             self.admissions.append(Admission(made, self.now))
 
-    def _admitted(self, asked: PodBuilder) -> JSON | None:
-        match self.harness.controller.reserve(question(asked)):
+    def _admitted(self, builder: PodBuilder) -> JSON | None:
+        match self.harness.controller.reserve(question(builder)):
             case Placed(allocation, pin):
-                placed = asked.on(allocation.node) if pin == "nodeName" else asked
+                placed = builder.on(allocation.node) if pin == "nodeName" else builder
                 return admitted(placed, allocation=allocation)
             case Wait(_, reason, _):
                 assert reason
-                return admitted(asked, gated=True)
+                return admitted(builder, gated=True)
             case Never(_, reason):
                 assert "20480" in reason, "only what is larger than any card is denied"
                 return None
@@ -254,13 +254,13 @@ class History(RuleBasedStateMachine):
 
     def _judge(self, key: str, how: str) -> None:
         if how != "binds":
-            said = {
+            condition = {
                 "type": "PodScheduled",
                 "status": "False",
                 "reason": "Unschedulable",
                 "message": "a licence is missing",
             }
-            self.api.change(key, conditions=[said])
+            self.api.change(key, conditions=[condition])
             if how == "refuses for long" and self.listing is None:
                 self.watch(len(self.api.events), False)
                 self.time_passes(21)
@@ -293,9 +293,9 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def decide(self) -> None:
-        bindings, told = self.harness.controller.schedule_pending()
+        bindings, reported = self.harness.controller.schedule_pending()
         self.bindings += bindings
-        self.told.update({news.uid: news.code for news in told})
+        self.reported.update({news.uid: news.code for news in reported})
 
     @rule(fate=st.sampled_from(("evicted", "evicted", "evicted", "budget", "failed", "gone")))
     def make_room(self, fate: EvictionOutcome) -> None:
@@ -372,7 +372,7 @@ class History(RuleBasedStateMachine):
 
     @precondition(lambda self: self.listing is not None)
     @rule()
-    def list_breaks_off_and_begins_anew(self) -> None:
+    def list_breaks_off_and_restarts(self) -> None:
         self.list_is_read()
 
     @rule(seconds=st.sampled_from((1, 10, 41, 41)))
@@ -384,7 +384,7 @@ class History(RuleBasedStateMachine):
         taken = self.harness.controller.tick(TickPhase.UNBOUND_PODS)
         self.takes += [each for each in taken if isinstance(each, TakeShare)]
         exist = {pods.allocation_id(each) for each in self.api.pods.values() if not pods.finished(each)}
-        self.harness.controller.handle(ReservationsChecked(overdue(self.harness.controller), exist))
+        self.harness.controller.handle(AssumedChecked(overdue(self.harness.controller), exist))
 
     @rule(land=st.booleans())
     def restart(self, land: bool) -> None:
@@ -501,13 +501,13 @@ class History(RuleBasedStateMachine):
             if uid in self.deleted_waiting:
                 assert pods.key(each) not in {entry.key for entry in self.harness.controller.view().queue}
             elif names.GATE in pods.gates(each) and not pods.finished(each):
-                told = self.told.get(uid)
+                reported = self.reported.get(uid)
                 known = ("Memory", "LimitsInAll", "Reserved", "RefusedByScheduler", *PREEMPTION)
-                assert told in known, "it waits and was told why"
+                assert reported in known, "it waits and was told why"
             elif names.WITHDRAWN in pods.annotations_of(each) and not pods.finished(each):
                 assert uid not in carried
                 wanted = "BoundWithoutShare" if _bound(each) else "ShareWithdrawn"
-                assert self.told.get(uid) == wanted or "deletionTimestamp" in each["metadata"]
+                assert self.reported.get(uid) == wanted or "deletionTimestamp" in each["metadata"]
             else:
                 assert uid in carried or pods.finished(each)
         self.nothing_is_on_a_gpu_twice_over()

@@ -1,4 +1,4 @@
-"""What NVIDIA's own plugin hands out on a node, as the webhook is told over the socket."""
+"""What NVIDIA's own plugin hands out on a node, as the webhook learns over the socket."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_before_the_first_lists_nothing_is_known(tmp_path: Path) -> None:
     try:
         client = UnixClient(tmp_path / "a.sock")
         assert offers(client, patience=2)("n") == set()
-        asked: list[object] = [{"node": "n"}, {"node": 5}, []]
-        statuses = [client.post(OFFERED_PATH, each, timeout=2).status for each in asked]
+        questions: list[object] = [{"node": "n"}, {"node": 5}, []]
+        statuses = [client.post(OFFERED_PATH, each, timeout=2).status for each in questions]
         statuses.append(client.get(CARDS_PATH, timeout=2).status)
     finally:
         server.close()

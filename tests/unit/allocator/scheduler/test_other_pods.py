@@ -111,7 +111,7 @@ def test_pods_are_spread_over_zones_before_they_are_pinned() -> None:
     assert (placed.count("a"), placed.count("b")) == (2, 2)
 
 
-def test_a_waiting_pod_is_placed_when_the_pod_in_its_way_is_gone() -> None:
+def test_a_waiting_pod_is_placed_when_the_pod_in_its_way_is_deleted() -> None:
     it = SchedulerHarness(nodes("a"))
     place(it, asking("first", "web", **apart("web")))
     second = asking("second", "web", **apart("web"))
@@ -308,7 +308,7 @@ def is_woken(it: SchedulerHarness) -> bool:
     return it.woken > before
 
 
-def test_a_pod_without_rules_is_tried_once_a_pod_that_excluded_it_is_gone_from_any_node() -> None:
+def test_a_pod_without_rules_wakes_once_a_pod_that_excluded_it_is_deleted() -> None:
     it = SchedulerHarness(nodes("a"))
     it.controller.handle(NodeChanged(facts(node("cpu").labelled(ZONE, "a").json())))
     quiet = pod("quiet").uid("quiet").container("c").on("cpu").spec(**required("podAntiAffinity", "web", ZONE))

@@ -1,4 +1,4 @@
-"""A parked pod waits like any other: it is told so, read in its turn, placed, fenced, and forgotten only when gone."""
+"""A parked pod waits like any other: it has a condition, is read in its turn, placed, fenced, and forgotten."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class World:
 
     harness: SchedulerHarness = field(default_factory=lambda: SchedulerHarness(options=SMALL))
     stored: dict[str, JSON] = field(default_factory=dict)
-    told: dict[str, str] = field(default_factory=dict)
+    reported: dict[str, str] = field(default_factory=dict)
     version: int = 10
 
     def store(self, pod: JSON) -> None:
@@ -52,12 +52,12 @@ class World:
         controller = self.harness.controller
         self.harness.now += 1
         _, news = controller.schedule_pending()
-        self.told.update({each.uid: each.code for each in news if isinstance(each, StatusUpdate)})
+        self.reported.update({each.uid: each.code for each in news if isinstance(each, StatusUpdate)})
         due = [each.pod for each in controller.tick(TickPhase.UPKEEP) if isinstance(each, ReadParked)]
         for each in due:
             found = None if lost else self.stored.get(each.uid)
-            gone = not lost and found is None
-            controller.handle(ParkedRead(each.uid, pod_event(found, pods.trim) if found else None, gone))
+            deleted = not lost and found is None
+            controller.handle(ParkedRead(each.uid, pod_event(found, pods.trim) if found else None, deleted))
         return [each.uid for each in due]
 
     def figures(self) -> tuple[int, int]:
@@ -77,12 +77,12 @@ def filled(number: int) -> World:
     return world
 
 
-def test_pods_beyond_the_budget_are_parked_and_told_so() -> None:
+def test_pods_beyond_the_budget_are_parked_with_a_condition() -> None:
     world = filled(12)
     waiting, parked = world.figures()
     assert (waiting, 4 < parked < 12) == (12, True)
     world.turn()
-    parked_ones = [uid for uid, code in world.told.items() if code == "Parked"]
+    parked_ones = [uid for uid, code in world.reported.items() if code == "Parked"]
     assert len(parked_ones) == parked
     world.check()
 
@@ -106,13 +106,13 @@ def test_every_parked_pod_is_tried_though_none_goes() -> None:
     assert first <= read
 
 
-def test_a_parked_pod_that_is_gone_when_it_is_read_is_forgotten() -> None:
+def test_a_parked_pod_that_is_deleted_before_it_is_read_is_forgotten() -> None:
     world = filled(12)
     world.delete(min(world.stored))
     controller = world.harness.controller
     due = [each.pod for each in controller.tick(TickPhase.UPKEEP) if isinstance(each, ReadParked)]
     del world.stored[due[0].uid]
-    controller.handle(ParkedRead(due[0].uid, None, gone=True))
+    controller.handle(ParkedRead(due[0].uid, None, deleted=True))
     world.check()
 
 
@@ -135,7 +135,7 @@ def test_another_leader_parks_and_tells_again() -> None:
     after.harness.controller.handle(pods_listed(map(pods.trim, world.stored.values())))
     assert after.figures() == world.figures()
     after.turn()
-    assert "Parked" in after.told.values()
+    assert "Parked" in after.reported.values()
 
 
 @given(

@@ -160,12 +160,12 @@ NAMED = st.sampled_from(("n0", "n1", "n2"))
 class CountingEngine(Engine):
     """Counts what it is asked."""
 
-    asked = 0
+    decisions = 0
 
     def decide(
         self, ask: SchedulingRequest, refused: Mapping[str, Reason] = NOWHERE, prefer: Prefer | None = None
     ) -> Decision:
-        self.asked += 1
+        self.decisions += 1
         return super().decide(ask, refused, prefer)
 
 
@@ -226,7 +226,7 @@ def stored(*which: str) -> tuple[Event, ...]:
     return tuple(StorageChanged(plural, key_of(each), KINDS[plural].read(each)) for plural, each in found)
 
 
-GONE = (InventoryDeleted("n1"), NodeDeleted("n1"))
+DELETED = (InventoryDeleted("n1"), NodeDeleted("n1"))
 FULL = (running("db", "n0"), running("db", "n1"))
 TAKEN = (running("web", "n0"), running("web", "n1"))
 
@@ -251,7 +251,7 @@ CURES: Mapping[str, Cured] = {
     "GPUs are well": Cured("two GPUs", everywhere("with a sick GPU"), changed("n0")[1], 2),
     "GPUs are uncordoned": Cured("small", everywhere("with cordoned GPUs"), changed("n0")[1], 2),
     "a level of isolation": Cured("an isolation", (), changed("n0", "isolating")[1], 2),
-    "a node joins": Cured("a selector", (*GONE, changed("n1", "labelled")[0]), changed("n1", "labelled")[1], 2),
+    "a node joins": Cured("a selector", (*DELETED, changed("n1", "labelled")[0]), changed("n1", "labelled")[1], 2),
     "a pod ends, and its CPU": Cured("CPU", FULL, PodDeleted("db-n0")),
     "a pod ends, and its port": Cured("a port", TAKEN, PodDeleted("web-n0")),
     "a pod with the label runs": Cured("affinity", (), running("db", "n0")),
@@ -286,10 +286,10 @@ def test_an_event_wakes_the_pod_that_it_can_cure_and_no_other(case: Cured) -> No
             it.handle(event)
         made = {"waits": waits, "other": other}
         assert it.settle(made, fails=False) == []
-        it.engine.asked = 0
+        it.engine.decisions = 0
         it.handle(case.cure)
         assert [uid for uid, *_ in it.settle(made, fails=False)] == ["waits"]
-        decided[hints] = it.engine.asked
+        decided[hints] = it.engine.decisions
     assert decided[True] == case.decisions < decided[False]
 
 
@@ -304,10 +304,10 @@ def test_a_released_share_wakes_those_that_are_short_of_memory_or_cores() -> Non
         it.handle(seen(admitted(each, gated=True)))
     placed = it.settle(made, fails=False)
     assert [uid for uid, *_ in placed] == [f"large-{number}" for number in range(4)]
-    it.engine.asked = 0
+    it.engine.decisions = 0
     it.handle(PodDeleted("large-0"))
     assert [uid for uid, *_ in it.settle(made, fails=False)] == ["whole-0"]
-    assert it.engine.asked == 2, "whole-0 is placed, whole-1 is not, and its shape is decided once"
+    assert it.engine.decisions == 2, "whole-0 is placed, whole-1 is not, and its shape is decided once"
 
 
 def test_a_pod_that_nothing_helped_is_tried_again_when_figures_are_refreshed() -> None:
@@ -315,13 +315,13 @@ def test_a_pod_that_nothing_helped_is_tried_again_when_figures_are_refreshed() -
     other = WAITING["another model"](pod("other").uid("other"))
     it.handle(seen(admitted(other, gated=True)))
     it.settle({"other": other}, fails=False)
-    it.engine.asked = 0
+    it.engine.decisions = 0
     it.handle(running("db", "n0"))
     it.settle({"other": other}, fails=False)
-    assert it.engine.asked == 0
+    assert it.engine.decisions == 0
     it.harness.now += 16.0
     it.settle({"other": other}, fails=False)
-    assert it.engine.asked == 1
+    assert it.engine.decisions == 1
 
 
 class Histories(RuleBasedStateMachine):

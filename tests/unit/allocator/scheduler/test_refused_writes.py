@@ -1,4 +1,4 @@
-"""What the API server refuses to store is told in its own words, and tried again ever less often."""
+"""What the API server refuses to store is reported in its own words, and retried ever less often."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.wires import Answer, Script, status_body
 
 JSON = dict[str, Any]
 WORDS = "patch /api/v1/namespaces/default/pods/a: 403 Forbidden: no placements here,\n  says a policy"
-SAID = (
+MESSAGE = (
     "waiting: node t4 has room, but the API server rejects the placement: patch /api/v1/namespaces/default/pods"
     "/a: 403 Forbidden: no placements here, says a policy. It is retried with backoff"
 )
-TOLD = StatusUpdate("default/a", "uid-a", False, PodReason.REFUSED, SAID, warning=PodReason.REFUSED)
+UPDATE = StatusUpdate("default/a", "uid-a", False, PodReason.REFUSED, MESSAGE, warning=PodReason.REFUSED)
 
 
 def one() -> tuple[SchedulerHarness, Binding]:
@@ -36,10 +36,10 @@ def one() -> tuple[SchedulerHarness, Binding]:
     return harness, binding
 
 
-def test_a_refused_placement_is_told_with_the_api_servers_words_and_tried_again() -> None:
+def test_a_refused_placement_has_the_api_servers_words_and_is_retried() -> None:
     harness, binding = one()
     harness.controller.handle(BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), WORDS, refused=True))
-    assert harness.controller.schedule_pending() == ([], [TOLD])
+    assert harness.controller.schedule_pending() == ([], [UPDATE])
     tried = []
     for second in range(1, 130):
         harness.now = 100.0 + second
@@ -62,7 +62,7 @@ def test_who_is_refused_keeps_nobody_waiting() -> None:
     assert keys(harness.controller.schedule_pending()[0]) == ["default/b"]
 
 
-def test_what_the_api_server_cannot_store_again_and_again_is_told_too() -> None:
+def test_what_the_api_server_repeatedly_fails_to_store_is_reported() -> None:
     """Another webhook that is down, say: each time it says so, and not that it never will."""
     harness, binding = one()
     for failure in range(3):
@@ -82,9 +82,9 @@ def test_long_words_are_cut() -> None:
     harness.controller.handle(
         BindFailed(binding, pod_event(waiting(worker("a", mib=1000))), "no\n" * 10_000, refused=True)
     )
-    (told,) = harness.controller.schedule_pending()[1]
-    assert isinstance(told, StatusUpdate)
-    assert ("\n" in told.reason, len(told.reason) < 500) == (False, True)
+    (update,) = harness.controller.schedule_pending()[1]
+    assert isinstance(update, StatusUpdate)
+    assert ("\n" in update.reason, len(update.reason) < 500) == (False, True)
 
 
 OK = Answer(201, {})
@@ -95,7 +95,7 @@ REFUSALS = {"a policy": 403, "not as it is": 422, "too large": 413}
 def test_where_the_condition_is_refused_the_event_is_tried(code: int) -> None:
     transport = Script(Answer(code, status_body(code, "Forbidden")), OK)
     recorder = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
-    assert recorder.tell(TOLD, lambda seconds: False)
+    assert recorder.tell(UPDATE, lambda seconds: False)
     assert [each.path.rsplit("/", 1)[-1] for each in transport.sent] == ["status", "events"]
     assert (transport.sent[1].body["type"], transport.sent[1].body["reason"]) == ("Warning", "PlacementRefused")
 
@@ -107,7 +107,7 @@ class Inline:
         return [call(item) for item in items]
 
 
-def test_who_may_not_be_touched_is_told_so_and_passed_over() -> None:
+def test_a_pod_that_may_not_be_written_is_reported_and_passed_over() -> None:
     harness = SchedulerHarness([ONE_GPU], elected=True, term=1)
     harness.controller.handle(pods_listed([pods.trim(waiting(worker("a", mib=1000)))], term=1))
     harness.controller.handle(ClaimsListed("elasticgpus", (), term=1))

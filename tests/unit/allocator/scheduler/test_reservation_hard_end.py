@@ -33,10 +33,10 @@ class Failing(Transport):
     """An API server whose lists go wrong."""
 
     def __init__(self, error: Callable[[], Exception]) -> None:
-        self.error, self.asked = error, list[str]()
+        self.error, self.requested = error, list[str]()
 
     def answer(self, sent: Sent) -> Any:
-        self.asked.append(sent.path)
+        self.requested.append(sent.path)
         raise self.error()
 
 
@@ -55,8 +55,8 @@ def loop_over(harness: SchedulerHarness, kube: Kube) -> SchedulingLoop:
 def reserved(*namespaces: str) -> SchedulerHarness:
     harness = SchedulerHarness([ONE_GPU], options=chosen(assume_ttl=TTL))
     for namespace in namespaces:
-        asked = replace(question(worker("p", mib=100)), namespace=namespace)
-        assert isinstance(harness.controller.reserve(asked), Placed)
+        requested = replace(question(worker("p", mib=100)), namespace=namespace)
+        assert isinstance(harness.controller.reserve(requested), Placed)
     return harness
 
 
@@ -84,25 +84,25 @@ def test_a_reservation_has_an_end_that_no_failure_postpones(error: Callable[[], 
 def test_a_namespace_that_cannot_be_has_no_pods(namespace: str) -> None:
     """Admission refuses such names; should one come through all the same, it ends nothing and lasts no longer."""
     harness = reserved(namespace, "team")
-    asked = Failing(lambda: KubeUnavailable("away", status=503))
+    requested = Failing(lambda: KubeUnavailable("away", status=503))
     harness.now += TTL + 1
-    loop_over(harness, Kube(asked)).carry_out(TickPhase.RESERVATIONS)
-    assert (asked.asked, harness.controller.look().assumed) == (["/api/v1/namespaces/team/pods"], 1)
+    loop_over(harness, Kube(requested)).carry_out(TickPhase.RESERVATIONS)
+    assert (requested.requested, harness.controller.look().assumed) == (["/api/v1/namespaces/team/pods"], 1)
 
 
-def test_a_few_namespaces_are_asked_about_at_a_time_and_the_rest_end_all_the_same() -> None:
+def test_a_few_namespaces_are_read_at_a_time_and_the_others_expire_anyway() -> None:
     harness = reserved(*(f"team-{i}" for i in range(40)))
-    asked = Failing(lambda: KubeUnavailable("away", status=503))
-    loop = loop_over(harness, Kube(asked))
+    requested = Failing(lambda: KubeUnavailable("away", status=503))
+    loop = loop_over(harness, Kube(requested))
     harness.now += TTL + 1
     loop.carry_out(TickPhase.RESERVATIONS)
-    assert len(asked.asked) == 16
+    assert len(requested.requested) == 16
     harness.now += 2 * TTL
     loop.carry_out(TickPhase.RESERVATIONS)
     assert harness.controller.look().assumed == 0
 
 
-def test_a_reservation_whose_pod_exists_is_kept_and_the_pods_are_listed_anew_once() -> None:
+def test_an_assumed_share_whose_pod_exists_is_kept_and_pods_are_relisted_once() -> None:
     harness, api = reserved(), ApiServer()
     answer = harness.controller.reserve(question(worker("p")))
     assert isinstance(answer, Placed)

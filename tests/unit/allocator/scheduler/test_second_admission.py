@@ -95,7 +95,7 @@ def test_what_nothing_depends_on_leaves_the_place(changed: PodBuilder, placement
 
 
 @pytest.mark.parametrize(("changed", "want"), CHANGES.values(), ids=CHANGES.keys())
-def test_a_change_of_what_it_was_judged_by_is_decided_anew(changed: PodBuilder, want: tuple[str, str] | str) -> None:
+def test_a_change_of_what_decided_it_is_decided_again(changed: PodBuilder, want: tuple[str, str] | str) -> None:
     it = harness()
     again = asked_again(it, changed)
     if isinstance(want, str):
@@ -121,7 +121,7 @@ def own_pin(builder: PodBuilder) -> PodBuilder:
     return builder.affinity({"matchFields": [node_pin.requirement("a1")]})
 
 
-def test_an_authors_requirement_that_reads_like_our_pin_changes_nothing_by_being_taken_out_with_it() -> None:
+def test_removing_an_authors_requirement_that_reads_like_our_pin_is_harmless() -> None:
     it = harness("affinity")
     first = it.controller.reserve(question(own_pin(FIRST)))
     assert it.controller.reserve(question(FIRST, held="id-1")) == first

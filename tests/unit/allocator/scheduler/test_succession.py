@@ -114,7 +114,7 @@ def test_only_those_are_touched_who_may_have_been_placed() -> None:
     api.create(pod("none").json())
     leader = Leader(api, 1)
     fence(leader.controller, leader.fencer)
-    assert (words(api), api.wire.asked) == ({}, [])
+    assert (words(api), api.wire.requests) == ({}, [])
     assert leader.controller.tick(TickPhase.TAKE_OVER) == []
 
 
@@ -124,7 +124,7 @@ def test_nobody_is_touched_twice_in_one_leadership() -> None:
     leader = Leader(api, 1)
     for _ in range(3):
         fence(leader.controller, leader.fencer)
-    assert len(api.wire.asked) == 1
+    assert len(api.wire.requests) == 1
 
 
 class Batches(Executor):
@@ -140,7 +140,7 @@ class Batches(Executor):
         return iter(found)
 
 
-def test_an_api_server_that_does_not_answer_in_time_is_asked_for_less() -> None:
+def test_an_api_server_that_does_not_answer_in_time_gets_fewer_requests() -> None:
     api = ApiServer()
     for number in range(8):
         api.create(admitted(worker(f"p{number}"), gated=True))
@@ -171,7 +171,7 @@ def test_until_all_are_touched_nothing_is_decided(fates: list[Fate], passes: int
     assert leader.controller.decides() is True
 
 
-def test_who_is_gone_or_has_been_made_anew_need_not_be_touched() -> None:
+def test_a_deleted_or_recreated_pod_need_not_be_failed() -> None:
     api = ApiServer()
     for name in ("gone", "anew"):
         api.create(admitted(worker(name), gated=True))
@@ -214,7 +214,7 @@ def successor(api: ApiServer) -> tuple[Leader, JSON]:
     return leader, made
 
 
-def test_a_pod_whose_share_was_given_away_by_then_is_failed_and_told() -> None:
+def test_a_pod_whose_share_was_given_away_by_then_is_failed_with_a_condition() -> None:
     api = ApiServer()
     leader, made = successor(api)
     api.create(admitted_by(leader, "b"))
@@ -230,10 +230,10 @@ def test_a_pod_whose_share_was_given_away_by_then_is_failed_and_told() -> None:
     api.end_what_is_past_its_deadline()
     leader.see()
     assert (leader.failed, leader.controller.look().overcommitted, leader.controller.look().confirmed) == (1, 0, 1)
-    told = {n.key: n for n in leader.controller.schedule_pending()[1] if isinstance(n, StatusUpdate)}
-    said = told["default/late"]
-    assert (said.code, said.warning, said.allocated) == ("GPUShareTaken", "GPUShareTaken", False)
-    assert said.reason.startswith("GPU 0 of node n: more is allocated than there is: 24576 of 16384 MiB")
+    updates = {n.key: n for n in leader.controller.schedule_pending()[1] if isinstance(n, StatusUpdate)}
+    late_update = updates["default/late"]
+    assert (late_update.code, late_update.warning, late_update.allocated) == ("GPUShareTaken", "GPUShareTaken", False)
+    assert late_update.reason.startswith("GPU 0 of node n: more is allocated than there is: 24576 of 16384 MiB")
     fail_late(leader.controller, leader.fencer)
     assert leader.failed == 1
 
@@ -284,7 +284,7 @@ def test_it_is_found_in_a_list_too_once_all_of_it_is_there() -> None:
     assert [one.key for one in late_pods(leader.controller)] == ["default/late"]
 
 
-def test_one_that_nobody_could_be_asked_about_is_asked_about_again() -> None:
+def test_one_that_could_not_be_read_is_read_again() -> None:
     api = ApiServer()
     leader, made = successor(api)
     api.create(admitted_by(leader, "b"))
@@ -309,7 +309,7 @@ def test_whoever_does_not_lead_fails_nobody() -> None:
     assert (leader.failed, api.pods["default/late"]["spec"].get("activeDeadlineSeconds")) == (0, None)
 
 
-def test_what_is_overcommitted_when_a_leadership_begins_is_only_said() -> None:
+def test_what_is_overcommitted_when_a_term_begins_is_only_reported() -> None:
     api = ApiServer()
     leader, made = successor(api)
     api.create(admitted_by(leader, "b"))

@@ -76,7 +76,7 @@ def allocated(api: ApiServer) -> set[str]:
     return {key for key, each in api.pods.items() if pods.allocation_id(each)}
 
 
-def test_a_new_leader_decides_nothing_before_it_has_listed_the_pods_anew() -> None:
+def test_a_new_leader_decides_nothing_before_it_has_relisted_the_pods() -> None:
     api = ApiServer()
     old, new = Replica(api, term=1), Replica(api)
     old.relist(1)
@@ -103,7 +103,7 @@ def test_a_new_leader_decides_nothing_before_it_has_listed_the_pods_anew() -> No
     assert new.controller.look().confirmed == 1
 
 
-def test_a_list_that_was_asked_for_in_an_earlier_leadership_does_not_count() -> None:
+def test_a_list_that_was_requested_in_an_earlier_term_does_not_count() -> None:
     replica = Replica(ApiServer(), term=1)
     replica.relist(1)
     replica.follow()
@@ -147,7 +147,7 @@ def test_the_same_leader_goes_on() -> None:
     assert (allocated(api), replica.written) == ({"default/a"}, ["succeeded"])
 
 
-def test_the_loop_asks_for_the_list_once_a_tenure() -> None:
+def test_the_loop_lists_once_a_term() -> None:
     replica = Replica(ApiServer(), term=7)
     for _ in range(3):
         replica.loop.carry_out(TickPhase.TAKE_OVER)
@@ -156,7 +156,7 @@ def test_the_loop_asks_for_the_list_once_a_tenure() -> None:
     assert replica.relists == [7, 8]
 
 
-def test_a_follower_keeps_no_news_and_a_new_leader_tells_what_was_not_told() -> None:
+def test_a_follower_keeps_no_news_and_a_new_leader_writes_what_is_missing() -> None:
     api = ApiServer()
     old, new = Replica(api, term=1), Replica(api)
     old.relist(1)
@@ -181,7 +181,7 @@ def test_a_single_replica_without_an_election_needs_no_second_list() -> None:
     assert isinstance(harness.controller.reserve(question(worker("a"))), Placed)
 
 
-def test_who_leads_again_tells_pods_anew_since_another_may_have_told_them_something_else() -> None:
+def test_a_leader_that_returns_writes_the_conditions_of_pods_again() -> None:
     api = ApiServer()
     replica = Replica(api, term=1)
     replica.relist(1)
@@ -197,8 +197,8 @@ def test_who_leads_again_tells_pods_anew_since_another_may_have_told_them_someth
     replica.lead(3)
     replica.relist(3)
     _, again = replica.controller.schedule_pending()
-    told = {news.key: news.code for news in again if isinstance(news, StatusUpdate)}
-    assert told == {"default/a": "Allocated", "default/b": "Memory"}
+    codes = {news.key: news.code for news in again if isinstance(news, StatusUpdate)}
+    assert codes == {"default/a": "Allocated", "default/b": "Memory"}
     replica.controller.check_invariants()
 
 
@@ -273,7 +273,7 @@ def test_a_placement_in_doubt_that_took_effect_is_counted_by_who_leads_no_more()
     old.controller.check_invariants()
 
 
-def test_as_long_as_nobody_can_be_asked_it_stays_in_doubt() -> None:
+def test_as_long_as_the_api_server_is_away_it_stays_in_doubt() -> None:
     api, old, _ = in_doubt("lost")
     api.wire.down = "unreachable"
     for _ in range(3):

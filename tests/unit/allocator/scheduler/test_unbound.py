@@ -38,13 +38,13 @@ from tests.unit.allocator.harness import SchedulerHarness, admitted, question, r
 from tests.wires import Fate
 
 JSON = dict[str, Any]
-SAID = (
+REFUSAL = (
     "0/2 nodes are available: 1 Insufficient example.com/fpga, 1 node(s) didn't match Pod's node affinity/selector. "
     "preemption: none."
 )
 BACK = (
     "its GPU share on node n went back to other pods, since kube-scheduler did not bind the pod there in time "
-    f"({SAID}). The pod cannot be placed on another node, and runs without a GPU if it is bound. "
+    f"({REFUSAL}). The pod cannot be placed on another node, and runs without a GPU if it is bound. "
 )
 ALONE = f"{BACK}Delete the pod and create it again: a pod of its name is not placed on node n for 10 min"
 OWNED = f"{BACK}Delete the pod, and its controller creates another, which is not placed on node n for 10 min"
@@ -68,7 +68,7 @@ class Unbound:
         assert (answer.pin, answer.allocation.node) == ("affinity", "n")
         self.api.create(admitted(worker("p", owned=owned), allocation=answer.allocation))
         self.watch()
-        assert [code for _, code, *_ in self.told()] == ["Allocated"]
+        assert [code for _, code, *_ in self.reported()] == ["Allocated"]
         self.harness.leads, self.harness.term = leads, 1 if leads else None
 
     def start(self, term: int) -> None:
@@ -94,8 +94,8 @@ class Unbound:
 
     def refuse(self) -> None:
         """kube-scheduler does not bind the pod, and says why."""
-        said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SAID}
-        self.api.change("default/p", phase="Pending", conditions=[said])
+        unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": REFUSAL}
+        self.api.change("default/p", phase="Pending", conditions=[unscheduled])
 
     def bind(self) -> None:
         """kube-scheduler binds the pod."""
@@ -128,7 +128,7 @@ class Unbound:
         """Whether another pod would be given the card."""
         return isinstance(self.harness.controller.reserve(question(worker("other"), dry_run=True)), Placed)
 
-    def told(self) -> list[tuple[bool, str, str, str | None]]:
+    def reported(self) -> list[tuple[bool, str, str, str | None]]:
         found = self.harness.controller.schedule_pending()[1]
         return [(n.allocated, str(n.code), n.reason, n.warning or "") for n in found if isinstance(n, StatusUpdate)]
 
@@ -147,7 +147,7 @@ def test_the_share_goes_back_and_the_pod_learns_what_its_owner_can_do(owned: boo
     it.harness.now += 1
     it.turn()
     assert (it.carries(), it.held(), it.free()) == ({names.WITHDRAWN}, 0, True)
-    assert it.told() == [(False, "ShareWithdrawn", text, "GPUShareReturned")]
+    assert it.reported() == [(False, "ShareWithdrawn", text, "GPUShareReturned")]
     assert it.harness.controller.tick(TickPhase.UNBOUND_PODS) == []
     assert it.harness.controller.tick(TickPhase.EVICTIONS) == []
     it.harness.controller.check_invariants()
@@ -193,16 +193,16 @@ def test_what_counts_for_a_pod_without_a_share_is_added_to_its_nodes_capacity() 
 
 
 @pytest.mark.parametrize("owned", [False, True])
-def test_a_pod_that_is_bound_after_our_write_sees_no_gpu_and_is_told_so(owned: bool) -> None:
+def test_a_pod_that_is_bound_after_our_write_sees_no_gpu_and_has_a_reason(owned: bool) -> None:
     it = Unbound(owned=owned)
     it.refused_for(300)
     it.turn()
-    it.told()
+    it.reported()
     it.bind()
     it.watch()
     assert (it.carries(), it.held(), it.free()) == ({names.WITHDRAWN}, 0, True)
     again = "its controller creates another" if owned else "create it again"
-    assert it.told() == [(False, "BoundWithoutShare", f"{LATE}{again}", "GPUShareReturned")]
+    assert it.reported() == [(False, "BoundWithoutShare", f"{LATE}{again}", "GPUShareReturned")]
     it.harness.controller.check_invariants()
 
 
@@ -237,7 +237,7 @@ def test_a_write_that_arrives_after_the_binding_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("bound", [False, True], ids=["not bound", "bound meanwhile"])
-def test_a_leader_that_ends_after_the_write_leaves_the_next_one_what_the_pods_say(bound: bool) -> None:
+def test_if_a_leader_ends_after_its_write_the_next_goes_by_the_pods(bound: bool) -> None:
     it = Unbound()
     it.refused_for(300)
     it.loop.carry_out(TickPhase.UNBOUND_PODS)
@@ -245,11 +245,11 @@ def test_a_leader_that_ends_after_the_write_leaves_the_next_one_what_the_pods_sa
         it.bind()
     it.start(2)
     assert (it.held(), it.free()) == (0, True)
-    assert [code for _, code, _, _ in it.told()] == ["BoundWithoutShare" if bound else "ShareWithdrawn"]
+    assert [code for _, code, _, _ in it.reported()] == ["BoundWithoutShare" if bound else "ShareWithdrawn"]
     it.harness.controller.check_invariants()
 
 
-def test_a_leader_that_ends_before_the_write_leaves_a_share_that_counts_anew() -> None:
+def test_a_leader_that_ends_before_the_write_leaves_a_share_that_counts() -> None:
     it = Unbound()
     it.refused_for(300)
     it.start(2)
@@ -274,7 +274,7 @@ def test_the_share_stays(make: Callable[[], Unbound]) -> None:
     assert (names.ALLOCATION in it.carries(), it.held()) == (True, 1)
 
 
-def test_with_consent_a_controllers_pod_is_evicted_once_its_share_is_gone() -> None:
+def test_with_consent_a_controllers_pod_is_evicted_once_its_share_is_lost() -> None:
     it = Unbound(owned=True, unbound="delete")
     it.refused_for(300)
     it.loop.carry_out(TickPhase.UPKEEP)
@@ -282,7 +282,7 @@ def test_with_consent_a_controllers_pod_is_evicted_once_its_share_is_gone() -> N
     it.turn()
     version = int(it.pod["metadata"]["resourceVersion"])
     want = Eviction("default/p", pods.uid(it.pod), version, "unbound", EVICTED)
-    for seconds, orders in ((0, [want]), (4, []), (1, [want])):  # it may be refused, so it is asked for again
+    for seconds, orders in ((0, [want]), (4, []), (1, [want])):  # it may be refused, so it is requested again
         it.harness.now += seconds
         it.harness.controller.tick(TickPhase.UPKEEP)
         assert it.harness.controller.tick(TickPhase.EVICTIONS) == orders
@@ -299,7 +299,7 @@ def test_with_consent_a_pod_that_nobody_would_create_again_stays() -> None:
     it.turn()
     it.harness.controller.tick(TickPhase.UPKEEP)
     assert it.harness.controller.tick(TickPhase.EVICTIONS) == []
-    assert [text for *_, text, _ in it.told()] == [ALONE]
+    assert [text for *_, text, _ in it.reported()] == [ALONE]
 
 
 def test_the_replacement_avoids_the_node_and_says_why_until_the_refusal_expires() -> None:
@@ -328,7 +328,7 @@ def test_the_replacement_avoids_the_node_and_says_why_until_the_refusal_expires(
     assert (binding.pod.key, binding.allocation.node) == ("default/next", "n")
 
 
-def test_in_one_cycle_the_refusal_of_one_family_is_not_said_of_another() -> None:
+def test_in_one_cycle_a_refusal_counts_for_its_own_family_only() -> None:
     it = Unbound(owned=True)
     it.refused_for(300)
     it.turn()
@@ -400,7 +400,7 @@ def test_a_share_that_comes_by_a_claim_stays(given: Callable[[Allocation], tuple
     it.refused_for(10)
     assert it.held() == 1
     it.harness.controller.tick(TickPhase.UPKEEP)
-    [(_, code, text, _)] = it.told()
+    [(_, code, text, _)] = it.reported()
     assert (code, text.rpartition(" or ")[2]) == ("NotScheduled", "delete the pod to release the share")
     it.harness.now += 3000
     assert it.harness.controller.tick(TickPhase.UNBOUND_PODS) == []
@@ -415,7 +415,7 @@ def test_pods_that_others_judge_are_counted_by_what_they_are_judged_by() -> None
     it.refused_for(10)
     assert it.harness.controller.not_evaluated() == {"scheduler": 1, "claims": 1}
     it.harness.controller.tick(TickPhase.UPKEEP)
-    assert [text.partition(": ")[2].partition(" does")[0] for *_, text, _ in it.told()] == ["the scheduler volcano"]
+    assert [text.partition(": ")[2].partition(" does")[0] for *_, text, _ in it.reported()] == ["the scheduler volcano"]
     it.api.delete("default/p")
     it.watch()
     assert it.harness.controller.not_evaluated() == {}
@@ -428,8 +428,8 @@ def test_a_bounded_number_of_shares_goes_back_in_one_turn() -> None:
         assert isinstance(answer, Placed)
         made = admitted(worker(f"p{number}").uid(f"u{number}"), allocation=answer.allocation)
         made["metadata"]["resourceVersion"] = str(number + 1)
-        said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SAID}
-        made["status"] = {"conditions": [said]}
+        unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": REFUSAL}
+        made["status"] = {"conditions": [unscheduled]}
         harness.controller.handle(pod_event(made))
     harness.now += 300
     turns = [harness.controller.tick(TickPhase.UNBOUND_PODS) for _ in range(4)]

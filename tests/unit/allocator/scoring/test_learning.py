@@ -32,9 +32,9 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize(("asked", "want"), SIZES.values(), ids=SIZES.keys())
-def test_size_on_a_card(asked: Demanded, want: tuple[int, int]) -> None:
-    assert (asked.size_on(T4), asked.size_on(A100)) == want
+@pytest.mark.parametrize(("demand", "want"), SIZES.values(), ids=SIZES.keys())
+def test_size_on_a_card(demand: Demanded, want: tuple[int, int]) -> None:
+    assert (demand.size_on(T4), demand.size_on(A100)) == want
 
 
 def test_what_is_left_is_what_the_scarcer_side_leaves() -> None:
@@ -86,7 +86,7 @@ def test_a_number_of_cards_not_seen_before_is_learnt_soon() -> None:
     assert not any(learner.see(pair, 1000) for _ in range(FIRST))
 
 
-def test_what_was_asked_for_long_ago_counts_less() -> None:
+def test_what_was_requested_long_ago_counts_less() -> None:
     learner = Learner(half_life=100)
     old, new = (_request(FractionRequest("a", percent=percent)) for percent in (30, 70))
     for request in [old] * 200 + [new] * 200:
@@ -103,7 +103,7 @@ def test_pressure_begins_where_cpu_comes_short() -> None:
     assert [pressed(1000), pressed(1480), pressed(9000)] == pytest.approx([0.0, 0.05, 0.1])
 
 
-def test_scarce_is_what_is_asked_for_by_name_or_by_size() -> None:
+def test_scarce_is_what_is_requested_by_name_or_by_size() -> None:
     anything = Demanded(0, exclusive=True)
     assert tables.scarce({anything: 9.0}, SUPPLY, A100) == 0
     named = Demanded(0, exclusive=True, use_models=("a100",))
@@ -117,12 +117,12 @@ def test_scarce_is_what_is_asked_for_by_name_or_by_size() -> None:
 
 def test_scarce_goes_by_what_is_free() -> None:
     anything, named = Demanded(0, exclusive=True), Demanded(0, exclusive=True, use_models=("a100",))
-    asked = {anything: 1.0, named: 1.0}
+    demand = {anything: 1.0, named: 1.0}
 
     def scarce(t4: int, a100: int) -> float:
         """With so many thousandths of the four cards of either kind taken."""
         supply = Supply({T4: Stock(4, 8000, t4), A100: Stock(4, 8000, a100)}, 16_000)
-        return tables.scarce(asked, supply, A100)
+        return tables.scarce(demand, supply, A100)
 
     assert [scarce(0, 0), scarce(2000, 2000)] == pytest.approx([1.0, 1.0])
     assert scarce(4000, 2000) == pytest.approx(0.5), "nobody else has anywhere to go, so nothing is to be kept for"
@@ -132,13 +132,13 @@ def test_scarce_goes_by_what_is_free() -> None:
 
 
 def test_scarcity_counts_in_thirds() -> None:
-    asked = {Demanded(0, exclusive=True): 8.0, Demanded(0, exclusive=True, use_models=("a100",)): 1.0}
+    demand = {Demanded(0, exclusive=True): 8.0, Demanded(0, exclusive=True, use_models=("a100",)): 1.0}
 
     def scarcity(a100: int) -> tuple[float, list[int], bool]:
         """With so many thousandths of the four A100 taken."""
         supply = Supply({T4: Stock(4, 8000), A100: Stock(4, 8000, a100)}, 16_000)
-        made = tables.value(asked, supply)
-        return tables.scarce(asked, supply, A100), made.scarcity.tolist(), made.limited
+        made = tables.value(demand, supply)
+        return tables.scarce(demand, supply, A100), made.scarcity.tolist(), made.limited
 
     exact, counted, limited = scarcity(0)
     a_third = tables.ONE * (A100.capacity / ((T4.capacity + A100.capacity) / 2)) / 3
@@ -193,10 +193,10 @@ TOGETHER = {
 }
 
 
-@pytest.mark.parametrize(("asked", "want"), TOGETHER.values(), ids=TOGETHER)
-def test_containers_that_may_share_a_card(asked: tuple[int, int], want: dict[str, int]) -> None:
+@pytest.mark.parametrize(("demand", "want"), TOGETHER.values(), ids=TOGETHER)
+def test_containers_that_may_share_a_card(demand: tuple[int, int], want: dict[str, int]) -> None:
     node = _node("n", (10, 0), (7, 0))
-    request = _request(*(FractionRequest(name, memory=memory) for name, memory in zip("ab", asked, strict=True)))
+    request = _request(*(FractionRequest(name, memory=memory) for name, memory in zip("ab", demand, strict=True)))
     learnt = estimator.make("value", {Demanded(0, memory=5 * GIB): 1.0}, supply_of({"n": node}, DEFAULT_LIMITS))
     found = reference.decide({"n": node}, SchedulingRequest(request, PodNeeds()), policy=Policy("value"), tables=learnt)
     assert isinstance(found, Placement)
@@ -232,7 +232,7 @@ def test_which_containers_may_share_a_card(request_: PodRequest, may: bool) -> N
 
 
 def test_two_sides_that_disagree() -> None:
-    """More than half the memory and no cores: one card has the memory, but no cores left for the halves asked for."""
+    """More than half the memory and no cores: one card has the memory, but no cores left for the halves requested."""
     halves = {Demanded(0, percent=50, cores=50): 1.0}
     memory_only = FractionRequest("main", percent=60)
     spoilt, good = (1, 80), (0, 0)

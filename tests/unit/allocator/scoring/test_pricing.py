@@ -44,7 +44,7 @@ def test_no_cut_of_a_card_is_worth_more_than_the_card(amounts: dict[int, float])
 
 @settings(max_examples=examples(20), deadline=None)
 @given(demands)
-def test_the_demand_costs_no_less_than_its_volume_and_no_more_than_one_size_a_card(amounts: dict[int, float]) -> None:
+def test_the_demand_costs_at_least_its_volume_and_at_most_one_size_a_card(amounts: dict[int, float]) -> None:
     prices = pricing.prices(amounts)
     cost = sum(amounts[size] * price for size, price in prices.items())
     volume = sum(size * amount for size, amount in amounts.items()) / CARD

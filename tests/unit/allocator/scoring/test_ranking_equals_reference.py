@@ -217,17 +217,17 @@ def test_no_cards_are_spared_where_some_requests_name_a_model() -> None:
     assert found == {ONE_CARD.request: scoring.PER_SPARED_NODE + 3 * scoring.PER_FREE_CARD, NAMES_T4: 0}
 
 
-def test_what_is_told_before_anything_was_learnt_is_nothing() -> None:
+def test_before_anything_is_learned_nothing_is_reported() -> None:
     engine = Engine(limits=LIMITS, policy=Policy("value"))
     engine.spare((4,))
     assert engine.tables is None
 
 
-def test_between_equals_a_quarter_of_the_hash_counts_on_nodes_with_fewer_cards_than_the_largest() -> None:
+def test_between_equals_smaller_nodes_rank_by_a_quarter_of_the_hash() -> None:
     """By the whole hash the larger node would be first; by the quarter the smaller one is."""
     names = sorted((f"n{number}" for number in range(40)), key=tie)
     large_name, small_name = next((large, small) for large, small in pairwise(names) if tie(small) >> 2 < tie(large))
-    # One card is free on either, and only whole cards are asked for: the cost is the same.
+    # One card is free on either, and only whole cards are requested: the cost is the same.
     both = {large_name: cards(large_name, 4, taken=3), small_name: cards(small_name, 2, taken=1)}
     learner = Learner()
     learner.see(ONE_CARD.request, 0)

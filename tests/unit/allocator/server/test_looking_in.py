@@ -10,7 +10,7 @@ from pathlib import Path
 from allocator import commands
 from allocator.cache.podinfo import pod_event
 from allocator.scheduler.core import Controller
-from allocator.scheduler.events import BindFailed, InventoryDeleted, ReservationsChecked, TickPhase
+from allocator.scheduler.events import AssumedChecked, BindFailed, InventoryDeleted, TickPhase
 from allocator.server import debug, http
 from allocator.server import metrics as gauges
 from contract.encoding.protocol import Placed
@@ -58,7 +58,7 @@ def test_every_gpu_shows_what_is_held_and_a_node_that_left_shows_nothing() -> No
     assert not [name for name in scrape(harness.controller) if "GPU-n" in name]
 
 
-def test_a_gpu_that_carries_more_than_it_has_and_a_pod_that_nobody_can_read_are_counted() -> None:
+def test_overcommitted_gpus_and_unreadable_pods_are_counted() -> None:
     harness = SchedulerHarness([node("n").gpus(1, mib=16384)])
     answer = harness.controller.reserve(question(worker("a", "10Gi")))
     assert isinstance(answer, Placed)
@@ -75,7 +75,7 @@ def test_why_reservations_were_given_back_is_counted() -> None:
     harness = SchedulerHarness([node("n").gpus(1, mib=16384)])
     harness.controller.reserve(question(worker("never-came")))
     harness.now += 66
-    harness.controller.handle(ReservationsChecked(overdue(harness.controller), ()))
+    harness.controller.handle(AssumedChecked(overdue(harness.controller), ()))
     seen = {**admitted(worker("p"), gated=True)}
     seen["metadata"]["resourceVersion"] = "5"
     moved = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "6"}}

@@ -77,14 +77,14 @@ def test_the_replay_of_a_snapshot_gives_the_controllers_own_decisions(
         waiting = pod(f"p{i}").uid(f"u{i}").asks("gpufraction.io/gpu-memory", size).spec(priority=priorities[i])
         harness.controller.handle(pod_event(admitted(waiting, gated=True)))
     text = json.dumps(debug.to_json(harness.controller.view()))
-    bindings, told = harness.controller.schedule_pending()
+    bindings, news = harness.controller.schedule_pending()
     outcomes = list(debug.one_cycle(debug.from_json(json.loads(text))))
     placed = [
         (o.pod.key, o.decision.node, o.decision.containers) for o in outcomes if isinstance(o.decision, Placement)
     ]
     assert placed == [(c.pod.key, c.allocation.node, c.allocation.containers) for c in bindings]
     unplaced = [(o.pod.key, o.code, o.reason) for o in outcomes if not isinstance(o.decision, Placement)]
-    assert unplaced == [(t.key, t.code, t.reason) for t in told]
+    assert unplaced == [(t.key, t.code, t.reason) for t in news]
 
 
 def test_a_snapshot_holds_no_environment_and_no_annotation() -> None:
@@ -125,7 +125,7 @@ DAMAGED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", DAMAGED.values(), ids=DAMAGED.keys())
-def test_a_damaged_snapshot_is_told_by_its_path(case: tuple[Any, str]) -> None:
+def test_an_error_in_a_damaged_snapshot_names_its_path(case: tuple[Any, str]) -> None:
     document, want = case
     with pytest.raises(Malformed, match=want):
         debug.from_json(document)

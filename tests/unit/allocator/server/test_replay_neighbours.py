@@ -119,17 +119,17 @@ def attracting_nobody(template: JSON) -> JSON:
 def test_the_replay_gives_the_controllers_own_decisions(running: list[tuple[JSON, str]], waiting: list[JSON]) -> None:
     harness = harness_with(running)
     for number, template in enumerate(waiting):
-        asking = made(f"p{number}", template).asks("gpufraction.io/gpu-memory", "6Gi")
-        harness.controller.handle(pod_event(pods.trim(admitted(asking, gated=True))))
+        builder = made(f"p{number}", template).asks("gpufraction.io/gpu-memory", "6Gi")
+        harness.controller.handle(pod_event(pods.trim(admitted(builder, gated=True))))
     text = json.dumps(debug.to_json(harness.controller.view()))
     view = debug.from_json(json.loads(text))
     assert view == harness.controller.view()
-    bindings, told = harness.controller.schedule_pending()
+    bindings, news = harness.controller.schedule_pending()
     outcomes = list(debug.one_cycle(view))
     placed = [(o.pod.key, o.decision.node) for o in outcomes if isinstance(o.decision, Placement)]
     assert placed == [(c.pod.key, c.allocation.node) for c in bindings]
     unplaced = [(o.pod.key, o.code, o.reason) for o in outcomes if not isinstance(o.decision, Placement)]
-    assert unplaced == [(t.key, t.code, t.reason) for t in told]
+    assert unplaced == [(t.key, t.code, t.reason) for t in news]
     assert "hunter2" not in text
     assert "strange" not in text, "a claim that no pod has"
 
@@ -165,8 +165,8 @@ def test_the_replay_knows_what_a_profile_asks_of_nodes() -> None:
     outside = ((Requirement(HOST, "NotIn", ("b",)),),)
     harness.controller.handle(ProfilesDeclared({DEFAULT_SCHEDULER: Profile(added_affinity=outside, spread=(even,))}))
     for number in range(3):
-        asking = made(f"p{number}", {"app": "x", "namespace": "one", "spec": {}}).asks(names.GPU_MEMORY, "1Gi")
-        harness.controller.handle(pod_event(pods.trim(admitted(asking, gated=True))))
+        builder = made(f"p{number}", {"app": "x", "namespace": "one", "spec": {}}).asks(names.GPU_MEMORY, "1Gi")
+        harness.controller.handle(pod_event(pods.trim(admitted(builder, gated=True))))
     view = debug.from_json(json.loads(json.dumps(debug.to_json(harness.controller.view()))))
     bindings, _ = harness.controller.schedule_pending()
     replayed = [o.decision.node for o in debug.one_cycle(view) if isinstance(o.decision, Placement)]
@@ -176,8 +176,8 @@ def test_the_replay_knows_what_a_profile_asks_of_nodes() -> None:
 
 def test_a_snapshot_of_a_program_without_these_filters_is_read() -> None:
     harness = harness_with([])
-    asking = made("p", {"app": "x", "namespace": "one", "spec": {}}).asks("gpufraction.io/gpu-memory", "6Gi")
-    harness.controller.handle(pod_event(pods.trim(admitted(asking, gated=True))))
+    builder = made("p", {"app": "x", "namespace": "one", "spec": {}}).asks("gpufraction.io/gpu-memory", "6Gi")
+    harness.controller.handle(pod_event(pods.trim(admitted(builder, gated=True))))
     document = debug.to_json(harness.controller.view())
     document.pop("neighbours", None)
     for each in document["queue"]:

@@ -100,13 +100,13 @@ def test_a_refusal_and_an_overtaken_version_are_not_done() -> None:
     assert names.GATE in pods.gates(api.pods["default/p"])
 
 
-def test_a_pod_that_is_gone_or_is_another_by_now_is_not_done() -> None:
+def test_a_pod_that_is_deleted_or_replaced_by_now_is_not_done() -> None:
     api, kube, binding = decided()
     api.delete("default/p")
-    gone = binder.write(kube, binding, 0)
+    deleted = binder.write(kube, binding, 0)
     api.create(admitted(pod("p").asks("gpufraction.io/gpu-memory", "1Gi"), gated=True))
     another = binder.write(kube, binding, 0)
-    assert [getattr(o, "pod", "?") for o in (gone, another)] == [None, None]
+    assert [getattr(o, "pod", "?") for o in (deleted, another)] == [None, None]
 
 
 def test_an_api_server_that_is_away_leaves_it_unknown() -> None:

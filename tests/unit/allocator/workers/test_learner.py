@@ -38,7 +38,7 @@ def test_a_pod_counts_once_however_it_comes() -> None:
     harness = SchedulerHarness([node("t4").gpus(1)])
     answer = harness.controller.reserve(question(_worker("first")))
     assert isinstance(answer, Placed)
-    assert harness.asked == [], "its creation may still be refused"
+    assert harness.requested == [], "its creation may still be refused"
     on_node = admitted(_worker("first").on("t4"), allocation=answer.allocation)
     harness.controller.handle(pod_event(on_node))
     harness.controller.handle(pod_event(on_node))
@@ -47,7 +47,7 @@ def test_a_pod_counts_once_however_it_comes() -> None:
     harness.controller.handle(
         BindSucceeded(bindings[0], pod_event(admitted(_worker("second").on("t4"), allocation=bindings[0].allocation)))
     )
-    assert [cpu for _, cpu in harness.asked] == [2000, 2000]
+    assert [cpu for _, cpu in harness.requested] == [2000, 2000]
 
 
 def test_a_leader_learns_from_the_pods_that_it_lists() -> None:
@@ -56,7 +56,7 @@ def test_a_leader_learns_from_the_pods_that_it_lists() -> None:
     assert isinstance(answer, Placed)
     second = SchedulerHarness([node("t4").gpus(1)], synced=False)
     second.sync([admitted(_worker("first").on("t4"), allocation=answer.allocation)])
-    assert len(second.asked) == 1
+    assert len(second.requested) == 1
 
 
 def test_lessons_come_when_due_and_when_the_cluster_has_new_cards() -> None:
@@ -165,7 +165,7 @@ def test_the_thread_learns_and_stops() -> None:
 
 
 def test_a_snapshot_decides_by_what_was_learnt() -> None:
-    """Best fit would take the fuller card, which has room for just one of the shares that are asked for."""
+    """Best fit would take the fuller card, which has room for just one of the shares that are requested."""
     full, half = (Usage(memory=used * GIB, sharers=1) for used in (11, 8))
     cards = tuple(Gpu(f"GPU-n-{at}", at, "T4", 16 * GIB, 16 * GIB) for at in range(2))
     state = NodeState("n", cards, (full, half), allocatable=Compute(pods=50))

@@ -32,7 +32,7 @@ def test_nodes_states_are_made_when_everything_has_been_seen() -> None:
     harness.controller.check_invariants()
 
 
-def test_what_no_part_named_is_gone_and_only_after_the_last() -> None:
+def test_what_no_part_named_counts_as_deleted_and_only_after_the_last() -> None:
     harness = SchedulerHarness(NODES, synced=False)
     held = []
     harness.sync()

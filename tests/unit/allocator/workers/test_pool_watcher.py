@@ -23,16 +23,16 @@ def document(template: dict[str, Any] | None = None) -> PoolOptions:
 
 @dataclass
 class Followed:
-    """A watcher, what it reads, and what it told."""
+    """A watcher, what it reads, and what it reported."""
 
     options: PoolOptions | None = None
     nodes: list[NodeState] = field(default_factory=list)
     looks: int = 0
-    told: list[PoolsDeclared] = field(default_factory=list)
+    declared: list[PoolsDeclared] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.watcher = PoolWatcher(
-            lambda: self.options, idle=self._idle, declare=self.told.append, limits=Limits(max_sharers=7)
+            lambda: self.options, idle=self._idle, declare=self.declared.append, limits=Limits(max_sharers=7)
         )
 
     def _idle(self) -> list[NodeState]:
@@ -42,15 +42,15 @@ class Followed:
     def gpus(self) -> tuple[list[int], frozenset[str]]:
         """Look, and say how many GPUs the empty node of each pool has, and which pools are learned."""
         self.watcher.once()
-        return [len(each.gpus) for each in self.told[-1].nodes], self.told[-1].learned
+        return [len(each.gpus) for each in self.declared[-1].nodes], self.declared[-1].learned
 
 
-def test_a_declared_node_is_told_and_then_what_was_seen() -> None:
+def test_a_declared_node_is_reported_and_then_what_was_seen() -> None:
     followed = Followed(document(DECLARED))
     assert followed.gpus() == ([1], frozenset())
     followed.nodes = [T4]
     assert followed.gpus() == ([2], frozenset(("t4",)))
-    assert {gpu.sharing.max_sharers for gpu in followed.told[-1].nodes[0].gpus} == {7}
+    assert {gpu.sharing.max_sharers for gpu in followed.declared[-1].nodes[0].gpus} == {7}
 
 
 def test_what_was_learned_stays_when_the_pool_shrinks_to_no_node() -> None:
@@ -58,7 +58,7 @@ def test_what_was_learned_stays_when_the_pool_shrinks_to_no_node() -> None:
     followed.watcher.once()
     followed.nodes = []
     assert followed.gpus() == ([2], frozenset(("t4",)))
-    assert len(followed.told) == 1, "nothing changed"
+    assert len(followed.declared) == 1, "nothing changed"
 
 
 def test_a_pool_that_is_taken_out_of_the_options_is_forgotten() -> None:
@@ -74,4 +74,4 @@ def test_nobody_looks_at_the_nodes_while_no_pool_declares_any() -> None:
     for options in (None, document()):
         followed = Followed(options, [T4])
         followed.watcher.once()
-        assert (followed.told, followed.looks) == ([], 0)
+        assert (followed.declared, followed.looks) == ([], 0)

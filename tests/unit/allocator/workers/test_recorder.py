@@ -1,4 +1,4 @@
-"""A pod is told what became of it, though the API server is busy for a while; what is old is not told."""
+"""A pod gets its condition, though the API server is busy for a while; what is old is not written."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ GONE = Answer(404, {"kind": "Status", "code": 404})
 
 @dataclass(frozen=True)
 class Case:
-    """What the API server answers, whether the pod was told, what was sent, and the pauses in seconds."""
+    """What the API server answers, whether the condition was written, what was sent, and the pauses in seconds."""
 
     answers: list[Answer | KubeError]
-    told: bool
+    reported: bool
     sent: list[str]
     pauses: list[float]
     leads: tuple[bool, ...] = ()
@@ -54,7 +54,7 @@ def sent(transport: Script) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_pod_is_told(case: Case) -> None:
+def test_a_pod_gets_its_condition(case: Case) -> None:
     transport = Script(*case.answers, holds=True)
     pauses: list[float] = []
     leads: Iterator[bool] = iter(case.leads)
@@ -65,7 +65,7 @@ def test_a_pod_is_told(case: Case) -> None:
 
     clock = datetime(2030, 1, 1, tzinfo=UTC)
     recorder = EventRecorder(Kube(transport), clock=lambda: clock, leading=lambda: next(leads, True))
-    assert (recorder.tell(NEWS, wait), sent(transport), pauses) == (case.told, case.sent, case.pauses)
+    assert (recorder.tell(NEWS, wait), sent(transport), pauses) == (case.reported, case.sent, case.pauses)
 
 
 def test_nothing_is_waited_for_when_the_program_ends() -> None:
@@ -75,21 +75,21 @@ def test_nothing_is_waited_for_when_the_program_ends() -> None:
 
 
 def backlog(*news: Report, size: int = 10) -> list[Tellable]:
-    """What is told, in order, of news that came while nobody was being told anything."""
+    """What is written, in order, of news that came while nothing was being written."""
     recorder = EventRecorder(Kube(Script(OK, holds=True)), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC), size=size)
     for each in news:
         recorder.put(each)
     return [taken for _ in range(len(news) + 1) if (taken := recorder.take(0.0)) is not None]
 
 
-def test_a_pod_for_which_there_is_newer_news_is_told_that_alone() -> None:
+def test_a_pod_with_newer_news_gets_that_alone() -> None:
     placed = StatusUpdate("default/p", "uid-1", True, PodReason.ALLOCATED, "1 GPU share on node n")
     other = StatusUpdate("default/q", "uid-2", False, Code.MEMORY.word, "waiting")
     preempted = EventRecord("Pod", "default/p", "uid-1", PodEventReason.PREEMPTED, "evicted")
     assert backlog(NEWS, other, preempted, placed) == [placed, other, preempted]
 
 
-def test_newer_figures_do_not_hide_that_the_pod_was_told_nothing_yet() -> None:
+def test_newer_figures_do_not_hide_that_the_pod_has_no_condition_yet() -> None:
     fresh = replace(NEWS, reason="waiting: 0 of 2 GPU nodes fit", turned=False, event=False)
     assert backlog(NEWS, fresh) == [replace(fresh, turned=True, event=True)]
 
@@ -126,8 +126,8 @@ def test_the_time_of_transition_stays_with_the_status(
     recorder = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
     assert recorder.tell(news, lambda seconds: False)
     (condition,) = transport.sent[0].body["status"]["conditions"]
-    said = {"type": "gpufraction.io/Allocated", "status": "False", "reason": "Memory", "message": NEWS.reason}
-    assert (condition, sent(transport)) == ({**said, **time}, want)
+    written = {"type": "gpufraction.io/Allocated", "status": "False", "reason": "Memory", "message": NEWS.reason}
+    assert (condition, sent(transport)) == ({**written, **time}, want)
 
 
 def test_an_event_on_a_claim_names_its_kind_and_warns_where_it_should() -> None:

@@ -172,21 +172,21 @@ def test_a_pod_that_changed_or_went_after_the_list_is_no_drift() -> None:
     assert (bench.passes, bench.relist()) == (["clean"], False)
 
 
-def test_it_looks_when_leadership_begins_and_every_few_minutes_and_not_while_another_leads() -> None:
+def test_it_lists_when_its_term_begins_and_every_few_minutes_of_it() -> None:
     bench = full()
     bench.harness.leads = False
     bench.tick()
-    asked = [bench.api.lists]
+    lists = [bench.api.lists]
     bench.harness.leads = True
     for seconds in (1, 299, 1, 10):
         bench.tick(seconds)
-        asked.append(bench.api.lists)
+        lists.append(bench.api.lists)
     bench.harness.leads = False
     bench.tick(1)
     bench.harness.leads = True
     bench.tick(1)
-    asked.append(bench.api.lists)
-    assert asked == [0, 1, 1, 2, 2, 3]
+    lists.append(bench.api.lists)
+    assert lists == [0, 1, 1, 2, 2, 3]
 
 
 def test_whoever_leads_no_more_does_not_count_any_more() -> None:
@@ -200,7 +200,7 @@ def test_whoever_leads_no_more_does_not_count_any_more() -> None:
     assert bench.uncounted == [1, 0]
 
 
-def test_an_api_server_that_is_away_changes_nothing_and_is_asked_again_soon() -> None:
+def test_an_api_server_that_is_away_changes_nothing_and_is_retried_soon() -> None:
     bench = full()
     look = bench.harness.controller.look()
     bench.api.wire.down = "dropped"
@@ -253,7 +253,7 @@ def twice_over(repair: str = "report") -> Bench:
     return bench
 
 
-def test_a_gpu_promised_twice_is_reported_on_its_node_and_on_the_youngest_pod_once() -> None:
+def test_a_gpu_promised_twice_is_reported_once_on_node_and_youngest_pod() -> None:
     bench = twice_over()
     bench.tick()
     assert bench.news() == [], "a list that is read anew may look like this for a moment"
@@ -332,8 +332,8 @@ def test_a_pod_is_reported_that(name: str) -> None:
     bench.api.create(made)
     bench.watch()
     bench.tick()
-    said = [(news.key, news.code) for news in bench.news()]
-    assert said == ([("default/p", "GPUShareUncounted")] if want else [])
+    reported = [(news.key, news.code) for news in bench.news()]
+    assert reported == ([("default/p", "GPUShareUncounted")] if want else [])
     assert bench.uncounted == [int(want)]
     bench.tick(300)
     assert bench.news() == [], "it is said once"

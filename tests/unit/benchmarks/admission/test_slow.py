@@ -31,7 +31,7 @@ def test_slow_clients_are_given_up_again_and_again(tmp_path: Path) -> None:
             lambda: f"{served.turned_away}",
             DEADLINE,
         )
-        assert served.asked == []
+        assert served.requests == []
         assert served.serves(within=2.0)
         process.terminate()
     served.stop()

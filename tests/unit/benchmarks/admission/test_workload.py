@@ -32,7 +32,7 @@ def test_there_are_sixty_request_shapes_and_no_two_are_alike() -> None:
     assert mix.shapes(random.Random(1)) == shapes
 
 
-def test_every_shape_has_room_in_a_loaded_cluster_and_what_is_called_unplaceable_has_none() -> None:
+def test_every_shape_fits_a_loaded_cluster_unless_it_is_called_unplaceable() -> None:
     world = World(nodes=60, sharers=960, rng=random.Random(1))
     decide = world.cluster.engine.decide
     placed = [isinstance(decide(ask), Placement) for ask in mix.shapes(random.Random(1))]
@@ -75,7 +75,7 @@ def test_reviews_are_whole_and_each_has_its_own_uid() -> None:
     assert {review["request"]["object"]["metadata"]["namespace"] for review in reviews} == {"tenant"}
 
 
-def test_a_quiet_cluster_holds_what_it_was_told() -> None:
+def test_a_quiet_cluster_holds_its_sharers() -> None:
     plane = quiet.Quiet(nodes=3, sharers=48, others=10)
     plane.start()
     try:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 import pytest
 
-from allocator.cache.reserved import NodeReservation
+from allocator.cache.reserved import HeldNode
 from allocator.engine.reference import Placement, Policy, decide
 from allocator.scoring import tables
 from allocator.scoring.classes import CARD, supply_of
@@ -33,7 +33,7 @@ class OneCard:
     def __init__(self) -> None:
         self.free = CARD
         self._last = WHOLE
-        self.told: list[list[int]] = []
+        self.informed: list[list[int]] = []
         """For how many cards pods waited, each time that the line changed."""
 
     def place(self, task: Task, uid: str = "") -> bool:
@@ -53,11 +53,11 @@ class OneCard:
     def states(self) -> dict[str, NodeState]:
         return {}
 
-    def reserve(self, reservation: NodeReservation | None) -> None:
+    def reserve(self, reservation: HeldNode | None) -> None:
         raise AssertionError("nothing is reserved without a guard")
 
     def spare(self, cards: Collection[int]) -> None:
-        self.told.append(sorted(cards))
+        self.informed.append(sorted(cards))
 
 
 def test_who_finds_no_room_waits_and_starts_when_somebody_leaves() -> None:
@@ -73,12 +73,12 @@ def test_who_finds_no_room_waits_and_starts_when_somebody_leaves() -> None:
     assert served.mean_wait == pytest.approx((0 + 1 + 3 + 0) / 4)
 
 
-def test_the_policy_is_told_for_how_many_cards_pods_wait() -> None:
+def test_the_policy_learns_how_many_cards_pods_wait_for() -> None:
     two, yard = Task(1000, 1024, 2, CARD), OneCard()
     stays = [Stay(HALF, 0, HOUR), Stay(WHOLE, 1, HOUR), Stay(two, 2, HOUR), Stay(HALF, 2 * HOUR, HOUR)]
     departures.live(yard, stays)
     # the whole one waits, then the pair with it; the whole one starts after an hour, and the pair waits for ever
-    assert yard.told == [[1], [1, 2], [2], [2]]
+    assert yard.informed == [[1], [1, 2], [2], [2]]
 
 
 def test_a_smaller_one_behind_may_start_first() -> None:

@@ -138,13 +138,13 @@ def test_it_is_a_command(folder: Path) -> None:
     assert done.stdout.splitlines()[-1].startswith("quality default@100 ours=")
 
 
-def test_an_unknown_policy_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_policy_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         quality.main(["--trace", str(folder), "--policies", "first-fit"])
     assert "there is no policy 'first-fit'; there are random, best-fit" in capsys.readouterr().err
 
 
-def test_a_missing_trace_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_trace_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert quality.main(["--trace", str(tmp_path)]) == 2
     assert "give the folder of the openb trace with --trace" in capsys.readouterr().err
 

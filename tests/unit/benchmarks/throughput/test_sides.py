@@ -1,4 +1,4 @@
-"""The ways in which pods come to nodes, and what is told of them."""
+"""The ways in which pods come to nodes, and what is reported of them."""
 
 from __future__ import annotations
 

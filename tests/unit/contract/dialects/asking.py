@@ -18,7 +18,7 @@ def one(dialect: str, *, unit: int = 0, **fraction: Any) -> PodRequest:
 
 
 def asking(prefix: str, **amounts: int | str) -> PodBuilder:
-    """A pod whose container `main` asks for `<prefix>/<key>`, `_` standing for `-`."""
+    """A pod whose container `main` asks for `<prefix>/<key>`, `_` in place of `-`."""
     made = pod("p")
     for key, amount in amounts.items():
         made = made.asks(f"{prefix}/{key.replace('_', '-')}", amount)

@@ -88,19 +88,19 @@ def was_with_us(made: dict[str, Any]) -> bool:
 
 @given(MADE_UP)
 def test_the_condition_is_the_dialects_own_question(made: dict[str, Any]) -> None:
-    assert let_through(made, match_conditions()) is (bool(DIALECTS.asked(made)) or was_with_us(made))
+    assert let_through(made, match_conditions()) is (bool(DIALECTS.detect(made)) or was_with_us(made))
     assert let_through(made, other_conditions()) is not let_through(made, match_conditions())
 
 
 @given(MADE_UP)
-def test_annotations_that_alone_mean_a_request_are_asked_for_too(made: dict[str, Any]) -> None:
+def test_annotations_that_alone_are_a_request_are_matched_too(made: dict[str, Any]) -> None:
     table = Dialects((nano.DIALECT, ANNOTATED, PREFIXED))
-    assert let_through(made, match_conditions(table)) is (bool(table.asked(made)) or was_with_us(made))
+    assert let_through(made, match_conditions(table)) is (bool(table.detect(made)) or was_with_us(made))
 
 
 def test_an_annotation_alone_is_a_request_where_the_dialect_says_so() -> None:
     made = pod("p").annotated("a.example/gpu", "claim").json()
-    assert Dialects((nano.DIALECT, ANNOTATED)).asked(made) == (ANNOTATED,)
+    assert Dialects((nano.DIALECT, ANNOTATED)).detect(made) == (ANNOTATED,)
     assert let_through(made, match_conditions([nano.DIALECT, ANNOTATED]))
 
 

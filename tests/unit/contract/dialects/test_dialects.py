@@ -183,7 +183,7 @@ def test_the_table_of_dialects() -> None:
 
 def test_asked_keeps_the_order_of_the_table() -> None:
     made = nano(20).asks("aliyun.com/gpu-mem", 5).asks("gpufraction.io/gpu-count", 1).json()
-    assert [dialect.name for dialect in DIALECTS.asked(made)] == ["native", "aliyun", "nano"]
+    assert [dialect.name for dialect in DIALECTS.detect(made)] == ["native", "aliyun", "nano"]
 
 
 WARNED: dict[str, tuple[PodBuilder, tuple[str, ...]]] = {
@@ -204,7 +204,7 @@ WARNED: dict[str, tuple[PodBuilder, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("builder", "wanted"), WARNED.values(), ids=WARNED.keys())
-def test_what_a_tenant_is_told(builder: PodBuilder, wanted: tuple[str, ...]) -> None:
+def test_the_warnings_of_a_request(builder: PodBuilder, wanted: tuple[str, ...]) -> None:
     found = DIALECTS.read(builder.json())
     assert isinstance(found, PodRequest)
     assert found.warnings == wanted

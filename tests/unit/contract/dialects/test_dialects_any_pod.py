@@ -132,7 +132,7 @@ def test_any_pod_is_read(made: dict[str, Any]) -> None:
 
 @given(PODS)
 def test_only_a_pod_that_names_something_is_read_as_anything(made: dict[str, Any]) -> None:
-    if not DIALECTS.asked(made):
+    if not DIALECTS.detect(made):
         assert DIALECTS.read(made) is None
 
 
@@ -155,8 +155,8 @@ STRUCTURES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("made", STRUCTURES.values(), ids=STRUCTURES.keys())
-def test_where_there_is_no_pod_nothing_is_asked(made: dict[str, Any]) -> None:
-    assert DIALECTS.asked(made) == ()
+def test_without_a_pod_nothing_is_requested(made: dict[str, Any]) -> None:
+    assert DIALECTS.detect(made) == ()
     assert DIALECTS.read(made) is None
 
 

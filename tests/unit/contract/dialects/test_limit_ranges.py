@@ -88,7 +88,7 @@ def test_a_default_of_nothing_asks_for_nothing() -> None:
     assert DIALECTS.read(ranged(two(), also={OLDER: "0"})) is None
 
 
-def test_who_has_a_share_from_a_limit_range_is_told() -> None:
+def test_a_pod_with_a_share_from_a_limit_range_gets_a_warning() -> None:
     found = DIALECTS.read(ranged(two((OLDER, 5)), also=BOTH))
     assert isinstance(found, PodRequest)
     assert found.warnings == (f"container side: {OLDER} was set by a LimitRange of the namespace",)
@@ -129,7 +129,7 @@ def test_a_refusal_names_the_limit_range(made: JSON, want: Refusal) -> None:
     assert DIALECTS.read(made) == want
 
 
-def test_of_several_limit_ranges_the_note_is_one_of_them_and_the_refusal_says_so() -> None:
+def test_of_several_limit_ranges_the_refusal_names_the_one_of_the_note() -> None:
     made = ranged(ranged_again(two()), also={"cpu": "1"})
     found = DIALECTS.read(made)
     assert isinstance(found, Refusal)
@@ -173,7 +173,7 @@ def test_a_note_of_megabytes_is_not_read() -> None:
 
 
 def test_a_forged_note_gets_nobody_more() -> None:
-    """A tenant's own words, said to be a LimitRange's, are read like one's."""
+    """A tenant's own words in the name of a LimitRange, are read like one's."""
     made = two((OLDER, 5)).annotated(NOTE, f"LimitRanger plugin set: {OLDER} request for container main").json()
     assert DIALECTS.read(made) == PodRequest(
         "aliyun",

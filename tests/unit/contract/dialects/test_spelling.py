@@ -1,4 +1,4 @@
-"""Annotations that look like ours: what nothing reads is told, with the name that was meant."""
+"""Annotations that look like ours: what nothing reads is reported, with the name that was meant."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ READ = (
 
 
 @pytest.mark.parametrize(("annotation", "cure"), CASES.values(), ids=CASES.keys())
-def test_what_nothing_reads_is_told(annotation: str, cure: str) -> None:
+def test_what_nothing_reads_is_reported(annotation: str, cure: str) -> None:
     assert list(unread_annotations([annotation])) == [f"metadata.annotations[{annotation}]: nothing reads it; {cure}"]
 
 
-def test_what_is_read_or_not_ours_is_not_told() -> None:
+def test_what_is_read_or_not_ours_is_not_reported() -> None:
     assert list(unread_annotations(READ)) == []
 
 
@@ -45,15 +45,15 @@ def test_what_is_read_or_not_ours_is_not_told() -> None:
     ("resource", "amount"),
     [("gpufraction.io/gpu-memory", "8Gi"), ("aliyun.com/gpu-mem", 8), ("nano-gpu/gpu-percent", 8)],
 )
-def test_it_is_told_in_every_dialect(resource: str, amount: str | int) -> None:
+def test_it_is_reported_in_every_dialect(resource: str, amount: str | int) -> None:
     request = DIALECTS.read(pod("p").asks(resource, amount).annotated("gpufraction.io/gpu-model", "V100").json())
     assert isinstance(request, PodRequest)
     assert request.warnings == tuple(unread_annotations(["gpufraction.io/gpu-model"]))
 
 
 def test_a_name_of_megabytes_is_not_repeated() -> None:
-    (told,) = unread_annotations([f"{names.GROUP}/{'x' * 2_000_000}"])
-    assert len(told) < 200
+    (warnings,) = unread_annotations([f"{names.GROUP}/{'x' * 2_000_000}"])
+    assert len(warnings) < 200
 
 
 # -- the older systems' names -------------------------------------------------------------------------------------
@@ -114,12 +114,12 @@ OTHERS = (
 
 @pytest.mark.parametrize(("name", "wanted"), MEANT.items())
 def test_a_near_miss_is_the_resource_that_was_meant(name: str, wanted: str) -> None:
-    assert Spelling().meant(name, KNOWN) == wanted
+    assert Spelling().suggest(name, KNOWN) == wanted
 
 
 @pytest.mark.parametrize("name", sorted([*DIALECTS.resources, *OTHERS]), ids=lambda name: name[:40])
 def test_known_names_and_other_vendors_are_no_near_misses(name: str) -> None:
-    assert Spelling().meant(name, KNOWN) is None
+    assert Spelling().suggest(name, KNOWN) is None
 
 
 def unknown(resource: str, near: str) -> Refusal:
@@ -160,7 +160,7 @@ def test_a_misspelt_resource_beside_a_share_is_refused(made: PodBuilder, wanted:
     assert DIALECTS.read(made.json()) == wanted
 
 
-def test_a_misspelt_resource_alone_is_what_is_told() -> None:
+def test_only_the_misspelt_resource_is_reported() -> None:
     made = pod("p").asks("nvidia.com/gpu-mem", 3000)
     assert DIALECTS.read(made.json()) is None
     assert DIALECTS.misspelt(made.json()) == (unknown("nvidia.com/gpu-mem", "nvidia.com/gpumem"),)
@@ -181,7 +181,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize(("what", "key", "cure"), ELSEWHERE.values(), ids=ELSEWHERE.keys())
-def test_a_misspelt_annotation_or_label_is_told(what: str, key: str, cure: str) -> None:
+def test_a_misspelt_annotation_or_label_is_reported(what: str, key: str, cure: str) -> None:
     builder = pod("p").asks("nvidia.com/gpumem", 3000)
     builder = builder.annotated(key, "1") if what == "annotations" else builder.labelled(key, "1")
     request = DIALECTS.read(builder.json())
@@ -189,7 +189,7 @@ def test_a_misspelt_annotation_or_label_is_told(what: str, key: str, cure: str) 
     assert request.warnings == (f"metadata.{what}[{key}]: nothing reads it; {cure}",)
 
 
-def test_annotations_that_others_write_are_not_told() -> None:
+def test_annotations_that_others_write_are_not_reported() -> None:
     made = pod("p").asks("nvidia.com/gpumem", 3000)
     for key in ("hami.io/vgpu-node", "hami.io/bind-phase", "nvidia.com/vgpu-mode", "ALIYUN_COM_GPU_MEM_IDX", "team"):
         made = made.annotated(key, "1")
@@ -198,7 +198,7 @@ def test_annotations_that_others_write_are_not_told() -> None:
     assert request.warnings == ()
 
 
-def test_beside_a_share_so_many_unknown_resources_are_refused_that_no_one_can_compare() -> None:
+def test_a_share_with_too_many_unknown_resources_to_compare_is_refused() -> None:
     made = pod("p").asks("nvidia.com/gpu", 1)
     for number in range(100):
         made = made.asks(f"nvidia.com/g{number:03}mem", 1)
@@ -208,8 +208,8 @@ def test_beside_a_share_so_many_unknown_resources_are_refused_that_no_one_can_co
 
 
 def test_of_very_many_unread_annotations_the_rest_is_counted() -> None:
-    told = list(unread_annotations([f"{names.GROUP}/x{number:03}" for number in range(100)]))
-    assert (len(told), told[-1]) == (
+    warnings = list(unread_annotations([f"{names.GROUP}/x{number:03}" for number in range(100)]))
+    assert (len(warnings), warnings[-1]) == (
         17,
         "metadata.annotations: nothing reads 84 more of gpufraction.io; remove them",
     )
@@ -227,6 +227,6 @@ SLIPS = st.builds(
 def test_the_bounds_on_a_pods_names_hold_and_change_no_suggestion(made: list[str], looked_at: int, pairs: int) -> None:
     bounded, free = Spelling(most_names=looked_at, most_pairs=pairs), Spelling(most_names=999, most_pairs=9_999)
     for name in made:
-        found = bounded.meant(name, KNOWN)
-        assert found == (None if bounded.exhausted else free.meant(name, KNOWN))
+        found = bounded.suggest(name, KNOWN)
+        assert found == (None if bounded.exhausted else free.suggest(name, KNOWN))
         assert (bounded.looked_at <= looked_at, bounded.compared <= pairs) == (True, True)

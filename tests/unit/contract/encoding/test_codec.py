@@ -386,7 +386,7 @@ def test_gpus_are_named_as_the_nodes_runtime_knows_them() -> None:
     assert found["gpufraction.io/devices.main"] == "nvidia.com/gpu=GPU-0,nvidia.com/gpu=GPU-1"
 
 
-def test_a_container_gets_our_device_beside_the_vendors_and_by_annotation_where_the_node_needs_that() -> None:
+def test_a_container_gets_our_device_and_the_vendors_also_by_annotation() -> None:
     kinds = Delivery(("",), "nvidia.com/gpu", nri=True, mounts="cdi").kinds
     assert kinds == "nvidia.com/gpu,gpufraction.io/share"
     share = GpuShare("GPU-0", 0, MIB, 0, MIB, cdi=kinds, nri=True)

@@ -69,9 +69,9 @@ def test_answers_come_through(answer: Answer) -> None:
 
 def test_the_question_on_the_wire() -> None:
     request = PodRequest("aliyun", (FractionRequest("main", memory=5 << 30),), unit=1 << 30)
-    asked = Question("u1", "team", request, pod("train").manifest())
+    question = Question("u1", "team", request, pod("train").manifest())
     assert RESERVE_PATH == "/v1/reserve"
-    assert question_to_json(asked) == {
+    assert question_to_json(question) == {
         "uid": "u1",
         "namespace": "team",
         "request": {

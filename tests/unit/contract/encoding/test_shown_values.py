@@ -41,7 +41,7 @@ JSON = st.recursive(
 
 
 @given(JSON, st.integers(10, 100))
-def test_never_longer_than_asked_and_on_one_line(value: object, most: int) -> None:
+def test_values_are_never_longer_than_allowed_and_on_one_line(value: object, most: int) -> None:
     text = shown(value, most=most)
     assert len(text) <= most
     assert len(text.splitlines()) == 1

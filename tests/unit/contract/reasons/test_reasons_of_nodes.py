@@ -29,7 +29,7 @@ def test_the_word(reasons: tuple[Reason, ...], word: str) -> None:
     assert leading(tally(reasons)).word == word
 
 
-def test_the_sentence_has_all_of_them_with_their_figures_the_most_frequent_first() -> None:
+def test_the_summary_has_all_reasons_with_figures_the_most_frequent_first() -> None:
     assert summary(tally((CORDONED, CORDONED, Reason(Code.GPU_CORDONED), Reason(Code.NOT_SHARED)))) == (
         "0 of 4 GPU nodes fit: 2 cordoned, 1 with GPUs that an administrator cordoned, "
         "1 with GPUs that are not shared, since a vendor's device plugin may allocate them"

@@ -97,9 +97,9 @@ def test_a_code_has_one_row_for_each_kind() -> None:
 
 
 def test_a_condition_of_a_pod_has_one_row() -> None:
-    told = [word for word, row in REGISTRY if row.kind in (ReasonKind.NODE, ReasonKind.WAITS, ReasonKind.PLACED)]
-    assert Counter(told).most_common(1)[0][1] == 1
-    assert set(reasons.WAITING) == set(told)
+    reported = [word for word, row in REGISTRY if row.kind in (ReasonKind.NODE, ReasonKind.WAITS, ReasonKind.PLACED)]
+    assert Counter(reported).most_common(1)[0][1] == 1
+    assert set(reasons.WAITING) == set(reported)
 
 
 def test_codes_are_numbered_from_one_in_the_order_of_the_table() -> None:

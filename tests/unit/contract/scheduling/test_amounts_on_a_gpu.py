@@ -77,10 +77,10 @@ def test_limits_of_others_never_refuse_a_pod_that_has_none(used: int, burst: int
     st.lists(st.tuples(st.integers(1, 100), st.integers(1, 10**9)), max_size=20),
     st.sampled_from((0.0, 1.0, 1.25, 1.7, 3.0, 10.0)),
 )
-def test_whatever_limits_are_asked_for_they_add_up_to_the_ratio(asked: list[tuple[int, int]], ratio: float) -> None:
+def test_any_requested_limits_add_up_to_the_ratio(requested: list[tuple[int, int]], ratio: float) -> None:
     """However little a pod books, it has no more than that much of it; what is promised bounds all of them."""
     gpu, usage, pods = replace(GPU, sharing=PoolSharing(limit_ratio=ratio)), FREE, Limits(max_sharers=100)
-    for memory, limit in asked:
+    for memory, limit in requested:
         fraction = FractionRequest("main", memory=memory, limit=limit if limit > memory else 0)
         if gpu_reason(gpu, usage, fraction, pods) is None:
             usage = demand_of(fraction, gpu.usable).added_to(usage)

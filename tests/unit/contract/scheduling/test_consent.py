@@ -20,7 +20,7 @@ def test_anything_else_is_no_consent(text: str) -> None:
     assert (idle_after(text), seconds_of(text)) == (0, None)
 
 
-def test_nothing_said_is_nothing() -> None:
+def test_no_annotation_is_no_consent() -> None:
     assert idle_after(None) is None
 
 

@@ -100,11 +100,11 @@ def test_the_weight_on_a_label(text: str | None, weight: int | None) -> None:
     assert fairness.weight_of(text) == weight
 
 
-def test_a_weight_that_cannot_be_read_is_said() -> None:
+def test_an_unreadable_weight_is_reported() -> None:
     assert fairness.misread("a", "0.5") == MISREAD
 
 
-ASKED = {
+REQUESTED = {
     "by memory": ([FractionRequest("c", memory=40)], Held(40, 0)),
     "by percent, of the cluster's mean card": ([FractionRequest("c", percent=50, cores=20)], Held(50, 20)),
     "several cards": ([FractionRequest("c", count=3, memory=40, cores=10)], Held(120, 30)),
@@ -118,9 +118,9 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize(("containers", "want"), ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize(("containers", "want"), REQUESTED.values(), ids=REQUESTED)
 def test_what_a_pod_will_hold(containers: list[FractionRequest], want: Held) -> None:
-    assert fairness.asked(PodRequest("native", tuple(containers)), card=100) == want
+    assert fairness.requested(PodRequest("native", tuple(containers)), card=100) == want
 
 
 def test_what_is_held_adds_up_over_cards() -> None:
@@ -144,7 +144,7 @@ WEIGHED = st.dictionaries(TEAMS, st.sampled_from((1, 2, 3, 10)))
 
 
 @given(QUEUES, HELD, WEIGHED)
-def test_it_is_the_same_pods_and_the_order_of_age_within_a_namespace_and_between_priorities(
+def test_the_fair_order_keeps_all_pods_their_priorities_and_each_teams_order(
     pods: list[Waiting], held: dict[str, Held], weights: dict[str, int]
 ) -> None:
     waiting = by_age(pods)
@@ -214,7 +214,7 @@ def test_nobody_starves_though_pods_of_others_keep_coming(backlogs: list[int], c
     raise AssertionError(f"{mine} still waits")
 
 
-def test_shares_are_asked_again_after_each_pod() -> None:
+def test_shares_are_evaluated_again_after_each_pod() -> None:
     held = {"a": 0, "b": 0}
     found = []
     for pod in fairness.in_turn(A + B, place, lambda team: held[team]):

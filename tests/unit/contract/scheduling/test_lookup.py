@@ -97,16 +97,16 @@ def cluster(places: Iterable[tuple[PodKind, str]]) -> Cluster:
 
 
 @given(st.lists(PODS, min_size=1, max_size=3), PLACES, PLACES)
-def test_the_answers_are_those_of_all_pods(asked: list[PodRules], gone: Any, there: Any) -> None:
+def test_the_answers_are_those_of_all_pods(waiting: list[PodRules], removed: Any, there: Any) -> None:
     whole, short = cluster(there), Lookup()
-    for kind in {kind for kind, _ in gone} - {kind for kind, _ in there}:
+    for kind in {kind for kind, _ in removed} - {kind for kind, _ in there}:
         short.put(kind, {"a": 1})
-        short.narrowed(cluster(gone), asked[0])  # an index that was made before pods went
+        short.narrowed(cluster(removed), waiting[0])  # an index that was made before pods went
         short.drop(kind)
     for kinds in whole.pods.values():
         for kind, on_nodes in kinds.items():
             short.put(kind, on_nodes)
-    for pod in asked:
+    for pod in waiting:
         seen = short.narrowed(whole, pod)
         want = clusterfilters.refused(pod, PodNeeds(), whole, NODES.values())
         assert clusterfilters.refused(pod, PodNeeds(), seen, NODES.values()) == want
@@ -127,8 +127,8 @@ def test_anti_affinity_is_compared_with_the_pods_that_it_may_mean() -> None:
     short, named = Lookup(), {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "x"}}}
     kind = rules("quiet", named, None, None, None, "one").placed()
     short.put(kind, {"a": 1})
-    asked = [rules(app, None, None, None, None, space) for app, space in (("x", "one"), ("y", "one"), ("x", "two"))]
-    assert [short.excludes(each) for each in asked] == [True, False, False]
+    waiting = [rules(app, None, None, None, None, space) for app, space in (("x", "one"), ("y", "one"), ("x", "two"))]
+    assert [short.excludes(each) for each in waiting] == [True, False, False]
 
 
 def test_labels_by_which_pods_are_found_are_bounded() -> None:

@@ -108,7 +108,7 @@ def test_effective_compute(builder: Any, wanted: Compute) -> None:
     assert effective_compute(builder.manifest()["spec"]) == wanted
 
 
-def test_an_amount_that_is_no_quantity_is_told() -> None:
+def test_an_amount_that_is_no_quantity_is_reported() -> None:
     with pytest.raises(BadQuantity, match="'lots' is not a quantity"):
         needs_of(pod("p").needs(cpu="lots").json())
 

@@ -202,7 +202,7 @@ def test_a_pin_that_was_added_can_be_taken_out_again(spec: JSON) -> None:
         assert selects(needs_of(back), node) == selects(needs_of({"spec": spec}), node)
 
 
-def test_a_node_that_takes_the_name_of_another_in_its_labels_does_not_get_the_pod() -> None:
+def test_a_node_whose_labels_name_another_node_does_not_get_the_pod() -> None:
     """A kubelet may change its node's label hostname, and never the name of its Node."""
     names_itself = {"kubernetes.io/hostname": "gpu-1", "metadata.name": "gpu-1"}
     pinned = needs_of({"spec": {"affinity": node_pin.pinned({}, "gpu-1")}})

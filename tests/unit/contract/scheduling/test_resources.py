@@ -106,9 +106,9 @@ RESIZES: dict[str, tuple[dict[str, Any], dict[str, Any], int | None]] = {
 }
 
 
-@pytest.mark.parametrize(("made", "said", "want"), RESIZES.values(), ids=RESIZES.keys())
-def test_a_pod_that_is_resized_in_place(made: dict[str, Any], said: dict[str, Any], want: int | None) -> None:
-    found = resized(pods.trim({"metadata": {"name": "p"}, "spec": made, "status": said}))
+@pytest.mark.parametrize(("made", "override", "want"), RESIZES.values(), ids=RESIZES.keys())
+def test_a_pod_that_is_resized_in_place(made: dict[str, Any], override: dict[str, Any], want: int | None) -> None:
+    found = resized(pods.trim({"metadata": {"name": "p"}, "spec": made, "status": override}))
     assert (found.cpu if found is not None else None) == want
 
 
@@ -120,13 +120,13 @@ def test_sidecars_are_resized_and_other_init_containers_are_not() -> None:
         ],
         "containers": [{"name": "main"}],
     }
-    said = {
+    override = {
         "initContainerStatuses": [
             {"name": name, "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "2"}}
             for name in ("side", "init")
         ]
     }
-    found = resized(pods.trim({"metadata": {}, "spec": made, "status": said}))
+    found = resized(pods.trim({"metadata": {}, "spec": made, "status": override}))
     assert found == Compute(3000, 0, 0, 1), "2 of the sidecar, and 1 of the init container beside it"
 
 
@@ -236,7 +236,7 @@ def test_the_administrator_overrides_gates() -> None:
 
 
 @pytest.mark.parametrize("item", ["NodeDeclaredFeatures", "NodeDeclaredFeatures=yes", "Unknown=true", ""])
-def test_an_override_that_cannot_be_read_is_told_with_what_would_work(item: str) -> None:
+def test_an_unreadable_override_is_reported_with_what_would_work(item: str) -> None:
     with pytest.raises(ValueError, match=r"is not Name=true or .* NodeDeclaredFeatures"):
         gates.read_overrides([item])
 

@@ -426,7 +426,7 @@ def test_what_is_left_to_kube_scheduler(rules: PodRules, cluster: Cluster, want:
     assert left_open.left_open(rules, NEEDS, cluster, at("a")) == want
 
 
-def test_an_extended_resource_that_a_node_has_as_devices_is_left_to_kube_scheduler() -> None:
+def test_an_extended_resource_of_devices_is_left_to_kube_scheduler() -> None:
     needs = PodNeeds(Compute(pods=1, scalars=(("example.com/card", 1),)))
     for amount, want in ((BY_CLAIM, frozenset({OpenRule.EXTENDED_RESOURCE})), (2, frozenset[OpenRule]())):
         node = NodeState("n", allocatable=Compute(pods=9, scalars=(("example.com/card", amount),)))
@@ -478,15 +478,15 @@ def test_beside_devices_a_node_must_list_the_other_extended_resources() -> None:
         assert (of_one(reason) if reason is not None else "") == want
 
 
-def test_a_snapshot_keeps_the_claims_that_its_pods_name_and_comes_back_from_a_file() -> None:
-    asking = PodRules("team", claims=(NAMED,))
+def test_a_snapshot_keeps_the_claims_of_its_pods_and_survives_a_file() -> None:
+    waiting = PodRules("team", claims=(NAMED,))
     other = DeviceClaim("team", "other")
     whole = NeighbourSnapshot(
         storage=disk_of("a"),
         devices=DeviceObjects({("team", "c"): FREE, ("team", "other"): other}, {"plain": ""}),
         gates=of_version((1, 34)),
     )
-    kept, _ = trimmed(whole, [asking])
+    kept, _ = trimmed(whole, [waiting])
     assert kept == NeighbourSnapshot(
         devices=DeviceObjects({("team", "c"): FREE}, {"plain": ""}), gates=of_version((1, 34))
     )

@@ -46,6 +46,6 @@ def test_a_new_share_and_one_that_was_given_earlier_say_the_same(levels: tuple[s
     assert fit.shown_now(node, [replace(given, as_whole=not given.as_whole)]) == (given,)
 
 
-def test_a_share_of_a_gpu_that_is_gone_is_not_shown_as_the_whole() -> None:
+def test_a_share_of_a_removed_gpu_is_not_shown_as_the_whole() -> None:
     lost = GpuShare("GPU-gone", 3, 1 << 30, 0, 16 << 30, as_whole=True)
     assert fit.shown_now(on("preload"), [lost]) == (replace(lost, as_whole=False),)

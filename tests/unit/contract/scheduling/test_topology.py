@@ -137,8 +137,8 @@ def nodes(draw: st.DrawFn) -> NodeState:
 @settings(max_examples=examples(60), deadline=None)
 @given(nodes(), st.integers(1, 4), st.sampled_from((WHOLE, FractionRequest("main", memory=GIB, cores=5))))
 def test_no_set_of_like_gpus_is_connected_better(node: NodeState, count: int, fraction: FractionRequest) -> None:
-    asked = _asks(count, fraction)
-    request = PodRequest("any", (asked,))
+    fraction_of = _asks(count, fraction)
+    request = PodRequest("any", (fraction_of,))
     fit = fitting.fit(node, request, DEFAULT_LIMITS, fitting.least_free)
     if isinstance(fit, Reason):
         return
@@ -148,6 +148,6 @@ def test_no_set_of_like_gpus_is_connected_better(node: NodeState, count: int, fr
         for positions in combinations(range(len(node.gpus)), count)
         if sorted(map(repr, (node.usage[at] for at in positions)))
         == sorted(map(repr, (node.usage[at] for at in fit.chosen[0])))
-        and all(gpu_reason(node.gpus[at], node.usage[at], asked, DEFAULT_LIMITS) is None for at in positions)
+        and all(gpu_reason(node.gpus[at], node.usage[at], fraction_of, DEFAULT_LIMITS) is None for at in positions)
     ]
     assert tuple(sorted(found)) == min(sets, key=lambda each: (far(node.gpus, each), each))

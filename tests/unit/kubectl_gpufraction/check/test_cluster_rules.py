@@ -1,4 +1,4 @@
-"""What is told of a cluster, by cases: version, rights, labels, device plugins, runtimes, RuntimeClasses."""
+"""The findings about a cluster, by cases: version, rights, labels, device plugins, runtimes, RuntimeClasses."""
 
 from __future__ import annotations
 

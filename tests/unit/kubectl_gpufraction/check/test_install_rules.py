@@ -1,4 +1,4 @@
-"""What is told of an installation, by cases: its objects, image, Pods, certificates, leader and rights."""
+"""The findings about an installation, by cases: its objects, image, Pods, certificates, leader and rights."""
 
 from __future__ import annotations
 
@@ -155,11 +155,11 @@ def test_images(known: JSON, wanted: tuple[str, str, str]) -> None:
 def test_images_of_others(image: str, level: str | None) -> None:
     agent = shipped("DaemonSet", "gpufraction-nodeagent")
     agent["spec"]["template"]["spec"]["initContainers"] = [{"name": "preload", "image": image}]
-    told = found("other-images", daemonsets=(agent,))
+    message = found("other-images", daemonsets=(agent,))
     by_digest = f"{image} of daemonset/gpufraction-nodeagent is named by digest"
     by_tag = f"{image} of daemonset/gpufraction-nodeagent is named by tag: whoever may write the tag chooses what runs"
     cure = f"name it with its digest under images of your kustomization && {APPLY}"
-    assert told == {OK: [(OK, by_digest, "")], WARN: [(WARN, by_tag, cure)], None: []}[level]
+    assert message == {OK: [(OK, by_digest, "")], WARN: [(WARN, by_tag, cure)], None: []}[level]
 
 
 def seeing_the_host(**spec: Any) -> JSON:
@@ -215,8 +215,8 @@ def test_pods_that_are_not_ready(ready: int, wanted: tuple[str, str, str]) -> No
 
 def test_the_keeper_of_certificates_may_be_away_for_a_while() -> None:
     away = shipped("Deployment", "gpufraction-certs", ready=0)
-    told = "0 of 1 replicas of the Deployment gpufraction-certs Ready"
-    assert found("keeper-of-certificates", deployments=(ADMISSION, away)) == [(WARN, told, DESCRIBE)]
+    message = "0 of 1 replicas of the Deployment gpufraction-certs Ready"
+    assert found("keeper-of-certificates", deployments=(ADMISSION, away)) == [(WARN, message, DESCRIBE)]
     assert found("keeper-of-certificates", deployments=(ADMISSION,)) == []
 
 
@@ -339,8 +339,8 @@ def test_rights_that_are_missing() -> None:
         ),
     ]
     everything = dict.fromkeys(rights, True)
-    told = f"our service accounts may do what their settings need ({len(rights)} looked at)"
-    assert found("program-rights", granted=everything) == [(OK, told, "")]
+    message = f"our service accounts may do what their settings need ({len(rights)} looked at)"
+    assert found("program-rights", granted=everything) == [(OK, message, "")]
 
 
 def test_metrics_that_are_open_to_everybody_are_warned_of() -> None:
@@ -349,5 +349,5 @@ def test_metrics_that_are_open_to_everybody_are_warned_of() -> None:
         return [(each.level, each.found) for each in install.findings(facts) if each.check == "metrics-access"]
 
     assert warned("--metrics-access=token") == []
-    said = "everybody who reaches the port reads the metrics of allocator, which name pods"
-    assert warned("--metrics-access=open") == [(WARN, said)]
+    message = "everybody who reaches the port reads the metrics of allocator, which name pods"
+    assert warned("--metrics-access=open") == [(WARN, message)]

@@ -1,4 +1,4 @@
-"""What is told of the nodes' GPUs, by cases: how many are shared, and which node has which problem."""
+"""The findings about the nodes' GPUs, by cases: how many are shared, and which node has which problem."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def gpunode(
     name: str, *healths: str, seen: str = "2026-01-05T07:59:00Z", modes: tuple[str, ...] = (), **conditions: str
 ) -> JSON:
     """An inventory with a GPU for each health. `conditions`: their status and, after a colon, their message."""
-    told = {"Ready": "True"} | conditions
+    statuses = {"Ready": "True"} | conditions
     listed = [
         {"type": kind, "status": text.partition(":")[0], "reason": "Because", "message": text.partition(":")[2]}
-        for kind, text in told.items()
+        for kind, text in statuses.items()
     ]
     gpus = [
         {"health": health, "usableBytes": 1, "reason": "" if health == "Healthy" else "XID 79"} for health in healths
@@ -139,11 +139,11 @@ def test_nodes(name: str) -> None:
     assert {each.check for each in found[1:]} <= {"node-problems"}
 
 
-def test_a_node_that_shall_deliver_by_claims_in_a_cluster_without_them_is_told() -> None:
+def test_a_node_set_to_deliver_by_claims_without_their_api_is_reported() -> None:
     labelled = {"metadata": {"name": "a", "labels": {"nvidia.com/gpu.present": "true", names.DELIVERY: "dra"}}}
-    for version, told in (((1, 33), 1), ((1, 34), 0)):
+    for version, findings in (((1, 33), 1), ((1, 34), 0)):
         seen = ClusterFacts(now=NOW, version=version, gpunodes=(gpunode("a", "Healthy"),), nodes=(labelled,))
         found = [each for each in nodes.findings(seen) if "KubernetesTooOld" in each.found and each.cure]
-        assert [(each.level, each.cure) for each in found] == told * [
+        assert [(each.level, each.cure) for each in found] == findings * [
             (WARN, "kubectl label node a gpufraction.io/delivery-")
         ]

@@ -1,4 +1,4 @@
-"""What is told of namespaces and of the dry run, by cases."""
+"""The findings about namespaces and the dry run, by cases."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def found(check: str, **known: Any) -> list[tuple[str, str, str]]:
 def test_a_weight_that_cannot_be_read_is_found(weight: str, odd: bool) -> None:
     weighed = namespace("b", "enabled")
     weighed["metadata"]["labels"][str(names.QUEUE_WEIGHT)] = weight
-    said = (
+    message = (
         f"namespace b: the label gpufraction.io/queue-weight={weight} counts as 1; it must be a whole number from 1 to "
         "1000"
     )
     cure = "kubectl label namespace b gpufraction.io/queue-weight=1 --overwrite"
-    wanted = [(OK, "served: a, b", ""), *([(WARN, said, cure)] if odd else [])]
+    wanted = [(OK, "served: a, b", ""), *([(WARN, message, cure)] if odd else [])]
     assert found("namespaces", namespaces=(SERVED, weighed)) == wanted
 
 
@@ -55,12 +55,12 @@ def test_a_weight_that_cannot_be_read_is_found(weight: str, odd: bool) -> None:
 def test_a_consent_that_cannot_be_read_is_found(after: str, odd: bool) -> None:
     agreed = namespace("b", "enabled")
     agreed["metadata"]["labels"][str(names.IDLE_AFTER)] = after
-    said = (
+    message = (
         f"namespace b: the label gpufraction.io/idle-after={after} counts as no consent; it must be a duration such as "
         "90m or 2h (at most 365d), or 0 for no consent"
     )
     cure = "kubectl label namespace b gpufraction.io/idle-after=2h --overwrite"
-    wanted = [(OK, "served: a, b", ""), *([(WARN, said, cure)] if odd else [])]
+    wanted = [(OK, "served: a, b", ""), *([(WARN, message, cure)] if odd else [])]
     assert found("namespaces", namespaces=(SERVED, agreed)) == wanted
 
 
@@ -169,7 +169,7 @@ WHOLE = "nvidia.com/gpu"
         ),
     ],
 )
-def test_pods_that_ask_in_vain(
+def test_pods_with_requests_that_nobody_serves(
     pods: tuple[PodBuilder, ...], deployments: tuple[JSON, ...], wanted: list[tuple[str, str, str]]
 ) -> None:
     assert found("unserved-pods", pods=tuple(each.json() for each in pods), deployments=deployments) == wanted

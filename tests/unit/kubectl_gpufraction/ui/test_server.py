@@ -1,4 +1,4 @@
-"""Who gets an answer from the page's server, and what the page shows while the API server is gone."""
+"""Who gets an answer from the page's server, and what the page shows while the API server is unreachable."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Page:
 
     port: int
     base: str
-    said: str
+    output: str
     headers: dict[str, str] = field(default_factory=dict)
 
     def ask(self, path: str, **headers: str) -> tuple[HTTPResponse, bytes]:
@@ -128,7 +128,7 @@ def test_a_host_is_an_address_or_a_known_name(host: str, right: bool) -> None:
     assert served.named_rightly(host, {"localhost", "gpufraction-ui"}) is right
 
 
-def test_another_page_may_not_ask(tmp_path: Path) -> None:
+def test_another_page_gets_no_answer(tmp_path: Path) -> None:
     with page(WHOLE, tmp_path) as shown:
         for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
             assert shown.ask(f"{shown.base}/api/gpus", Sec_Fetch_Site=site)[0].status == status, site
@@ -159,9 +159,9 @@ def test_a_story_needs_the_right_to_get_the_pod_and_says_what_it_cannot_show(tmp
         "/api/v1/namespaces/default/events": forbidden,
     }
     with page(given, tmp_path) as shown:
-        told = shown.ask(f"{shown.base}/api/pod?namespace=default&name=waits")
-        assert told[0].status == 200
-        assert json.loads(told[1])["unseen"] == "no right to list Events in this namespace"
+        received = shown.ask(f"{shown.base}/api/pod?namespace=default&name=waits")
+        assert received[0].status == 200
+        assert json.loads(received[1])["unseen"] == "no right to list Events in this namespace"
 
 
 NAMED_OTHERWISE = (
@@ -183,7 +183,7 @@ def test_a_name_that_would_be_another_path_is_refused_and_nothing_read(tmp_path:
     assert [each for each in given["asked"][1] if "/namespaces/default/" in each] == []
 
 
-def test_of_a_pod_without_a_share_nothing_is_read_or_told(tmp_path: Path) -> None:
+def test_of_a_pod_without_a_share_nothing_is_read_or_shown(tmp_path: Path) -> None:
     plain, again = (
         {"metadata": {"namespace": "default", "name": name, "uid": name}, "spec": {"containers": []}}
         for name in ("web", "again")
@@ -199,11 +199,11 @@ def test_of_a_pod_without_a_share_nothing_is_read_or_told(tmp_path: Path) -> Non
         "/api/v1/namespaces/default/events": collection({"reason": "Secret"}),
     }
     with page(given, tmp_path) as shown:
-        told = {}
+        received = {}
         for name in ("web", "done", "absent", "again"):
             answer, body = shown.ask(f"{shown.base}/api/pod?namespace=default&name={name}")
-            told[name] = answer.status, json.loads(body)["error"].replace(name, "NAME")
-    assert set(told.values()) == {(404, "no pod default/NAME has a share or waits for one (any more)")}
+            received[name] = answer.status, json.loads(body)["error"].replace(name, "NAME")
+    assert set(received.values()) == {(404, "no pod default/NAME has a share or waits for one (any more)")}
     reads = [each.partition("?")[0] for each in given["asked"][1]]
     assert [each for each in reads if "/namespaces/default/" in each] == ["/api/v1/namespaces/default/pods/again"]
 
@@ -221,24 +221,24 @@ def test_events_are_read_to_a_bound_and_only_those_of_this_very_pod(
         "/api/v1/namespaces/default/events": (200, endless),
     }
     with page(given, tmp_path) as shown:
-        told = shown.view("/api/pod?namespace=default&name=waits")
-    assert (told["unseen"], len(told["events"])) == ("this pod has more Events than are read", shown_events)
-    assert {len(each["message"]) for each in told["events"]} == {1024}
-    asked = [parse_qs(each.partition("?")[2]) for each in given["asked"][1] if "/events?" in each]
+        received = shown.view("/api/pod?namespace=default&name=waits")
+    assert (received["unseen"], len(received["events"])) == ("this pod has more Events than are read", shown_events)
+    assert {len(each["message"]) for each in received["events"]} == {1024}
+    called = [parse_qs(each.partition("?")[2]) for each in given["asked"][1] if "/events?" in each]
     selector = f"involvedObject.kind=Pod,involvedObject.name=waits,involvedObject.uid={waits['metadata']['uid']}"
-    assert {(query["fieldSelector"][0], query["limit"][0]) for query in asked} == {(selector, "50")}
-    assert len(asked) == reads
+    assert {(query["fieldSelector"][0], query["limit"][0]) for query in called} == {(selector, "50")}
+    assert len(called) == reads
 
 
 def test_a_team_s_server_has_no_token_and_knows_its_own_names(tmp_path: Path) -> None:
     with page(WHOLE, tmp_path, "--listen", "127.0.0.1:0", "--host", "gpufraction-ui") as shown:
-        assert (shown.base, shown.said) == ("", f"http://127.0.0.1:{shown.port}/\n")
+        assert (shown.base, shown.output) == ("", f"http://127.0.0.1:{shown.port}/\n")
         assert shown.ask("/healthz", Host="10.0.0.1")[0].status == 200
         assert shown.ask("/api/gpus", Host="gpufraction-ui:9405")[0].status == 200
         assert shown.ask("/api/gpus", Host="evil.example")[0].status == 421
 
 
-def test_a_port_that_is_taken_is_said_to_be_so(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported(tmp_path: Path) -> None:
     with page(WHOLE, tmp_path) as shown:
         err = io.StringIO()
         arguments = ["ui", "--port", str(shown.port), "--kubeconfig", str(tmp_path / "kubeconfig")]
@@ -278,11 +278,11 @@ def test_nobody_looks_nothing_is_read() -> None:
         reader.close()
 
 
-def test_the_last_picture_stays_while_the_api_is_gone_and_says_why_it_is_old() -> None:
-    gone = threading.Event()
+def test_the_last_view_stays_while_the_api_is_unreachable_and_says_why() -> None:
+    closed = threading.Event()
 
     def read() -> ClusterView:
-        if gone.is_set():
+        if closed.is_set():
             raise KubeUnavailable("no answer from the API server")
         return view()
 
@@ -290,12 +290,12 @@ def test_the_last_picture_stays_while_the_api_is_gone_and_says_why_it_is_old() -
     try:
         first = reader.current()
         assert (first.picture is not None, first.why) == (True, "")
-        gone.set()
+        closed.set()
         wait_for(lambda: bool(reader.current().why), "the failure is not seen", timeout=10)
         late = reader.current()
         assert late.picture is not None
         assert late.why == "no answer from the API server"
-        gone.clear()
+        closed.clear()
         wait_for(lambda: not reader.current().why, "the API server's return is not seen", timeout=10)
     finally:
         reader.close()

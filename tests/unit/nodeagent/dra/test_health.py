@@ -32,7 +32,7 @@ def test_a_card_that_was_given_and_is_not_there_is_unhealthy() -> None:
     )
 
 
-def test_where_the_driver_cannot_be_asked_nothing_is_known_of_the_cards_that_were_given() -> None:
+def test_while_the_driver_hangs_the_health_of_prepared_devices_is_unknown() -> None:
     found = device_health(
         Observation(problem="the driver hangs", reason=GPUNodeReason.DRIVER_HANGS), (GIVEN,), node="n"
     )
@@ -53,26 +53,26 @@ class Script:
         self.watch.wake()
         return found
 
-    def told(self) -> list[list[str]]:
+    def reported(self) -> list[list[str]]:
         return [
             [device.health.name for device in devices]
             for devices in self.watch.updates(lambda: (GIVEN,), lambda: not self._looks)
         ]
 
 
-def test_what_did_not_change_is_told_once() -> None:
+def test_what_did_not_change_is_reported_once() -> None:
     well, sick = Observation((WELL,)), Observation((replace(WELL, healthy=False),))
-    told = Script(well, well, sick, sick, well, step=0.1).told()
-    gone = "UNHEALTHY"
-    assert told == [["HEALTHY", gone], ["UNHEALTHY", gone], ["HEALTHY", gone]]
+    reported = Script(well, well, sick, sick, well, step=0.1).reported()
+    missing = "UNHEALTHY"
+    assert reported == [["HEALTHY", missing], ["UNHEALTHY", missing], ["HEALTHY", missing]]
 
 
-def test_it_is_told_again_before_the_watcher_takes_it_for_unknown_however_often_the_cards_are_looked_at() -> None:
-    assert len(Script(*[Observation((WELL,))] * 60, step=1.0).told()) == 6
+def test_health_is_reported_again_before_the_watcher_considers_it_unknown() -> None:
+    assert len(Script(*[Observation((WELL,))] * 60, step=1.0).reported()) == 6
 
 
-def test_before_the_first_look_nothing_is_told() -> None:
-    assert len(Script(None, None, Observation((WELL,)), step=0.1).told()) == 1
+def test_before_the_first_look_nothing_is_reported() -> None:
+    assert len(Script(None, None, Observation((WELL,)), step=0.1).reported()) == 1
 
 
 def test_a_stream_that_is_ended_while_it_waits_ends_at_once() -> None:

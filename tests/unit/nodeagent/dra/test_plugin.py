@@ -32,7 +32,7 @@ def plugin(cluster: Cluster, folder: Path) -> ClaimPlugin:
     return ClaimPlugin(cluster.read, node="node-1", checkpoint=folder / "prepared.json")
 
 
-def test_the_answer_is_the_same_again_and_after_a_restart_without_the_api_server(tmp_path: Path) -> None:
+def test_the_answer_is_the_same_after_a_restart_without_the_api_server(tmp_path: Path) -> None:
     cluster = Cluster()
     first = plugin(cluster, tmp_path)
     answer = first.prepare([REF])["claim-uid"]
@@ -50,7 +50,7 @@ def test_a_claim_that_cannot_be_read_is_an_error_of_that_claim_alone(tmp_path: P
     assert answers["other-uid"] == "no answer"
 
 
-def test_a_claim_made_anew_under_the_same_name_gives_nothing_to_the_old_one(tmp_path: Path) -> None:
+def test_a_claim_recreated_under_its_name_gives_nothing_to_the_old_one(tmp_path: Path) -> None:
     answers = plugin(Cluster(), tmp_path).prepare([ClaimRef("ns", "earlier-uid", "name")])
     assert "another uid" in str(answers["earlier-uid"])
 

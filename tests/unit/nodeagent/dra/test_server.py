@@ -106,7 +106,7 @@ def test_sockets_that_a_killed_agent_left_are_replaced(folder: Path) -> None:
         agent.stop()
 
 
-def test_a_refusal_is_told_with_its_reason(folder: Path) -> None:
+def test_a_refusal_has_its_reason(folder: Path) -> None:
     agent = Agent(folder, Cluster())
     try:
         refused = b"\x12\x07too old"

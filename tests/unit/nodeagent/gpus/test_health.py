@@ -15,7 +15,7 @@ AGAIN = "; it takes new pods again after 60 s without another"
 
 @dataclass(frozen=True)
 class Life:
-    """Looks at card 0 at these seconds, and what is said of it at each; empty for well."""
+    """Looks at card 0 at these seconds, and what is reported of it at each; empty for healthy."""
 
     looks: tuple[tuple[float, Card], ...]
     want: tuple[str, ...]

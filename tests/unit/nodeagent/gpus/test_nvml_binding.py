@@ -130,7 +130,9 @@ FATAL = {
 
 
 @pytest.mark.parametrize(("line", "reason", "words"), FATAL.values(), ids=FATAL.keys())
-def test_a_failure_of_the_machine_is_told_and_got_over(machine: Machine, line: str, reason: str, words: str) -> None:
+def test_a_failure_of_the_machine_is_reported_and_overcome(
+    machine: Machine, line: str, reason: str, words: str
+) -> None:
     machine.shows(TWO, line)
     seen = machine.look()
     assert (seen.cards, seen.reason) == ((), reason)
@@ -159,7 +161,7 @@ def test_a_card_that_was_lost_before_the_start_has_no_name(machine: Machine) -> 
     assert machine.look().cards == (Card(0, "", "", 0, healthy=False, reason=LOST), A10)
 
 
-def test_a_card_whose_index_went_to_another_is_not_told_by_that_ones_name(machine: Machine) -> None:
+def test_a_card_whose_index_went_to_another_is_not_reported_by_that_name(machine: Machine) -> None:
     machine.look()
     shifted = TWO.replace(
         "gpu GPU-aaaa Tesla T4\ngpu GPU-bbbb NVIDIA A10", "gpu GPU-bbbb NVIDIA A10\ngpu GPU-aaaa Tesla T4"
@@ -220,8 +222,8 @@ def test_a_slice_is_unwell_with_its_card_and_the_others_stay_well(
     before = machine.look().cards
     assert [(one.uuid, one.healthy) for one in before] == [("GPU-aaaa", False), ("MIG-a", True), ("GPU-bbbb", True)]
     machine.shows(TWO, *MIG, line)
-    told = [(one.uuid, one.healthy, one.reason) for one in machine.look().cards]
-    assert told == [("GPU-aaaa", False, card), ("MIG-a", False, part), ("GPU-bbbb", True, "")]
+    shown = [(one.uuid, one.healthy, one.reason) for one in machine.look().cards]
+    assert shown == [("GPU-aaaa", False, card), ("MIG-a", False, part), ("GPU-bbbb", True, "")]
     machine.shows(TWO, *MIG)
     assert machine.look().cards == before
 
@@ -330,7 +332,7 @@ NOT_LIMITED = {
 
 
 @pytest.mark.parametrize(("uuid", "line", "words"), NOT_LIMITED.values(), ids=NOT_LIMITED.keys())
-def test_a_limit_that_was_not_set_is_told(machine: Machine, uuid: str, line: str, words: str) -> None:
+def test_a_limit_that_was_not_set_is_reported(machine: Machine, uuid: str, line: str, words: str) -> None:
     machine.shows(TWO, line)
     assert words in machine.limit(uuid, GROUP, 1 << 30)
 
@@ -341,7 +343,7 @@ def test_a_driver_that_knows_no_limits_says_so(build: Callable[[Sequence[str]], 
     machine.close()
 
 
-def test_xids_are_told_once_each_to_its_card(machine: Machine) -> None:
+def test_each_xid_is_reported_once_for_its_card(machine: Machine) -> None:
     machine.look()
     events = ["xid 0 13", "xid 1 79", "xid 0 48"]
     machine.shows(TWO, *events)
@@ -418,8 +420,8 @@ def test_a_library_that_is_not_there(tmp_path: Path) -> None:
 
 def test_the_compute_mode_is_read_set_and_put_back(machine: Machine) -> None:
     assert machine.exclusive("GPU-aaaa") is False
-    said = [machine.exclusive("GPU-aaaa", wish) for wish in ("yes", "", "no", "")]
-    assert said == ["", True, "", False]
+    answers = [machine.exclusive("GPU-aaaa", wish) for wish in ("yes", "", "no", "")]
+    assert answers == ["", True, "", False]
     machine.shows(TWO, "mode 0 3", "fail nvmlDeviceSetComputeMode 1 4")
     assert machine.exclusive("GPU-bbbb", "yes").startswith("the driver did not change the compute mode of GPU-bbbb")
     assert (machine.exclusive("GPU-bbbb"), machine.exclusive("GPU-gone")) == (False, None)

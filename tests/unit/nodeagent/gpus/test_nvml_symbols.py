@@ -75,8 +75,8 @@ print(json.dumps([told, sorted(bindings()._nvmlGetFunctionPointer_cache)]))
 """
 
 
-def asked(library: Path, script: Path) -> list[list[object]]:
-    """What the agent is told by that library, and the functions that the bindings took from it."""
+def run(library: Path, script: Path) -> list[list[object]]:
+    """What the agent gets from that library, and the functions that the bindings took from it."""
     script.write_text(f"{TWO}mig 1 1\nslice 1 MIG-a 4096 A100 MIG 1g.5gb\nnvlinks 0 1\n")
     environment = {**os.environ, "FAKE_NVML_SCRIPT": str(script), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", ASKED, str(library)]
@@ -86,7 +86,7 @@ def asked(library: Path, script: Path) -> list[list[object]]:
 
 
 def test_the_table_is_what_the_agent_calls(library: Path, tmp_path: Path) -> None:
-    functions = asked(library, tmp_path / "script")[1]
+    functions = run(library, tmp_path / "script")[1]
     assert functions == sorted(CALLED)
 
 
@@ -107,6 +107,6 @@ def test_nvidias_library_has_what_its_driver_is_known_to_have(real: Path) -> Non
 def test_without_a_driver_the_library_says_so_and_the_agent_too(real: Path, tmp_path: Path) -> None:
     if Path("/proc/driver/nvidia/version").exists():
         pytest.skip("needs a machine without NVIDIA's driver")
-    gone = "the NVIDIA kernel driver is not loaded: Driver Not Loaded (NVML code 9)"
-    told, _ = asked(real, tmp_path / "script")
-    assert told == [*([["DriverGone", gone]] * 3), [None, gone], gone]
+    unloaded = "the NVIDIA kernel driver is not loaded: Driver Not Loaded (NVML code 9)"
+    shown, _ = run(real, tmp_path / "script")
+    assert shown == [*([["DriverGone", unloaded]] * 3), [None, unloaded], unloaded]

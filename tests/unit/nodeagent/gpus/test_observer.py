@@ -14,7 +14,7 @@ class Driver:
     """Answers when it is let."""
 
     def __init__(self) -> None:
-        self.answers, self.asked = threading.Event(), threading.Event()
+        self.answers, self.began = threading.Event(), threading.Event()
         self.bug: Exception | None = None
 
     def driver_version(self) -> str:
@@ -24,24 +24,24 @@ class Driver:
         return "12.4"
 
     def gpus(self) -> tuple[Card, ...]:
-        self.asked.set()
+        self.began.set()
         assert self.answers.wait(10)
         if self.bug:
             raise self.bug
         return (card(0),)
 
 
-def test_a_hanging_driver_is_told_once_patience_is_over_and_not_before() -> None:
+def test_a_hanging_driver_is_reported_once_patience_is_over() -> None:
     driver, now = Driver(), [0.0]
     observer = Observer(driver, patience=60, clock=lambda: now[0])
     assert observer.latest() is None
     driver.answers.set()
     observer.look_once()
     driver.answers.clear()
-    driver.asked.clear()
+    driver.began.clear()
     thread = threading.Thread(target=observer.look_once, name="hanging-look", daemon=True)
     thread.start()
-    assert driver.asked.wait(10)
+    assert driver.began.wait(10)
     now[0] = 60.0
     assert observer.latest() == observation(card(0))
     now[0] = 60.1
@@ -62,7 +62,7 @@ def test_a_bug_of_ours_is_published_as_a_problem() -> None:
     assert observer.latest() == Observation(problem=problem, reason=GPUNodeReason.AGENT_FAILED)
 
 
-def test_each_look_is_told_until_the_end() -> None:
+def test_each_look_is_reported_until_the_end() -> None:
     driver, stopping, looks = Driver(), threading.Event(), []
     driver.answers.set()
 

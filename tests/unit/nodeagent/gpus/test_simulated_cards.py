@@ -1,4 +1,4 @@
-"""GPUs that are only said: the grammar, the file that changes while the agent runs, and names that stay."""
+"""GPUs that are only described: the grammar, the file that changes while the agent runs, and names that stay."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_each_card_has_its_own_file_and_all_have_those_that_there_are(tmp_path: 
         ((), inventory(), "device files"),
     ],
 )
-def test_what_cannot_be_described_is_told(
+def test_what_cannot_be_described_is_reported(
     tmp_path: Path, seen: tuple[Card, ...], published: Inventory, why: str
 ) -> None:
     describing = made(tmp_path, *seen)
@@ -154,7 +154,7 @@ def test_while_no_card_can_be_seen_the_last_description_stays(tmp_path: Path) ->
     assert written(tmp_path) == before
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
     describing = made(tmp_path, card("GPU-a", 0))
     nowhere = Cards(
         lambda: Observation(cards=(card("GPU-a", 0),)),
@@ -250,7 +250,7 @@ def test_where_no_slice_can_be_described_there_is_no_description(
     assert not (tmp_path / cards.FILE).exists()
 
 
-def test_the_capabilities_of_slices_that_are_gone_are_described_no_longer(tmp_path: Path) -> None:
+def test_the_capabilities_of_removed_slices_are_described_no_longer(tmp_path: Path) -> None:
     """A container that names such a slice would get those of a new one."""
     seen = [CARD, ONE]
     describing = Cards(

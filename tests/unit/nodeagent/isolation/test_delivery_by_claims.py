@@ -62,18 +62,18 @@ def test_a_node_with_the_label(found: Found, plugin: Kubelet | None, want: Deliv
 
 
 def test_the_condition_names_the_gpus_that_are_not_described() -> None:
-    def told(*without: str) -> str:
+    def message(*without: str) -> str:
         reasons = dict.fromkeys(without, "a file is missing")
         found, condition = delivery.by_claim(None, KIND, True, "", "", reasons)
         assert (found, condition.ready) == (BY_CLAIM, True)
         return condition.message
 
-    assert told() == f"cards have the CDI kind {KIND}"
-    assert told("MIG-2", "MIG-1") == (
+    assert message() == f"cards have the CDI kind {KIND}"
+    assert message("MIG-2", "MIG-1") == (
         f"cards have the CDI kind {KIND}; MIG-1 is not described: a file is missing; "
         "MIG-2 is not described: a file is missing"
     )
-    assert told(*(f"MIG-{n}" for n in range(7))).endswith("; 7 GPUs are not described in all")
+    assert message(*(f"MIG-{n}" for n in range(7))).endswith("; 7 GPUs are not described in all")
 
 
 @pytest.mark.parametrize("labels", [{}, {str(names.DELIVERY): "env"}])

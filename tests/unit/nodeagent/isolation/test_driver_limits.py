@@ -36,7 +36,7 @@ POD_WITH_SHARE = {
 
 @dataclass
 class Driver:
-    """Takes limits, until told to refuse."""
+    """Takes limits, until it shall refuse."""
 
     refusal: str = ""
     limits: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def test_limits_are_set_once_and_cleared_with_the_container() -> None:
     assert driver.limits == {("GPU-0", "/g/two"): SHARE // 2}
 
 
-def test_a_refusal_is_told_and_tried_again() -> None:
+def test_a_refusal_is_reported_and_retried() -> None:
     driver = Driver(refusal="no")
     limiter = Limiter(driver, lambda pods: {TWO: Group("uid-q", "/g/two")})
     limiter.apply((Q,))

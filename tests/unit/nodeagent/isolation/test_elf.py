@@ -43,7 +43,7 @@ def test_hami_cores_library_offers_what_it_limits() -> None:
     assert offers(Path(named).read_bytes(), "cuMemAlloc_v2")
 
 
-def test_a_library_with_a_section_that_is_not_there_whole_is_read_as_far_as_it_is(tmp_path: Path) -> None:
+def test_a_library_with_a_truncated_section_is_read_up_to_its_end(tmp_path: Path) -> None:
     whole = built(tmp_path, SOURCES["offered"][0])
     start = int.from_bytes(whole[40:48], "little")
     sections = range(start, start + int.from_bytes(whole[60:62], "little") * 64, 64)

@@ -144,7 +144,7 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def test_a_level_is_told_once_containers_get_it_and_daemons_serve(node: Node) -> None:
+def test_a_level_is_published_once_containers_get_it_and_daemons_serve(node: Node) -> None:
     two = gpu(0), gpu(1)
     assert node.round(BY_CDI, *two) == (replace(BY_CDI, mounts="cdi"), ())
     assert node.wanted() == frozenset({"GPU-0", "GPU-1"})
@@ -156,7 +156,7 @@ def test_a_level_is_told_once_containers_get_it_and_daemons_serve(node: Node) ->
     assert node.devices()["GPU-1"] == []
 
 
-def test_where_gpus_come_without_cdi_no_daemon_is_asked_for_unless_pods_get_host_paths(node: Node) -> None:
+def test_without_cdi_a_daemon_is_wanted_only_where_pods_get_host_paths(node: Node) -> None:
     node.reports(GPU_0=SERVING)
     assert node.round(PLAIN, gpu()) == (replace(PLAIN, mounts="hostPath", single=True), ())
     condition, _ = node.isolation.conditions()
@@ -169,7 +169,7 @@ def test_where_gpus_come_without_cdi_no_daemon_is_asked_for_unless_pods_get_host
     assert "the namespace must allow those" in condition.message
 
 
-def test_what_a_daemon_that_serves_does_not_do_is_told(node: Node) -> None:
+def test_what_a_serving_daemon_does_not_do_is_reported(node: Node) -> None:
     node.reports(GPU_0=replace(SERVING, why="old"), GPU_1=replace(SERVING, why="old"), GPU_2=SERVING)
     assert node.round(BY_CDI, gpu(0), gpu(1), gpu(2))[1] == ("mps",)
     assert node.isolation.conditions()[1] == Condition(False, GPUNodeReason.LIMITED, "old", "MpsDaemons")
@@ -217,7 +217,7 @@ def test_a_daemon_that_is_there_stays_while_delivery_is_not_clear(node: Node) ->
     assert node.wanted() == frozenset({"GPU-0", "GPU-1"})
 
 
-def test_a_gpu_that_is_taken_out_of_sharing_has_its_daemon_until_nobody_has_a_share(node: Node) -> None:
+def test_a_gpu_that_leaves_sharing_keeps_its_daemon_while_a_share_exists(node: Node) -> None:
     node.round(BY_CDI, gpu())
     share = GpuShare("GPU-0", 0, MIB, 0, MIB)
     node.pods.placed = [Allocation("x", "n1", (ContainerAllocation("main", (share,)),))]
@@ -229,7 +229,7 @@ def test_a_gpu_that_is_taken_out_of_sharing_has_its_daemon_until_nobody_has_a_sh
     assert node.wanted() == frozenset()
 
 
-def test_while_nothing_can_be_seen_nothing_is_asked(node: Node) -> None:
+def test_while_nothing_can_be_observed_wanted_daemons_stay(node: Node) -> None:
     node.round(BY_CDI, gpu())
     node.isolation.apply(Inventory("n1", problem="the driver is gone"), BY_CDI)
     assert node.wanted() == frozenset({"GPU-0"})
@@ -240,8 +240,8 @@ def test_a_supervisor_that_falls_silent_holds_nobody_any_more(node: Node) -> Non
     node.now += 31.0
     node.isolation.look(Observation())
     cards = judged(observation(card(0), card(1)), node.isolation.effects).cards
-    told = "the supervisor of the MPS daemons does not report"
-    assert cards == (card(0, healthy=False, reason=told), card(1))
+    message = "the supervisor of the MPS daemons does not report"
+    assert cards == (card(0, healthy=False, reason=message), card(1))
     assert node.round(BY_CDI, gpu())[1] == ()
 
 
@@ -270,7 +270,7 @@ def test_the_servers_memory_is_nobodys_offence() -> None:
     assert without_own(seen, MpsState().effects) is seen
 
 
-def test_the_library_is_told_and_given_where_no_daemon_serves(node: Node) -> None:
+def test_the_library_is_published_and_given_where_no_daemon_serves(node: Node) -> None:
     copied(node.preload)
     node.made(mps=False)
     assert node.round(BY_CDI, gpu()) == (replace(BY_CDI, mounts="cdi"), ("preload",))
@@ -303,7 +303,7 @@ def test_a_library_that_is_not_right_is_given_to_nobody(
     assert library.look() is not None
 
 
-def test_why_the_library_is_given_to_nobody_is_told(node: Node) -> None:
+def test_why_no_container_gets_the_library_is_reported(node: Node) -> None:
     node.round(BY_CDI, gpu())
     _, library = node.isolation.conditions()
     assert (library.kind, library.ready, library.reason) == ("PreloadedLibrary", False, "LibraryNotUsable")
@@ -357,7 +357,7 @@ def test_a_new_agent_that_has_seen_nothing_leaves_the_description(node: Node) ->
     assert (node.devices(), list(before)) == (before, ["GPU-0"])
 
 
-def test_a_description_that_cannot_be_written_promises_nothing_and_is_complained_of_once(
+def test_an_unwritable_description_promises_nothing_and_is_logged_once(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.cdi.rmdir()
@@ -374,7 +374,7 @@ def test_a_description_that_cannot_be_written_promises_nothing_and_is_complained
     assert len(caplog.records) == 2, "another time is told again"
 
 
-def test_without_settings_nothing_is_said_or_written(node: Node) -> None:
+def test_without_settings_nothing_is_reported_or_written(node: Node) -> None:
     node.made(mps=False, preload=False, cdi=False)
     assert node.round(BY_CDI, gpu()) == (BY_CDI, ())
     assert (node.isolation.conditions(), list(node.cdi.iterdir()), list(node.places.root.iterdir())) == ((), [], [])
@@ -482,7 +482,7 @@ def test_a_pod_gets_the_device_of_its_own_partition_once_the_daemon_has_made_it(
     assert (shares(node), (node.cdi / cdi.PARTITION_FILE).exists()) == ({"GPU-0": {}}, False)
 
 
-def test_a_gpu_with_pods_keeps_its_mode_until_they_are_gone(node: Node) -> None:
+def test_a_gpu_with_pods_keeps_its_mode_until_they_end(node: Node) -> None:
     node.pods.placed = [pod("old", 50, cdi=replace(BY_CDI, mounts="cdi").kinds)]
     node.reports(GPU_0=SERVING)
     isolation = reserving(node)

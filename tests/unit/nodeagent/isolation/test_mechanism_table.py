@@ -49,7 +49,7 @@ from tests.unit.nodeagent.publishing.test_metrics import series
 QUOTA = Level("quota")
 PLUGGED = Delivery(("",), "vendor.example/gpu")
 MOUNT = {"hostPath": "/opt/quota", "containerPath": "/quota"}
-TOLD = Condition(True, GPUNodeReason.LIMITED, "quotas are set", "Quotas")
+CONDITION = Condition(True, GPUNodeReason.LIMITED, "quotas are set", "Quotas")
 
 
 class Quota:
@@ -76,7 +76,7 @@ class Quota:
         return Demands(single=True)
 
     def conditions(self) -> tuple[Condition, ...]:
-        return (TOLD,)
+        return (CONDITION,)
 
     def run(self, stopping: threading.Event) -> None:
         stopping.wait()

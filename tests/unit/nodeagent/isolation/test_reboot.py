@@ -36,7 +36,7 @@ def described(folder: Path) -> set[str]:
     return {f"{file['kind']}={device['name']}" for file in files for device in file["devices"]}
 
 
-def test_every_device_of_the_checkpoint_is_described_again_without_the_api_server(tmp_path: Path) -> None:
+def test_after_a_reboot_every_device_of_the_checkpoint_is_described_again(tmp_path: Path) -> None:
     """No pod is known yet, and no claim can be read: the checkpoint and a look at the cards are enough."""
     checkpoint, run, dev = tmp_path / "prepared.json", tmp_path / "cdi", tmp_path / "dev"
     run.mkdir()

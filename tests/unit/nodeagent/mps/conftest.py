@@ -85,10 +85,10 @@ class Node:
     def wants(self, *uuids: str) -> None:
         write_atomically(self.places.wanted, wanted_to_text(uuids))
 
-    def scripted(self, **said: Any) -> None:
+    def scripted(self, **state: Any) -> None:
         """What the daemon does from now on."""
         (self.places.of(UUID) / "pipe").mkdir(parents=True, exist_ok=True)
-        write_atomically(self.places.of(UUID) / "pipe" / "fake.json", json.dumps(said))
+        write_atomically(self.places.of(UUID) / "pipe" / "fake.json", json.dumps(state))
 
     def pid(self) -> int:
         """The process id that stands in the daemon's file."""
@@ -119,7 +119,7 @@ class Node:
                 os.kill(pid, signal.SIGKILL)
 
 
-def gone(pid: int) -> None:
+def await_end(pid: int) -> None:
     """Wait until a process has ended."""
     wait_for(lambda: not start_time(pid), f"process {pid} goes on", every=0.01)
 

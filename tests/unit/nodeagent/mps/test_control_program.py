@@ -18,7 +18,7 @@ import pytest
 from nodeagent.mps import daemon as module
 from nodeagent.mps.daemon import start_time
 from nodeagent.mps.exchange import GpuReport, knows_multiuser, shortcomings
-from tests.unit.nodeagent.mps.conftest import UUID, Node, gone
+from tests.unit.nodeagent.mps.conftest import UUID, Node, await_end
 
 
 @pytest.fixture(params=["the stand-in", "NVIDIA's"])
@@ -37,7 +37,7 @@ def played(request: pytest.FixtureRequest) -> Iterator[Node]:
         node.close()
 
 
-def said(node: Node) -> str:
+def listing(node: Node) -> str:
     return (node.places.of(UUID) / "log" / "output").read_text()
 
 
@@ -69,7 +69,7 @@ def test_it_ends_when_it_is_not_wanted_any_more(played: Node) -> None:
     pid = played.pid()
     played.wants()
     assert played.until(lambda report: report.phase == "off").starts == 1
-    gone(pid)
+    await_end(pid)
     assert not played.cards.mode
     played.wants(UUID)
     assert played.serves().starts == 2, "over what the first one left"
@@ -88,7 +88,7 @@ def test_a_killed_one_is_followed_by_another(played: Node) -> None:
     played.serves()
     first = played.pid()
     os.kill(first, 9)
-    gone(first)
+    await_end(first)
     played.until(lambda report: report.phase == "paused")
     played.now += 5.0
     assert (played.serves().starts, played.pid() != first) == (2, True)
@@ -101,7 +101,7 @@ def test_a_new_supervisor_adopts_it(played: Node) -> None:
     assert (played.serves().starts, played.pid()) == (0, before)
     played.wants()
     played.until(lambda report: report.phase == "off")
-    gone(before)
+    await_end(before)
 
 
 def test_a_second_one_in_the_same_folder_is_refused(played: Node) -> None:
@@ -109,8 +109,8 @@ def test_a_second_one_in_the_same_folder_is_refused(played: Node) -> None:
     pipe = played.places.of(UUID) / "pipe"
     environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe)}
     done = subprocess.run([played.program, "-f"], env=environment, capture_output=True, text=True, timeout=60)
-    told = done.stdout + done.stderr
-    assert (done.returncode, "An instance of this daemon is already running" in told) == (1, True)
+    output = done.stdout + done.stderr
+    assert (done.returncode, "An instance of this daemon is already running" in output) == (1, True)
     assert played.look().serving
 
 
@@ -135,8 +135,8 @@ def test_what_it_says_is_bounded(played: Node, monkeypatch: pytest.MonkeyPatch) 
     played.until(lambda _: (played.places.of(UUID) / "log" / "output.before").exists())
     monkeypatch.undo()
     played.look()
-    assert 0 < len(said(played)) < 2_000, "it writes on, from the start"
-    assert "\0" not in said(played)
+    assert 0 < len(listing(played)) < 2_000, "it writes on, from the start"
+    assert "\0" not in listing(played)
 
 
 def test_an_old_one_serves_without_what_it_lacks(node: Node) -> None:

@@ -86,6 +86,6 @@ SHORT = {
 
 
 @pytest.mark.parametrize(("driver", "multiuser", "sentence"), SHORT.values(), ids=SHORT.keys())
-def test_what_an_old_driver_lacks_is_told(driver: str, multiuser: bool, sentence: str) -> None:
+def test_what_an_old_driver_lacks_is_reported(driver: str, multiuser: bool, sentence: str) -> None:
     assert shortcomings(driver, multiuser=multiuser) == sentence
     assert knows_multiuser(driver) is (driver == "555.58.02")

@@ -1,4 +1,4 @@
-"""The first process of the MPS daemons' container: it hears what it is told at any time, lets orphans go."""
+"""The first process of the MPS daemons' container: it takes commands at any time, lets orphans go."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ sys.exit(keeper.keep([sys.executable, "-IS", "-c", sys.argv[1]], pause=float(sys
 FOR_EVER = "import signal; print('up', flush=True); signal.pause()"
 # A child's child that ends when nobody waits for it.
 ORPHANS = "import os, signal; print('up', flush=True)\nwhile True: os.fork() or os._exit(os.fork() and 0); os.wait()"
-TOLD_BEFORE = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); os.kill(os.getpid(), signal.SIGTERM)"
+SIGNALLED_BEFORE = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); os.kill(os.getpid(), signal.SIGTERM)"
 UP = "up\n"
 PAUSES = "the supervisor ended and is started again; the daemons run on\n"
 """What the keeper logs once it has waited for the supervisor: from here on it pauses."""
 
 ENDS: dict[str, tuple[str, str, str, str | None, int]] = {
-    "it is told before it waits": (TOLD_BEFORE, FOR_EVER, "1", None, 0),
+    "it is told before it waits": (SIGNALLED_BEFORE, FOR_EVER, "1", None, 0),
     "it is told while the supervisor runs": ("", FOR_EVER, "1", UP, 0),
     "it is told while orphans end": ("", ORPHANS, "1", UP, 0),
     "it is told while it pauses": ("", "import sys; sys.exit(3)", "3600", PAUSES, 0),
@@ -30,14 +30,14 @@ ENDS: dict[str, tuple[str, str, str, str | None, int]] = {
 }
 
 
-@pytest.mark.parametrize(("before", "program", "pause", "told_after", "code"), ENDS.values(), ids=ENDS.keys())
-def test_it_ends_when(before: str, program: str, pause: str, told_after: str | None, code: int) -> None:
+@pytest.mark.parametrize(("before", "program", "pause", "ended_after", "code"), ENDS.values(), ids=ENDS.keys())
+def test_it_ends_when(before: str, program: str, pause: str, ended_after: str | None, code: int) -> None:
     command = [sys.executable, "-c", KEEPER.format(before=before), program, pause]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as keeper:
         try:
             assert keeper.stdout is not None
-            if told_after is not None:
-                assert keeper.stdout.readline() == told_after
+            if ended_after is not None:
+                assert keeper.stdout.readline() == ended_after
                 keeper.terminate()
             assert keeper.wait(60) == code
         finally:

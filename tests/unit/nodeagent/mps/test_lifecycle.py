@@ -14,7 +14,7 @@ from tests.examples import examples
 PACE = RestartPace(patience=30, backoff=5, backoff_cap=60, failures=5, stable=300, grace=60, rest=600)
 EXCLUSIVE, DEFAULT, START, QUIT, KILL = Action.EXCLUSIVE, Action.DEFAULT, Action.START, Action.QUIT, Action.KILL
 GOOD = Seen(alive=True, answers=True, exclusive=True, claimed=True)
-GONE = Seen(exclusive=True, claimed=True)
+ENDED = Seen(exclusive=True, claimed=True)
 SILENT = replace(GOOD, answers=False)
 FAULT = replace(GOOD, faulted=True, clients=2)
 
@@ -34,7 +34,7 @@ class Story:
 SERVING = DaemonState(Phase.SERVING, 0.0, exclusive=True)
 STORIES = {
     "from nothing to service": Story(
-        ((0, Seen()), (1, GONE), (2, SILENT), (3, GOOD)),
+        ((0, Seen()), (1, ENDED), (2, SILENT), (3, GOOD)),
         ((Phase.CLAIMING, (EXCLUSIVE,)), (Phase.STARTING, (START,)), (Phase.STARTING, ()), (Phase.SERVING, ())),
     ),
     "a card whose mode was right already": Story(
@@ -46,7 +46,7 @@ STORIES = {
         ((Phase.BLOCKED, ()), (Phase.BLOCKED, (DEFAULT,)), (Phase.CLAIMING, (EXCLUSIVE,))),
     ),
     "somebody comes between the claim and the start": Story(
-        ((0, Seen()), (1, replace(GONE, strangers=True))),
+        ((0, Seen()), (1, replace(ENDED, strangers=True))),
         ((Phase.CLAIMING, (EXCLUSIVE,)), (Phase.BLOCKED, (DEFAULT,))),
     ),
     "a daemon that runs already is adopted": Story(
@@ -63,7 +63,7 @@ STORIES = {
         ),
     ),
     "a daemon that ends is started again, later each time": Story(
-        ((10, GONE), (14, GONE), (15, GONE), (16, GONE), (25, GONE), (26, GONE)),
+        ((10, ENDED), (14, ENDED), (15, ENDED), (16, ENDED), (25, ENDED), (26, ENDED)),
         (
             (Phase.PAUSED, (KILL,)),
             (Phase.PAUSED, ()),
@@ -75,7 +75,7 @@ STORIES = {
         SERVING,
     ),
     "the fifth failure in a row gives the card back": Story(
-        ((10, GONE), (11, Seen()), (609, Seen()), (610, Seen())),
+        ((10, ENDED), (11, Seen()), (609, Seen()), (610, Seen())),
         (
             (Phase.RESTING, (KILL, DEFAULT)),
             (Phase.RESTING, ()),
@@ -85,12 +85,12 @@ STORIES = {
         replace(SERVING, failures=4),
     ),
     "failures are forgotten after long service": Story(
-        ((300, GOOD), (301, GONE)),
+        ((300, GOOD), (301, ENDED)),
         ((Phase.SERVING, ()), (Phase.PAUSED, (KILL,))),
         replace(SERVING, failures=4),
     ),
     "a silence is forgiven, a long one is not": Story(
-        ((10, SILENT), (39, GOOD), (40, SILENT), (70, SILENT), (71, SILENT), (72, GONE)),
+        ((10, SILENT), (39, GOOD), (40, SILENT), (70, SILENT), (71, SILENT), (72, ENDED)),
         (
             (Phase.SERVING, ()),
             (Phase.SERVING, ()),
@@ -102,7 +102,7 @@ STORIES = {
         SERVING,
     ),
     "a fault waits for the clients, then the daemon is started anew": Story(
-        ((1, FAULT), (2, FAULT), (3, replace(FAULT, clients=0)), (4, GONE), (9, GONE)),
+        ((1, FAULT), (2, FAULT), (3, replace(FAULT, clients=0)), (4, ENDED), (9, ENDED)),
         (
             (Phase.FAULTED, ()),
             (Phase.FAULTED, ()),
@@ -118,7 +118,7 @@ STORIES = {
         SERVING,
     ),
     "not wanted any more: asked, then killed, then given back": Story(
-        (*((at, replace(GOOD, wanted=False)) for at in (1, 60, 61)), (62, replace(GONE, wanted=False))),
+        (*((at, replace(GOOD, wanted=False)) for at in (1, 60, 61)), (62, replace(ENDED, wanted=False))),
         ((Phase.STOPPING, (QUIT,)), (Phase.STOPPING, ()), (Phase.STOPPING, (KILL,)), (Phase.OFF, (DEFAULT,))),
         SERVING,
     ),
@@ -131,7 +131,7 @@ STORIES = {
         ((Phase.STARTING, ()), (Phase.STARTING, ()), (Phase.STARTING, ()), (Phase.SERVING, ())),
     ),
     "one that never answers is": Story(
-        ((0, SILENT), (1, SILENT), (30, SILENT), (31, SILENT), (32, GONE)),
+        ((0, SILENT), (1, SILENT), (30, SILENT), (31, SILENT), (32, ENDED)),
         (
             (Phase.STARTING, ()),
             (Phase.STARTING, ()),
@@ -250,7 +250,7 @@ def test_whatever_happens(history: list[tuple[float, dict[str, object]]]) -> Non
             assert not world.claimed, "a card is given back where no daemon is to be"
     for first, sixth in zip(starts, starts[5:], strict=False):
         assert sixth - first >= 4 * PACE.backoff, "a daemon that cannot run is not started without end"
-    # Once all is well it serves again, or is gone where it is not wanted.
+    # Once all is well it serves again, or has ended where it is not wanted.
     world.answers, world.faulted, world.strangers, world.broken, world.clients = True, False, False, False, 0
     for _ in range(100):
         now += 10

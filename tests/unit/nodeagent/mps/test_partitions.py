@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nodeagent.files import write_atomically
 from nodeagent.mps.exchange import GpuReport, wanted_to_text
 from nodeagent.mps.partitions import COMMON, Layout, chunks_of, created, layout, steps, supported
-from tests.unit.nodeagent.mps.conftest import UUID, Node, gone
+from tests.unit.nodeagent.mps.conftest import UUID, Node, await_end
 
 NAME = "Dx4AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 SLASHES = "D/79e/DgwYMDAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -71,9 +71,7 @@ SHARES = st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 
 
 
 @given(TOTALS, st.lists(st.integers(1, 100), max_size=12))
-def test_shares_that_fit_by_percent_fit_by_chunks_unless_one_is_smaller_than_a_chunk(
-    total: int, cores: list[int]
-) -> None:
+def test_shares_of_at_least_a_chunk_that_fit_by_percent_fit_by_chunks(total: int, cores: list[int]) -> None:
     while sum(cores) > 100:
         cores.pop()
     if all(each * total >= 100 for each in cores):
@@ -143,14 +141,14 @@ def test_a_partition_in_use_stays_until_its_clients_have_ended(node: Node) -> No
     assert partitioned(node, "b").why == ""
 
 
-def test_a_new_supervisor_knows_the_partitions_again_and_those_of_a_dead_daemon_are_forgotten(node: Node) -> None:
+def test_a_new_supervisor_finds_the_partitions_and_forgets_a_dead_daemons(node: Node) -> None:
     shares(node, a=30, **{COMMON: 0})
     before = partitioned(node, "a", COMMON)
     node.restart()
     assert partitioned(node, "a", COMMON).partitions == before.partitions
     daemon = node.pid()
     os.kill(daemon, signal.SIGKILL)
-    gone(daemon)
+    await_end(daemon)
     node.look()
     node.now += 5.0
     assert partitioned(node, "a", COMMON).starts >= 1

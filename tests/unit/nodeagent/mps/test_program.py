@@ -19,7 +19,7 @@ from nodeagent.mps.daemon import session, start_time
 from nodeagent.mps.exchange import MpsPaths, Report, report_from_text, wanted_to_text
 from playground.programs import mps_control
 from playground.waiting import wait_for
-from tests.unit.nodeagent.mps.conftest import gone
+from tests.unit.nodeagent.mps.conftest import await_end
 
 ROOT = Path(__file__).parents[4]
 UUID = "GPU-aaaa"
@@ -90,7 +90,7 @@ def test_the_daemon_outlives_its_supervisor_and_ends_with_the_container(running:
     first, daemon = running.supervisor(), running.daemon()
     at = running.report().at
     os.kill(first, signal.SIGKILL)
-    gone(first)
+    await_end(first)
     running.until(lambda: running.report().at > at and running.serves() and running.report().gpus[UUID].starts == 0)
     assert (running.daemon(), bool(start_time(daemon))) == (daemon, True), "adopted, not started anew"
     os.kill(daemon, signal.SIGKILL)

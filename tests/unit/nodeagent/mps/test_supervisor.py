@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nodeagent.mps.daemon import start_time
 from nodeagent.mps.exchange import GpuReport, report_from_text
-from tests.unit.nodeagent.mps.conftest import UUID, Node, computing, gone
+from tests.unit.nodeagent.mps.conftest import UUID, Node, await_end, computing
 
 
 def test_a_daemon_is_started_on_a_claimed_card_and_reported(node: Node) -> None:
@@ -25,7 +25,7 @@ def test_a_daemon_is_started_on_a_claimed_card_and_reported(node: Node) -> None:
     assert os.getsid(node.pid()) == node.pid(), "a session of its own"
 
 
-def test_servers_and_clients_are_told(node: Node) -> None:
+def test_servers_and_clients_are_reported(node: Node) -> None:
     node.serves()
     node.scripted(servers={"71": [72, 73], "81": [82]})
     report = node.look()
@@ -48,11 +48,11 @@ def test_a_daemon_that_is_killed_is_started_again_and_its_servers_are_ended(node
     node.serves()
     first, server = node.pid(), int((node.places.of(UUID) / "pipe" / "spawned").read_text())
     os.kill(first, signal.SIGKILL)
-    gone(first)
+    await_end(first)
     assert start_time(server), "a server outlives its daemon"
     report = node.look()
     assert (report.phase, report.why, report.taking) == ("paused", "the MPS daemon ended", False)
-    gone(server)
+    await_end(server)
     node.now += 5.0
     assert node.serves().starts == 2
     assert node.pid() != first
@@ -70,7 +70,7 @@ def test_a_process_that_has_the_daemons_number_is_not_taken_for_it(node: Node) -
     os.kill(daemon, signal.SIGKILL)
 
 
-def test_a_daemon_that_crashes_at_each_start_is_given_up_and_the_card_given_back(node: Node) -> None:
+def test_a_daemon_that_crashes_at_each_start_is_given_up_and_frees_its_card(node: Node) -> None:
     node.scripted(crash=True)
     for _ in range(4):
         node.until(lambda report: report.phase == "paused")
@@ -98,13 +98,13 @@ def test_a_daemon_that_hangs_is_killed_and_started_again(node: Node) -> None:
     node.now += 30.0
     assert node.look().phase == "stopping"
     node.supervisor._gpu(UUID).daemon._timeout = 20.0
-    gone(first)
+    await_end(first)
     assert node.until(lambda report: report.phase == "paused").why == "the MPS daemon no longer answers"
     node.now += 5.0
     node.serves()
 
 
-def test_a_fault_keeps_new_pods_away_until_its_clients_are_gone(node: Node) -> None:
+def test_a_fault_keeps_new_pods_away_until_its_clients_end(node: Node) -> None:
     node.serves()
     first = node.pid()
     node.scripted(servers={"71": [72]}, status="FAULT")
@@ -179,7 +179,7 @@ def test_the_end_takes_all_daemons_along_and_gives_the_cards_back(node: Node) ->
     node.scripted(deaf=True)
     node.supervisor._clock = iter(range(1000)).__next__
     node.supervisor.end(within=3.0)
-    gone(pid)
+    await_end(pid)
     assert (node.cards.mode, node.places.report.exists()) == (False, False)
 
 
@@ -190,7 +190,7 @@ def test_clients_of_a_dead_daemon_do_not_block_the_next(node: Node) -> None:
     node.look()
     first = node.pid()
     os.kill(first, signal.SIGKILL)
-    gone(first)
+    await_end(first)
     report = node.look()
     assert (report.phase, report.servers) == ("paused", (71,))
     node.now += 5.0

@@ -53,7 +53,7 @@ class Container:
     shares: Sequence[GpuShare]
     library: str = ""
     home: Path | None = None
-    """Where driver and program are; the folder's parent unless told."""
+    """Where driver and program are; the folder's parent by default."""
 
     @property
     def _home(self) -> Path:
@@ -65,8 +65,8 @@ class Container:
 
     def environment(self) -> dict[str, str]:
         """Nothing of this process's own but where programs are."""
-        told = container_annotations(Allocation("a", "n", (ContainerAllocation(self.name, tuple(self.shares)),)))
-        ours = {name: told[names.per_container(key, self.name)] for name, key in names.ENVIRONMENT}
+        output = container_annotations(Allocation("a", "n", (ContainerAllocation(self.name, tuple(self.shares)),)))
+        ours = {name: output[names.per_container(key, self.name)] for name, key in names.ENVIRONMENT}
         pod: Any = {"spec": {"containers": [{"name": self.name}]}}
         [container] = with_volumes(pod, {self.name}, Volumes(cache=True))["spec"]["containers"]
         ours |= {item["name"]: item["value"].replace(CACHE_FOLDER, str(self.folder)) for item in container["env"]}
@@ -94,15 +94,15 @@ class Container:
     def run(self, *commands: str, user: int | None = None) -> list[Any]:
         """The answers of one program, or its exit status where it failed."""
         with self.start(user=user) as program:
-            told, _ = program.communicate("".join(f"{command}\n" for command in commands), timeout=60)
-        return [json.loads(line) for line in told.splitlines()] if program.returncode == 0 else [program.returncode]
+            output, _ = program.communicate("".join(f"{command}\n" for command in commands), timeout=60)
+        return [json.loads(line) for line in output.splitlines()] if program.returncode == 0 else [program.returncode]
 
     def region(self, offset: int) -> int:
         """A number of the library's file (its `shared_region_t`)."""
         return int(struct.unpack_from("<Q", self.cache.read_bytes(), offset)[0])
 
 
-def said(program: subprocess.Popen[str], command: str) -> Any:
+def answer(program: subprocess.Popen[str], command: str) -> Any:
     """The answer to one command of a program that stays."""
     assert program.stdin is not None
     assert program.stdout is not None
@@ -151,16 +151,16 @@ def library(played: Path) -> str:
 def test_nothing_holds_a_program_without_the_library(folder: Path) -> None:
     container = Container(folder, "main", [share(0, 3000)])
     there = 24 << 30
-    told = container.run(f"alloc 0 {4000 * MIB}", f"found 0 {4000 * MIB}", "info 0", "nvml 0", "launch 0")
-    assert told == [0, 0, [there - 8000 * MIB, there], [there, 0], 0]
+    output = container.run(f"alloc 0 {4000 * MIB}", f"found 0 {4000 * MIB}", "info 0", "nvml 0", "launch 0")
+    assert output == [0, 0, [there - 8000 * MIB, there], [there, 0], 0]
     assert not container.cache.exists()
 
 
 def test_an_allocation_beyond_the_share_fails_and_the_share_is_what_is_shown(folder: Path, library: str) -> None:
     container = Container(folder, "main", [share(0, 3000)], library)
     beyond, within = 3000 * MIB, 2000 * MIB
-    told = container.run(f"alloc 0 {beyond}", f"found 0 {beyond}", f"alloc 0 {within}", f"found 0 {within}")
-    assert told == [OUT_OF_MEMORY, OUT_OF_MEMORY, 0, OUT_OF_MEMORY]
+    output = container.run(f"alloc 0 {beyond}", f"found 0 {beyond}", f"alloc 0 {within}", f"found 0 {within}")
+    assert output == [OUT_OF_MEMORY, OUT_OF_MEMORY, 0, OUT_OF_MEMORY]
     assert container.run(f"alloc 0 {within}", "info 0", "nvml 0") == [
         0,
         [1000 * MIB - CONTEXT, 3000 * MIB],
@@ -170,8 +170,8 @@ def test_an_allocation_beyond_the_share_fails_and_the_share_is_what_is_shown(fol
 
 def test_each_of_two_gpus_is_limited_whatever_order_they_have(folder: Path, library: str) -> None:
     container = Container(folder, "main", [share(0, 3000), share(1, 3000)], library)
-    told = container.run(*(f"alloc {card} {2000 * MIB}" for card in (1, 0, 1, 0)))
-    assert told == [0, 0, OUT_OF_MEMORY, OUT_OF_MEMORY]
+    output = container.run(*(f"alloc {card} {2000 * MIB}" for card in (1, 0, 1, 0)))
+    assert output == [0, 0, OUT_OF_MEMORY, OUT_OF_MEMORY]
 
 
 def test_unequal_shares_are_limited_to_the_smallest_on_both(folder: Path, library: str) -> None:
@@ -195,23 +195,23 @@ def test_cores_reach_the_library(folder: Path, library: str, cores: int, limit: 
 )
 def test_a_program_of_another_user_is_limited_too(folder: Path, library: str) -> None:
     container = Container(folder, "main", [share(0, 3000)], library)
-    told = container.run(f"alloc 0 {3000 * MIB}", f"alloc 0 {1000 * MIB}", user=NOBODY)
-    assert (told, container.cache.stat().st_uid) == ([OUT_OF_MEMORY, 0], NOBODY)
+    output = container.run(f"alloc 0 {3000 * MIB}", f"alloc 0 {1000 * MIB}", user=NOBODY)
+    assert (output, container.cache.stat().st_uid) == ([OUT_OF_MEMORY, 0], NOBODY)
     assert container.run(f"alloc 0 {3000 * MIB}") == [OUT_OF_MEMORY], "and root's beside it, in the same file"
 
 
 def test_two_containers_of_one_pod_have_shares_of_their_own(folder: Path, library: str) -> None:
     first, second = (Container(folder, name, [share(0, 3000)], library) for name in ("first", "second"))
     with first.start() as program:
-        assert said(program, f"alloc 0 {2000 * MIB}") == 0
+        assert answer(program, f"alloc 0 {2000 * MIB}") == 0
         assert second.run(f"alloc 0 {2000 * MIB}") == [0]
         program.kill()
 
 
-def test_the_programs_of_a_container_share_its_share_and_a_killed_one_gives_back(folder: Path, library: str) -> None:
+def test_a_containers_programs_have_one_limit_and_a_killed_one_frees_memory(folder: Path, library: str) -> None:
     container = Container(folder, "main", [share(0, 3000)], library)
     with container.start() as program:
-        assert said(program, f"alloc 0 {2000 * MIB}") == 0
+        assert answer(program, f"alloc 0 {2000 * MIB}") == 0
         assert container.run(f"alloc 0 {2000 * MIB}") == [OUT_OF_MEMORY]
         program.send_signal(signal.SIGKILL)
     assert container.run(f"alloc 0 {2000 * MIB}") == [0], "its process id is nobody's any more"

@@ -18,7 +18,7 @@ from nodeagent.publishing.terms import PoolDocument
 from playground.api.api import Api
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.paths import gpunodes, nodes
-from runtime.kubernetes.watch import Gone, Put, Replaced
+from runtime.kubernetes.watch import Deleted, Put, Replaced
 from tests.unit.nodeagent.builders import BLIND, MIB, card, observation
 from tests.unit.nodeagent.cluster import Cluster
 from tests.wires import Answer, Fate, Sent, Wire, status_body
@@ -132,7 +132,7 @@ def test_a_taint_that_came_since_the_agent_read_the_node_stays() -> None:
     assert taints(machine) == [OTHER]
 
 
-def test_a_removal_that_somebodys_policy_refuses_is_reported_and_holds_nothing_else_up() -> None:
+def test_a_removal_that_a_policy_refuses_is_reported_and_delays_nothing_else() -> None:
     machine = starting(STARTUP)
     answered: list[Fate] = ["answered"] * 5
     machine.cluster.network.fates = [*answered, "refused"]
@@ -303,7 +303,7 @@ def test_capacity_that_a_kubelet_wiped_is_back_in_the_next_step(machine: Machine
 def test_an_object_that_somebody_deleted_is_made_again(machine: Machine) -> None:
     machine.step()
     machine.written()
-    machine.agent.gpunode_event(Gone(machine.cluster.gpunode("n1")))
+    machine.agent.gpunode_event(Deleted(machine.cluster.gpunode("n1")))
     machine.cluster.call("DELETE", gpunodes("n1"))
     machine.step(after=1)
     assert machine.written() == FIRST[:2]
@@ -330,8 +330,8 @@ def test_an_outage_ends_in_one_read_and_one_write(machine: Machine) -> None:
     machine.cluster.network.down, machine.cluster.network.reads = None, 0
     machine.observation = observation(card(1))
     assert machine.step(after=10) == 10.0
-    told = "POST default/events"  # card 0 is gone; its capacity stays until the allocator has said who holds it
-    assert (machine.cluster.network.reads, machine.written()) == (2, ["PATCH n1/status", told])
+    event = "POST default/events"  # card 0 is removed; its capacity stays until the allocator has written who holds it
+    assert (machine.cluster.network.reads, machine.written()) == (2, ["PATCH n1/status", event])
     assert machine.agent.trouble == ""
 
 
@@ -354,7 +354,7 @@ def test_a_write_whose_outcome_is_unknown_is_read_back(machine: Machine, fate: F
     assert machine.cluster.gpunode("n1")["status"]["gpus"][1]["health"] == "Unhealthy"
 
 
-def test_a_name_that_no_node_has_is_told_and_waited_for(machine: Machine) -> None:
+def test_a_name_that_no_node_has_is_reported_and_waited_for(machine: Machine) -> None:
     machine.cluster.call("DELETE", nodes("n1"))
     machine.step()
     assert machine.agent.trouble == "there is no Node named 'n1'; set node to the name of this machine's Node"
@@ -363,7 +363,7 @@ def test_a_name_that_no_node_has_is_told_and_waited_for(machine: Machine) -> Non
     assert (machine.written(), machine.agent.trouble) == (FIRST, "")
 
 
-def test_a_cluster_without_our_definition_is_told_what_is_missing(machine: Machine) -> None:
+def test_a_cluster_without_our_definition_is_reported_as_missing_it(machine: Machine) -> None:
     machine.cluster.api.kinds.replace_custom("gpufraction.io", "gpunodes", ())
     machine.step()
     assert machine.agent.trouble == (
@@ -372,13 +372,13 @@ def test_a_cluster_without_our_definition_is_told_what_is_missing(machine: Machi
     )
 
 
-def test_nothing_is_said_before_the_first_look(machine: Machine) -> None:
+def test_nothing_is_published_before_the_first_look(machine: Machine) -> None:
     machine.observation = None
     machine.step()
     assert (machine.written(), machine.agent.trouble) == ([], "no GPU was looked at yet")
 
 
-def test_the_loop_ends_when_it_is_told_to(machine: Machine) -> None:
+def test_the_loop_ends_when_it_is_stopped(machine: Machine) -> None:
     stopping = threading.Event()
     thread = threading.Thread(target=machine.agent.run, args=(stopping,), name="agent-under-test", daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Cards that went are told of, once."""
+"""Removed cards are reported, once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runtime.kubernetes.paths import events
 from tests.unit.nodeagent.builders import BLIND, card, observation
 from tests.unit.nodeagent.cluster import Cluster
 
-GONE = "GPU GPU-1 (Tesla T4, index 1) was removed. Its pods have no GPU"
+REMOVED = "GPU GPU-1 (Tesla T4, index 1) was removed. Its pods have no GPU"
 REPLACED = (
     "GPU GPU-1 (Tesla T4, index 1) was removed; at its index is GPU-9 (Tesla T4). Pods of the old one have no GPU"
 )
@@ -32,12 +32,12 @@ class Case:
 CASES = {
     "the same": Case((card(0), card(1)), observation(card(0), card(1))),
     "one came": Case((card(0),), observation(card(0), card(1))),
-    "one went": Case((card(0), card(1)), observation(card(0)), (("GPUGone", GONE),)),
+    "one went": Case((card(0), card(1)), observation(card(0)), (("GPUGone", REMOVED),)),
     "another stands in its place": Case(
         (card(0), card(1)), observation(card(0), card(1, uuid="GPU-9")), (("GPUReplaced", REPLACED),)
     ),
     "the next moved up": Case(
-        (card(0), card(1), card(2)), observation(card(0), card(1, uuid="GPU-2")), (("GPUGone", GONE),)
+        (card(0), card(1), card(2)), observation(card(0), card(1, uuid="GPU-2")), (("GPUGone", REMOVED),)
     ),
     "two changed places": Case((card(0), card(1)), observation(card(0, uuid="GPU-1"), card(1, uuid="GPU-0"))),
     "nothing can be seen": Case((card(0), card(1)), BLIND),
@@ -49,30 +49,30 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_what_is_told(case: Case) -> None:
+def test_the_events_of_changes(case: Case) -> None:
     before = desired("n1", observation(*case.before)).inventory.gpus
     found = changes(before, desired("n1", case.now).inventory)
     assert tuple((change.reason, change.message) for change in found) == case.want
 
 
-def test_a_card_that_was_replaced_while_the_agent_was_away_is_told_at_its_start_and_not_again() -> None:
+def test_a_card_that_was_replaced_while_the_agent_was_down_is_reported_once() -> None:
     cluster = Cluster("n1")
     shown = [observation(card(0), card(1))]
 
     def agent() -> Agent:
         return Agent(cluster.kube, Machine(lambda: shown[0]), "n1")
 
-    def told() -> list[str]:
+    def reasons() -> list[str]:
         written = cluster.call("GET", events("default"))["items"]
         return [event["reason"] for event in sorted(written, key=lambda e: int(e["metadata"]["resourceVersion"]))]
 
     agent().step()
     shown[0] = observation(card(0), card(1, uuid="GPU-9"))
     second = agent()
-    assert (second.step() > 0, told()) == (True, ["GPUReplaced"])
+    assert (second.step() > 0, reasons()) == (True, ["GPUReplaced"])
     shown[0] = BLIND
     second.step()
     shown[0] = observation(card(0))
     second.step()
     second.step()
-    assert told() == ["GPUReplaced", "GPUGone"], "a driver that was away in between hides nothing"
+    assert reasons() == ["GPUReplaced", "GPUGone"], "a driver that was away in between hides nothing"

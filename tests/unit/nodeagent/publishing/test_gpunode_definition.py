@@ -52,7 +52,7 @@ def test_every_field_is_explained() -> None:
     assert [path for path, schema in fields("", SCHEMA) if not schema.get("description")] == [".metadata"]
 
 
-def test_the_status_that_the_agent_writes_is_all_in_the_schema_and_nothing_else_is() -> None:
+def test_the_schema_of_the_status_has_exactly_what_the_agent_writes() -> None:
     assert differences("status", STATUS, SCHEMA["properties"]["status"]) == []
 
 

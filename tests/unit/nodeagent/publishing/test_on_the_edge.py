@@ -33,11 +33,11 @@ BEFORE, AFTER = "a" * 64, "b" * 64
 def admitted() -> JSON:
     """A pod with a share of GPU-0, as the webhook let it in and kubelet keeps it."""
     made = pod("camera").uid(UID).asks("gpufraction.io/gpu-memory", "3Gi").asks("gpufraction.io/gpu-cores", 30).json()
-    asked = admit.plan(made, Options())
-    assert isinstance(asked, admit.Allocate)
+    planned = admit.plan(made, Options())
+    assert isinstance(planned, admit.Allocate)
     share = GpuShare("GPU-0", 0, 3072 * MIB, 30, T4)
     answer = Placed(Allocation("id", "edge", (ContainerAllocation("main", (share,)),)), "nodeName")
-    settled = admit.settle(made, asked, answer, now_ns=0)
+    settled = admit.settle(made, planned, answer, now_ns=0)
     assert isinstance(settled, admit.Admit)
     return {**settled.pod, "status": status(BEFORE)}
 

@@ -181,8 +181,8 @@ def test_slices_are_published_by_strategy(mig: str, cards: list[Card], want: lis
 
 def test_a_cordoned_card_takes_no_new_pods_and_stays_in_the_sum() -> None:
     wanted = desired("n1", observation(card(0), card(1)), terms=Terms(cordoned=frozenset({"GPU-1"})))
-    told = "cordoned by the annotation gpufraction.io/cordon of its Node"
-    assert wanted.inventory.gpus == (gpu(0), gpu(1, healthy=False, withheld="Cordoned", reason=told))
+    message = "cordoned by the annotation gpufraction.io/cordon of its Node"
+    assert wanted.inventory.gpus == (gpu(0), gpu(1, healthy=False, withheld="Cordoned", reason=message))
     assert (wanted.amounts, wanted.condition.reason) == (Amounts(2 * T4, 200), "AllGPUsHealthy")
 
 
@@ -199,11 +199,11 @@ def test_a_gpu_that_is_unhealthy_itself_keeps_its_reason() -> None:
     assert wanted.under(Enforcement(unreachable={"GPU-1": "no file"})).inventory.gpus == wanted.inventory.gpus
 
 
-def test_a_card_that_is_not_ours_is_told_of_and_not_in_the_sum() -> None:
+def test_a_card_that_is_not_ours_is_published_and_not_in_the_sum() -> None:
     terms = Terms(shared=frozenset({"GPU-1"}), not_shared="it is the device plugin's")
     wanted = desired("n1", observation(card(0), card(1)), terms=terms)
-    told = gpu(0, healthy=False, withheld="NotShared", reason="it is the device plugin's")
-    assert (wanted.inventory.gpus, wanted.amounts) == ((told, gpu(1)), Amounts(T4, 100))
+    message = gpu(0, healthy=False, withheld="NotShared", reason="it is the device plugin's")
+    assert (wanted.inventory.gpus, wanted.amounts) == ((message, gpu(1)), Amounts(T4, 100))
 
 
 def test_a_condition_keeps_its_transition_time_while_its_status_stays() -> None:
@@ -219,7 +219,7 @@ def test_a_condition_keeps_its_transition_time_while_its_status_stays() -> None:
 
 
 class Machine:
-    """A library that shows what it is told."""
+    """A library that shows what it is given."""
 
     def __init__(self, cards: tuple[Card, ...] = (), error: GpuLibraryError | None = None) -> None:
         self._cards, self._error = cards, error

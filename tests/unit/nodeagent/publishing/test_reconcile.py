@@ -214,7 +214,7 @@ def test_what_is_undone_again_and_again_is_written_less_and_less_often() -> None
     assert times == [0, 10, 30, 70, 150, 310, 610, 910]
 
 
-def test_a_startup_taint_that_another_writer_puts_on_again_is_taken_off_less_and_less_often() -> None:
+def test_a_startup_taint_that_another_writer_restores_is_removed_less_often() -> None:
     history, times = History(), []
     for second in range(1200):
         plan = reconcile(STARTS, Published(TAINTED, replace(OBJECT, status=fresh(second))), history, NOW + second, PACE)

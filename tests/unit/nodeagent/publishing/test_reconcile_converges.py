@@ -91,7 +91,7 @@ class Convergence(RuleBasedStateMachine):
         self.watch_tells()
 
     @rule()
-    def the_node_is_registered_anew(self) -> None:
+    def the_node_is_registered_again(self) -> None:
         self.delete(nodes("n1"))
         self.cluster.add_node("n1")
         self.watch_tells()

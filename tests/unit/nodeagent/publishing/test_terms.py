@@ -69,11 +69,11 @@ class Machine:
     """A node of two T4, its agent, and the document and the allocator in the test's hands."""
 
     def __init__(self) -> None:
-        self.cluster, self.said = Cluster("n1"), PoolDocument(NO_OPTIONS)
+        self.cluster, self.options = Cluster("n1"), PoolDocument(NO_OPTIONS)
         self.now = 1_000_000.0
         self.agent = Agent(
             self.cluster.kube,
-            machine.Machine(lambda: observation(card(0), card(1)), options=lambda: self.said),
+            machine.Machine(lambda: observation(card(0), card(1)), options=lambda: self.options),
             "n1",
             clock=lambda: self.now,
         )
@@ -100,12 +100,12 @@ def test_a_change_is_published_in_the_next_step_with_its_pool_and_its_capacity()
     machine = Machine()
     assert machine.step()[0] == 2 * T4
     machine.cluster.merge(nodes("n1"), {"metadata": {"labels": {"pool": "a"}}})
-    machine.said = PoolDocument(DOCUMENT)
+    machine.options = PoolDocument(DOCUMENT)
     memory, status = machine.step()
     assert memory == 2 * 2 * (T4 - 256 * MIB)
     assert (status["pool"], {option["name"]: option["value"] for option in status["options"]}) == ("a", dict(OF_A))
     assert status["summary"]["memory"] == format_bytes(memory)
-    machine.said = PoolDocument(NO_OPTIONS)
+    machine.options = PoolDocument(NO_OPTIONS)
     less, status = machine.step()
     assert (less, status["pool"], status["options"]) == (memory, "", [])
     assert machine.step(after=600)[0] == memory, "pods that were placed before may still come"
@@ -113,12 +113,12 @@ def test_a_change_is_published_in_the_next_step_with_its_pool_and_its_capacity()
     assert machine.step()[0] == 2 * T4
 
 
-def test_what_is_promised_more_is_there_for_kubelet_before_the_allocator_learns_of_it() -> None:
+def test_kubelet_has_a_higher_capacity_before_the_allocator_learns_of_it() -> None:
     machine = Machine()
     machine.step()
     orders = []
     for factor in (2.0, 1.0):
-        machine.said = PoolDocument(PoolOptions(VgpuOptions(device_memory_scaling=factor)))
+        machine.options = PoolDocument(PoolOptions(VgpuOptions(device_memory_scaling=factor)))
         machine.cluster.network.calls.clear()
         machine.step()
         machine.counted()
@@ -130,9 +130,9 @@ def test_what_is_promised_more_is_there_for_kubelet_before_the_allocator_learns_
 
 def test_capacity_is_never_less_than_pods_hold_of_each_gpu() -> None:
     machine = Machine()
-    machine.said = PoolDocument(PoolOptions(VgpuOptions(device_memory_scaling=3)))
+    machine.options = PoolDocument(PoolOptions(VgpuOptions(device_memory_scaling=3)))
     assert machine.step()[0] == 6 * T4
-    machine.said = PoolDocument(NO_OPTIONS)
+    machine.options = PoolDocument(NO_OPTIONS)
     machine.step()
     machine.counted(GPU_0=3 * T4, GPU_1=T4 - 5)
     memory, status = machine.step()
@@ -143,9 +143,9 @@ def test_capacity_is_never_less_than_pods_hold_of_each_gpu() -> None:
 
 def test_capacity_stays_until_what_pods_hold_is_known() -> None:
     machine = Machine()
-    machine.said = PoolDocument(PoolOptions(VgpuOptions(device_memory_scaling=3)))
+    machine.options = PoolDocument(PoolOptions(VgpuOptions(device_memory_scaling=3)))
     assert machine.step()[0] == 6 * T4
-    machine.said = PoolDocument(NO_OPTIONS)
+    machine.options = PoolDocument(NO_OPTIONS)
     assert [machine.step(after=after)[0] for after in (0, 61)] == [6 * T4] * 2
     machine.counted()
     assert machine.step()[0] == 2 * T4
@@ -153,14 +153,19 @@ def test_capacity_stays_until_what_pods_hold_is_known() -> None:
 
 def test_a_wrong_document_is_a_condition_and_changes_nothing() -> None:
     machine = Machine()
-    machine.said = PoolDocument(DOCUMENT)
+    machine.options = PoolDocument(DOCUMENT)
     before, status = machine.step()
-    machine.said = PoolDocument(DOCUMENT, "options.yaml: deviceSplitCount: found 0; give a whole number from 1 to 1024")
+    machine.options = PoolDocument(
+        DOCUMENT, "options.yaml: deviceSplitCount: found 0; give a whole number from 1 to 1024"
+    )
     after, now = machine.step()
     assert (after, now["options"]) == (before, status["options"])
-    told = {item["type"]: (item["status"], item["message"][-60:]) for item in now["conditions"]}
-    assert told["OptionsRefused"] == ("True", "deviceSplitCount: found 0; give a whole number from 1 to 1024"[-60:])
-    machine.said = PoolDocument(DOCUMENT)
+    conditions = {item["type"]: (item["status"], item["message"][-60:]) for item in now["conditions"]}
+    assert conditions["OptionsRefused"] == (
+        "True",
+        "deviceSplitCount: found 0; give a whole number from 1 to 1024"[-60:],
+    )
+    machine.options = PoolDocument(DOCUMENT)
     assert [item["type"] for item in machine.step()[1]["conditions"]] == ["Ready"]
 
 

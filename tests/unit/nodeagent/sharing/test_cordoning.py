@@ -1,4 +1,4 @@
-"""What the cordon annotation of a Node means: GPUs by UUID or index, and what is said of words that mean none."""
+"""What the cordon annotation of a Node means: GPUs by UUID or index, and what is reported of words that mean none."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_is_meant(words: set[str], cards: tuple[Card, ...], want: Cordon) -
     assert read(words, cards) == want
 
 
-def test_it_is_told_on_the_node_once_and_shown_while_it_lasts() -> None:
+def test_it_is_one_event_on_the_node_and_shown_while_it_lasts() -> None:
     machine = Machine()
 
     def cordon(text: str | None) -> tuple[list[str], list[str], list[str]]:
@@ -54,8 +54,8 @@ def test_it_is_told_on_the_node_once_and_shown_while_it_lasts() -> None:
             machine.step(after=1)
         status = machine.cluster.gpunode("n1")["status"]
         events = machine.cluster.call("GET", "/api/v1/namespaces/default/events")["items"]
-        told = [each["message"] for each in events if each["reason"] == NodeEventReason.CORDON_NAMES_NO_GPU]
-        return [gpu["health"] for gpu in status["gpus"]], [each["type"] for each in status["conditions"]], told
+        messages = [each["message"] for each in events if each["reason"] == NodeEventReason.CORDON_NAMES_NO_GPU]
+        return [gpu["health"] for gpu in status["gpus"]], [each["type"] for each in status["conditions"]], messages
 
     (condition,) = wrong("'GPU-wrong'")
     assert cordon("0, GPU-wrong") == (["Cordoned", "Healthy"], ["Ready", NAMES_NO_GPU], [condition.message])

@@ -64,7 +64,7 @@ def usage(active: bool | None) -> NodeUsage:
     return NodeUsage((Use(Q, "main", "GPU-0", 100, 30, 0, active=active),))
 
 
-def told(tracker: IdleTracker, *looks: tuple[float, bool | None]) -> list[int | None]:
+def published(tracker: IdleTracker, *looks: tuple[float, bool | None]) -> list[int | None]:
     """Since when the share is published as idle after each look."""
     found = []
     for at, active in looks:
@@ -73,22 +73,22 @@ def told(tracker: IdleTracker, *looks: tuple[float, bool | None]) -> list[int | 
     return found
 
 
-def test_a_share_is_published_after_a_minute_with_the_time_of_its_first_quiet_look() -> None:
+def test_a_share_is_published_as_idle_after_a_minute_from_its_first_idle_look() -> None:
     looks = [(float(at), False) for at in range(0, 80, 10)]
-    assert told(IdleTracker(), *looks) == [None] * 6 + [0, 0]
+    assert published(IdleTracker(), *looks) == [None] * 6 + [0, 0]
 
 
 def test_what_is_not_known_begins_the_time_again() -> None:
     looks = [(float(at), None if at == 50 else False) for at in range(0, 130, 10)]
-    assert told(IdleTracker(), *looks) == [None] * 12 + [60]
+    assert published(IdleTracker(), *looks) == [None] * 12 + [60]
 
 
 def test_two_looks_too_far_apart_say_nothing_of_the_time_between() -> None:
     tracker = IdleTracker()
-    assert told(tracker, (0, False), (61, False), (121, False)) == [None, None, 61]
+    assert published(tracker, (0, False), (61, False), (121, False)) == [None, None, 61]
     assert tracker.idle(181.0) == {IdleShare(61, "q")}
     assert not tracker.idle(182.0), "the agent has not looked for too long"
-    assert told(tracker, (100, False)) == [None], "the clock was set back"
+    assert published(tracker, (100, False)) == [None], "the clock was set back"
 
 
 def test_a_share_that_computes_now_and_then_is_published_later_each_time() -> None:

@@ -15,7 +15,7 @@ from nodeagent.sharing.ownership import Ownership, decide, read
 from nodeagent.sharing.residents import Resident, Residents, resident, trim
 from runtime.kubernetes.client import JSON
 from runtime.kubernetes.paths import gpunodes, namespaces, nodes, pods
-from runtime.kubernetes.watch import Gone, Put, Replaced
+from runtime.kubernetes.watch import Deleted, Put, Replaced
 from tests.unit.nodeagent.builders import card, observation
 from tests.unit.nodeagent.cluster import Cluster
 
@@ -28,7 +28,7 @@ class Case:
     ownership: Ownership
     held: frozenset[str]
     shared: frozenset[str] | None
-    told: tuple[tuple[str, bool, str], ...] = ()
+    reported: tuple[tuple[str, bool, str], ...] = ()
 
 
 CASES = {
@@ -53,8 +53,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_is_shared(case: Case) -> None:
     found = decide(case.ownership, case.held, CARDS)
-    told = tuple((condition.kind, condition.ready, condition.reason) for condition in found.conditions)
-    assert (found.shared, told) == (case.shared, case.told)
+    reported = tuple((condition.kind, condition.ready, condition.reason) for condition in found.conditions)
+    assert (found.shared, reported) == (case.shared, case.reported)
 
 
 def test_a_conflict_names_both_ways_out() -> None:
@@ -120,12 +120,12 @@ def test_a_pod_with_shares_is_a_resident_with_its_containers() -> None:
 
 
 def test_residents_follow_the_watch_and_tell_changes_only() -> None:
-    told: list[int] = []
-    residents = Residents(on_change=lambda: told.append(1))
+    reported: list[int] = []
+    residents = Residents(on_change=lambda: reported.append(1))
     plain = {"metadata": {"name": "p", "namespace": "team", "uid": "u"}, "status": {"phase": "Running"}}
-    for event in (Replaced([holder(), plain]), Put(holder()), Put(plain), Gone(holder())):
+    for event in (Replaced([holder(), plain]), Put(holder()), Put(plain), Deleted(holder())):
         residents.event(event)
-    assert (residents.known, residents.all(), len(told)) == (True, (), 2)
+    assert (residents.known, residents.all(), len(reported)) == (True, (), 2)
 
 
 def test_a_node_from_conflict_to_held_and_back() -> None:
@@ -133,7 +133,7 @@ def test_a_node_from_conflict_to_held_and_back() -> None:
     residents = Residents()
     agent = Agent(cluster.kube, Machine(lambda: observation(card(0), card(1)), residents=residents), "n1")
 
-    def told() -> tuple[list[str], list[tuple[str, str]], str]:
+    def reported() -> tuple[list[str], list[tuple[str, str]], str]:
         agent.node_event(Put(cluster.node("n1")))
         agent.step()
         cluster.says_beyond("n1")
@@ -145,15 +145,15 @@ def test_a_node_from_conflict_to_held_and_back() -> None:
         return [gpu["health"] for gpu in status["gpus"]], conditions, cores
 
     well, none = ["Healthy"] * 2, ["NotShared"] * 2
-    assert told() == (well, [("Ready", "True")], "200")
+    assert reported() == (well, [("Ready", "True")], "200")
     cluster.merge(nodes("n1", "status"), {"status": {"allocatable": {"nvidia.com/gpu": "2"}}})
-    assert told() == (none, [("Ready", "True"), ("PluginConflict", "True")], "0")
+    assert reported() == (none, [("Ready", "True"), ("PluginConflict", "True")], "0")
     cluster.merge(nodes("n1"), {"metadata": {"labels": {"gpufraction.io/ownership": "held"}}})
-    assert told()[0] == none, "nothing is said anew before the pods are known"
+    assert reported()[0] == none, "nothing is said anew before the pods are known"
     residents.event(Replaced([trim(holder("GPU-1"))]))
-    assert told() == (["NotShared", "Healthy"], [("Ready", "True"), ("Held", "True")], "100")
-    residents.event(Gone(holder("GPU-1")))
-    assert told() == (none, [("Ready", "True"), ("Held", "False")], "0")
+    assert reported() == (["NotShared", "Healthy"], [("Ready", "True"), ("Held", "True")], "100")
+    residents.event(Deleted(holder("GPU-1")))
+    assert reported() == (none, [("Ready", "True"), ("Held", "False")], "0")
     assert cluster.call("GET", gpunodes("n1"))["status"]["gpus"][1]["reason"].startswith("no holder pod holds it")
 
 

@@ -110,10 +110,10 @@ STORIES = {
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
 def test_a_container_over_time(story: Story) -> None:
     watch = OveruseMonitor(story.rules)
-    told = tuple(
+    reported = tuple(
         watch.judge(NodeUsage((Use(P, "main", "GPU-0", 100 * MIB, 0, mib * MIB),)), (), at) for at, mib in story.used
     )
-    assert told == tuple(frozenset() if report is None else {report} for report in story.want)
+    assert reported == tuple(frozenset() if report is None else {report} for report in story.want)
     assert sum(watch.violations.values()) == story.warnings
 
 
@@ -149,12 +149,12 @@ def test_what_is_above_the_booked_memory_gives_way_on_a_full_gpu(
 def test_a_pod_is_evicted_for_what_it_was_warned_of() -> None:
     watch = OveruseMonitor(replace(EVICTING, overuse_slack=5 * MIB))
     looks = [(0, FULL, 90), (30, FULL, 90), (89, ROOM, 90), (90, FULL, 90), (120, FULL, 90), (180, FULL, 90)]
-    told = [
+    reported = [
         [(each.code, each.evict) for each in watch.judge(NodeUsage((bursting(used), LACKS)), (shown,), at)]
         for at, shown, used in looks
     ]
     warned, evicted = ("GPUMemoryPressure", False), ("GPUMemoryPressure", True)
-    assert told == [[], [warned], [], [], [warned], [evicted]], "a while with room begins anew"
+    assert reported == [[], [warned], [], [], [warned], [evicted]], "a while with room begins anew"
 
 
 def test_the_users_of_a_claim_have_its_share_together() -> None:
@@ -162,7 +162,7 @@ def test_the_users_of_a_claim_have_its_share_together() -> None:
     allocation = Allocation("a", "n1", (ContainerAllocation("main", (share,)),), claim="egpu-1")
     one, two, idle = (Resident(f"uid-{name}", "team", name, allocation) for name in ("one", "two", "idle"))
 
-    def said(*used: int) -> list[tuple[str, int, int]]:
+    def usage(*used: int) -> list[tuple[str, int, int]]:
         watch = OveruseMonitor(OveruseSettings(overuse_slack=0, overuse_grace=10.0))
         uses = tuple(
             Use(r, "main", "GPU-0", 100 * MIB, 30, n * MIB) for r, n in zip((one, two, idle), used, strict=True)
@@ -171,8 +171,8 @@ def test_the_users_of_a_claim_have_its_share_together() -> None:
         assert watch.judge(usage, (), 0.0) == frozenset()
         return [(each.pod, each.used // MIB, each.others // MIB) for each in sorted(watch.judge(usage, (), 11.0))]
 
-    assert said(60, 40, 0) == []
-    assert said(70, 40, 0) == [("uid-one", 70, 40), ("uid-two", 40, 70)]
+    assert usage(60, 40, 0) == []
+    assert usage(70, 40, 0) == [("uid-one", 70, 40), ("uid-two", 40, 70)]
 
 
 def test_pods_leave_a_gpu_that_stays_ill_where_that_is_set() -> None:
@@ -183,13 +183,13 @@ def test_pods_leave_a_gpu_that_stays_ill_where_that_is_set() -> None:
         frozenset[PodReport](),
     )
 
-    def told(watch: OveruseMonitor, *looks: tuple[float, Card]) -> list[frozenset[PodReport]]:
+    def reported(watch: OveruseMonitor, *looks: tuple[float, Card]) -> list[frozenset[PodReport]]:
         return [watch.judge(usage, (shown, card(1)), at) for at, shown in looks]
 
     evicting = OveruseSettings(evict_unhealthy=60.0)
-    assert told(OveruseMonitor(evicting), (0, sick), (59, sick), (60, sick)) == [none, none, leave]
-    assert told(OveruseMonitor(evicting), (0, sick), (30, card(0)), (61, sick)) == [none, none, none]
-    assert told(OveruseMonitor(OveruseSettings()), (0, sick), (9999, sick)) == [none, none]
+    assert reported(OveruseMonitor(evicting), (0, sick), (59, sick), (60, sick)) == [none, none, leave]
+    assert reported(OveruseMonitor(evicting), (0, sick), (30, card(0)), (61, sick)) == [none, none, none]
+    assert reported(OveruseMonitor(OveruseSettings()), (0, sick), (9999, sick)) == [none, none]
 
 
 def here(*pods: Resident) -> Residents:

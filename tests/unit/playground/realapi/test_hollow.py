@@ -1,4 +1,4 @@
-"""How a hollow kubelet is started and what it leaves behind, told by a program that only says what kubemark says."""
+"""How a hollow kubelet is started and what it leaves behind, by a program that prints what kubemark prints."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def kubelets(tmp_path: Path) -> HollowKubelets:
     return HollowKubelets(Assets(tmp_path), tmp_path, lambda node: Path(f"/config/{node}"), offers=offers)
 
 
-def test_a_kubelet_is_told_all_of_its_node_and_leaves_nothing(kubelets: HollowKubelets, tmp_path: Path) -> None:
+def test_a_kubelet_gets_all_of_its_node_and_leaves_nothing(kubelets: HollowKubelets, tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         kubelets.static_pods("n1")
     kubelets.register(NODE)
     try:
         log = tmp_path / "kubelet-n1.log"
         wait_for(lambda: log.exists() and "root dir" in log.read_text(), "it says nothing")
-        said = log.read_text().splitlines()[0]
-        assert said == (
+        line = log.read_text().splitlines()[0]
+        assert line == (
             "PATH /nonexistent --morph=kubelet --kubeconfig=/config/n1 --name=n1 --kubelet-port=0 "
             "--kubelet-read-only-port=0 --use-host-image-service=false --v=2 --node-labels=gpu=on --node-labels=zone=a "
             "--register-with-taints=gpu=yes:NoSchedule --register-with-taints=x:NoExecute "

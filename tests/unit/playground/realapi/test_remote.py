@@ -1,4 +1,4 @@
-"""A server that is away: what waits for it, and what is told that nobody knows."""
+"""A server that is away: what waits for it, and what is answered as unknown."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_each_status_has_its_type(code: int, kind: type[KubeError]) -> None:
 
 
 @pytest.mark.parametrize(("code", "unknown"), [(409, False), (500, True), (502, True), (503, False), (504, True)])
-def test_whether_a_write_may_have_happened_is_told(code: int, unknown: bool) -> None:
+def test_an_error_says_whether_a_write_may_have_happened(code: int, unknown: bool) -> None:
     with pytest.raises(KubeError) as caught:
         Kube(Script(Answer(code, b"<html>proxy</html>"))).create("/x", {})
     assert caught.value.outcome_unknown is unknown
@@ -135,7 +135,7 @@ def test_a_secrets_message_is_withheld() -> None:
     assert str(caught.value) == "PUT /api/v1/namespaces/ns/secrets/s: 422 Invalid: message withheld"
 
 
-def test_a_taken_name_is_told_from_a_moved_version() -> None:
+def test_a_taken_name_differs_from_a_moved_version() -> None:
     for reason, taken in (("AlreadyExists", True), ("Conflict", False)):
         with pytest.raises(KubeConflict) as caught:
             Kube(Script(Answer(409, status_body(409, reason)))).create("/x", {})
@@ -155,7 +155,7 @@ def test_retry_after_comes_from(answer: Answer) -> None:
     assert caught.value.retry_after == 3.0
 
 
-def told(seconds: object) -> Answer:
+def answer(seconds: object) -> Answer:
     return Answer(429, status_body(429, details={"retryAfterSeconds": seconds}))
 
 
@@ -163,11 +163,11 @@ ODD_PATIENCE = {
     "a day is a minute": (Answer(429, status_body(429), {"retry-after": "86400"}), 60.0),
     "for ever is a minute": (Answer(429, status_body(429), {"retry-after": "inf"}), 60.0),
     "a date": (Answer(429, status_body(429), {"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}), None),
-    "no number": (told("soon"), None),
-    "not a number": (told("nan"), None),
-    "less than nothing": (told(-5), None),
-    "a list": (told([3]), None),
-    "beyond a float": (told(10**400), None),
+    "no number": (answer("soon"), None),
+    "not a number": (answer("nan"), None),
+    "less than nothing": (answer(-5), None),
+    "a list": (answer([3]), None),
+    "beyond a float": (answer(10**400), None),
 }
 
 
@@ -220,7 +220,7 @@ def test_a_list_follows_its_pages() -> None:
     ]
 
 
-def test_a_page_too_large_to_hold_is_asked_for_with_fewer_objects_and_then_with_more_again() -> None:
+def test_a_page_too_large_is_read_with_fewer_objects_and_then_with_more() -> None:
     large = "x" * (9 << 20)
     script = Script(
         page([large], "7", "t1"),
@@ -260,7 +260,7 @@ def test_a_collection_is_not_read_as_an_object() -> None:
         Kube(Script(page(["a"], "7"))).get("/x")
 
 
-def test_a_list_that_is_gone_from_the_start_is_an_error() -> None:
+def test_a_list_that_expires_at_its_start_is_an_error() -> None:
     with pytest.raises(KubeGone):
         Kube(Script(Answer(410, status_body(410)))).list("/x")
 
@@ -333,5 +333,5 @@ def test_a_server_built_without_a_version_is_the_release_that_it_behaves_as() ->
 def test_a_version_without_numbers_is_malformed() -> None:
     with pytest.raises(KubeMalformed) as caught:
         Kube(Script(Answer(body=json.loads('{"major": "1", "gitVersion": "v0.0.0-master"}')))).version()
-    said = "{'major': '1', 'minor': None, 'gitVersion': 'v0.0.0-master'}"
-    assert str(caught.value) == f"GET /version: expected numbers as major and minor, found {said}"
+    document = "{'major': '1', 'minor': None, 'gitVersion': 'v0.0.0-master'}"
+    assert str(caught.value) == f"GET /version: expected numbers as major and minor, found {document}"

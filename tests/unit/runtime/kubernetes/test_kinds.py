@@ -296,8 +296,8 @@ def test_an_event_about_a_large_object_brings_what_a_list_brings(row: ObjectKind
     stream = Kube(Script(Answer(body=line("MODIFIED", found) + b"\n")), oversized=lambda *_: None).watch(
         f"/x/{row.plural}", resource_version="7", timeout_seconds=60, of=row
     )
-    gone = {"type": "DELETED", "object": {"metadata": {"name": "x"}}}
-    assert list(stream) == [{"type": "MODIFIED", "object": listed[0]} if listed else gone]
+    deleted = {"type": "DELETED", "object": {"metadata": {"name": "x"}}}
+    assert list(stream) == [{"type": "MODIFIED", "object": listed[0]} if listed else deleted]
 
 
 # -- the text of a page -------------------------------------------------------------------------------------------

@@ -155,17 +155,17 @@ def test_an_edited_duration_neither_shortens_nor_prolongs_a_term(seconds: object
     assert isinstance(step(edited, "me", first, now=120.0, wall=WALL, timing=timing)[1], LeaseWrite)
 
 
-def test_what_others_do_to_the_lease_is_told() -> None:
-    def told(record: dict[str, Any] | None, observed: Observed) -> str:
+def test_what_others_do_to_the_lease_is_reported() -> None:
+    def reported(record: dict[str, Any] | None, observed: Observed) -> str:
         return step(record, "me", observed, now=100.0, wall=WALL, timing=LeaseTiming())[0].trouble
 
     ours, others = led(lease("me"), 101.0), seen(lease("other"), 99.0, looked_at=99.0)
-    found = [told(None, Observed()), told(None, ours), told(None, others), told(lease(""), others)]
+    found = [reported(None, Observed()), reported(None, ours), reported(None, others), reported(lease(""), others)]
     assert found == ["", "somebody deleted it", "somebody deleted it", "it has no holder, and none released it"]
-    assert told(lease("me", version="10", transitions=2), ours) == "somebody else changed it"
-    assert told(lease("other", version="10"), others) == "somebody else changed it"
-    assert told({"metadata": {}, "spec": VACANT}, Observed()) == NEW
-    assert told(lease("other", version="10", renewed=WALL), others) == ""
+    assert reported(lease("me", version="10", transitions=2), ours) == "somebody else changed it"
+    assert reported(lease("other", version="10"), others) == "somebody else changed it"
+    assert reported({"metadata": {}, "spec": VACANT}, Observed()) == NEW
+    assert reported(lease("other", version="10", renewed=WALL), others) == ""
 
 
 def test_only_a_lease_that_is_ours_for_certain_is_released() -> None:
@@ -326,11 +326,11 @@ def test_a_release_counts_if_the_server_saw_it_follow(history: Answer | KubeErro
     candidate = leader(script, Clock())
     candidate.tick()
     assert (candidate.is_leader(), script.answers) == (leads, [])
-    asked = script.sent[1]
-    assert (asked.query["fieldSelector"], asked.query["resourceVersion"]) == ("metadata.name=l", "8")
+    sent = script.sent[1]
+    assert (sent.query["fieldSelector"], sent.query["resourceVersion"]) == ("metadata.name=l", "8")
 
 
-def test_losing_the_record_to_another_ends_the_tenure_at_once() -> None:
+def test_losing_the_record_to_another_ends_the_term_at_once() -> None:
     candidate, _, _ = elected(Answer(200, lease("other", version="10")))
     candidate.tick()
     assert (candidate.is_leader(), candidate.holder()) == (False, "other")
@@ -404,7 +404,7 @@ class Slow(Script):
         return super().answer(sent)
 
 
-def test_a_tenure_counts_from_before_the_renewal_was_sent() -> None:
+def test_a_term_counts_from_before_the_renewal_was_sent() -> None:
     clock = Clock()
     candidate = leader(Slow(clock, 4.0, *FIRST), clock)
     candidate.tick()  # 4 s for the new Lease, whose age counts from then on

@@ -191,7 +191,7 @@ PROXIED = {
 
 
 @pytest.mark.parametrize(("host", "want"), PROXIED.values(), ids=PROXIED.keys())
-def test_a_proxy_of_the_environment_is_not_asked_for(
+def test_a_proxy_of_the_environment_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, want: str | None
 ) -> None:
     for name in ("no_proxy", "NO_PROXY"):
@@ -311,7 +311,7 @@ def test_a_certificate_of_another_ca_is_refused_before_anything_is_sent(tmp_path
         server.close()
 
 
-def test_a_missing_kubeconfig_is_told(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_reported(tmp_path: Path) -> None:
     with pytest.raises(KubeConfigError, match="kubeconfig"):
         Kube.connect(kubeconfig=str(tmp_path / "none"))
 
@@ -324,12 +324,12 @@ def test_in_a_pod_the_service_account_is_used() -> None:
 def test_a_kubeconfig_that_cannot_be_used_is_named_with_what_is_wrong(tmp_path: Path) -> None:
     missing, text = tmp_path / "missing", tmp_path / "text"
     text.write_text("some words", encoding="utf-8")
-    said = {}
+    messages = {}
     for file in (missing, text):
         with pytest.raises(KubeConfigError) as refused:
             connect_transport(kubeconfig=str(file), context=None, user_agent="t", env={})
-        said[file] = str(refused.value)
-    assert said == {
+        messages[file] = str(refused.value)
+    assert messages == {
         missing: f"kubeconfig {missing}: there is no such file",
         text: f"kubeconfig {text}: this is no kubeconfig",
     }

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.kubernetes.client import Kube
-from runtime.kubernetes.watch import Event, Gone, Informer, Part, Put, Replaced
+from runtime.kubernetes.watch import Deleted, Event, Informer, Part, Put, Replaced
 from tests.examples import examples
 from tests.unit.runtime.scripted import FAULTS, Collection
 
@@ -45,7 +45,7 @@ class Follower:
             self.part(event)
             return
         due = next(entry for entry in self.server.history if entry[0] > self.at)
-        assert (due[2], due[1] == "DELETED") == (event.object, isinstance(event, Gone))
+        assert (due[2], due[1] == "DELETED") == (event.object, isinstance(event, Deleted))
         self.at = due[0]
         name = event.object["metadata"]["name"]
         if isinstance(event, Put):
@@ -147,10 +147,10 @@ def test_trim_is_applied_to_listed_and_watched_objects_alike() -> None:
     server.put("b")
     server.delete("a")
     watcher.step()
-    assert seen == [Replaced([{"name": "a"}]), Put({"name": "b"}), Gone({"name": "a"})]
+    assert seen == [Replaced([{"name": "a"}]), Put({"name": "b"}), Deleted({"name": "a"})]
 
 
-def test_a_list_in_parts_that_breaks_off_begins_anew() -> None:
+def test_a_list_in_parts_that_breaks_off_restarts() -> None:
     server = Collection()
     seen: list[Event] = []
 

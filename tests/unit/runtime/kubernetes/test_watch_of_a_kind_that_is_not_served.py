@@ -21,7 +21,7 @@ def test_only_an_optional_kind_counts_as_empty(optional: bool, seen: list[Event]
     assert (events, informer.synced.is_set()) == (seen, optional)
 
 
-def test_it_is_asked_for_again_and_followed_once_it_is_served() -> None:
+def test_it_is_listed_again_and_followed_once_it_is_served() -> None:
     listing = {"kind": "KindList", "metadata": {"resourceVersion": "7"}, "items": [OBJECT]}
     added = b'{"type":"ADDED","object":{"metadata":{"name":"b","resourceVersion":"8"}}}\n'
     kube = Kube(Script(Answer(404, NOT_SERVED), Answer(200, listing), Answer(200, [added])))

@@ -15,7 +15,7 @@ from contract.options import DEFAULTS, Options, PoolOptions
 from runtime.metrics import Metrics
 from tests.unit.webhook.builders import container, environment, patched, pod, review
 from webhook.admission.admit import Configuration, Offers
-from webhook.admission.containers import asked_of_vendor, hidden
+from webhook.admission.containers import hidden, vendor_resources
 from webhook.serving.application import create_app
 from webhook.serving.asking import UNREACHABLE, Allocator, NoAnswer, nothing_offered
 from webhook.serving.health import Health
@@ -75,7 +75,7 @@ SEEN = {
 @pytest.mark.parametrize(("made", "want"), SEEN.values(), ids=SEEN.keys())
 def test_what_a_container_has_in_its_environment(made: JSON, want: list[JSON] | None) -> None:
     before = copy.deepcopy(made)
-    assert hidden(made, asked_of_vendor(made, whole=False))["spec"]["containers"][0].get("env") == want
+    assert hidden(made, vendor_resources(made, whole=False))["spec"]["containers"][0].get("env") == want
     assert made == before
 
 
@@ -110,7 +110,7 @@ def test_a_pod_that_names_its_node_is_believed_what_the_node_has(
     assert environment(patched(made, answer), "main") == want
 
 
-def test_who_is_not_believed_is_told() -> None:
+def test_an_untrusted_user_gets_a_warning() -> None:
     answer = answered(wants_all(MIG, nodeName="t4"), hide_gpus=True)
     assert " ".join(answer["warnings"]) == (
         f"spec.nodeName: found 't4', which is not known to have {MIG}, so containers that ask for it see no GPU; "

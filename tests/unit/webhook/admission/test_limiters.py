@@ -85,7 +85,7 @@ def test_init_containers_with_a_share_get_it_too() -> None:
     assert found["containers"] == made()["spec"]["containers"]
 
 
-def test_what_a_tenant_wrote_under_our_names_and_paths_is_replaced_and_the_rest_stays() -> None:
+def test_what_a_tenant_writes_under_our_names_and_paths_is_replaced() -> None:
     own = {"name": "data", "emptyDir": {}}
     evil = {"name": "gpufraction-cache", "hostPath": {"path": "/"}}
     mounts = [{"name": "data", "mountPath": "/dev/shm"}, {"name": "data", "mountPath": "/data"}]

@@ -173,7 +173,7 @@ NAMED = {
 
 
 @pytest.mark.parametrize(("metadata", "message"), NAMED.values(), ids=NAMED.keys())
-def test_a_pod_that_cannot_be_stored_is_refused_before_anybody_is_asked(metadata: JSON, message: str) -> None:
+def test_a_pod_that_cannot_be_stored_is_refused_without_the_allocator(metadata: JSON, message: str) -> None:
     made = pod(container(gpufraction_io__gpu_memory="1Gi"))
     decided = plan({**made, "metadata": metadata}, Options())
     assert isinstance(decided, Deny)

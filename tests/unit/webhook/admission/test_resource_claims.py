@@ -24,10 +24,10 @@ class Allocator:
 
     def __init__(self, answer: Answer | None) -> None:
         self.answer = answer
-        self.asked: list[Question] = []
+        self.questions: list[Question] = []
 
     def ask(self, question: Question) -> Answer | None:
-        self.asked.append(question)
+        self.questions.append(question)
         return self.answer
 
 
@@ -41,13 +41,13 @@ def stored(
     return patched(made, json.loads(found.body)["response"]), allocator
 
 
-def test_a_pod_that_waits_names_a_claim_and_its_containers_with_a_share_a_request() -> None:
+def test_a_waiting_pod_names_a_claim_and_its_sharing_containers_a_request() -> None:
     after, allocator = stored(PLAIN, WAIT)
     name = resourceclaims.named_by(after["spec"])
     assert name == resourceclaims.name_from(UID)
     assert after["spec"]["containers"][0]["resources"]["claims"] == [{"name": names.POD_CLAIM, "request": "main"}]
     assert "claims" not in after["spec"]["containers"][1].get("resources", {})
-    assert resourceclaims.named_by(allocator.asked[0].pod["spec"]) == name, "it decides where the pod may go"
+    assert resourceclaims.named_by(allocator.questions[0].pod["spec"]) == name, "it decides where the pod may go"
 
 
 def test_a_pod_waits_with_a_claim_also_while_nobody_answers() -> None:
@@ -67,23 +67,23 @@ def test_a_pod_that_is_placed_by_claim_keeps_it() -> None:
 
 
 def test_where_claims_are_off_nobody_names_one_whatever_he_wrote() -> None:
-    forged = resourceclaims.with_claim(PLAIN["spec"], _asked(), resourceclaims.name_from("another"))
+    forged = resourceclaims.with_claim(PLAIN["spec"], _with_claims(), resourceclaims.name_from("another"))
     after, allocator = stored({**PLAIN, "spec": forged}, WAIT, Configuration())
     assert "resourceClaims" not in after["spec"]
-    assert not resourceclaims.named_by(allocator.asked[0].pod["spec"])
+    assert not resourceclaims.named_by(allocator.questions[0].pod["spec"])
 
 
 def test_nobody_chooses_the_name_of_his_claim() -> None:
-    forged = resourceclaims.with_claim(PLAIN["spec"], _asked(), resourceclaims.name_from("another"))
+    forged = resourceclaims.with_claim(PLAIN["spec"], _with_claims(), resourceclaims.name_from("another"))
     after, _ = stored({**PLAIN, "spec": forged}, WAIT)
     assert resourceclaims.named_by(after["spec"]) == resourceclaims.name_from(UID)
 
 
-def test_a_second_pass_of_the_same_review_changes_nothing_and_another_review_gives_another_name() -> None:
+def test_a_second_pass_changes_nothing_and_another_review_gives_another_name() -> None:
     once, _ = stored(PLAIN, WAIT)
     again, allocator = stored(once, WAIT)
     assert again == once
-    assert allocator.asked == [], "it waits already"
+    assert allocator.questions == [], "it waits already"
     other, _ = stored(once, WAIT, uid="00000000-0000-0000-0000-000000000000")
     first, second = (resourceclaims.named_by(each["spec"]) for each in (once, other))
     assert first != second
@@ -109,6 +109,6 @@ def test_a_pod_without_a_share_is_left_alone() -> None:
     assert after == pod(container())
 
 
-def _asked() -> Any:
+def _with_claims() -> Any:
     _, allocator = stored(PLAIN, WAIT, Configuration())
-    return allocator.asked[0].request
+    return allocator.questions[0].request

@@ -108,7 +108,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("raw", "message"), BAD.values(), ids=BAD.keys())
-def test_what_is_no_review_is_said_to_be_none(raw: bytes, message: str) -> None:
+def test_what_is_no_review_is_refused(raw: bytes, message: str) -> None:
     with pytest.raises(BadReview) as caught:
         reviews.decode(raw)
     assert str(caught.value) == message

@@ -37,10 +37,10 @@ CASES = {
 
 @pytest.mark.parametrize(("made", "setting", "want"), CASES.values(), ids=CASES.keys())
 def test_the_class_that_a_pod_goes_in_with(made: JSON, setting: str, want: str | None) -> None:
-    asked: list[Question] = []
+    questions: list[Question] = []
 
     def ask(question: Question, within: float) -> NoAnswer:
-        asked.append(question)
+        questions.append(question)
         return NoAnswer(UNREACHABLE)
 
     app = create_app(
@@ -52,4 +52,4 @@ def test_the_class_that_a_pod_goes_in_with(made: JSON, setting: str, want: str |
     response = json.loads(app.test_client().post("/mutate", data=json.dumps(review(made))).data)["response"]
     after = patched(made, response) if "patch" in response else made
     assert after["spec"].get("runtimeClassName") == want
-    assert [needs_of(question.pod).runtime_class for question in asked] == [want or ""] * len(asked)
+    assert [needs_of(question.pod).runtime_class for question in questions] == [want or ""] * len(questions)

@@ -194,7 +194,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize(("made", "changed"), KEPT.values(), ids=KEPT.keys())
-def test_a_node_that_is_not_ours_is_asked_for(made: JSON, changed: Callable[[JSON], JSON]) -> None:
+def test_a_node_that_is_not_ours_is_requested(made: JSON, changed: Callable[[JSON], JSON]) -> None:
     once = changed(admitted(made, placed("nodeName")))
     decided = plan(once, Options())
     assert isinstance(decided, Allocate)
@@ -239,9 +239,7 @@ ROOMS: dict[str, Answer | None] = {"wait": FLOOR, "floors": Wait("NoRoom", "full
 
 @pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
 @pytest.mark.parametrize(("made", "added"), ADDED.values(), ids=ADDED.keys())
-def test_a_container_that_another_webhook_adds_in_the_same_dialect_is_read_with_the_first(
-    made: JSON, added: JSON, first: bool
-) -> None:
+def test_a_container_that_another_webhook_adds_is_read_with_the_first(made: JSON, added: JSON, first: bool) -> None:
     """As if the pod had been created with both; whether the first was gated or placed."""
     whole = copy.deepcopy(made)
     whole["spec"]["containers"].insert(0 if first else 1, copy.deepcopy(added))
@@ -301,7 +299,7 @@ def test_an_added_container_that_does_not_go_with_the_first_is_refused_by_name(
     assert plan(once, Options()) == Deny(wanted)
 
 
-def test_a_share_is_not_asked_for_twice_in_one_container() -> None:
+def test_a_share_is_not_requested_twice_in_one_container() -> None:
     once = admitted(ALIYUN, placed())
     once["spec"]["containers"][0]["resources"]["limits"]["aliyun.com/gpu-mem"] = "5"
     assert plan(once, Options()) == Deny(
@@ -319,7 +317,7 @@ def test_of_a_claim_no_container_asks_for_more() -> None:
 
 
 def test_a_forged_earlier_request_counts_nothing_beside_a_container_that_asks() -> None:
-    """The annotation says one byte, the resources say another: all of it is read anew, and refused or counted."""
+    """The annotation says one byte, the resources say another: all of it is read again, and refused or counted."""
     once = admitted(ALIYUN, placed())
     once["spec"]["containers"][0]["resources"] = {"limits": {"gpufraction.io/gpu-memory": "1"}}
     once["spec"]["containers"].append(container("mesh", aliyun_com__gpu_mem="5"))

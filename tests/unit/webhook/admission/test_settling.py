@@ -113,7 +113,7 @@ def test_without_an_answer_the_pod_waits_and_says_why() -> None:
     assert outcome.warnings == ("waiting: the allocator does not answer; the pod is placed as soon as it does",)
 
 
-def test_what_another_replica_decides_is_not_told_as_a_fault() -> None:
+def test_what_another_replica_decides_is_not_reported_as_a_fault() -> None:
     """All that one API server sends may go to a replica that does not lead."""
     outcome = settled(pod(ASKS), ELSEWHERE)
     assert isinstance(outcome, Admit)
@@ -190,7 +190,7 @@ def test_cores_are_counted_over_all_gpus_and_percent_resources_go() -> None:
     assert made["spec"]["containers"][0]["resources"] == {"limits": counted, "requests": counted}
 
 
-def test_limits_that_held_nothing_else_are_gone() -> None:
+def test_limits_that_held_nothing_else_are_removed() -> None:
     made = pod(container("other"), container(aliyun_com__gpu_mem="5"))
     made["spec"]["containers"][0]["resources"] = {"limits": {"aliyun.com/gpu-mem": "0"}, "claims": []}
     assert admitted(made, None)["spec"]["containers"][0]["resources"] == {"claims": []}

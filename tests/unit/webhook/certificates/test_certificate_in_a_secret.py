@@ -40,20 +40,20 @@ def secret(folder: Path, api: Any) -> Secret:
     return Secret(api, "gpufraction-system", "certs", places(folder))
 
 
-def ensure(folder: Path, secrets: Secrets, api: Any, said: list[str], now: datetime.datetime = NOW) -> Ensure:
+def ensure(folder: Path, secrets: Secrets, api: Any, logged: list[str], now: datetime.datetime = NOW) -> Ensure:
     return Ensure(
         store=lambda: secret(folder, secrets),
         names=NAMES,
         configuration="gpufraction",
         connect=lambda: api,
         now=lambda: now,
-        say=said.append,
+        say=logged.append,
     )
 
 
 def test_the_secret_has_what_is_served_and_never_the_authoritys_key(tmp_path: Path) -> None:
-    secrets, said = Secrets(), list[str]()
-    assert ensure(tmp_path, secrets, Api(""), said).once() == 0
+    secrets, logged = Secrets(), list[str]()
+    assert ensure(tmp_path, secrets, Api(""), logged).once() == 0
     found = secret(tmp_path, secrets).read()
     assert needs_renewal(found, NOW, NAMES) is None
     assert secrets.data.keys() == {"tls.crt", "tls.key", "ca.crt"}
@@ -61,32 +61,32 @@ def test_the_secret_has_what_is_served_and_never_the_authoritys_key(tmp_path: Pa
     assert found.ca_key
     assert found.ca_key not in [base64.b64decode(text) for text in secrets.data.values()]
     assert places(tmp_path).read() is None, "nothing is served from files"
-    assert said[-1] == f"a new certificate is in {WHERE} (missing: there is no complete certificate)"
+    assert logged[-1] == f"a new certificate is in {WHERE} (missing: there is no complete certificate)"
 
 
 def test_a_renewal_keeps_the_authority_while_its_key_is_here(tmp_path: Path) -> None:
-    secrets, said, api = Secrets(), list[str](), Api("")
-    assert ensure(tmp_path, secrets, api, said).once() == 0
+    secrets, logged, api = Secrets(), list[str](), Api("")
+    assert ensure(tmp_path, secrets, api, logged).once() == 0
     first = secret(tmp_path, secrets).read()
-    assert ensure(tmp_path, secrets, api, said, NOW + YEAR * 0.7).once() == 0
+    assert ensure(tmp_path, secrets, api, logged, NOW + YEAR * 0.7).once() == 0
     second = secret(tmp_path, secrets).read()
     assert first is not None
     assert second is not None
     assert (first.ca == second.ca, first.certificate == second.certificate) == (True, False)
 
 
-def test_a_keeper_whose_pod_was_replaced_changes_nothing_until_the_certificate_is_due(tmp_path: Path) -> None:
-    secrets, said, api = Secrets(), list[str](), Api("")
-    assert ensure(tmp_path / "a", secrets, api, said).once() == 0
+def test_a_replaced_keeper_changes_nothing_until_the_certificate_is_due(tmp_path: Path) -> None:
+    secrets, logged, api = Secrets(), list[str](), Api("")
+    assert ensure(tmp_path / "a", secrets, api, logged).once() == 0
     before, writes = dict(secrets.data), api.writes
-    assert ensure(tmp_path / "b", secrets, api, said).once() == 0
-    assert (secrets.data, api.writes, said[-1]) == (before, writes, f"the certificate in {WHERE} is good")
+    assert ensure(tmp_path / "b", secrets, api, logged).once() == 0
+    assert (secrets.data, api.writes, logged[-1]) == (before, writes, f"the certificate in {WHERE} is good")
     # Due: a new authority, which is trusted for a while before it serves.
     due = NOW + YEAR * 0.7
-    assert ensure(tmp_path / "b", secrets, api, said, due).once() == 0
+    assert ensure(tmp_path / "b", secrets, api, logged, due).once() == 0
     assert (secrets.data, api.writes) == (before, writes + 1)
     later = due + SETTLING + datetime.timedelta(seconds=1)
-    assert ensure(tmp_path / "b", secrets, api, said, later).once() == 0
+    assert ensure(tmp_path / "b", secrets, api, logged, later).once() == 0
     assert secrets.data != before
     assert needs_renewal(secret(tmp_path / "b", secrets).read(), later, NAMES) is None
 
@@ -106,8 +106,8 @@ def test_of_two_keepers_one_writes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [{"tls.crt": "?"}, {"tls.crt": None}, {"tls.crt": ["x"]}, {"tls.key": "eA=="}])
 def test_whatever_stands_in_the_secret_a_good_certificate_takes_its_place(data: JSON, tmp_path: Path) -> None:
-    secrets, said = Secrets(data), list[str]()
-    assert ensure(tmp_path, secrets, Api(""), said).once() == 0
+    secrets, logged = Secrets(data), list[str]()
+    assert ensure(tmp_path, secrets, Api(""), logged).once() == 0
     assert needs_renewal(secret(tmp_path, secrets).read(), NOW, NAMES) is None
 
 
@@ -116,6 +116,6 @@ def test_without_the_secret_nothing_is_trusted_and_the_next_look_tries_again(tmp
         def get(self, path: str) -> JSON:
             raise KubeNotFound("GET: 404")
 
-    api, said = Api(""), list[str]()
-    assert ensure(tmp_path, Missing(), api, said).once() == 1
-    assert (api.writes, said) == (0, [])
+    api, logged = Api(""), list[str]()
+    assert ensure(tmp_path, Missing(), api, logged).once() == 1
+    assert (api.writes, logged) == (0, [])

@@ -100,7 +100,7 @@ def test_what_is_changed_and_that_once(configuration: JSON, count: int) -> None:
     assert (looks, api.writes) == ([count, 0], int(count > 0))
 
 
-def test_one_made_by_hand_that_lacks_a_name_is_told_and_left_as_it_is() -> None:
+def test_one_made_by_hand_that_lacks_a_name_is_reported_and_left_as_it_is() -> None:
     api = Api(with_condition({"name": "asks-for-a-gpu-share", "expression": HAND.replace("mem", "")}))
     with pytest.raises(KubeInvalid, match=r"does not name example.com/vgpumem; apply the output of"):
         conditions.let_through(api, "zz-gpufraction-webhook", RENAMED)
@@ -122,31 +122,31 @@ def test_nothing_is_changed_where_nothing_is_renamed() -> None:
     assert conditions.naming(shipped(), ()) == []
 
 
-def keeping(folder: Path, api: Api, said: list[str]) -> Ensure:
+def keeping(folder: Path, api: Api, logged: list[str]) -> Ensure:
     return Ensure(
         store=lambda: Directories(folder / "serving", folder / "authority"),
         names=("n",),
         configuration="zz-gpufraction-webhook",
         renamed=lambda: RENAMED,
         connect=lambda: api,
-        say=said.append,
+        say=logged.append,
         assure=False,
     )
 
 
 def test_whoever_applies_the_manifests_again_has_it_put_back_at_the_next_look(tmp_path: Path) -> None:
-    api, said = Api(shipped()), list[str]()
-    look = keeping(tmp_path, api, said)
+    api, logged = Api(shipped()), list[str]()
+    look = keeping(tmp_path, api, logged)
     assert [look.once(), look.once()] == [0, 0]
     api.configuration = shipped()
     assert look.once() == 0
     line = "2 conditions of zz-gpufraction-webhook now name example.com/vgpu, example.com/vgpumem"
-    assert [text for text in said if "conditions" in text] == [line, line]
+    assert [text for text in logged if "conditions" in text] == [line, line]
 
 
-def test_what_cannot_be_written_is_said_aloud(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    api, said = Api(shipped()), list[str]()
-    look = keeping(tmp_path, api, said)
+def test_what_cannot_be_written_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    api, logged = Api(shipped()), list[str]()
+    look = keeping(tmp_path, api, logged)
     assert look.once() == 0
     api.configuration["webhooks"][2]["matchConditions"] = match_conditions()
     api.refuses = True

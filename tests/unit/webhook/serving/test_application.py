@@ -99,16 +99,16 @@ def of_template(made: JSON) -> JSON:
     return {**made, "metadata": {**made["metadata"], "generateName": "fake-pod-"}}
 
 
-def test_a_template_that_an_autoscaler_tries_is_tied_to_no_node_and_never_refused() -> None:
+def test_a_template_that_an_autoscaler_tests_is_never_pinned_or_refused() -> None:
     """Whatever room there is now: it stands for pods on nodes that are yet to come."""
     made = of_template(ASKS)
     for answer in (placed("affinity"), WAIT, Never("Memory", "no GPU has as much")):
-        asked = Recorder(answer)
-        after = patched(made, post(asked, made, dryRun=True))
+        recorder = Recorder(answer)
+        after = patched(made, post(recorder, made, dryRun=True))
         assert after["spec"]["schedulingGates"] == [{"name": str(names.GATE)}]
         assert {"nodeName", "affinity"} & after["spec"].keys() == set()
         assert str(names.ALLOCATION) not in after["metadata"]["annotations"]
-        assert asked.questions == []
+        assert recorder.questions == []
 
 
 def test_a_percentage_in_a_template_counts_as_on_the_cards_that_there_are() -> None:
@@ -266,7 +266,7 @@ def test_reviews_and_questions_are_counted(
 
 
 ELSEWHERE = "the leading allocator places the pod in a moment"
-TOLD: dict[str, tuple[Answer | NoAnswer, str, list[str]]] = {
+REPORTED: dict[str, tuple[Answer | NoAnswer, str, list[str]]] = {
     "nobody there": (
         NoAnswer("unreachable"),
         "the allocator does not answer; the pod is placed as soon as it does",
@@ -276,14 +276,14 @@ TOLD: dict[str, tuple[Answer | NoAnswer, str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("answer", "told", "logged"), TOLD.values(), ids=TOLD.keys())
-def test_a_silence_is_told_and_logged_as_what_it_is(
-    answer: Answer | NoAnswer, told: str, logged: list[str], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("answer", "reported", "logged"), REPORTED.values(), ids=REPORTED.keys())
+def test_a_missing_answer_is_reported_and_logged_as_what_it_is(
+    answer: Answer | NoAnswer, reported: str, logged: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", logger="webhook.serving.application")
     answered = client(Recorder(answer)).post("/mutate", data=json.dumps(review(ASKS))).get_json()
     levels = [record.levelname for record in caplog.records if record.name == "webhook.serving.application"]
-    assert (answered["response"]["warnings"], levels) == ([f"waiting: {told}"], logged)
+    assert (answered["response"]["warnings"], levels) == ([f"waiting: {reported}"], logged)
 
 
 class Clock:

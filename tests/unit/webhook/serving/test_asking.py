@@ -15,7 +15,7 @@ from runtime import unixhttp
 from runtime.httpserver import Reply, Request, json_reply, serve_http
 from tests.unit.webhook.builders import WAIT, container, placed, pod, share
 from webhook.admission.admit import Allocate, plan
-from webhook.serving.asking import NoAnswer, asker
+from webhook.serving.asking import NoAnswer, reserving
 
 
 def question(**spec: Any) -> Question:
@@ -29,10 +29,10 @@ class Scripted:
 
     def __init__(self, outcome: unixhttp.Answer | Exception) -> None:
         self._outcome = outcome
-        self.asked: list[tuple[str, Any, float]] = []
+        self.requests: list[tuple[str, Any, float]] = []
 
     def post(self, target: str, document: Any, *, timeout: float) -> unixhttp.Answer:
-        self.asked.append((target, document, timeout))
+        self.requests.append((target, document, timeout))
         if isinstance(self._outcome, Exception):
             raise self._outcome
         return self._outcome
@@ -44,8 +44,8 @@ def ok(document: Any) -> unixhttp.Answer:
 
 def test_the_question_goes_out_once_with_the_bound_on_the_wait() -> None:
     client = Scripted(ok(answer_to_json(WAIT)))
-    assert asker(client, patience=0.3)(question(), 1.0) == WAIT
-    ((target, document, timeout),) = client.asked
+    assert reserving(client, patience=0.3)(question(), 1.0) == WAIT
+    ((target, document, timeout),) = client.requests
     assert (target, timeout) == (RESERVE_PATH, 0.3)
     assert question_from_json(json.loads(json.dumps(document))) == question()
 
@@ -55,7 +55,7 @@ ANSWERS = {"placed": placed(), "wait": WAIT, "never": Never("TooLarge", "too lar
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS.keys())
 def test_answers_come_through(answer: Any) -> None:
-    assert asker(Scripted(ok(answer_to_json(answer))))(question(), 1.0) == answer
+    assert reserving(Scripted(ok(answer_to_json(answer))))(question(), 1.0) == answer
 
 
 SILENCES = {
@@ -80,19 +80,19 @@ SILENCES = {
 
 @pytest.mark.parametrize(("outcome", "want"), SILENCES.values(), ids=SILENCES.keys())
 def test_no_usable_answer_is_a_silence_with_a_reason(outcome: Any, want: NoAnswer) -> None:
-    assert asker(Scripted(outcome))(question(), 1.0) == want
+    assert reserving(Scripted(outcome))(question(), 1.0) == want
 
 
 def test_an_allocation_on_another_node_than_the_pods_own_is_not_used() -> None:
-    assert asker(Scripted(ok(answer_to_json(placed()))))(question(nodeName="gpu-7"), 1.0) == NoAnswer(
+    assert reserving(Scripted(ok(answer_to_json(placed()))))(question(nodeName="gpu-7"), 1.0) == NoAnswer(
         "malformed", "asked for node 'gpu-7', allocated on 'gpu-1'"
     )
 
 
 def test_over_a_real_socket(tmp_path: Path) -> None:
-    """Before the allocator listens, while it answers, has not seen the cluster or is slow, and after it is gone."""
+    """Before the allocator listens, while it answers, has not seen the cluster or is slow, and after it has ended."""
     path = tmp_path / "allocator.sock"
-    ask = asker(unixhttp.UnixClient(path), patience=0.3)
+    ask = reserving(unixhttp.UnixClient(path), patience=0.3)
     script: list[Any] = [placed(), WAIT, None, "slow"]
     release = threading.Event()
 

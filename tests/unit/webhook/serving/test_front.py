@@ -51,7 +51,7 @@ class Served:
     def __init__(self, certificates: Path, bounds: Bounds, threads: int) -> None:
         self.turned_away: Counter[str] = Counter()
         self.release = threading.Event()
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.port = int(self._listener.getsockname()[1])
         self._goes_on = True
@@ -79,7 +79,7 @@ class Served:
 
     def application(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         body = environ["wsgi.input"].read()
-        self.asked.append(environ["PATH_INFO"])
+        self.requests.append(environ["PATH_INFO"])
         match environ["PATH_INFO"]:
             case "/wait":
                 assert self.release.wait(DEADLINE)
@@ -191,11 +191,11 @@ def test_a_connection_is_kept_and_requests_may_come_all_at_once(served: Served) 
     ]
     client.send(b"POST /1 HTTP/1.1\r\nContent-Length: 1\r\n\r\naPOST /2 HTTP/1.1\r\nContent-Length: 1\r\n\r\nb" * 20)
     assert [client.answer() for _ in range(40)] == [(200, b"a"), (200, b"b")] * 20
-    assert served.asked[3:] == ["/1", "/2"] * 20
+    assert served.requests[3:] == ["/1", "/2"] * 20
     client.close()
 
 
-def test_a_client_that_wants_to_end_is_told_that_it_is_the_end(served: Served) -> None:
+def test_a_client_that_closes_gets_connection_close(served: Served) -> None:
     client = served.client()
     client.send(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
     assert client.answer() == (200, b"")
@@ -204,7 +204,7 @@ def test_a_client_that_wants_to_end_is_told_that_it_is_the_end(served: Served) -
     client.close()
 
 
-def test_a_client_that_asks_whether_to_go_on_is_told(served: Served) -> None:
+def test_a_client_that_expects_100_continue_gets_it(served: Served) -> None:
     client = served.client()
     client.send(b"POST / HTTP/1.1\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n")
     assert client.answer() == (100, b"")
@@ -246,7 +246,7 @@ def test_what_is_not_read_is_refused_and_the_connection_ends(served: Served, raw
     assert client.headers["Connection"] == "close"
     assert client.is_ended()
     client.close()
-    assert served.asked == []
+    assert served.requests == []
     assert served.serves()
 
 
@@ -332,8 +332,8 @@ def test_a_connection_that_ends_in_any_state_is_nothing_to_tell(
     served.release.set()
     assert served.serves()
     until(lambda: served.front.open == 0)
-    told = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
-    assert told == ["client turned away"] * (state is refused)
+    logged = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert logged == ["client turned away"] * (state is refused)
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -384,9 +384,9 @@ def test_a_client_that_drips_is_given_up_however_steadily_it_does(served: Served
     client.close()
 
 
-def test_requests_that_wait_too_long_for_a_thread_are_told_so(served: Served) -> None:
+def test_requests_that_wait_too_long_for_a_thread_are_refused(served: Served) -> None:
     waiting = [asking(served) for _ in range(2)]
-    until(lambda: served.asked == ["/wait", "/wait"])
+    until(lambda: served.requests == ["/wait", "/wait"])
     late = served.client()
     assert late.post(b"")[0] == 503
     served.release.set()
@@ -402,13 +402,13 @@ PATIENT = Bounds(silence=30.0, idle=30.0, linger=0.3, max_body=1 << 20)
 def test_a_review_is_dropped_unread_once_its_api_server_waits_no_more(certificates: Path) -> None:
     with serving(certificates, PATIENT) as served:
         waiting = [asking(served) for _ in range(2)]
-        until(lambda: served.asked == ["/wait", "/wait"])
+        until(lambda: served.requests == ["/wait", "/wait"])
         late = served.client()
         assert late.post(b"", "/late?timeout=100ms")[0] == 503
         served.release.set()
         assert [client.answer() for client in waiting] == [(200, b"")] * 2
         assert served.serves()
-        assert (served.asked, served.turned_away) == (["/wait", "/wait", "/"], {front.QUEUED: 1})
+        assert (served.requests, served.turned_away) == (["/wait", "/wait", "/"], {front.QUEUED: 1})
         for client in (late, *waiting):
             client.close()
 
@@ -416,7 +416,7 @@ def test_a_review_is_dropped_unread_once_its_api_server_waits_no_more(certificat
 def test_nothing_is_done_for_a_client_that_has_left(certificates: Path) -> None:
     with serving(certificates, PATIENT) as served:
         waiting = [asking(served) for _ in range(2)]
-        until(lambda: served.asked == ["/wait", "/wait"])
+        until(lambda: served.requests == ["/wait", "/wait"])
         left = served.client()
         left.send(b"POST /left HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
         until(lambda: served.front.queued == 1)
@@ -424,7 +424,7 @@ def test_nothing_is_done_for_a_client_that_has_left(certificates: Path) -> None:
         served.release.set()
         assert [client.answer() for client in waiting] == [(200, b"")] * 2
         assert served.serves()
-        assert (served.asked, served.turned_away) == (["/wait", "/wait", "/"], {})
+        assert (served.requests, served.turned_away) == (["/wait", "/wait", "/"], {})
         for client in waiting:
             client.close()
 
@@ -465,7 +465,7 @@ def test_one_source_cannot_have_all_connections(certificates: Path) -> None:
 def test_a_request_that_is_answered_is_never_ended_for_others(certificates: Path) -> None:
     with serving(certificates, FEW, threads=20) as served, contextlib.ExitStack() as open_:
         working = [asking(served) for _ in range(15)]
-        until(lambda: len(served.asked) == 15)
+        until(lambda: len(served.requests) == 15)
         for _ in range(30):
             open_.enter_context(contextlib.closing(silent(served)))
         served.release.set()
@@ -586,9 +586,9 @@ def test_without_a_file_for_a_connection_it_is_taken_a_moment_later(certificates
 # -- the stop -----------------------------------------------------------------------------------------------------
 
 
-def test_at_a_stop_what_has_begun_is_finished_and_idle_ones_may_ask_once_more(served: Served) -> None:
+def test_at_a_stop_open_requests_are_finished_and_idle_ones_may_send_one(served: Served) -> None:
     working, waiting = asking(served), idle(served)
-    until(lambda: "/wait" in served.asked)
+    until(lambda: "/wait" in served.requests)
     served.stop()
     assert waiting.post(b"last") == (200, b"last")
     assert waiting.headers["Connection"] == "close"

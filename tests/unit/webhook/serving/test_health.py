@@ -1,4 +1,4 @@
-"""What probes are told: that reviews are looked after, and by what certificate."""
+"""What probes get: that reviews are looked after, and by what certificate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runtime.metrics import Metrics
 from webhook.serving.health import Health, Pulse
 
 WELL = ((200, b"ok\n"), (200, b"ok\n"))
-TOLD = {
+PROBED = {
     "well": (None, "", None, WELL),
     "something beside": (
         None,
@@ -23,9 +23,9 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize(("ready", "trouble", "alive", "told"), TOLD.values(), ids=TOLD.keys())
-def test_what_probes_are_told(
-    ready: str | None, trouble: str, alive: str | None, told: tuple[tuple[int, bytes], tuple[int, bytes]]
+@pytest.mark.parametrize(("ready", "trouble", "alive", "answers"), PROBED.values(), ids=PROBED.keys())
+def test_what_probes_get(
+    ready: str | None, trouble: str, alive: str | None, answers: tuple[tuple[int, bytes], tuple[int, bytes]]
 ) -> None:
     health = Health(ready=lambda: ready, trouble=lambda: trouble, alive=lambda: alive)
     made = health.routes(Metrics(metrics_of("webhook")))
@@ -33,11 +33,11 @@ def test_what_probes_are_told(
     def ask(path: str) -> Reply:
         return made["GET", path](Request("GET", path, "", {}, b""))
 
-    assert tuple((ask(path).status, ask(path).body) for path in ("/healthz", "/readyz")) == told
+    assert tuple((ask(path).status, ask(path).body) for path in ("/healthz", "/readyz")) == answers
     assert b"gpufraction_webhook_connections 0.0" in ask("/metrics").body
 
 
-def test_a_pulse_that_stops_is_told_after_a_while() -> None:
+def test_a_pulse_that_stops_is_reported_after_a_while() -> None:
     now = 100.0
     pulse = Pulse(lambda: now)
     assert pulse.reason() is None

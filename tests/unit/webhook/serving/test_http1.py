@@ -153,7 +153,7 @@ def test_a_body_over_the_limit_is_refused_before_it_comes(length: int, refused: 
     assert found is None or (isinstance(found, RefusedRequest) and found.status == 413)
 
 
-def test_who_waits_to_be_told_is_told_once_and_only_where_nothing_has_come() -> None:
+def test_100_continue_is_sent_once_and_only_where_no_body_has_come() -> None:
     expects = b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
     reader = RequestParser(LIMIT)
     for _ in range(2):

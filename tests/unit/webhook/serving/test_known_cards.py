@@ -187,16 +187,16 @@ def test_what_is_no_list_of_cards_is_malformed(document: object) -> None:
 
 
 def test_it_is_not_ready_until_its_allocator_has_answered_once(tmp_path: Path) -> None:
-    """And it stays ready when the allocator is gone: outside of the Service it could let no pod wait either."""
+    """And it stays ready when the allocator has ended: outside of the Service it could let no pod wait either."""
     path, ready = tmp_path / "allocator.sock", [False]
 
-    def told(request: Request) -> Reply:
+    def answer(request: Request) -> Reply:
         return json_reply(cards_to_json(MIXED)) if ready[0] else json_reply({"error": "still listing pods"}, 503)
 
     known = KnownCards()
-    known.keep_asking(cards(UnixClient(path), patience=1.0))
+    known.poll(cards(UnixClient(path), patience=1.0))
     assert known.unready() == "the allocator has not answered yet"
-    server = serve_http({("GET", CARDS_PATH): told}, path, name="allocator")
+    server = serve_http({("GET", CARDS_PATH): answer}, path, name="allocator")
     try:
         assert known.unready() == "the allocator has not answered yet"
         ready[0] = True

@@ -20,10 +20,10 @@ class Allocator:
     status: int = 200
     body: Any = None
     error: unixhttp.SocketError | None = None
-    asked: Any = None
+    sent: Any = None
 
     def post(self, target: str, document: Any, *, timeout: float) -> unixhttp.Answer:
-        self.asked = (target, document)
+        self.sent = (target, document)
         if self.error is not None:
             raise self.error
         body = self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
@@ -47,4 +47,4 @@ ANSWERS: dict[str, tuple[Allocator, ScrapeVerdict]] = {
 @pytest.mark.parametrize(("allocator", "want"), ANSWERS.values(), ids=ANSWERS.keys())
 def test_only_a_clear_yes_of_the_allocator_lets_somebody_in(allocator: Allocator, want: ScrapeVerdict) -> None:
     assert scraper_review(allocator)("t0") == want
-    assert allocator.asked == ("/v1/scraper", {"token": "t0"})
+    assert allocator.sent == ("/v1/scraper", {"token": "t0"})

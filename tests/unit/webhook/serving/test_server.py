@@ -52,7 +52,7 @@ class Running:
         self.context = ssl.create_default_context(cadata=ca.decode())
 
     def probe(self, path: str) -> tuple[int, str]:
-        """What kubelet is told on the port for probes, well before it would give up."""
+        """What kubelet gets on the port for probes, well before it would give up."""
         connection = http.client.HTTPConnection("127.0.0.1", self.health, timeout=1)
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -176,7 +176,7 @@ class Configuration:
 
 
 def test_a_new_authority_comes_under_traffic_and_no_handshake_fails(tmp_path: Path) -> None:
-    """The authority grows old. Every client believes what the configuration said one look ago."""
+    """The authority grows old. Every client believes the configuration of one look ago."""
     configuration = Configuration()
     began = utcnow() - 14 * YEAR
 

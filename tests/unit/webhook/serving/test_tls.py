@@ -63,7 +63,7 @@ def agreed(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[str, str] | 
     return ends[0].version() or "", found[0]
 
 
-def test_of_tls_1_2_only_authenticated_encryption_with_forward_secrecy_is_spoken(server: ssl.SSLContext) -> None:
+def test_tls_1_2_needs_authenticated_encryption_with_forward_secrecy(server: ssl.SSLContext) -> None:
     offered = {each["name"] for each in client(ssl.TLSVersion.TLSv1_2).get_ciphers() if each["protocol"] != "TLSv1.3"}
     assert any(name.endswith("CBC-SHA") or name == "AES128-SHA" for name in offered)
     answered = {name: agreed(server, client(ssl.TLSVersion.TLSv1_2, name)) for name in offered}
@@ -96,7 +96,7 @@ def as_user(folder: Path, authority: Authority, name: str = "api-server") -> ssl
     return context
 
 
-def test_with_an_authority_clients_must_have_a_certificate_of_it_and_it_is_read_again(tmp_path: Path) -> None:
+def test_clients_need_a_certificate_of_the_authority_which_is_reloaded(tmp_path: Path) -> None:
     places, file = places_in(tmp_path), tmp_path / "client-ca.crt"
     places.write(renewed(None, utcnow(), NAMES))
     first, second = Authority(), Authority()

@@ -228,9 +228,11 @@ def test_the_smaller_pod_moves_and_the_larger_one_starts() -> None:
     order = harness.quarter_goes()
     assert harness.later(60) == [order]
     harness.controller.handle(EvictionAnswered(order, "evicted"))
-    told = harness.second()
-    assert EventRecord("Pod", "default/quarter", "uid-quarter", PodEventReason.MOVED, f"evicted: {order.why}") in told
-    waits = next(news for news in told if isinstance(news, StatusUpdate))
+    effects = harness.second()
+    assert (
+        EventRecord("Pod", "default/quarter", "uid-quarter", PodEventReason.MOVED, f"evicted: {order.why}") in effects
+    )
+    waits = next(news for news in effects if isinstance(news, StatusUpdate))
     assert (
         f"waits for smaller pods that have room elsewhere on node {harness.node}, evicted to make room" in waits.reason
     )
@@ -263,7 +265,7 @@ def test_nobody_moves_any_more_once_the_namespace_does_not_agree() -> None:
     assert harness.later(600) == []
 
 
-def test_a_pod_that_has_worked_for_long_stays_until_the_other_has_missed_as_much() -> None:
+def test_a_pod_that_has_run_for_long_stays_until_the_other_waited_as_much() -> None:
     harness = Moving()
     harness.wall = BORN + 4 * 3600.0
     assert harness.later(600) == []

@@ -1,4 +1,4 @@
-"""Claims whose pods are gone, and pods whose claims are: what the leader removes, and what it makes anew."""
+"""Claims whose pods are deleted, and pods whose claims are: what the leader removes, and what it recreates."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_claim_goes_with_its_pod_and_when_its_pod_has_finished(bench: Bench) -
     assert list(bench.claims()) == [resourceclaims.name_from("b")]
 
 
-def test_a_claim_whose_pod_was_made_anew_under_its_name_is_removed(bench: Bench) -> None:
+def test_a_claim_whose_pod_was_recreated_under_its_name_is_removed(bench: Bench) -> None:
     first = bench.pod("a")
     claim = sweeper.ClaimState("default", "gpufraction.io-x", "uid", "another pod's uid", "a", True)
     found = sweeper.sweep([claim], [each for each in [sweeper.holder(first)] if each])
@@ -108,7 +108,7 @@ def test_a_pod_whose_share_cannot_be_read_is_left_alone(bench: Bench) -> None:
     assert found.allocation is None
 
 
-def test_the_status_written_anew_gives_the_same_devices(bench: Bench) -> None:
+def test_a_status_that_is_written_again_gives_the_same_devices(bench: Bench) -> None:
     bench.pod("a")
     bench.sweeper.once()
     (claim,) = bench.kube.list(paths.resourceclaims()).items

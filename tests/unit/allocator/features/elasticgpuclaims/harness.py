@@ -62,7 +62,7 @@ class Bench:
             self.create(installing.path_of(document), document)
         self.nodes = {each.name: each for each in nodes}
         self.follower: dict[str, dict[str, JSON]] = {kind: {} for kind in (objects.CLASSES, objects.CLAIMS)}
-        """What the replica that leads next has seen of the kinds that it does not list anew."""
+        """What the replica that leads next has seen of the kinds that it does not list again."""
         self.noted: list[EventRecord] = []
         """Events on claims, of all replicas."""
         self.by_claims, self.claiming = by_claims, claiming
@@ -88,12 +88,12 @@ class Bench:
     ) -> JSON:
         """An ElasticGPUClaim."""
         amounts = {f"{objects.PROVISIONER}/gpu-memory": memory, f"{objects.PROVISIONER}/gpu-core": cores}
-        asked = {key: value for key, value in amounts.items() if value is not None}
+        given = {key: value for key, value in amounts.items() if value is not None}
         document: JSON = {
             "apiVersion": objects.GROUP_VERSION,
             "kind": objects.CLAIM,
             "metadata": {"name": name},
-            "spec": {"resources": {"requests": asked}, **({"elasticGPUClassName": of} if of else {})},
+            "spec": {"resources": {"requests": given}, **({"elasticGPUClassName": of} if of else {})},
         }
         return self.create(writer.path(objects.CLAIMS, namespace), document)
 
@@ -104,7 +104,7 @@ class Bench:
         return self.create("/api/v1/namespaces/default/pods", admitted(builder, gated=True))
 
     def delete(self, plural: str, name: str) -> None:
-        """Delete an object as a user would; a pod's containers are gone at once."""
+        """Delete an object as a user would; a pod's containers end at once."""
         path = _path(plural, name)
         code, document = self.api.call("DELETE", path, query={"gracePeriodSeconds": "0"} if plural == "pods" else {})
         assert code < 300 or code == 404, document
@@ -127,22 +127,22 @@ class Bench:
         return self.all(plural)[name]
 
     def phase(self, name: str) -> str:
-        """The phase of a claim; empty where it has none or is gone."""
+        """The phase of a claim; empty where it has none or was deleted."""
         return str((self.all(objects.CLAIMS).get(name, {}).get("status") or {}).get("phase", ""))
 
     def share_of(self, name: str) -> objects.ElasticShare:
         """The ElasticGPU of a claim."""
         return objects.share(self.get(objects.SHARES, self.get(objects.CLAIMS, name)["spec"]["elasticGPUName"]))
 
-    def told(self, name: str) -> str:
-        """What a pod was told last, in a word."""
+    def reason_of(self, name: str) -> str:
+        """The last reason of a pod, in a word."""
         return self.news.get(str(self.get("pods", name)["metadata"]["uid"]), "")
 
     # -- what replicas do -----------------------------------------------------------------------------------------
 
     def take_over(self) -> None:
         """
-        The replica that led is gone, and what it had under way has ended. Another has listed what is booked; of claims
+        The last leader has ended, and what it had under way has ended. Another has listed what is booked; of claims
         and classes it knows what it saw as a follower.
         """
         self.wire.carry_out_late()
@@ -226,10 +226,10 @@ class Bench:
     def decide(self) -> None:
         """Go down the line and write the commits."""
         bindings, news = self.harness.controller.schedule_pending()
-        for told in news:
-            self.news[told.uid] = told.code
-            if isinstance(told, EventRecord):
-                self.noted.append(told)
+        for reported in news:
+            self.news[reported.uid] = reported.code
+            if isinstance(reported, EventRecord):
+                self.noted.append(reported)
         for binding in bindings:
             self.harness.controller.handle(pod_writer.write(self.kube, binding, 0))
 

@@ -1,4 +1,4 @@
-"""What is told of claims: Events, once each, and counts."""
+"""What is reported of claims: Events, once each, and counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.allocator.server.test_looking_in import scrape
 
 
 def events(on: Bench, claim: str) -> list[tuple[str, str, bool]]:
-    """What was told in Events on a claim: reason, message, whether it warns."""
+    """The Events on a claim: reason, message, whether it warns."""
     return [(n.code, n.reason, n.warns) for n in on.noted if (n.kind, n.key) == (objects.CLAIM, f"default/{claim}")]
 
 
@@ -74,7 +74,7 @@ def test_claims_and_their_shares_are_counted_by_what_they_are() -> None:
     }
 
 
-SAID = "no shares of these, says somebody else"
+POLICY_MESSAGE = "no shares of these, says somebody else"
 
 
 def policy(plural: str) -> tuple[str, str, list[tuple[str, dict[str, Any]]]]:
@@ -83,7 +83,7 @@ def policy(plural: str) -> tuple[str, str, list[tuple[str, dict[str, Any]]]]:
     spec = {
         "failurePolicy": "Fail",
         "matchConstraints": {"resourceRules": [{**rule, "resources": [plural]}]},
-        "validations": [{"expression": "false", "message": SAID, "reason": "Forbidden"}],
+        "validations": [{"expression": "false", "message": POLICY_MESSAGE, "reason": "Forbidden"}],
     }
     policies = paths.validatingadmissionpolicies()
     bindings = policies.replace("policies", "policybindings")
@@ -95,7 +95,7 @@ def policy(plural: str) -> tuple[str, str, list[tuple[str, dict[str, Any]]]]:
     return f"{policies}/refuses", f"{bindings}/refuses", made
 
 
-def test_a_refused_share_is_told_once_in_the_api_servers_words_and_bound_when_it_is_allowed() -> None:
+def test_a_refused_share_is_reported_once_and_bound_when_it_is_allowed() -> None:
     on = bench()
     at, bound_at, made = policy(objects.SHARES)
     for path, document in made:
@@ -106,10 +106,10 @@ def test_a_refused_share_is_told_once_in_the_api_servers_words_and_bound_when_it
     on.quiet()
     found = set(events(on, "c"))
     assert [(code, warns) for code, _, warns in found] == [("ClaimWriteRefused", True)]
-    assert SAID in found.pop()[1]
+    assert POLICY_MESSAGE in found.pop()[1]
     status = on.get(objects.CLAIMS, "c")["status"]
     assert (status["phase"], status["reason"]) == ("Pending", "WriteRefused")
-    assert SAID in status["message"]
+    assert POLICY_MESSAGE in status["message"]
     for path in (bound_at, at):
         on.api.call("DELETE", path)
     on.quiet()
@@ -117,7 +117,7 @@ def test_a_refused_share_is_told_once_in_the_api_servers_words_and_bound_when_it
     assert events(on, "c")[-1][0] == "ClaimBound"
 
 
-def test_a_refused_step_is_told_on_the_claim() -> None:
+def test_a_refused_step_is_reported_on_the_claim() -> None:
     on = bench()
     on.a_claim("c", of="later")
     on.quiet()
@@ -125,4 +125,4 @@ def test_a_refused_step_is_told_on_the_claim() -> None:
         on.create(path, document)
     on.a_pod("p", "c")
     on.quiet()
-    assert [(code, SAID in why) for code, why, _ in events(on, "c")][-1] == ("ClaimWriteRefused", True)
+    assert [(code, POLICY_MESSAGE in why) for code, why, _ in events(on, "c")][-1] == ("ClaimWriteRefused", True)

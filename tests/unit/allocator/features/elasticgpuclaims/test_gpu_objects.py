@@ -42,7 +42,7 @@ def left(*nodes: object, limits: Limits = DEFAULT_LIMITS) -> list[dict[str, str]
     return [document["status"]["allocatable"] for document in found.values()]
 
 
-def test_a_card_that_is_held_whole_or_ill_has_nothing_left_and_one_that_is_overcommitted_no_less() -> None:
+def test_an_exclusive_unhealthy_or_overcommitted_card_has_nothing_left() -> None:
     assert left(node("n").gpu(mib=1024, exclusive=True).state()) == [amounts(0, 0)]
     assert left(node("n").gpu(mib=1024, sick="XID 79").state()) == [amounts(0, 0)]
     assert left(node("n").gpu(mib=1024, used_mib=4096, cores=130).state()) == [amounts(0, 0)]
@@ -83,15 +83,15 @@ def test_writes_are_bounded_and_end_when_all_is_as_it_should_be() -> None:
     claims = writer(on, 2)
     counts = []
     for _ in range(7):
-        before = len(on.wire.asked)
+        before = len(on.wire.requests)
         claims.write_cards()
-        counts.append(len(on.wire.asked) - before)
+        counts.append(len(on.wire.requests) - before)
     assert (counts, len(on.all(objects.CARDS))) == ([2, 2, 2, 2, 1, 1, 0], 5)
     on.a_claim("c", memory=1, cores=10)
     on.quiet()
-    before = len(on.wire.asked)
+    before = len(on.wire.requests)
     claims.write_cards()
-    assert on.wire.asked[before:] == ["PATCH /apis/elasticgpu.io/v1alpha1/gpus/a-00/status"]
+    assert on.wire.requests[before:] == ["PATCH /apis/elasticgpu.io/v1alpha1/gpus/a-00/status"]
     assert on.get(objects.CARDS, "a-00")["status"]["allocatable"] == amounts(0, 90)
     on.nodes["a"] = node("a").gpus(4, mib=1024)
     on.cards()
@@ -108,13 +108,13 @@ def test_a_node_that_has_not_changed_is_not_looked_at() -> None:
     on.delete(objects.CARDS, "b-00")
     on.a_pod("p", memory="1Gi", nodeSelector={"none": "such"})
     on.quiet()
-    before = len(on.wire.asked)
+    before = len(on.wire.requests)
     claims.write_cards()
-    assert len(on.wire.asked) == before
+    assert len(on.wire.requests) == before
     on.nodes = {"b": on.nodes["b"]}
     on.cards()
     claims.write_cards()
-    assert on.wire.asked[before:] == ["DELETE /apis/elasticgpu.io/v1alpha1/gpus/a-00"]
+    assert on.wire.requests[before:] == ["DELETE /apis/elasticgpu.io/v1alpha1/gpus/a-00"]
     on.now += 601
     claims.write_cards()
     assert set(on.all(objects.CARDS)) == {"b-00"}, "what somebody deleted is found missing in time"
@@ -125,4 +125,4 @@ def test_none_are_written_where_the_administrator_wants_none_or_another_leads() 
     writer(on, 0).write_cards()
     on.harness.leads, on.harness.term = False, None
     writer(on, 5).write_cards()
-    assert on.wire.asked == []
+    assert on.wire.requests == []

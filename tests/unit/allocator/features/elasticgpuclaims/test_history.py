@@ -3,8 +3,8 @@ Any history of claims, pods, late watches, lost writes and leaders that die betw
 
 1. No GPU is ever promised twice over, whoever looks, from the first write to the last.
 2. A claim's share counts once, and a claim that a pod uses is there, with its share.
-3. Once all is quiet, claims and ElasticGPUs are bound to each other one to one, everybody else was told why, and what
-   was deleted is gone.
+3. Once all is quiet, claims and ElasticGPUs are bound to each other one to one, everybody else has a reason, and what
+   was deleted no longer exists.
 4. A replica that begins then knows the same.
 5. The claims of a namespace never have more together than the administrator allows.
 """
@@ -178,7 +178,7 @@ class History(RuleBasedStateMachine):
         self.nothing_is_promised_twice()
         self.what_pods_use_is_there()
         self._bound_one_to_one()
-        self._everybody_was_told()
+        self._every_pod_has_a_reason()
         before = self.bench.harness.controller
         for kind in (objects.CLASSES, objects.CLAIMS):
             self.bench.follows(kind)
@@ -202,7 +202,7 @@ class History(RuleBasedStateMachine):
         for share in shares.values():
             assert (share.reclaim, share.status.phase) == (objects.RETAIN, objects.RELEASED)
 
-    def _everybody_was_told(self) -> None:
+    def _every_pod_has_a_reason(self) -> None:
         in_use = {
             codec_claim
             for each in self.bench.all("pods").values()
@@ -213,7 +213,7 @@ class History(RuleBasedStateMachine):
             assert not claim.deleting or any(request.claim == claim.name for request in in_use)
         for name, each in self.bench.all("pods").items():
             if names.GATE in pods.gates(each) and not pods.finished(each):
-                assert self.bench.told(name), f"{name} waits and was not told why"
+                assert self.bench.reason_of(name), f"{name} waits and was not told why"
 
 
 TestHistory = History.TestCase

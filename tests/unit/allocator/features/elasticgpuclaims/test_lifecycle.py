@@ -59,7 +59,7 @@ def test_with_wait_for_first_consumer_it_is_bound_where_the_first_pod_can_go() -
     assert set(of_pod(on, "p")) == {"GPU-z-0"}
 
 
-def test_a_claim_that_nobody_uses_moves_to_where_a_pod_can_go_and_one_in_use_does_not() -> None:
+def test_an_unused_claim_moves_to_where_a_pod_can_run_and_a_used_one_stays() -> None:
     on = bench(node("a").gpus(1, mib=16384), node("z").gpus(1, mib=16384).labelled("disk", "fast"))
     on.a_claim("c", of="now")
     on.quiet()
@@ -70,7 +70,7 @@ def test_a_claim_that_nobody_uses_moves_to_where_a_pod_can_go_and_one_in_use_doe
     assert on.get(objects.SHARES, on.share_of("c").name)["spec"]["gpuShare"] == {"gpuName": "z-00"}
     on.a_pod("q", "c", nodeSelector={"disk": "none"})
     on.quiet()
-    assert (on.told("q"), set(taken(on))) == ("Selector", {"GPU-z-0"})
+    assert (on.reason_of("q"), set(taken(on))) == ("Selector", {"GPU-z-0"})
 
 
 def test_a_pod_of_a_claim_waits_while_a_pod_on_the_claims_node_excludes_it() -> None:
@@ -84,7 +84,7 @@ def test_a_pod_of_a_claim_waits_while_a_pod_on_the_claims_node_excludes_it() -> 
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     on.a_pod("q", "c", affinity=apart)
     on.quiet()
-    assert (set(of_pod(on, "p")), on.told("q")) == ({"GPU-a-0"}, "PodAntiAffinity")
+    assert (set(of_pod(on, "p")), on.reason_of("q")) == ({"GPU-a-0"}, "PodAntiAffinity")
     on.delete("pods", "db")
     on.quiet()
     assert set(of_pod(on, "q")) == {"GPU-a-0"}
@@ -94,17 +94,17 @@ def test_a_pod_that_names_a_missing_claim_waits_and_starts_when_it_comes() -> No
     on = bench()
     on.a_pod("p", "c")
     on.quiet()
-    assert (on.told("p"), pods.gates(on.get("pods", "p"))) == ("ClaimMissing", (names.GATE,))
+    assert (on.reason_of("p"), pods.gates(on.get("pods", "p"))) == ("ClaimMissing", (names.GATE,))
     on.a_claim("c", of="now")
     on.quiet()
-    assert (on.told("p"), pods.gates(on.get("pods", "p"))) == ("Allocated", ())
+    assert (on.reason_of("p"), pods.gates(on.get("pods", "p"))) == ("Allocated", ())
 
 
-def test_where_claims_are_switched_off_a_pod_that_names_one_waits_and_is_told_so() -> None:
+def test_where_claims_are_off_a_pod_that_names_one_waits_with_that_reason() -> None:
     on = bench(claiming=ClaimSettings(claims=False))
     on.a_pod("p", "c")
     on.quiet()
-    assert (on.told("p"), pods.gates(on.get("pods", "p"))) == ("ClaimsOff", (names.GATE,))
+    assert (on.reason_of("p"), pods.gates(on.get("pods", "p"))) == ("ClaimsOff", (names.GATE,))
 
 
 def test_admission_lets_a_pod_wait_and_says_for_what() -> None:
@@ -125,13 +125,13 @@ def test_a_claim_without_room_waits_says_so_and_is_bound_when_there_is() -> None
     on.a_claim("c", memory=8, of="now")
     on.a_pod("p", "c")
     on.quiet()
-    assert (status(on, "c"), on.told("p")) == ((PENDING, "Memory"), "ClaimMemory")
+    assert (status(on, "c"), on.reason_of("p")) == ((PENDING, "Memory"), "ClaimMemory")
     on.ended("big")
     on.quiet()
-    assert (status(on, "c"), on.told("p")) == ((BOUND, "Bound"), "Allocated")
+    assert (status(on, "c"), on.reason_of("p")) == ((BOUND, "Bound"), "Allocated")
 
 
-def test_a_deleted_claim_stays_while_a_pod_uses_it_and_then_gives_its_share_back() -> None:
+def test_a_deleted_claim_stays_while_a_pod_uses_it_then_frees_its_share() -> None:
     on = bench()
     on.a_claim("c", of="now")
     on.a_pod("p", "c")
@@ -139,12 +139,12 @@ def test_a_deleted_claim_stays_while_a_pod_uses_it_and_then_gives_its_share_back
     on.delete(objects.CLAIMS, "c")
     on.a_pod("late", "c")
     on.quiet()
-    assert (status(on, "c"), on.told("late")) == ((BOUND, "InUse"), "ClaimDeleted")
+    assert (status(on, "c"), on.reason_of("late")) == ((BOUND, "InUse"), "ClaimDeleted")
     assert len(taken(on)) == 1
     on.ended("p")
     on.quiet()
     assert (on.all(objects.CLAIMS), on.all(objects.SHARES), taken(on)) == ({}, {}, {})
-    assert on.told("late") == "ClaimMissing"
+    assert on.reason_of("late") == "ClaimMissing"
 
 
 def test_a_leader_whose_watch_is_late_deletes_no_share_of_a_claim_that_is_there() -> None:
@@ -193,7 +193,7 @@ def test_with_retain_the_share_stays_booked_until_its_elastic_gpu_is_deleted() -
     assert (on.all(objects.SHARES), taken(on)) == ({}, {})
 
 
-def test_an_elastic_gpu_that_is_deleted_stays_while_a_pod_uses_it_and_its_claim_is_lost() -> None:
+def test_a_deleted_elastic_gpu_stays_while_used_and_its_claim_is_lost() -> None:
     on = bench()
     on.a_claim("c", of="now")
     on.a_pod("p", "c")
@@ -202,16 +202,16 @@ def test_an_elastic_gpu_that_is_deleted_stays_while_a_pod_uses_it_and_its_claim_
     on.delete(objects.SHARES, name)
     on.a_pod("late", "c")
     on.quiet()
-    assert (set(on.all(objects.SHARES)), len(taken(on)), on.told("late")) == ({name}, 1, "ClaimBinding")
+    assert (set(on.all(objects.SHARES)), len(taken(on)), on.reason_of("late")) == ({name}, 1, "ClaimBinding")
     on.delete("pods", "p")
     on.quiet()
-    assert (status(on, "c"), taken(on), on.told("late")) == ((LOST, "ElasticGPUGone"), {}, "ClaimLost")
+    assert (status(on, "c"), taken(on), on.reason_of("late")) == ((LOST, "ElasticGPUGone"), {}, "ClaimLost")
     on.delete(objects.CLAIMS, "c")
     on.quiet()
     assert on.all(objects.CLAIMS) == {}
 
 
-def test_a_claim_whose_card_is_gone_is_lost_until_the_card_is_back() -> None:
+def test_a_claim_whose_card_is_removed_is_lost_until_the_card_is_back() -> None:
     on = bench(node("a").gpus(1, mib=16384))
     on.a_claim("c", of="now")
     on.quiet()
@@ -220,11 +220,11 @@ def test_a_claim_whose_card_is_gone_is_lost_until_the_card_is_back() -> None:
     on.a_pod("p", "c")
     on.quiet()
     assert (status(on, "c"), on.share_of("c").status.phase) == ((LOST, "GPUGone"), objects.FAILED)
-    assert on.told("p") == "ClaimLost"
+    assert on.reason_of("p") == "ClaimLost"
     on.nodes["a"] = node("a").gpus(1, mib=16384)
     on.cards()
     on.quiet()
-    assert (status(on, "c"), on.told("p")) == ((BOUND, "Bound"), "Allocated")
+    assert (status(on, "c"), on.reason_of("p")) == ((BOUND, "Bound"), "Allocated")
 
 
 def test_an_unhealthy_card_takes_no_new_pod_of_a_claim() -> None:
@@ -235,7 +235,7 @@ def test_an_unhealthy_card_takes_no_new_pod_of_a_claim() -> None:
     on.cards()
     on.a_pod("p", "c")
     on.quiet()
-    assert (status(on, "c"), on.told("p")) == ((BOUND, "Bound"), "Unhealthy")
+    assert (status(on, "c"), on.reason_of("p")) == ((BOUND, "Bound"), "Unhealthy")
 
 
 def test_two_whole_cards_are_nobody_elses() -> None:
@@ -247,7 +247,7 @@ def test_two_whole_cards_are_nobody_elses() -> None:
     on.a_pod("p", "c")
     on.a_pod("other", memory="1Gi", nodeSelector={"disk": "fast"})
     on.quiet()
-    assert (set(of_pod(on, "p")), on.told("other")) == ({"GPU-a-0", "GPU-a-1"}, "Exclusive")
+    assert (set(of_pod(on, "p")), on.reason_of("other")) == ({"GPU-a-0", "GPU-a-1"}, "Exclusive")
 
 
 def test_every_container_of_the_pod_sees_the_share_and_init_containers_do_not() -> None:
@@ -270,10 +270,10 @@ def test_a_class_that_comes_late_is_waited_for() -> None:
     on.a_claim("c", of="other")
     on.a_pod("p", "c")
     on.quiet()
-    assert (status(on, "c"), on.told("p")) == ((PENDING, "ClassMissing"), "ClaimClassMissing")
+    assert (status(on, "c"), on.reason_of("p")) == ((PENDING, "ClassMissing"), "ClaimClassMissing")
     on.a_class("other")
     on.quiet()
-    assert (status(on, "c"), on.told("p")) == ((BOUND, "Bound"), "Allocated")
+    assert (status(on, "c"), on.reason_of("p")) == ((BOUND, "Bound"), "Allocated")
 
 
 def test_nothing_is_written_twice_for_a_claim_that_rests() -> None:
@@ -281,10 +281,10 @@ def test_nothing_is_written_twice_for_a_claim_that_rests() -> None:
     on.a_claim("c", of="now")
     on.a_claim("waits", memory=99, of="now")
     on.quiet()
-    written = len(on.wire.asked)
+    written = len(on.wire.requests)
     on.take_over()
     on.quiet()
-    assert len(on.wire.asked) == written
+    assert len(on.wire.requests) == written
 
 
 STATES = {
@@ -305,7 +305,7 @@ def test_a_leader_that_dies_after_any_write_is_followed_up(writes: int) -> None:
     for _ in range(writes):
         on.work(1)
         on.look()
-    assert len(on.wire.asked) == writes
+    assert len(on.wire.requests) == writes
     on.take_over()
     on.quiet()
     assert (status(on, "c"), len(taken(on)), len(on.all(objects.SHARES))) == ((BOUND, "Bound"), 1, 1)
@@ -336,7 +336,7 @@ def test_a_binding_that_lands_late_finds_its_share_still_kept() -> None:
     on.decide()
     on.wire.carry_out_late()
     on.quiet()
-    assert (status(on, "c"), on.told("big"), on.overbooked()) == ((BOUND, "Bound"), "Memory", [])
+    assert (status(on, "c"), on.reason_of("big"), on.overbooked()) == ((BOUND, "Bound"), "Memory", [])
 
 
 def test_a_replica_that_leads_no_more_reserves_nothing_for_claims() -> None:
@@ -347,7 +347,7 @@ def test_a_replica_that_leads_no_more_reserves_nothing_for_claims() -> None:
     assert len(taken(on)) == 1
     on.harness.leads, on.harness.term = False, None
     on.work()
-    assert (taken(on), on.wire.asked) == ({}, [])
+    assert (taken(on), on.wire.requests) == ({}, [])
 
 
 def test_an_elastic_gpu_that_goes_at_once_is_not_deleted_over_and_over() -> None:
@@ -359,9 +359,9 @@ def test_an_elastic_gpu_that_goes_at_once_is_not_deleted_over_and_over() -> None
     on.api.call("PATCH", path, body={"metadata": {"finalizers": None}}, content_type=merge)
     on.delete(objects.CLAIMS, "c")
     on.look()
-    before = len(on.wire.asked)
+    before = len(on.wire.requests)
     for _ in range(5):
         on.work()
-    assert on.wire.asked[before:] == [f"DELETE {path}"]
+    assert on.wire.requests[before:] == [f"DELETE {path}"]
     on.quiet()
     assert (on.all(objects.CLAIMS), on.all(objects.SHARES), taken(on)) == ({}, {}, {})

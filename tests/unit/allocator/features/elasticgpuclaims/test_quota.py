@@ -22,13 +22,13 @@ def test_claims_of_a_namespace_have_together_what_the_administrator_allows() -> 
     )
     on.a_pod("p", "b")
     on.quiet()
-    assert on.told("p") == "ClaimNamespaceLimit"
+    assert on.reason_of("p") == "ClaimNamespaceLimit"
     on.take_over()
     on.quiet()
-    assert (status(on, "b"), on.told("p")) == ((PENDING, "NamespaceLimit"), "ClaimNamespaceLimit")
+    assert (status(on, "b"), on.reason_of("p")) == ((PENDING, "NamespaceLimit"), "ClaimNamespaceLimit")
     on.delete(objects.CLAIMS, "a")
     on.quiet()
-    assert (status(on, "b"), on.told("p")) == ((BOUND, "Bound"), "Allocated")
+    assert (status(on, "b"), on.reason_of("p")) == ((BOUND, "Bound"), "Allocated")
 
 
 def test_the_bound_is_each_namespaces_own_and_counts_what_is_on_its_way() -> None:

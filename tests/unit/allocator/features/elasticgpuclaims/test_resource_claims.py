@@ -51,7 +51,7 @@ def given(on: Bench, name: str) -> dict[str, set[str]]:
     return devices
 
 
-def test_a_claim_is_bound_there_before_any_pod_names_it_and_later_pods_start_there() -> None:
+def test_a_claim_is_bound_before_any_pod_names_it_and_later_pods_start_there() -> None:
     on = bench(gpus("a"), by_claims=True)
     on.a_claim("c", memory=2, of="now")
     on.quiet()
@@ -76,7 +76,7 @@ def test_a_claim_is_bound_there_for_a_pod_that_waits(of: str) -> None:
     on = bench(gpus("a"), by_claims=True)
     user(on, "p", "c")
     on.quiet()
-    assert on.told("p") == "ClaimMissing"
+    assert on.reason_of("p") == "ClaimMissing"
     on.a_claim("c", of=of)
     on.quiet()
     assert given(on, "p") == {"c0": {"gpu-a-0"}}
@@ -103,14 +103,14 @@ def test_an_unused_share_moves_for_a_pod_that_names_no_resource_claim() -> None:
     assert on.share_of("c").allocation is not None
 
 
-def test_a_pod_without_a_resource_claim_waits_and_is_told_while_others_use_the_share() -> None:
+def test_a_pod_without_a_resource_claim_waits_while_others_use_the_share() -> None:
     on = bench(gpus("a"), by_claims=True)
     on.a_claim("c", of="now")
     user(on, "p", "c")
     on.quiet()
     user(on, "q", "c", names_one=False)
     on.quiet()
-    assert on.told("q") == "Delivery"
+    assert on.reason_of("q") == "Delivery"
     assert names.GATE in pods.gates(on.get("pods", "q"))
 
 
@@ -124,7 +124,7 @@ def test_more_cards_than_a_resource_claim_holds_are_given_elsewhere() -> None:
     assert given(on, "p") == {}
 
 
-def test_a_container_that_starts_after_the_node_changed_its_way_gets_its_card_by_the_new_one() -> None:
+def test_a_container_that_starts_after_the_delivery_changed_gets_the_new_one() -> None:
     on = bench(gpus("a", way=BY_ENV), by_claims=True)
     on.a_claim("c", of="now")
     user(on, "before", "c")

@@ -1,4 +1,4 @@
-"""What a claim and its class are read as, in whichever spelling, and what is said of one that cannot be served."""
+"""What a claim and its class are read as, in whichever spelling, and the message of one that cannot be served."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ CLASSES = {
 def test_the_class_decides(
     found: objects.GpuClass, want: FractionRequest, binding: str, reclaim: str, field: str
 ) -> None:
-    asked = claim(ONE, **{field: "gold"})
-    assert asked.class_name == "gold"
-    assert shares.wanted(asked, found) == ClaimTerms(PodRequest("claims", (want,)), binding, reclaim)
+    made = claim(ONE, **{field: "gold"})
+    assert made.class_name == "gold"
+    assert shares.wanted(made, found) == ClaimTerms(PodRequest("claims", (want,)), binding, reclaim)
 
 
 NAMED = "spec.resources.requests"
@@ -114,9 +114,9 @@ PROBLEMS = {
 }
 
 
-@pytest.mark.parametrize(("amounts", "found", "said"), PROBLEMS.values(), ids=PROBLEMS.keys())
-def test_what_cannot_be_served(amounts: dict[str, Any], found: objects.GpuClass | None, said: str) -> None:
-    assert shares.wanted(claim(amounts), found) == Problem(ClaimReason.INVALID, said)
+@pytest.mark.parametrize(("amounts", "found", "message"), PROBLEMS.values(), ids=PROBLEMS.keys())
+def test_what_cannot_be_served(amounts: dict[str, Any], found: objects.GpuClass | None, message: str) -> None:
+    assert shares.wanted(claim(amounts), found) == Problem(ClaimReason.INVALID, message)
 
 
 def test_a_class_that_is_not_there_and_a_share_that_the_user_names() -> None:
@@ -143,8 +143,8 @@ DOCUMENTS = st.dictionaries(KEYS, st.dictionaries(KEYS, JSON_VALUES | st.diction
 def test_whatever_a_claim_says_the_message_is_short_and_plain(text: str, data: st.DataObject) -> None:
     """The message stands in the claim's status, in an Event and on every pod that names the claim."""
     field = data.draw(st.sampled_from(("elasticGPUClassName", "egpuClassName", "elasticGPUName", "egpuName", "amount")))
-    asked = claim({f"{P}/gpu-memory": text}) if field == "amount" else claim(ONE, **{field: text})
-    found = shares.wanted(asked, None)
+    made = claim({f"{P}/gpu-memory": text}) if field == "amount" else claim(ONE, **{field: text})
+    found = shares.wanted(made, None)
     assert isinstance(found, ClaimTerms) or (found.message.isprintable() and len(found.message) < 400)
 
 

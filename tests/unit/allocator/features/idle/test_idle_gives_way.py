@@ -51,7 +51,7 @@ class Bench(SchedulerHarness):
         super().__init__(made, options=options, idling=IdleSettings(evict, grace=300.0))
         self.observed = 1_000_000
         self.pods: dict[str, JSON] = {}
-        self._told: dict[str, StatusUpdate] = {}
+        self._reported: dict[str, StatusUpdate] = {}
         self._shares: dict[str, dict[str, int]] = {}
 
     def run(self, builder: PodBuilder) -> str:
@@ -93,14 +93,14 @@ class Bench(SchedulerHarness):
     def second(self, seconds: float = 1) -> list[Report]:
         self.now += seconds
         self.controller.tick(TickPhase.UPKEEP)
-        bindings, told = self.controller.schedule_pending()
+        bindings, reports = self.controller.schedule_pending()
         for binding in bindings:
             made = admitted(remade(binding), allocation=binding.allocation)
             self.pods[binding.pod.uid] = made
             self.controller.handle(BindSucceeded(binding, pod_event(pods.trim(made))))
         self.controller.check_invariants()
-        self._told |= {news.uid: news for news in told if isinstance(news, StatusUpdate)}
-        return [*told, *(StatusUpdate(c.pod.key, c.pod.uid, True, PodReason.ALLOCATED, "") for c in bindings)]
+        self._reported |= {news.uid: news for news in reports if isinstance(news, StatusUpdate)}
+        return [*reports, *(StatusUpdate(c.pod.key, c.pod.uid, True, PodReason.ALLOCATED, "") for c in bindings)]
 
     def warnings(self, outcome: WarningOutcome = "warned") -> list[str]:
         """Who is to be warned now. What became of each warning is answered."""
@@ -122,9 +122,9 @@ class Bench(SchedulerHarness):
             self.controller.handle(EvictionAnswered(order, "evicted"))
         return [order.key.removeprefix("default/") for order in orders]
 
-    def told(self, name: str) -> tuple[str, str]:
-        """Code and last part of what a waiting pod was last told."""
-        found = self._told[f"uid-{name}"]
+    def reported(self, name: str) -> tuple[str, str]:
+        """Code and last part of the message that a waiting pod got last."""
+        found = self._reported[f"uid-{name}"]
         return found.code, found.reason.split("; ", 1)[-1]
 
 
@@ -138,7 +138,7 @@ def idle(*, options: Settings = ON, waiting: PodBuilder | None = None) -> Bench:
     return harness
 
 
-def test_the_youngest_is_warned_and_evicted_after_its_grace_and_the_pod_has_its_room() -> None:
+def test_the_youngest_is_warned_and_evicted_after_grace_and_makes_room() -> None:
     harness = idle()
     assert harness.controller.preempt() == []
     (effect,) = harness.controller.tick(TickPhase.EVICTIONS)
@@ -151,21 +151,21 @@ def test_the_youngest_is_warned_and_evicted_after_its_grace_and_the_pod_has_its_
     assert effect == WarnIdlePods((warning,))
     harness.controller.handle(IdlePodWarned(warning, "warned"))
     harness.second()
-    assert harness.told("next") == ("IdleGivesWay", "waits for 1 idle pod on node a to give way")
+    assert harness.reported("next") == ("IdleGivesWay", "waits for 1 idle pod on node a to give way")
     harness.second(298)
     harness.again()
     assert (harness.evicted(), harness.controller.view().reserved) == ([], ()), "nothing is kept free meanwhile"
     harness.second(1)
     assert harness.evicted() == ["young"]
-    said = [each for each in harness.second() if isinstance(each, EventRecord)]
-    assert said == [EventRecord("Pod", "default/young", "uid-young", PodEventReason.GAVE_WAY, f"evicted: {WHY}")]
-    assert harness.told("next") == ("Preempting", "waits for idle pods on node a, evicted to make room")
+    recorded = [each for each in harness.second() if isinstance(each, EventRecord)]
+    assert recorded == [EventRecord("Pod", "default/young", "uid-young", PodEventReason.GAVE_WAY, f"evicted: {WHY}")]
+    assert harness.reported("next") == ("Preempting", "waits for idle pods on node a, evicted to make room")
     assert [kept.uid for kept in harness.controller.view().reserved] == ["uid-next"]
     harness.end("young")
     assert [news.key for news in harness.second()] == ["default/next"]
 
 
-def test_a_pod_that_computes_in_its_grace_stays_and_is_warned_anew_another_time() -> None:
+def test_a_pod_that_computes_in_its_grace_stays_and_is_warned_another_time() -> None:
     harness = idle()
     assert harness.plan() == ["young"]
     harness.second(200)
@@ -209,7 +209,7 @@ NOT_ASKED = {
 
 
 @pytest.mark.parametrize("case", NOT_ASKED.values(), ids=NOT_ASKED.keys())
-def test_nobody_is_asked_to_give_way_for(case: tuple[bool, str, int | None, int, str]) -> None:
+def test_no_idle_pod_gives_way_for(case: tuple[bool, str, int | None, int, str]) -> None:
     evict, after, lasted, priority, size = case
     harness = Bench(options=ON if evict else BOTH, evict=evict)
     for name in ("one", "two"):
@@ -219,7 +219,7 @@ def test_nobody_is_asked_to_give_way_for(case: tuple[bool, str, int | None, int,
     assert (harness.controller.preempt(), harness.warnings()) == ([], [])
 
 
-def test_a_word_that_cannot_be_read_is_no_consent_also_where_the_namespace_agrees() -> None:
+def test_an_unreadable_annotation_is_no_consent_even_if_the_namespace_agrees() -> None:
     harness = idle()
     harness.controller.handle(ConsentsListed({"default": 60}))
     harness.annotate("young", "an hour")
@@ -251,7 +251,7 @@ def test_who_takes_its_word_back_in_the_grace_stays() -> None:
     harness.again()
     harness.second(301)
     assert (harness.evicted(), harness.plan()) == ([], [])
-    assert harness.told("next")[0] == "Memory"
+    assert harness.reported("next")[0] == "Memory"
 
 
 def test_idle_pods_are_counted_with_consent_and_without() -> None:
@@ -309,7 +309,7 @@ def test_where_the_agent_says_nothing_any_more_the_plan_ends() -> None:
     harness = idle()
     assert harness.plan() == ["young"]
     harness.second(1201)
-    assert harness.told("next")[0] == "Memory"
+    assert harness.reported("next")[0] == "Memory"
 
 
 def test_a_status_that_was_there_before_us_may_be_of_any_age() -> None:
@@ -357,14 +357,14 @@ OUTCOMES: dict[str, tuple[WarningOutcome, tuple[str, str]]] = {
 
 @pytest.mark.parametrize("case", OUTCOMES.values(), ids=OUTCOMES.keys())
 def test_nobody_is_warned_whose_eviction_would_be_refused(case: tuple[WarningOutcome, tuple[str, str]]) -> None:
-    outcome, told = case
+    outcome, reported = case
     harness = idle(waiting=worker("next", "16Gi", second=9))
     harness.controller.preempt()
     assert sorted(harness.warnings(outcome)) == ["old", "young"]
     harness.second()
     assert (harness.controller.preempt(), harness.warnings()) == ([], [])
     harness.second()
-    assert harness.told("next") == told
+    assert harness.reported("next") == reported
     harness.again()
     harness.second(31)
     harness.second()
@@ -421,7 +421,7 @@ def test_pods_that_end_anyway_make_room_before_idle_ones() -> None:
     assert harness.evicted() == []
 
 
-def test_each_waiting_pod_has_its_own_and_none_is_asked_for_two() -> None:
+def test_each_waiting_pod_has_its_own_and_none_gives_way_for_two() -> None:
     harness = Bench("a", "b")
     for number in range(4):
         harness.run(worker(f"idle-{number}", after="1h", second=number))
@@ -461,7 +461,7 @@ def test_pods_of_lower_priority_go_first_since_they_go_at_once() -> None:
     assert (harness.evicted(), harness.warnings()) == (["low"], [])
 
 
-def test_idle_ones_are_asked_where_nobody_of_lower_priority_helps() -> None:
+def test_idle_pods_give_way_where_no_pod_of_lower_priority_helps() -> None:
     harness = Bench(options=BOTH)
     harness.run(worker("idle", "12Gi", after="1h", priority=5))
     harness.run(worker("low", "4Gi"))
@@ -506,7 +506,7 @@ WARNING_ANSWERS: dict[str, tuple[list[Answer], list[str], list[str]]] = {
 
 @pytest.mark.parametrize("case", WARNING_ANSWERS.values(), ids=WARNING_ANSWERS.keys())
 def test_what_becomes_of_warnings(case: tuple[list[Answer], list[str], list[str]]) -> None:
-    answers, asked, outcomes = case
+    answers, requested, outcomes = case
     harness = idle(waiting=worker("next", "16Gi", second=9))
     harness.controller.preempt()
     (effect,) = harness.controller.tick(TickPhase.EVICTIONS)
@@ -514,7 +514,7 @@ def test_what_becomes_of_warnings(case: tuple[list[Answer], list[str], list[str]
     script, counted = Script(*answers), list[str]()
     Warner(Kube(script), harness.controller, counted=counted.append).warn(effect)
     sent = ["try" if each.query == {"dryRun": "All"} else str(each.body.get("kind", "Event")) for each in script.sent]
-    assert (sent, counted) == (asked, outcomes)
+    assert (sent, counted) == (requested, outcomes)
     harness.again()
     harness.second(301)
     harness.again()

@@ -2,9 +2,9 @@
 Any history of idle pods, warnings, silent agents and changes of leaders: nobody is evicted who did not agree to it.
 
 1. Only pods go that agreed, that have been idle for as long as they agreed to, of at most the waiting pod's priority.
-2. Each had its warning from this leader and its whole grace after it, has not computed since, and its agent has said so
+2. Each had its warning from this leader and its whole grace after it, has not computed since, and its agent reported so
    since.
-3. The waiting pod fits when they are gone, and would not if any one of them stayed.
+3. The waiting pod fits when they have ended, and would not if any one of them stayed.
 4. On no GPU is more booked than it has.
 """
 
@@ -212,8 +212,8 @@ class IdleHistory(RuleBasedStateMachine):
         leaving = tracker.leaving(on, self.harness.now)  # not one that has been ending for ten minutes
         ending = [sharer for sharer in on if sharer.uid in leaving]
 
-        def fits(gone: list[nodeinfo.AllocatedPod]) -> bool:
-            after = nodeinfo.unbooked(state, on, [*ending, *gone])
+        def fits(ended: list[nodeinfo.AllocatedPod]) -> bool:
+            after = nodeinfo.unbooked(state, on, [*ending, *ended])
             found = reference.evaluate(after, under_way.pod.ask, self.harness.limits, DEFAULT_POLICY)
             return not isinstance(found, Reason)
 

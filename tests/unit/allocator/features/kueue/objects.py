@@ -42,7 +42,7 @@ def workload(
         }
         for each in pod_sets
     ]
-    told = {"QuotaReserved": "True", **(conditions or {})}
+    all_of_them = {"QuotaReserved": "True", **(conditions or {})}
     entry = {"lastTransitionTime": since, "message": ""}
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -57,7 +57,7 @@ def workload(
         "spec": {"podSets": list(pod_sets), "queueName": "team", **fields.get("spec", {})},
         "status": {
             "conditions": [
-                {"type": kind, "status": status, "lastTransitionTime": since} for kind, status in told.items()
+                {"type": kind, "status": status, "lastTransitionTime": since} for kind, status in all_of_them.items()
             ],
             "admission": {"clusterQueue": "team", "podSetAssignments": assignments},
             "admissionChecks": [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from allocator.cache.cache import FrozenCluster
-from allocator.cache.reserved import NodeReservation
+from allocator.cache.reserved import HeldNode
 from allocator.engine import reference
 from allocator.engine.engine import Engine
 from allocator.engine.reference import DEFAULT_POLICY, Placement
@@ -66,7 +66,7 @@ def gang(case: Case, waiting: dict[str, SchedulingRequest] | None = None) -> Gan
     return judge.gang_of(read, flavors, waiting or {}, case.reading)
 
 
-def trial(nodes: list[NodeBuilder], *reservations: NodeReservation) -> GangTrial:
+def trial(nodes: list[NodeBuilder], *reservations: HeldNode) -> GangTrial:
     made = GangTrial(DEFAULT_LIMITS, DEFAULT_POLICY)
     made.begin(FrozenCluster(tuple(each.state() for each in nodes), reservations, None))
     return made
@@ -270,7 +270,7 @@ def test_what_is_assumed_counts_as_far_as_it_still_fits() -> None:
 
 
 def test_a_node_that_is_reserved_for_a_pod_is_not_counted() -> None:
-    closed = NodeReservation("a", "somebody", priority=0)
+    closed = HeldNode("a", "somebody", priority=0)
     two = gang_of_document(workload("w", pod_set("main", 3, EIGHT)))
     assert isinstance(trial(TWO, closed).judge(two), FallsShort)
     of_pods = {"priority": 5, "priorityClassRef": {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": "p"}}

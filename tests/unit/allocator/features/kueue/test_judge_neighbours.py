@@ -151,7 +151,7 @@ def test_pod_sets_count_for_each_other() -> None:
     assert isinstance(found, FallsShort)
 
 
-def test_what_was_promised_counts_for_the_next_gang_and_no_longer_than_the_trial() -> None:
+def test_an_assumed_gang_counts_for_the_next_one_within_a_trial_only() -> None:
     made, two = trial(), gang(pod_set("main", 2, apart("w")))
     assert [type(made.judge(two)) for _ in range(2)] == [Fits, FallsShort]
     made.begin(FrozenCluster(NODES))

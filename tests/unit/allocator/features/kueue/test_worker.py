@@ -39,10 +39,10 @@ class Way(Transport):
     def __init__(self, to: Transport) -> None:
         self._to = to
         self.fates: list[Fate] = []
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def request(self, request: HttpRequest) -> Response:
-        self.asked.append(f"{request.method} {request.path}")
+        self.requests.append(f"{request.method} {request.path}")
         answers = request.method == "PATCH" and "/workloads/" in request.path
         fate = self.fates.pop(0) if answers and self.fates else "answered"
         if fate == "refused":
@@ -206,7 +206,7 @@ def test_kueue_may_be_missing_come_later_and_be_replaced_by_a_newer_one(
     with caplog.at_level(logging.INFO):
         bare.turns()
     assert caplog.messages == []
-    assert bare.way.asked == ["GET /apis/kueue.x-k8s.io"], "asked for once, and again after a minute"
+    assert bare.way.requests == ["GET /apis/kueue.x-k8s.io"], "asked for once, and again after a minute"
     bare.serve("default")
     older = Reserving(bare.reserving.kube, "v1beta1")
     older.install()
@@ -221,7 +221,7 @@ def test_kueue_may_be_missing_come_later_and_be_replaced_by_a_newer_one(
     bare.now += 60
     older.reserve("two", ("main", 1, EIGHT))
     bare.until("two", "Ready")
-    assert any(asked.startswith("PATCH /apis/kueue.x-k8s.io/v1beta2/") for asked in bare.way.asked)
+    assert any(requests.startswith("PATCH /apis/kueue.x-k8s.io/v1beta2/") for requests in bare.way.requests)
     assert bare.counted == ["Ready", "Ready"]
 
 
@@ -257,4 +257,4 @@ def test_the_check_of_another_controller_is_left_alone(bench: Bench) -> None:
     bench.turns()
     theirs = bench.reserving.kube.get(bench.reserving.path("admissionchecks", "theirs"))
     assert "status" not in theirs
-    assert not any(asked.startswith("PATCH") and "theirs" in asked for asked in bench.way.asked)
+    assert not any(requests.startswith("PATCH") and "theirs" in requests for requests in bench.way.requests)

@@ -136,7 +136,7 @@ def check(meter: Meter, oracle: Oracle) -> None:
 @settings(max_examples=examples(40), deadline=None)
 @given(steps=STEPS, batch=st.integers(1, 7))
 def test_held_and_free_time_are_the_cards_time(steps: list[tuple[int, Change]], batch: int) -> None:
-    """However often the meter is asked, and however late it is told of what changed."""
+    """However often the meter is asked, and however late it gets what changed."""
     meter, oracle, now = Meter(usable), Oracle(), 100
     meter.advance([], Span(100.0, 100.0))
     late: list[tuple[float, Change]] = []
@@ -184,8 +184,8 @@ def test_of_several_replicas_exactly_one_counts_each_moment(
         for heard in range(began, since, 3):
             # It follows: what changes comes to it as it happens, and it hears of renewals of the leader.
             replica.advance([each for each in events if heard <= each[0] < heard + 3], Span(None, float(heard)))
-        told = max(began, began + -(-(since - began) // 3) * 3)
-        replica.advance([each for each in events if told <= each[0] <= until], Span(float(since), float(until)))
+        reported = max(began, began + -(-(since - began) // 3) * 3)
+        replica.advance([each for each in events if reported <= each[0] <= until], Span(float(since), float(until)))
         counted = replica.counted()
         assert replica.answered() == pytest.approx(until - since)
         for account, share in counted.held.items():
@@ -273,7 +273,7 @@ def test_a_share_that_moved_is_not_ended_by_its_earlier_end() -> None:
     assert held(meter) == 10.0 + 2.0 + 4.0
 
 
-def test_what_was_idle_before_it_was_known_counts_as_far_as_this_replica_counted_it() -> None:
+def test_idle_time_before_the_report_counts_from_when_this_replica_counts() -> None:
     meter = started()
     meter.advance([(5.0, move("p", Demand(0, 50, False)))], Span(0.0, 70.0))
     meter.advance([(80.0, SharesIdle("a", {"p": 20.0}))], Span(0.0, 80.0))
@@ -303,7 +303,7 @@ def test_accounts_are_bounded_and_end() -> None:
     assert meter.counted().held == {}
 
 
-def test_a_card_that_is_gone_counts_for_nobody_until_it_is_back() -> None:
+def test_a_removed_card_counts_for_nobody_until_it_is_back() -> None:
     meter = started()
     meter.advance([(0.0, move("p", Demand(0, 100, False)))], Span(0.0, 10.0))
     meter.advance([(10.0, CardsChanged("a", ()))], Span(0.0, 20.0))

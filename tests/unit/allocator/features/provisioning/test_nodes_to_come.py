@@ -1,4 +1,4 @@
-"""A new node is judged by the rules between pods and by volumes too, before it is asked for."""
+"""A new node is judged by the rules between pods and by volumes too, before it is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes are asked for: never more than a search through everything finds, and none in vain."""
+"""Which nodes are requested: never more than a search through everything finds, and none in vain."""
 
 from __future__ import annotations
 

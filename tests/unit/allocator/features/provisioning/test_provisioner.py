@@ -49,7 +49,7 @@ CREATED = "2026-01-05T08:00:01Z"
 
 
 class Shelf:
-    """An API server that keeps what it is given, and refuses what it is told to, by path or by method and path."""
+    """An API server that keeps what it is given, and refuses what it shall, by path or by method and path."""
 
     def __init__(self) -> None:
         self.objects: dict[str, JSON] = {}
@@ -112,7 +112,7 @@ class Bench:
 
     def __init__(self, packer: Packer | None = None, *, placeholders: bool = False) -> None:
         self.faults: list[str] = []
-        self.shelf, self.told, self.now = Shelf(), list[EventRecord](), STARTED
+        self.shelf, self.recorded, self.now = Shelf(), list[EventRecord](), STARTED
         self.harness = SchedulerHarness([node("other").gpus(1, mib=4_000)])
         self.metrics = Metrics(metrics_of("allocator"))
         kube = Kube(Wire(self.shelf))
@@ -125,7 +125,7 @@ class Bench:
             settings=ProvisioningSettings(placeholders=placeholders, after=0.0),
             limits=Limits(48),
             report=self.report,
-            tell=self.told.append,
+            tell=self.recorded.append,
             now=lambda: self.now,
             word=lambda: "x",
             packer=packer,
@@ -158,7 +158,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_administrators_see_what_is_asked_for(bench: Bench) -> None:
+def test_administrators_see_what_is_requested(bench: Bench) -> None:
     bench.passes()
     assert bench.states() == ["asked", "unknown"]
     assert f"{AUTOSCALING}/provisioningrequests/t4-x" in bench.shelf.objects
@@ -177,7 +177,7 @@ def test_the_status_is_written_when_it_changes_and_once_a_minute(bench: Bench) -
     assert len(bench.shelf.published) == written + 1
 
 
-def test_what_a_pool_did_not_give_is_said_and_counted(bench: Bench) -> None:
+def test_what_a_pool_did_not_give_is_reported_and_counted(bench: Bench) -> None:
     bench.passes()
     bench.passes(901)
     [t4, _] = bench.shelf.published[-1].pools
@@ -187,14 +187,14 @@ def test_what_a_pool_did_not_give_is_said_and_counted(bench: Bench) -> None:
     assert bench.gauges("gpufraction_nodes_wanted") == []
 
 
-def test_a_node_that_came_without_gpus_is_told_on_the_node(bench: Bench) -> None:
+def test_a_node_that_came_without_gpus_is_reported_on_the_node(bench: Bench) -> None:
     bench.passes()
     come = replace(facts(trim(node("n1").labelled("pool", "t4").json())), created=STARTED + 30)
     bench.harness.controller.handle(NodeChanged(come))
     bench.passes(60)
-    assert (bench.states()[0], bench.told) == ("coming", [])
+    assert (bench.states()[0], bench.recorded) == ("coming", [])
     bench.passes(900)
-    assert bench.told == [
+    assert bench.recorded == [
         EventRecord(
             "Node",
             "n1",
@@ -205,10 +205,10 @@ def test_a_node_that_came_without_gpus_is_told_on_the_node(bench: Bench) -> None
         )
     ]
     bench.passes(2)
-    assert len(bench.told) == 1, "its request has ended"
+    assert len(bench.recorded) == 1, "its request has ended"
 
 
-def test_where_nobody_can_be_asked_administrators_see_why(bench: Bench) -> None:
+def test_where_no_request_is_possible_administrators_see_why(bench: Bench) -> None:
     bench.shelf.refuses[f"{AUTOSCALING}/provisioningrequests"] = 404
     bench.passes()
     status = bench.shelf.published[-1]

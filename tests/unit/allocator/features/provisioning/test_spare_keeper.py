@@ -65,8 +65,8 @@ class Server(Transport):
 
 
 def keeper(server: Server, counted: dict[str, int] | None = None) -> SpareKeeper:
-    told = {} if counted is None else counted
-    return SpareKeeper(Kube(server), told.__setitem__)
+    totals = {} if counted is None else counted
+    return SpareKeeper(Kube(server), totals.__setitem__)
 
 
 def keep(it: SpareKeeper, *wanted: Spare) -> None:
@@ -95,7 +95,7 @@ def test_a_buffer_is_made_once_and_names_the_nodes_that_are_not_spare() -> None:
     assert counted == {"a": 2}
 
 
-def test_it_is_written_again_when_its_shape_or_number_changes_and_when_somebody_changed_it() -> None:
+def test_a_buffer_is_rewritten_when_the_plan_or_somebody_else_changes_it() -> None:
     server = Server()
     it = keeper(server)
     for wanted in (ONE, Spare("a", 1, ("n1",)), Spare("a", 2, ("n1",)), ONE):
@@ -131,7 +131,7 @@ def test_it_goes_with_the_wish_also_when_another_leader_made_it() -> None:
     assert not it.keeps
 
 
-def test_a_cluster_without_the_kind_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cluster_without_the_kind_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     server, counted = Server(serves_buffers=False), dict[str, int]()
     it = keeper(server, counted)
     with caplog.at_level(logging.WARNING):

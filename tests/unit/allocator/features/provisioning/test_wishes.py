@@ -1,4 +1,4 @@
-"""Requests for nodes: what is asked for, what has come, what is given up, and what pods may expect."""
+"""Requests for nodes: what is requested, what has come, what is given up, and what pods may expect."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ def test_two_pods_that_fit_on_one_card_bring_one_node() -> None:
     assert plan([pool()], [], pods(2, 8 * GIB)).make == (("a", 1),)
 
 
-def test_nothing_is_asked_for_a_pod_that_no_node_of_a_pool_would_serve() -> None:
+def test_nothing_is_requested_for_a_pod_that_no_node_of_a_pool_would_serve() -> None:
     found = plan([pool()], [], pods(1, 17 * GIB))
     assert (found.make, found.expectations) == ((), {})
 
 
-def test_what_was_asked_for_is_not_asked_for_again() -> None:
-    asked = request(2)
-    found = plan([pool()], [asked], pods(2))
+def test_what_was_requested_is_not_requested_again() -> None:
+    first = request(2)
+    found = plan([pool()], [first], pods(2))
     assert (found.make, found.end) == ((), ())
-    assert found.expectations == {"pod-0": Expectation("a", asked.created), "pod-1": Expectation("a", asked.created)}
+    assert found.expectations == {"pod-0": Expectation("a", first.created), "pod-1": Expectation("a", first.created)}
 
 
 def test_pods_that_come_later_bring_only_what_is_missing() -> None:
@@ -84,16 +84,16 @@ def test_pods_that_come_later_bring_only_what_is_missing() -> None:
 
 
 def test_a_node_that_has_come_and_is_not_ready_is_waited_for() -> None:
-    asked = request(1)
-    found = plan([pool(node("n1", 10))], [asked], pods(1))
+    first = request(1)
+    found = plan([pool(node("n1", 10))], [first], pods(1))
     assert (found.make, found.end) == ((), ())
-    assert found.expectations == {"pod-0": Expectation("a", asked.created, "n1")}
+    assert found.expectations == {"pod-0": Expectation("a", first.created, "n1")}
 
 
 def test_a_request_ends_when_its_nodes_are_ready() -> None:
-    asked = request(1)
-    found = plan([pool(node("n1", 10, ready=True))], [asked], [])
-    assert found.end == (Ended(asked, "brought"),)
+    first = request(1)
+    found = plan([pool(node("n1", 10, ready=True))], [first], [])
+    assert found.end == (Ended(first, "brought"),)
 
 
 def test_a_node_that_was_there_before_fills_no_request() -> None:
@@ -117,7 +117,7 @@ def test_pods_that_wait_beside_a_full_node_bring_another() -> None:
     assert plan([pool(node("n1", 100, ready=True))], [], pods(1), SETTLED).make == (("a", 1),)
 
 
-def test_an_idle_node_on_which_a_pod_did_not_fit_keeps_its_pool_from_being_asked() -> None:
+def test_a_pool_with_an_idle_node_that_a_pod_does_not_fit_gets_no_request() -> None:
     found = plan([pool(node("n1", 100, ready=True, idle=True))], [], pods(1), SETTLED)
     assert (found.make, found.expectations) == ((), {})
 
@@ -128,7 +128,7 @@ def test_a_pool_has_no_more_nodes_than_it_may_and_the_pod_learns_that() -> None:
     assert (found.make, found.expectations) == ((), {"pod-0": Expectation("a", None, most=1)})
 
 
-def test_nodes_that_do_not_come_in_time_are_given_up_and_asked_for_again_after_a_pause() -> None:
+def test_nodes_that_are_late_are_given_up_and_requested_again_after_a_pause() -> None:
     late = request(1, age=PATIENCE)
     found = plan([pool()], [late], pods(1))
     assert (found.make, found.end) == ((), (Ended(late, "too-late"),))
@@ -146,10 +146,10 @@ def test_the_pause_doubles_with_each_failure_in_a_row_and_ends_when_nodes_come()
     assert brought.memory.pauses == {}
 
 
-def test_a_node_without_gpus_is_told_and_not_waited_for_for_ever() -> None:
-    asked = request(1, age=PATIENCE + 10)
-    found = plan([pool(node("n1", PATIENCE + 5))], [asked], pods(1))
-    assert (found.make, found.end) == ((), (Ended(asked, "without-gpus", ("n1",)),))
+def test_a_node_without_gpus_is_reported_and_given_up() -> None:
+    first = request(1, age=PATIENCE + 10)
+    found = plan([pool(node("n1", PATIENCE + 5))], [first], pods(1))
+    assert (found.make, found.end) == ((), (Ended(first, "without-gpus", ("n1",)),))
     assert found.memory.pauses == {"a": Pause(1, NOW + 60, "without-gpus")}
 
 
@@ -161,13 +161,13 @@ def test_what_the_autoscaler_refuses_is_given_up_at_once() -> None:
 
 
 def test_a_request_is_withdrawn_when_no_pod_needs_it() -> None:
-    asked = request(1)
-    assert plan([pool()], [asked], []).end == (Ended(asked, "withdrawn"),)
+    first = request(1)
+    assert plan([pool()], [first], []).end == (Ended(first, "withdrawn"),)
 
 
 def test_a_request_of_a_pool_that_is_declared_no_more_is_withdrawn() -> None:
-    asked = request(1)
-    assert plan([], [asked], pods(1)).end == (Ended(asked, "withdrawn"),)
+    first = request(1)
+    assert plan([], [first], pods(1)).end == (Ended(first, "withdrawn"),)
 
 
 def test_a_placeholder_pod_is_filled_by_the_node_to_which_it_is_bound() -> None:
@@ -177,7 +177,7 @@ def test_a_placeholder_pod_is_filled_by_the_node_to_which_it_is_bound() -> None:
     assert (found.make, found.end) == ((), (Ended(second, "brought"),))
 
 
-def test_a_placeholder_pod_is_kept_while_its_node_has_come_and_it_is_not_bound_yet() -> None:
+def test_an_unbound_placeholder_pod_is_kept_until_its_node_is_ready() -> None:
     unbound = request(name="a-0", bound=())
     found = plan([pool(node("n1", 10))], [unbound], pods(1))
     assert (found.make, found.end) == ((), ())
@@ -186,7 +186,7 @@ def test_a_placeholder_pod_is_kept_while_its_node_has_come_and_it_is_not_bound_y
     assert (ready.make, ready.end) == ((), (Ended(unbound, "brought"),))
 
 
-def test_a_node_is_the_placeholders_that_is_bound_to_it_whichever_was_asked_first() -> None:
+def test_a_node_belongs_to_the_placeholder_that_is_bound_to_it() -> None:
     older, newer = request(name="a-0", bound=()), request(name="a-1", age=20.0, bound=("n1",))
     found = plan([pool(node("n1", 10), node("n2", 5))], [older, newer], pods(2))
     assert (found.make, found.end) == ((), ())
@@ -196,18 +196,18 @@ def test_a_node_is_the_placeholders_that_is_bound_to_it_whichever_was_asked_firs
     }
 
 
-def test_the_room_beside_a_placeholder_pod_counts_as_coming_until_it_is_gone() -> None:
+def test_room_alongside_a_placeholder_counts_as_coming_until_it_is_deleted() -> None:
     found = plan([pool(node("n1", 10, ready=True, occupied=True))], [], pods(1), SETTLED)
     assert found.make == ()
 
 
-def test_the_first_pool_that_serves_is_asked() -> None:
+def test_the_first_pool_that_serves_gets_the_request() -> None:
     small, large = pool(name="small"), pool(name="large", state=empty(memory=80 * GIB))
     assert plan([small, large], [], pods(1, 10 * GIB)).make == (("small", 1),)
     assert plan([small, large], [], pods(1, 40 * GIB)).make == (("large", 1),)
 
 
-def test_no_node_is_asked_of_a_pool_on_which_others_would_refuse_the_pod() -> None:
+def test_no_node_is_requested_where_other_pods_would_refuse_the_pod() -> None:
     kept_from_a = [replace(each, closed=frozenset({"a"})) for each in pods(1)]
     found = plan([pool()], [], kept_from_a)
     assert (found.make, found.expectations, found.needed) == ((), {}, frozenset())
@@ -216,9 +216,9 @@ def test_no_node_is_asked_of_a_pool_on_which_others_would_refuse_the_pod() -> No
 
 
 def test_a_node_that_comes_serves_no_pod_that_others_would_refuse_there() -> None:
-    asked = request(1)
+    first = request(1)
     kept_from_a = [replace(pods(1)[0], closed=frozenset({"a"}))]
-    assert [end.outcome for end in plan([pool()], [asked], kept_from_a).end] == ["withdrawn"]
+    assert [end.outcome for end in plan([pool()], [first], kept_from_a).end] == ["withdrawn"]
 
 
 def test_pods_that_must_not_meet_bring_a_node_each() -> None:

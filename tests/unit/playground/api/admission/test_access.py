@@ -80,7 +80,7 @@ def test_groups_of_service_accounts_are_implied(api: Api) -> None:
     assert names(ok(api.call("GET", PODS, user=ROBOT))) == []
 
 
-def test_one_may_ask_what_one_may_do(api: Api) -> None:
+def test_a_user_can_review_its_own_rights(api: Api) -> None:
     grant(api, rule("list"), namespace="default")
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 

@@ -48,7 +48,7 @@ def test_what_exceeds_a_quota_is_refused(api: Api) -> None:
     assert used(api) == {f"requests.{MEMORY}": "6Gi"}
 
 
-def test_a_quota_on_cpu_wants_cpu_to_be_said(api: Api) -> None:
+def test_a_quota_on_cpu_requires_a_cpu_request(api: Api) -> None:
     ok(api.call("POST", QUOTAS, body={"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "1"}}}))
     answer = refusal(api.call("POST", PODS, body=pod()))
     assert answer == (403, "Forbidden", 'pods "web" is forbidden: failed quota: q: must specify requests.cpu')

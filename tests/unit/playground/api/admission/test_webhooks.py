@@ -44,7 +44,7 @@ def test_a_patch_is_applied_before_the_object_is_stored(api: Api, make: MakeHook
     assert create_pod(api)["metadata"]["labels"] == {"hooked": "yes"}
 
 
-def test_what_a_webhook_is_told(api: Api, make: MakeHook) -> None:
+def test_what_a_webhook_receives(api: Api, make: MakeHook) -> None:
     hook = make(allow)
     register(api, hook)
     user = User("jane", ("system:masters",))
@@ -60,9 +60,9 @@ def test_what_a_webhook_is_told(api: Api, make: MakeHook) -> None:
     }
     assert seen["kind"] == {"group": "", "version": "v1", "kind": "Pod"}
     assert seen["resource"] == {"group": "", "version": "v1", "resource": "pods"}
-    told = seen["object"]
-    assert "uid" not in told["metadata"]
-    assert told["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
+    received = seen["object"]
+    assert "uid" not in received["metadata"]
+    assert received["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
 
 
 def test_what_a_webhook_adds_gets_its_defaults(api: Api, make: MakeHook) -> None:
@@ -211,14 +211,14 @@ MATCHES: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize(("about", "asked"), MATCHES.values(), ids=MATCHES.keys())
-def test_which_requests_a_webhook_is_asked_about(api: Api, make: MakeHook, about: dict[str, Any], asked: bool) -> None:
+def test_which_requests_a_webhook_receives(api: Api, make: MakeHook, about: dict[str, Any], asked: bool) -> None:
     hook = make(allow)
     register(api, hook, **about)
     create_pod(api, labels={"app": "web"})
     assert bool(hook.seen) is asked
 
 
-def test_a_condition_without_a_value_fails_the_request_or_not_as_the_policy_says(api: Api, make: MakeHook) -> None:
+def test_a_condition_without_a_value_follows_the_failure_policy(api: Api, make: MakeHook) -> None:
     hook = make(allow)
     condition = [{"name": "c", "expression": "object.spec.none.there == 1"}]
     register(api, hook, name="a.hook.example.com", failurePolicy="Ignore", matchConditions=condition)
@@ -234,7 +234,7 @@ def test_an_expression_that_does_not_compile_is_refused_at_once(api: Api, make: 
         register(api, hook, matchConditions=[{"name": "c", "expression": "object."}])
 
 
-def test_a_webhook_is_asked_again_when_a_later_one_changed_the_object(api: Api, make: MakeHook) -> None:
+def test_a_webhook_is_called_again_when_a_later_one_changed_the_object(api: Api, make: MakeHook) -> None:
     def answer(request: dict[str, Any]) -> dict[str, Any]:
         second = "first" in (request["object"]["metadata"].get("labels") or {})
         name = "second" if second else "first"

@@ -199,7 +199,7 @@ def test_wait_ends_when_it_happens(kubectl: Kubectl, condition: list[str], happe
     assert process.returncode == 0, err
 
 
-def test_delete_waits_until_the_pod_is_gone(kubectl: Kubectl) -> None:
+def test_delete_waits_until_the_pod_is_removed(kubectl: Kubectl) -> None:
     kubectl.api("POST", PODS, body=pod())
     assert kubectl("delete", "pod", "web") == 'pod "web" deleted\n'
     assert kubectl("get", "pods") == ""

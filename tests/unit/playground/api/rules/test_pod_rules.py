@@ -104,7 +104,7 @@ def test_metadata_that_is_refused(api: Api, metadata: dict[str, Any], complaint:
     assert (code, reason, complaint in message) == (422, "Invalid", True)
 
 
-def test_every_complaint_is_told_at_once(api: Api) -> None:
+def test_all_errors_are_reported_together(api: Api) -> None:
     code, body = api.call("POST", PODS, body=pod(containers=[{"name": "A"}]))
     assert code == 422
     assert [cause["field"] for cause in body["details"]["causes"]] == [

@@ -38,9 +38,9 @@ def test_a_deleted_event_carries_the_version_of_the_deletion(api: Api) -> None:
     made = create_pod(api)
     watch = api.watch(PODS, query={"resourceVersion": made["metadata"]["resourceVersion"]})
     ok(api.call("DELETE", f"{PODS}/web"))
-    marked, gone = itertools.islice(watch, 2)
-    versions = [int(each["metadata"]["resourceVersion"]) for each in (made, marked["object"], gone["object"])]
-    assert (marked["type"], gone["type"]) == ("MODIFIED", "DELETED")
+    marked, deleted = itertools.islice(watch, 2)
+    versions = [int(each["metadata"]["resourceVersion"]) for each in (made, marked["object"], deleted["object"])]
+    assert (marked["type"], deleted["type"]) == ("MODIFIED", "DELETED")
     assert versions == sorted(set(versions))
 
 

@@ -107,7 +107,7 @@ def test_a_foreground_deletion_waits_for_its_dependents(api: Api) -> None:
     assert refusal(api.call("GET", f"{DEPLOYMENTS}/web"))[0] == 404
 
 
-def test_an_object_whose_owner_is_gone_is_collected(api: Api) -> None:
+def test_an_object_whose_owner_is_deleted_is_collected(api: Api) -> None:
     owner = ok(api.call("POST", DEPLOYMENTS, body=deployment()))
     ok(api.call("DELETE", f"{DEPLOYMENTS}/web"))
     owned(api, owner, "late")

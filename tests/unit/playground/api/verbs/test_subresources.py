@@ -84,7 +84,7 @@ def test_logs_come_from_the_provider(api: Api) -> None:
     assert answer == (400, "BadRequest", "container x is not valid for pod web")
 
 
-def test_a_pod_with_many_containers_is_asked_which(api: Api) -> None:
+def test_a_pod_with_many_containers_needs_a_container_name(api: Api) -> None:
     containers = [{"name": name, "image": "i"} for name in ("a", "b")]
     ok(api.call("POST", PODS, body=pod(containers=containers, nodeName="n1")))
     assert refusal(api.call("GET", f"{PODS}/web/log"))[2] == (

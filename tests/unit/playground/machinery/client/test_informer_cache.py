@@ -54,15 +54,15 @@ def state(events: list[JSON]) -> dict[str, JSON]:
 @given(histories(), st.data())
 def test_what_the_cache_holds_is_the_servers_state(events: list[JSON], data: Any) -> None:
     """Answers may be taken in before or long after the watch tells of them; handlers see the same objects."""
-    known, told = cache(), dict[str, JSON]()
+    known, handled = cache(), dict[str, JSON]()
 
     def handler(old: JSON | None, new: JSON | None) -> None:
         name = (new or old or {})["metadata"]["name"]
-        assert told.get(name) == old
+        assert handled.get(name) == old
         if new is None:
-            del told[name]
+            del handled[name]
         else:
-            told[name] = new
+            handled[name] = new
 
     known.on_change(handler)
     for position, event in enumerate(events):
@@ -72,7 +72,7 @@ def test_what_the_cache_holds_is_the_servers_state(events: list[JSON], data: Any
                 known.observe(answered["object"])
         known.applied(event)
     want = state(events)
-    assert {value["metadata"]["name"]: value for value in known.all()} == want == told
+    assert {value["metadata"]["name"]: value for value in known.all()} == want == handled
     for owner in "xy":
         filed = {value["metadata"]["name"] for value in known.find(OWNED, owner)}
         assert filed == {name for name, value in want.items() if value["metadata"]["owner"] == owner}

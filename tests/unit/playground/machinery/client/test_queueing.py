@@ -9,10 +9,10 @@ from playground.machinery.client.queueing import Backoff, Timers, WorkQueue, wor
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 20)), max_size=30))
-def test_every_key_comes_due_once_at_its_earliest_deadline(asked: list[tuple[str, int]]) -> None:
+def test_every_key_comes_due_once_at_its_earliest_deadline(deadlines: list[tuple[str, int]]) -> None:
     timers: Timers[str] = Timers()
     earliest: dict[str, float] = {}
-    for key, at in asked:
+    for key, at in deadlines:
         timers.set(key, at)
         earliest[key] = min(earliest.get(key, at), at)
     seen: dict[str, float] = {}

@@ -31,9 +31,9 @@ def test_a_deployment_scales_and_replaces_what_is_deleted(cluster: Cluster) -> N
     assert {p["metadata"]["ownerReferences"][0]["uid"] for p in pods} == {owner["metadata"]["uid"]}
     assert all(p["metadata"]["name"].startswith(owner["metadata"]["name"] + "-") for p in pods)
 
-    gone = pods[0]["metadata"]["name"]
-    cluster.do("DELETE", f"{PODS}/{gone}")
-    cluster.wait(lambda: cluster.get(f"{PODS}/{gone}") is None)
+    first = pods[0]["metadata"]["name"]
+    cluster.do("DELETE", f"{PODS}/{first}")
+    cluster.wait(lambda: cluster.get(f"{PODS}/{first}") is None)
     cluster.running(4)
     cluster.merge(f"{DEPLOYMENTS}/d", {"spec": {"replicas": 1}})
     cluster.running(1)
@@ -79,7 +79,7 @@ def test_recreate_has_no_old_and_new_pod_at_once(cluster: Cluster) -> None:
     cluster.wait(lambda: counts(cluster, "d") == all_are(2))
 
 
-def test_a_refused_create_is_told_and_tried_again(cluster: Cluster) -> None:
+def test_a_refused_create_is_reported_and_retried(cluster: Cluster) -> None:
     cluster.nodes("n1")
     cluster.do("POST", QUOTAS, {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}})
     cluster.do("POST", DEPLOYMENTS, deployment("d", 3))

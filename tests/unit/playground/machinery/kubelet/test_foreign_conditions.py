@@ -39,8 +39,8 @@ class Racing:
         if method == "PATCH" and path.startswith(PODS) and user.name.startswith("system:node:"):
             with self._lock:
                 self.written += 1
-                said = {"type": OTHERS, "status": "True", "reason": "Told", "message": str(self.written)}
-                status = {"status": {"conditions": [said]}}
+                condition = {"type": OTHERS, "status": "True", "reason": "Told", "message": str(self.written)}
+                status = {"status": {"conditions": [condition]}}
                 strategic = "application/strategic-merge-patch+json"
                 assert self._api.call("PATCH", path, body=status, content_type=strategic)[0] == 200
         return self._api.call(method, path, query=query, body=body, content_type=content_type, user=user)
