@@ -208,7 +208,7 @@ def clear(kube: Kube, namespace: str = "default") -> None:
             # A Job would leave its pods behind, and wait for who tells them so.
             kube.delete(installing.path_of(owner, named=True), {"propagationPolicy": "Background"})
     wait_for(lambda: not owners(), "controllers are still there")
-    _delete_pods(kube, namespace)
+    delete_pods(kube, namespace)
     kube.delete(kubepaths.path(ELASTIC, "elasticgpuclaims", namespace))
     wait_for(lambda: not all_claims(kube, namespace), "claims are still there")
     shares = kubepaths.path(ELASTIC, "elasticgpus")
@@ -221,7 +221,7 @@ _ALL_OF_THEM = 60.0
 """Seconds for the deletion of a thousand pods at once, which a real API server does one by one."""
 
 
-def _delete_pods(kube: Kube, namespace: str) -> None:
+def delete_pods(kube: Kube, namespace: str) -> None:
     """Delete all pods of a namespace. A busy API server ends the request before the last one, so ask it again."""
 
     def deleted() -> bool:

@@ -72,7 +72,7 @@ def test_more_waiting_pods_than_fit_are_parked_and_delay_nobody_else(hostile: Ho
     assert parked > number // 3
     assert reported
     assert while_they_wait <= alone + DELAY
-    hostile.kube.delete(paths.pods(TENANT), timeout=SETTLED)
+    scenarios.delete_pods(hostile.kube, TENANT)
     wait_for(lambda: most(hostile, WAITING) == 0, lambda: f"{most(hostile, WAITING)} still wait", SETTLED)
     assert most(hostile, PARKED) == 0
 
