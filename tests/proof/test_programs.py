@@ -114,7 +114,7 @@ def test_a_pod_that_asks_in_a_dialect_is_placed_and_told_in_it(cluster: Cluster)
 
 
 def test_a_pod_that_asks_for_too_much_waits_in_the_dialects_words(cluster: Cluster) -> None:
-    created(cluster, pod("heavy").asks(feathers.FEATHERS, 14))
+    created(cluster, pod("heavy").asks(feathers.FEATHERS, 15))
     wait_for(lambda: "not a feather more" in str(allocated(cluster, "heavy")), "the words are not the dialect's")
 
 
