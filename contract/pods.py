@@ -274,6 +274,12 @@ def finished(pod: Mapping[str, Any]) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
+def nominated(pod: Mapping[str, Any]) -> str:
+    """The node on which kube-scheduler makes room for the pod; empty where there is none, or once it is deleted."""
+    deleted = (pod.get("metadata") or {}).get("deletionTimestamp")
+    return "" if deleted or gates(pod) else str((pod.get("status") or {}).get("nominatedNodeName") or "")
+
+
 def accounting(fraction: FractionRequest, memory: int, besides: Uncounted = ALL_COUNTED) -> dict[str, str]:
     """
     The accounting resources of a container whose shares have `memory` bytes in total; cores only where requested.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -17,7 +17,10 @@ from contract import kinds, names
 from contract.encoding import moments
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
-from kubectl_gpufraction.cluster import neighbours
+from contract.options import BadOption
+from contract.scheduling import default_spread
+from contract.scheduling.clusterfilters.objects import Profile
+from kubectl_gpufraction.cluster import neighbours, options
 from kubectl_gpufraction.cluster.neighbours import NeighbourReader, PendingPod, Surroundings
 from kubectl_gpufraction.cluster.programs import settings_of
 from kubectl_gpufraction.cluster.state import ClusterView, trimmed
@@ -106,21 +109,42 @@ class Session:
         What filters read to judge these pods, as far as the user may list it. `whole`: nodes, GPUNodes and all pods
         were listed, and `reader` has them.
         """
-        wanted = neighbours.kinds_for(pending)
         unread = {} if whole else self._unlisted()
+        profiles = self._profiles(unread)
+        wanted = neighbours.kinds_for(pending, profiles)
         found = {kind: self._bounded(kind, unread) for kind in _PATHS if kind in wanted}
+        namespaces = sorted({pod.rules.namespace for pod in pending})
         if unread.get(neighbours.CLAIMS) == neighbours.FORBIDDEN:
             unread[neighbours.ALL_CLAIMS] = unread.pop(neighbours.CLAIMS)
             own = sorted({pod.rules.namespace for pod in pending if pod.rules.volumes})
-            claims = paths.NamespacedResource("v1", neighbours.CLAIMS)
-            found[neighbours.CLAIMS] = [
-                each for namespace in own for each in self._bounded(neighbours.CLAIMS, unread, claims(namespace))
-            ]
+            found[neighbours.CLAIMS] = self._of(own, neighbours.CLAIMS, "v1", unread)
+        for kind, (version, _) in default_spread.SELECTING.items():
+            if kind in wanted:
+                found[kind] = self._of(namespaces, kind, version, unread)
         labels = {
             str(each["metadata"].get("name")): each["metadata"].get("labels") or {}
             for each in found.get(neighbours.NAMESPACES, ())
         }
-        return Surroundings(reader, labels, neighbours.storage_of(found), unread)
+        return Surroundings(
+            reader, labels, neighbours.storage_of(found), unread, profiles, neighbours.selectors_of(found)
+        )
+
+    def _of(self, namespaces: Iterable[str], kind: str, version: str, unread: dict[str, str]) -> list[JSON]:
+        """The objects of a kind in these namespaces; `unread` as in `_bounded`."""
+        at = paths.NamespacedResource(version, kind)
+        return [each for namespace in namespaces for each in self._bounded(kind, unread, at(namespace))]
+
+    def _profiles(self, unread: dict[str, str]) -> Mapping[str, Profile] | None:
+        """What the options say of kube-scheduler's profiles; None where they are `unread`."""
+        try:
+            return options.options_of(self.kube.get(paths.configmaps(names.NAMESPACE, names.OPTIONS))).profiles
+        except KubeNotFound:
+            return {}
+        except KubeForbidden:
+            unread[neighbours.OPTIONS] = f"you may not read {options.WHERE}"
+        except BadOption as error:
+            unread[neighbours.OPTIONS] = f"{options.WHERE}: {error}"
+        return None
 
     def _unlisted(self) -> dict[str, str]:
         """Which of nodes, GPUNodes and all pods the user may not list: one object of each is requested."""

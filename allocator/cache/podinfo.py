@@ -238,11 +238,11 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         daemon=_daemon(metadata),
         node=(bound or (allocation.node if allocation else "")) if takes else "",
         bound=bool(bound),
-        nominated=_nominated(pod) if takes and not (bound or allocation or gates or deleting) else "",
+        nominated=pods.nominated(pod) if takes and not (bound or allocation) else "",
         request=request,
         allocation=allocation,
         compute=_taken(metadata, spec, successor) if takes else _NOTHING,
-        resized=_resized(pod) if takes and bound else None,
+        resized=resources.resized(pod) if takes and bound else None,
         successor=successor,
         host_ports=(scheduling.host_ports(spec) or _NO_PORTS) if takes else _NO_PORTS,
         unschedulable=_unschedulable(pod) if unbound else None,
@@ -299,13 +299,6 @@ def _compute(spec: Mapping[str, Any]) -> Compute:
         return scheduling.effective_compute(spec)
     except quantity.BadQuantity:
         return ONE_POD
-
-
-def _resized(pod: Mapping[str, Any]) -> Compute | None:
-    try:
-        return resources.resized(pod)
-    except quantity.BadQuantity:
-        return None
 
 
 def controller_of(metadata: Mapping[str, Any]) -> str:
@@ -393,10 +386,6 @@ def _unschedulable(pod: Mapping[str, Any]) -> str | None:
             fails = condition.get("reason") == "SchedulerError" and message.startswith(_FAILS_THERE)
             return plain(message) if fails or condition.get("reason") == "Unschedulable" else None
     return None
-
-
-def _nominated(pod: Mapping[str, Any]) -> str:
-    return str((pod.get("status") or {}).get("nominatedNodeName") or "")
 
 
 def made_of(pod: Mapping[str, Any]) -> str:

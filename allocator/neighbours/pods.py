@@ -9,7 +9,7 @@ its pod is seen there, as kube-scheduler counts what it has assumed. Pure; not t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from allocator.engine.reference import Prefer
 from allocator.neighbours.followed import Followed
@@ -19,6 +19,7 @@ from contract.model import NodeState
 from contract.nodes.attributes import NodeFacts
 from contract.reasons.base import Cure
 from contract.reasons.nodes import Code, Reason
+from contract.scheduling import default_spread
 from contract.scheduling.clusterfilters import FILTERS, Filter, left_open, neighbourhood
 from contract.scheduling.clusterfilters.left_open import NOTHING, LeftOpen
 from contract.scheduling.clusterfilters.neighbourhood import (
@@ -192,7 +193,7 @@ class Neighbours:
         self._read(rules)
         if scalars and not self._knows_classes(rules):
             return {node.name: UNREAD_DEVICES for node in nodes}
-        if self._default_spread(rules).spread and not self.spreading.known:
+        if default_spread.profile_for(rules, self._there.profiles).spread and not self.spreading.known:
             return {node.name: _SPREAD_UNKNOWN for node in nodes}
         return self._there.refused(self.with_defaults(rules), needs, nodes)
 
@@ -215,23 +216,11 @@ class Neighbours:
 
     def with_defaults(self, rules: PodRules) -> PodRules:
         """The rules with the default constraints of the pod's profile, where it has none of its own."""
-        profile = self._default_spread(rules)
+        profile = default_spread.profile_for(rules, self._there.profiles)
         if profile is NO_PROFILE or not self.spreading.known:
             return rules
         selector = self.spreading.selector(rules.namespace, rules.labels, rules.controller)
-        if not selector.expressions:
-            return rules  # as in the original, where nothing says which pods belong together
-        preferred = tuple(replace(each, selector=selector) for each in profile.preferred_spread)
-        return replace(
-            rules,
-            spread=tuple(replace(each, selector=selector) for each in profile.spread),
-            prefers=replace(rules.prefers, spread=preferred),
-        )
-
-    def _default_spread(self, rules: PodRules) -> Profile:
-        """The profile whose default constraints apply to the pod; `NO_PROFILE` where none do."""
-        profile = self._there.profiles.get(rules.profile, NO_PROFILE)
-        return profile if profile.spreads and not (rules.spread or rules.prefers.spread) else NO_PROFILE
+        return default_spread.with_defaults(rules, profile, selector)
 
     def cluster(self, rules: PodRules) -> Cluster:
         """Everything that is known now of what such a pod is judged by."""

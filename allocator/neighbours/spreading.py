@@ -7,41 +7,19 @@ They are followed only once the administrator has set default constraints. Pure;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from allocator.neighbours.followed import Followed, FollowedKind, Key
 from contract import kinds
 from contract.reasons.base import Cure
 from contract.scheduling.clusterfilters.objects import Controller
-from contract.scheduling.clusterfilters.selectors import (
-    Expression,
-    Labels,
-    LabelSelector,
-    read_equal,
-    read_selector,
-)
-
-JSON = Mapping[str, Any]
-
-
-def _by_labels(document: JSON) -> LabelSelector:
-    """The selector of a kind that knows labels only; absent where there is none."""
-    return read_equal((document.get("spec") or {}).get("selector"))
-
-
-def _by_selector(document: JSON) -> LabelSelector:
-    return read_selector((document.get("spec") or {}).get("selector"))
-
+from contract.scheduling.clusterfilters.selectors import Labels, LabelSelector
+from contract.scheduling.default_spread import NO_SELECTOR, REPLICATION_CONTROLLERS, SELECTING, selector_of
 
 KINDS = {
-    kind.plural: kind
-    for kind in (
-        FollowedKind("v1", kinds.SERVICES, _by_labels, Cure.SELECTING),
-        FollowedKind("v1", kinds.REPLICATIONCONTROLLERS, _by_labels, Cure.SELECTING),
-        FollowedKind("apps/v1", kinds.REPLICASETS, _by_selector, Cure.SELECTING),
-        FollowedKind("apps/v1", kinds.STATEFULSETS, _by_selector, Cure.SELECTING),
-    )
+    kind.plural: FollowedKind(version, kind, read, Cure.SELECTING)
+    for kind in (kinds.SERVICES, kinds.REPLICATIONCONTROLLERS, kinds.REPLICASETS, kinds.STATEFULSETS)
+    for version, read in (SELECTING[kind.plural],)
 }
 """Every kind whose selector counts, by its plural."""
 
@@ -75,30 +53,7 @@ class Spreading(Followed):
             self._services.get(key[0], {}).pop(key, None)
 
     def selector(self, namespace: str, labels: Labels, controller: Controller | None) -> LabelSelector:
-        """
-        Which pods belong together with one that has these labels: those that its Services and its controller select.
-        Without expressions where none of them says so. `DefaultSelector` of kube-scheduler (plugins/helper/spread.go).
-        """
-        by_label: dict[str, Expression] = {}
-        for selector in self._services.get(namespace, {}).values():
-            if selector.matches(labels):
-                by_label.update(_by_key(selector))
-        own = self._of_controller(namespace, controller)
-        if controller is not None and controller[0] == kinds.REPLICATIONCONTROLLERS.plural:
-            # The original merges its labels with those of the Services, and adds the expressions of other kinds.
-            return LabelSelector(tuple((by_label | _by_key(own)).values()))
-        return LabelSelector(tuple(dict.fromkeys((*by_label.values(), *own.expressions))))
-
-    def _of_controller(self, namespace: str, controller: Controller | None) -> LabelSelector:
-        if controller is None:
-            return _NONE
-        plural, name = controller
-        selector: LabelSelector = self._found[plural].get((namespace, name), _NONE)
-        return selector
-
-
-_NONE = LabelSelector(absent=True)
-
-
-def _by_key(selector: LabelSelector) -> dict[str, Expression]:
-    return {expression[0]: expression for expression in selector.expressions}
+        """Which pods of the namespace belong together with one that has these labels, by `selector_of`."""
+        plural, name = controller or (REPLICATION_CONTROLLERS, "")
+        own = self._found[plural].get((namespace, name), NO_SELECTOR)
+        return selector_of(labels, self._services.get(namespace, {}).values(), controller, own)

@@ -8,7 +8,7 @@ now. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -22,9 +22,10 @@ from contract.scheduling import protection
 from contract.scheduling.demand import of_claim
 from contract.scheduling.fairness import own_order
 from contract.scheduling.needs import PodNeeds
+from contract.scheduling.nodefilters import resources
 from contract.scheduling.nodeinfo import holding
 from kubectl_gpufraction.cluster.room import NodeWithPods, ShareHolder
-from kubectl_gpufraction.cluster.state import Pod, claims_of, inventory_of, pod_of
+from kubectl_gpufraction.cluster.state import Pod, claims_of, inventory_of, node_of, pod_of
 
 JSON = dict[str, Any]
 _NOT_ELSEWHERE = ("DaemonSet", "Node")
@@ -84,7 +85,8 @@ def advice_input(
             needs = scheduling.needs_of(raw, several=several, bursts=bursts)
         except quantity.BadQuantity:
             continue
-        node = pod.node if pod is not None and pod.allocation is not None else (raw.get("spec") or {}).get("nodeName")
+        node = node_of(raw, pod)
+        resized = resources.resized(raw) if (raw.get("spec") or {}).get("nodeName") else None
         if pod is not None and pod.request.claim:
             pod = None  # its claim has the share
         if pod is not None and pod.deleted:
@@ -94,9 +96,10 @@ def advice_input(
         elif node in states and (raw.get("metadata") or {}).get("deletionTimestamp") and pod is not None:
             leaving.append(pod.key)
         elif node in states and pod is not None:
-            holders[node].append(_holder(raw, pod, needs, budgets))
+            holders[node].append(replace(_holder(raw, pod, needs, budgets), resized=resized))
         elif node in states:
-            states[node] = holding(states[node], [({}, needs)])
+            taken = needs if resized is None else replace(needs, compute=resized)
+            states[node] = holding(states[node], [({}, taken)])
     here = ((states[name], sorted(holders[name], key=lambda holder: holder.pod.key)) for name in sorted(states))
     return AdviceInput(
         tuple(NodeWithPods(state, tuple(found)) for state, found in here),

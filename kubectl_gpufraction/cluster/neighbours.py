@@ -15,19 +15,22 @@ from contract import names, pods
 from contract.model import NodeState
 from contract.nodes import attributes
 from contract.reasons.nodes import Reason
-from contract.scheduling import clusterfilters
+from contract.scheduling import clusterfilters, default_spread
 from contract.scheduling import needs as scheduling
 from contract.scheduling.clusterfilters import neighbourhood, objects, volume_binding
 from contract.scheduling.clusterfilters.neighbourhood import Neighbourhood, NeighbourSnapshot
-from contract.scheduling.clusterfilters.objects import Cluster, PodKind, PodRules, StorageObjects
+from contract.scheduling.clusterfilters.objects import Cluster, PodKind, PodRules, Profile, StorageObjects
+from contract.scheduling.clusterfilters.selectors import LabelSelector
 from contract.scheduling.needs import PodNeeds
-from kubectl_gpufraction.cluster.state import legible, pod_of, trimmed
+from kubectl_gpufraction.cluster.options import WHERE
+from kubectl_gpufraction.cluster.state import legible, node_of, pod_of, trimmed
 
 JSON = dict[str, Any]
 NODES, GPU_NODES, PODS, NAMESPACES = "nodes", "gpunodes", "pods of all namespaces", "namespaces"
 CLAIMS, ALL_CLAIMS = "persistentvolumeclaims", "persistentvolumeclaims of all namespaces"
 VOLUMES, CLASSES, CSI_NODES = "persistentvolumes", "storageclasses", "csinodes"
 DRIVERS, CAPACITIES, ATTACHMENTS = "csidrivers", "csistoragecapacities", "volumeattachments"
+OPTIONS = WHERE
 FORBIDDEN = "forbidden"
 _EVERYWHERE = (NODES, GPU_NODES)
 """What is read to judge by whatever filter, since the answer is about nodes with GPUs."""
@@ -35,27 +38,35 @@ _EVERYWHERE = (NODES, GPU_NODES)
 
 @dataclass(frozen=True, slots=True)
 class FilterReads:
-    """A filter by kube-scheduler's name for it, and what it reads. `always`: others' rules concern every pod."""
+    """
+    A filter by kube-scheduler's name for it, and what it reads. `always`: others' rules concern every pod. `default`:
+    a pod without constraints of its own gets those of its profile.
+    """
 
     name: str
     kinds: tuple[str, ...]
     always: bool = False
+    default: bool = False
 
 
 _READS: Mapping[str, FilterReads] = {
+    "added_affinity": FilterReads("AddedAffinity", (OPTIONS,)),
     "volume_restrictions": FilterReads("VolumeRestrictions", (PODS, CLAIMS)),
     "volume_limits": FilterReads(
         "NodeVolumeLimits", (PODS, CLAIMS, ALL_CLAIMS, VOLUMES, CLASSES, CSI_NODES, ATTACHMENTS)
     ),
     "volume_binding": FilterReads("VolumeBinding", (CLAIMS, VOLUMES, CLASSES, CSI_NODES, DRIVERS, CAPACITIES)),
     "volume_zone": FilterReads("VolumeZone", (CLAIMS, VOLUMES, CLASSES)),
-    "topology_spread": FilterReads("PodTopologySpread", (PODS,)),
+    "topology_spread": FilterReads("PodTopologySpread", (PODS,), default=True),
     "pod_affinity": FilterReads("InterPodAffinity", (PODS, NAMESPACES), always=True),
 }
 """By the filter's module. What is in no row is never evaluated here."""
 _OTHERS: Mapping[str, str] = {"resource_claims": "DynamicResources"}
 """The names of filters that are in no row; one that is here neither is named by its module."""
 _NOT_HERE = "this command does not evaluate it"
+_NO_CONTROLLER = "default constraints count by the selector of the pod's controller, which does not exist yet"
+Profiles = Mapping[str, Profile]
+"""Of kube-scheduler, by `schedulerName`."""
 Check = Callable[[PodRules, PodNeeds, Cluster], Callable[[NodeState], Reason | None] | None]
 
 
@@ -73,15 +84,16 @@ def name_of(check: Check) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """What the filters read of a pod that waits."""
+    """What the filters read of a pod that waits. `exists`: it was created, so its controller is known."""
 
     rules: PodRules
     needs: PodNeeds
+    exists: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
-    """A pod on a node."""
+    """A pod on a node, or that counts there already."""
 
     key: str
     kind: PodKind
@@ -111,11 +123,11 @@ class NeighbourReader:
     def _see(self, pod: JSON) -> None:
         if pods.finished(pod):
             return
-        key, node = pods.key(pod), (pod.get("spec") or {}).get("nodeName")
+        key, node = pods.key(pod), node_of(pod, pod_of(pod))
         if node:
             terminating = bool((pod.get("metadata") or {}).get("deletionTimestamp"))
             kind = objects.read_rules(pod).placed(terminating=terminating)
-            self.placed[key] = PlacedPod(key, self._kinds.setdefault(kind, kind), str(node))
+            self.placed[key] = PlacedPod(key, self._kinds.setdefault(kind, kind), node)
         elif names.GATE in pods.gates(pod):
             self.pending[key] = pending(pod)
 
@@ -134,24 +146,46 @@ def pending(pod: JSON) -> PendingPod:
     return PendingPod(objects.read_rules(pod), scheduling.unpinned(needs))
 
 
-def kinds_for(pending: Iterable[PendingPod]) -> tuple[str, ...]:
-    """What is to be read so that these pods can be judged, besides nodes and pods."""
+def kinds_for(pending: Iterable[PendingPod], profiles: Profiles | None) -> tuple[str, ...]:
+    """
+    What is to be read so that these pods can be judged, besides nodes and pods. `profiles`: None where they are not
+    known.
+    """
     found = dict.fromkeys(
         kind
         for pod in pending
         for check in clusterfilters.FILTERS
-        if _module(check) in _READS and _concerns(check, pod)
-        for kind in _READS[_module(check)].kinds
+        if _module(check) in _READS and _concerns(check, pod, profiles)
+        for kind in _kinds(check, pod, profiles)
     )
     return tuple(found)
 
 
-def _concerns(check: Check, pod: PendingPod) -> bool:
+def _kinds(check: Check, pod: PendingPod, profiles: Profiles | None) -> tuple[str, ...]:
+    """What the filter reads to judge the pod; the options are read only if they can say something about it."""
+    reads = _READS[_module(check)]
+    if not reads.default or default_spread.has_own(pod.rules):
+        return reads.kinds
+    return (
+        *reads.kinds,
+        OPTIONS,
+        *(default_spread.SELECTING if pod.exists and _gets_defaults(reads, pod, profiles) else ()),
+    )
+
+
+def _gets_defaults(reads: FilterReads, pod: PendingPod, profiles: Profiles | None) -> bool:
+    """Whether the filter judges the pod by constraints of its profile."""
+    return reads.default and bool(default_spread.profile_for(pod.rules, profiles or {}).spread)
+
+
+def _concerns(check: Check, pod: PendingPod, profiles: Profiles | None) -> bool:
     """Whether the filter may have something to say about the pod."""
-    module = _module(check)
-    if module in _READS and _READS[module].always:
-        return True
-    return check(pod.rules, pod.needs, Cluster()) is not None
+    reads = _READS.get(_module(check))
+    if reads is not None:
+        unknown = profiles is None and OPTIONS in _kinds(check, pod, profiles)
+        if reads.always or unknown or _gets_defaults(reads, pod, profiles):
+            return True
+    return check(pod.rules, pod.needs, Cluster(profiles=profiles or {})) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +224,22 @@ NO_VERDICT = NeighbourVerdict(0)
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Everything that was read. `unread`: why a kind of objects was not, `FORBIDDEN` or in words, by its name here."""
+    """
+    Everything that was read. `unread`: why a kind of objects was not, `FORBIDDEN` or in words, by its name here.
+    `selectors`: of Services and controllers, by kind, namespace and name. `profiles`: None where they are not known.
+    """
 
     reader: NeighbourReader
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     storage: StorageObjects = field(default_factory=StorageObjects)
     unread: Mapping[str, str] = field(default_factory=dict)
+    profiles: Profiles | None = field(default_factory=dict)
+    selectors: Mapping[tuple[str, str, str], LabelSelector] = field(default_factory=dict)
 
     def there(self) -> Neighbourhood:
         """A copy of it that pods can be put on."""
-        found = Neighbourhood(NeighbourSnapshot(tuple(self.reader.nodes.values()), (), self.namespaces, self.storage))
+        nodes, profiles = tuple(self.reader.nodes.values()), self.profiles or {}
+        found = Neighbourhood(NeighbourSnapshot(nodes, (), self.namespaces, self.storage, profiles=profiles))
         for pod in self.reader.placed.values():
             found.add(pod.kind, pod.node)
         return found
@@ -208,15 +248,16 @@ class Surroundings:
         """The filters that concern the pod and cannot be evaluated."""
         found = []
         for check in clusterfilters.FILTERS:
-            why = self._why_not(check)
-            if why and _concerns(check, pod):
+            why = self._why_not(check, pod)
+            if why and _concerns(check, pod, self.profiles):
                 found.append(Unevaluated(name_of(check), why))
         return tuple(found)
 
     def refused(self, pod: PendingPod, there: Neighbourhood, nodes: Sequence[NodeState]) -> Iterator[NodeRefusal]:
         """Those of the nodes that a filter refuses that can be evaluated, each with the first such filter."""
-        cluster = there.cluster(pod.rules)
-        made = [(name_of(f), f(pod.rules, pod.needs, cluster)) for f in clusterfilters.FILTERS if not self._why_not(f)]
+        rules, cluster = self._with_defaults(pod.rules), there.cluster(pod.rules)
+        evaluated = (each for each in clusterfilters.FILTERS if not self._why_not(each, pod))
+        made = [(name_of(each), each(rules, pod.needs, cluster)) for each in evaluated]
         for node in nodes:
             for name, check in made:
                 reason = check(node) if check is not None else None
@@ -236,14 +277,29 @@ class Surroundings:
             unevaluated,
         )
 
-    def _why_not(self, check: Check) -> str:
-        """Why a filter is not evaluated; empty where it is."""
+    def _with_defaults(self, rules: PodRules) -> PodRules:
+        """The rules with the default constraints of the pod's profile, where they apply."""
+        services = (
+            each
+            for (kind, namespace, _), each in self.selectors.items()
+            if kind == default_spread.SERVICES and namespace == rules.namespace
+        )
+        kind, name = rules.controller or ("", "")
+        own = self.selectors.get((kind, rules.namespace, name), default_spread.NO_SELECTOR)
+        selector = default_spread.selector_of(rules.labels, services, rules.controller, own)
+        return default_spread.with_defaults(rules, default_spread.profile_for(rules, self.profiles or {}), selector)
+
+    def _why_not(self, check: Check, pod: PendingPod) -> str:
+        """Why a filter is not evaluated for the pod; empty where it is."""
         reads = _READS.get(_module(check))
         if reads is None:
             return _NOT_HERE
-        why = {kind: self.unread[kind] for kind in (*_EVERYWHERE, *reads.kinds) if kind in self.unread}
+        kinds = (*_EVERYWHERE, *_kinds(check, pod, self.profiles))
+        why = {kind: self.unread[kind] for kind in kinds if kind in self.unread}
         forbidden = ", ".join(kind for kind, each in why.items() if each == FORBIDDEN)
         others = [each for each in why.values() if each != FORBIDDEN]
+        if not pod.exists and _gets_defaults(reads, pod, self.profiles):
+            others.append(_NO_CONTROLLER)
         return "; ".join([*([f"you may not list {forbidden}"] if forbidden else []), *others])
 
     def _in_the_way(self, pod: PendingPod) -> Iterator[PlacedPod]:
@@ -262,6 +318,16 @@ class Surroundings:
             wrong = volume_binding.unusable(claim, volume, pod.rules)
             if wrong is not None:
                 yield volume.claim, wrong.what
+
+
+def selectors_of(found: Mapping[str, Iterable[JSON]]) -> dict[tuple[str, str, str], LabelSelector]:
+    """The selectors of Services and controllers, by kind, namespace and name, from the lists of each kind."""
+    return {
+        (kind, str((each.get("metadata") or {}).get("namespace", "")), _name(each)): selector
+        for kind, (_, read) in default_spread.SELECTING.items()
+        for each in found.get(kind, ())
+        for selector in legible(read, (each,))
+    }
 
 
 def storage_of(found: Mapping[str, Iterable[JSON]]) -> StorageObjects:

@@ -7,9 +7,9 @@ The limits are those of the options that a GPUNode states, and the defaults. Pur
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from contract.model import NodeState, PodRequest
+from contract.model import Compute, NodeState, PodRequest
 from contract.reasons.nodes import Reason
 from contract.scheduling import fit, nodeinfo
 from contract.scheduling.demand import Demand
@@ -39,6 +39,13 @@ class ShareHolder:
     budgets: frozenset[str] = frozenset()
     """The PodDisruptionBudgets that count it, as `namespace/name`."""
     stays: str = ""
+    resized: Compute | None = None
+    """What it takes of the node besides GPUs while it is resized in place; its successor takes what `needs` says."""
+
+    @property
+    def held(self) -> PodNeeds:
+        """What it needs of the node that it is on."""
+        return self.needs if self.resized is None else replace(self.needs, compute=self.resized)
 
     @property
     def wanted(self) -> RoomRequest:
@@ -66,7 +73,7 @@ class NodeWithPods:
     def without(self, evicted: Collection[str]) -> NodeState:
         """The node with its holders, except those with these uids."""
         return nodeinfo.holding(
-            self.state, ((holder.shares, holder.needs) for holder in self.holders if holder.uid not in evicted)
+            self.state, ((holder.shares, holder.held) for holder in self.holders if holder.uid not in evicted)
         )
 
 

@@ -434,6 +434,15 @@ def pod_of(pod: JSON) -> Pod | None:
     )
 
 
+def node_of(raw: JSON, pod: Pod | None) -> str:
+    """
+    The node on which a pod counts, as for the allocator: that of its share, the one that it is bound to, or the one on
+    which kube-scheduler makes room for it. `pod`: as `pod_of` reads it.
+    """
+    bound = (raw.get("spec") or {}).get("nodeName")
+    return (pod.node if pod is not None else "") or str(bound or pods.nominated(raw))
+
+
 def _kept_by(metadata: JSON) -> str:
     """Why such a pod gets no share, with the finalizers that keep it."""
     kept = ", ".join(str(each) for each in (metadata.get("finalizers") or ())[:_MOST_FINALIZERS])

@@ -126,9 +126,8 @@ def replica_of(pod: JSON, needs: PodNeeds) -> PendingPod:
     does.
     """
     rules = read_rules(pod)
-    return PendingPod(
-        replace(rules, volumes=tuple(each for each in rules.volumes if not each.ephemeral), uid=""), needs
-    )
+    lasting = replace(rules, volumes=tuple(each for each in rules.volumes if not each.ephemeral), uid="")
+    return PendingPod(lasting, needs, exists=False)
 
 
 def _wanted(pod: JSON) -> RoomRequest | None:

@@ -89,7 +89,17 @@ def effective_compute(spec: Mapping[str, Any], gates: Gates = STORED) -> Compute
 
 
 def resized(pod: Mapping[str, Any]) -> Compute | None:
-    """What a pod takes of its node while a resize is in progress, where that is not what its spec asks for."""
+    """
+    What a pod takes of its node while a resize is in progress; None where that is what its spec asks for, or cannot be
+    read.
+    """
+    try:
+        return _resized(pod)
+    except quantity.BadQuantity:
+        return None
+
+
+def _resized(pod: Mapping[str, Any]) -> Compute | None:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     listed = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
     running = {each.get("name"): each for each in listed if each.get("resources") is not None}

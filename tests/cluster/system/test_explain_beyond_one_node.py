@@ -97,9 +97,8 @@ def test_who_may_read_pods_learns_which_keep_it_off_and_a_tenant_which_filter(cl
     assert all(f"default/quiet-{node} on {node}" in whole for node in nodes)
     assert "Not evaluated" not in whole
     seen = explained(tenant, "explain", "loud")
-    assert (
-        "Not evaluated: InterPodAffinity (you may not list nodes, gpunodes, pods of all namespaces, namespaces)" in seen
-    )
+    assert "Not evaluated: AddedAffinity (you may not list nodes, gpunodes; you may not read ConfigMap " in seen
+    assert "InterPodAffinity (you may not list nodes, gpunodes, pods of all namespaces, namespaces)" in seen
     assert "quiet" not in seen
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from contract import names
+from contract.scheduling import node_pin
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.waiting import wait_for
@@ -91,6 +93,19 @@ def test_a_claim_that_waits_for_its_pod_takes_a_volume_that_is_there(cluster: Cl
     disks.claim("data", storage_class="local")
     create(cluster, notebook("notebook", "data"))
     assert [zone_of(cluster, node) for node in await_nodes(cluster, "notebook")] == [zone]
+
+
+def test_node_name_counts_as_affinity_while_a_claim_is_not_bound(cluster: Cluster, disks: Disks) -> None:
+    disks.storage_class("local", delayed=True)
+    disks.volume("disk", reach=(ZONE, "b"), storage_class="local")
+    disks.claim("data", storage_class="local")
+    create(
+        cluster, *(each.annotated(names.PLACEMENT, "nodeName") for each in (notebook("disk", "data"), notebook("none")))
+    )
+    nodes = await_nodes(cluster, "disk", "none")
+    specs = [cluster.kube.get(paths.pods(SPACE, name))["spec"] for name in ("disk", "none")]
+    pinned = [node_pin.is_pinned(spec, node) for spec, node in zip(specs, nodes, strict=True)]
+    assert (zone_of(cluster, nodes[0]), pinned) == ("b", [True, False])
 
 
 @pytest.mark.parametrize("zone", ["a", "b"])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from contract import pods as podfields
+from contract.options import pool_options
 from contract.reasons.nodes import Code, ReasonCount
 from contract.scheduling import clusterfilters
 from contract.scheduling.clusterfilters.objects import Cluster, PodClaim, PodRules, read_rules
@@ -77,10 +78,41 @@ WHOLE: dict[str, tuple[int, Any]] = {
     "/api/v1/persistentvolumes": collection(VOLUME),
     **{f"{STORAGE}/{kind}": collection() for kind in ("storageclasses", "csinodes", "csidrivers", "volumeattachments")},
 }
+OPTIONS = "/api/v1/namespaces/gpufraction-system/configmaps/gpufraction-options"
+UNREAD_OPTIONS = "you may not read ConfigMap gpufraction-system/gpufraction-options"
+HARD = {"maxSkew": 1, "topologyKey": HOST, "whenUnsatisfiable": "DoNotSchedule"}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def profiles(**arguments: Any) -> tuple[int, JSON]:
+    """The options with these arguments of the default profile."""
+    return 200, {"data": {"options.yaml": json.dumps({"schedulerProfiles": [arguments]})}}
+
+
+def selecting(name: str, selector: JSON) -> JSON:
+    """A Service or a controller."""
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"selector": selector}}
+
+
+ADDED = profiles(addedAffinity={REQUIRED: {"nodeSelectorTerms": [ON_N2]}})
+SPREAD = profiles(defaultConstraints=[HARD])
+SERVICES = "/api/v1/namespaces/default/services"
+SELECTING = {
+    SERVICES: collection(selecting("web", {"app": "db"}), selecting("own", {"app": "web"})),
+    "/api/v1/namespaces/default/replicationcontrollers": collection(),
+    "/apis/apps/v1/namespaces/default/replicasets": collection(),
+    "/apis/apps/v1/namespaces/default/statefulsets": collection(selecting("web", {"matchLabels": {"app": "web"}})),
+}
+OWNED = apart(admitted("owned", "gpufraction.io/gpu-memory", "2Gi", waits=FULL), "web")
+OWNED["metadata"]["ownerReferences"] = [
+    {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "controller": True}
+]
+SIBLING = {"/api/v1/pods": collection(WAITS, OWNED, apart(pod("web-0").on("n2").json(), "web"))}
+ON_N1_ALREADY = apart(pod("soon").json(), "db") | {"status": {"nominatedNodeName": "n1"}}
 NO_VOLUMES = {"/api/v1/persistentvolumes": NO, f"{STORAGE}/csinodes": NO, "/api/v1/persistentvolumeclaims": NO}
 TENANT = {
     path: answer if path.startswith("/api/v1/namespaces/default/") else NO
-    for path, answer in (WHOLE | {f"{STORAGE}/csistoragecapacities": NO}).items()
+    for path, answer in (WHOLE | {f"{STORAGE}/csistoragecapacities": NO, OPTIONS: NO}).items()
 }
 ALL = "nodes, gpunodes, pods of all namespaces"
 OF_CLASSES = "persistentvolumes, storageclasses"
@@ -122,20 +154,68 @@ CASES: dict[str, tuple[dict[str, tuple[int, Any]], str, list[str]]] = {
             "persistentvolumes, csinodes)",
         ],
     ),
+    "affinity that the profile adds": (
+        WHOLE | {OPTIONS: ADDED, "/api/v1/pods": collection(WAITS)},
+        "waits",
+        [
+            "Other pods and volumes keep it off 1 of 2 GPU nodes now: n1 not matching the node affinity that the pod's "
+            "scheduler profile adds"
+        ],
+    ),
+    "default constraints of the profile": (
+        WHOLE | SELECTING | SIBLING | {OPTIONS: SPREAD},
+        "waits",
+        [
+            "Other pods and volumes keep it off 1 of 2 GPU nodes now: n2 because of a topology spread constraint",
+        ],
+    ),
+    "default constraints that count by a controller": (
+        WHOLE | SELECTING | SIBLING | {OPTIONS: SPREAD, SERVICES: collection()},
+        "owned",
+        [
+            "Other pods and volumes keep it off 1 of 2 GPU nodes now: n2 because of a topology spread constraint",
+        ],
+    ),
+    "who may not read Services": (
+        WHOLE | SELECTING | SIBLING | {OPTIONS: SPREAD, SERVICES: NO},
+        "waits",
+        ["Not evaluated: PodTopologySpread (you may not list services)"],
+    ),
+    "options that cannot be read": (
+        WHOLE | {OPTIONS: profiles(schedulerName=5), "/api/v1/pods": collection(WAITS)},
+        "waits",
+        [
+            "Not evaluated: AddedAffinity, PodTopologySpread (ConfigMap gpufraction-system/gpufraction-options: "
+            "schedulerProfiles[0].schedulerName: found 5; give the name by which pods choose the profile)"
+        ],
+    ),
+    "a pod that kube-scheduler nominated": (
+        WHOLE | {"/api/v1/pods": collection(WAITS, ON_N1_ALREADY)},
+        "waits",
+        [
+            "Other pods and volumes keep it off 1 of 2 GPU nodes now: n1 because of anti-affinity to another pod",
+            "By anti-affinity it is kept apart from: default/soon on n1",
+        ],
+    ),
     "a tenant, and rules between pods": (
         TENANT,
         "waits",
-        [f"Not evaluated: InterPodAffinity (you may not list {ALL}, namespaces)"],
+        [
+            f"Not evaluated: AddedAffinity (you may not list nodes, gpunodes; {UNREAD_OPTIONS}); PodTopologySpread "
+            f"(you may not list {ALL}; {UNREAD_OPTIONS}); InterPodAffinity (you may not list {ALL}, namespaces)"
+        ],
     ),
     "a tenant, and a claim": (
         TENANT,
         "lost",
         [
             "It names a PersistentVolumeClaim that does not exist: none",
-            f"Not evaluated: VolumeRestrictions (you may not list {ALL}); VolumeBinding (you may not list nodes, "
+            f"Not evaluated: AddedAffinity (you may not list nodes, gpunodes; {UNREAD_OPTIONS}); "
+            f"VolumeRestrictions (you may not list {ALL}); VolumeBinding (you may not list nodes, "
             f"gpunodes, {OF_CLASSES}, csinodes, csidrivers, csistoragecapacities); VolumeZone (you may not list nodes, "
             f"gpunodes, {OF_CLASSES}); NodeVolumeLimits (you may not list {ALL}, persistentvolumeclaims of all "
-            f"namespaces, {OF_CLASSES}, csinodes, volumeattachments); InterPodAffinity (you may not list {ALL}, "
+            f"namespaces, {OF_CLASSES}, csinodes, volumeattachments); PodTopologySpread (you may not list {ALL}; "
+            f"{UNREAD_OPTIONS}); InterPodAffinity (you may not list {ALL}, "
             "namespaces)",
         ],
     ),
@@ -193,6 +273,29 @@ def test_a_kind_with_too_many_objects_is_named_with_its_bound() -> None:
     pending = PendingPod(read_rules(LOST), PodNeeds())
     found = Surroundings(NeighbourReader(), unread=unread).unevaluated(pending)
     assert Unevaluated("VolumeZone", "there are more than 100000 persistentvolumes") in found
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_dry_run_names_constraints_that_count_by_a_controller_to_come(readable: bool) -> None:
+    pending = dryrun.replica_of(WAITS, PodNeeds())
+    unread = {} if readable else {neighbours.OPTIONS: UNREAD_OPTIONS}
+    known = pool_options(json.loads(SPREAD[1]["data"]["options.yaml"])).profiles
+    found = Surroundings(NeighbourReader(), unread=unread, profiles=known if readable else None).unevaluated(pending)
+    to_come = "default constraints count by the selector of the pod's controller, which does not exist yet"
+    unknown = tuple(Unevaluated(name, UNREAD_OPTIONS) for name in ("AddedAffinity", "PodTopologySpread"))
+    assert found == ((Unevaluated("PodTopologySpread", to_come),) if readable else unknown)
+
+
+def test_a_pod_that_is_resized_takes_what_it_has_until_then() -> None:
+    resized = {"containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]}
+    other_pod = pod("shrinks").container("c").needs(cpu="1").on("n1").json() | {"status": resized}
+    holder = admitted("holds", "gpufraction.io/gpu-memory", "2Gi", on="n1")
+    main = {"name": "main", "resources": {"requests": {"cpu": "2"}}}
+    holder["status"] = {"phase": "Running", "containerStatuses": [main]}
+    soon = pod("soon").container("c").needs(cpu="4").json() | {"status": {"nominatedNodeName": "n1"}}
+    (host,) = hosts.advice_input([gpunode("n1", 15109)], [on_host("n1")], [other_pod, holder, soon], ()).hosts
+    (held,) = host.holders
+    assert (host.state.requested.cpu, host.without(()).requested.cpu, held.wanted.needs.compute.cpu) == (7000, 9000, 0)
 
 
 def test_replicas_are_rehearsed_apart_from_each_other_and_from_others() -> None:
