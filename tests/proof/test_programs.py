@@ -114,7 +114,9 @@ def test_a_pod_that_asks_in_a_dialect_is_placed_and_told_in_it(cluster: Cluster)
 
 
 def test_a_pod_that_asks_for_too_much_waits_in_the_dialects_words(cluster: Cluster) -> None:
-    created(cluster, pod("heavy").asks(feathers.FEATHERS, 15))
+    created(cluster, pod("in-the-way").asks(feathers.FEATHERS, 1))
+    wait_for(lambda: allocated(cluster, "in-the-way").get("status") == "True", "the card is not used")
+    created(cluster, pod("heavy").asks(feathers.FEATHERS, 14))
     wait_for(lambda: "not a feather more" in str(allocated(cluster, "heavy")), "the words are not the dialect's")
 
 
