@@ -12,34 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from allocator.scoring import tables
+from allocator.scoring import constants, tables
 from allocator.scoring.classes import CARD, Demanded, Supply, demanded
 from allocator.scoring.tables import Tables
 from contract.model import PodRequest
 
-FIRST = 64
-"""Requests before the first tables; then at each doubling, up to every `SELDOM`."""
-SELDOM = 8192
-HALF_LIFE = 32_768
-"""Requests after which one counts half. A few times what a large cluster holds at a time: one unusual day changes
-little, and a lasting change of the demand counts after the cluster was filled a few times."""
-FILLED = 0.1
-"""The part of the cluster that must have been taken or given back until `filled` is true."""
-_CLASSES = 4096
-"""Classes that are remembered; those that count least are forgotten first."""
 _TOO_LARGE = 1e200
 
 
 class Learner:
     """The demand seen so far."""
 
-    def __init__(self, *, half_life: int = HALF_LIFE) -> None:
+    def __init__(self, *, half_life: int = constants.HALF_LIFE) -> None:
         self.seen = 0
         """Requests so far."""
         self._amounts: dict[Demanded, float] = {}
         self._weight = 1.0
         self._growth = 2.0 ** (1 / half_life)
-        self._due = FIRST
+        self._due = constants.FIRST
         self._learnt_at = 0
         self._counts: frozenset[int] = frozenset()
         """Numbers of cards that the last tables know."""
@@ -49,14 +39,14 @@ class Learner:
         for each in demanded(request, cpu):
             self._amounts[each] = self._amounts.get(each, 0.0) + self._weight
             if each.count > 1 and each.count not in self._counts:
-                self._due = min(self._due, max(FIRST, self._learnt_at + FIRST))
+                self._due = min(self._due, max(constants.FIRST, self._learnt_at + constants.FIRST))
         self.seen += 1
         self._weight *= self._growth
-        if len(self._amounts) > _CLASSES or self._weight > _TOO_LARGE:
+        if len(self._amounts) > constants.MOST_CLASSES or self._weight > _TOO_LARGE:
             self._forget()
         if self.seen < self._due:
             return False
-        self._due = self.seen + min(self.seen, SELDOM)
+        self._due = self.seen + min(self.seen, constants.SELDOM)
         self._learnt_at = self.seen
         self._counts = frozenset(each.count for each in self._amounts)
         return True
@@ -66,7 +56,7 @@ class Learner:
         return {each: amount / self._weight for each, amount in self._amounts.items()}
 
     def _forget(self) -> None:
-        kept = sorted(self.target().items(), key=lambda item: -item[1])[: _CLASSES // 2]
+        kept = sorted(self.target().items(), key=lambda item: -item[1])[: constants.MOST_CLASSES // 2]
         self._amounts = dict(kept)
         self._weight = 1.0
 
@@ -75,7 +65,7 @@ def filled(before: Supply, now: Supply) -> bool:
     """Whether so much was taken or given back that other kinds of card may be scarce now."""
     if not before.cards or not now.cards:
         return False
-    return abs(before.free / before.cards - now.free / now.cards) >= FILLED * CARD
+    return abs(before.free / before.cards - now.free / now.cards) >= constants.FILLED * CARD
 
 
 def make(policy: str, target: Mapping[Demanded, float], supply: Supply) -> Tables | None:

@@ -16,22 +16,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from allocator.scoring import constants
 from allocator.scoring.classes import CARD
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.int32]
 
-MOST_SIZES = 64
-_GRIDS = (1, 2, 5, 10, 20)
 _NOTHING = 1e-9
 
 
 def coarse(sizes: Sequence[int]) -> int:
     """The finest grid, in thousandths of a card, on which the sizes rounded up are at most `MOST_SIZES`."""
-    for grid in _GRIDS:
-        if len({-(-size // grid) for size in sizes}) <= MOST_SIZES:
+    for grid in constants.GRIDS:
+        if len({-(-size // grid) for size in sizes}) <= constants.MOST_SIZES:
             return grid
-    return _GRIDS[-1]
+    return constants.GRIDS[-1]
 
 
 def prices(amounts: Mapping[int, float]) -> dict[int, float]:

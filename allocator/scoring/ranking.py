@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from allocator.scoring import reference
+from allocator.scoring import constants
 from allocator.scoring.classes import CARD, left
 from allocator.scoring.cost_table import (
     BY_CORES,
@@ -168,7 +168,7 @@ class Ranks:
         """What the share takes of each sort of card: `reference.size` and the like, once for all cards of the sort."""
         models = self._columns.models
         whole, over, scarce = (np.zeros(len(models), np.int64) for _ in range(3))
-        times, per = reference.PER_SCARCE_CARD
+        times, per = constants.PER_SCARCE_CARD
         for number, gpu in enumerate(models if fraction is not None else ()):
             assert fraction is not None
             capacity, requested = self._columns.limits.capacity(gpu), fraction.memory_on(gpu.usable)
@@ -223,7 +223,7 @@ class Ranks:
         awaited = self.tables.awaited
         if not awaited or self.tables.limited:
             return np.zeros(len(rows), np.int64)
-        cost = reference.PER_SPARED_NODE + reference.PER_FREE_CARD * self._rooms.free_cards(slots)
+        cost = constants.PER_SPARED_NODE + constants.PER_FREE_CARD * self._rooms.free_cards(slots)
         spared: Longs = cost * (self._columns.gpus[rows] >= awaited) << TIE_BITS
         return spared
 
@@ -244,7 +244,7 @@ class Ranks:
         several_at = nodes[:, SEVERAL_AT, None]
         change += rooms.several.take(several_at - broken) - rooms.several.take(several_at)
         bins = np.maximum(np.minimum((change >> self._shift) - self._lowest_bin, len(self._levels) - 1), 0)
-        cost = self._levels.take(bins) * (-reference.PER_LEVEL if rooms.functions else -1)
+        cost = self._levels.take(bins) * (-constants.PER_LEVEL if rooms.functions else -1)
         exact: Flags = self._sure.take(bins) & (nodes[:, CPU_OVER, None] >= wanted.cpu)
         if rooms.functions:
             losses = [self._lost(wanted, f, together, cards, nodes, after, exact) for f in range(rooms.functions)]
@@ -261,7 +261,7 @@ class Ranks:
     def _order(self, rows: Longs) -> Longs:
         """`reference.order` of these nodes."""
         columns = self._columns
-        order: Longs = columns.tie[rows] >> (reference.SMALLER_SOONER * (columns.gpus[rows] < self.tables.largest))
+        order: Longs = columns.tie[rows] >> (constants.SMALLER_SOONER * (columns.gpus[rows] < self.tables.largest))
         return order
 
     def _lost(
@@ -326,7 +326,7 @@ class Ranks:
             sums += tables.worth[kinds[:, card], after[:, card]]
             sums -= tables.worth[kinds[:, card], before[:, card]]
         lost = nodes[of, LOWEST:PRICE] - rooms.totals(sums, cpu[of]).min(axis=2)
-        cost = _in_steps(lost[:, 0], lost[:, 1]) - reference.PER_LEVEL * level
+        cost = _in_steps(lost[:, 0], lost[:, 1]) - constants.PER_LEVEL * level
         if wanted.scarce_at_all:
             cost += wanted.scarce[cards[:, MODEL]].sum(axis=1)
         return cost
@@ -362,9 +362,9 @@ def _after(wanted: RequestClass, cards: Longs) -> Longs:
 
 def _in_steps(lost: Longs, pressed: Longs) -> Longs:
     """What losses of worth cost."""
-    step, step_of_pressed, more = reference.STEP, reference.STEP_OF_PRESSED, reference.HALF_A_BIT_MORE
+    step, step_of_pressed, more = constants.STEP, constants.STEP_OF_PRESSED, constants.ROUNDING_SLACK
     cost: Longs = step * ((lost + (step // 2 + more)) // step)
-    cost += reference.SHARE_OF_PRESSED * ((pressed + (step_of_pressed // 2 + more)) // step_of_pressed)
+    cost += constants.SHARE_OF_PRESSED * ((pressed + (step_of_pressed // 2 + more)) // step_of_pressed)
     return cost
 
 

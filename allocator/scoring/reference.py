@@ -11,29 +11,15 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from allocator.scoring import constants
 from allocator.scoring.classes import CARD, kind_of, left, remainder
-from allocator.scoring.tables import LANES, ONE, Tables
+from allocator.scoring.tables import LANES, Tables
 from allocator.table import TIE_BITS, tie
 from contract.model import FractionRequest, NodeState, PodRequest
 from contract.reasons.nodes import Reason
 from contract.scheduling import fit
 from contract.scheduling.filters import Limits, gpu_reason
 from contract.scheduling.fit import Fit
-
-STEP, STEP_OF_PRESSED = ONE // 50, ONE * 15 // 100
-"""Losses of worth count in such steps. With finer ones chance would decide: each request would prefer another node than
-the last one did, which would break up all of them."""
-SHARE_OF_PRESSED = 75_000
-"""What a step of `STEP_OF_PRESSED` counts, in millionths: half of its worth."""
-PER_LEVEL = 1_000
-"""What a level of fragmentation counts: all 51 of them less than three steps of worth, those in use less than one."""
-PER_SCARCE_CARD = 3, 100
-"""What taking a whole card costs where all of its kind are requested by name, in cards."""
-HALF_A_BIT_MORE = 100
-PER_SPARED_NODE, PER_FREE_CARD = ONE // 5, STEP
-"""What a node costs, and each free card of it, while a pod waits for several whole cards that it may give one day."""
-SMALLER_SOONER = 2
-"""Bits by which the hash that decides between equals is shifted on nodes with fewer cards than the largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +70,7 @@ def spared(node: NodeState, limits: Limits, tables: Tables) -> int:
     """
     if not tables.awaited or tables.limited or len(node.gpus) < tables.awaited:
         return 0
-    return PER_SPARED_NODE + PER_FREE_CARD * room(node, limits, tables).left.count(CARD)
+    return constants.PER_SPARED_NODE + constants.PER_FREE_CARD * room(node, limits, tables).left.count(CARD)
 
 
 def order(node: NodeState, tables: Tables) -> int:
@@ -92,7 +78,7 @@ def order(node: NodeState, tables: Tables) -> int:
     The order of nodes of equal cost, the least first: the hash of the name, of which a quarter counts on a node with
     fewer cards than the largest. So small nodes fill sooner, and requests for whole large nodes find some later.
     """
-    return tie(node.name) >> (SMALLER_SOONER if len(node.gpus) < tables.largest else 0)
+    return tie(node.name) >> (constants.SMALLER_SOONER if len(node.gpus) < tables.largest else 0)
 
 
 def _choices(node: NodeState, fraction: FractionRequest, limits: Limits, found: Fit) -> Iterator[tuple[int, ...]]:
@@ -119,14 +105,19 @@ def cost(
     if tables.policy == "fragmentation":
         return -level
     lost, pressed = (loss(before, after, tables, function) for function in (0, 1))
-    total = STEP * ((lost + STEP // 2 + HALF_A_BIT_MORE) // STEP)
-    total += SHARE_OF_PRESSED * ((pressed + STEP_OF_PRESSED // 2 + HALF_A_BIT_MORE) // STEP_OF_PRESSED)
-    times, over = PER_SCARCE_CARD
+    total = in_steps(lost, constants.STEP, constants.STEP)
+    total += in_steps(pressed, constants.STEP_OF_PRESSED, constants.SHARE_OF_PRESSED)
+    times, over = constants.PER_SCARCE_CARD
     for position in positions:
         assert fraction is not None
         taken = size(node, position, fraction, limits)
         total += int(tables.scarcity[before.kinds[position]]) * taken * times // (CARD * over)
-    return total - PER_LEVEL * level
+    return total - constants.PER_LEVEL * level
+
+
+def in_steps(lost: int, step: int, worth: int) -> int:
+    """What a loss costs whose nearest number of steps counts `worth` each."""
+    return worth * ((lost + step // 2 + constants.ROUNDING_SLACK) // step)
 
 
 def size(node: NodeState, position: int, fraction: FractionRequest, limits: Limits) -> int:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from allocator.scoring import constants
 from allocator.scoring import pricing as stock
 from allocator.scoring.classes import CARD, Demanded, Kind, Supply
 from contract.model import MOST_GPUS
@@ -36,24 +37,8 @@ Target = Mapping[Demanded, float]
 
 Prices = dict[tuple[tuple[int, float], ...], dict[int, float]]
 
-ONE = 1_000_000
-"""A whole card's worth."""
-CPU_PRICES = (0, 2, 5, 10, 15, 20, 25, 30, 35, 40, 50, 60, 70, 80, 100, 130, 170, 220, 300, 500, 1000)
-"""Thousandths of a card per core, equal to millionths per thousandth of a core; dense where a core costs about what
-clusters have of cards per core."""
-LANES = len(CPU_PRICES)
-COVERED = 0.95
-"""The part of the requests that the fragmentation measure counts, the most frequent classes first, as published."""
-_WEIGHTS = 1 << 20
-_MOST_CPU_STEPS = 64
-_MOST_SCARCE = 8.0
-"""Of a kind that is nearly used up the next card is worth so many times its price at most; more would decide alone."""
-_SCARCITY_STEPS = 3
-"""Scarcity counts in so many steps per price of a card. An exact difference of a tenth would decide every placement: it
-would fill the kind that nobody names before all others, and requests for its whole nodes would find none."""
-_PRESSED_FROM, _PRESSED_OVER, _PRESSED = 0.70, 0.08, 0.1
-"""Where the demand's CPU per card reaches 70% of what the cluster has per card, CPU begins to count in a share's worth,
-and at 78% it makes a tenth of it. Before, it only led to whole nodes being opened for the sake of CPU."""
+LANES = len(constants.CPU_PRICES)
+"""Prices of CPU, side by side in the tables."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,16 +78,12 @@ class Tables:
 
 def fragmentation(target: Target, supply: Supply) -> Tables:
     """The published policy: the change of fragmentation in 100 levels, nothing else."""
-    return _tables("fragmentation", target, supply, levels=100, lanes=0)
+    return _tables("fragmentation", target, supply, levels=constants.LEVELS_OF_FRAGMENTATION, lanes=0)
 
 
 def value(target: Target, supply: Supply) -> Tables:
-    """
-    Our own: worth first, and the change of fragmentation between equals, in 51 levels.
-
-    An odd number, so that no change lies inside a level and not on the edge between two.
-    """
-    return _tables("value", target, supply, levels=51, lanes=2 * LANES)
+    """Our own: worth first, and the change of fragmentation between equals."""
+    return _tables("value", target, supply, levels=constants.LEVELS_BETWEEN_EQUALS, lanes=2 * LANES)
 
 
 BUILDERS = {"fragmentation": fragmentation, "value": value}
@@ -124,8 +105,8 @@ def _tables(policy: str, target: Target, supply: Supply, *, levels: int, lanes: 
             counts = kind.capacity / supply.capacity * supply.cards if supply.capacity else 1.0
             offer = Offer(kind, supply.stocks[kind].cpu, counts, pressed, cpu_per_card)
             worth[number] = _worth(target, offer, prices)
-            scarcity[number] = round(ONE * counts * scarce_in_steps(target, supply, kind))
-    cpu_prices = np.array(CPU_PRICES * (lanes // LANES), np.int32)
+            scarcity[number] = round(constants.ONE * counts * scarce_in_steps(target, supply, kind))
+    cpu_prices = np.array(constants.CPU_PRICES * (lanes // LANES), np.int32)
     return Tables(
         policy,
         target,
@@ -150,9 +131,9 @@ def _popular(target: Target) -> dict[Demanded, int]:
     chosen: dict[Demanded, int] = {}
     covered = 0.0
     for demanded, amount in ordered:
-        if covered >= COVERED * total:
+        if covered >= constants.COVERED * total:
             break
-        chosen[demanded] = max(1, round(_WEIGHTS * amount / total))
+        chosen[demanded] = max(1, round(constants.WEIGHTS * amount / total))
         covered += amount
     return chosen
 
@@ -173,8 +154,8 @@ def _largest_first(d: Demanded) -> tuple[object, ...]:
 
 def _cpu_steps(weights: Mapping[Demanded, int]) -> list[int]:
     steps = sorted({demanded.cpu for demanded in weights})
-    if len(steps) > _MOST_CPU_STEPS:
-        steps = [steps[-1 - at * len(steps) // _MOST_CPU_STEPS] for at in range(_MOST_CPU_STEPS)][::-1]
+    if len(steps) > (most := constants.MOST_CPU_STEPS):
+        steps = [steps[-1 - at * len(steps) // most] for at in range(most)][::-1]
     return steps
 
 
@@ -200,7 +181,7 @@ def _usable(weights: Mapping[Demanded, int], kinds: Mapping[Kind, int], steps: l
 
 
 def pressure(target: Target, supply: Supply) -> tuple[float, float]:
-    """How much CPU counts in a share's worth (0 to `_PRESSED`), and the cluster's CPU (thousandths) per card."""
+    """How much CPU counts in a share's worth (0 to `PRESSED`), and the cluster's CPU (thousandths) per card."""
     cards = supply.cards
     if not cards or not supply.cpu:
         return 0.0, 1.0
@@ -208,7 +189,8 @@ def pressure(target: Target, supply: Supply) -> tuple[float, float]:
     cpu = sum(amount * d.cpu for d, amount in target.items())
     volume = sum(amount * d.count * _typical(d, supply) for d, amount in target.items())
     ratio = cpu / volume * CARD / cpu_per_card if volume else 0.0
-    return _PRESSED * min(1.0, max(0.0, (ratio - _PRESSED_FROM) / _PRESSED_OVER)), cpu_per_card
+    part = min(1.0, max(0.0, (ratio - constants.PRESSED_FROM) / constants.PRESSED_OVER))
+    return constants.PRESSED * part, cpu_per_card
 
 
 def _typical(demanded: Demanded, supply: Supply) -> float:
@@ -231,12 +213,12 @@ def scarce(target: Target, supply: Supply, kind: Kind) -> float:
         total += volume
         if kind in able and len(able) < len(supply.stocks):
             only += volume / max(sum(able.values()), 1)
-    return min(_MOST_SCARCE, only / total * supply.free) if total else 0.0
+    return min(constants.MOST_SCARCE, only / total * supply.free) if total else 0.0
 
 
 def scarce_in_steps(target: Target, supply: Supply, kind: Kind) -> float:
-    """`scarce`, rounded to the nearest of `_SCARCITY_STEPS`."""
-    return math.floor(scarce(target, supply, kind) * _SCARCITY_STEPS + 0.5) / _SCARCITY_STEPS
+    """`scarce`, rounded to the nearest of `SCARCITY_STEPS`."""
+    return math.floor(scarce(target, supply, kind) * constants.SCARCITY_STEPS + 0.5) / constants.SCARCITY_STEPS
 
 
 def _everywhere(demanded: Demanded, supply: Supply) -> bool:
@@ -265,7 +247,7 @@ def _worth(target: Target, offer: Offer, known: Prices) -> Ints:
 
     `known` keeps the prices of demands that were solved before: kinds of one memory size see the same one.
     """
-    kind, one, pressed = offer.kind, ONE * offer.counts, offer.pressed
+    kind, one, pressed = offer.kind, constants.ONE * offer.counts, offer.pressed
     shares = _shares(target, kind)
     amounts: dict[int, float] = {}
     for demanded, (size, amount) in shares.items():
@@ -275,7 +257,7 @@ def _worth(target: Target, offer: Offer, known: Prices) -> Ints:
     if key not in known:
         known[key] = stock.prices(amounts) | {CARD: 1.0}
     price = known[key]
-    lane_prices = np.array(CPU_PRICES, np.int64)
+    lane_prices = np.array(constants.CPU_PRICES, np.int64)
     values: dict[int, Ints] = {}
     for demanded, (size, _) in shares.items():
         if demanded.cpu > offer.most_cpu or demanded.count != 1 or not demanded.accepts(kind):

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from allocator.scoring.estimator import HALF_LIFE
+from allocator.scoring.constants import HALF_LIFE
 from benchmarks.placement import defragmenting, families, replays, report, sensitivity, trace
 from benchmarks.placement.departures import Served
 from benchmarks.placement.replaying import LOADS, Run, at

@@ -16,7 +16,8 @@ import numpy as np
 from allocator.engine.reference import Policy
 from allocator.scoring import tables
 from allocator.scoring.classes import CARD, Supply, demanded, supply_of
-from allocator.scoring.estimator import HALF_LIFE, Learner
+from allocator.scoring.constants import HALF_LIFE
+from allocator.scoring.estimator import Learner
 from allocator.scoring.tables import Tables, Target
 from benchmarks.placement import departures, families, trace
 from benchmarks.placement.baselines import SCORES, Baseline

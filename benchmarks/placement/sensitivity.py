@@ -15,9 +15,8 @@ from statistics import fmean
 from types import ModuleType
 from typing import Any
 
-from allocator.scoring import reference, tables
-from allocator.scoring.estimator import HALF_LIFE
-from allocator.scoring.tables import ONE
+from allocator.scoring import constants
+from allocator.scoring.constants import HALF_LIFE, ONE
 from benchmarks.placement import replays
 from benchmarks.placement.replaying import at
 from benchmarks.placement.results import Results
@@ -41,17 +40,17 @@ def _percent_of_a_card(*percent: float) -> dict[str, int]:
 
 
 CONSTANTS = (
-    Constant("step of worth, % of a card", reference, "STEP", _percent_of_a_card(0.1, 0.5, 1, 2, 4, 8, 16)),
-    Constant("step of worth with CPU, %", reference, "STEP_OF_PRESSED", _percent_of_a_card(5, 10, 15, 20, 30, 60)),
-    Constant("what such a step counts, %", reference, "SHARE_OF_PRESSED", _percent_of_a_card(0, 2.5, 5, 7.5, 15, 30)),
+    Constant("step of worth, % of a card", constants, "STEP", _percent_of_a_card(0.1, 0.5, 1, 2, 4, 8, 16)),
+    Constant("step of worth with CPU, %", constants, "STEP_OF_PRESSED", _percent_of_a_card(5, 10, 15, 20, 30, 60)),
+    Constant("what such a step counts, %", constants, "SHARE_OF_PRESSED", _percent_of_a_card(0, 2.5, 5, 7.5, 15, 30)),
     Constant(
-        "a level of fragmentation, % of a card", reference, "PER_LEVEL", _percent_of_a_card(0, 0.05, 0.1, 0.2, 0.4, 1)
+        "a level of fragmentation, % of a card", constants, "PER_LEVEL", _percent_of_a_card(0, 0.05, 0.1, 0.2, 0.4, 1)
     ),
     Constant(
-        "a scarce card, %", reference, "PER_SCARCE_CARD", {f"{each}": (each, 100) for each in (0, 1, 2, 3, 4, 6, 12)}
+        "a scarce card, %", constants, "PER_SCARCE_CARD", {f"{each}": (each, 100) for each in (0, 1, 2, 3, 4, 6, 12)}
     ),
     Constant(
-        "CPU's part in worth, at most, %", tables, "_PRESSED", {f"{each}": each / 100 for each in (0, 5, 10, 15, 20)}
+        "CPU's part in worth, at most, %", constants, "PRESSED", {f"{each}": each / 100 for each in (0, 5, 10, 15, 20)}
     ),
 )
 OWN = {

@@ -9,9 +9,10 @@ import pytest
 
 from allocator.engine import reference
 from allocator.engine.reference import Placement, Policy, policy_of
-from allocator.scoring import estimator, tables
+from allocator.scoring import constants, estimator, tables
 from allocator.scoring.classes import CARD, Demanded, Kind, Stock, Supply, demanded, kind_of, left, supply_of
-from allocator.scoring.estimator import FIRST, Learner
+from allocator.scoring.constants import FIRST
+from allocator.scoring.estimator import Learner
 from contract.encoding.quantity import GIB
 from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage, Wishes
 from contract.scheduling import fit
@@ -141,7 +142,7 @@ def test_scarcity_counts_in_thirds() -> None:
         return tables.scarce(demand, supply, A100), made.scarcity.tolist(), made.limited
 
     exact, counted, limited = scarcity(0)
-    a_third = tables.ONE * (A100.capacity / ((T4.capacity + A100.capacity) / 2)) / 3
+    a_third = constants.ONE * (A100.capacity / ((T4.capacity + A100.capacity) / 2)) / 3
     assert [exact, max(counted)] == pytest.approx([2 / 9, a_third], abs=1e-6 * a_third)
     assert limited
     exact, counted, limited = scarcity(3999)
@@ -267,7 +268,7 @@ def test_worth_is_convex_in_the_price_of_cpu() -> None:
     }
     made = tables.value(target, SUPPLY)
     worth = made.worth.astype(int).reshape(len(made.kinds) + 1, CARD + 1, 2, tables.LANES)
-    prices = np.array(tables.CPU_PRICES)
+    prices = np.array(constants.CPU_PRICES)
     rise = np.diff(worth) / np.diff(prices)
     assert worth.any()
     assert (np.diff(rise) >= -1e-9).all()

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from allocator.engine import reference
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Placement, Policy
-from allocator.scoring import estimator
+from allocator.scoring import constants, estimator
 from allocator.scoring import reference as scoring
 from allocator.scoring.classes import supply_of
 from allocator.scoring.estimator import Learner
@@ -214,7 +214,7 @@ def test_no_cards_are_spared_where_some_requests_name_a_model() -> None:
         tables = estimator.make("value", learner.target(), supply_of({**both, "c": other}, LIMITS))
         assert tables is not None
         found[request] = scoring.spared(both["a"], LIMITS, replace(tables, awaited=4))
-    assert found == {ONE_CARD.request: scoring.PER_SPARED_NODE + 3 * scoring.PER_FREE_CARD, NAMES_T4: 0}
+    assert found == {ONE_CARD.request: constants.PER_SPARED_NODE + 3 * constants.PER_FREE_CARD, NAMES_T4: 0}
 
 
 def test_before_anything_is_learned_nothing_is_reported() -> None:

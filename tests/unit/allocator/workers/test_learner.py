@@ -11,8 +11,8 @@ from allocator.engine.reference import Placement, Policy
 from allocator.scheduler.events import BindSucceeded
 from allocator.scheduler.view import QueuedPodView, SchedulerView
 from allocator.scoring.classes import Demanded, demanded
-from allocator.scoring.estimator import FIRST
-from allocator.scoring.tables import ONE, Tables
+from allocator.scoring.constants import FIRST, ONE
+from allocator.scoring.tables import Tables
 from allocator.server import debug
 from allocator.workers.learner import LearningWorker
 from contract.encoding.protocol import Placed

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from allocator.scoring import reference
+from allocator.scoring import constants
 from allocator.scoring.classes import CARD
-from allocator.scoring.estimator import HALF_LIFE
+from allocator.scoring.constants import HALF_LIFE
 from benchmarks.placement import __main__ as quality
 from benchmarks.placement import families, plot, replays, report, sensitivity, trace
 from benchmarks.placement.baselines import SCORES
@@ -78,7 +78,7 @@ def test_a_constant_is_varied_for_a_run_and_no_longer(folder: Path, tmp_path: Pa
     found: dict[str, dict[str, dict[str, float]]] = {}
     for what, label, name, mean in sensitivity.measure(folder, ["default"], [1], rules, [constant]):
         found.setdefault(what, {}).setdefault(label, {})[name] = mean
-    assert constant.values[sensitivity.OWN[constant.what]] == reference.STEP
+    assert constant.values[sensitivity.OWN[constant.what]] == constants.STEP
     assert found[constant.what].keys() == constant.values.keys()
     assert len(file.read_text().splitlines()) == len(constant.values), "each under rules of its own"
     assert sensitivity.table(found).splitlines()[2].split()[-1] == "default"
