@@ -142,8 +142,7 @@ def start(settings: Settings, kube: Kube, process: Process, registry: Registry =
     pools.once()  # before the first question is answered
     profiles = ProfileWatcher(options.value, declare=controller.handle)
     profiles.once()
-    leading: Callable[[], bool] = elected.is_leader if elected else lambda: True
-    recorder = EventRecorder(kube, clock=lambda: datetime.now(UTC), leading=leading, faulted=faulted)
+    recorder = EventRecorder(kube, clock=lambda: datetime.now(UTC), leading=elected.is_leader, faulted=faulted)
     shell = Shell(
         kube,
         controller=controller,
@@ -153,7 +152,7 @@ def start(settings: Settings, kube: Kube, process: Process, registry: Registry =
         metrics=metrics,
         options=lambda: options.value() or NO_OPTIONS,
         recorder=recorder,
-        leading=leading,
+        leading=elected.is_leader,
         covered=elected.covered,
         by_claims=by_claims,
         new_nodes_within=_new_nodes_within(parts),
@@ -166,7 +165,7 @@ def start(settings: Settings, kube: Kube, process: Process, registry: Registry =
     labels = (*_namespace_labels(settings, controller), *(label for each in running for label in each.labels))
     namespaces = NamespaceLabels(kube, labels, timeout=_write_timeout(settings))
     namespaces.once()  # before anything is placed
-    upkeep = Upkeep(kube, leading=leading, dialects=registry.dialects, faulted=faulted)
+    upkeep = Upkeep(kube, leading=elected.is_leader, dialects=registry.dialects, faulted=faulted)
     fed = _informers(shell, [upkeep.seen, *(each.seen for each in running if each.seen is not None)], running)
     servers = _servers(shell, fed)
     loop = _loop(shell, woken, fed, running)
