@@ -24,7 +24,6 @@ DECODER = re.compile(r"((.*_)?from_(json|text|object|document|checkpoint|status)
 PARSES = re.compile(r"\b(json\.loads|yaml\.safe_load|yaml\.safe_load_all|tomllib\.loads|parse_qs|fromisoformat)\(")
 """What reads text whose form somebody else chose."""
 NO_TARGET = {
-    "contract.dialects:read_again": "the pod of `read`, which the target review reads twice",
     "contract.scheduling.protection:read_of": "picks known annotations and reads none",
     "allocator.workers.binder:read_back": "asks the API server; what it reads is a pod",
     "nodeagent.files:read_text": "opens a file",

@@ -7,7 +7,6 @@ makes the volumes that one would make.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -101,14 +100,7 @@ def test_node_name_counts_as_affinity_while_a_claim_is_not_bound(cluster: Cluste
     disks.volume("disk", reach=(ZONE, "b"), storage_class="local")
     disks.claim("data", storage_class="local")
 
-    def given_node_at_once(name: str, *claims: str) -> bool:
-        manifest = notebook(name, *claims).annotated(names.PLACEMENT, "nodeName").manifest()
-        return "nodeName" in cluster.kube.create(paths.pods(SPACE), manifest)["spec"]
-
-    bare = (f"bare-{number}" for number in itertools.count())
-    # A busy allocator lets a pod wait, and a stored pod can be pinned by affinity only.
-    wait_for(lambda: given_node_at_once(next(bare)), "no pod without a claim is given its node")
-    assert not given_node_at_once("disk", "data")
+    create(cluster, notebook("disk", "data").annotated(names.PLACEMENT, "nodeName"))
     (node,) = await_nodes(cluster, "disk")
     assert zone_of(cluster, node) == "b"
     assert node_pin.is_pinned(cluster.kube.get(paths.pods(SPACE, "disk"))["spec"], node)

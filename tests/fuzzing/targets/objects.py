@@ -549,7 +549,7 @@ TARGETS = (
         (
             "allocator.cache.podinfo:read_pod",
             "contract.pods:trim",
-            "contract.dialects:read",
+            "contract.dialects.table:Dialects",
             "contract.scheduling.clusterfilters.objects:read_node_wishes",
             "contract.scheduling.clusterfilters.objects:read_rules",
             "contract.scheduling.clusterfilters.objects:read_spread",
