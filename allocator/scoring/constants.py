@@ -116,7 +116,7 @@ Requests before the first tables; then at each doubling, up to every `SELDOM`. U
 """
 SELDOM = 8192
 """
-Requests between two tables once many were seen: making them takes up to a second beside the decisions.
+Requests between two sets of tables, at most. Making the tables takes up to a second, in a thread of its own.
 """
 HALF_LIFE = 32_768
 """

@@ -6,7 +6,7 @@ cluster size at a time, so that each has a process and a memory of its own, and 
 
 The cluster stays as full as it was: every placement is followed by the release of a pod picked at random. Nothing is
 warmed up: the first question, which finds every cache empty, and the first of each shape are among the figures. The
-time that the processor worked is reported beside the time that passed, because on a shared machine the two differ.
+report has both processor time and elapsed time, because the two differ on a shared machine.
 
 Where the policy learns, it starts from nothing. A lesson, which production makes on another thread, and taking over its
 tables, during which production decides nothing, are counted apart; the decisions after it find all costs forgotten.

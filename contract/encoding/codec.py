@@ -6,8 +6,8 @@ recognizes a newer one.
 
 A pod's author may have written the text. So names, a dialect's too, are names as Kubernetes has them, and no text of
 another form goes further: it would become part of a path, a series, a message on other objects or a line on somebody's
-terminal. A share that is held counts whatever such a text is: what only identifies something is
-read as a name that stands for it.
+terminal. A share that is held counts whatever such a text is: what only identifies something is read as a name that
+stands for it.
 """
 
 from __future__ import annotations

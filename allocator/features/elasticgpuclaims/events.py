@@ -3,7 +3,7 @@ The Events of a claim: that it is bound, waits, is refused, in use or lost, each
 again.
 
 The status is written only where phase or reason have changed, by one leader, and the Event follows that write: so none
-is reported twice, whoever leads. Pure.
+is reported twice, even if the leader changes. Pure.
 """
 
 from __future__ import annotations
