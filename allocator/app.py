@@ -47,7 +47,7 @@ from contract.options import NO_OPTIONS, PoolOptions, pool_options
 from contract.scheduling import fairness, gates
 from contract.scheduling.clusterfilters import FILTERS, Filter
 from contract.scheduling.filters import DEFAULT_LIMITS
-from runtime.httpserver import HttpServer, serve_http, serve_probes
+from runtime.httpserver import Serve, Server, serve_http, serve_probes
 from runtime.kubernetes import lease as leader
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.lease import Leader, LeaseTiming
@@ -91,7 +91,7 @@ class RunningAllocator:
     """The parts that must be stopped, and those that tests look at."""
 
     controller: Controller
-    servers: tuple[HttpServer, ...]
+    servers: tuple[Server, ...]
     feed: Informers
     leader: Leader
 
@@ -123,8 +123,15 @@ def settings_type(features: Iterable[Feature[Any, Any]] = FEATURES) -> type[Sett
     return composed(Settings, ((each.name, each.group, each.settings) for each in features))
 
 
-def start(settings: Settings, kube: Kube, process: Process, registry: Registry = REGISTRY) -> RunningAllocator:
-    """Make everything and start it. Raises `TooOld` or an error of the runtime; nothing keeps running then."""
+def start(
+    settings: Settings, kube: Kube, process: Process, registry: Registry = REGISTRY, *, serve: Serve = serve_http
+) -> RunningAllocator:
+    """
+    Make everything and start it. Raises `TooOld` or an error of the runtime; nothing keeps running then.
+
+    `serve` opens the webhook's socket and the port for probes. Nothing here concerns the whole process, such as its
+    signals: several allocators may run in one.
+    """
     on = gates.of_version(check_version(kube), gates.read_overrides(settings.scheduler_feature_gates))
     woken = threading.Event()
     parts = built(registry.features, settings)
@@ -167,7 +174,7 @@ def start(settings: Settings, kube: Kube, process: Process, registry: Registry =
     namespaces.once()  # before anything is placed
     upkeep = Upkeep(kube, leading=elected.is_leader, dialects=registry.dialects, faulted=faulted)
     fed = _informers(shell, [upkeep.seen, *(each.seen for each in running if each.seen is not None)], running)
-    servers = _servers(shell, fed)
+    servers = _servers(shell, fed, serve)
     loop = _loop(shell, woken, fed, running)
     fed.start()
     elected.start()
@@ -251,17 +258,17 @@ def _resync(shell: Shell, options: LiveFile[PoolOptions]) -> Resync:
     )
 
 
-def _servers(shell: Shell, fed: Informers) -> tuple[HttpServer, ...]:
+def _servers(shell: Shell, fed: Informers, serve: Serve) -> tuple[Server, ...]:
     """That of the webhook's questions, and that of probes and scrapes where it is wanted."""
     review = kube_review(shell.kube)
-    socket_server = serve_http(
+    socket_server = serve(
         http.socket_routes(shell.controller, shell.metrics, faulted=shell.faulted, review=review),
         shell.settings.socket,
         name="socket",
         mode=http.SOCKET_MODE,
         limits=http.SOCKET_LIMITS,
     )
-    return (socket_server, _health(shell, fed, review)) if shell.settings.listen else (socket_server,)
+    return (socket_server, _health(shell, fed, review, serve)) if shell.settings.listen else (socket_server,)
 
 
 def _all_of(calls: Sequence[Callable[..., None]]) -> Callable[..., None]:
@@ -307,7 +314,7 @@ def _on_demand(shell: Shell) -> dict[str, Thread]:
     return {"volumes": volumes.run, "selectors": selectors.run, **{each.name: each.run for each in devices}}
 
 
-def _health(shell: Shell, fed: Informers, review: Review) -> HttpServer:
+def _health(shell: Shell, fed: Informers, review: Review, serve: Serve) -> Server:
     settings = shell.settings
     ready = HealthChecks(
         cache=lambda: shell.controller.ready() or None,
@@ -321,7 +328,7 @@ def _health(shell: Shell, fed: Informers, review: Review) -> HttpServer:
     except OSError as error:
         raise SettingsError([f"metrics_certificates: {settings.metrics_certificates}: {error}"]) from error
     served = gauges.scraped(routes, figures.refresh)
-    return serve_probes(served, (host, int(port)), name="health", guard=scrapes.guard, tls=scrapes.tls)
+    return serve_probes(served, (host, int(port)), name="health", guard=scrapes.guard, tls=scrapes.tls, serve=serve)
 
 
 def _namespace_labels(settings: Settings, controller: Controller) -> tuple[NamespaceLabel, ...]:

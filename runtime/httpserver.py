@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +111,43 @@ _LITTLE = 16 << 10
 
 PROBED = ServerLimits(max_body=0, max_connections=64)
 """For probes and metrics, on a port that strangers reach: no client needs to send a body."""
+
+
+class Server(Protocol):
+    """What answers clients until it is closed."""
+
+    def close(self, grace: float = 5.0) -> None:
+        """Accept nothing new, and let requests under way finish for `grace` seconds."""
+
+
+class Serve(Protocol):
+    """`serve_http`, or what stands in for it where clients come by another way than a socket."""
+
+    def __call__(
+        self,
+        routes: Routes,
+        address: Address,
+        *,
+        name: str,
+        mode: int = 0o600,
+        limits: ServerLimits | None = None,
+        tls: TlsOf | None = None,
+    ) -> Server: ...
+
+
+def answered(routes: Routes, request: Request) -> Reply:
+    """The answer to one request; 404 or 405 without a handler, and 500 where that fails. Never raises."""
+    handler = routes.get((request.method, request.path))
+    try:
+        if handler is not None:
+            return handler(request)
+        known = any(path == request.path for _, path in routes)
+        return _refusal(HttpError(405, "method not allowed") if known else HttpError(404, "no such path"))
+    except HttpError as refusal:
+        return _refusal(refusal)
+    except Exception:
+        log.exception("request failed", extra={"method": request.method, "path": request.path})
+        return _refusal(HttpError(500, "internal error"))
 
 
 class HttpServer:
@@ -232,7 +269,6 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.address_family = bound.family
         self.server_address = bound.getsockname()
         self.routes = routes
-        self.paths = {path for _, path in routes}
         self.limits = limits
         self.tls = tls
         self.closing = False
@@ -421,18 +457,9 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _answer(self, body: bytes) -> Reply:
         path, _, query = self.path.partition("?")
-        handler = self.server.routes.get((self.command, path))
-        if handler is None:
-            known = path in self.server.paths
-            return _refusal(HttpError(405, "method not allowed") if known else HttpError(404, "no such path"))
         headers = {key.lower(): value for key, value in self.headers.items()}
-        try:
-            return handler(Request(self.command, path, query, headers, body, self._client(), self._secure is not None))
-        except HttpError as refusal:
-            return _refusal(refusal)
-        except Exception:
-            log.exception("request failed", extra={"method": self.command, "path": path})
-            return _refusal(HttpError(500, "internal error"))
+        secure = self._secure is not None
+        return answered(self.server.routes, Request(self.command, path, query, headers, body, self._client(), secure))
 
     def _client(self) -> str:
         return str(self.client_address[0]) if isinstance(self.client_address, tuple) else ""
@@ -514,12 +541,14 @@ def serve_probes(
     name: str,
     guard: Callable[[Handler], Handler] = lambda handler: handler,
     tls: TlsOf | None = None,
-) -> HttpServer:
+    serve: Serve = serve_http,
+) -> Server:
     """
     As `serve_http`, for probes and `/metrics`, whose answers are cached. `guard`: who of the clients gets metrics.
+    `serve` opens the address.
     """
     served = {**routes, METRICS: guard(cached(routes[METRICS]))}
-    return serve_http(served, address, name=name, limits=PROBED, tls=tls)
+    return serve(served, address, name=name, limits=PROBED, tls=tls)
 
 
 def cached(handler: Handler, *, clock: Callable[[], float] = time.monotonic) -> Handler:

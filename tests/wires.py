@@ -181,6 +181,49 @@ class Wire(Transport):
         return self._api.call(sent.method, sent.path, query=sent.query, body=sent.body, content_type=kind)
 
 
+class Events(Protocol):
+    """An open watch: events until `close`, which any thread may call."""
+
+    def __iter__(self) -> Iterator[JSON]: ...
+
+    def close(self) -> None: ...
+
+
+class WatchedApi(Api, Protocol):
+    """An API in this process that has watches, such as the playground's."""
+
+    def watch(self, path: str, *, query: Mapping[str, str] | None = None) -> Events: ...
+
+
+class Stream(Answer):
+    """The answer to a watch."""
+
+    def __init__(self, events: Events) -> None:
+        super().__init__()
+        self._events = events
+
+    def chunks(self) -> Iterator[bytes]:
+        for event in self._events:
+            yield json.dumps(event).encode() + b"\n"
+
+    def close(self) -> None:
+        super().close()
+        self._events.close()
+
+
+class WatchedWire(Wire):
+    """The way to an API that has watches, which stay open until they are closed, whatever the fates are."""
+
+    def __init__(self, api: WatchedApi) -> None:
+        super().__init__(api)
+        self._watched = api
+
+    def answer(self, sent: Sent) -> Answer:
+        if not sent.stream:
+            return super().answer(sent)
+        return Stream(self._watched.watch(sent.path, query=sent.query))
+
+
 def status_body(code: int, reason: str = "", message: str = "", **more: Any) -> JSON:
     """A Status as the API server gives it."""
     return {

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from playground.programs.probes import unverified
-from runtime.httpserver import HttpServer, Reply, ServerLimits, serve_http, serve_probes
+from runtime.httpserver import HttpServer, Reply, ServerLimits, listening, serve_http, serve_probes
 from runtime.scraping import ScrapeVerdict, guarded
 from runtime.tls import CERTIFICATE, KEY, MetricsTls
 
@@ -38,8 +38,9 @@ def verdict(token: str, client: str) -> ScrapeVerdict:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    server = serve_probes(ROUTES, ("127.0.0.1", 0), name="t", guard=guarded(verdict), tls=MetricsTls().current)
-    yield server.port
+    bound = listening(("127.0.0.1", 0))
+    server = serve_probes(ROUTES, bound, name="t", guard=guarded(verdict), tls=MetricsTls().current)
+    yield int(bound.getsockname()[1])
     server.close(1.0)
 
 
