@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +27,7 @@ from runtime.unixhttp import UnixClient
 from webhook.certificates.authority import expiry
 from webhook.certificates.store import CERTIFICATE
 from webhook.serving.application import create_app
-from webhook.serving.asking import DEFAULT_PATIENCE, allocator, cards, scraper_review
+from webhook.serving.asking import DEFAULT_PATIENCE, AllocatorClient, allocator, cards, scraper_review
 from webhook.serving.health import Health, Pulse
 from webhook.serving.known import KnownCards
 from webhook.serving.server import Service
@@ -77,13 +78,19 @@ class Document:
         return message
 
 
-def make_app(settings: ServeSettings, dialects: Dialects = DIALECTS, *, patience: float = DEFAULT_PATIENCE) -> Service:
+def make_app(
+    settings: ServeSettings,
+    dialects: Dialects = DIALECTS,
+    *,
+    patience: float = DEFAULT_PATIENCE,
+    client: Callable[[Path], AllocatorClient] = UnixClient,
+) -> Service:
     """
     The webhook and its probes.
 
     A document of options that could never be read counts as empty, since the webhook has no state. A pod without an
     amount of memory then asks for a whole card, so no other pod loses memory. `patience`: seconds that a review waits
-    for the allocator.
+    for the allocator. `client` makes a client of the allocator's socket.
     """
     document = Document(yaml_file(settings.options, pool_options), clock=time.monotonic)
     fixed = replace(settings.configuration(), dialects=dialects)
@@ -92,8 +99,8 @@ def make_app(settings: ServeSettings, dialects: Dialects = DIALECTS, *, patience
     metrics.gauge(CERTIFICATE_EXPIRY).set_function(lambda: _expiry_seconds(certificate))
     metrics.gauge(WEBHOOK_OPTIONS_REFUSED).set_function(lambda: float(bool(document.trouble())))
 
-    pulse, known, client = Pulse(), KnownCards(), UnixClient(settings.socket)
-    known.poll(cards(client, patience=patience))
+    pulse, known, reviews, stopping = Pulse(), KnownCards(), client(settings.socket), threading.Event()
+    known.poll(cards(reviews, patience=patience), stopping)
     health = Health(
         ready=lambda: unready(certificate, datetime.datetime.now(datetime.UTC)) or known.unready(),
         trouble=document.trouble,
@@ -101,13 +108,13 @@ def make_app(settings: ServeSettings, dialects: Dialects = DIALECTS, *, patience
     )
     app = create_app(
         lambda: replace(fixed, pools=document.options(), warning=document.warning()),
-        allocator(client, patience=patience, floor=known.floor),
+        allocator(reviews, patience=patience, floor=known.floor),
         metrics,
         health=health,
     )
     turned_away = metrics.counter(TURNED_AWAY)
     # By a client of its own: a scraper's question must not wait behind those of reviews, nor they behind it.
-    review = scraper_review(UnixClient(settings.socket))
+    review = scraper_review(client(settings.socket))
     return Service(
         app,
         health.routes(metrics),
@@ -115,6 +122,7 @@ def make_app(settings: ServeSettings, dialects: Dialects = DIALECTS, *, patience
         turned_away=lambda reason: turned_away.labels(reason).inc(),
         watch_open=metrics.gauge(CONNECTIONS).set_function,
         scraping=scraping(settings.metrics_access, settings.metrics_certificates, review),
+        stop=stopping.set,
     )
 
 

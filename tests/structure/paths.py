@@ -19,9 +19,8 @@ from allocator.server import http
 from allocator.workers.binder import operations
 from contract import pods
 from contract.metrics import metrics_of
-from runtime import unixhttp
-from runtime.httpserver import Request
 from runtime.metrics import Metrics
+from tests.serving import RoutesClient
 from tests.unit.allocator.harness import SchedulerHarness, admitted
 from tests.unit.allocator.one_gpu import ONE_GPU, worker
 from tests.unit.webhook.builders import container, pod, review
@@ -47,17 +46,9 @@ def walked() -> Walked:
     harness = SchedulerHarness([ONE_GPU])
     routes = http.socket_routes(harness.controller, Metrics(metrics_of("allocator")))
 
-    class Beside:
-        """The allocator's socket, without a socket."""
-
-        def post(self, target: str, document: Any, *, timeout: float) -> unixhttp.Answer:
-            body = json.dumps(document).encode()
-            reply = routes["POST", target](Request("POST", target, "", {}, body))
-            return unixhttp.Answer(reply.status, reply.body)
-
     client = create_app(
         Configuration,
-        allocator(Beside()),
+        allocator(RoutesClient(routes)),
         Metrics(metrics_of("webhook")),
         health=Health(ready=lambda: None),
     ).test_client()

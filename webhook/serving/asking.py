@@ -64,6 +64,10 @@ class ReadingClient(Protocol):
     def get(self, target: str, *, timeout: float) -> unixhttp.Answer: ...
 
 
+class AllocatorClient(Client, ReadingClient, Protocol):
+    """Both parts: what the webhook needs of it."""
+
+
 def reserving(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[Question, float], Answer | NoAnswer]:
     """
     A function that asks the allocator to place a pod. It never raises.

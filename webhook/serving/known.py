@@ -44,14 +44,17 @@ class KnownCards:
         """Why no pod must be sent here yet, or None."""
         return "the allocator has not answered yet" if self._last is None else None
 
-    def poll(self, read: Callable[[], frozenset[GpuKind] | None]) -> None:
-        """Ask again and again from now on, on a thread. `read` never raises, and returns None without an answer."""
+    def poll(self, read: Callable[[], frozenset[GpuKind] | None], stopping: threading.Event) -> None:
+        """
+        Ask again and again from now on until `stopping` is set, on a thread. `read` never raises, and returns None
+        without an answer.
+        """
 
         def polling() -> None:
-            while True:
+            while not stopping.is_set():
                 cards = read()
                 if cards is not None:
                     self.learn(cards)
-                time.sleep(_AGAIN if self._last is None else _EVERY)
+                stopping.wait(_AGAIN if self._last is None else _EVERY)
 
         threading.Thread(target=polling, name="known-cards", daemon=True).start()

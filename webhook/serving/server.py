@@ -58,6 +58,8 @@ class Service:
     """Called with a function that counts the open connections."""
     scraping: Scraping = field(default_factory=Scraping)
     """Who may read the metrics."""
+    stop: Callable[[], None] = lambda: None
+    """Ends the threads that it has started; in production they end with the process."""
 
 
 class _Logger(Logger):  # type: ignore[misc]  # gunicorn has no types

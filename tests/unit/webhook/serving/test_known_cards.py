@@ -6,6 +6,7 @@ were known a moment ago, never with less than it gets.
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -193,8 +194,8 @@ def test_it_is_not_ready_until_its_allocator_has_answered_once(tmp_path: Path) -
     def answer(request: Request) -> Reply:
         return json_reply(cards_to_json(MIXED)) if ready[0] else json_reply({"error": "still listing pods"}, 503)
 
-    known = KnownCards()
-    known.poll(cards(UnixClient(path), patience=1.0))
+    known, stopping = KnownCards(), threading.Event()
+    known.poll(cards(UnixClient(path), patience=1.0), stopping)
     assert known.unready() == "the allocator has not answered yet"
     server = serve_http({("GET", CARDS_PATH): answer}, path, name="allocator")
     try:
@@ -202,5 +203,6 @@ def test_it_is_not_ready_until_its_allocator_has_answered_once(tmp_path: Path) -
         ready[0] = True
         wait_for(lambda: known.unready() is None, "it is never ready", 10)
     finally:
+        stopping.set()
         server.close()
     assert known.unready() is None
