@@ -1,7 +1,7 @@
 """
 The agent's settings, field by field; `runtime.settings` reads them from a file, the environment and flags.
 
-Must not: open anything. What a setting means for the rest of the agent is made in `nodeagent.__main__`.
+Must not: open anything. What a setting means for the rest of the agent is made in `nodeagent.app`.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from nodeagent.files import read_text
+
 _MOST_BYTES = 1 << 20
 """Read from one file: a configuration is a few KiB, and another program's file must not fill our memory."""
 _MOST_FILES = 64
@@ -26,14 +28,17 @@ class HostSystem:
     kernel: str = ""
     cgroup: str = ""
     """`v1` or `v2`; driver-enforced memory limits need v2."""
+    sees_processes: bool = False
+    """Whether process ids here are the machine's."""
 
 
 UNKNOWN = HostSystem()
 
 
 def read_host() -> HostSystem:
-    """Kernel and cgroup mode, which a container shares with its node and which do not change while it runs."""
-    return HostSystem(kernel=os.uname().release, cgroup=cgroup_mode(Path("/sys/fs/cgroup")))
+    """The machine here. A container shares kernel and cgroup mode with its node, and neither changes while it runs."""
+    mode = cgroup_mode(Path("/sys/fs/cgroup"))
+    return HostSystem(kernel=os.uname().release, cgroup=mode, sees_processes=sees_host_processes())
 
 
 def read_files(root: Path, paths: Iterable[str], folders: Iterable[str]) -> Mapping[str, str]:
@@ -77,3 +82,12 @@ def cgroup_mode(cgroups: Path) -> str:
     if (cgroups / "cgroup.controllers").exists():
         return "v2"
     return "v1" if (cgroups / "memory").is_dir() or (cgroups / "cpu").is_dir() else ""
+
+
+def sees_host_processes(name_of: Callable[[int], str] | None = None) -> bool:
+    """Whether process ids here are the host's, where process 2 is the kernel's thread daemon."""
+    return (name_of or _name_of)(2) == "kthreadd"
+
+
+def _name_of(pid: int) -> str:
+    return read_text(Path(f"/proc/{pid}/comm")).strip()

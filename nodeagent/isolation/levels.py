@@ -11,9 +11,8 @@ for the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from contract.isolation import DRIVER, MPS, PRELOAD, WATCH
 from contract.model import Delivery, Inventory
@@ -140,15 +139,3 @@ class Isolation:
     def _edits(self, uuid: str, key: str | None) -> tuple[str, Edits]:
         found = ((name, edits(uuid, key)) for name, edits in self._inside.items())
         return next(((name, edits) for name, edits in found if edits is not None), NOTHING)
-
-
-def sees_host_processes(name_of: Callable[[int], str] | None = None) -> bool:
-    """Whether process ids here are the host's, where process 2 is the kernel's thread daemon."""
-    return (name_of or _name_of)(2) == "kthreadd"
-
-
-def _name_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""

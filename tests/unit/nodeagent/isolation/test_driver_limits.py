@@ -16,7 +16,7 @@ from contract.model import Allocation, ContainerAllocation, GpuShare
 from nodeagent.gpus.library import MemoryLimit
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.driver import Group, LimitedByDriver, Limiter, container_groups, possible, wanted_limits
-from nodeagent.isolation.levels import MECHANISMS, Isolation, sees_host_processes
+from nodeagent.isolation.levels import MECHANISMS, Isolation
 from nodeagent.isolation.mechanism import Handle, MechanismEntry
 from nodeagent.sharing.residents import Resident, Residents
 from runtime.kubernetes.watch import Put
@@ -215,7 +215,3 @@ def test_limits_are_kept_until_the_end() -> None:
     by_driver.run(stopping, pause=0.0)
     assert (looked, driver.limits) == ([frozenset({"uid-p"})] * 3, {("GPU-0", "/g/one"): SHARE})
     assert driver.calls == 1
-
-
-def test_host_processes_are_known_by_the_kernels_own() -> None:
-    assert [sees_host_processes({2: name}.__getitem__) for name in ("kthreadd", "python")] == [True, False]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.isolation.host import cgroup_mode, enforced_label
+from nodeagent.isolation.host import cgroup_mode, enforced_label, sees_host_processes
 
 MODES = {
     "the unified hierarchy": (["cgroup.controllers"], "v2"),
@@ -38,3 +38,7 @@ def test_a_label_counts_where_selinux_enforces(tmp_path: Path) -> None:
     enforce.write_text("1")
     assert found() == "system_u:object_r:container_file_t:s0"
     assert enforced_label(tmp_path, tmp_path / "not there") == "system_u:object_r:unlabeled_t:s0"
+
+
+def test_host_processes_are_known_by_the_kernels_own() -> None:
+    assert [sees_host_processes({2: name}.__getitem__) for name in ("kthreadd", "python")] == [True, False]
