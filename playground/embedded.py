@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from playground.api.admission.webhookclient import WebhookClient
 from playground.api.api import Api
 from playground.api.http.server import HttpsServer
 from playground.api.kinds.values import User
+from playground.api.store.store import Store
 from playground.machinery.client.claims import Plugins
 from playground.machinery.cluster import Machinery
 from playground.machinery.kubelet.gpuruntime import NodeGpus
@@ -57,14 +59,18 @@ class Embedded:
     """The embedded control plane. `gpus_of` gives the GPUs of a node, for the container runtime's part."""
 
     def __init__(self, *, gpus_of: Callable[[str], NodeGpus], port: int = 0) -> None:
-        self.api = Api()
+        self.api = Api(webhooks=self._caller)
         self.server = HttpsServer(self.api, port=port)
         self.machinery = Machinery(self.api, gpus_of=gpus_of)
         self.api.log_provider = self.machinery.logs
 
+    def _caller(self, store: Store) -> WebhookClient:
+        self._webhooks = WebhookClient(store)
+        return self._webhooks
+
     def identify_to_webhooks(self, certificate: bytes, key: bytes) -> None:
         """Show webhooks this client certificate. To be called before the start."""
-        self.api.webhooks.identify(certificate, key)
+        self._webhooks.identify(certificate, key)
 
     def start(self) -> None:
         """Start it; it answers when this returns."""

@@ -29,6 +29,7 @@ from playground.api.admission.builtin import (
 from playground.api.admission.limitranges import LimitRanger
 from playground.api.admission.policies import Policies
 from playground.api.admission.quota import Quotas
+from playground.api.admission.webhookcaller import WebhookCaller
 from playground.api.admission.webhookclient import WebhookClient
 from playground.api.admission.webhooks import Webhooks
 from playground.api.kinds import discovery, errors, openapi, requests
@@ -38,7 +39,7 @@ from playground.api.kinds.values import ADMIN, JSON, User, copy_json, dig
 from playground.api.rules import decoding
 from playground.api.rules.crds import Definitions
 from playground.api.store.selection import Predicate, everything, field_selector, label_selector
-from playground.api.store.store import StaleRevision, Store
+from playground.api.store.store import Change, StaleRevision, Store, unobserved
 from playground.api.store.watching import Watch, WatchOptions
 from playground.api.verbs.removal import Remover
 from playground.api.verbs.subresources import LogProvider, Subresources
@@ -72,13 +73,25 @@ def bootstrap() -> Iterator[tuple[str, JSON]]:
 class Api:
     """One cluster's API. Everything is ready when the constructor returns; there is nothing to start or stop."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.time, server_version: str = "v1.34.0") -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        server_version: str = "v1.34.0",
+        webhooks: Callable[[Store], WebhookCaller] = WebhookClient,
+        observer: Callable[[Change], None] = unobserved,
+    ) -> None:
+        """
+        `clock`: seconds since the epoch. `monotonic`: seconds since some moment, for the ends of watches. `webhooks`
+        makes the caller of webhooks. `observer`: see `Store`.
+        """
         self.clock = clock
+        self.monotonic = monotonic
         self.server_version = server_version
-        self.store = Store()
+        self.store = Store(committed=observer)
         self.kinds = Kinds()
         self.authorizer = Authorizer(self.store)
-        self.webhooks = WebhookClient(self.store)
         ranger = LimitRanger(self.store)
         self.admission = Chain(
             [
@@ -90,7 +103,7 @@ class Api:
                 RuntimeClasses(self.store),
                 Defaulting(),
                 Policies(store=self.store, kinds=self.kinds),
-                Webhooks(store=self.store, client=self.webhooks, again=ranger.mutate),
+                Webhooks(store=self.store, caller=webhooks(self.store), again=ranger.mutate),
             ]
         )
         self._quotas = Quotas(store=self.store, save=partial(self._save_status, QUOTAS))
@@ -192,20 +205,19 @@ class Api:
 
     def open_watch(self, request: Request) -> Watch:
         self.authorizer.check(request)
-        query, since = request.query, request.query.get("resourceVersion", "")
+        query, since = request.query, _revision(request)
         initial = query.get("sendInitialEvents", "") == "true"
-        if since and not since.isdigit():
-            raise errors.bad_request(f'Invalid value: "{since}": strconv.ParseUint: parsing "{since}": invalid syntax')
         options = WatchOptions(
             kind=request.kind,
             namespace=request.namespace,
             selects=self._selector(request),
-            since=None if initial or since in ("", "0") else int(since),
+            since=None if initial or not since else since,
+            not_before=since if initial else 0,
             bookmarks=query.get("allowWatchBookmarks", "") in ("true", "1"),
             initial_events_end=initial,
             seconds=float(query.get("timeoutSeconds") or random.uniform(1800, 3600)),
         )
-        return Watch(self.store, options, lambda value: self._convert(request.kind, value))
+        return Watch(self.store, options, lambda value: self._convert(request.kind, value), monotonic=self.monotonic)
 
     def _selector(self, request: Request) -> Predicate:
         tests = [
@@ -239,8 +251,10 @@ class Api:
             raise errors.method_not_allowed()
         match request.verb:
             case "get":
+                self._check_fresh(request)
                 return self._writer.existing(request)
             case "list":
+                self._check_fresh(request)
                 return self._list(request)
             case "create":
                 return self._writer.create(request)
@@ -253,6 +267,12 @@ class Api:
             case "deletecollection":
                 return self._remover.delete_all(request, self._selector(request))
         raise errors.method_not_allowed()
+
+    def _check_fresh(self, request: Request) -> None:
+        """A read that names a revision must not be answered from an older state. Raises 504."""
+        wanted, current = _revision(request), self.store.revision
+        if wanted > current:
+            raise errors.too_large_revision(wanted, current)
 
     def _legacy_binding(self, request: Request) -> Response:
         """POST bindings: the pod is named in the body."""
@@ -322,6 +342,14 @@ def _check_dry_run(request: Request) -> None:
         problem = errors.unsupported("dryRun", [asked], ("All",))
         about = {"group": "meta.k8s.io", "kind": name, "causes": [problem.cause()]}
         raise errors.ApiError(422, "Invalid", f'{name}.meta.k8s.io "" is invalid: {problem}', about)
+
+
+def _revision(request: Request) -> int:
+    """The `resourceVersion` that a read names, 0 for none. Raises 400."""
+    text = request.query.get("resourceVersion", "")
+    if text and not text.isdigit():
+        raise errors.bad_request(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+    return int(text or 0)
 
 
 def _page(items: list[JSON], limit: int, metadata: JSON) -> list[JSON]:

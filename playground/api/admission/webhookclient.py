@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import urllib3
 
+from playground.api.admission.webhookcaller import CallFailed
 from playground.api.kinds.values import JSON, dig
 from playground.api.store.store import Store
 
@@ -22,12 +23,8 @@ _CONNECTIONS = 8
 _SLICE_LABEL = "kubernetes.io/service-name"
 
 
-class CallFailed(Exception):
-    """The webhook gave no usable answer; the failure policy decides what that means."""
-
-
 class WebhookClient:
-    """Thread safe. Connections are kept open per address, server name and CA bundle."""
+    """A `WebhookCaller` over HTTPS. Connections are kept open per address, server name and CA bundle."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

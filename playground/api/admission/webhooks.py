@@ -1,8 +1,8 @@
 """
 Mutating and validating webhooks: which are asked about a write, what they receive, what their answer does.
 
-Matching, order, reinvocation, failure policy and the wording of refusals are those of a real API server. How bytes
-reach a webhook is the business of `webhookclient`.
+Matching, order, reinvocation, failure policy and the wording of refusals are those of a real API server. How a
+review reaches a webhook is the business of a `WebhookCaller`.
 """
 
 import base64
@@ -18,7 +18,7 @@ import jsonpointer
 
 from playground.api.admission.attributes import Attributes
 from playground.api.admission.matching import Conditions, Unevaluable, matches_rules, matches_selectors
-from playground.api.admission.webhookclient import CallFailed, WebhookClient
+from playground.api.admission.webhookcaller import CallFailed, WebhookCaller
 from playground.api.kinds import defaults, errors
 from playground.api.kinds.kinds import Kind
 from playground.api.kinds.values import JSON, copy_json
@@ -43,11 +43,11 @@ class Webhooks:
     """The admission plugin that asks webhooks."""
 
     def __init__(
-        self, *, store: Store, client: WebhookClient, again: Callable[[Attributes], None] = lambda attributes: None
+        self, *, store: Store, caller: WebhookCaller, again: Callable[[Attributes], None] = lambda attributes: None
     ) -> None:
         """`again`: the built-in plugins that run again where a webhook changed the object."""
         self._store = store
-        self._client = client
+        self._caller = caller
         self._again = again
 
     def mutate(self, attributes: Attributes) -> None:
@@ -126,7 +126,7 @@ class Webhooks:
         """The hook's answer; None when it could not answer and its failure policy is Ignore. Raises its refusal."""
         review = review_of(attributes)
         try:
-            answer = self._client.call(hook.spec, review)
+            answer = self._caller.call(hook.spec, review)
             response = _response(answer, review["request"]["uid"])
         except CallFailed as failure:
             if hook.spec.get("failurePolicy") == "Ignore":

@@ -1,30 +1,24 @@
 """
-One HTTP connection: bytes to requests, answers to bytes.
+One HTTP connection: who asks, what the head says, and how the answer is framed.
 
-It decides nothing. Headers that only matter to HTTP (Accept, Authorization, Warning, chunked transfer) end here.
+It decides nothing. Headers that only matter to the connection (Authorization, Warning, chunked transfer) end here; what
+the bytes between them mean is the business of `answers`.
 """
 
 import http
-import json
 import logging
 import ssl
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-import yaml
-
 from playground.api.api import Api
-from playground.api.http import protobuf
-from playground.api.kinds import discovery, errors, requests
-from playground.api.kinds.requests import Request, Response
-from playground.api.kinds.values import ANONYMOUS, JSON, User
-from playground.api.store.watching import WatchEvent
-from playground.api.tables import tables
+from playground.api.http import answers
+from playground.api.kinds import errors, requests
+from playground.api.kinds.requests import Response
+from playground.api.kinds.values import ANONYMOUS, User
 
 _BODY_BYTES = 3 * 1024 * 1024  # a real API server refuses larger requests
-_JSON = "application/json"
-_READABLE = (_JSON, "application/yaml", protobuf.MEDIA)
 
 
 class Backend(Protocol):
@@ -61,10 +55,19 @@ class Handler(BaseHTTPRequestHandler):
         try:
             body = self._body()
             user = self._user()
-            if self.command == "GET" and query.get("watch", "").lower() in ("1", "true"):
+            if requests.is_watch(self.command, query):
                 self._watch(url.path, query, user)
                 return
-            answer = self._answer(url.path, query, body, user)
+            answer = answers.answer(
+                self.backend.api,
+                self.command,
+                url.path,
+                query=query,
+                body=body,
+                content_type=self.headers.get("Content-Type", answers.JSON_MEDIA),
+                accept=self.headers.get("Accept", ""),
+                user=user,
+            )
         except errors.ApiError as refusal:
             answer = Response(refusal.code, refusal.status())
         except (ConnectionError, ssl.SSLError, TimeoutError):
@@ -72,33 +75,9 @@ class Handler(BaseHTTPRequestHandler):
         except Exception as bug:  # a fault of the server's own must reach the client as one, and the log whole
             logging.getLogger(__name__).exception("request failed")
             answer = Response(500, errors.internal(f"{type(bug).__name__}: {bug}").status())
-        self._send(answer, url.path)
+        self._send(answer)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
-
-    def _answer(self, path: str, query: dict[str, str], body: Any, user: User) -> Response:
-        accept = self.headers.get("Accept", "")
-        if self.command == "GET" and path.rstrip("/") in ("/api", "/apis") and "APIGroupDiscoveryList" in accept:
-            return Response(200, discovery.aggregated(path, self.backend.api.kinds.all()))
-        content_type = self.headers.get("Content-Type", _JSON)
-        answer = self.backend.api.handle(
-            self.command, path, query=query, body=body, content_type=content_type, user=user
-        )
-        if answer.kind is not None and answer.code < 300 and isinstance(answer.body, dict):
-            answer.body = self._formed(answer, query, accept)
-        return answer
-
-    def _formed(self, answer: Response, query: dict[str, str], accept: str) -> JSON:
-        assert answer.kind is not None
-        if answer.body.get("kind") not in (answer.kind.name, answer.kind.list_kind):
-            return dict(answer.body)
-        match tables.wanted_form(accept):
-            case "Table":
-                include = query.get("includeObject", "Metadata")
-                return tables.table(answer.kind, answer.body, self.backend.api.clock(), include)
-            case "PartialObjectMetadata":
-                return tables.partial(answer.body)
-        return dict(answer.body)
 
     def _body(self) -> Any:
         length = int(self.headers.get("Content-Length") or 0)
@@ -108,19 +87,7 @@ class Handler(BaseHTTPRequestHandler):
                 413, "RequestEntityTooLarge", f"Request entity too large: limit is {_BODY_BYTES}", None
             )
         raw = self.rfile.read(length) if length else b""
-        if not raw:
-            return None
-        content_type = self.headers.get("Content-Type", _JSON)
-        if self.command in ("POST", "PUT") and content_type.partition(";")[0].strip() not in _READABLE:
-            raise errors.unsupported_media_type(_READABLE)
-        if protobuf.MEDIA in content_type:
-            return protobuf.decode(raw)
-        try:
-            return yaml.safe_load(raw) if "yaml" in content_type else json.loads(raw)
-        except (ValueError, yaml.YAMLError) as problem:
-            if "json" in content_type or "yaml" in content_type:
-                raise errors.bad_request(f"the object provided is unrecognized: {problem}") from None
-            raise errors.unsupported_media_type([_JSON, "application/yaml"]) from None
+        return answers.value_of(raw, self.headers.get("Content-Type", answers.JSON_MEDIA), method=self.command)
 
     def _user(self) -> User:
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
@@ -137,13 +104,8 @@ class Handler(BaseHTTPRequestHandler):
             return User(ANONYMOUS, ("system:unauthenticated",))
         return User(names[0], tuple(v for k, v in named if k == "organizationName"))
 
-    def _send(self, answer: Response, path: str) -> None:
-        if isinstance(answer.body, str):
-            content, media = answer.body.encode(), "text/plain; charset=utf-8"
-        else:
-            content, media = json.dumps(answer.body, separators=(",", ":")).encode(), _JSON
-            if answer.body.get("kind") == "APIGroupDiscoveryList":
-                media = discovery.AGGREGATED
+    def _send(self, answer: Response) -> None:
+        content, media = answers.content_of(answer)
         self._head(answer.code, media, answer.warnings, f"Content-Length: {len(content)}", content)
 
     def _head(self, code: int, media: str, warnings: list[str], framing: str, content: bytes) -> None:
@@ -161,47 +123,19 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write("\r\n".join([*lines, "", ""]).encode("utf-8") + content)
 
     def _watch(self, path: str, query: dict[str, str], user: User) -> None:
-        api = self.backend.api
-        request = requests.parse(api.kinds, "GET", path, query=query, user=user)
-        watch = api.open_watch(request)
-        form = tables.wanted_form(self.headers.get("Accept", ""))
+        accept = self.headers.get("Accept", "")
+        watch, lines = answers.open_watch(self.backend.api, path, query=query, accept=accept, user=user)
         self.close_connection = True  # the stream's end is the connection's end: simplest for either side
         try:
-            self._head(200, _JSON, [], "Transfer-Encoding: chunked", b"")
-            first = True
-            for event in watch.events():
-                content = self._encoded(request, event, form, first=first)
-                first = first and event.type == "BOOKMARK"
-                self.wfile.write(b"%x\r\n%b\r\n" % (len(content), content))
+            self._head(200, answers.JSON_MEDIA, [], "Transfer-Encoding: chunked", b"")
+            for line in lines:
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
             self.wfile.write(b"0\r\n\r\n")
         finally:
             watch.close()
 
-    def _encoded(self, request: Request, event: WatchEvent, form: str, *, first: bool) -> bytes:
-        if form and event.type != "ERROR":
-            return _event_line(event.type, self._shaped(request, event, form, first=first))
-        if event.change is None:
-            return _event_line(event.type, event.object)
-        key = f"{event.type} {event.object['apiVersion']}"
-        if (line := event.change.wire.get(key)) is None:
-            line = event.change.wire[key] = _event_line(event.type, event.object)
-        return line
-
-    def _shaped(self, request: Request, event: WatchEvent, form: str, *, first: bool) -> JSON:
-        if form != "Table":
-            return tables.partial(event.object)
-        if event.type == "BOOKMARK":
-            empty = {"kind": request.kind.list_kind, "items": [], "metadata": event.object["metadata"]}
-            return tables.table(request.kind, empty, 0.0, header=False)
-        include = request.query.get("includeObject", "Metadata")
-        return tables.table(request.kind, event.object, self.backend.api.clock(), include, header=first)
-
 
 _CODES = frozenset(int(status) for status in http.HTTPStatus)
-
-
-def _event_line(event: str, value: JSON) -> bytes:
-    return json.dumps({"type": event, "object": value}, separators=(",", ":")).encode() + b"\n"
 
 
 def _quoted(text: str) -> str:

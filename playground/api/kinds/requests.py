@@ -95,10 +95,15 @@ def _has(kind: Kind, subresource: str) -> bool:
     return subresource in kind.subresources or (kind.status and subresource == "status")
 
 
+def is_watch(method: str, query: Mapping[str, str]) -> bool:
+    """Whether the answer is a stream of events."""
+    return method.upper() == "GET" and query.get("watch", "").lower() in ("1", "true")
+
+
 def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
     match method.upper():
         case "GET":
-            if query.get("watch", "").lower() in ("1", "true"):
+            if is_watch(method, query):
                 return "watch"
             return "get" if name else "list"
         case "POST":

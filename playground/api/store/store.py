@@ -9,7 +9,7 @@ import itertools
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -39,15 +39,30 @@ class StaleRevision(Exception):
         super().__init__(f"too old resource version: {wanted} ({oldest})")
 
 
-class Subscription:
-    """The changes of one resource from a revision on, in order. Unbounded: a slow reader costs memory, not time."""
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that a store holds at one moment: what a backup of etcd has. It stays valid for any number of uses."""
 
-    def __init__(self, on_close: Callable[["Subscription"], None]) -> None:
+    revision: int
+    objects: Mapping[str, Mapping[Name, JSON]]
+
+
+def unobserved(_: Change) -> None:
+    """The observer of a store that nobody observes."""
+
+
+class Subscription:
+    """The changes of one resource after a revision, in order. Unbounded: a slow reader costs memory, not time."""
+
+    def __init__(self, after: int, on_close: Callable[["Subscription"], None]) -> None:
         self._queue: queue.SimpleQueue[Change | None] = queue.SimpleQueue()
+        self._after = after
         self._on_close = on_close
 
-    def put(self, change: Change | None) -> None:
-        self._queue.put(change)
+    def put(self, change: Change) -> None:
+        """Hand over a change, unless the reader is ahead of it, as after the store went back to a backup."""
+        if change.revision > self._after or (change.type == "BOOKMARK" and change.revision == self._after):
+            self._queue.put(change)
 
     def get(self, timeout: float) -> Change | None:
         """The next change, or None when the subscription was closed; `queue.Empty` after `timeout` seconds."""
@@ -59,9 +74,16 @@ class Subscription:
 
 
 class Store:
-    """Thread safe. One lock guards every field; no call out of the store is made under it."""
+    """Thread safe. One lock guards every field; no call out of the store is made under it but that of the observer."""
 
-    def __init__(self, history: int = 50_000) -> None:
+    def __init__(self, history: int = 50_000, committed: Callable[[Change], None] = unobserved) -> None:
+        """
+        `history`: how many changes are kept for watches from older revisions.
+
+        `committed` gets every change in the order of revisions, in the thread that makes it and under the lock: nobody
+        sees a change before it. It must be short and call no method of the store; the change has all there is to know.
+        """
+        self._committed = committed
         self._lock = threading.RLock()
         self._revision = 0
         self._oldest = 0
@@ -179,6 +201,7 @@ class Store:
         self._history.append(change)
         if len(self._history) > self._limit:
             self._oldest = self._history.popleft().revision
+        self._committed(change)
         for subscriber in self._subscribers.get(resource, ()):
             subscriber.put(change)
 
@@ -200,11 +223,12 @@ class Store:
     def subscribe(self, resource: str, since: int | None) -> tuple[Subscription, list[JSON], int]:
         """Follow a resource.
 
-        `since` is a revision: every later change comes, or `StaleRevision` is raised. None means from the state of now,
-        which is returned beside the subscription with its revision.
+        `since` is a revision: every later change comes, or `StaleRevision` is raised. One that is still to come, as a
+        reader has it after the store went back to a backup, gets no change before it is passed. None means from the
+        state of now, which is returned beside the subscription with its revision.
         """
         with self._lock:
-            subscription = Subscription(self._unsubscribe)
+            subscription = Subscription(self._revision if since is None else since, self._unsubscribe)
             state: list[JSON] = []
             if since is None:
                 state, _ = self.ordered(resource)
@@ -234,6 +258,31 @@ class Store:
             self._history.clear()
             self._oldest = self._revision
             return self._revision
+
+    def snapshot(self) -> Snapshot:
+        """The state of now, to `restore` later. Cheap: objects are shared, since nobody changes a stored one."""
+        with self._lock:
+            return Snapshot(self._revision, {resource: dict(held) for resource, held in self._objects.items()})
+
+    def restore(self, state: Snapshot, *, bump: int = 0) -> None:
+        """
+        Go back to a state, as an etcd that is restored from a backup does.
+
+        Revisions go on from the state's, so the ones after it are given out a second time; `bump` is added first, as by
+        `etcdutl snapshot restore --bump-revision --mark-compacted`. The history is empty afterwards and every
+        subscription has ended. The observer is told nothing.
+        """
+        with self._lock:
+            self._revision = self._oldest = state.revision + bump
+            self._objects = {resource: dict(held) for resource, held in state.objects.items()}
+            self._history.clear()
+            self._in_order.clear()
+            self._owners.clear()
+            self._uids.clear()
+            for resource, held in self._objects.items():
+                for name, value in held.items():
+                    self._index(resource, name, value)
+            self.close()
 
     def nudge(self, resource: str | None = None) -> None:
         """Ask the watchers for a bookmark now: a change that carries no object."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from playground.api.kinds.errors import expired
+from playground.api.kinds.errors import ApiError, expired, too_large_revision
 from playground.api.kinds.kinds import Kind
 from playground.api.kinds.values import JSON, copy_json
 from playground.api.store.selection import Predicate, everything
@@ -32,12 +32,16 @@ class WatchEvent:
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What a client requested. `since` None: begin with the state of now. `seconds`: when the server ends the watch."""
+    """What a client requested. `since` None: begin with the state of now. `seconds`: when the server ends the watch.
+
+    `not_before`: the revision that the state of now must have reached.
+    """
 
     kind: Kind
     namespace: str = ""
     selects: Predicate = everything
     since: int | None = None
+    not_before: int = 0
     bookmarks: bool = False
     initial_events_end: bool = False
     seconds: float = 1800.0
@@ -46,18 +50,30 @@ class WatchOptions:
 class Watch:
     """An iterable of `{"type", "object"}`. `close()` from any thread ends the iteration."""
 
-    def __init__(self, store: Store, options: WatchOptions, convert: Callable[[JSON], JSON]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        options: WatchOptions,
+        convert: Callable[[JSON], JSON],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`convert` gives a stored object in the version that is asked for. `monotonic`: seconds since some moment."""
         self._options = options
         self._convert = convert
-        self._deadline = time.monotonic() + options.seconds
-        self._stale: StaleRevision | None = None
+        self._monotonic = monotonic
+        self._deadline = monotonic() + options.seconds
+        self._refusal: ApiError | None = None
         self._subscription: Subscription | None = None
         self._state: list[JSON] = []
         self._revision = options.since or 0
+        if (revision := store.revision) < options.not_before:
+            self._refusal = too_large_revision(options.not_before, revision)
+            return
         try:
             self._subscription, self._state, self._revision = store.subscribe(options.kind.key, options.since)
         except StaleRevision as stale:
-            self._stale = stale
+            self._refusal = expired(str(stale))
 
     def close(self) -> None:
         if self._subscription is not None:
@@ -70,8 +86,8 @@ class Watch:
 
     def events(self) -> Iterator[WatchEvent]:
         """Events with shared snapshots. Ends by `close()`, at the time limit, or after an ERROR event."""
-        if self._stale is not None:
-            yield WatchEvent("ERROR", expired(str(self._stale)).status())
+        if self._refusal is not None:
+            yield WatchEvent("ERROR", self._refusal.status())
             return
         try:
             yield from self._initial()
@@ -89,11 +105,11 @@ class Watch:
 
     def _follow(self) -> Iterator[WatchEvent]:
         assert self._subscription is not None
-        next_bookmark = time.monotonic() + BOOKMARK_SECONDS
-        while (now := time.monotonic()) < self._deadline:
+        next_bookmark = self._monotonic() + BOOKMARK_SECONDS
+        while (now := self._monotonic()) < self._deadline:
             if now >= next_bookmark:
                 next_bookmark = now + BOOKMARK_SECONDS
-                if self._options.bookmarks:
+                if self._bookmarks():
                     yield self._bookmark({})
             try:
                 change = self._subscription.get(min(next_bookmark, self._deadline) - now)
@@ -103,8 +119,12 @@ class Watch:
                 return
             if (event := self._event(change)) is not None:
                 yield event
-        if self._options.bookmarks:
+        if self._bookmarks():
             yield self._bookmark({})
+
+    def _bookmarks(self) -> bool:
+        """Whether a bookmark may go out: the client allows them, and is not at a revision that is still to come."""
+        return self._options.bookmarks and self._revision >= (self._options.since or 0)
 
     def _event(self, change: Change) -> WatchEvent | None:
         self._revision = max(self._revision, change.revision)

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from playground.api.admission.webhookcaller import CallFailed
+from playground.api.admission.webhookclient import WebhookClient
 from playground.api.api import Api, User
+from playground.api.store.store import Store
+from tests.unit.playground.api.conftest import Clock
 from tests.unit.playground.api.hooks import Answer, Hook, allowed, publish, register
 from tests.unit.playground.api.manifests import MERGE, PODS, create_pod, ok, pod, refusal
 
@@ -15,7 +19,22 @@ ADD_LABEL = {"op": "add", "path": "/metadata/labels", "value": {"hooked": "yes"}
 
 
 @pytest.fixture
-def make(api: Api) -> Iterator[MakeHook]:
+def clients() -> list[WebhookClient]:
+    """The callers that were made."""
+    return []
+
+
+@pytest.fixture
+def api(clock: Clock, clients: list[WebhookClient]) -> Api:
+    def caller(store: Store) -> WebhookClient:
+        clients.append(WebhookClient(store))
+        return clients[-1]
+
+    return Api(clock=clock, webhooks=caller)
+
+
+@pytest.fixture
+def make(api: Api, clients: list[WebhookClient]) -> Iterator[MakeHook]:
     """Start a hook that is reachable as a Service."""
     started: list[Hook] = []
 
@@ -26,7 +45,8 @@ def make(api: Api) -> Iterator[MakeHook]:
         return hook
 
     yield start
-    api.webhooks.close()
+    for client in clients:
+        client.close()
     for hook in started:
         hook.stop()
 
@@ -263,3 +283,40 @@ def test_a_deletion_is_reviewed_with_the_old_object(api: Api, make: MakeHook) ->
     assert refusal(api.call("DELETE", f"{PODS}/web"))[0] == 400
     (seen,) = hook.seen
     assert (seen["object"], seen["oldObject"]["metadata"]["name"]) == (None, "web")
+
+
+class Player:
+    """Calls webhooks without a network: the functions under the names of their Services."""
+
+    def __init__(self, **answers: Answer) -> None:
+        self._answers = answers
+
+    def call(self, hook: dict[str, Any], review: dict[str, Any]) -> Any:
+        name = hook["clientConfig"]["service"]["name"]
+        if name not in self._answers:
+            raise CallFailed(f"failed to call webhook: {name} is not there")
+        request = review["request"]
+        response = {"uid": request["uid"], **self._answers[name](request)}
+        return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+
+
+def configure(api: Api, service: str) -> None:
+    client = {"service": {"namespace": "system", "name": service}}
+    rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    about = {"sideEffects": "None", "admissionReviewVersions": ["v1"], "rules": [rule]}
+    body = {"metadata": {"name": service}, "webhooks": [{"name": "a.b.c", "clientConfig": client, **about}]}
+    ok(api.call("POST", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", body=body))
+
+
+def test_a_program_may_call_its_webhooks_itself() -> None:
+    api = Api(webhooks=lambda _: Player(hook=label))
+    configure(api, "hook")
+    assert create_pod(api)["metadata"]["labels"] == {"hooked": "yes"}
+
+
+def test_a_call_that_fails_follows_the_failure_policy() -> None:
+    api = Api(webhooks=lambda _: Player())
+    configure(api, "gone")
+    code, reason, message = refusal(api.call("POST", PODS, body=pod()))
+    assert (code, reason) == (500, "InternalError")
+    assert message.endswith('failed calling webhook "a.b.c": failed to call webhook: gone is not there')

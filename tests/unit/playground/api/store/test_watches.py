@@ -143,3 +143,35 @@ def test_a_list_and_its_watch_leave_no_gap_under_concurrent_writers(api: Api) ->
         writer.join(timeout=30)
     rest = take(watch, 150 - len(listed["items"])) if len(listed["items"]) < 150 else []
     assert sorted([*names(listed), *(name for _, name in rest)]) == sorted(f"{p}{i}" for p in "abc" for i in range(50))
+
+
+def test_a_watch_ends_by_the_clock_it_is_given() -> None:
+    now = itertools.count(start=0, step=10)
+    api = Api(monotonic=lambda: float(next(now)))
+    assert list(api.watch(EVERY_POD, query={"timeoutSeconds": "5"})) == []
+
+
+def test_an_idle_watch_gets_a_bookmark_each_minute_of_that_clock() -> None:
+    moments = iter([0.0, 0.0, 61.0, 300.0])
+    api = Api(monotonic=lambda: next(moments))
+    query = {"timeoutSeconds": "200", "allowWatchBookmarks": "true"}
+    assert [event["type"] for event in api.watch(EVERY_POD, query=query)] == ["BOOKMARK", "BOOKMARK"]
+
+
+def test_initial_events_are_not_older_than_the_version_that_the_client_names(api: Api) -> None:
+    future = api.store.revision + 7
+    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "resourceVersion": str(future)}
+    (event,) = list(api.watch(EVERY_POD, query=query))
+    status = event["object"]
+    assert (event["type"], status["code"], status["reason"]) == ("ERROR", 504, "Timeout")
+    assert status["message"] == f"Timeout: Too large resource version: {future}, current: {api.store.revision}"
+
+
+def test_a_watch_from_a_version_to_come_is_silent_until_then(api: Api) -> None:
+    """As on a real API server, which filters by version and refuses nothing."""
+    query = {"resourceVersion": str(api.store.revision + 1), "allowWatchBookmarks": "true"}
+    watch = api.watch(EVERY_POD, query=query)
+    api.store.nudge()
+    create_pod(api, name="missed")
+    create_pod(api, name="seen")
+    assert take(watch, 1) == [("ADDED", "seen")]
