@@ -1,0 +1,165 @@
+"""
+`make simulate`: run drawn plans until one fails, then make it small and tell what happened.
+
+Exit status: 0 where all invariants held, 1 where one did not, 2 for wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.simulation.kernel import loader
+
+loader.install()
+
+from tests.simulation import draw, plan, pool, shrink, story  # noqa: E402  (after the loader)
+from tests.simulation.features.table import FEATURES  # noqa: E402
+from tests.simulation.plan import Plan  # noqa: E402
+from tests.simulation.run import Outcome, Run  # noqa: E402
+
+TOP = Path(__file__).resolve().parents[2]
+FOLDER = TOP / ".simulation"
+
+
+def play(which: Plan) -> Outcome:
+    """One run, in this process."""
+    return Run(which, FEATURES).play()
+
+
+class Totals:
+    """What all runs add up to."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.plans = 0
+        self.seconds = 0.0
+        self.turns = self.writes = 0
+        self.faults: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
+
+    def add(self, outcome: Outcome) -> None:
+        self.plans += 1
+        self.seconds += outcome.seconds
+        self.turns += outcome.turns
+        self.writes += outcome.writes
+        self.faults.update(outcome.faults)
+        self.requests.update(outcome.requests)
+
+    def line(self) -> str:
+        real = time.monotonic() - self.began
+        return (
+            f"{self.plans} plans, {self.seconds / 3600:.2f} h simulated in {real:.0f} s "
+            f"({self.seconds / max(real, 0.001):.0f} times real time)"
+        )
+
+    def report(self) -> str:
+        rows = [self.line(), f"{self.turns} turns, {self.writes} writes to the store"]
+        rows.append("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(self.faults.items())))
+        rows.append("requests: " + ", ".join(f"{name} {count}" for name, count in sorted(self.requests.items())))
+        return "\n".join(rows)
+
+
+class Progress:
+    """Which plans are done with the code as it is, in a file, so that a long run goes on after an interruption."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self._file = folder / f"done-{_digest()}"
+        self.done = set(self._file.read_text().split()) if self._file.exists() else set()
+
+    def add(self, seed: str) -> None:
+        with self._file.open("a") as file:
+            file.write(f"{seed}\n")
+
+
+def _digest() -> str:
+    """Of the code that runs."""
+    found = hashlib.sha256()
+    for package in (*loader.PACKAGES, "tests/simulation", "manifests"):
+        for path in sorted((TOP / package).rglob("*")):
+            if path.suffix in (".py", ".yaml"):
+                found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the arguments name."""
+    parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
+    parser.add_argument("--plans", type=int, default=200, help="how many plans to draw and run")
+    parser.add_argument("--first", type=int, default=1, help="the number of the first plan")
+    parser.add_argument("--seed", action="append", default=[], help="run the plan of this seed instead; repeatable")
+    parser.add_argument("--plan", type=Path, action="append", default=[], help="run the plan in this file instead")
+    parser.add_argument("--seconds", type=float, default=0.0, help="end after so many seconds of real time")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
+    parser.add_argument("--story", action="store_true", help="tell what happened in each run")
+    parser.add_argument("--hashes", action="store_true", help="print the hashes of each run")
+    parser.add_argument("--anew", action="store_true", help="run plans that are done already, too")
+    options = parser.parse_args(arguments)
+    named = [
+        *(draw.plan(seed, FEATURES) for seed in options.seed),
+        *(plan.from_text(p.read_text()) for p in options.plan),
+    ]
+    progress = None if named or options.anew else Progress(FOLDER)
+    plans = iter(named) if named else _drawn(options, progress)
+    totals = Totals()
+    end = time.monotonic() + options.seconds if options.seconds else float("inf")
+    for each, outcome in pool.run_all(_until(plans, end), play, jobs=options.jobs):
+        totals.add(outcome)
+        if options.hashes:
+            print(f"{each.seed} {outcome.trace:08x} {outcome.effects:08x}", flush=True)
+        if options.story:
+            print(story.told(each, outcome, _command(each)))
+        if outcome.violation:
+            _failed(each, outcome, options.jobs)
+            return 1
+        if progress is not None:
+            progress.add(each.seed)
+        if sys.stderr.isatty():
+            print(f"\r{totals.line()} ", end="", file=sys.stderr, flush=True)
+    if not options.hashes:
+        print(totals.report())
+    return 0
+
+
+def _drawn(options: argparse.Namespace, progress: Progress | None) -> Iterator[Plan]:
+    for number in range(options.first, options.first + options.plans):
+        if progress is None or str(number) not in progress.done:
+            yield draw.plan(str(number), FEATURES)
+
+
+def _until(plans: Iterator[Plan], end: float) -> Iterator[Plan]:
+    for each in plans:
+        if time.monotonic() >= end:
+            return
+        yield each
+
+
+def _failed(failed: Plan, outcome: Outcome, jobs: int) -> None:
+    kind = shrink.kind_of(outcome.violation)
+    print(f"\nseed {failed.seed} violates: {outcome.violation.splitlines()[0]}\nmaking it smaller ...", flush=True)
+
+    def fails(plans: list[Plan]) -> list[bool]:
+        found = {plan.to_text(p): o for p, o in pool.run_all(plans, play, jobs=jobs)}
+        return [shrink.kind_of(found[plan.to_text(p)].violation) == kind for p in plans]
+
+    small = shrink.shrunk(failed, fails, report=lambda p: print(f"  {len(p.steps)} steps", flush=True))
+    (_, outcome), *_ = pool.run_all([small], play, jobs=1)
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"failed-{failed.seed}.json"
+    path.write_text(plan.to_text(small))
+    print(story.told(small, outcome, f"python -m tests.simulation --plan {path.relative_to(TOP)} --story"))
+
+
+def _command(which: Plan) -> str:
+    return f"python -m tests.simulation --seed {which.seed} --story"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""Draws plans: what happens, and when, from a seed alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tests.simulation.feature import Draw, Fault, Feature, Operation
+from tests.simulation.plan import Plan, Step
+
+NODES = ("n1", "n2", "n3")
+_CARDS = ("2 x Tesla T4 15109MiB", "4 x Tesla T4 15109MiB", "1 x Tesla V100-PCIE-32GB 32768MiB")
+
+
+def plan(seed: str, features: Iterable[Feature]) -> Plan:
+    """The plan of that seed."""
+    rng = random.Random(seed)
+    features = tuple(features)
+    nodes = NODES[: rng.randint(1, 3)]
+    replicas = rng.choice((2, 2, 2, 3))
+    draw = Draw(rng, nodes, replicas)
+    length = rng.choice((20.0, 40.0, 80.0))
+    operations = [each for f in features for each in f.operations]
+    faults = _some([each for f in features for each in f.faults], rng)
+    steps = [_operation(draw, operations, rng.uniform(0, length)) for _ in range(rng.randint(5, 40))]
+    steps += [
+        _fault(draw, faults, rng.uniform(0, length)) for _ in range(rng.choice((0, 1, 2, 3, 5, 8)) if faults else 0)
+    ]
+    shape = {
+        "cards": {node: rng.choice(_CARDS) for node in nodes},
+        "replicas": replicas,
+        "flags": _knobs(features, rng),
+        "latency": rng.choice(((0.0005, 0.005), (0.0005, 0.02), (0.001, 0.1), (0.001, 0.5))),
+    }
+    found = sorted(filter(None, steps), key=lambda step: step.at)
+    return Plan(seed, tuple(found), shape, preempt=rng.choice((0.0, 0.02, 0.1)))
+
+
+def _some(faults: list[Fault], rng: random.Random) -> list[Fault]:
+    """Some kinds of faults in each plan, not all of them in all: few kinds meet more often."""
+    kept = [each for each in faults if rng.random() < 0.4]
+    return kept or faults[:1]
+
+
+def _operation(draw: Draw, operations: list[Operation], at: float) -> Step | None:
+    chosen = draw.rng.choices(operations, [each.weight for each in operations])[0]
+    arguments = chosen.draw(draw)
+    return None if arguments is None else Step(round(at, 3), chosen.name, arguments)
+
+
+def _fault(draw: Draw, faults: list[Fault], at: float) -> Step | None:
+    chosen = draw.rng.choices(faults, [each.weight for each in faults])[0]
+    arguments = chosen.draw(draw)
+    if arguments is None:
+        return None
+    return replace(Step(round(at, 3), chosen.name, arguments), seconds=round(draw.rng.uniform(*chosen.seconds), 3))
+
+
+def _knobs(features: Iterable[Feature], rng: random.Random) -> dict[str, tuple[str, ...]]:
+    """Settings of the programs: for each knob of a feature, one of its choices."""
+    flags: dict[str, tuple[str, ...]] = {}
+    for feature in features:
+        for program, choices in feature.knobs.items():
+            flags[program] = (*flags.get(program, ()), *rng.choice(choices))
+    return flags

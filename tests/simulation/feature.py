@@ -1,0 +1,110 @@
+"""
+What a feature brings to the simulation: operations, faults, invariants and goals, each a value with a name.
+
+A feature is a module of `tests/simulation/features` with a `FEATURE`, which stands in `features.table.FEATURES`. The
+programs know nothing of it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.plan import Plan
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+Arguments = Mapping[str, Any]
+Violation = str
+"""What is wrong, as a sentence."""
+
+
+@dataclass
+class Draw:
+    """What a step is drawn from: the numbers of the plan, and what it has drawn before. `names` of pods made so far."""
+
+    rng: random.Random
+    nodes: tuple[str, ...]
+    replicas: int
+    names: list[tuple[str, str]] = field(default_factory=list)
+    """Namespace and name of each pod that the plan creates."""
+    count: int = 0
+
+    def new(self, prefix: str) -> str:
+        """A name that the plan has not used."""
+        self.count += 1
+        return f"{prefix}-{self.count}"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """
+    Something that a user or an administrator does. weight: how often, beside the others.
+
+    draw: its arguments; None where it makes no sense now. act: does it, on a task of its own.
+    """
+
+    name: str
+    weight: float
+    draw: Callable[[Draw], Arguments | None]
+    act: Callable[[Run, Arguments], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """
+    Something that breaks. `begin` returns what ends it, or None where there is nothing to end.
+
+    seconds: how long it lasts, at least and at most. during, after: what holds while it lasts, and once it is over, and
+    why not more; for the table of docs/testing.md. suspends: names of the invariants that need not hold meanwhile, and
+    for `LINGERS` seconds afterwards.
+    """
+
+    name: str
+    weight: float
+    draw: Callable[[Draw], Arguments | None]
+    begin: Callable[[Run, Arguments], Callable[[], None] | None]
+    seconds: tuple[float, float] = (0.0, 0.0)
+    during: str = "all invariants hold"
+    after: str = "everything that fits is placed"
+    suspends: frozenset[str] = frozenset()
+
+
+LINGERS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """
+    What holds after every commit of the store. `make` is called for each run, and returns the function that is called
+    with each change; it gives what is wrong, or None. It must not wait.
+    """
+
+    name: str
+    make: Callable[[Run], Callable[[Any], Violation | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What holds once faults have ended and the cluster is quiet. `missing` gives what is still wrong, or nothing."""
+
+    name: str
+    missing: Callable[[Run], list[Violation]]
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """All of it, under a name. knobs: flags of a program that the seed may choose, by program."""
+
+    name: str
+    operations: tuple[Operation, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    invariants: tuple[Invariant, ...] = ()
+    goals: tuple[Goal, ...] = ()
+    knobs: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+
+
+Planned = Callable[[str], Plan]

@@ -1,0 +1,215 @@
+"""
+What is booked on each card: added up from the API server's objects at every commit, without the allocator's ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from allocator.features.elasticgpuclaims import objects
+from contract import names, pods
+from contract.model import WHOLE, Allocation, Gpu
+from contract.nodes.inventories import inventory_from_object
+from contract.scheduling.demand import demands, of_claim
+from playground.api.kinds.values import JSON
+from playground.api.store.store import Change
+from tests.simulation.feature import Feature, Goal, Invariant, Violation
+from tests.simulation.run import Run
+
+GPUNODES = f"{names.GPUNODE_PLURAL}.{names.GROUP}"
+SHARES = "elasticgpus.elasticgpu.io"
+MOST_SHARERS = 48
+Place = tuple[str, str]
+"""A node and the UUID of a card there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one holder has of one card: bytes, percent of its cores, and whether it has the card alone."""
+
+    memory: int
+    cores: int
+    alone: bool
+
+
+def allocation_of(pod: JSON) -> Allocation | None:
+    """The share that the pod holds; None where it holds none, or has ended."""
+    if pods.finished(pod) or names.GATE in pods.gates(pod):
+        return None
+    request = pods.admitted(pod)
+    return None if request is None else pods.allocation_of(pod, request)
+
+
+def held_by_pod(pod: JSON) -> dict[Place, Held]:
+    """What a pod holds, by card. A claim's share counts with the ElasticGPU."""
+    allocation, request = allocation_of(pod), pods.admitted(pod)
+    if allocation is None or request is None or allocation.claim:
+        return {}
+    found = demands(request, allocation)
+    return {(allocation.node, uuid): Held(d.memory, d.cores, d.exclusive) for uuid, d in found.items()}
+
+
+def held_by_share(value: JSON) -> dict[Place, Held]:
+    """What an ElasticGPU holds."""
+    allocation = objects.share(value).allocation
+    if allocation is None:
+        return {}
+    found = of_claim(allocation)
+    return {(allocation.node, uuid): Held(d.memory, d.cores, d.exclusive) for uuid, d in found.items()}
+
+
+@dataclass
+class Booked:
+    """Who holds what of each card, and how large each card is."""
+
+    holders: dict[str, dict[Place, Held]] = field(default_factory=dict)
+    by_card: dict[Place, dict[str, Held]] = field(default_factory=dict)
+    cards: dict[Place, Gpu] = field(default_factory=dict)
+
+    def set(self, holder: str, held: dict[Place, Held]) -> None:
+        """The holder has this, and nothing else any more."""
+        for place in self.holders.pop(holder, {}):
+            self.by_card[place].pop(holder, None)
+        if held:
+            self.holders[holder] = held
+            for place, amount in held.items():
+                self.by_card.setdefault(place, {})[holder] = amount
+
+    def publish(self, node: str, gpus: Iterator[Gpu] | tuple[Gpu, ...]) -> None:
+        """A node's agent reports these cards. One that shrinks or goes away keeps its holders, so the most counts."""
+        for gpu in gpus:
+            before = self.cards.get((node, gpu.uuid))
+            if before is None or before.usable < gpu.usable:
+                self.cards[node, gpu.uuid] = gpu
+
+    def wrong(self, place: Place) -> Violation | None:
+        """How the card is booked beyond what it has."""
+        held = self.by_card.get(place)
+        if not held:
+            return None
+        gpu = self.cards.get(place)
+        if gpu is None:
+            return f"{sorted(held)} hold a share of {place}, which no agent ever reported"
+        memory, cores = sum(h.memory for h in held.values()), sum(h.cores for h in held.values())
+        if memory > gpu.usable:
+            return f"{sorted(held)} hold {memory >> 20} MiB of {place}, which has {gpu.usable >> 20} MiB"
+        if cores > WHOLE:
+            return f"{sorted(held)} hold {cores} % of the cores of {place}"
+        if len(held) > 1 and any(h.alone for h in held.values()):
+            return f"one of {sorted(held)} has {place} alone, and the others are there too"
+        if len(held) > MOST_SHARERS:
+            return f"{len(held)} pods share {place}"
+        return None
+
+    def take(self, change: Change) -> list[Place]:
+        """Take a change in; the cards that it concerns."""
+        gone = change.type == "DELETED"
+        if change.resource == "pods":
+            held, key = (
+                {} if gone else held_by_pod(change.object),
+                f"pod {_name(change.object)} {pods.uid(change.object)}",
+            )
+        elif change.resource == SHARES:
+            held, key = {} if gone else held_by_share(change.object), f"claim {change.object['metadata']['name']}"
+        else:
+            if change.resource == GPUNODES and not gone:
+                found = inventory_from_object(change.object)
+                self.publish(found.node, found.gpus)
+            return []
+        self.set(key, held)
+        return list(held)
+
+
+def _name(value: JSON) -> str:
+    return f"{value['metadata'].get('namespace', '')}/{value['metadata']['name']}"
+
+
+def _booked_once(run: Run) -> Callable[[Any], Violation | None]:
+    booked = Booked()
+
+    def holds(change: Change) -> Violation | None:
+        return next(filter(None, map(booked.wrong, booked.take(change))), None)
+
+    return holds
+
+
+def _never_moves(run: Run) -> Callable[[Any], Violation | None]:
+    def holds(change: Change) -> Violation | None:
+        if change.resource != "pods" or change.type != "MODIFIED" or change.previous is None:
+            return None
+        before, after = pods.carried_allocation(change.previous), pods.carried_allocation(change.object)
+        if before is None or after is None or names.GATE in pods.gates(change.previous):
+            return None
+        return None if before == after else f"the share of {_name(change.object)} was {before} and is {after}"
+
+    return holds
+
+
+def _by_kubelet(run: Run) -> Callable[[Any], Violation | None]:
+    def holds(change: Change) -> Violation | None:
+        status = change.object.get("status") or {}
+        if change.resource != "pods" or status.get("phase") != "Failed" or allocation_carried(change.object) is None:
+            return None
+        reason = str(status.get("reason") or "")
+        rejected = reason.startswith("OutOf") or reason in ("UnexpectedAdmissionError", "NodeAffinity")
+        return f"the kubelet rejected {_name(change.object)}: {status.get('message')}" if rejected else None
+
+    return holds
+
+
+def allocation_carried(pod: JSON) -> Allocation | None:
+    """The allocation in the pod's annotation, whatever became of the pod."""
+    return pods.carried_allocation(pod)
+
+
+def booked(run: Run) -> Booked:
+    """What the API server's objects add up to now."""
+    found = Booked()
+    store = run.world.api.store
+    for each in store.scan(GPUNODES):
+        inventory = inventory_from_object(each)
+        found.publish(inventory.node, inventory.gpus)
+    for pod in store.scan("pods"):
+        found.set(f"pod {_name(pod)} {pods.uid(pod)}", held_by_pod(pod))
+    for share in store.scan(SHARES):
+        found.set(f"claim {share['metadata']['name']}", held_by_share(share))
+    return found
+
+
+def _ledgers(run: Run) -> list[Violation]:
+    """Where an allocator's ledger is not what the objects say."""
+    expected = {
+        place: (sum(h.memory for h in held.values()), sum(h.cores for h in held.values()), len(held))
+        for place, held in booked(run).by_card.items()
+        if held
+    }
+    wrong = []
+    for program in run.world.allocators:
+        if not program.alive or program.running is None:
+            wrong.append(f"{program.name} does not run")
+            continue
+        view = program.running.allocator.controller.view()
+        found = {
+            (node.name, gpu.uuid): (usage.memory, usage.cores, usage.sharers)
+            for node in view.nodes
+            for gpu, usage in zip(node.gpus, node.usage, strict=True)
+            if usage.sharers
+        }
+        known = {(node.name, gpu.uuid) for node in view.nodes for gpu in node.gpus}
+        if found != {place: amounts for place, amounts in expected.items() if place in known}:
+            differs = sorted(set(found.items()) ^ set(expected.items()))
+            wrong.append(f"the ledger of {program.name} differs from the objects: {differs[:4]}")
+    return wrong
+
+
+FEATURE = Feature(
+    "cards",
+    invariants=(
+        Invariant("no card is booked twice", _booked_once),
+        Invariant("a share never moves", _never_moves),
+        Invariant("no kubelet rejects a pod with a share", _by_kubelet),
+    ),
+    goals=(Goal("ledgers equal the API server", _ledgers),),
+)

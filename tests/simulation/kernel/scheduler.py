@@ -1,0 +1,270 @@
+"""
+One thread at a time, in virtual time: which task runs next, and when time goes on.
+
+A *task* is what a thread is to a program, a *host* is what a process is. A task runs until it blocks. Then the task
+whose turn is next runs. With none ready, time jumps to the next timer. The order among tasks that are ready is drawn
+from the seed: a task draws its place in the line each time it becomes ready, from its own stream of numbers, so that a
+task that goes away changes little for the others.
+
+Each turn takes `TURN` nanoseconds, so time passes also where tasks never wait.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import sys
+import traceback
+import types
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+SECOND = 1_000_000_000
+TURN = 1_000
+"""Nanoseconds of virtual time that a turn takes."""
+BEGINNING = 1_800_000_000
+"""Seconds since the epoch when a simulation begins."""
+
+
+class Deadlock(Exception):
+    """No task can run, and no timer is set; the message has the stack of every task."""
+
+
+class Escaped(Exception):
+    """A program reached for something that the simulation does not have: a socket, a process, a signal."""
+
+
+class Host:
+    """
+    One process or machine: its name, its clocks, its tasks.
+
+    rate: how many of its seconds pass in one of virtual time. offset: seconds that its wall clock is ahead.
+    """
+
+    def __init__(self, name: str, seed: int | str) -> None:
+        self.name = name
+        self.alive = True
+        self.rate = 1.0
+        self.offset = 0.0
+        self.excepthook: Callable[[Any], None] | None = None
+        self.paused_until = 0
+        self.rng = stream(seed, name)
+        self._names: dict[str, int] = {}
+
+    def named(self, name: str) -> str:
+        """A name that no other task of this host has or had."""
+        count = self._names[name] = self._names.get(name, 0) + 1
+        return f"{self.name}/{name}" if count == 1 else f"{self.name}/{name}#{count}"
+
+
+class Task:
+    """A thread of a host. `wakeups` counts how often it was ready; a timer of an earlier wait does not wake it."""
+
+    __slots__ = (
+        "blocked",
+        "done",
+        "greenlet",
+        "host",
+        "joiners",
+        "name",
+        "number",
+        "preempt",
+        "rng",
+        "thread",
+        "wakeups",
+        "woken",
+    )
+
+    def __init__(self, host: Host, name: str, number: int, seed: int | str) -> None:
+        self.host = host
+        self.name = name
+        self.number = number
+        self.rng = stream(seed, name)
+        self.greenlet: Any = None
+        self.thread: Any = None
+        self.wakeups = 0
+        self.blocked = False
+        self.woken = False
+        self.done = False
+        self.preempt = True
+        self.joiners: list[Task] = []
+
+
+def stream(seed: int | str, name: str) -> random.Random:
+    """Numbers that depend on the seed and the name alone."""
+    return random.Random(f"{seed}/{name}")
+
+
+class Kernel:
+    """
+    The scheduler of tasks. `preempt`: how likely a task loses its turn where it takes or releases a lock.
+
+    failed: called with the task and the exception that ended it.
+    """
+
+    def __init__(self, seed: int | str, *, preempt: float = 0.02) -> None:
+        self.seed = seed
+        self.preempt = preempt
+        self.now = 0
+        self.turns = 0
+        self.trace = 0
+        """The hash of all choices up to now."""
+        self.current: Task | None = None
+        self.failed: Callable[[Task, BaseException], None] = _raise
+        self._hub = getcurrent()
+        self._ready: list[tuple[float, int, Task]] = []
+        self._timers: list[tuple[int, int, Task, int]] = []
+        self._count = 0
+        self._tasks: list[Task] = []
+        self._ending = False
+
+    # -- what primitives call -------------------------------------------------------------------------------------
+
+    def spawn(self, host: Host, target: Callable[[], None], name: str) -> Task:
+        """A new task that is ready at once."""
+        self._count += 1
+        task = Task(host, host.named(name), self._count, self.seed)
+        task.greenlet = greenlet(lambda: self._body(task, target), self._hub)
+        self._tasks.append(task)
+        if len(self._tasks) > 4096:
+            self._tasks = [each for each in self._tasks if not each.done]
+        self._make_ready(task)
+        return task
+
+    def block(self, nanoseconds: int | None = None) -> bool:
+        """Wait until woken: true; or, after so many nanoseconds of virtual time, false."""
+        task = self.current
+        if task is None:
+            raise Deadlock("code outside of every task waits")
+        task.blocked, task.woken = True, False
+        if nanoseconds is not None:
+            self._count += 1
+            heapq.heappush(self._timers, (self.now + max(nanoseconds, 0), self._count, task, task.wakeups))
+        self._hub.switch()
+        return task.woken
+
+    def wake(self, task: Task) -> None:
+        """End the wait of a task; of one that does not wait, nothing."""
+        if task.blocked:
+            task.woken = True
+            self._make_ready(task)
+
+    def give_way(self) -> None:
+        """Lose the turn, and be ready again at once."""
+        task = self.current
+        if task is not None:
+            self._make_ready(task)
+            self._hub.switch()
+
+    def maybe_preempt(self) -> None:
+        """Lose the turn by chance, as a thread may anywhere."""
+        task = self.current
+        if task is not None and task.preempt and task.rng.random() < self.preempt:
+            self._make_ready(task)
+            self._hub.switch()
+
+    def pause(self, host: Host, seconds: float) -> None:
+        """Let no task of the host run for that long."""
+        host.paused_until = max(host.paused_until, self.now + int(seconds * SECOND))
+
+    def seconds(self) -> float:
+        """Virtual time since the beginning."""
+        return self.now / SECOND
+
+    # -- who runs next --------------------------------------------------------------------------------------------
+
+    def run(self, until: int, done: Callable[[], bool] = lambda: False) -> None:
+        """Let tasks run until that time, or until `done` after a turn."""
+        while self.now < until and not done():
+            if not self._turn(until):
+                return
+
+    def _turn(self, until: int) -> bool:
+        """One turn, or one jump of time; false where time has reached its end."""
+        self._expire()
+        if not self._ready:
+            if not self._timers:
+                raise Deadlock(self.stacks())
+            self.now = min(self._timers[0][0], until)
+            return self.now < until
+        _, _, task = heapq.heappop(self._ready)
+        if task.done or not task.host.alive:
+            return True
+        if task.host.paused_until > self.now:
+            self._set_aside(task)
+            return True
+        self.now += TURN
+        self.turns += 1
+        self.trace = zlib.crc32(b"%d %d" % (self.now, task.number), self.trace)
+        self.current = task
+        task.greenlet.switch()
+        self.current = None
+        return True
+
+    def _set_aside(self, task: Task) -> None:
+        """A task of a host that is paused: ready again when that is over, however its wait has ended."""
+        task.blocked = True
+        self._count += 1
+        heapq.heappush(self._timers, (task.host.paused_until, self._count, task, task.wakeups))
+
+    def _expire(self) -> None:
+        while self._timers and self._timers[0][0] <= self.now:
+            _, _, task, wakeups = heapq.heappop(self._timers)
+            if task.blocked and task.wakeups == wakeups:
+                self._make_ready(task)
+
+    def _make_ready(self, task: Task) -> None:
+        task.blocked = False
+        task.wakeups += 1
+        heapq.heappush(self._ready, (task.rng.random(), task.number, task))
+
+    def _body(self, task: Task, target: Callable[[], None]) -> None:
+        try:
+            target()
+        except GreenletExit:
+            raise
+        except BaseException as error:
+            self.failed(task, error)
+        finally:
+            if task.host.alive:
+                task.done = True
+                for joiner in task.joiners:
+                    self.wake(joiner)
+
+    def stacks(self, host: Host | None = None) -> str:
+        """Where every task waits."""
+        lines = []
+        for task in self._tasks:
+            if task.done or not task.host.alive or (host is not None and task.host is not host):
+                continue
+            lines.append(f"{task.name}:")
+            frame: types.FrameType | None = task.greenlet.gr_frame
+            if frame is not None:
+                lines += [text.rstrip() for text in traceback.format_stack(frame)[-6:]]
+        return "\n".join(lines)
+
+
+def _raise(task: Task, error: BaseException) -> None:
+    print(f"{task.name}:", file=sys.stderr)
+    raise error
+
+
+ACTIVE: Kernel | None = None
+"""The kernel of this process; the simulated modules ask it."""
+
+
+def activate(kernel: Kernel) -> Kernel:
+    """Make it the one that primitives use."""
+    global ACTIVE
+    ACTIVE = kernel
+    return kernel
+
+
+def active() -> Kernel:
+    """The kernel of this process. Raises `Escaped` where there is none yet: a module blocks while it is imported."""
+    if ACTIVE is None:
+        raise Escaped("no simulation runs, and a module wants to wait or to start a thread")
+    return ACTIVE

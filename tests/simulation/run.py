@@ -1,0 +1,255 @@
+"""
+One run of a plan: bring the cluster up, do the steps at their times, end all faults, and see that it comes to rest.
+
+The invariants of every feature are asked after each commit of the store, and the goals at the end. The first violation
+ends the run. What happened is kept as a list of lines, from which a story is told.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from contract import names
+from playground.api.kinds.values import ADMIN, JSON
+from playground.api.store.store import Change
+from runtime.kubernetes.client import Kube, KubeError
+from tests.simulation.feature import LINGERS, Fault, Feature, Operation
+from tests.simulation.kernel import scheduler
+from tests.simulation.kernel.scheduler import SECOND, Kernel, Task
+from tests.simulation.plan import Plan, Step
+from tests.simulation.world.network import Call
+from tests.simulation.world.programs import Program
+from tests.simulation.world.world import Shape, World
+
+BOOT_WITHIN = 120.0
+"""Seconds of virtual time until the cluster serves."""
+RESTART_AFTER = 2.0
+"""Seconds until a program that ended is started again, as a kubelet does."""
+SETTLES_WITHIN = 400.0
+"""Seconds after the last step within which all goals are reached."""
+LOOK_EVERY = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that happened. at: seconds since the beginning of the run."""
+
+    at: float
+    actor: str
+    action: str
+
+
+@dataclass
+class Outcome:
+    """What came of a plan. `violation` is empty where all held; `trace` and `effects` are the hashes of the run."""
+
+    violation: str = ""
+    lines: list[Line] = field(default_factory=list)
+    trace: int = 0
+    effects: int = 0
+    seconds: float = 0.0
+    turns: int = 0
+    decisions: int = 0
+    writes: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    requests: dict[str, int] = field(default_factory=dict)
+
+
+class Violated(Exception):
+    """Something that must hold does not."""
+
+
+class Run:
+    """A run that is under way; operations, faults and invariants get it."""
+
+    def __init__(self, plan: Plan, features: Iterable[Feature]) -> None:
+        self.plan = plan
+        self.features = tuple(features)
+        self.kernel = scheduler.activate(Kernel(plan.seed, preempt=plan.preempt))
+        self.kernel.failed = self._task_failed
+        self.world = World(self.kernel, Shape(**plan.shape))
+        self.outcome = Outcome()
+        self.began = 0
+        """When the cluster had come up, in nanoseconds."""
+        self.phase = "booting"
+        self.submitted: dict[tuple[str, str], JSON] = {}
+        """Pods that the API server accepted, by namespace and name, as they were sent."""
+        self._suspended: dict[str, float] = {}
+        """Until when an invariant need not hold, in seconds."""
+        self._open: dict[int, Callable[[], None]] = {}
+        self._invariants = [(each.name, each.make(self)) for f in self.features for each in f.invariants]
+        self._acts: dict[str, Operation | Fault] = {act.name: act for f in self.features for act in _acts(f)}
+        self.world.observers.append(self._committed)
+        self.world.network.seen.append(self._answered)
+        self.world.ended.append(self._ended)
+        self._log = _Log(self)
+
+    # -- for operations and faults ------------------------------------------------------------------------------------
+
+    @property
+    def user(self) -> Kube:
+        """A client of a user with all rights, over the network."""
+        return self.world.kube(self.world.admin, ADMIN)
+
+    def tell(self, actor: str, action: str) -> None:
+        """Note what happened, for the story."""
+        self.outcome.lines.append(Line(self.kernel.seconds(), actor, action))
+
+    def fail(self, what: str) -> None:
+        """Something that must hold does not. The first one counts."""
+        if not self.outcome.violation:
+            self.outcome.violation = what
+            self.tell("VIOLATION", what)
+
+    def suspended(self, invariant: str) -> bool:
+        """Whether a fault excuses the invariant now."""
+        return self.kernel.seconds() < self._suspended.get(invariant, -1.0)
+
+    # -- the run ------------------------------------------------------------------------------------------------------
+
+    def play(self) -> Outcome:
+        """Do it all."""
+        logging.getLogger().addHandler(self._log)
+        try:
+            self.kernel.spawn(self.world.admin, self._direct, "direct")
+            self.kernel.run(1 << 62, lambda: self.phase == "done" or bool(self.outcome.violation))
+        except scheduler.Deadlock as dead:
+            self.fail(f"no task can run:\n{dead}")
+        finally:
+            logging.getLogger().removeHandler(self._log)
+        outcome, kernel = self.outcome, self.kernel
+        outcome.trace, outcome.effects, outcome.turns = kernel.trace, self.world.network.effects, kernel.turns
+        outcome.seconds, outcome.requests = kernel.seconds(), dict(self.world.network.counts)
+        return outcome
+
+    def _direct(self) -> None:
+        """The task that does the steps."""
+        self.kernel.spawn(self.world.admin, self.world.boot, "boot")
+        while not (self.world.up and self.world.serves()):
+            self._sleep(0.1)
+            if self.kernel.seconds() > BOOT_WITHIN:
+                self.fail("the cluster has not come up")
+        self.began, self.phase = self.kernel.now, "playing"
+        self.tell("cluster", "is up")
+        for number, step in enumerate(self.plan.steps):
+            self.kernel.spawn(self.world.admin, lambda n=number, s=step: self._do(n, s), f"step-{number}")  # type: ignore[misc]
+        self._sleep(self.plan.ends + 0.1)
+        for end in list(self._open.values()):
+            end()
+        self._open.clear()
+        self.phase = "settling"
+        self.tell("cluster", "has no fault any more")
+        self._settle()
+        self.phase = "done"
+
+    def _do(self, number: int, step: Step) -> None:
+        self._sleep(step.at)
+        act = self._acts.get(step.kind)
+        if act is None:
+            self.fail(f"the plan has a step that nobody knows: {step.kind}")
+            return
+        if isinstance(act, Operation):
+            try:
+                act.act(self, step.arguments)
+            except KubeError as error:
+                self.tell("user", f"{step.kind} was not done: {error}")
+            return
+        self._suspend(act, step)
+        self.outcome.faults[act.name] = self.outcome.faults.get(act.name, 0) + 1
+        self.tell("fault", f"{act.name} {_shown(step)}")
+        end = act.begin(self, step.arguments)
+        if end is None:
+            return
+        self._open[number] = end
+        self._sleep(step.seconds)
+        if self._open.pop(number, None) is not None:
+            end()
+            self.tell("fault", f"{act.name} is over")
+
+    def _suspend(self, fault: Fault, step: Step) -> None:
+        until = self.kernel.seconds() + step.seconds + LINGERS
+        for name in fault.suspends:
+            self._suspended[name] = max(until, self._suspended.get(name, 0.0))
+
+    def _settle(self) -> None:
+        """Look again and again until every goal is reached, twice in a row."""
+        end = self.kernel.seconds() + SETTLES_WITHIN
+        calm = 0
+        while calm < 2:
+            self._sleep(LOOK_EVERY)
+            missing = [f"{goal.name}: {text}" for f in self.features for goal in f.goals for text in goal.missing(self)]
+            calm = 0 if missing else calm + 1
+            if missing and self.kernel.seconds() > end:
+                self.fail(f"{SETTLES_WITHIN:.0f} s after the last step: " + "; ".join(missing[:5]))
+                return
+
+    def _sleep(self, seconds: float) -> None:
+        self.kernel.block(int(seconds * SECOND))
+
+    # -- what is watched ----------------------------------------------------------------------------------------------
+
+    def _committed(self, change: Change) -> None:
+        self.outcome.writes += 1
+        for name, holds in self._invariants:
+            wrong = holds(change)
+            if wrong and not self.suspended(name):
+                self.fail(f"{name}: {wrong}")
+
+    def _answered(self, call: Call, status: int) -> None:
+        if call.is_write and self.phase != "booting" and not call.path.endswith(f"/leases/{names.LEASE}"):
+            self.tell(call.host, f"{call.method} {call.path} {status}")
+
+    def _ended(self, program: Program, code: int) -> None:
+        """A program that ended by itself is started again."""
+        self.tell(program.name, f"ended with {code}")
+        self.restart(program)
+
+    def restart(self, program: Program, after: float = RESTART_AFTER) -> None:
+        """Start the program again a moment later."""
+
+        def again() -> None:
+            self._sleep(after)
+            program.start()
+            self.tell(program.name, "starts")
+
+        self.kernel.spawn(self.world.manager, again, "restart")
+
+    def _task_failed(self, task: Task, error: BaseException) -> None:
+        text = "".join(traceback.format_exception(error))
+        self.fail(f"{task.name} ended with an exception:\n{text}")
+
+
+class _Log(logging.Handler):
+    """Takes what programs log: a fault or a thread that died is a violation, the rest is for the story."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(logging.INFO)
+        self._run = run
+
+    def emit(self, record: logging.LogRecord) -> None:
+        run = self._run
+        task = run.kernel.current
+        host = task.host.name if task is not None else "?"
+        text = record.getMessage()
+        more = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+        shown = " ".join(f"{key}={value}" for key, value in more.items())
+        run.tell(host, f"[{record.levelname.lower()}] {text} {shown}".rstrip())
+        if record.exc_info and record.exc_info[1] is not None and not run.suspended("no error of ours"):
+            trace = "".join(traceback.format_exception(record.exc_info[1]))
+            run.fail(f"no error of ours: {host} logged {text!r} {shown}\n{trace}")
+
+
+def _acts(feature: Feature) -> Iterator[Operation | Fault]:
+    yield from feature.operations
+    yield from feature.faults
+
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def _shown(step: Step) -> str:
+    parts = [f"{key}={value}" for key, value in step.arguments.items()]
+    return " ".join([*parts, *([f"for {step.seconds:.1f} s"] if step.seconds else [])])

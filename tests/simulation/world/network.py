@@ -1,0 +1,366 @@
+"""
+The way from a program to the API server: delays, and what goes wrong.
+
+`Way` is a `Transport` of `runtime.kubernetes.client`, one for each client. A request is carried out by a task of the
+server's, so it goes on when its client gives up or dies. What goes wrong is decided by `Rule`s, which faults put up and
+take down again; without one every request is answered after a short delay.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from playground.api.api import Api, ApiError
+from playground.api.kinds import requests
+from playground.api.kinds.values import User
+from playground.api.store.watching import Watch, WatchEvent
+from runtime.kubernetes.errors import KubeConnectionLost, KubeTimeout, KubeUnavailable
+from runtime.kubernetes.transport import HttpRequest, TooLong
+from tests.simulation.kernel.primitives import Event, nanoseconds
+from tests.simulation.kernel.scheduler import SECOND, Host, Kernel, stream
+
+JSON = dict[str, Any]
+Fate = Literal["answered", "refused", "unsent", "dropped", "unanswered", "late", "twice", "slow"]
+"""
+What becomes of a request: answered; refused with a status; not sent, since there is no connection; lost on its way
+(dropped); carried out with the answer lost (unanswered); carried out after its client gave up (late); carried out
+twice, as by a proxy that repeats it; or answered slowly.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A fate and what belongs to it. `status`: of a refusal; `seconds`: of a delay."""
+
+    fate: Fate = "answered"
+    status: int = 0
+    seconds: float = 0.0
+
+
+WELL = Verdict()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request as rules see it. `number` counts those of the host."""
+
+    host: str
+    method: str
+    path: str
+    query: Mapping[str, str]
+    number: int
+
+    @property
+    def is_write(self) -> bool:
+        return self.method != "GET"
+
+    @property
+    def is_watch(self) -> bool:
+        return "watch" in self.query
+
+
+Rule = Callable[[Call], Verdict | None]
+"""The verdict on a request; None where the rule has nothing to do with it."""
+
+
+@dataclass
+class Stream:
+    """
+    A watch that is open. Faults freeze it, cut it, or make it lag.
+
+    host: of the program that reads. kind: the plural of its resource.
+    """
+
+    host: Host
+    kind: str
+    watch: Watch
+    frozen: bool = False
+    lag: float = 0.0
+    """Seconds after its commit before which no event is delivered."""
+    bookmarks_only: bool = False
+    cut: bool = False
+    closed: bool = False
+    moved: Event = field(default_factory=Event)
+    """Set where a reader that waits must look again."""
+
+    def freeze(self) -> None:
+        """Deliver nothing until `thaw`."""
+        self.frozen = True
+
+    def thaw(self) -> None:
+        """Deliver again, what was held back first."""
+        self.frozen = False
+        self.moved.set()
+
+    def sever(self) -> None:
+        """Break the connection."""
+        self.cut = True
+        self.watch.close()
+        self.moved.set()
+
+
+class Effects(Protocol):
+    """Who is told of each request that was answered, for the hash of what happened."""
+
+    def answered(self, call: Call, status: int, digest: int) -> None: ...
+
+
+class Network:
+    """
+    All connections of all hosts.
+
+    server: the host whose tasks carry requests out. latency: seconds of one way, at least and at most.
+    """
+
+    def __init__(self, kernel: Kernel, api: Callable[[], Api], server: Host, *, latency: tuple[float, float]) -> None:
+        self.kernel = kernel
+        self.api = api
+        self.server = server
+        self.latency = latency
+        self.rules: list[Rule] = []
+        self.streams: list[Stream] = []
+        self.committed: dict[int, int] = {}
+        """When each revision was committed, in nanoseconds."""
+        self.effects = 0
+        """The hash of all requests and answers."""
+        self.counts: dict[str, int] = {}
+        """Requests by fate."""
+        self.seen: list[Callable[[Call, int], None]] = []
+        """Called with each request that was carried out, and its status."""
+        self._numbers: dict[str, int] = {}
+
+    def call(self, host: Host, request: HttpRequest) -> Call:
+        number = self._numbers[host.name] = self._numbers.get(host.name, 0) + 1
+        return Call(host.name, request.method, request.path, request.query, number)
+
+    def verdict(self, call: Call) -> Verdict:
+        """What the rules make of it; the first that has to do with it decides."""
+        found = next(filter(None, (rule(call) for rule in self.rules)), WELL)
+        self.counts[found.fate] = self.counts.get(found.fate, 0) + 1
+        return found
+
+    def delay(self, host: Host) -> int:
+        """Nanoseconds of one way."""
+        low, high = self.latency
+        return int((low + (high - low) * host.rng.random() ** 3) * SECOND)
+
+    def record(self, call: Call, status: int, body: bytes) -> None:
+        """Take the answer into the hash of effects."""
+        text = f"{self.kernel.now} {call.host} {call.method} {call.path} {status}".encode()
+        self.effects = zlib.crc32(body, zlib.crc32(text, self.effects))
+        for each in self.seen:
+            each(call, status)
+
+    def cut(self, chosen: Callable[[Stream], bool]) -> int:
+        """Break the watches of that choice; how many there were."""
+        found = [stream for stream in self.streams if chosen(stream)]
+        for each in found:
+            each.sever()
+        return len(found)
+
+
+class Way:
+    """A `Transport`: one client on a host, who is that user."""
+
+    def __init__(self, network: Network, host: Host, user: User) -> None:
+        self._network = network
+        self._host = host
+        self._user = user
+
+    def __repr__(self) -> str:
+        return f"Way({self._host.name})"
+
+    def request(self, request: HttpRequest) -> _Answer | _Open:
+        """See `Transport`."""
+        network = self._network
+        call = network.call(self._host, request)
+        verdict = network.verdict(call)
+        if verdict.fate == "unsent":
+            network.kernel.block(network.delay(self._host))
+            raise KubeUnavailable(f"{request}: cannot connect: Connection refused")
+        exchange = _Exchange(network, self._host, self._user, request, call, verdict)
+        network.kernel.spawn(network.server, exchange.carry_out, "request")
+        return exchange.wait()
+
+
+class _Exchange:
+    """One request on its way."""
+
+    def __init__(
+        self, network: Network, host: Host, user: User, request: HttpRequest, call: Call, verdict: Verdict
+    ) -> None:
+        self._network, self._host, self._user = network, host, user
+        self._request, self._call, self._verdict = request, call, verdict
+        self._came = Event()
+        self._answer: _Answer | _Open | None = None
+        self._lost = False
+
+    def wait(self) -> _Answer | _Open:
+        request = self._request
+        patience = min(request.timeout, 10.0) if request.stream else request.timeout
+        if not self._came.wait(patience):
+            if isinstance(self._answer, _Open):
+                self._answer.close()
+            raise KubeTimeout(f"{request}: no answer in time")
+        if self._lost or self._answer is None:
+            raise KubeConnectionLost(f"{request}: connection lost: ProtocolError")
+        return self._answer
+
+    def carry_out(self) -> None:
+        """On a task of the server's."""
+        network, verdict = self._network, self._verdict
+        kernel = network.kernel
+        kernel.block(network.delay(self._host) + int(verdict.seconds * SECOND))
+        if verdict.fate == "dropped":
+            self._lost = self._call.number % 2 == 0  # the other half learns of it only when its patience ends
+            if self._lost:
+                self._came.set()
+            return
+        if verdict.fate == "refused":
+            answer: _Answer | _Open = _refusal(verdict.status)
+        elif self._request.stream:
+            answer = self._open()
+        else:
+            answer = self._serve()
+            if verdict.fate == "twice":
+                self._serve()
+        kernel.block(network.delay(self._host))
+        if verdict.fate == "unanswered":
+            self._lost = self._call.number % 2 == 0
+            if not self._lost:
+                return
+        self._answer = answer
+        self._came.set()
+
+    def _serve(self) -> _Answer:
+        request = self._request
+        body = json.loads(request.body) if request.body else None
+        answer = self._network.api().handle(
+            request.method,
+            request.path,
+            query=dict(request.query),
+            body=body,
+            content_type=request.headers.get("Content-Type", "application/json"),
+            user=self._user,
+        )
+        content = answer.body.encode() if isinstance(answer.body, str) else json.dumps(answer.body).encode()
+        self._network.record(self._call, answer.code, content)
+        return _Answer(answer.code, content)
+
+    def _open(self) -> _Answer | _Open:
+        api, request = self._network.api(), self._request
+        query = dict(request.query)
+        try:
+            parsed = requests.parse(api.kinds, "GET", request.path, query=query, user=self._user.authenticated())
+            watch = api.open_watch(parsed)
+        except ApiError as refused:
+            return _Answer(refused.code, json.dumps(refused.status()).encode())
+        self._network.record(self._call, 200, b"watch")
+        stream = Stream(self._host, parsed.kind.plural, watch)
+        self._network.streams.append(stream)
+        return _Open(self._network, stream, request)
+
+
+@dataclass
+class _Answer:
+    """A whole answer."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, most: int | None = None) -> bytes:
+        if most is not None and len(self.body) > most:
+            raise TooLong
+        return self.body
+
+    def chunks(self) -> Iterator[bytes]:
+        yield self.body
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _refusal(status: int) -> _Answer:
+    reasons = {429: "TooManyRequests", 409: "Conflict", 500: "InternalError", 503: "ServiceUnavailable"}
+    reasons |= {403: "Forbidden", 401: "Unauthorized", 504: "Timeout", 410: "Expired"}
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "reason": reasons[status]}
+    return _Answer(status, json.dumps({**body, "message": "by a fault of the simulation"}).encode())
+
+
+class _Open:
+    """An answer whose body is a watch; the client's task reads it."""
+
+    status = 200
+    headers: Mapping[str, str] = {}
+
+    def __init__(self, network: Network, stream: Stream, request: HttpRequest) -> None:
+        self._network = network
+        self._stream = stream
+        self._request = request
+
+    def read(self, most: int | None = None) -> bytes:
+        return b"".join(self.chunks())
+
+    def chunks(self) -> Iterator[bytes]:
+        stream = self._stream
+        try:
+            for event in stream.watch.events():
+                self._held_back(event)
+                if stream.closed:
+                    return
+                if stream.cut:
+                    break
+                if stream.bookmarks_only and event.type != "BOOKMARK":
+                    continue
+                yield _line(event)
+            if stream.cut and not stream.closed:
+                raise KubeConnectionLost(f"{self._request}: connection lost: ProtocolError")
+        finally:
+            self._end()
+
+    def _held_back(self, event: WatchEvent) -> None:
+        """Wait as long as faults keep the event; as long as the client bears silence."""
+        stream, kernel = self._stream, self._network.kernel
+        if event.change is not None:
+            due = self._network.committed.get(event.change.revision, 0) + int(stream.lag * SECOND)
+            kernel.block(max(due - kernel.now, 0) + self._network.delay(stream.host))
+        end = kernel.now + nanoseconds(self._request.timeout, stream.host)
+        while stream.frozen and not stream.cut and not stream.closed:
+            stream.moved.clear()
+            if not stream.moved.wait((end - kernel.now) / SECOND) and kernel.now >= end:
+                raise KubeTimeout(f"{self._request}: no answer in time")
+
+    def close(self) -> None:
+        self._stream.closed = True
+        self._stream.watch.close()
+        self._stream.moved.set()
+        self._end()
+
+    def _end(self) -> None:
+        self._stream.watch.close()
+        if self._stream in self._network.streams:
+            self._network.streams.remove(self._stream)
+
+
+def _line(event: WatchEvent) -> bytes:
+    if event.change is None:
+        return json.dumps({"type": event.type, "object": event.object}).encode() + b"\n"
+    key = f"{event.type} {event.object['apiVersion']}"
+    if (line := event.change.wire.get(key)) is None:
+        line = json.dumps({"type": event.type, "object": event.object}).encode() + b"\n"
+        event.change.wire[key] = line
+    return line
+
+
+def drawn(seed: int | str, name: str, probability: float) -> Callable[[Call], bool]:
+    """Whether a fault strikes a request, drawn for each by its host and number alone."""
+
+    def strikes(call: Call) -> bool:
+        return stream(seed, f"{name}/{call.host}/{call.number}").random() < probability
+
+    return strikes

@@ -1,0 +1,252 @@
+"""
+The three programs as they run in production, each on a host of its own in this process.
+
+A program is started by the function that its `main` calls, with its settings, a client over the simulated network, and
+doors that lead to other hosts. To kill a host ends every task of it where it is: nothing of it runs again, and no
+`finally` either.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import allocator.app
+import nodeagent.app
+import webhook.app
+from allocator.app import RunningAllocator
+from nodeagent.gpus.simulated import Simulated
+from nodeagent.isolation.host import HostSystem
+from nodeagent.isolation.levels import MECHANISMS
+from nodeagent.settings import settings_type
+from runtime import unixhttp
+from runtime.httpserver import Request, Routes, ServerLimits, answered
+from runtime.kubernetes.client import Kube, KubeError
+from runtime.process import Process
+from runtime.settings import load
+from tests.simulation.kernel.primitives import Event, Queue
+from tests.simulation.kernel.scheduler import Host, Kernel
+from webhook.settings import ServeSettings
+
+_MACHINE = HostSystem(kernel="6.8.0", cgroup="v2", sees_processes=True)
+
+Exited = Callable[["Program", int], None]
+
+
+class Program:
+    """
+    A program and the hosts on which it ran: a new one after each start.
+
+    name: of its place, such as `allocator-0`. body: composes it on a task of its host, and returns its exit code.
+    """
+
+    def __init__(
+        self, kernel: Kernel, name: str, body: Callable[[Program, Process], int], exited: Exited, *, rate: float = 1.0
+    ) -> None:
+        self.name = name
+        self.rate = rate
+        self.offset = 0.0
+        self.starts = 0
+        self.host: Host | None = None
+        self.process: Process | None = None
+        self.running: Any = None
+        """What the program's own start function returned; None until it has."""
+        self._kernel = kernel
+        self._body = body
+        self._exited = exited
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.host is not None and self.host.alive
+
+    def start(self) -> None:
+        """Start it on a new host; a program that runs is left alone."""
+        if self.alive:
+            return
+        self.starts += 1
+        self.running = self.process = None
+        self.host = host = Host(f"{self.name}.{self.starts}", self._kernel.seed)
+        host.rate, host.offset = self.rate, self.offset
+        self._kernel.spawn(host, lambda: self._run(host), "main")
+
+    def kill(self) -> None:
+        """End it where it is."""
+        if self.host is not None:
+            self.host.alive = False
+
+    def stop(self) -> None:
+        """Have it end in good order, as SIGTERM does; it is killed when its grace period is over."""
+        if self.alive and self.process is not None:
+            self.process.stop.set()
+
+    def pause(self, seconds: float) -> None:
+        """Let none of its tasks run for that long: a process that is stopped, or a machine that is suspended."""
+        if self.host is not None:
+            self._kernel.pause(self.host, seconds)
+
+    def _run(self, host: Host) -> None:
+        process = Process()
+        self.process = process
+        process.watch_threads()
+        code = self._body(self, process)
+        host.alive = False
+        self._exited(self, code)
+
+
+# -- the allocator ---------------------------------------------------------------------------------------------------
+
+
+class Doors:
+    """A `Serve` that keeps what a program serves, by name."""
+
+    def __init__(self) -> None:
+        self.routes: dict[str, Routes] = {}
+
+    def __call__(
+        self,
+        routes: Routes,
+        address: Any,
+        *,
+        name: str,
+        mode: int = 0o600,
+        limits: ServerLimits | None = None,
+        tls: Any = None,
+    ) -> _Door:
+        self.routes[name] = routes
+        return _Door(self, name)
+
+
+class _Door:
+    def __init__(self, doors: Doors, name: str) -> None:
+        self._doors, self._name = doors, name
+
+    def close(self, grace: float = 5.0) -> None:
+        self._doors.routes.pop(self._name, None)
+
+
+@dataclass
+class AllocatorProgram:
+    """An allocator that runs: what the simulation looks at, and the doors by which it is asked."""
+
+    allocator: RunningAllocator
+    doors: Doors
+
+
+def allocator_body(flags: Callable[[], list[str]], kube: Callable[[Host], Kube]) -> Callable[[Program, Process], int]:
+    """The life of an allocator. `flags` are read at each start, so that it may be rolled to others."""
+
+    def body(program: Program, process: Process) -> int:
+        assert program.host is not None
+        settings = load(allocator.app.settings_type(), file=None, env={}, argv=flags())
+        doors = Doors()
+        try:
+            running = allocator.app.start(settings, kube(program.host), process, serve=doors)
+        except (KubeError, allocator.app.TooOld):
+            return 1
+        program.running = AllocatorProgram(running, doors)
+        code = process.wait()
+        running.stop()
+        return code
+
+    return body
+
+
+# -- the webhook -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class WebhookProgram:
+    """A webhook that runs. `post` answers a review on a task of its host."""
+
+    service: Any
+    client: Any
+
+
+class ToAllocator:
+    """
+    `UnixClient` of a webhook whose allocator is another host of the same pod.
+
+    A request is carried out by a task of the allocator's. `peer` gives the program that is asked.
+    """
+
+    def __init__(self, kernel: Kernel, peer: Callable[[], Program], latency: Callable[[], int]) -> None:
+        self._kernel, self._peer, self._latency = kernel, peer, latency
+
+    def get(self, target: str, *, timeout: float) -> unixhttp.Answer:
+        """See `UnixClient`."""
+        return self._ask("GET", target, b"", timeout)
+
+    def post(self, target: str, document: Any, *, timeout: float) -> unixhttp.Answer:
+        """See `UnixClient`."""
+        return self._ask("POST", target, json.dumps(document, separators=(",", ":")).encode(), timeout)
+
+    def _ask(self, method: str, target: str, body: bytes, timeout: float) -> unixhttp.Answer:
+        peer = self._peer()
+        found = peer.running
+        routes = found.doors.routes.get("socket") if peer.alive and found is not None else None
+        if routes is None or peer.host is None:
+            raise unixhttp.Unreachable("no server listens")
+        came: Queue = Queue()
+
+        def carry_out() -> None:
+            self._kernel.block(self._latency())
+            came.put(answered(routes, Request(method, target, "", {}, body)))
+
+        self._kernel.spawn(peer.host, carry_out, "asked")
+        try:
+            reply = came.get(timeout=timeout)
+        except Exception as late:
+            raise unixhttp.TimedOut(f"no answer within {timeout} s") from late
+        return unixhttp.Answer(reply.status, reply.body)
+
+
+def webhook_body(
+    flags: Callable[[], list[str]], client: Callable[[Program], ToAllocator]
+) -> Callable[[Program, Process], int]:
+    """The life of a webhook, without its server: reviews come by `ask`."""
+
+    def body(program: Program, process: Process) -> int:
+        settings = load(ServeSettings, file=None, env={}, argv=flags())
+        service = webhook.app.make_app(settings, client=lambda path: client(program))
+        program.running = WebhookProgram(service, service.app.test_client())
+        return process.wait()
+
+    return body
+
+
+def review(kernel: Kernel, program: Program, path: str, body: bytes, timeout: float) -> tuple[int, bytes] | None:
+    """What a webhook answers to a review, with the status; None where no answer comes within the timeout."""
+    came, answers = Event(), []
+
+    def carry_out() -> None:
+        response = program.running.client.post(path, data=body, content_type="application/json")
+        answers.append((response.status_code, response.get_data()))
+        came.set()
+
+    assert program.host is not None
+    kernel.spawn(program.host, carry_out, "review")
+    return answers[0] if came.wait(timeout) else None
+
+
+# -- the node agent ---------------------------------------------------------------------------------------------------
+
+
+def agent_body(
+    node: str, flags: Callable[[], list[str]], kube: Callable[[Host], Kube]
+) -> Callable[[Program, Process], int]:
+    """The life of a node agent over simulated cards."""
+
+    def body(program: Program, process: Process) -> int:
+        assert program.host is not None
+        settings = load(settings_type(MECHANISMS), file=None, env={}, argv=["--node", node, "--listen", "", *flags()])
+        library = Simulated(settings.simulate, node=node)
+        running = nodeagent.app.start(settings, library, kube(program.host), process, host=_MACHINE)
+        program.running = running
+        code = process.wait()
+        running.stop()
+        return code
+
+    return body

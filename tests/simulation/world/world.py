@@ -1,0 +1,261 @@
+"""
+A cluster in one process: the API server, the machinery behind it, and our programs, installed as an administrator does.
+
+    world = World(kernel, Shape())
+    kernel.spawn(world.admin, lambda: world.boot(), "boot")
+
+Everything but the observer runs on tasks. `world.api` is the present API server; a restored etcd is the same one with
+another state.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from contract import names
+from contract.components import component
+from nodeagent.gpus.simulated import Simulated
+from playground.api.admission.webhookcaller import CallFailed
+from playground.api.api import Api
+from playground.api.kinds.values import ADMIN, JSON
+from playground.api.store.store import Change
+from playground.cluster import account
+from playground.machinery.cluster import Machinery
+from playground.machinery.kubelet.gpuruntime import NodeGpu
+from playground.machinery.objects.nodes import NodeSpec
+from playground.programs import installing
+from runtime.kubernetes.client import Kube
+from tests.simulation.kernel.modules import monotonic, wall
+from tests.simulation.kernel.scheduler import SECOND, Host, Kernel
+from tests.simulation.world import programs
+from tests.simulation.world.network import Network, Way
+from tests.simulation.world.programs import Program
+
+NAMESPACES = ("team-a", "team-b")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """
+    What a world has. cards: each node's, as `nodeagent.gpus.simulated` describes them. flags: further ones by program.
+
+    latency: seconds of one way on the network, at least and at most.
+    """
+
+    cards: Mapping[str, str] = field(default_factory=lambda: {f"n{i}": "4 x Tesla T4 15109MiB" for i in range(1, 4)})
+    replicas: int = 2
+    components: tuple[str, ...] = ("claims", "unhealthy-lists")
+    flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    latency: tuple[float, float] = (0.0005, 0.02)
+    agents: bool = True
+
+
+class World:
+    """
+    The cluster of one run.
+
+    observers: called with each committed change, at its commit; they must not wait. ended: called with each program
+    that ended by itself, and its exit code.
+    """
+
+    def __init__(self, kernel: Kernel, shape: Shape) -> None:
+        self.kernel = kernel
+        self.shape = shape
+        self.admin = Host("admin", kernel.seed)
+        self.server = Host("apiserver", kernel.seed)
+        self.manager = Host("kube-system", kernel.seed)
+        self.observers: list[Callable[[Change], None]] = []
+        self.ended: list[Callable[[Program, int], None]] = []
+        self.network = Network(kernel, lambda: self.api, self.server, latency=shape.latency)
+        self.api: Api
+        self.machinery: Machinery
+        self.folder = Path(tempfile.mkdtemp(prefix="gpufraction-simulation-"))
+        self.flags: dict[str, tuple[str, ...]] = dict(shape.flags)
+        """Of the programs' next start."""
+        self.hooks_down = False
+        self.allocators = [self._program(f"allocator-{i}", self._allocator(i)) for i in range(shape.replicas)]
+        self.webhooks = [self._program(f"webhook-{i}", self._webhook(i)) for i in range(shape.replicas)]
+        self.agents = {node: self._program(f"nodeagent-{node}", self._agent(node)) for node in shape.cards}
+        self.up = False
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def programs(self) -> list[Program]:
+        """All of ours."""
+        return [*self.allocators, *self.webhooks, *self.agents.values()]
+
+    def kube(self, host: Host, user: Any = ADMIN) -> Kube:
+        """A client of the API server on that host."""
+        return Kube(Way(self.network, host, user))
+
+    def cards_file(self, node: str) -> Path:
+        """What the node's driver shows; the agent reads it at each look."""
+        return self.folder / f"cards-{node}.yaml"
+
+    def show_cards(self, node: str, text: str) -> None:
+        """Have the node's driver show these cards: a YAML document of `nodeagent.gpus.simulated`."""
+        self.cards_file(node).write_text(text)
+
+    def _program(self, name: str, body: Callable[[Program, Any], int]) -> Program:
+        return Program(self.kernel, name, body, self._exited)
+
+    def _exited(self, program: Program, code: int) -> None:
+        for each in self.ended:
+            each(program, code)
+
+    def _allocator(self, number: int) -> Callable[[Program, Any], int]:
+        def flags() -> list[str]:
+            own = ["--socket", "/socket", "--listen", "", "--election-identity", f"replica-{number}"]
+            return [*own, *self._component_flags("allocator"), *self.flags.get("allocator", ())]
+
+        return programs.allocator_body(flags, lambda host: self.kube(host, account("gpufraction-allocator")))
+
+    def _webhook(self, number: int) -> Callable[[Program, Any], int]:
+        def client(program: Program) -> programs.ToAllocator:
+            return programs.ToAllocator(self.kernel, lambda: self.allocators[number], lambda: 50_000)
+
+        def flags() -> list[str]:
+            own = ["--certificates", str(self.folder), "--listen", ""]
+            return [*own, *self._component_flags("webhook"), *self.flags.get("webhook", ())]
+
+        return programs.webhook_body(flags, client)
+
+    def _agent(self, node: str) -> Callable[[Program, Any], int]:
+        def flags() -> list[str]:
+            own = ["--simulate", f"@{self.cards_file(node)}"]
+            return [*own, *self._component_flags("nodeagent"), *self.flags.get("nodeagent", ())]
+
+        user = account("gpufraction-nodeagent", node=node)
+        return programs.agent_body(node, flags, lambda host: self.kube(host, user))
+
+    def _component_flags(self, program: str) -> tuple[str, ...]:
+        return tuple(flag for name in self.shape.components for flag in component(name).flags(program))
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def boot(self) -> None:
+        """On a task: install everything and start the programs; returns when a leader decides and a webhook answers."""
+        self.kernel.spawn(self.manager, self._start_control_plane, "start")
+        while not self.up:
+            self.kernel.block(SECOND // 100)
+        kube = Kube(_Direct(self.api))
+        for document in installing.to_apply(components=self.shape.components):
+            installing.apply(kube, document)
+        for number, node in enumerate(self.shape.cards):
+            self.machinery.add_node(NodeSpec(node, cpu="32", memory="256Gi", address=f"10.0.0.{number + 1}"))
+        for namespace in NAMESPACES:
+            labels = {names.INJECT_LABEL: names.INJECT_ENABLED}
+            installing.apply(
+                kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
+            )
+        for node, text in self.shape.cards.items():
+            self.show_cards(node, f"gpus: {text}\n")
+        for program in self.programs():
+            program.start()
+        while not self.serves():
+            self.kernel.block(SECOND // 10)
+
+    def serves(self) -> bool:
+        """Whether one allocator leads, a webhook answers, and every node has its cards published."""
+        return self.leader() is not None and bool(self._answering()) and all(map(self._published, self.shape.cards))
+
+    def leader(self) -> Program | None:
+        """The allocator that may decide now; one of them where there are two."""
+        return next(iter(self.leaders()), None)
+
+    def leaders(self) -> list[Program]:
+        """Every allocator that believes it may decide; asked without any task of it running."""
+        return [each for each in self.allocators if each.alive and each.running and _leads(self.kernel, each)]
+
+    def _published(self, node: str) -> bool:
+        return self.api.store.get(f"{names.GPUNODE_PLURAL}.{names.GROUP}", ("", node)) is not None
+
+    def _answering(self) -> list[Program]:
+        """The webhooks to which the Service sends reviews."""
+        ready = [each for each in self.webhooks if each.alive and each.running is not None]
+        return [each for each in ready if each.host is not None and each.host.paused_until <= self.kernel.now]
+
+    def _start_control_plane(self) -> None:
+        self.api = Api(clock=wall, monotonic=monotonic, webhooks=lambda store: self, observer=self._committed)
+        self.machinery = Machinery(self.api, gpus_of=self._gpus_of)
+        self.api.log_provider = self.machinery.logs
+        self.machinery.start()
+        self.up = True
+
+    def _committed(self, change: Change) -> None:
+        self.network.committed[change.revision] = self.kernel.now
+        for each in self.observers:
+            each(change)
+
+    def _gpus_of(self, node: str) -> tuple[NodeGpu, ...]:
+        """What the node's driver sees."""
+        cards = Simulated(f"@{self.cards_file(node)}", node=node).gpus()
+        return tuple(NodeGpu(card.index, card.uuid, card.model, card.memory_bytes) for card in cards)
+
+    # -- how the API server calls a webhook ---------------------------------------------------------------------------
+
+    def call(self, hook: JSON, document: JSON) -> Any:
+        """`WebhookCaller`: to a webhook that answers, chosen by the task's own numbers."""
+        task = self.kernel.current
+        assert task is not None
+        answering = self._answering()
+        url = hook["clientConfig"].get("service", {}).get("path") or "/"
+        what = f'failed to call webhook: Post "https://webhook{url}"'
+        if self.hooks_down or not answering:
+            raise CallFailed(f"{what}: connect: connection refused")
+        chosen = answering[task.rng.randrange(len(answering))]
+        timeout = float(hook.get("timeoutSeconds") or 10)
+        self.kernel.block(self.network.delay(self.server))
+        found = programs.review(self.kernel, chosen, url, json.dumps(document).encode(), timeout)
+        if found is None:
+            raise CallFailed(f"{what}: context deadline exceeded")
+        status, body = found
+        if status != 200:
+            raise CallFailed(f'failed to call webhook: an error on the server ("{status}")')
+        self.kernel.block(self.network.delay(self.server))
+        return json.loads(body)
+
+    def identify(self, certificate: bytes, key: bytes) -> None:
+        """`WebhookCaller`: nobody asks for a certificate here."""
+
+    def close(self) -> None:
+        """`WebhookCaller`: nothing is open."""
+
+
+def _leads(kernel: Kernel, program: Program) -> bool:
+    """`is_leader` by the program's own clock."""
+    before, kernel.current = kernel.current, _Look(program.host)  # type: ignore[assignment]
+    try:
+        return bool(program.running.allocator.leader.is_leader())
+    finally:
+        kernel.current = before
+
+
+@dataclass
+class _Look:
+    """Stands for a task where an observer reads a program's clock."""
+
+    host: Host | None
+    preempt: bool = False
+
+
+class _Direct:
+    """A `Transport` that asks the API server at once, for the administrator's work before the run begins."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def request(self, request: Any) -> Any:
+        from tests.simulation.world.network import _Answer
+
+        body = json.loads(request.body) if request.body else None
+        kind = request.headers.get("Content-Type", "application/json")
+        code, answer = self._api.call(
+            request.method, request.path, query=dict(request.query), body=body, content_type=kind
+        )
+        return _Answer(code, json.dumps(answer).encode())
