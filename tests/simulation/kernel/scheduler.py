@@ -71,7 +71,7 @@ class Host:
         return self._ahead + int(now * self.rate)
 
     def drift(self, rate: float, now: int) -> None:
-        """Let its clocks run at that rate from now on, without a jump. A wait that has begun ends when it would have."""
+        """Let its clocks run at that rate from now on, without a jump. Waits that have begun end as they would have."""
         self._ahead = self.clock(now) - int(now * rate)
         self.rate = rate
 
