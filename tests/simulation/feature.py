@@ -97,7 +97,13 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """All of it, under a name. knobs: flags of a program that the seed may choose, by program."""
+    """
+    All of it, under a name.
+
+    knobs: flags of a program that the seed may choose, by program. components: of `manifests/components`, which every
+    cluster has for its sake. always: whether every plan may have its operations and knobs; plans have some of the
+    others', so that few kinds of work meet more often. prepare: what it needs in the cluster before the first step.
+    """
 
     name: str
     operations: tuple[Operation, ...] = ()
@@ -105,6 +111,9 @@ class Feature:
     invariants: tuple[Invariant, ...] = ()
     goals: tuple[Goal, ...] = ()
     knobs: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    components: tuple[str, ...] = ()
+    always: bool = False
+    prepare: Callable[[Run], None] = lambda run: None
 
 
 Planned = Callable[[str], Plan]

@@ -132,6 +132,8 @@ class Run:
             self._sleep(0.1)
             if self.kernel.seconds() > BOOT_WITHIN:
                 self.fail("the cluster has not come up")
+        for feature in self.features:
+            feature.prepare(self)
         self.began, self.phase = self.kernel.now, "playing"
         self.tell("cluster", "is up")
         for number, step in enumerate(self.plan.steps):
