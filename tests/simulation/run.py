@@ -11,6 +11,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from contract import names
 from playground.api.kinds.values import ADMIN, JSON
@@ -56,6 +57,8 @@ class Outcome:
     writes: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     requests: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What faults and observers tell whoever reads the outcome; JSON."""
 
 
 class Violated(Exception):
@@ -110,20 +113,31 @@ class Run:
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
-    def play(self) -> Outcome:
-        """Do it all."""
-        logging.getLogger().addHandler(self._log)
-        try:
-            self.kernel.spawn(self.world.admin, self._direct, "direct")
-            self.kernel.run(1 << 62, lambda: self.phase == "done" or bool(self.outcome.violation))
-        except scheduler.Deadlock as dead:
-            self.fail(f"no task can run:\n{dead}")
-        finally:
-            logging.getLogger().removeHandler(self._log)
+    def boot(self) -> None:
+        """Bring the cluster up. A fork of this process may then play any plan of the same seed and shape."""
+        self.kernel.spawn(self.world.admin, self._direct, "direct")
+        self._go_on(lambda: self.phase != "booting")
+
+    def play(self, plan: Plan | None = None) -> Outcome:
+        """Do it all; the plan is the run's own, or after `boot` another."""
+        if self.phase == "booting":
+            self.boot()
+        self.plan = plan or self.plan
+        self._go_on(lambda: self.phase == "done")
         outcome, kernel = self.outcome, self.kernel
         outcome.trace, outcome.effects, outcome.turns = kernel.trace, self.world.network.effects, kernel.turns
         outcome.seconds, outcome.requests = kernel.seconds(), dict(self.world.network.counts)
         return outcome
+
+    def _go_on(self, done: Callable[[], bool]) -> None:
+        """Let time go on until `done` or a violation."""
+        logging.getLogger().addHandler(self._log)
+        try:
+            self.kernel.run(1 << 62, lambda: done() or bool(self.outcome.violation))
+        except scheduler.Deadlock as dead:
+            self.fail(f"no task can run:\n{dead}")
+        finally:
+            logging.getLogger().removeHandler(self._log)
 
     def _direct(self) -> None:
         """The task that does the steps."""
@@ -134,6 +148,8 @@ class Run:
                 self.fail("the cluster has not come up")
         for feature in self.features:
             feature.prepare(self)
+        self.phase = "up"
+        self.kernel.give_way()
         self.began, self.phase = self.kernel.now, "playing"
         self.tell("cluster", "is up")
         for number, step in enumerate(self.plan.steps):

@@ -46,13 +46,14 @@ WELL = Verdict()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request as rules see it. `number` counts those of the host."""
+    """A request as rules see it. `number` counts those of the host, `body` is its JSON as it is sent."""
 
     host: str
     method: str
     path: str
     query: Mapping[str, str]
     number: int
+    body: bytes | None = None
 
     @property
     def is_write(self) -> bool:
@@ -131,11 +132,13 @@ class Network:
         """Requests by fate."""
         self.seen: list[Callable[[Call, int], None]] = []
         """Called with each request that was carried out, and its status."""
+        self.opened: list[Callable[[Stream], None]] = []
+        """Called with each watch that is opened, before its first event."""
         self._numbers: dict[str, int] = {}
 
     def call(self, host: Host, request: HttpRequest) -> Call:
         number = self._numbers[host.name] = self._numbers.get(host.name, 0) + 1
-        return Call(host.name, request.method, request.path, request.query, number)
+        return Call(host.name, request.method, request.path, request.query, number, request.body)
 
     def verdict(self, call: Call) -> Verdict:
         """What the rules make of it; the first that has to do with it decides."""
@@ -262,6 +265,8 @@ class _Exchange:
         self._network.record(self._call, 200, b"watch")
         stream = Stream(self._host, parsed.kind.plural, watch)
         self._network.streams.append(stream)
+        for each in self._network.opened:
+            each(stream)
         return _Open(self._network, stream, request)
 
 
