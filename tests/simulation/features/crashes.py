@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from tests.simulation.feature import Arguments, Draw, Fault, Feature
+from tests.simulation.features.aiming import program_of
 from tests.simulation.run import Run
-from tests.simulation.world.programs import Program
-
-
-def program_of(run: Run, name: str) -> Program:
-    """The program of that name; of `leader`, the allocator that leads, or the first."""
-    if name == "leader":
-        return run.world.leader() or run.world.allocators[0]
-    return next(each for each in run.world.programs() if each.name == name)
 
 
 def some_program(draw: Draw) -> str:

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from tests.simulation.feature import Feature
-from tests.simulation.features import cards, crashes, election, workload
+from tests.simulation.features import cards, crashes, election, partitions, requests, watches, workload
 
-FEATURES: tuple[Feature, ...] = (workload.FEATURE, cards.FEATURE, election.FEATURE, crashes.FEATURE)
+FEATURES: tuple[Feature, ...] = (
+    workload.FEATURE,
+    cards.FEATURE,
+    election.FEATURE,
+    crashes.FEATURE,
+    requests.FEATURE,
+    watches.FEATURE,
+    partitions.FEATURE,
+)

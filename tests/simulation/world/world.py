@@ -20,6 +20,7 @@ from typing import Any
 from contract import names
 from contract.components import component
 from nodeagent.gpus.simulated import Simulated
+from playground.api.admission.attributes import Attributes
 from playground.api.admission.webhookcaller import CallFailed
 from playground.api.api import Api
 from playground.api.kinds.values import ADMIN, JSON
@@ -37,6 +38,10 @@ from tests.simulation.world.network import Network, Way
 from tests.simulation.world.programs import Program
 
 NAMESPACES = ("team-a", "team-b")
+Reviewing = Callable[[list[Program], str, bytes], list[Program]]
+"""Of the webhooks that answer, those that a review reaches; it gets the path and the review, and may wait."""
+Storing = Callable[[Attributes], None]
+"""Called with what admission has admitted, before it is stored; it may wait, and raises `ApiError` to refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +82,17 @@ class World:
         self.folder = Path(tempfile.mkdtemp(prefix="gpufraction-simulation-"))
         self.flags: dict[str, tuple[str, ...]] = dict(shape.flags)
         """Of the programs' next start."""
-        self.hooks_down = False
+        self.reviewing: list[Reviewing] = []
+        """Faults on the way of reviews, in the order in which they came."""
+        self.review_held = 0.0
+        """Seconds that a review stays on its way to the webhook."""
+        self.storing: list[Storing] = []
+        """Faults between the admission of an object and its commit."""
         self.allocators = [self._program(f"allocator-{i}", self._allocator(i)) for i in range(shape.replicas)]
         self.webhooks = [self._program(f"webhook-{i}", self._webhook(i)) for i in range(shape.replicas)]
         self.agents = {node: self._program(f"nodeagent-{node}", self._agent(node)) for node in shape.cards}
+        self.leaving: list[Program] = []
+        """Instances whose place another has, while they live on."""
         self.up = False
 
     # -- parts --------------------------------------------------------------------------------------------------------
@@ -88,6 +100,17 @@ class World:
     def programs(self) -> list[Program]:
         """All of ours."""
         return [*self.allocators, *self.webhooks, *self.agents.values()]
+
+    def replace(self, program: Program) -> Program:
+        """Start another instance in the program's place, which lives on among those that are leaving."""
+        found = program.successor()
+        for places in (self.allocators, self.webhooks):
+            if program in places:
+                places[places.index(program)] = found
+        self.agents = {node: found if each is program else each for node, each in self.agents.items()}
+        self.leaving.append(program)
+        found.start()
+        return found
 
     def kube(self, host: Host, user: Any = ADMIN) -> Kube:
         """A client of the API server on that host."""
@@ -170,7 +193,9 @@ class World:
 
     def leaders(self) -> list[Program]:
         """Every allocator that believes it may decide; asked without any task of it running."""
-        return [each for each in self.allocators if each.alive and each.running and _leads(self.kernel, each)]
+        leaving = [each for each in self.leaving if each.name.startswith("allocator")]
+        found = [*self.allocators, *leaving]
+        return [each for each in found if each.alive and each.running and _leads(self.kernel, each)]
 
     def _published(self, node: str) -> bool:
         return self.api.store.get(f"{names.GPUNODE_PLURAL}.{names.GROUP}", ("", node)) is not None
@@ -181,7 +206,13 @@ class World:
         return [each for each in ready if each.host is not None and each.host.paused_until <= self.kernel.now]
 
     def _start_control_plane(self) -> None:
-        self.api = Api(clock=wall, monotonic=monotonic, webhooks=lambda store: self, observer=self._committed)
+        self.api = Api(
+            clock=wall,
+            monotonic=monotonic,
+            webhooks=lambda store: self,
+            observer=self._committed,
+            plugins=(_Storing(self.storing),),
+        )
         self.machinery = Machinery(self.api, gpus_of=self._gpus_of)
         self.api.log_provider = self.machinery.logs
         self.machinery.start()
@@ -206,12 +237,15 @@ class World:
         answering = self._answering()
         url = hook["clientConfig"].get("service", {}).get("path") or "/"
         what = f'failed to call webhook: Post "https://webhook{url}"'
-        if self.hooks_down or not answering:
+        timeout = float(hook.get("timeoutSeconds") or 10)
+        body = json.dumps(document).encode()
+        for each in list(self.reviewing):
+            answering = each(answering, url, body)
+        if not answering:
             raise CallFailed(f"{what}: connect: connection refused")
         chosen = answering[task.rng.randrange(len(answering))]
-        timeout = float(hook.get("timeoutSeconds") or 10)
         self.kernel.block(self.network.delay(self.server))
-        found = programs.review(self.kernel, chosen, url, json.dumps(document).encode(), timeout)
+        found = programs.review(self.kernel, chosen, url, body, timeout, held=self.review_held)
         if found is None:
             raise CallFailed(f"{what}: context deadline exceeded")
         status, body = found
@@ -225,6 +259,21 @@ class World:
 
     def close(self) -> None:
         """`WebhookCaller`: nothing is open."""
+
+
+class _Storing:
+    """The last plugin of admission: where an object stays, or is lost, that our webhook has admitted."""
+
+    def __init__(self, faults: list[Storing]) -> None:
+        self._faults = faults
+
+    def mutate(self, attributes: Attributes) -> None:
+        """Nothing."""
+
+    def validate(self, attributes: Attributes) -> None:
+        """Let each fault wait or refuse."""
+        for each in list(self._faults):
+            each(attributes)
 
 
 def _leads(kernel: Kernel, program: Program) -> bool:
