@@ -229,8 +229,9 @@ class Run:
 
         def again() -> None:
             self._sleep(after)
-            program.start()
-            self.tell(program.name, "starts")
+            if not program.retired:
+                program.start()
+                self.tell(program.name, "starts")
 
         self.kernel.spawn(self.world.manager, again, "restart")
 

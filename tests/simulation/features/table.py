@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from tests.simulation.feature import Feature
-from tests.simulation.features import cards, crashes, election, partitions, requests, watches, workload
+from tests.simulation.features import (
+    admission,
+    cards,
+    clocks,
+    crashes,
+    election,
+    etcd,
+    machines,
+    partitions,
+    requests,
+    rights,
+    watches,
+    workload,
+)
 
 FEATURES: tuple[Feature, ...] = (
     workload.FEATURE,
@@ -13,4 +26,9 @@ FEATURES: tuple[Feature, ...] = (
     requests.FEATURE,
     watches.FEATURE,
     partitions.FEATURE,
+    clocks.FEATURE,
+    etcd.FEATURE,
+    admission.FEATURE,
+    machines.FEATURE,
+    rights.FEATURE,
 )

@@ -19,12 +19,13 @@ from typing import Any
 
 from contract import names
 from contract.components import component
+from nodeagent.gpus.library import GpuLibraryError
 from nodeagent.gpus.simulated import Simulated
 from playground.api.admission.attributes import Attributes
 from playground.api.admission.webhookcaller import CallFailed
 from playground.api.api import Api
 from playground.api.kinds.values import ADMIN, JSON
-from playground.api.store.store import Change
+from playground.api.store.store import Change, Snapshot
 from playground.cluster import account
 from playground.machinery.cluster import Machinery
 from playground.machinery.kubelet.gpuruntime import NodeGpu
@@ -32,6 +33,7 @@ from playground.machinery.objects.nodes import NodeSpec
 from playground.programs import installing
 from runtime.kubernetes.client import Kube
 from tests.simulation.kernel.modules import monotonic, wall
+from tests.simulation.kernel.primitives import Event
 from tests.simulation.kernel.scheduler import SECOND, Host, Kernel
 from tests.simulation.world import programs
 from tests.simulation.world.network import Network, Way
@@ -169,8 +171,8 @@ class World:
         kube = Kube(_Direct(self.api))
         for document in installing.to_apply(components=self.shape.components):
             installing.apply(kube, document)
-        for number, node in enumerate(self.shape.cards):
-            self.machinery.add_node(NodeSpec(node, cpu="32", memory="256Gi", address=f"10.0.0.{number + 1}"))
+        for node in self.shape.cards:
+            self.add_node(node)
         for namespace in NAMESPACES:
             labels = {names.INJECT_LABEL: names.INJECT_ENABLED}
             installing.apply(
@@ -182,6 +184,11 @@ class World:
             program.start()
         while not self.serves():
             self.kernel.block(SECOND // 10)
+
+    def add_node(self, node: str) -> None:
+        """Register a node of the world's shape, as its kubelet does; one that is there stays as it is."""
+        number = list(self.shape.cards).index(node)
+        self.machinery.add_node(NodeSpec(node, cpu="32", memory="256Gi", address=f"10.0.0.{number + 1}"))
 
     def serves(self) -> bool:
         """Whether one allocator leads, a webhook answers, and every node has its cards published."""
@@ -213,10 +220,27 @@ class World:
             observer=self._committed,
             plugins=(_Storing(self.storing),),
         )
+        self._start_machinery()
+        self.up = True
+
+    def _start_machinery(self) -> None:
         self.machinery = Machinery(self.api, gpus_of=self._gpus_of)
         self.api.log_provider = self.machinery.logs
         self.machinery.start()
-        self.up = True
+
+    def restore(self, state: Snapshot, *, bump: int) -> None:
+        """On a task: bring etcd back to a state, and start controllers and kubelets anew, as after such a disaster."""
+        self.api.store.restore(state, bump=bump)
+        before = self.machinery
+        done = Event()
+
+        def begin() -> None:
+            before.stop()
+            self._start_machinery()
+            done.set()
+
+        self.kernel.spawn(self.manager, begin, "start")
+        done.wait()
 
     def _committed(self, change: Change) -> None:
         self.network.committed[change.revision] = self.kernel.now
@@ -225,7 +249,10 @@ class World:
 
     def _gpus_of(self, node: str) -> tuple[NodeGpu, ...]:
         """What the node's driver sees."""
-        cards = Simulated(f"@{self.cards_file(node)}", node=node).gpus()
+        try:
+            cards = Simulated(f"@{self.cards_file(node)}", node=node).gpus()
+        except GpuLibraryError:
+            return ()
         return tuple(NodeGpu(card.index, card.uuid, card.model, card.memory_bytes) for card in cards)
 
     # -- how the API server calls a webhook ---------------------------------------------------------------------------
