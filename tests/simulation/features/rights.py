@@ -72,8 +72,8 @@ FEATURE = Feature(
             _rule,
             _take_away,
             seconds=(1.0, 120.0),
-            during="all invariants hold; whoever lacks a right tries again and waits, and by an old view decides nothing"
-            " that it can write",
+            during="all invariants hold; whoever lacks a right tries again and waits, and decides nothing by a view"
+            " that has grown old",
             after="everything that fits is placed within minutes of the right's return",
         ),
         Fault(
