@@ -3,6 +3,32 @@
 from __future__ import annotations
 
 from tests.simulation.feature import Feature
-from tests.simulation.features import cards, crashes, election, workload
+from tests.simulation.features import (
+    admission,
+    cards,
+    clocks,
+    crashes,
+    election,
+    etcd,
+    machines,
+    partitions,
+    requests,
+    rights,
+    watches,
+    workload,
+)
 
-FEATURES: tuple[Feature, ...] = (workload.FEATURE, cards.FEATURE, election.FEATURE, crashes.FEATURE)
+FEATURES: tuple[Feature, ...] = (
+    workload.FEATURE,
+    cards.FEATURE,
+    election.FEATURE,
+    crashes.FEATURE,
+    requests.FEATURE,
+    watches.FEATURE,
+    partitions.FEATURE,
+    clocks.FEATURE,
+    etcd.FEATURE,
+    admission.FEATURE,
+    machines.FEATURE,
+    rights.FEATURE,
+)

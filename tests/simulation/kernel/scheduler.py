@@ -51,8 +51,8 @@ class Host:
     """
     One process or machine: its name, its clocks, its tasks.
 
-    rate: how many of its seconds pass in one of virtual time. offset: seconds that its wall clock is ahead.
-    excepthook: what `threading.excepthook` is on it.
+    rate: how many of its seconds pass in one of virtual time; `drift` changes it. offset: seconds that its wall clock
+    is ahead. excepthook: what `threading.excepthook` is on it.
     """
 
     def __init__(self, name: str, seed: int | str) -> None:
@@ -60,20 +60,20 @@ class Host:
         self.alive = True
         self.rate = 1.0
         self.offset = 0.0
+        self._drifts_since = 0
+        self._passed_before = 0
         self.excepthook: Callable[[Any], None] | None = None
         self.paused_until = 0
         self.rng = stream(seed, name)
         self._names: dict[str, int] = {}
-        self._ahead = 0
 
-    def clock(self, now: int) -> int:
-        """Nanoseconds that have passed by its own clocks at that virtual time."""
-        return self._ahead + int(now * self.rate)
+    def passed(self, now: int) -> int:
+        """Nanoseconds that have passed on it since the simulation began. No change of the rate sets them back."""
+        return self._passed_before + int((now - self._drifts_since) * self.rate)
 
-    def drift(self, rate: float, now: int) -> None:
-        """Let its clocks run at that rate from now on, without a jump. Waits that have begun end as they would have."""
-        self._ahead = self.clock(now) - int(now * rate)
-        self.rate = rate
+    def drift(self, now: int, rate: float) -> None:
+        """From now on its clocks run at this rate. Waits that are under way end when they would have."""
+        self._passed_before, self._drifts_since, self.rate = self.passed(now), now, rate
 
     def named(self, name: str) -> str:
         """A name that no other task of this host has or had."""

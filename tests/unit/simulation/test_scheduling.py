@@ -268,7 +268,7 @@ def test_a_clock_that_starts_to_drift_does_not_jump() -> None:
     def look() -> None:
         time.sleep(1000)
         before = time.monotonic()
-        host.drift(0.5, kernel.now)
+        host.drift(kernel.now, 0.5)
         between = time.monotonic()
         time.sleep(10)
         seen.extend((between - before, time.monotonic() - before, kernel.seconds()))
