@@ -19,7 +19,7 @@ from playground.api.store.store import Change
 from runtime.kubernetes.client import Kube, KubeError
 from tests.simulation.feature import Fault, Feature, Operation
 from tests.simulation.kernel import scheduler
-from tests.simulation.kernel.scheduler import SECOND, Kernel, Task
+from tests.simulation.kernel.scheduler import SECOND, Checkpoint, Kernel, Task, Turn
 from tests.simulation.plan import Plan, Step
 from tests.simulation.world.network import Call
 from tests.simulation.world.programs import Program
@@ -51,6 +51,9 @@ class Outcome:
     lines: list[Line] = field(default_factory=list)
     trace: int = 0
     effects: int = 0
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    record: list[Turn] = field(default_factory=list)
+    """Those turns that `Run` was told to record."""
     seconds: float = 0.0
     turns: int = 0
     decisions: int = 0
@@ -68,12 +71,15 @@ class Violated(Exception):
 class Run:
     """A run that is under way; operations, faults and invariants get it."""
 
-    def __init__(self, plan: Plan, features: Iterable[Feature]) -> None:
+    def __init__(self, plan: Plan, features: Iterable[Feature], *, recorded: range = range(0)) -> None:
+        """`recorded`: the numbers of turns that the outcome tells one by one."""
         self.plan = plan
         self.features = tuple(features)
         self.kernel = scheduler.activate(Kernel(plan.seed, preempt=plan.preempt))
         self.kernel.failed = self._task_failed
+        self.kernel.recorded = recorded
         self.world = World(self.kernel, Shape(**plan.shape))
+        self.kernel.effects = lambda: self.world.network.effects
         self.outcome = Outcome()
         self.began = 0
         """When the cluster had come up, in nanoseconds."""
@@ -127,6 +133,7 @@ class Run:
         self._go_on(lambda: self.phase == "done")
         outcome, kernel = self.outcome, self.kernel
         outcome.trace, outcome.effects, outcome.turns = kernel.trace, self.world.network.effects, kernel.turns
+        outcome.checkpoints, outcome.record = kernel.checkpoints, kernel.record
         outcome.seconds, outcome.requests = kernel.seconds(), dict(self.world.network.counts)
         return outcome
 
