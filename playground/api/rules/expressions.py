@@ -17,7 +17,7 @@ from contract.encoding.quantity import BadQuantity, parse
 from playground.api.rules import reading
 
 _REMEMBERED_BYTES = 4096
-"""Of what an expression reads, at most, for its value to be remembered. What is larger is hardly asked twice."""
+"""Of what an expression reads of a variable, at most, for its value to be remembered. More is hardly asked twice."""
 _SMALL_BYTES = 256
 """What a variable may take for an expression to be tried with it first, and without the larger ones."""
 _WITHOUT_REFERENCES = 2
@@ -84,21 +84,33 @@ class Evaluation:
     def value(self, text: str) -> Any:
         """The value of an expression, or `Failed`. Others get the same value, so it must not be changed."""
         try:
-            named = _program(text).variables
-            readable = reading.part({name: self._variables[name] for name in self._variables if name in named}, text)
-            parts = tuple((name, marshal.dumps(value, _WITHOUT_REFERENCES)) for name, value in readable.items())
+            reads = _reads(text, tuple(self._variables))
+            parts = tuple([(name, _written(reading.part(self._variables[name], fields))) for name, fields in reads])
         except ValueError:  # it does not compile, or a value is of no type of JSON, as a time that was computed is not
             return execute(text, self._variables)
-        small = tuple(part for part in parts if len(part[1]) <= _SMALL_BYTES)
-        if len(small) < len(parts):
-            # One that has a value without an object, by the user alone perhaps, has the same with it: CEL's operators
-            # let go of an error only where the other side decides.
-            found = _remembered(text, small)
-            if not isinstance(found, Failed):
-                return found
-        if sum(len(part) for _, part in parts) > _REMEMBERED_BYTES:
-            return execute(text, readable)
-        return _remembered(text, parts)
+        small = tuple([part for part in parts if len(part[1]) <= _SMALL_BYTES])
+        if len(small) == len(parts):
+            return _remembered(text, parts)
+        # What has a value without an object, by the user alone perhaps, has the same with it: CEL's operators let go of
+        # an error only where the other side decides.
+        found = _remembered(text, small)
+        if not isinstance(found, Failed):
+            return found
+        if max(len(part) for _, part in parts) <= _REMEMBERED_BYTES:
+            return _remembered(text, parts)
+        return execute(text, {name: reading.part(self._variables[name], fields) for name, fields in reads})
+
+
+@functools.lru_cache(maxsize=1024)
+def _reads(text: str, names: tuple[str, ...]) -> tuple[tuple[str, reading.Fields], ...]:
+    """The variables among these that an expression names, each with what can be read of it. Raises `ValueError`."""
+    named = _program(text).variables
+    return tuple((name, reading.fields(text, name)) for name in names if name in named)
+
+
+def _written(value: Any) -> bytes:
+    """The same for equal values, and for no others. Raises `ValueError`."""
+    return marshal.dumps(value, _WITHOUT_REFERENCES)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -5,9 +5,7 @@ A cautious guess. What looks like a variable inside a text, or is the name of a 
 that is handed too much has the same value.
 """
 
-import functools
 import re
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 Fields: TypeAlias = dict[str, Any] | None
@@ -16,23 +14,8 @@ _NAMED = r"(?<!\w){}(?!\w)(?:(?P<path>(?:\.\w+)+)(?P<call>\s*\()?|(?P<null>\s*[!
 """A variable, and the fields that are read of it. Whether it is null can be told from any part of it."""
 
 
-def part(variables: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """The variables that an expression names, each with what the expression can read of it."""
-    return {name: _part(variables[name], fields) for name, fields in _reads(text, tuple(variables))}
-
-
-def _part(value: Any, fields: Fields) -> Any:
-    if fields is None or not isinstance(value, dict):
-        return value
-    return {key: _part(value[key], inner) for key, inner in fields.items() if key in value}
-
-
-@functools.lru_cache(maxsize=1024)
-def _reads(text: str, names: tuple[str, ...]) -> tuple[tuple[str, Fields], ...]:
-    return tuple((name, _fields(text, name)) for name in names if re.search(_NAMED.format(name), text))
-
-
-def _fields(text: str, name: str) -> Fields:
+def fields(text: str, name: str) -> Fields:
+    """What an expression can read of a variable that it names."""
     found: dict[str, Any] = {}
     for match in re.finditer(_NAMED.format(name), text):
         path = (match["path"] or "").split(".")[1:]
@@ -45,12 +28,19 @@ def _fields(text: str, name: str) -> Fields:
     return found
 
 
-def _add(fields: dict[str, Any], path: list[str]) -> None:
+def part(value: Any, read: Fields) -> Any:
+    """A value with no more than these fields."""
+    if read is None or not isinstance(value, dict):
+        return value
+    return {key: part(value[key], inner) for key, inner in read.items() if key in value}
+
+
+def _add(read: dict[str, Any], path: list[str]) -> None:
     """Read a field too, by its path, with everything in it."""
     *above, last = path
     for step in above:
-        inner = fields.setdefault(step, {})
+        inner = read.setdefault(step, {})
         if inner is None:
             return
-        fields = inner
-    fields[last] = None
+        read = inner
+    read[last] = None
