@@ -279,7 +279,7 @@ class Store:
 
         Revisions go on from the state's, so the ones after it are given out a second time; `bump` is added first, as by
         `etcdutl snapshot restore --bump-revision --mark-compacted`. The history is empty afterwards and every
-        subscription has ended. The observer is told nothing.
+        subscription has ended. The observer is told nothing. A cluster goes back by `Api.restore`.
         """
         with self._lock:
             self._revision = self._oldest = state.revision + bump
