@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from playground.api.rules import reading
 from playground.api.rules.expressions import Evaluation, Failed, evaluate, execute
@@ -128,6 +130,47 @@ def test_the_shipped_policies_say_the_same_by_short_cuts(spec: JSON) -> None:
             evaluation = Evaluation(variables)
             seen = [in_any_order(evaluation.value(text)) for _ in range(2)]  # the second time as remembered
             assert seen == [expected, expected], text
+
+
+ROOTS = st.sampled_from(["object", "oldObject", "request"])
+NAMED = st.sampled_from(["a", "b", "list"])
+CONSTANTS = st.sampled_from(["null", "true", "1", "'v'", "'object.a'", "[1, 'v']"])
+
+
+def paths_of(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Expressions that read something of these."""
+    return st.one_of(
+        st.tuples(values, NAMED).map(lambda pair: f"{pair[0]}.{pair[1]}"),
+        st.tuples(values, NAMED).map(lambda pair: f"{pair[0]}['{pair[1]}']"),
+    )
+
+
+def composed(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Larger expressions of these."""
+    operators = st.sampled_from(["&&", "||", "==", "!=", "in"])
+    return st.one_of(
+        st.tuples(parts, operators, parts).map(lambda three: f"({three[0]} {three[1]} {three[2]})"),
+        st.tuples(parts, operators, parts).map(lambda three: f"{three[0]} {three[1]} {three[2]}"),
+        st.tuples(parts, parts, parts).map(lambda three: f"({three[0]} ? {three[1]} : {three[2]})"),
+        st.tuples(parts, parts).map(lambda two: f"{two[0]}.exists(x, x == {two[1]} || x.a == 1)"),
+        st.tuples(parts, parts).map(lambda two: f"[{two[0]}, {two[1]}].all(x, has(x.a) || x == null)"),
+        parts.map(lambda part: f"!{part}"),
+        parts.map(lambda part: f"{part}.size()"),
+        paths_of(ROOTS).map(lambda path: f"has({path})" if path.endswith(("a", "b", "list")) else path),
+    )
+
+
+EXPRESSIONS = st.recursive(
+    st.one_of(ROOTS, CONSTANTS, st.recursive(ROOTS, paths_of, max_leaves=2)), composed, max_leaves=6
+)
+LEAVES = st.sampled_from([None, True, 1, "v", "v" * 300, "v" * 5000, [], [1, "v"], [{"a": 1}]])
+VALUES = st.recursive(LEAVES, lambda values: st.dictionaries(NAMED, values, max_size=3), max_leaves=6)
+
+
+@given(text=EXPRESSIONS, object=VALUES, old=VALUES, request=VALUES)
+def test_any_expression_says_the_same_by_short_cuts(text: str, object: Any, old: Any, request: Any) -> None:
+    variables = {"object": object, "oldObject": old, "request": request}
+    assert Evaluation(variables).value(text) == execute(text, variables)
 
 
 def test_a_value_is_found_without_an_object_where_it_does_not_count() -> None:
