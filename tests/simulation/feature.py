@@ -55,6 +55,9 @@ class Operation:
     act: Callable[[Run, Arguments], None]
 
 
+LINGERS = 60.0
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """
@@ -62,7 +65,7 @@ class Fault:
 
     seconds: how long it lasts, at least and at most. during, after: what holds while it lasts, and once it is over, and
     why not more; for the table of docs/testing.md. suspends: names of the invariants that need not hold meanwhile, and
-    for `LINGERS` seconds afterwards.
+    for `lingers` seconds afterwards. lames: names of the goals that need not be reached in a run with this fault.
     """
 
     name: str
@@ -73,9 +76,8 @@ class Fault:
     during: str = "all invariants hold"
     after: str = "everything that fits is placed"
     suspends: frozenset[str] = frozenset()
-
-
-LINGERS = 60.0
+    lingers: float = LINGERS
+    lames: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

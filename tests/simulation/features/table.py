@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from tests.simulation.feature import Feature
 from tests.simulation.features import (
+    admission,
     cards,
     claims,
+    clocks,
     controllers,
     crashes,
     election,
+    etcd,
+    machines,
     namespaces,
     nodes,
+    partitions,
+    requests,
     rest,
+    rights,
     settings,
+    watches,
     workload,
 )
 
@@ -27,4 +35,12 @@ FEATURES: tuple[Feature, ...] = (
     namespaces.FEATURE,
     settings.FEATURE,
     rest.FEATURE,
+    requests.FEATURE,
+    watches.FEATURE,
+    partitions.FEATURE,
+    clocks.FEATURE,
+    etcd.FEATURE,
+    admission.FEATURE,
+    machines.FEATURE,
+    rights.FEATURE,
 )
