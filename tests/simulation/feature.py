@@ -31,6 +31,8 @@ class Draw:
     replicas: int
     names: list[tuple[str, str]] = field(default_factory=list)
     """Namespace and name of each pod that the plan creates."""
+    made: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """What features note of what the plan has created, for their own later steps."""
     count: int = 0
 
     def new(self, prefix: str) -> str:
@@ -91,10 +93,14 @@ class Invariant:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What holds once faults have ended and the cluster is quiet. `missing` gives what is still wrong, or nothing."""
+    """
+    What holds once faults have ended and the cluster is quiet. `missing` gives what is still wrong, or nothing. last:
+    it takes a while or disturbs, so it is asked where all others are reached.
+    """
 
     name: str
     missing: Callable[[Run], list[Violation]]
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

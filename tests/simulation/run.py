@@ -86,6 +86,8 @@ class Run:
         self.phase = "booting"
         self.submitted: dict[tuple[str, str], JSON] = {}
         """Pods that the API server accepted, by namespace and name, as they were sent."""
+        self.pods_seen: set[str] = set()
+        """The uid of every pod that there was."""
         self._suspended: dict[str, float] = {}
         """Until when an invariant need not hold, in seconds."""
         self._lamed: frozenset[str] = frozenset()
@@ -113,6 +115,15 @@ class Run:
         if not self.outcome.violation:
             self.outcome.violation = what
             self.tell("VIOLATION", what)
+
+    def _missing(self, *, last: bool) -> list[str]:
+        """What the goals lack."""
+        goals = [goal for f in self.features for goal in f.goals if goal.last is last and goal.name not in self._lamed]
+        return [f"{goal.name}: {text}" for goal in goals for text in goal.missing(self)]
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self.kernel.block(int(seconds * SECOND))
 
     def suspended(self, invariant: str) -> bool:
         """Whether a fault excuses the invariant now."""
@@ -151,7 +162,7 @@ class Run:
         """The task that does the steps."""
         self.kernel.spawn(self.world.admin, self.world.boot, "boot")
         while not (self.world.up and self.world.serves()):
-            self._sleep(0.1)
+            self.sleep(0.1)
             if self.kernel.seconds() > BOOT_WITHIN:
                 self.fail("the cluster has not come up")
         for feature in self.features:
@@ -162,7 +173,7 @@ class Run:
         self.tell("cluster", "is up")
         for number, step in enumerate(self.plan.steps):
             self.kernel.spawn(self.world.admin, lambda n=number, s=step: self._do(n, s), f"step-{number}")  # type: ignore[misc]
-        self._sleep(self.plan.ends + 0.1)
+        self.sleep(self.plan.ends + 0.1)
         for end in list(self._open.values()):
             end()
         self._open.clear()
@@ -172,7 +183,7 @@ class Run:
         self.phase = "done"
 
     def _do(self, number: int, step: Step) -> None:
-        self._sleep(step.at)
+        self.sleep(step.at)
         act = self._acts.get(step.kind)
         if act is None:
             self.fail(f"the plan has a step that nobody knows: {step.kind}")
@@ -190,7 +201,7 @@ class Run:
         if end is None:
             return
         self._open[number] = end
-        self._sleep(step.seconds)
+        self.sleep(step.seconds)
         if self._open.pop(number, None) is not None:
             end()
             self.tell("fault", f"{act.name} is over")
@@ -220,21 +231,19 @@ class Run:
         end = self.kernel.seconds() + SETTLES_WITHIN
         calm = 0
         while calm < 2:
-            self._sleep(LOOK_EVERY)
-            goals = [goal for f in self.features for goal in f.goals if goal.name not in self._lamed]
-            missing = [f"{goal.name}: {text}" for goal in goals for text in goal.missing(self)]
+            self.sleep(LOOK_EVERY)
+            missing = self._missing(last=False) or self._missing(last=True)
             calm = 0 if missing else calm + 1
             if missing and self.kernel.seconds() > end:
                 self.fail(f"{SETTLES_WITHIN:.0f} s after the last step: " + "; ".join(missing[:5]))
                 return
 
-    def _sleep(self, seconds: float) -> None:
-        self.kernel.block(int(seconds * SECOND))
-
     # -- what is watched ----------------------------------------------------------------------------------------------
 
     def _committed(self, change: Change) -> None:
         self.outcome.writes += 1
+        if change.resource == "pods":
+            self.pods_seen.add(change.object["metadata"]["uid"])
         for name, holds in self._invariants:
             wrong = holds(change)
             if wrong and not self.suspended(name):
@@ -253,7 +262,7 @@ class Run:
         """Start the program again a moment later."""
 
         def again() -> None:
-            self._sleep(after)
+            self.sleep(after)
             if not program.retired:
                 program.start()
                 self.tell(program.name, "starts")

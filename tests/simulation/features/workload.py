@@ -156,10 +156,10 @@ def _with_containers(draw: Draw, pod: Arguments) -> Arguments:
     asks = next((found for part, found in _BY_PART.items() if limits.startswith(part)), ())
     if "annotations" in pod or "labels" in pod or not asks:
         return {"more": [{"name": "side"}]}
-    kind = draw.rng.choice(("side", "share", "init", "both"))
+    kind = draw.rng.choice(("side", "share", "init"))
     first = {"name": "first", "init": True, "limits": draw.rng.choice(asks)(draw)}
     second = {"name": "second", "limits": draw.rng.choice(asks)(draw)}
-    return {"more": {"side": [{"name": "side"}], "share": [second], "init": [first], "both": [first, second]}[kind]}
+    return {"more": {"side": [{"name": "side"}], "share": [second], "init": [first]}[kind]}
 
 
 _MORE: tuple[tuple[float, Callable[[Draw, Arguments], Arguments]], ...] = (
@@ -201,6 +201,8 @@ def spec_of(arguments: Arguments) -> JSON:
         spec["initContainers"] = first
     if "node" in arguments:
         spec["nodeSelector"] = {"kubernetes.io/hostname": arguments["node"]}
+    if selects := arguments.get("selects"):
+        spec["nodeSelector"] = dict(selects)
     if "priority" in arguments:
         spec["priorityClassName"] = arguments["priority"]
     if "grace" in arguments:

@@ -135,7 +135,11 @@ class World:
         for each in self.ended:
             each(program, code)
 
-    def _allocator(self, number: int) -> Callable[[Program, Any], int]:
+    def another_allocator(self, name: str) -> Program:
+        """A further allocator beside those of the shape, which nothing starts again."""
+        return Program(self.kernel, f"allocator-{name}", self._allocator(name), lambda program, code: None)
+
+    def _allocator(self, number: int | str) -> Callable[[Program, Any], int]:
         def flags() -> list[str]:
             own = ["--socket", "/socket", "--listen", "", "--election-identity", f"replica-{number}"]
             return [*own, *self._component_flags("allocator"), *self.flags.get("allocator", ())]
