@@ -32,6 +32,7 @@ from playground.machinery.kubelet.gpuruntime import NodeGpu
 from playground.machinery.objects.nodes import NodeSpec
 from playground.programs import installing
 from runtime.kubernetes.client import Kube
+from runtime.kubernetes.oversized import Oversized
 from tests.simulation.kernel.modules import monotonic, wall
 from tests.simulation.kernel.primitives import Event
 from tests.simulation.kernel.scheduler import SECOND, Host, Kernel
@@ -118,7 +119,7 @@ class World:
 
     def kube(self, host: Host, user: Any = ADMIN) -> Kube:
         """A client of the API server on that host."""
-        return Kube(Way(self.network, host, user))
+        return Kube(Way(self.network, host, user), oversized=Oversized())
 
     def cards_file(self, node: str) -> Path:
         """What the node's driver shows; the agent reads it at each look."""

@@ -60,7 +60,7 @@ def made(function):
     return function
 app = sys.modules["allocator.app"]
 known = set(vars(app))
-answers = {{"": leaks.found()}}
+answers = {{"": leaks.found(), "shared": leaks.shared()}}
 for name, plant in {planted!r}.items():
     exec(plant)
     answers[name] = leaks.found()
@@ -91,6 +91,12 @@ def found() -> dict[str, list[str]]:
 
 def test_the_programs_reach_nothing_real(found: dict[str, list[str]]) -> None:
     assert found[""] == []
+
+
+def test_hosts_share_no_lock_but_that_of_a_default_that_none_of_them_takes(found: dict[str, list[str]]) -> None:
+    """`World.kube` gives each client an `Oversized` of its own."""
+    assert len(found["shared"]) == 1
+    assert "oversized" in found["shared"][0]
 
 
 @pytest.mark.parametrize("what", PLANTED)
