@@ -29,6 +29,19 @@ TOP = Path(__file__).resolve().parents[2]
 FOLDER = TOP / ".simulation"
 
 
+_WARM: list[Run] = []
+"""Runs of this process, which are kept: their parked tasks would run their `finally` if they went."""
+
+
+def warm_up() -> None:
+    """
+    Bring a cluster up once before processes are forked: they inherit the modules that were imported, and the values that
+    pure functions remember. No run sees anything else of it.
+    """
+    _WARM.append(Run(Plan("warm"), FEATURES))
+    _WARM[0].play()
+
+
 def play(which: Plan, recorded: range = range(0)) -> Outcome:
     """One run, in this process. `recorded`: the turns that its outcome tells one by one."""
     return Run(which, FEATURES, recorded=recorded).play()
@@ -116,6 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     progress = None if named or options.anew else Progress(options.folder)
     plans = iter(named) if named else _drawn(options, progress)
+    if len(named) != 1:
+        warm_up()
     totals = Totals()
     end = time.monotonic() + options.seconds if options.seconds else float("inf")
     recording = functools.partial(play, recorded=options.turns)
