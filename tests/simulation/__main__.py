@@ -35,8 +35,8 @@ _WARM: list[Run] = []
 
 def warm_up() -> None:
     """
-    Bring a cluster up once before processes are forked: they inherit the modules that were imported, and the values that
-    pure functions remember. No run sees anything else of it.
+    Bring a cluster up once before processes are forked: they inherit the modules that were imported, and the values
+    that pure functions remember. No run sees anything else of it.
     """
     _WARM.append(Run(Plan("warm"), FEATURES))
     _WARM[0].play()

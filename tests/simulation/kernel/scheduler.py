@@ -259,7 +259,8 @@ class Kernel:
 
     def _turn(self, until: int) -> bool:
         """One turn, or one jump of time; false where time has reached its end."""
-        self._expire()
+        if self._timers and self._timers[0][0] <= self.now:
+            self._expire()
         if not self._ready:
             if not self._timers:
                 raise Deadlock(self.stacks())

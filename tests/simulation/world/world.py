@@ -20,7 +20,6 @@ from typing import Any
 from contract import names
 from contract.components import component
 from nodeagent.gpus.library import GpuLibraryError
-from nodeagent.gpus.simulated import Simulated
 from playground.api.admission.attributes import Attributes
 from playground.api.admission.webhookcaller import CallFailed
 from playground.api.api import Api
@@ -37,6 +36,7 @@ from tests.simulation.kernel.modules import monotonic, wall
 from tests.simulation.kernel.primitives import Event
 from tests.simulation.kernel.scheduler import SECOND, Host, Kernel
 from tests.simulation.world import programs
+from tests.simulation.world.driver import Driver
 from tests.simulation.world.network import Network, Way
 from tests.simulation.world.programs import Program
 
@@ -98,6 +98,7 @@ class World:
         self.agents = {node: self._program(f"nodeagent-{node}", self._agent(node)) for node in shape.cards}
         self.leaving: list[Program] = []
         """Instances whose place another has, while they live on."""
+        self._drivers: dict[str, Driver] = {}
         self.up = False
 
     # -- parts --------------------------------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ class World:
             return [*own, *self._component_flags("nodeagent"), *self.flags.get("nodeagent", ())]
 
         user = account("gpufraction-nodeagent", node=node)
-        return programs.agent_body(node, flags, lambda host: self.kube(host, user))
+        return programs.agent_body(node, self.cards_file(node), flags, lambda host: self.kube(host, user))
 
     def _component_flags(self, program: str) -> tuple[str, ...]:
         return tuple(flag for name in self.shape.components for flag in component(name).flags(program))
@@ -257,7 +258,9 @@ class World:
     def _gpus_of(self, node: str) -> tuple[NodeGpu, ...]:
         """What the node's driver sees."""
         try:
-            cards = Simulated(f"@{self.cards_file(node)}", node=node).gpus()
+            if node not in self._drivers:
+                self._drivers[node] = Driver(self.cards_file(node), node=node)
+            cards = self._drivers[node].gpus()
         except GpuLibraryError:
             return ()
         return tuple(NodeGpu(card.index, card.uuid, card.model, card.memory_bytes) for card in cards)
