@@ -284,11 +284,13 @@ def _delete(run: Run, arguments: Arguments) -> None:
         return
 
 
-def _burst(draw: Draw) -> Arguments:
+def burst(draw: Draw) -> Arguments:
+    """Some pods at once."""
     return {"pods": [pod_of(draw) for _ in range(draw.rng.randint(3, 8))]}
 
 
-def _create_many(run: Run, arguments: Arguments) -> None:
+def create_many(run: Run, arguments: Arguments) -> None:
+    """Create all of them, beside each other."""
     for each in arguments["pods"]:
         run.kernel.spawn(run.world.admin, lambda e=each: _tolerant(run, e), "create")  # type: ignore[misc]
 
@@ -377,7 +379,7 @@ FEATURE = Feature(
     operations=(
         Operation("pod.create", 10, pod_of, create),
         Operation("pod.delete", 4, _victim, _delete),
-        Operation("pods.create", 1, _burst, _create_many),
+        Operation("pods.create", 1, burst, create_many),
         Operation("pod.tried", 1, _tried, _try),
         Operation("pod.nonsense", 1, _nonsense, _create_nonsense),
     ),
