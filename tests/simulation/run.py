@@ -80,8 +80,10 @@ class Run:
         self.phase = "booting"
         self.submitted: dict[tuple[str, str], JSON] = {}
         """Pods that the API server accepted, by namespace and name, as they were sent."""
-        self.pods_seen: set[str] = set()
-        """The uid of every pod that there was."""
+        self.uids: set[str] = set()
+        """Of every object that there was."""
+        self.notes: dict[str, Any] = {}
+        """What features keep for a run, by a name of theirs."""
         self.heard: list[Callable[[str, str, Mapping[str, Any]], None]] = []
         """Called with each line that a program logs: its host, the text and the fields."""
         self._suspended: dict[str, float] = {}
@@ -237,8 +239,7 @@ class Run:
 
     def _committed(self, change: Change) -> None:
         self.outcome.writes += 1
-        if change.resource == "pods":
-            self.pods_seen.add(change.object["metadata"]["uid"])
+        self.uids.add(change.object["metadata"].get("uid", ""))
         for name, holds in self._invariants:
             wrong = holds(change)
             if wrong and not self.suspended(name):

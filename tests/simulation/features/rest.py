@@ -148,7 +148,9 @@ def _as_fresh(run: Run) -> list[Violation]:
         wrong = []
         for name, other in allocators(run):
             wrong += [f"{name} sees {text}" for text in differences(seen(debug.to_json(other.view())), wanted)]
-        return [*wrong, *leftovers.of(run, allocators(run))]
+        running = [each for each in run.world.allocators if each.alive and each.running is not None]
+        programs = [(each.name, leftovers.root_of(run, each)) for each in running]
+        return [*wrong, *leftovers.of(run, programs)]
     finally:
         program.kill()
 

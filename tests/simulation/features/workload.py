@@ -154,7 +154,7 @@ def _with_containers(draw: Draw, pod: Arguments) -> Arguments:
     """Further containers: one without a share, one with a share of its own, one that runs before the others."""
     limits = next(iter(pod["limits"]), "")
     asks = next((found for part, found in _BY_PART.items() if limits.startswith(part)), ())
-    if "annotations" in pod or "labels" in pod or not asks:
+    if "annotations" in pod or "labels" in pod or "aliyun.com/gpu-count" in pod["limits"] or not asks:
         return {"more": [{"name": "side"}]}
     kind = draw.rng.choice(("side", "share", "init"))
     first = {"name": "first", "init": True, "limits": draw.rng.choice(asks)(draw)}

@@ -23,6 +23,10 @@ class FakeStore:
             if not namespace or each["metadata"].get("namespace") == namespace:
                 yield each
 
+    def has_uid(self, uid: str) -> bool:
+        """See `Store`."""
+        return any(each["metadata"].get("uid") == uid for found in self.objects.values() for each in found)
+
     def get(self, resource: str, key: tuple[str, str]) -> JSON | None:
         """See `Store`."""
         found = (each for each in self.scan(resource, key[0]) if each["metadata"]["name"] == key[1])
@@ -42,7 +46,7 @@ def run(store: FakeStore | None = None, **programs: Any) -> Any:
         plan=SimpleNamespace(shape={}, steps=()),
         kernel=SimpleNamespace(seconds=lambda: 100.0),
         heard=[],
-        pods_seen=set(),
+        uids=set(),
     )
 
 

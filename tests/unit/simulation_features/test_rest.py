@@ -101,7 +101,7 @@ def test_of_a_view_neither_what_was_learnt_nor_the_order_of_one_second_counts() 
 def test_what_is_left_of_a_pod_that_is_gone_is_found_wherever_it_is() -> None:
     harness = synced(waiting())
     found = run(FakeStore(pods=[waiting()]), leader=harness.controller)
-    found.pods_seen.add("u-waits")
+    found.uids.add("u-waits")
     assert leftovers.of(found, [("leader", harness.controller)]) == []
     found.world.api.store.objects["pods"] = []
     assert any("queue" in each for each in leftovers.of(found, [("leader", harness.controller)]))
