@@ -37,8 +37,8 @@ EVERY = 0.002
 @dataclass(frozen=True, slots=True)
 class Case:
     """
-    A cluster and its work. cards: of each node. each_second: pods created in a second. stay: how many there are at most;
-    the oldest makes room. seconds: of virtual time. goal: simulated seconds per second.
+    A cluster and its work. cards: of each node. each_second: pods created in a second. stay: how many there are at
+    most; the oldest makes room. seconds: of virtual time. goal: simulated seconds per second.
     """
 
     name: str

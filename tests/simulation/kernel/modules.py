@@ -16,6 +16,7 @@ import select
 import selectors
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -342,6 +343,7 @@ SIMULATED: Mapping[str, types.ModuleType] = {
     "gc": Simulated(gc, dict.fromkeys(("collect", "freeze", "set_threshold", "disable", "enable"), _nothing)),
     "concurrent.futures": _FUTURES,
     "socket": Simulated(socket, {"gethostname": lambda: _host().name}, ("socket", "AddressFamily", "SocketKind")),
+    "ssl": Simulated(ssl, {}, ("SSLContext", "SSLSocket", "SSLObject")),
     "select": Simulated(select, {}),
     "selectors": Simulated(selectors, {}),
     "signal": Simulated(signal, {}, ("Signals",)),

@@ -1,4 +1,4 @@
-"""Whose turn it is, when time goes on, and what becomes of hosts that are killed, paused or have clocks of their own."""
+"""Whose turn it is, when time goes on, and what becomes of hosts that are killed, paused or have their own clocks."""
 
 from __future__ import annotations
 
@@ -205,18 +205,18 @@ def test_a_paused_host_goes_on_where_it_was() -> None:
 def test_a_wait_that_ends_in_a_pause_keeps_its_result() -> None:
     kernel = fresh()
     paused, other = Host("paused", 1), Host("other", 1)
-    early, late = threading.Event(), threading.Event()
+    early, late = threading.Semaphore(0), threading.Semaphore(0)
     found: list[tuple[bool, bool, int]] = []
 
     def waits() -> None:
-        found.append((early.wait(2), late.wait(0.5), kernel.now // SECOND))
+        found.append((early.acquire(timeout=2), late.acquire(timeout=0.5), kernel.now // SECOND))
 
     def sets() -> None:
         time.sleep(1)
         kernel.pause(paused, 10)
-        early.set()
+        early.release()
         time.sleep(10.8)
-        late.set()
+        late.release()
 
     kernel.spawn(paused, waits, "waits")
     kernel.spawn(other, sets, "sets")
