@@ -52,7 +52,7 @@ class Shape:
     """
     What a world has. cards: each node's, as `nodeagent.gpus.simulated` describes them. flags: further ones by program.
 
-    latency: seconds of one way on the network, at least and at most.
+    latency: seconds of one way on the network, at least and at most. options: the administrator's document, if any.
     """
 
     cards: Mapping[str, str] = field(default_factory=lambda: {f"n{i}": "4 x Tesla T4 15109MiB" for i in range(1, 4)})
@@ -61,6 +61,7 @@ class Shape:
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     latency: tuple[float, float] = (0.0005, 0.02)
     agents: bool = True
+    options: str = ""
 
 
 class World:
@@ -85,6 +86,9 @@ class World:
         self.api: Api
         self.machinery: Machinery
         self.folder = Path(tempfile.mkdtemp(prefix="gpufraction-simulation-"))
+        self._options = self.folder / "options.yaml"
+        if shape.options:
+            self._options.write_text(shape.options)
         self.flags: dict[str, tuple[str, ...]] = dict(shape.flags)
         """Of the programs' next start."""
         self.reviewing: list[Reviewing] = []
@@ -167,7 +171,8 @@ class World:
         return programs.agent_body(node, self.cards_file(node), flags, lambda host: self.kube(host, user))
 
     def _component_flags(self, program: str) -> tuple[str, ...]:
-        return tuple(flag for name in self.shape.components for flag in component(name).flags(program))
+        options = (f"--options={self._options}",) if self.shape.options else ()
+        return (*options, *(flag for name in self.shape.components for flag in component(name).flags(program)))
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -197,6 +202,14 @@ class World:
         """Register a node of the world's shape, as its kubelet does; one that is there stays as it is."""
         number = list(self.shape.cards).index(node)
         self.machinery.add_node(NodeSpec(node, cpu="32", memory="256Gi", address=f"10.0.0.{number + 1}"))
+
+    def grow(self, node: str, cards: str, labels: Mapping[str, str]) -> None:
+        """A node that the shape does not have joins the cluster, with its agent."""
+        self.show_cards(node, f"gpus: {cards}\n")
+        self.agents[node] = agent = self._program(f"nodeagent-{node}", self._agent(node))
+        address = f"10.0.1.{len(self.agents)}"
+        self.machinery.add_node(NodeSpec(node, cpu="32", memory="256Gi", address=address, labels=labels))
+        agent.start()
 
     def serves(self) -> bool:
         """Whether one allocator leads, a webhook answers, and every node has its cards published."""
