@@ -40,7 +40,7 @@ from playground.api.kinds.values import ADMIN, JSON, User, copy_json, dig
 from playground.api.rules import decoding
 from playground.api.rules.crds import Definitions
 from playground.api.store.selection import Predicate, everything, field_selector, label_selector
-from playground.api.store.store import Change, StaleRevision, Store, unobserved
+from playground.api.store.store import Change, Snapshot, StaleRevision, Store, unobserved
 from playground.api.store.watching import Watch, WatchOptions
 from playground.api.verbs.removal import Remover
 from playground.api.verbs.subresources import LogProvider, Subresources
@@ -136,6 +136,16 @@ class Api:
         self._reviews = Reviews(self.authorizer, lambda token: self.authenticate(token))
         for path, body in bootstrap():
             self.call("POST", path, body=body)
+
+    def restore(self, state: Snapshot, *, bump: int = 0) -> None:
+        """
+        Go back to a state of the store, see `Store.restore`, as a server does that starts anew on another etcd.
+
+        Requests under way may see either state, or parts of both.
+        """
+        self.store.restore(state, bump=bump)
+        self._definitions.reload()
+        self._quotas.reload()
 
     @property
     def log_provider(self) -> LogProvider | None:

@@ -28,6 +28,19 @@ TOP = Path(__file__).resolve().parents[2]
 FOLDER = TOP / ".simulation"
 
 
+_WARM: list[Run] = []
+"""Runs of this process, which are kept: their parked tasks would run their `finally` if they went."""
+
+
+def warm_up() -> None:
+    """
+    Bring a cluster up once before processes are forked: they inherit the modules that were imported, and the values that
+    pure functions remember. No run sees anything else of it.
+    """
+    _WARM.append(Run(Plan("warm"), FEATURES))
+    _WARM[0].play()
+
+
 def play(which: Plan) -> Outcome:
     """One run, in this process."""
     return Run(which, FEATURES).play()
@@ -112,6 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     progress = None if named or options.anew else Progress(FOLDER)
     plans = iter(named) if named else _drawn(options, progress)
+    if len(named) != 1:
+        warm_up()
     totals = Totals()
     end = time.monotonic() + options.seconds if options.seconds else float("inf")
     for each, outcome in pool.run_all(_until(plans, end), play, jobs=options.jobs):

@@ -11,6 +11,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from contract import names
 from playground.api.kinds.values import ADMIN, JSON
@@ -56,6 +57,8 @@ class Outcome:
     writes: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     requests: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What faults and observers tell whoever reads the outcome; JSON."""
 
 
 class Violated(Exception):
@@ -77,6 +80,8 @@ class Run:
         self.phase = "booting"
         self.submitted: dict[tuple[str, str], JSON] = {}
         """Pods that the API server accepted, by namespace and name, as they were sent."""
+        self.pods_seen: set[str] = set()
+        """The uid of every pod that there was."""
         self._suspended: dict[str, float] = {}
         """Until when an invariant need not hold, in seconds."""
         self._lamed: frozenset[str] = frozenset()
@@ -105,39 +110,63 @@ class Run:
             self.outcome.violation = what
             self.tell("VIOLATION", what)
 
+    def _missing(self, *, last: bool) -> list[str]:
+        """What the goals lack."""
+        goals = [goal for f in self.features for goal in f.goals if goal.last is last and goal.name not in self._lamed]
+        return [f"{goal.name}: {text}" for goal in goals for text in goal.missing(self)]
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self.kernel.block(int(seconds * SECOND))
+
     def suspended(self, invariant: str) -> bool:
         """Whether a fault excuses the invariant now."""
         return self.kernel.seconds() < self._suspended.get(invariant, -1.0)
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
-    def play(self) -> Outcome:
-        """Do it all."""
-        logging.getLogger().addHandler(self._log)
-        try:
-            self.kernel.spawn(self.world.admin, self._direct, "direct")
-            self.kernel.run(1 << 62, lambda: self.phase == "done" or bool(self.outcome.violation))
-        except scheduler.Deadlock as dead:
-            self.fail(f"no task can run:\n{dead}")
-        finally:
-            logging.getLogger().removeHandler(self._log)
+    def boot(self) -> None:
+        """Bring the cluster up. A fork of this process may then play any plan of the same seed and shape."""
+        self.kernel.spawn(self.world.admin, self._direct, "direct")
+        self._go_on(lambda: self.phase != "booting")
+
+    def play(self, plan: Plan | None = None) -> Outcome:
+        """Do it all; the plan is the run's own, or after `boot` another."""
+        if self.phase == "booting":
+            self.boot()
+        self.plan = plan or self.plan
+        self._go_on(lambda: self.phase == "done")
         outcome, kernel = self.outcome, self.kernel
         outcome.trace, outcome.effects, outcome.turns = kernel.trace, self.world.network.effects, kernel.turns
         outcome.seconds, outcome.requests = kernel.seconds(), dict(self.world.network.counts)
         return outcome
 
+    def _go_on(self, done: Callable[[], bool]) -> None:
+        """Let time go on until `done` or a violation."""
+        logging.getLogger().addHandler(self._log)
+        try:
+            self.kernel.run(1 << 62, lambda: done() or bool(self.outcome.violation))
+        except scheduler.Deadlock as dead:
+            self.fail(f"no task can run:\n{dead}")
+        finally:
+            logging.getLogger().removeHandler(self._log)
+
     def _direct(self) -> None:
         """The task that does the steps."""
         self.kernel.spawn(self.world.admin, self.world.boot, "boot")
         while not (self.world.up and self.world.serves()):
-            self._sleep(0.1)
+            self.sleep(0.1)
             if self.kernel.seconds() > BOOT_WITHIN:
                 self.fail("the cluster has not come up")
+        for feature in self.features:
+            feature.prepare(self)
+        self.phase = "up"
+        self.kernel.give_way()
         self.began, self.phase = self.kernel.now, "playing"
         self.tell("cluster", "is up")
         for number, step in enumerate(self.plan.steps):
             self.kernel.spawn(self.world.admin, lambda n=number, s=step: self._do(n, s), f"step-{number}")  # type: ignore[misc]
-        self._sleep(self.plan.ends + 0.1)
+        self.sleep(self.plan.ends + 0.1)
         for end in list(self._open.values()):
             end()
         self._open.clear()
@@ -147,7 +176,7 @@ class Run:
         self.phase = "done"
 
     def _do(self, number: int, step: Step) -> None:
-        self._sleep(step.at)
+        self.sleep(step.at)
         act = self._acts.get(step.kind)
         if act is None:
             self.fail(f"the plan has a step that nobody knows: {step.kind}")
@@ -165,7 +194,7 @@ class Run:
         if end is None:
             return
         self._open[number] = end
-        self._sleep(step.seconds)
+        self.sleep(step.seconds)
         if self._open.pop(number, None) is not None:
             end()
             self.tell("fault", f"{act.name} is over")
@@ -195,21 +224,19 @@ class Run:
         end = self.kernel.seconds() + SETTLES_WITHIN
         calm = 0
         while calm < 2:
-            self._sleep(LOOK_EVERY)
-            goals = [goal for f in self.features for goal in f.goals if goal.name not in self._lamed]
-            missing = [f"{goal.name}: {text}" for goal in goals for text in goal.missing(self)]
+            self.sleep(LOOK_EVERY)
+            missing = self._missing(last=False) or self._missing(last=True)
             calm = 0 if missing else calm + 1
             if missing and self.kernel.seconds() > end:
                 self.fail(f"{SETTLES_WITHIN:.0f} s after the last step: " + "; ".join(missing[:5]))
                 return
 
-    def _sleep(self, seconds: float) -> None:
-        self.kernel.block(int(seconds * SECOND))
-
     # -- what is watched ----------------------------------------------------------------------------------------------
 
     def _committed(self, change: Change) -> None:
         self.outcome.writes += 1
+        if change.resource == "pods":
+            self.pods_seen.add(change.object["metadata"]["uid"])
         for name, holds in self._invariants:
             wrong = holds(change)
             if wrong and not self.suspended(name):
@@ -228,7 +255,7 @@ class Run:
         """Start the program again a moment later."""
 
         def again() -> None:
-            self._sleep(after)
+            self.sleep(after)
             if not program.retired:
                 program.start()
                 self.tell(program.name, "starts")

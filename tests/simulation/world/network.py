@@ -51,13 +51,14 @@ WELL = Verdict()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request as rules see it. `number` counts those of the host."""
+    """A request as rules see it. `number` counts those of the host, `body` is its JSON as it is sent."""
 
     host: str
     method: str
     path: str
     query: Mapping[str, str]
     number: int
+    body: bytes | None = None
 
     @property
     def is_write(self) -> bool:
@@ -163,11 +164,13 @@ class Network:
         """Requests by fate."""
         self.seen: list[Callable[[Call, int], None]] = []
         """Called with each request that was carried out, and its status."""
+        self.opened: list[Callable[[Stream], None]] = []
+        """Called with each watch that is opened, before its first event."""
         self._numbers: dict[str, int] = {}
 
     def call(self, host: Host, request: HttpRequest) -> Call:
         number = self._numbers[host.name] = self._numbers.get(host.name, 0) + 1
-        return Call(host.name, request.method, request.path, request.query, number)
+        return Call(host.name, request.method, request.path, request.query, number, request.body)
 
     def verdict(self, call: Call) -> Verdict:
         """What the rules make of it; the first that has to do with it decides."""

@@ -78,6 +78,8 @@ class World:
         self.manager = Host("kube-system", kernel.seed)
         self.observers: list[Callable[[Change], None]] = []
         self.ended: list[Callable[[Program, int], None]] = []
+        self.reviewed: list[Callable[[JSON], None]] = []
+        """Called with each review that a webhook answered, on the API server's task, which they may hold up."""
         self.network = Network(kernel, lambda: self.api, self.server, latency=shape.latency)
         self.api: Api
         self.machinery: Machinery
@@ -159,7 +161,11 @@ class World:
         for each in self.ended:
             each(program, code)
 
-    def _allocator(self, number: int) -> Callable[[Program, Any], int]:
+    def another_allocator(self, name: str) -> Program:
+        """A further allocator beside those of the shape, which nothing starts again."""
+        return Program(self.kernel, f"allocator-{name}", self._allocator(name), lambda program, code: None)
+
+    def _allocator(self, number: int | str) -> Callable[[Program, Any], int]:
         def flags() -> list[str]:
             own = ["--socket", "/socket", "--listen", "", "--election-identity", f"replica-{number}"]
             return [*own, *self._component_flags("allocator"), *self.flags.get("allocator", ())]
@@ -305,6 +311,8 @@ class World:
         if status != 200:
             raise CallFailed(f'failed to call webhook: an error on the server ("{status}")')
         self.kernel.block(self.network.delay(self.server))
+        for each in self.reviewed:
+            each(document)
         return json.loads(body)
 
     def identify(self, certificate: bytes, key: bytes) -> None:
