@@ -100,6 +100,9 @@ class World:
         self.allocators = [self._program(f"allocator-{i}", self._allocator(i)) for i in range(shape.replicas)]
         self.webhooks = [self._program(f"webhook-{i}", self._webhook(i)) for i in range(shape.replicas)]
         self.agents = {node: self._program(f"nodeagent-{node}", self._agent(node)) for node in shape.cards}
+        self.cards: dict[str, str] = dict(shape.cards)
+        """What each node has now."""
+        self.disguises: dict[str, list[Callable[[str], str]]] = {node: [] for node in shape.cards}
         self.leaving: list[Program] = []
         """Instances whose place another has, while they live on."""
         self._drivers: dict[str, Driver] = {}
@@ -133,6 +136,29 @@ class World:
     def show_cards(self, node: str, text: str) -> None:
         """Have the node's driver show these cards: a YAML document of `nodeagent.gpus.simulated`."""
         self.cards_file(node).write_text(text)
+
+    def exchange_cards(self, node: str, cards: str) -> None:
+        """Give the node other cards, such as `2 x Tesla T4 15109MiB`."""
+        self.cards[node] = cards
+        self._show(node)
+
+    def disguise_cards(self, node: str, disguise: Callable[[str], str]) -> Callable[[], None]:
+        """
+        Have the driver show the node's cards otherwise until the returned function is called. Of several disguises
+        the last one that has not ended counts.
+        """
+        self.disguises[node].append(disguise)
+        self._show(node)
+
+        def undo() -> None:
+            self.disguises[node].remove(disguise)
+            self._show(node)
+
+        return undo
+
+    def _show(self, node: str) -> None:
+        cards, disguises = self.cards[node], self.disguises[node]
+        self.show_cards(node, disguises[-1](cards) if disguises else f"gpus: {cards}\n")
 
     def _program(self, name: str, body: Callable[[Program, Any], int]) -> Program:
         return Program(self.kernel, name, body, self._exited)
@@ -191,8 +217,8 @@ class World:
             installing.apply(
                 kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
             )
-        for node, text in self.shape.cards.items():
-            self.show_cards(node, f"gpus: {text}\n")
+        for node in self.shape.cards:
+            self._show(node)
         for program in self.programs():
             program.start()
         while not self.serves():
