@@ -20,6 +20,7 @@ from tests.simulation.kernel import loader
 loader.install()
 
 from tests.simulation import draw, plan, pool, shrink, story  # noqa: E402  (after the loader)
+from tests.simulation.enumeration import campaign  # noqa: E402
 from tests.simulation.features.table import FEATURES  # noqa: E402
 from tests.simulation.plan import Plan  # noqa: E402
 from tests.simulation.run import Outcome, Run  # noqa: E402
@@ -101,7 +102,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--story", action="store_true", help="tell what happened in each run")
     parser.add_argument("--hashes", action="store_true", help="print the hashes of each run")
     parser.add_argument("--anew", action="store_true", help="run plans that are done already, too")
+    parser.add_argument("--enumerate", action="store_true", help="run every point of the reference runs instead")
+    parser.add_argument("--reference", action="append", default=[], help="of this reference run only; repeatable")
+    parser.add_argument("--learn", action="store_true", help="with --enumerate: print their kinds of writes only")
     options = parser.parse_args(arguments)
+    if options.enumerate:
+        return campaign.main(FEATURES, FOLDER, jobs=options.jobs, names=options.reference, only_learn=options.learn)
     named = [
         *(draw.plan(seed, FEATURES) for seed in options.seed),
         *(plan.from_text(p.read_text()) for p in options.plan),

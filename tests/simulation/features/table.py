@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from tests.simulation.enumeration import operations, strikes
 from tests.simulation.feature import Feature
 from tests.simulation.features import cards, crashes, election, workload
 
-FEATURES: tuple[Feature, ...] = (workload.FEATURE, cards.FEATURE, election.FEATURE, crashes.FEATURE)
+FEATURES: tuple[Feature, ...] = (
+    workload.FEATURE,
+    cards.FEATURE,
+    election.FEATURE,
+    crashes.FEATURE,
+    operations.FEATURE,
+    strikes.FEATURE,
+)
