@@ -10,11 +10,12 @@ import json
 import random
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from playground.api.admission import authorization
+from playground.api.admission.attributes import Plugin
 from playground.api.admission.authorization import Authorizer, Question, Reviews
 from playground.api.admission.builtin import (
     IMMORTAL,
@@ -39,7 +40,7 @@ from playground.api.kinds.values import ADMIN, JSON, User, copy_json, dig
 from playground.api.rules import decoding
 from playground.api.rules.crds import Definitions
 from playground.api.store.selection import Predicate, everything, field_selector, label_selector
-from playground.api.store.store import Change, StaleRevision, Store, unobserved
+from playground.api.store.store import Change, Snapshot, StaleRevision, Store, unobserved
 from playground.api.store.watching import Watch, WatchOptions
 from playground.api.verbs.removal import Remover
 from playground.api.verbs.subresources import LogProvider, Subresources
@@ -81,10 +82,11 @@ class Api:
         server_version: str = "v1.34.0",
         webhooks: Callable[[Store], WebhookCaller] = WebhookClient,
         observer: Callable[[Change], None] = unobserved,
+        plugins: Sequence[Plugin] = (),
     ) -> None:
         """
         `clock`: seconds since the epoch. `monotonic`: seconds since some moment, for the ends of watches. `webhooks`
-        makes the caller of webhooks. `observer`: see `Store`.
+        makes the caller of webhooks. `observer`: see `Store`. `plugins`: admission that comes after all other.
         """
         self.clock = clock
         self.monotonic = monotonic
@@ -104,6 +106,7 @@ class Api:
                 Defaulting(),
                 Policies(store=self.store, kinds=self.kinds),
                 Webhooks(store=self.store, caller=webhooks(self.store), again=ranger.mutate),
+                *plugins,
             ]
         )
         self._quotas = Quotas(store=self.store, save=partial(self._save_status, QUOTAS))
@@ -133,6 +136,16 @@ class Api:
         self._reviews = Reviews(self.authorizer, lambda token: self.authenticate(token))
         for path, body in bootstrap():
             self.call("POST", path, body=body)
+
+    def restore(self, state: Snapshot, *, bump: int = 0) -> None:
+        """
+        Go back to a state of the store, see `Store.restore`, as a server does that starts anew on another etcd.
+
+        Requests under way may see either state, or parts of both.
+        """
+        self.store.restore(state, bump=bump)
+        self._definitions.reload()
+        self._quotas.reload()
 
     @property
     def log_provider(self) -> LogProvider | None:

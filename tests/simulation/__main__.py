@@ -19,7 +19,7 @@ from tests.simulation.kernel import loader
 
 loader.install()
 
-from tests.simulation import draw, plan, pool, shrink, story  # noqa: E402  (after the loader)
+from tests.simulation import draw, faulttable, plan, pool, shrink, story  # noqa: E402  (after the loader)
 from tests.simulation.enumeration import campaign  # noqa: E402
 from tests.simulation.features.table import FEATURES  # noqa: E402
 from tests.simulation.plan import Plan  # noqa: E402
@@ -27,6 +27,19 @@ from tests.simulation.run import Outcome, Run  # noqa: E402
 
 TOP = Path(__file__).resolve().parents[2]
 FOLDER = TOP / ".simulation"
+
+
+_WARM: list[Run] = []
+"""Runs of this process, which are kept: their parked tasks would run their `finally` if they went."""
+
+
+def warm_up() -> None:
+    """
+    Bring a cluster up once before processes are forked: they inherit the modules that were imported, and the values that
+    pure functions remember. No run sees anything else of it.
+    """
+    _WARM.append(Run(Plan("warm"), FEATURES))
+    _WARM[0].play()
 
 
 def play(which: Plan) -> Outcome:
@@ -102,11 +115,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--story", action="store_true", help="tell what happened in each run")
     parser.add_argument("--hashes", action="store_true", help="print the hashes of each run")
     parser.add_argument("--anew", action="store_true", help="run plans that are done already, too")
+    parser.add_argument("--table", action="store_true", help="print the table of faults for docs/testing.md, and end")
     parser.add_argument("--enumerate", action="store_true", help="run every point of the reference runs instead")
     parser.add_argument("--reference", action="append", default=[], help="of this reference run only; repeatable")
     parser.add_argument("--learn", action="store_true", help="with --enumerate: print their kinds of writes only")
     options = parser.parse_args(arguments)
+    if options.table:
+        print("\n".join(faulttable.lines(FEATURES)))
+        return 0
     if options.enumerate:
+        warm_up()
         return campaign.main(FEATURES, FOLDER, jobs=options.jobs, names=options.reference, only_learn=options.learn)
     named = [
         *(draw.plan(seed, FEATURES) for seed in options.seed),
@@ -114,6 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     progress = None if named or options.anew else Progress(FOLDER)
     plans = iter(named) if named else _drawn(options, progress)
+    if len(named) != 1:
+        warm_up()
     totals = Totals()
     end = time.monotonic() + options.seconds if options.seconds else float("inf")
     for each, outcome in pool.run_all(_until(plans, end), play, jobs=options.jobs):

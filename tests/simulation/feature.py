@@ -31,6 +31,8 @@ class Draw:
     replicas: int
     names: list[tuple[str, str]] = field(default_factory=list)
     """Namespace and name of each pod that the plan creates."""
+    made: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """What features note of what the plan has created, for their own later steps."""
     count: int = 0
 
     def new(self, prefix: str) -> str:
@@ -53,6 +55,9 @@ class Operation:
     act: Callable[[Run, Arguments], None]
 
 
+LINGERS = 60.0
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """
@@ -60,7 +65,7 @@ class Fault:
 
     seconds: how long it lasts, at least and at most. during, after: what holds while it lasts, and once it is over, and
     why not more; for the table of docs/testing.md. suspends: names of the invariants that need not hold meanwhile, and
-    for `LINGERS` seconds afterwards.
+    for `lingers` seconds afterwards. lames: names of the goals that need not be reached in a run with this fault.
     """
 
     name: str
@@ -71,9 +76,8 @@ class Fault:
     during: str = "all invariants hold"
     after: str = "everything that fits is placed"
     suspends: frozenset[str] = frozenset()
-
-
-LINGERS = 60.0
+    lingers: float = LINGERS
+    lames: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +93,25 @@ class Invariant:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What holds once faults have ended and the cluster is quiet. `missing` gives what is still wrong, or nothing."""
+    """
+    What holds once faults have ended and the cluster is quiet. `missing` gives what is still wrong, or nothing. last:
+    it takes a while or disturbs, so it is asked where all others are reached.
+    """
 
     name: str
     missing: Callable[[Run], list[Violation]]
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """All of it, under a name. knobs: flags of a program that the seed may choose, by program."""
+    """
+    All of it, under a name.
+
+    knobs: flags of a program that the seed may choose, by program. components: of `manifests/components`, which every
+    cluster has for its sake. always: whether every plan may have its operations and knobs; plans have some of the
+    others', so that few kinds of work meet more often. prepare: what it needs in the cluster before the first step.
+    """
 
     name: str
     operations: tuple[Operation, ...] = ()
@@ -105,6 +119,9 @@ class Feature:
     invariants: tuple[Invariant, ...] = ()
     goals: tuple[Goal, ...] = ()
     knobs: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    components: tuple[str, ...] = ()
+    always: bool = False
+    prepare: Callable[[Run], None] = lambda run: None
 
 
 Planned = Callable[[str], Plan]

@@ -17,7 +17,7 @@ from contract import names
 from playground.api.kinds.values import ADMIN, JSON
 from playground.api.store.store import Change
 from runtime.kubernetes.client import Kube, KubeError
-from tests.simulation.feature import LINGERS, Fault, Feature, Operation
+from tests.simulation.feature import Fault, Feature, Operation
 from tests.simulation.kernel import scheduler
 from tests.simulation.kernel.scheduler import SECOND, Kernel, Task
 from tests.simulation.plan import Plan, Step
@@ -80,8 +80,11 @@ class Run:
         self.phase = "booting"
         self.submitted: dict[tuple[str, str], JSON] = {}
         """Pods that the API server accepted, by namespace and name, as they were sent."""
+        self.pods_seen: set[str] = set()
+        """The uid of every pod that there was."""
         self._suspended: dict[str, float] = {}
         """Until when an invariant need not hold, in seconds."""
+        self._lamed: frozenset[str] = frozenset()
         self._open: dict[int, Callable[[], None]] = {}
         self._invariants = [(each.name, each.make(self)) for f in self.features for each in f.invariants]
         self._acts: dict[str, Operation | Fault] = {act.name: act for f in self.features for act in _acts(f)}
@@ -106,6 +109,15 @@ class Run:
         if not self.outcome.violation:
             self.outcome.violation = what
             self.tell("VIOLATION", what)
+
+    def _missing(self, *, last: bool) -> list[str]:
+        """What the goals lack."""
+        goals = [goal for f in self.features for goal in f.goals if goal.last is last and goal.name not in self._lamed]
+        return [f"{goal.name}: {text}" for goal in goals for text in goal.missing(self)]
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self.kernel.block(int(seconds * SECOND))
 
     def suspended(self, invariant: str) -> bool:
         """Whether a fault excuses the invariant now."""
@@ -143,16 +155,18 @@ class Run:
         """The task that does the steps."""
         self.kernel.spawn(self.world.admin, self.world.boot, "boot")
         while not (self.world.up and self.world.serves()):
-            self._sleep(0.1)
+            self.sleep(0.1)
             if self.kernel.seconds() > BOOT_WITHIN:
                 self.fail("the cluster has not come up")
+        for feature in self.features:
+            feature.prepare(self)
         self.phase = "up"
         self.kernel.give_way()
         self.began, self.phase = self.kernel.now, "playing"
         self.tell("cluster", "is up")
         for number, step in enumerate(self.plan.steps):
             self.kernel.spawn(self.world.admin, lambda n=number, s=step: self._do(n, s), f"step-{number}")  # type: ignore[misc]
-        self._sleep(self.plan.ends + 0.1)
+        self.sleep(self.plan.ends + 0.1)
         for end in list(self._open.values()):
             end()
         self._open.clear()
@@ -162,7 +176,7 @@ class Run:
         self.phase = "done"
 
     def _do(self, number: int, step: Step) -> None:
-        self._sleep(step.at)
+        self.sleep(step.at)
         act = self._acts.get(step.kind)
         if act is None:
             self.fail(f"the plan has a step that nobody knows: {step.kind}")
@@ -180,35 +194,49 @@ class Run:
         if end is None:
             return
         self._open[number] = end
-        self._sleep(step.seconds)
+        self.sleep(step.seconds)
         if self._open.pop(number, None) is not None:
             end()
             self.tell("fault", f"{act.name} is over")
 
     def _suspend(self, fault: Fault, step: Step) -> None:
-        until = self.kernel.seconds() + step.seconds + LINGERS
+        until = self.kernel.seconds() + step.seconds + fault.lingers
         for name in fault.suspends:
             self._suspended[name] = max(until, self._suspended.get(name, 0.0))
+        self._lamed |= fault.lames
+
+    def reread(self) -> None:
+        """
+        Have the invariants begin anew with what the store holds, where it became another without a change: a restored
+        etcd. What they find wrong in that is not counted.
+        """
+        store = self.world.api.store
+        self._invariants = [(each.name, each.make(self)) for f in self.features for each in f.invariants]
+        state = store.snapshot()
+        for resource in sorted(state.objects):
+            for _, value in sorted(state.objects[resource].items()):
+                version = int(value["metadata"]["resourceVersion"])
+                for _, holds in self._invariants:
+                    holds(Change("ADDED", resource, version, value))
 
     def _settle(self) -> None:
         """Look again and again until every goal is reached, twice in a row."""
         end = self.kernel.seconds() + SETTLES_WITHIN
         calm = 0
         while calm < 2:
-            self._sleep(LOOK_EVERY)
-            missing = [f"{goal.name}: {text}" for f in self.features for goal in f.goals for text in goal.missing(self)]
+            self.sleep(LOOK_EVERY)
+            missing = self._missing(last=False) or self._missing(last=True)
             calm = 0 if missing else calm + 1
             if missing and self.kernel.seconds() > end:
                 self.fail(f"{SETTLES_WITHIN:.0f} s after the last step: " + "; ".join(missing[:5]))
                 return
 
-    def _sleep(self, seconds: float) -> None:
-        self.kernel.block(int(seconds * SECOND))
-
     # -- what is watched ----------------------------------------------------------------------------------------------
 
     def _committed(self, change: Change) -> None:
         self.outcome.writes += 1
+        if change.resource == "pods":
+            self.pods_seen.add(change.object["metadata"]["uid"])
         for name, holds in self._invariants:
             wrong = holds(change)
             if wrong and not self.suspended(name):
@@ -227,9 +255,10 @@ class Run:
         """Start the program again a moment later."""
 
         def again() -> None:
-            self._sleep(after)
-            program.start()
-            self.tell(program.name, "starts")
+            self.sleep(after)
+            if not program.retired:
+                program.start()
+                self.tell(program.name, "starts")
 
         self.kernel.spawn(self.world.manager, again, "restart")
 

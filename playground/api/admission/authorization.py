@@ -1,9 +1,10 @@
 """
-RBAC: may this user do this? Roles and bindings are read from the store at every question; nothing is cached.
+RBAC: may this user do this? What was found is remembered until any role or binding changes.
 
 Members of `system:masters` may do everything. The default roles are a small part of those of a real cluster.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from playground.api.kinds.values import JSON, User
 from playground.api.store.store import Store
 
 _GROUP = "rbac.authorization.k8s.io"
+_RESOURCES = tuple(f"{plural}.{_GROUP}" for plural in ("roles", "rolebindings", "clusterroles", "clusterrolebindings"))
 _MASTERS = "system:masters"
 _READ = ("get", "list", "watch")
 _AUDIENCE = "https://kubernetes.default.svc.cluster.local"
@@ -51,6 +53,8 @@ def _selected_name(request: Request) -> str:
 class Authorizer:
     def __init__(self, store: Store) -> None:
         self._store = store
+        # Programs ask the same all the time, and the answer takes a walk over all bindings.
+        self._remembered = functools.lru_cache(maxsize=4096)(self._find)
 
     def check(self, request: Request) -> None:
         """Raises 403 in the words of a real API server."""
@@ -61,7 +65,13 @@ class Authorizer:
     def allows(self, user: User, asked: Question) -> bool:
         if _MASTERS in user.groups:
             return True
-        return any(_covers(rule, asked) for rule in self.rules(user, asked.namespace))
+        sort = Question(asked.verb, asked.group, asked.resource, asked.subresource, asked.namespace, path=asked.path)
+        found = self._remembered(self._store.writes(_RESOURCES), user.name, user.groups, sort)
+        return any(_names(rule, asked) for rule in found)
+
+    def _find(self, _: tuple[int, ...], name: str, groups: tuple[str, ...], sort: Question) -> tuple[JSON, ...]:
+        """The user's rules that are about questions of this sort, whatever object is named."""
+        return tuple(rule for rule in self.rules(User(name, groups), sort.namespace) if _covers(rule, sort))
 
     def rules(self, user: User, namespace: str) -> Iterator[JSON]:
         """Every rule that binds the user in a namespace (empty: cluster-wide rules only)."""
@@ -112,13 +122,16 @@ def _covers(rule: JSON, asked: Question) -> bool:
         return any(_path_matches(pattern, asked.path) for pattern in rule.get("nonResourceURLs") or ())
     if not _has(rule.get("apiGroups"), asked.group):
         return False
-    names = rule.get("resourceNames")
-    if names and asked.name not in names:
-        return False
     return any(
         pattern == "*" or matches_resource(pattern, asked.resource, asked.subresource)
         for pattern in rule.get("resources") or ()
     )
+
+
+def _names(rule: JSON, asked: Question) -> bool:
+    """Whether a rule that covers a question covers it for the object that it names."""
+    names = rule.get("resourceNames")
+    return bool(asked.path) or not names or asked.name in names
 
 
 def _path_matches(pattern: str, path: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from playground.api.admission.attributes import Attributes
-from playground.api.kinds.kinds import NAMESPACES
+from playground.api.kinds.kinds import NAMESPACES, Kind
 from playground.api.kinds.values import JSON
 from playground.api.rules import expressions
 from playground.api.store.selection import matches
@@ -22,18 +22,22 @@ def matches_rules(rules: Iterable[JSON], attributes: Attributes) -> bool:
 
 
 def _matches_rule(rule: JSON, attributes: Attributes) -> bool:
-    kind = attributes.kind
-    if not _has(rule.get("operations"), attributes.operation):
+    names = rule.get("resourceNames")
+    if names and attributes.name not in names:
+        return False
+    return concerns(rule, attributes.operation, attributes.kind, attributes.request.subresource)
+
+
+def concerns(rule: JSON, operation: str, kind: Kind, subresource: str) -> bool:
+    """Whether a rule is about writes of this sort, whatever object they are of."""
+    if not _has(rule.get("operations"), operation):
         return False
     if not (_has(rule.get("apiGroups"), kind.group) and _has(rule.get("apiVersions"), kind.version)):
         return False
     scope = rule.get("scope") or "*"
     if scope != "*" and (scope == "Namespaced") is not kind.namespaced:
         return False
-    names = rule.get("resourceNames")
-    if names and attributes.name not in names:
-        return False
-    return any(matches_resource(pattern, kind.plural, attributes.request.subresource) for pattern in rule["resources"])
+    return any(matches_resource(pattern, kind.plural, subresource) for pattern in rule["resources"])
 
 
 def _has(values: Iterable[str] | None, value: str) -> bool:

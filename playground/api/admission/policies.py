@@ -12,7 +12,14 @@ from typing import Any
 
 from playground.api.admission.attributes import Attributes
 from playground.api.admission.builtin import Validating
-from playground.api.admission.matching import Conditions, Unevaluable, cel_variables, matches_rules, matches_selectors
+from playground.api.admission.matching import (
+    Conditions,
+    Unevaluable,
+    cel_variables,
+    concerns,
+    matches_rules,
+    matches_selectors,
+)
 from playground.api.kinds import errors
 from playground.api.kinds.kinds import Kinds
 from playground.api.kinds.values import JSON, dig
@@ -20,6 +27,7 @@ from playground.api.rules import expressions
 from playground.api.store.store import Store
 
 _GROUP = "admissionregistration.k8s.io"
+_POLICIES, _BINDINGS = f"validatingadmissionpolicies.{_GROUP}", f"validatingadmissionpolicybindings.{_GROUP}"
 _EXEMPT = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 """Kinds that no policy judges, so that one that refuses everything can be taken away. Webhook configurations are."""
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
@@ -37,17 +45,36 @@ class Policies(Validating):
     def __init__(self, *, store: Store, kinds: Kinds) -> None:
         self._store = store
         self._kinds = kinds
+        self._sorts: tuple[tuple[int, ...], dict[tuple[str, ...], tuple[tuple[JSON, JSON], ...]]] = (), {}
 
     def validate(self, attributes: Attributes) -> None:
         if attributes.kind.group == _GROUP and attributes.kind.name in _EXEMPT:
             return
-        bindings, _ = self._store.ordered(f"validatingadmissionpolicybindings.{_GROUP}")
-        for binding in bindings:
-            policy = self._store.get(
-                f"validatingadmissionpolicies.{_GROUP}", ("", binding["spec"].get("policyName", ""))
-            )
-            if policy is not None and self._concerns(policy, binding, attributes):
+        for policy, binding in self._bound(attributes):
+            if self._concerns(policy, binding, attributes):
                 self._apply(policy, binding, attributes)
+
+    def _bound(self, attributes: Attributes) -> tuple[tuple[JSON, JSON], ...]:
+        """
+        The policies, with their bindings, that are about writes of this sort; remembered until one of either changes,
+        since most policies are about few resources and most writes are of others.
+        """
+        kind, writes = attributes.kind, self._store.writes((_POLICIES, _BINDINGS))
+        known, found = self._sorts
+        if known != writes:
+            self._sorts = known, found = writes, {}
+        sort = (kind.group, kind.version, kind.plural, attributes.request.subresource, attributes.operation)
+        if sort not in found:
+            found[sort] = tuple(self._find(attributes))
+        return found[sort]
+
+    def _find(self, attributes: Attributes) -> Iterator[tuple[JSON, JSON]]:
+        for binding in self._store.ordered(_BINDINGS)[0]:
+            policy = self._store.get(_POLICIES, ("", binding["spec"].get("policyName", "")))
+            rules = dig(policy, "spec", "matchConstraints", "resourceRules") or ()
+            about = attributes.operation, attributes.kind, attributes.request.subresource
+            if policy is not None and any(concerns(rule, *about) for rule in rules):
+                yield policy, binding
 
     def _concerns(self, policy: JSON, binding: JSON, attributes: Attributes) -> bool:
         constraints = policy["spec"].get("matchConstraints") or {}

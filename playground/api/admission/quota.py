@@ -179,6 +179,14 @@ class Quotas:
             with self._lock:
                 self._count(namespace, value["metadata"]["uid"], usage)
 
+    def reload(self) -> None:
+        """Count everything again, after the store went back to another state."""
+        with self._lock:
+            self._held.clear()
+            self._total.clear()
+            for namespace in sorted({quota["metadata"]["namespace"] for quota in self._store.scan(QUOTAS.key)}):
+                self._recount(namespace)
+
     def _recount(self, namespace: str) -> None:
         self._held[namespace] = {}
         self._total[namespace] = Usage()

@@ -84,6 +84,16 @@ class Definitions:
             self._kinds.replace_custom(new["spec"]["group"], new["spec"]["names"]["plural"], kinds_of(new))
             self._save(new, established(new, self._clock()))
 
+    def reload(self) -> None:
+        """Serve exactly what the store defines now, after it went back to another state."""
+        defined = {
+            (each["spec"]["group"], each["spec"]["names"]["plural"]): each for each in self._store.scan(CRDS.key)
+        }
+        served = [(kind.group, kind.plural) for kind in self._kinds.all() if kind.custom is not None]
+        for group, plural in dict.fromkeys([*served, *defined]):
+            definition = defined.get((group, plural))
+            self._kinds.replace_custom(group, plural, kinds_of(definition) if definition else ())
+
     def _withdraw(self, definition: JSON) -> None:
         for kind in kinds_of(definition)[:1]:
             for value in self._store.scan(kind.key):

@@ -9,9 +9,13 @@ from playground.api.kinds.values import JSON
 from playground.api.rules import crds, fields
 
 
-def decode(request: Request, value: JSON) -> JSON:
-    """The object. Raises `ApiError` 400 for a wrong type, and under strict validation for an unknown field."""
-    value, unknown = fields.decode(request.kind, value)
+def decode(request: Request, value: JSON, known: JSON | None = None) -> JSON:
+    """
+    The object. Raises `ApiError` 400 for a wrong type, and under strict validation for an unknown field.
+
+    `known`: the stored state that it was made from, see `fields.decode`.
+    """
+    value, unknown = fields.decode(request.kind, value, known)
     if request.kind.custom is not None:
         value, dropped = crds.decode(request.kind, value)
         unknown += dropped

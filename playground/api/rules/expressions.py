@@ -6,6 +6,7 @@ that needs more says so when it is compiled. An error of evaluation is a value: 
 """
 
 import functools
+import marshal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,14 @@ from typing import Any
 import cel
 
 from contract.encoding.quantity import BadQuantity, parse
+from playground.api.rules import reading
 
+_REMEMBERED_BYTES = 4096
+"""Of what an expression reads of a variable, at most, for its value to be remembered. More is hardly asked twice."""
+_SMALL_BYTES = 256
+"""What a variable may take for an expression to be tried with it first, and without the larger ones."""
+_WITHOUT_REFERENCES = 2
+"""The newest format of `marshal` that writes equal values alike, however often each of their parts occurs."""
 _TYPES: Mapping[type, str] = {bool: "bool", str: "string", int: "int", float: "double", list: "list", dict: "map"}
 
 
@@ -24,15 +32,27 @@ class Failed:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A compiled expression, and those of our functions that it calls: a context takes a while for each it is given."""
+
+    compiled: Any
+    variables: frozenset[str]
+    functions: Mapping[str, Callable[..., Any]]
+
+
 @functools.lru_cache(maxsize=1024)
-def _compiled(text: str) -> Any:
-    return cel.compile(text)
+def _program(text: str) -> _Program:
+    """Raises `ValueError`."""
+    compiled = cel.compile(text)
+    functions = {name: _FUNCTIONS[name] for name in compiled.functions() if name in _FUNCTIONS}
+    return _Program(compiled, frozenset(compiled.variables()), functions)
 
 
 def problem(text: str) -> str | None:
     """Why an expression does not compile; None when it does."""
     try:
-        _compiled(text)
+        _program(text)
     except ValueError as failure:
         return str(failure)
     return None
@@ -48,26 +68,64 @@ def constant_type(text: str) -> str:
 
 class Evaluation:
     """
-    Expressions over the same variables. An object of a thousand fields takes long to hand over: it is handed over once,
-    and only if some expression names it.
+    Expressions over the same variables, which nobody changes meanwhile.
+
+    Most of a request's time would go into handing objects over to CEL, for expressions that read a field or two, and
+    mostly the same as the last time. So an expression gets only what it can read, and its value for that is remembered.
     """
 
     def __init__(self, variables: Mapping[str, Any]) -> None:
-        self._waiting = dict(variables)
-        self._context = cel.Context(variables={}, functions=dict(_FUNCTIONS))
+        self._variables = dict(variables)
 
     def put(self, name: str, value: Any) -> None:
         """The variable has this value from now on."""
-        self._waiting[name] = value
+        self._variables[name] = value
 
     def value(self, text: str) -> Any:
-        """The value of an expression, or `Failed`."""
+        """The value of an expression, or `Failed`. Others get the same value, so it must not be changed."""
         try:
-            for name in [name for name in self._waiting if name in text]:
-                self._context.add_variable(name, self._waiting.pop(name))
-            return _compiled(text).execute(self._context)
-        except (ValueError, RuntimeError, LookupError, TypeError) as failure:
-            return Failed(_message(failure))
+            reads = _reads(text, tuple(self._variables))
+            parts = tuple([(name, _written(reading.part(self._variables[name], fields))) for name, fields in reads])
+        except ValueError:  # it does not compile, or a value is of no type of JSON, as a time that was computed is not
+            return execute(text, self._variables)
+        small = tuple([part for part in parts if len(part[1]) <= _SMALL_BYTES])
+        if len(small) == len(parts):
+            return _remembered(text, parts)
+        # What has a value without an object, by the user alone perhaps, has the same with it: CEL's operators let go of
+        # an error only where the other side decides.
+        found = _remembered(text, small)
+        if not isinstance(found, Failed):
+            return found
+        if max(len(part) for _, part in parts) <= _REMEMBERED_BYTES:
+            return _remembered(text, parts)
+        return execute(text, {name: reading.part(self._variables[name], fields) for name, fields in reads})
+
+
+@functools.lru_cache(maxsize=1024)
+def _reads(text: str, names: tuple[str, ...]) -> tuple[tuple[str, reading.Fields], ...]:
+    """The variables among these that an expression names, each with what can be read of it. Raises `ValueError`."""
+    named = _program(text).variables
+    return tuple((name, reading.fields(text, name)) for name in names if name in named)
+
+
+def _written(value: Any) -> bytes:
+    """The same for equal values, and for no others. Raises `ValueError`."""
+    return marshal.dumps(value, _WITHOUT_REFERENCES)
+
+
+@functools.lru_cache(maxsize=4096)
+def _remembered(text: str, parts: tuple[tuple[str, bytes], ...]) -> Any:
+    return execute(text, {name: marshal.loads(part) for name, part in parts})
+
+
+def execute(text: str, variables: Mapping[str, Any]) -> Any:
+    """The value of an expression, or `Failed`, by nothing but the library: what `Evaluation` must agree with."""
+    try:
+        program = _program(text)
+        named = {name: value for name, value in variables.items() if name in text}
+        return program.compiled.execute(cel.Context(variables=named, functions=dict(program.functions)))
+    except (ValueError, RuntimeError, LookupError, TypeError) as failure:
+        return Failed(_message(failure))
 
 
 def evaluate(text: str, variables: Mapping[str, Any]) -> Any:

@@ -8,6 +8,7 @@ null is the same as nothing, and a value of another type ends the request.
 
 import functools
 import importlib
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,15 +49,20 @@ class _Type:
     values: "_Type | None" = None
 
 
-def decode(kind: Kind, value: JSON) -> tuple[JSON, list[str]]:
-    """The object without nulls and unknown fields, and the paths of those. Raises `ApiError` 400 for a wrong type."""
+def decode(kind: Kind, value: JSON, known: JSON | None = None) -> tuple[JSON, list[str]]:
+    """
+    The object without nulls and unknown fields, and the paths of those. Raises `ApiError` 400 for a wrong type.
+
+    `known` is a state that was decoded before: the very parts of it that are in `value` again are not looked at.
+    """
     reader = _Reader(kind)
     if kind.custom is not None:
         rest = {key: part for key, part in value.items() if key != "metadata"}
-        metadata = reader.read(_Type(model="V1ObjectMeta"), value.get("metadata") or {}, ("metadata",), "ObjectMeta")
+        meta, before = value.get("metadata") or {}, (known or {}).get("metadata")
+        metadata = reader.read(_Type(model="V1ObjectMeta"), meta, before, ("metadata",), "ObjectMeta")
         return {**rest, "metadata": metadata}, reader.unknown
     model = _NAMES.get(kind.key, f"V1{kind.name}")
-    return reader.read(_Type(model=model), value, (), kind.name), reader.unknown
+    return reader.read(_Type(model=model), value, known, (), kind.name), reader.unknown
 
 
 class _Reader:
@@ -64,32 +70,40 @@ class _Reader:
         self._kind = kind
         self.unknown: list[str] = []
 
-    def read(self, wanted: _Type, value: Any, path: tuple[str, ...], owner: str) -> Any:
+    def read(self, wanted: _Type, value: Any, known: Any, path: tuple[str, ...], owner: str) -> Any:
+        if value is known and known is not None:
+            return value
         if wanted.model:
-            return self._model(wanted.model, value, path, owner)
+            return self._model(wanted.model, value, known, path, owner)
         if wanted.items is not None:
-            if not isinstance(value, list):
-                raise self._mismatch(value, path, owner, f"[]{_go_name(wanted.items)}")
-            return [self.read(wanted.items, item, (*path, f"[{i}]"), owner) for i, item in enumerate(value)]
+            return self._list(wanted.items, value, known, path, owner)
         if wanted.values is not None:
             return self._map(wanted.values, value, path, owner)
         if wanted.scalar:
             self._scalar(wanted.scalar, value, path, owner)
         return value
 
-    def _model(self, name: str, value: Any, path: tuple[str, ...], owner: str) -> Any:
-        known = _fields(name)
-        if known is None:
+    def _list(self, wanted: _Type, value: Any, known: Any, path: tuple[str, ...], owner: str) -> Any:
+        if not isinstance(value, list):
+            raise self._mismatch(value, path, owner, f"[]{_go_name(wanted)}")
+        before = known if isinstance(known, list) else ()
+        pairs = itertools.zip_longest(value, before[: len(value)])
+        return [self.read(wanted, item, old, (*path, f"[{i}]"), owner) for i, (item, old) in enumerate(pairs)]
+
+    def _model(self, name: str, value: Any, known: Any, path: tuple[str, ...], owner: str) -> Any:
+        fields = _fields(name)
+        if fields is None:
             return value
         own = _go_name(_Type(model=name))
         if not isinstance(value, dict):
             raise self._mismatch(value, path, owner, own)
         read: JSON = {}
+        before = known if isinstance(known, dict) else {}
         for key, part in value.items():
-            if key not in known:
+            if key not in fields:
                 self.unknown.append(_shown((*path, key)))
             elif part is not None:
-                read[key] = self.read(known[key], part, (*path, key), own)
+                read[key] = self.read(fields[key], part, before.get(key), (*path, key), own)
         return read
 
     def _map(self, wanted: _Type, value: Any, path: tuple[str, ...], owner: str) -> Any:
@@ -99,7 +113,9 @@ class _Reader:
             for part in value.values():
                 self._quantity(part)
             return value
-        return {key: self.read(wanted, part, (*path, key), owner) for key, part in value.items() if part is not None}
+        return {
+            key: self.read(wanted, part, None, (*path, key), owner) for key, part in value.items() if part is not None
+        }
 
     def _scalar(self, wanted: str, value: Any, path: tuple[str, ...], owner: str) -> None:
         go_name, types = _SCALARS[wanted]
@@ -126,6 +142,7 @@ def _shown(path: tuple[str, ...]) -> str:
     return ".".join(path).replace(".[", "[")
 
 
+@functools.cache
 def _go_name(wanted: _Type) -> str:
     """The Go type that messages name: `EnvVar` for the model `V1EnvVar`."""
     if wanted.model:

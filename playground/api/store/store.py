@@ -92,6 +92,7 @@ class Store:
         """By resource, as long as nothing in it changes: a list of 100,000 is read in hundreds of pages."""
         self._owners: dict[str, set[tuple[str, Name]]] = {}
         self._uids: dict[str, tuple[str, Name]] = {}
+        self._writes: dict[str, int] = {}
         self._history: deque[Change] = deque()
         self._limit = history
         self._subscribers: dict[str, tuple[Subscription, ...]] = {}
@@ -99,6 +100,13 @@ class Store:
     @property
     def revision(self) -> int:
         return self._revision
+
+    def writes(self, resources: tuple[str, ...]) -> tuple[int, ...]:
+        """
+        How often each of these resources changed. What was concluded from them holds as long as the answer is the same,
+        if it was asked for before they were read.
+        """
+        return tuple(self._writes.get(resource, 0) for resource in resources)
 
     def get(self, resource: str, name: Name) -> JSON | None:
         with self._lock:
@@ -197,6 +205,7 @@ class Store:
         else:
             held[name] = value
             self._index(resource, name, value)
+        self._writes[resource] = self._writes.get(resource, 0) + 1
         change = Change(event, resource, self._revision, value, previous)
         self._history.append(change)
         if len(self._history) > self._limit:
@@ -270,11 +279,12 @@ class Store:
 
         Revisions go on from the state's, so the ones after it are given out a second time; `bump` is added first, as by
         `etcdutl snapshot restore --bump-revision --mark-compacted`. The history is empty afterwards and every
-        subscription has ended. The observer is told nothing.
+        subscription has ended. The observer is told nothing. A cluster goes back by `Api.restore`.
         """
         with self._lock:
             self._revision = self._oldest = state.revision + bump
             self._objects = {resource: dict(held) for resource, held in state.objects.items()}
+            self._writes = {resource: count + 1 for resource, count in self._writes.items()}
             self._history.clear()
             self._in_order.clear()
             self._owners.clear()

@@ -7,7 +7,7 @@ validating admission, storage. Every step after a failed one has not happened.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeAlias
 
 from playground.api.admission.attributes import Attributes, Plugin
 from playground.api.kinds import defaults, errors, strategies
@@ -18,6 +18,8 @@ from playground.api.rules import validation
 from playground.api.store.store import Store
 from playground.api.verbs.patches import apply_patch
 
+Decode: TypeAlias = Callable[[Request, JSON, JSON | None], JSON]
+"""A body, and the stored state that it was made from if any, to an object."""
 _RETRIES = 5  # as a real server: a patch without a resourceVersion survives this many concurrent writers
 
 
@@ -33,7 +35,7 @@ class Writer:
         store: Store,
         clock: Callable[[], float],
         admission: Plugin,
-        decode: Callable[[Request, JSON], JSON],
+        decode: Decode,
         committed: Callable[[Kind, JSON | None, JSON | None], None],
         hold: Callable[[Attributes], AbstractContextManager[None]],
     ) -> None:
@@ -46,7 +48,7 @@ class Writer:
 
     def create(self, request: Request) -> JSON:
         kind = request.kind
-        value = self._decode(request, as_object(request.body))
+        value = self._decode(request, as_object(request.body), None)
         check_metadata(request, value)
         if value["metadata"].get("resourceVersion"):
             raise errors.unspecific("resourceVersion should not be set on objects to be created")
@@ -78,7 +80,7 @@ class Writer:
         return self._store.get(kind.key, (namespace, name)) is not None
 
     def update(self, request: Request) -> JSON:
-        value = self._decode(request, as_object(request.body))
+        value = self._decode(request, as_object(request.body), None)
         check_metadata(request, value)
         if (name := value["metadata"].setdefault("name", request.name)) != request.name:
             raise errors.bad_request(
@@ -100,7 +102,7 @@ class Writer:
                 f"the name of the object ({name}) does not match the name on the URL ({request.name})"
             )
         try:
-            return self._decode(request, patched)
+            return self._decode(request, patched, old)
         except errors.ApiError as refusal:
             if refusal.code != 400 or request.content_type == STRATEGIC_PATCH:
                 raise

@@ -29,6 +29,12 @@ LISTS = {
     "a token that is none": Case(
         Ask("GET", "pods", query={"limit": "2", "continue": "zz"}), 400, "BadRequest", ("continue key is not valid",)
     ),
+    "a version that is still to come": Case(
+        Ask("GET", "pods", query={"resourceVersion": "999999999"}),
+        504,
+        "Timeout",
+        ("Too large resource version: 999999999, current: ",),
+    ),
     "a namespace that is not there": Case(
         Ask("GET", "/api/v1/namespaces/nowhere/pods"), 200, shows={"kind": "PodList", "items": []}
     ),

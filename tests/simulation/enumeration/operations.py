@@ -7,16 +7,14 @@ The steps carry whole objects, so that one operation serves every kind.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from allocator.features.elasticgpuclaims import objects
 from contract import names, pods
 from playground.api.kinds.values import JSON
 from runtime.kubernetes.client import KubeNotFound
-from tests.simulation.feature import Arguments, Draw, Fault, Feature, Goal, Operation, Violation
+from tests.simulation.feature import Arguments, Draw, Feature, Goal, Operation, Violation
 from tests.simulation.features.cards import SHARES, allocation_of
-from tests.simulation.kernel.scheduler import SECOND
 from tests.simulation.run import Run
 
 CLAIMS = f"{objects.CLAIMS}.elasticgpu.io"
@@ -59,29 +57,6 @@ def _set_flags(run: Run, arguments: Arguments) -> None:
 def _write_file(run: Run, arguments: Arguments) -> None:
     """In the folder of the run."""
     (run.world.folder / arguments["name"]).write_text(arguments["text"])
-
-
-def _store_late(run: Run, arguments: Arguments) -> Callable[[], None]:
-    """Hold a pod up between its last review and its storing, as another webhook does that takes its time."""
-    left = int(arguments["reviews"])
-
-    def hold(review: JSON) -> None:
-        nonlocal left
-        if ((review.get("request") or {}).get("object") or {}).get("metadata", {}).get("name") != arguments["name"]:
-            return
-        left -= 1
-        if left == 0:
-            run.tell("webhook", f"another one takes {arguments['takes']} s for pod {arguments['name']}")
-            run.kernel.block(int(arguments["takes"] * SECOND))
-
-    run.world.reviewed.append(hold)
-    return lambda: run.world.reviewed.remove(hold)
-
-
-def _drawn_late(draw: Draw) -> Arguments | None:
-    if not draw.names:
-        return None
-    return {"name": draw.rng.choice(draw.names)[1], "takes": draw.rng.choice((1.0, 5.0, 9.0)), "reviews": 2}
 
 
 def _nothing(run: Run, arguments: Arguments) -> None:
@@ -159,17 +134,6 @@ FEATURE = Feature(
         _operation("flags.set", _set_flags),
         _operation("file.write", _write_file),
         _operation(ENDS, _nothing),
-    ),
-    faults=(
-        Fault(
-            "pod.stored-late",
-            0.3,
-            _drawn_late,
-            _store_late,
-            (20.0, 60.0),
-            during="a pod that is stored after its reservation has ended may book a full card, until it is failed",
-            suspends=frozenset({"no card is booked twice", "no kubelet rejects a pod with a share"}),
-        ),
     ),
     goals=(Goal("the end is that of a run without faults", _as_without_faults),),
 )

@@ -37,8 +37,8 @@ WAYS: Mapping[Way, str] = {
 }
 STRUCK = "struck"
 """The note of an outcome that says how many strikes there were."""
-_LATE = 25.0
-"""Seconds until a late write is carried out: longer than a Lease lasts, and another has taken over."""
+_LATE = 15.0
+"""Seconds from when a client gives up until its late write is carried out: by then another leads."""
 _AFTER = 0.005
 """Seconds that the writer has for the answer."""
 _NEXT_WITHIN = 20.0

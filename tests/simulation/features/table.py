@@ -4,13 +4,46 @@ from __future__ import annotations
 
 from tests.simulation.enumeration import operations, strikes
 from tests.simulation.feature import Feature
-from tests.simulation.features import cards, crashes, election, workload
+from tests.simulation.features import (
+    admission,
+    cards,
+    claims,
+    clocks,
+    controllers,
+    crashes,
+    election,
+    etcd,
+    machines,
+    namespaces,
+    nodes,
+    partitions,
+    requests,
+    rest,
+    rights,
+    settings,
+    watches,
+    workload,
+)
 
 FEATURES: tuple[Feature, ...] = (
     workload.FEATURE,
     cards.FEATURE,
     election.FEATURE,
     crashes.FEATURE,
+    controllers.FEATURE,
+    claims.FEATURE,
+    nodes.FEATURE,
+    namespaces.FEATURE,
+    settings.FEATURE,
+    rest.FEATURE,
+    requests.FEATURE,
+    watches.FEATURE,
+    partitions.FEATURE,
+    clocks.FEATURE,
+    etcd.FEATURE,
+    admission.FEATURE,
+    machines.FEATURE,
+    rights.FEATURE,
     operations.FEATURE,
     strikes.FEATURE,
 )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from playground.api.api import Api, ApiError, User
-from tests.unit.playground.api.manifests import EVERY_POD, PODS, names, ok, pod, refusal
+from tests.unit.playground.api.manifests import EVERY_POD, MERGE, PODS, names, ok, pod, refusal
 
 ROOT = "/apis/rbac.authorization.k8s.io/v1"
 ROBOT = User("system:serviceaccount:default:robot")
@@ -108,3 +108,16 @@ def test_who_am_i(api: Api) -> None:
         "username": "system:serviceaccount:default:robot",
         "groups": ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"],
     }
+
+
+def test_what_is_taken_away_counts_from_the_next_request_on(api: Api) -> None:
+    path = f"{ROOT}/clusterrolebindings/r"
+    grant(api, rule("list"))
+    with_rights = api.store.snapshot()
+    assert api.call("GET", EVERY_POD, user=ROBOT)[0] == 200
+    ok(api.call("DELETE", path))
+    assert api.call("GET", EVERY_POD, user=ROBOT)[0] == 403
+    api.store.restore(with_rights)
+    assert api.call("GET", EVERY_POD, user=ROBOT)[0] == 200
+    ok(api.call("PATCH", f"{ROOT}/clusterroles/r", body={"rules": [rule("get")]}, content_type=MERGE))
+    assert api.call("GET", EVERY_POD, user=ROBOT)[0] == 403

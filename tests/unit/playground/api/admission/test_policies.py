@@ -113,3 +113,19 @@ def test_params_are_found_by_name(api: Api) -> None:
     maps = "/api/v1/namespaces/default/configmaps"
     ok(api.call("POST", maps, body={"metadata": {"name": "limits"}, "data": {"allowed": "yes"}}))
     create_pod(api)
+
+
+def test_a_policy_counts_as_it_is_now(api: Api) -> None:
+    policy(api, {"expression": "false"})
+    assert refusal(api.call("POST", PODS, body=pod()))[0] == 422
+    path = f"{ROOT}/validatingadmissionpolicies/p"
+    ok(api.call("PATCH", path, body={"spec": {"validations": [{"expression": "true"}]}}, content_type=MERGE))
+    create_pod(api, name="a")
+    constraints = {"resourceRules": [{**RULE, "resources": ["services"]}]}
+    body = {"spec": {"matchConstraints": constraints, "validations": [{"expression": "false"}]}}
+    ok(api.call("PATCH", path, body=body, content_type=MERGE))
+    create_pod(api, name="b")
+    ok(api.call("PATCH", path, body={"spec": {"matchConstraints": {"resourceRules": [RULE]}}}, content_type=MERGE))
+    assert refusal(api.call("POST", PODS, body=pod()))[0] == 422
+    ok(api.call("DELETE", f"{ROOT}/validatingadmissionpolicybindings/b"))
+    create_pod(api)

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
-from playground.api.api import Api, User
+from playground.api.api import Api, ApiError, User
+from playground.api.kinds import kinds
+from playground.api.rules import fields
+from playground.api.verbs.patches import merge
 from tests.unit.playground.api.manifests import PODS, create_pod, ok, pod, refusal
 
 STRICT = {"fieldValidation": "Strict"}
@@ -72,3 +75,31 @@ def test_quantities_may_be_numbers_and_are_stored_in_their_canonical_form(api: A
         "memory": "2Gi",
         "example.com/memory": "10k",
     }
+
+
+PATCHES: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "a label": {"metadata": {"labels": {"a": "b"}}},
+    "a null": {"metadata": {"labels": None}},
+    "an unknown field": {"spec": {"nodeSelecter": {"a": "b"}}},
+    "a shorter list": {"spec": {"tolerations": []}},
+    "a longer list": {"spec": {"tolerations": [{"key": str(i), "operator": "Exists"} for i in range(9)]}},
+    "a list with a null": {"spec": {"tolerations": [{"key": "a", "operator": None}]}},
+    "a whole part": {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "typo": 1}]}},
+}
+
+
+@pytest.mark.parametrize("patch", PATCHES.values(), ids=PATCHES.keys())
+def test_what_was_decoded_before_need_not_be_again(api: Api, patch: dict[str, Any]) -> None:
+    old = create_pod(api, resources={"limits": {"cpu": "1"}}, tolerations=[{"key": "a", "operator": "Exists"}])
+    patched = merge(old, patch)
+    assert fields.decode(kinds.PODS, patched, old) == fields.decode(kinds.PODS, patched)
+
+
+@pytest.mark.parametrize(
+    "patch", [{"spec": {"tolerations": [None]}}, {"spec": {"priority": "a"}}, {"metadata": {"labels": {"a": 1}}}]
+)
+def test_what_is_new_is_decoded(api: Api, patch: dict[str, Any]) -> None:
+    old = create_pod(api)
+    with pytest.raises(ApiError):
+        fields.decode(kinds.PODS, merge(old, patch), old)

@@ -6,8 +6,20 @@ import queue
 import pytest
 
 from playground.api.api import Api
+from playground.api.kinds.values import JSON
 from playground.api.store.store import Change, Store
-from tests.unit.playground.api.manifests import EVERY_POD, MERGE, PODS, create_pod, names, ok, refusal
+from tests.unit.playground.api.manifests import EVERY_POD, MERGE, PODS, create_pod, names, ok, pod, refusal
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+THINGS = "/apis/example.com/v1/things"
+
+
+def definition_of(plural: str) -> JSON:
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+    spec = {"group": "example.com", "scope": "Cluster", "versions": [version]}
+    named = {"plural": plural, "kind": "Thing", "singular": "thing"}
+    return {"metadata": {"name": f"{plural}.example.com"}, "spec": {**spec, "names": named}}
 
 
 def test_the_observer_gets_every_change_in_order() -> None:
@@ -101,6 +113,31 @@ def test_a_restored_store_with_a_higher_revision_ends_what_clients_know(api: Api
     api.store.restore(state, bump=1000)
     (event,) = list(api.watch(EVERY_POD, query={"resourceVersion": str(newest)}))
     assert (event["object"]["code"], api.store.revision) == (410, state.revision + 1000)
+
+
+def test_a_restored_cluster_serves_what_it_served(api: Api) -> None:
+    before = api.store.snapshot()
+    definition = ok(api.call("POST", DEFINITIONS, body=definition_of("things")))
+    ok(api.call("POST", THINGS, body={"metadata": {"name": "a"}}))
+    after = api.store.snapshot()
+    api.restore(before)
+    assert api.call("GET", THINGS)[0] == 404
+    api.restore(after)
+    assert names(ok(api.call("GET", THINGS))) == ["a"]
+    assert ok(api.call("GET", f"{DEFINITIONS}/things.example.com"))["metadata"]["uid"] == definition["metadata"]["uid"]
+
+
+def test_a_restored_cluster_counts_what_it_has(api: Api) -> None:
+    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}}
+    ok(api.call("POST", "/api/v1/namespaces/default/resourcequotas", body=quota))
+    empty = api.store.snapshot()
+    create_pod(api, name="a")
+    full = api.store.snapshot()
+    api.restore(empty)
+    create_pod(api, name="b")
+    api.restore(full)
+    assert refusal(api.call("POST", PODS, body=pod("c")))[0] == 403
+    assert api.store.revision == full.revision  # nothing had to be written to count again
 
 
 @pytest.mark.parametrize("path", [EVERY_POD, f"{PODS}/web"])

@@ -152,9 +152,9 @@ def test_a_watch_ends_by_the_clock_it_is_given() -> None:
 
 
 def test_an_idle_watch_gets_a_bookmark_each_minute_of_that_clock() -> None:
-    moments = iter([0.0, 0.0, 61.0, 300.0])
+    moments = iter([0.0, 0.0, 59.99, 61.0, 300.0])
     api = Api(monotonic=lambda: next(moments))
-    query = {"timeoutSeconds": "200", "allowWatchBookmarks": "true"}
+    query = {"timeoutSeconds": "61.01", "allowWatchBookmarks": "true"}
     assert [event["type"] for event in api.watch(EVERY_POD, query=query)] == ["BOOKMARK", "BOOKMARK"]
 
 

@@ -1,0 +1,231 @@
+"""
+Looks for clocks, threads, chance and sockets of Python's own that programs could still reach.
+
+`found` walks everything that modules of our packages hold: globals, attributes of classes, defaults and closures of
+functions, and what is in their objects and containers. Libraries are not walked: what they do by themselves is theirs.
+
+    python -m tests.simulation.kernel.leaks MODULE ...    loads these by the loader, and prints what it finds
+"""
+
+from __future__ import annotations
+
+import _thread
+import concurrent.futures
+import concurrent.futures.thread
+import datetime
+import functools
+import gc
+import importlib
+import queue
+import random
+import secrets
+import select
+import selectors
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import types
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tests.simulation.kernel import loader
+
+REAL = (
+    _thread,
+    concurrent.futures,
+    concurrent.futures.thread,
+    gc,
+    queue,
+    random,
+    secrets,
+    select,
+    selectors,
+    signal,
+    socket,
+    ssl,
+    subprocess,
+    threading,
+    time,
+)
+"""Modules none of whose classes and functions may be reached."""
+MEMBERS: Mapping[types.ModuleType, tuple[str, ...]] = {
+    datetime: ("datetime", "date"),
+    uuid: ("uuid1", "uuid4", "getnode"),
+}
+"""Of other modules, what may not be reached."""
+HARMLESS: Mapping[types.ModuleType, frozenset[str]] = {
+    socket: frozenset(("socket", "SocketType", "AddressFamily", "SocketKind", "MsgFlag", "AddressInfo", "Any")),
+    ssl: frozenset(("SSLContext", "SSLSocket", "SSLObject", "TLSVersion", "VerifyMode", "VerifyFlags", "Options")),
+    signal: frozenset(("Signals", "Handlers", "Sigmasks")),
+    secrets: frozenset(("compare_digest",)),
+    threading: frozenset(("ExceptHookArgs",)),
+    time: frozenset(("struct_time", "strptime")),
+}
+"""Types for annotations, and functions of their arguments alone."""
+INSTANCES: tuple[type, ...] = (
+    type(_thread.allocate_lock()),
+    type(threading.RLock()),
+    threading.Thread,
+    threading.Condition,
+    threading.Event,
+    threading.Semaphore,
+    threading.local,
+    queue.Queue,
+    queue.SimpleQueue,
+    random.Random,
+    socket.socket,
+    subprocess.Popen,
+    concurrent.futures.Executor,
+    concurrent.futures.Future,
+    selectors.BaseSelector,
+)
+"""Objects that no module may hold."""
+WRAPPERS = (
+    types.MethodType,
+    types.BuiltinMethodType,
+    classmethod,
+    staticmethod,
+    property,
+    functools.partial,
+    functools._lru_cache_wrapper,
+)
+WRAPPED = ("__self__", "__func__", "fget", "fset", "fdel", "func", "args", "keywords", "__wrapped__")
+"""Where objects of these types have what they call."""
+
+
+def _forbidden() -> dict[int, str]:
+    """The name of each thing that may not be reached, by its identity."""
+    names: dict[int, str] = {}
+    for module in REAL:
+        names[id(module)] = f"module {module.__name__}"
+        for name, value in vars(module).items():
+            if name not in HARMLESS.get(module, ()) and _is_of(value, module):
+                names.setdefault(id(value), f"{module.__name__}.{name}")
+    for module, members in MEMBERS.items():
+        names[id(module)] = f"module {module.__name__}"
+        names |= {id(getattr(module, name)): f"{module.__name__}.{name}" for name in members}
+    return names
+
+
+def _is_of(value: Any, module: types.ModuleType) -> bool:
+    """Whether it is a class, function or method of that module, and none that only names an error or a number."""
+    if isinstance(value, type):
+        own = value.__module__.lstrip("_").partition(".")[0] == module.__name__.lstrip("_").partition(".")[0]
+        return own and not issubclass(value, BaseException | int)
+    if isinstance(value, types.MethodType | types.BuiltinMethodType) and isinstance(value.__self__, random.Random):
+        return True
+    home = getattr(value, "__module__", None) or ""
+    return callable(value) and home.lstrip("_").partition(".")[0] == module.__name__.lstrip("_").partition(".")[0]
+
+
+class _Walk:
+    """A way through all that can be reached, each thing once."""
+
+    def __init__(self) -> None:
+        self._forbidden = _forbidden()
+        self._seen: set[int] = set()
+        self._kept: list[Any] = []
+        """What was seen stays alive, so that no identity is used twice."""
+
+    def modules(self) -> Iterator[str]:
+        for name, module in sorted(sys.modules.items()):
+            if _is_ours(name):
+                for attribute, value in list(vars(module).items()):
+                    if attribute not in ("__builtins__", "__loader__", "__spec__"):
+                        yield from self._look(value, f"{name}.{attribute}")
+
+    def _look(self, value: Any, path: str) -> Iterator[str]:
+        """What is wrong with the value, and with what it holds."""
+        waiting = [(value, path)]
+        while waiting:
+            value, path = waiting.pop()
+            if (name := self._forbidden.get(id(value)) or _instance(value)) is not None:
+                yield f"{path} is {name}"
+            elif id(value) not in self._seen:
+                self._seen.add(id(value))
+                self._kept.append(value)
+                waiting += [(inner, f"{path}{step}") for step, inner in _held(value)]
+
+
+def _instance(value: Any) -> str | None:
+    """The kind of an object that nobody may hold; None for all others."""
+    # The type is asked, not the object: a proxy of a library (Flask's `request`) answers for what it stands for.
+    if issubclass(type(value), (random.SystemRandom, *INSTANCES)) and not _is_simulated(type(value)):
+        return f"a {type(value).__module__}.{type(value).__qualname__}"
+    return None
+
+
+def _is_simulated(kind: type) -> bool:
+    return kind.__module__.startswith("tests.simulation.")
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] in loader.PACKAGES
+
+
+def _held(value: Any) -> Iterator[tuple[str, Any]]:
+    """What can be reached from it in one step, each with the step's name."""
+    kind = type(value)
+    if kind in (dict, types.MappingProxyType):
+        for key, inner in list(value.items()):
+            yield f"[{key!r}]", inner
+            yield f" key {key!r}", key
+    elif kind in (list, tuple, set, frozenset):
+        yield from ((f"[{number}]", inner) for number, inner in enumerate(list(value)))
+    elif kind is types.FunctionType:
+        yield from _of_function(value)
+    elif issubclass(kind, WRAPPERS):
+        inner = {id(found := getattr(value, name)): (f".{name}", found) for name in WRAPPED if hasattr(value, name)}
+        yield from inner.values()
+    elif issubclass(kind, type):
+        if _is_ours(value.__module__):
+            yield from ((f".{name}", inner) for name, inner in list(vars(value).items()))
+            yield ".__bases__", value.__bases__
+    elif _is_ours(kind.__module__):
+        yield from _of_object(value)
+
+
+def _of_function(function: Any) -> Iterator[tuple[str, Any]]:
+    if not _is_ours(function.__module__ or ""):
+        return
+    yield " by default", function.__defaults__
+    yield " by default", function.__kwdefaults__
+    yield ".__wrapped__", getattr(function, "__wrapped__", None)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield f" closes over {name}", cell.cell_contents
+        except ValueError:
+            continue  # not bound yet
+
+
+def _of_object(value: Any) -> Iterator[tuple[str, Any]]:
+    yield from ((f".{name}", inner) for name, inner in list(getattr(value, "__dict__", {}).items()))
+    for base in type(value).__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, name):
+                yield f".{name}", getattr(value, name)
+
+
+def found() -> list[str]:
+    """Every place from which a module of ours reaches what it must not, and what that is."""
+    return list(_Walk().modules())
+
+
+def main(modules: Sequence[str]) -> int:
+    """Load the modules by the loader and print what is found."""
+    loader.install()
+    for name in modules:
+        importlib.import_module(name)
+    wrong = found()
+    print(f"{sum(map(_is_ours, sys.modules))} modules", *wrong, sep="\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
