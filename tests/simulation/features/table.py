@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.simulation.enumeration import operations, strikes
 from tests.simulation.feature import Feature
 from tests.simulation.features import (
     admission,
@@ -51,4 +52,6 @@ FEATURES: tuple[Feature, ...] = (
     admission.FEATURE,
     machines.FEATURE,
     rights.FEATURE,
+    operations.FEATURE,
+    strikes.FEATURE,
 )

@@ -80,8 +80,6 @@ class World:
         self.manager = Host("kube-system", kernel.seed)
         self.observers: list[Callable[[Change], None]] = []
         self.ended: list[Callable[[Program, int], None]] = []
-        self.reviewed: list[Callable[[JSON], None]] = []
-        """Called with each review that a webhook answered, on the API server's task, which they may hold up."""
         self.network = Network(kernel, lambda: self.api, self.server, latency=shape.latency)
         self.api: Api
         self.machinery: Machinery
@@ -328,8 +326,6 @@ class World:
         if status != 200:
             raise CallFailed(f'failed to call webhook: an error on the server ("{status}")')
         self.kernel.block(self.network.delay(self.server))
-        for each in self.reviewed:
-            each(document)
         return json.loads(body)
 
     def identify(self, certificate: bytes, key: bytes) -> None:
