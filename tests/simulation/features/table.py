@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tests.simulation.feature import Feature
-from tests.simulation.features import cards, crashes, election, workload
+from tests.simulation.features import cards, checks, crashes, election, workload
 
-FEATURES: tuple[Feature, ...] = (workload.FEATURE, cards.FEATURE, election.FEATURE, crashes.FEATURE)
+FEATURES: tuple[Feature, ...] = (workload.FEATURE, cards.FEATURE, election.FEATURE, crashes.FEATURE, checks.FEATURE)
