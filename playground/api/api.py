@@ -10,11 +10,12 @@ import json
 import random
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from playground.api.admission import authorization
+from playground.api.admission.attributes import Plugin
 from playground.api.admission.authorization import Authorizer, Question, Reviews
 from playground.api.admission.builtin import (
     IMMORTAL,
@@ -81,10 +82,11 @@ class Api:
         server_version: str = "v1.34.0",
         webhooks: Callable[[Store], WebhookCaller] = WebhookClient,
         observer: Callable[[Change], None] = unobserved,
+        plugins: Sequence[Plugin] = (),
     ) -> None:
         """
         `clock`: seconds since the epoch. `monotonic`: seconds since some moment, for the ends of watches. `webhooks`
-        makes the caller of webhooks. `observer`: see `Store`.
+        makes the caller of webhooks. `observer`: see `Store`. `plugins`: admission that comes after all other.
         """
         self.clock = clock
         self.monotonic = monotonic
@@ -104,6 +106,7 @@ class Api:
                 Defaulting(),
                 Policies(store=self.store, kinds=self.kinds),
                 Webhooks(store=self.store, caller=webhooks(self.store), again=ranger.mutate),
+                *plugins,
             ]
         )
         self._quotas = Quotas(store=self.store, save=partial(self._save_status, QUOTAS))

@@ -19,7 +19,7 @@ from tests.simulation.kernel import loader
 
 loader.install()
 
-from tests.simulation import draw, plan, pool, shrink, story  # noqa: E402  (after the loader)
+from tests.simulation import draw, faulttable, plan, pool, shrink, story  # noqa: E402  (after the loader)
 from tests.simulation.features.table import FEATURES  # noqa: E402
 from tests.simulation.plan import Plan  # noqa: E402
 from tests.simulation.run import Outcome, Run  # noqa: E402
@@ -101,7 +101,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--story", action="store_true", help="tell what happened in each run")
     parser.add_argument("--hashes", action="store_true", help="print the hashes of each run")
     parser.add_argument("--anew", action="store_true", help="run plans that are done already, too")
+    parser.add_argument("--table", action="store_true", help="print the table of faults for docs/testing.md, and end")
     options = parser.parse_args(arguments)
+    if options.table:
+        print("\n".join(faulttable.lines(FEATURES)))
+        return 0
     named = [
         *(draw.plan(seed, FEATURES) for seed in options.seed),
         *(plan.from_text(p.read_text()) for p in options.plan),

@@ -10,6 +10,7 @@ from tests.simulation.feature import Draw, Fault, Feature, Operation
 from tests.simulation.plan import Plan, Step
 
 NODES = ("n1", "n2", "n3")
+_COMPONENTS = ("claims", "unhealthy-lists")
 _CARDS = ("2 x Tesla T4 15109MiB", "4 x Tesla T4 15109MiB", "1 x Tesla V100-PCIE-32GB 32768MiB")
 
 
@@ -21,7 +22,8 @@ def plan(seed: str, features: Iterable[Feature]) -> Plan:
     replicas = rng.choice((2, 2, 2, 3))
     draw = Draw(rng, nodes, replicas)
     length = rng.choice((20.0, 40.0, 80.0))
-    operations = [each for f in features for each in f.operations]
+    playing = tuple(f for f in features if f.always or rng.random() < 0.4)
+    operations = [each for f in playing for each in f.operations]
     faults = _some([each for f in features for each in f.faults], rng)
     steps = [_operation(draw, operations, rng.uniform(0, length)) for _ in range(rng.randint(5, 40))]
     steps += [
@@ -30,7 +32,8 @@ def plan(seed: str, features: Iterable[Feature]) -> Plan:
     shape = {
         "cards": {node: rng.choice(_CARDS) for node in nodes},
         "replicas": replicas,
-        "flags": _knobs(features, rng),
+        "flags": _knobs(playing, rng),
+        "components": (*_COMPONENTS, *(name for f in features for name in f.components)),
         "latency": rng.choice(((0.0005, 0.005), (0.0005, 0.02), (0.001, 0.1), (0.001, 0.5))),
     }
     found = sorted(filter(None, steps), key=lambda step: step.at)

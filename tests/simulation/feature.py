@@ -53,6 +53,9 @@ class Operation:
     act: Callable[[Run, Arguments], None]
 
 
+LINGERS = 60.0
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """
@@ -60,7 +63,7 @@ class Fault:
 
     seconds: how long it lasts, at least and at most. during, after: what holds while it lasts, and once it is over, and
     why not more; for the table of docs/testing.md. suspends: names of the invariants that need not hold meanwhile, and
-    for `LINGERS` seconds afterwards.
+    for `lingers` seconds afterwards. lames: names of the goals that need not be reached in a run with this fault.
     """
 
     name: str
@@ -71,9 +74,8 @@ class Fault:
     during: str = "all invariants hold"
     after: str = "everything that fits is placed"
     suspends: frozenset[str] = frozenset()
-
-
-LINGERS = 60.0
+    lingers: float = LINGERS
+    lames: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,13 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """All of it, under a name. knobs: flags of a program that the seed may choose, by program."""
+    """
+    All of it, under a name.
+
+    knobs: flags of a program that the seed may choose, by program. components: of `manifests/components`, which every
+    cluster has for its sake. always: whether every plan may have its operations and knobs; plans have some of the
+    others', so that few kinds of work meet more often. prepare: what it needs in the cluster before the first step.
+    """
 
     name: str
     operations: tuple[Operation, ...] = ()
@@ -105,6 +113,9 @@ class Feature:
     invariants: tuple[Invariant, ...] = ()
     goals: tuple[Goal, ...] = ()
     knobs: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    components: tuple[str, ...] = ()
+    always: bool = False
+    prepare: Callable[[Run], None] = lambda run: None
 
 
 Planned = Callable[[str], Plan]

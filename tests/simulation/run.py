@@ -11,12 +11,13 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from contract import names
 from playground.api.kinds.values import ADMIN, JSON
 from playground.api.store.store import Change
 from runtime.kubernetes.client import Kube, KubeError
-from tests.simulation.feature import LINGERS, Fault, Feature, Operation
+from tests.simulation.feature import Fault, Feature, Operation
 from tests.simulation.kernel import scheduler
 from tests.simulation.kernel.scheduler import SECOND, Kernel, Task
 from tests.simulation.plan import Plan, Step
@@ -56,6 +57,8 @@ class Outcome:
     writes: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     requests: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What faults and observers tell whoever reads the outcome; JSON."""
 
 
 class Violated(Exception):
@@ -79,6 +82,7 @@ class Run:
         """Pods that the API server accepted, by namespace and name, as they were sent."""
         self._suspended: dict[str, float] = {}
         """Until when an invariant need not hold, in seconds."""
+        self._lamed: frozenset[str] = frozenset()
         self._open: dict[int, Callable[[], None]] = {}
         self._invariants = [(each.name, each.make(self)) for f in self.features for each in f.invariants]
         self._acts: dict[str, Operation | Fault] = {act.name: act for f in self.features for act in _acts(f)}
@@ -110,20 +114,31 @@ class Run:
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
-    def play(self) -> Outcome:
-        """Do it all."""
-        logging.getLogger().addHandler(self._log)
-        try:
-            self.kernel.spawn(self.world.admin, self._direct, "direct")
-            self.kernel.run(1 << 62, lambda: self.phase == "done" or bool(self.outcome.violation))
-        except scheduler.Deadlock as dead:
-            self.fail(f"no task can run:\n{dead}")
-        finally:
-            logging.getLogger().removeHandler(self._log)
+    def boot(self) -> None:
+        """Bring the cluster up. A fork of this process may then play any plan of the same seed and shape."""
+        self.kernel.spawn(self.world.admin, self._direct, "direct")
+        self._go_on(lambda: self.phase != "booting")
+
+    def play(self, plan: Plan | None = None) -> Outcome:
+        """Do it all; the plan is the run's own, or after `boot` another."""
+        if self.phase == "booting":
+            self.boot()
+        self.plan = plan or self.plan
+        self._go_on(lambda: self.phase == "done")
         outcome, kernel = self.outcome, self.kernel
         outcome.trace, outcome.effects, outcome.turns = kernel.trace, self.world.network.effects, kernel.turns
         outcome.seconds, outcome.requests = kernel.seconds(), dict(self.world.network.counts)
         return outcome
+
+    def _go_on(self, done: Callable[[], bool]) -> None:
+        """Let time go on until `done` or a violation."""
+        logging.getLogger().addHandler(self._log)
+        try:
+            self.kernel.run(1 << 62, lambda: done() or bool(self.outcome.violation))
+        except scheduler.Deadlock as dead:
+            self.fail(f"no task can run:\n{dead}")
+        finally:
+            logging.getLogger().removeHandler(self._log)
 
     def _direct(self) -> None:
         """The task that does the steps."""
@@ -132,6 +147,10 @@ class Run:
             self._sleep(0.1)
             if self.kernel.seconds() > BOOT_WITHIN:
                 self.fail("the cluster has not come up")
+        for feature in self.features:
+            feature.prepare(self)
+        self.phase = "up"
+        self.kernel.give_way()
         self.began, self.phase = self.kernel.now, "playing"
         self.tell("cluster", "is up")
         for number, step in enumerate(self.plan.steps):
@@ -170,9 +189,24 @@ class Run:
             self.tell("fault", f"{act.name} is over")
 
     def _suspend(self, fault: Fault, step: Step) -> None:
-        until = self.kernel.seconds() + step.seconds + LINGERS
+        until = self.kernel.seconds() + step.seconds + fault.lingers
         for name in fault.suspends:
             self._suspended[name] = max(until, self._suspended.get(name, 0.0))
+        self._lamed |= fault.lames
+
+    def reread(self) -> None:
+        """
+        Have the invariants begin anew with what the store holds, where it became another without a change: a restored
+        etcd. What they find wrong in that is not counted.
+        """
+        store = self.world.api.store
+        self._invariants = [(each.name, each.make(self)) for f in self.features for each in f.invariants]
+        state = store.snapshot()
+        for resource in sorted(state.objects):
+            for _, value in sorted(state.objects[resource].items()):
+                version = int(value["metadata"]["resourceVersion"])
+                for _, holds in self._invariants:
+                    holds(Change("ADDED", resource, version, value))
 
     def _settle(self) -> None:
         """Look again and again until every goal is reached, twice in a row."""
@@ -180,7 +214,8 @@ class Run:
         calm = 0
         while calm < 2:
             self._sleep(LOOK_EVERY)
-            missing = [f"{goal.name}: {text}" for f in self.features for goal in f.goals for text in goal.missing(self)]
+            goals = [goal for f in self.features for goal in f.goals if goal.name not in self._lamed]
+            missing = [f"{goal.name}: {text}" for goal in goals for text in goal.missing(self)]
             calm = 0 if missing else calm + 1
             if missing and self.kernel.seconds() > end:
                 self.fail(f"{SETTLES_WITHIN:.0f} s after the last step: " + "; ".join(missing[:5]))
@@ -212,8 +247,9 @@ class Run:
 
         def again() -> None:
             self._sleep(after)
-            program.start()
-            self.tell(program.name, "starts")
+            if not program.retired:
+                program.start()
+                self.tell(program.name, "starts")
 
         self.kernel.spawn(self.world.manager, again, "restart")
 

@@ -21,6 +21,9 @@ from tests.simulation.run import Run
 GPUNODES = f"{names.GPUNODE_PLURAL}.{names.GROUP}"
 SHARES = "elasticgpus.elasticgpu.io"
 MOST_SHARERS = 48
+BOOKED_ONCE = "no card is booked twice"
+NEVER_MOVES = "a share never moves"
+NO_REJECTION = "no kubelet rejects a pod with a share"
 Place = tuple[str, str]
 """A node and the UUID of a card there."""
 
@@ -207,9 +210,9 @@ def _ledgers(run: Run) -> list[Violation]:
 FEATURE = Feature(
     "cards",
     invariants=(
-        Invariant("no card is booked twice", _booked_once),
-        Invariant("a share never moves", _never_moves),
-        Invariant("no kubelet rejects a pod with a share", _by_kubelet),
+        Invariant(BOOKED_ONCE, _booked_once),
+        Invariant(NEVER_MOVES, _never_moves),
+        Invariant(NO_REJECTION, _by_kubelet),
     ),
     goals=(Goal("ledgers equal the API server", _ledgers),),
 )

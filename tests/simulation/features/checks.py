@@ -38,4 +38,5 @@ def _says(run: Run, arguments: Arguments) -> None:
 FEATURE = Feature(
     "checks",
     operations=(Operation("pod.runs", 0, _never, _runs), Operation("pod.says", 0, _never, _says)),
+    always=True,
 )

@@ -1,17 +1,17 @@
-"""Programs that are killed, stopped, restarted and paused."""
+"""Programs that are killed, stopped, restarted, paused, and replaced while they live on."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.simulation.feature import Arguments, Draw, Fault, Feature
+from tests.simulation.features.aiming import program_of
+from tests.simulation.kernel.scheduler import SECOND
 from tests.simulation.run import Run
 from tests.simulation.world.programs import Program
 
-
-def program_of(run: Run, name: str) -> Program:
-    """The program of that name; of `leader`, the allocator that leads, or the first."""
-    if name == "leader":
-        return run.world.leader() or run.world.allocators[0]
-    return next(each for each in run.world.programs() if each.name == name)
+GRACE = 30.0
+"""Seconds from SIGTERM to SIGKILL."""
 
 
 def some_program(draw: Draw) -> str:
@@ -22,8 +22,21 @@ def some_program(draw: Draw) -> str:
     return draw.rng.choice(["leader", "leader", "leader", *allocators, *webhooks, draw.rng.choice(agents)])
 
 
-def _one(draw: Draw) -> Arguments:
-    return {"program": some_program(draw), "away": round(draw.rng.choice((0.1, 1.0, 5.0, 20.0)), 2)}
+def _killed(draw: Draw) -> Arguments:
+    return {"program": some_program(draw), "away": draw.rng.choice((0.0, 0.1, 1.0, 5.0, 20.0))}
+
+
+def _named(draw: Draw) -> Arguments:
+    return {"program": some_program(draw)}
+
+
+def _paused(draw: Draw) -> Arguments:
+    """For moments, for longer than a term, for longer than a Lease."""
+    return {"program": some_program(draw), "away": draw.rng.choice((0.1, 1.0, 5.0, 11.0, 20.0, 60.0))}
+
+
+def _replaced(draw: Draw) -> Arguments:
+    return {"program": some_program(draw), "by": draw.rng.choice(("SIGTERM", "SIGKILL"))}
 
 
 def _kill(run: Run, arguments: Arguments) -> None:
@@ -36,7 +49,22 @@ def _kill(run: Run, arguments: Arguments) -> None:
 def _stop(run: Run, arguments: Arguments) -> None:
     program = program_of(run, arguments["program"])
     run.tell(program.name, "gets SIGTERM")
+    end(run, program)
+
+
+def end(run: Run, program: Program) -> None:
+    """SIGTERM, and SIGKILL to the same process when its grace period is over."""
+    host = program.host
     program.stop()
+
+    def kill() -> None:
+        run.kernel.block(int(GRACE * SECOND))
+        if program.alive and program.host is host:
+            run.tell(program.name, "is killed after its grace period")
+            program.kill()
+            run.restart(program)
+
+    run.kernel.spawn(run.world.manager, kill, "grace")
 
 
 def _pause(run: Run, arguments: Arguments) -> None:
@@ -45,11 +73,52 @@ def _pause(run: Run, arguments: Arguments) -> None:
     program.pause(arguments["away"])
 
 
+def _replace(run: Run, arguments: Arguments) -> Callable[[], None]:
+    """Start another instance; the old one ends with the fault."""
+    old = program_of(run, arguments["program"])
+    new = run.world.replace(old)
+    run.tell(new.name, "has a second instance")
+
+    def leave() -> None:
+        if old.alive and arguments["by"] == "SIGTERM":
+            end(run, old)
+        old.kill() if arguments["by"] == "SIGKILL" else None
+
+    return leave
+
+
 FEATURE = Feature(
     "crashes",
     faults=(
-        Fault("program.killed", 6, _one, _kill),
-        Fault("program.stopped", 2, _one, _stop),
-        Fault("program.paused", 3, _one, _pause),
+        Fault(
+            "program.killed",
+            6,
+            _killed,
+            _kill,
+            during="all invariants hold; what it was about to write may come after its end, and another leads when the"
+            " Lease is old",
+        ),
+        Fault(
+            "program.stopped",
+            2,
+            _named,
+            _stop,
+            during="all invariants hold; it releases the Lease, so another leads within seconds",
+        ),
+        Fault(
+            "program.paused",
+            3,
+            _paused,
+            _pause,
+            during="all invariants hold; a leader that wakes after its term writes nothing that takes effect",
+        ),
+        Fault(
+            "program.replaced",
+            3,
+            _replaced,
+            _replace,
+            seconds=(0.5, 40.0),
+            during="all invariants hold; two instances of one place are two candidates, and their names differ",
+        ),
     ),
 )

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from contract import names, pods
+from contract.dialects import DIALECTS, claims
+from contract.dialects.base import Example, Refusal
 from playground.api.kinds.values import JSON
-from playground.machinery.kubelet.podrun import RUN_SECONDS
+from playground.machinery.kubelet.podrun import EXIT_CODE, RUN_SECONDS
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import KubeNotFound
+from runtime.kubernetes.client import KubeError, KubeNotFound
 from tests.simulation.feature import Arguments, Draw, Feature, Goal, Operation, Violation
 from tests.simulation.run import Run
 
 NAMESPACES = ("team-a", "team-b")
+PRIORITIES = {"sim-high": 1000, "sim-low": -10}
+"""PriorityClasses that every cluster of the simulation has, by name."""
 _MIB = (512, 1024, 2048, 3000, 5000, 7000, 9000, 12000, 15000)
 _GIB = (1, 2, 3, 5, 7, 10, 14)
 _PERCENT = (10, 20, 30, 50, 70, 100)
+_GRACE = (None, None, 0, 1, 5, 60)
+
+
+# -- what a container asks for -----------------------------------------------------------------------------------
 
 
 def _native(draw: Draw) -> JSON:
@@ -26,12 +35,27 @@ def _cores(draw: Draw) -> JSON:
     return {**_native(draw), "gpufraction.io/gpu-cores": str(draw.rng.choice(_PERCENT))}
 
 
+def _several(draw: Draw) -> JSON:
+    return {**_native(draw), "gpufraction.io/gpu-count": str(draw.rng.choice((2, 2, 3, 4)))}
+
+
+def _bursting(draw: Draw) -> JSON:
+    asked = draw.rng.choice(_MIB[:6])
+    limit = asked * draw.rng.choice((1, 1, 2, 3))
+    return {"gpufraction.io/gpu-memory": f"{asked}Mi", "gpufraction.io/gpu-memory-limit": f"{limit}Mi"}
+
+
 def _whole(draw: Draw) -> JSON:
     return {"nvidia.com/gpu": str(draw.rng.choice((1, 1, 1, 2)))}
 
 
 def _aliyun(draw: Draw) -> JSON:
     return {"aliyun.com/gpu-mem": str(draw.rng.choice(_GIB))}
+
+
+def _split(draw: Draw) -> JSON:
+    count = draw.rng.choice((1, 2, 4))
+    return {"aliyun.com/gpu-mem": str(count * draw.rng.choice(_GIB[:4])), "aliyun.com/gpu-count": str(count)}
 
 
 def _vgpu(draw: Draw) -> JSON:
@@ -50,62 +74,216 @@ def _elastic(draw: Draw) -> JSON:
     return {"elasticgpu.io/gpu-memory": str(draw.rng.choice(_MIB))}
 
 
-REQUESTS = (_native, _native, _native, _cores, _whole, _aliyun, _vgpu, _percent, _elastic)
+REQUESTS = (_native, _native, _native, _cores, _several, _bursting, _whole, _aliyun, _split, _vgpu, _percent, _elastic)
+_BY_PART = {
+    "gpufraction.io/": (_native, _cores),
+    "aliyun.com/": (_aliyun,),
+    "nvidia.com/": (_vgpu,),
+    "nano-gpu/": (_percent,),
+    "elasticgpu.io/": (_elastic,),
+}
+"""What a further container may ask for, by how the names of the pod's dialect begin."""
 
 
-def _pod(draw: Draw) -> Arguments:
-    """A pod: what it requests, and for how many seconds it runs."""
+def _examples(*, refused: bool) -> tuple[Example, ...]:
+    """The examples of all dialects that name no claim: those that are refused as they are written, or the others."""
+    every = (each for dialect in DIALECTS if dialect.name != claims.DIALECT.name for each in dialect.examples)
+    return tuple(each for each in every if isinstance(DIALECTS.read(_written(each)), Refusal) is refused)
+
+
+def _written(example: Example) -> JSON:
+    limits = {str(key): value for key, value in example.limits.items()}
+    metadata = {"annotations": dict(example.annotations), "labels": dict(example.labels)}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]}}
+
+
+# -- pods --------------------------------------------------------------------------------------------------------
+
+
+def pod_of(draw: Draw) -> dict[str, Any]:
+    """A pod: what it requests, how long it runs, where it may run."""
     namespace, name = draw.rng.choice(NAMESPACES), draw.new("p")
     draw.names.append((namespace, name))
     runs = draw.rng.choice((None, None, None, 5, 20, 60))
-    arguments: dict[str, Any] = {"namespace": namespace, "name": name, "limits": draw.rng.choice(REQUESTS)(draw)}
+    arguments: dict[str, Any] = {"namespace": namespace, "name": name}
+    if draw.rng.random() < 0.2:
+        arguments |= _example(draw.rng.choice(_examples(refused=False)))
+    else:
+        arguments["limits"] = draw.rng.choice(REQUESTS)(draw)
     if runs is not None:
         arguments["runs"] = runs
-    if draw.rng.random() < 0.05:
-        arguments["node"] = draw.rng.choice(draw.nodes)
+    for chance, more in _MORE:
+        if draw.rng.random() < chance:
+            arguments |= more(draw, arguments)
     return arguments
+
+
+def _example(example: Example) -> dict[str, Any]:
+    found: dict[str, Any] = {"limits": {str(key): value for key, value in example.limits.items()}}
+    for what in ("annotations", "labels"):
+        if values := {str(key): value for key, value in getattr(example, what).items()}:
+            found[what] = values
+    return found
+
+
+def _on_node(draw: Draw, pod: Arguments) -> Arguments:
+    return {"node": draw.rng.choice(draw.nodes)}
+
+
+def _of_priority(draw: Draw, pod: Arguments) -> Arguments:
+    return {"priority": draw.rng.choice(tuple(PRIORITIES))}
+
+
+def _tolerating(draw: Draw, pod: Arguments) -> Arguments:
+    return {"tolerates": True}
+
+
+def _with_grace(draw: Draw, pod: Arguments) -> Arguments:
+    return {"grace": draw.rng.choice((0, 1, 5, 60))}
+
+
+def _with_compute(draw: Draw, pod: Arguments) -> Arguments:
+    return {"requests": {"cpu": draw.rng.choice(("1", "8", "20")), "memory": draw.rng.choice(("1Gi", "64Gi"))}}
+
+
+def _failing(draw: Draw, pod: Arguments) -> Arguments:
+    return {"code": 1}
+
+
+def _with_containers(draw: Draw, pod: Arguments) -> Arguments:
+    """Further containers: one without a share, one with a share of its own, one that runs before the others."""
+    limits = next(iter(pod["limits"]), "")
+    asks = next((found for part, found in _BY_PART.items() if limits.startswith(part)), ())
+    if "annotations" in pod or "labels" in pod or not asks:
+        return {"more": [{"name": "side"}]}
+    kind = draw.rng.choice(("side", "share", "init", "both"))
+    first = {"name": "first", "init": True, "limits": draw.rng.choice(asks)(draw)}
+    second = {"name": "second", "limits": draw.rng.choice(asks)(draw)}
+    return {"more": {"side": [{"name": "side"}], "share": [second], "init": [first], "both": [first, second]}[kind]}
+
+
+_MORE: tuple[tuple[float, Callable[[Draw, Arguments], Arguments]], ...] = (
+    (0.05, _on_node),
+    (0.15, _of_priority),
+    (0.2, _tolerating),
+    (0.1, _with_grace),
+    (0.1, _with_compute),
+    (0.05, _failing),
+    (0.15, _with_containers),
+)
+"""What a pod may have beside its request, and how likely."""
 
 
 def manifest(arguments: Arguments) -> JSON:
     """The pod as its author writes it."""
     metadata: JSON = {"name": arguments["name"], "namespace": arguments["namespace"]}
+    annotations = dict(arguments.get("annotations") or {})
+    if "runs" in arguments:
+        annotations[RUN_SECONDS] = str(arguments["runs"])
+    if "code" in arguments:
+        annotations[EXIT_CODE] = str(arguments["code"])
+    if annotations:
+        metadata["annotations"] = annotations
+    if labels := arguments.get("labels"):
+        metadata["labels"] = dict(labels)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec_of(arguments)}
+
+
+def spec_of(arguments: Arguments) -> JSON:
+    """The pod's spec."""
+    main = {"name": "main", "limits": arguments["limits"], "requests": arguments.get("requests") or {}}
+    more = arguments.get("more") or ()
     spec: JSON = {
         "restartPolicy": "Never",
-        "containers": [{"name": "main", "image": "cuda", "resources": {"limits": dict(arguments["limits"])}}],
+        "containers": [_container(each) for each in (main, *more) if not each.get("init")],
     }
-    if "runs" in arguments:
-        metadata["annotations"] = {RUN_SECONDS: str(arguments["runs"])}
+    if first := [_container(each) for each in more if each.get("init")]:
+        spec["initContainers"] = first
     if "node" in arguments:
         spec["nodeSelector"] = {"kubernetes.io/hostname": arguments["node"]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    if "priority" in arguments:
+        spec["priorityClassName"] = arguments["priority"]
+    if "grace" in arguments:
+        spec["terminationGracePeriodSeconds"] = arguments["grace"]
+    if arguments.get("tolerates"):
+        spec["tolerations"] = [{"operator": "Exists"}]
+    return spec
 
 
-def create(run: Run, arguments: Arguments) -> None:
+def _container(described: Arguments) -> JSON:
+    resources = {key: dict(described[key]) for key in ("limits", "requests") if described.get(key)}
+    return {"name": described["name"], "image": "cuda", **({"resources": resources} if resources else {})}
+
+
+def create(run: Run, arguments: Arguments, query: dict[str, str] | None = None) -> None:
     """Create the pod."""
     document = manifest(arguments)
-    asks = " ".join(f"{key}={value}" for key, value in arguments["limits"].items())
+    asks = " ".join(f"{key}={value}" for key, value in {**arguments["limits"], **(query or {})}.items())
     run.tell("user", f"creates pod {arguments['namespace']}/{arguments['name']} ({asks})")
-    run.user.create(paths.pods(arguments["namespace"]), document)
-    run.submitted[arguments["namespace"], arguments["name"]] = document
+    run.user.create(paths.pods(arguments["namespace"]), document, query)
+    if query is None:
+        run.submitted[arguments["namespace"], arguments["name"]] = document
 
 
-def _victim(draw: Draw) -> Arguments | None:
+def _tried(draw: Draw) -> Arguments:
+    return {**pod_of(draw), "name": draw.new("dry")}
+
+
+def _try(run: Run, arguments: Arguments) -> None:
+    create(run, arguments, {"dryRun": "All"})
+
+
+def _nonsense(draw: Draw) -> Arguments:
+    chosen = draw.rng.choice(_examples(refused=True))
+    return {"namespace": draw.rng.choice(NAMESPACES), "name": draw.new("bad"), **_example(chosen)}
+
+
+def _create_nonsense(run: Run, arguments: Arguments) -> None:
+    """A pod whose request cannot be read is refused with a reason, wherever admission is switched on."""
+    looked_after = _looked_after(run, arguments["namespace"])
+    try:
+        create(run, arguments)
+    except KubeError as error:
+        run.tell("user", f"pod {arguments['name']} was refused: {error}")
+        if "denied the request" in str(error) and len(str(error).partition("denied the request")[2].strip(": ")) < 10:
+            run.fail(f"a refusal has a reason: {arguments['name']} was refused with {error}")
+        return
+    if looked_after and _looked_after(run, arguments["namespace"]):
+        run.fail(f"nonsense is refused: {arguments['name']} was accepted with {arguments}")
+
+
+def _looked_after(run: Run, namespace: str) -> bool:
+    """Whether the namespace has the label that switches admission on."""
+    found = run.world.api.store.get("namespaces", ("", namespace)) or {"metadata": {}}
+    return bool((found["metadata"].get("labels") or {}).get(names.INJECT_LABEL) == names.INJECT_ENABLED)
+
+
+def some_pod(draw: Draw) -> dict[str, Any] | None:
+    """One of the pods that the plan creates."""
     if not draw.names:
         return None
     namespace, name = draw.rng.choice(draw.names)
     return {"namespace": namespace, "name": name}
 
 
+def _victim(draw: Draw) -> Arguments | None:
+    chosen, grace = some_pod(draw), draw.rng.choice(_GRACE)
+    return chosen if chosen is None or grace is None else {**chosen, "grace": grace}
+
+
 def _delete(run: Run, arguments: Arguments) -> None:
-    run.tell("user", f"deletes pod {arguments['namespace']}/{arguments['name']}")
+    grace = arguments.get("grace")
+    how = "" if grace is None else f" with a grace of {grace} s"
+    run.tell("user", f"deletes pod {arguments['namespace']}/{arguments['name']}{how}")
+    body = None if grace is None else {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace}
     try:
-        run.user.delete(paths.pods(arguments["namespace"], arguments["name"]))
+        run.user.delete(paths.pods(arguments["namespace"], arguments["name"]), body)
     except KubeNotFound:
         return
 
 
 def _burst(draw: Draw) -> Arguments:
-    return {"pods": [dict(_pod(draw)) for _ in range(draw.rng.randint(3, 8))]}
+    return {"pods": [pod_of(draw) for _ in range(draw.rng.randint(3, 8))]}
 
 
 def _create_many(run: Run, arguments: Arguments) -> None:
@@ -118,6 +296,13 @@ def _tolerant(run: Run, arguments: Arguments) -> None:
         create(run, arguments)
     except Exception as error:
         run.tell("user", f"pod {arguments['name']} was not created: {error}")
+
+
+def prepare(run: Run) -> None:
+    """PriorityClasses."""
+    for name, value in PRIORITIES.items():
+        document = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        run.user.create(paths.path("scheduling.k8s.io/v1", "priorityclasses"), {**document, "value": value})
 
 
 # -- what holds in the end ---------------------------------------------------------------------------------------
@@ -188,10 +373,14 @@ def _serving(run: Run) -> list[Violation]:
 FEATURE = Feature(
     "workload",
     operations=(
-        Operation("pod.create", 10, _pod, create),
+        Operation("pod.create", 10, pod_of, create),
         Operation("pod.delete", 4, _victim, _delete),
         Operation("pods.create", 1, _burst, _create_many),
+        Operation("pod.tried", 1, _tried, _try),
+        Operation("pod.nonsense", 1, _nonsense, _create_nonsense),
     ),
+    always=True,
+    prepare=prepare,
     goals=(
         Goal("every program runs", _serving),
         Goal("no pod is forgotten", _forgotten),

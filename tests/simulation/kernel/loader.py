@@ -13,7 +13,9 @@ from __future__ import annotations
 import builtins
 import importlib.machinery
 import importlib.util
+import os
 import sys
+import time
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,9 +54,23 @@ def _import(
     fromlist: Sequence[str] | None = (),
     level: int = 0,
 ) -> types.ModuleType:
-    if level == 0 and name in SIMULATED:
+    if level or (name not in SIMULATED and name not in _PARENTS):
+        return __import__(name, globals, locals, fromlist or (), level)
+    if name in SIMULATED and (fromlist or "." not in name):
         return SIMULATED[name]
-    return __import__(name, globals, locals, fromlist or (), level)
+    return _PARENTS[name.partition(".")[0]]
+
+
+def _parent(name: str) -> types.ModuleType:
+    """A package of Python's own, some of whose modules are simulated; nothing else is in it."""
+    found = types.ModuleType(name)
+    found.__dict__.update(
+        {each.partition(".")[2]: SIMULATED[each] for each in SIMULATED if each.startswith(f"{name}.")}
+    )
+    return found
+
+
+_PARENTS = {name: _parent(name) for name in {each.partition(".")[0] for each in SIMULATED if "." in each}}
 
 
 _BUILTINS = {**vars(builtins), "__import__": _import}
@@ -100,8 +116,14 @@ class _Finder:
 
 
 def install(mutations: Sequence[Mutation] = ()) -> None:
-    """Load our packages in this way from now on. Raises RuntimeError where one is loaded already."""
+    """
+    Load our packages in this way from now on. Local time is UTC in this process, whatever the machine's zone is.
+
+    Raises RuntimeError where one is loaded already.
+    """
     loaded = [name for name in sys.modules if name.partition(".")[0] in PACKAGES]
     if loaded:
         raise RuntimeError(f"{loaded[0]} is loaded already, with the real modules")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     sys.meta_path.insert(0, _Finder(mutations))

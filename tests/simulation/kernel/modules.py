@@ -24,6 +24,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from greenlet import GreenletExit
+
 from tests.simulation.kernel import primitives, scheduler
 from tests.simulation.kernel.scheduler import BEGINNING, SECOND, Host
 
@@ -50,7 +52,7 @@ def _now() -> int:
 
 def monotonic_ns(*_: object) -> int:
     """Nanoseconds of the host's clock, which may run faster or slower than virtual time."""
-    return 100 * SECOND + int(_now() * _host().rate)
+    return 100 * SECOND + _host().passed(_now())
 
 
 def monotonic(*_: object) -> float:
@@ -60,7 +62,7 @@ def monotonic(*_: object) -> float:
 def time_ns() -> int:
     """Nanoseconds since the epoch, by the host's wall clock."""
     host = _host()
-    return BEGINNING * SECOND + int(_now() * host.rate) + int(host.offset * SECOND)
+    return BEGINNING * SECOND + host.passed(_now()) + int(host.offset * SECOND)
 
 
 def wall() -> float:
@@ -92,11 +94,27 @@ class DateTime(datetime.datetime, metaclass=_Instances):
 
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> Any:
-        return datetime.datetime.fromtimestamp(wall(), tz or datetime.UTC if tz is not None else None)
+        """Every machine's own zone is UTC."""
+        now = datetime.datetime.fromtimestamp(wall(), tz or datetime.UTC)
+        return now if tz is not None else now.replace(tzinfo=None)
 
     @classmethod
     def utcnow(cls) -> Any:
-        return datetime.datetime.fromtimestamp(wall(), datetime.UTC).replace(tzinfo=None)
+        return cls.now()
+
+    @classmethod
+    def today(cls) -> Any:
+        return cls.now()
+
+
+class Date(datetime.date, metaclass=_Instances):
+    """`datetime.date` by the host's wall clock."""
+
+    real = datetime.date
+
+    @classmethod
+    def today(cls) -> Any:
+        return DateTime.now().date()
 
 
 def _strftime(form: str, when: Any = None) -> str:
@@ -151,6 +169,19 @@ class Future:
     def done(self) -> bool:
         return self._done.is_set()
 
+    def _cancel(self) -> None:
+        self._error = concurrent.futures.CancelledError()
+        self._done.set()
+
+    def _carry_out(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            self._result = call(*args, **kwargs)
+        except GreenletExit:
+            raise
+        except BaseException as error:
+            self._error = error
+        self._done.set()
+
 
 class ThreadPoolExecutor:
     """`concurrent.futures.ThreadPoolExecutor`."""
@@ -180,6 +211,9 @@ class ThreadPoolExecutor:
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._closed = True
+        while cancel_futures and not self._work.empty():
+            future, *_ = self._work.get()
+            future._cancel()
         for _ in self._threads:
             self._work.put(None)
         for thread in self._threads if wait else ():
@@ -199,11 +233,7 @@ class ThreadPoolExecutor:
             if item is None:
                 return
             future, call, args, kwargs = item
-            try:
-                future._result = call(*args, **kwargs)
-            except Exception as error:
-                future._error = error
-            future._done.set()
+            future._carry_out(call, args, kwargs)
 
 
 # -- the table --------------------------------------------------------------------------------------------------------
@@ -222,9 +252,10 @@ class Simulated(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.__dict__["_real"], name)
-        if name in self.__dict__["_allowed"] or _is_harmless(found):
-            return found
-        return _refusing(f"{self.__name__}.{name}")
+        if name not in self.__dict__["_allowed"] and not _is_harmless(found):
+            found = _refusing(f"{self.__name__}.{name}")
+        self.__dict__[name] = found
+        return found
 
 
 def _is_harmless(found: Any) -> bool:
@@ -292,12 +323,14 @@ _FUTURES = Simulated(
     concurrent.futures,
     {"ThreadPoolExecutor": ThreadPoolExecutor, "Executor": ThreadPoolExecutor, "Future": Future},
 )
-_DATETIME = Simulated(datetime, {"datetime": DateTime}, ("date", "time", "timedelta", "timezone", "tzinfo", "UTC"))
+_DATETIME = Simulated(
+    datetime, {"datetime": DateTime, "date": Date}, ("time", "timedelta", "timezone", "tzinfo", "UTC")
+)
 
 SIMULATED: Mapping[str, types.ModuleType] = {
     "threading": _THREADING,
     "queue": Simulated(queue, {"Queue": primitives.Queue, "SimpleQueue": primitives.Queue}),
-    "time": Simulated(time, _CLOCKS, ("struct_time", "strptime", "mktime")),
+    "time": Simulated(time, _CLOCKS, ("struct_time", "strptime")),
     "datetime": _DATETIME,
     "random": Simulated(random, {"Random": Random, **{name: _drawn(name) for name in _DRAWS}}),
     "secrets": Simulated(

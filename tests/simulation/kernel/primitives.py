@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tests.simulation.kernel import scheduler
-from tests.simulation.kernel.scheduler import SECOND, Host, Task
+from tests.simulation.kernel.scheduler import SECOND, Host, Kernel, Task
 
 
 def _task() -> Task | None:
@@ -27,27 +27,42 @@ def nanoseconds(seconds: float, host: Host) -> int:
     return int(seconds * SECOND / host.rate)
 
 
-def _block(waiters: list[Task] | deque[Task], timeout: float | None) -> bool:
+class _Patience:
+    """How long a task goes on waiting, in the seconds of its host: the whole of it, however often it is woken."""
+
+    __slots__ = ("_end", "_kernel")
+
+    def __init__(self, kernel: Kernel, timeout: float | None) -> None:
+        """`timeout`: seconds; None or less than none: for ever."""
+        self._kernel = kernel
+        self._end: int | None = None
+        if timeout is not None and timeout >= 0 and kernel.current is not None:
+            self._end = kernel.now + nanoseconds(timeout, kernel.current.host)
+
+    def wait(self, waiters: deque[Task]) -> bool:
+        """Wait among those; false where the time is over."""
+        return self._kernel.wait(waiters, None if self._end is None else self._end - self._kernel.now)
+
+
+def _wait(waiters: deque[Task], timeout: float | None) -> bool:
     """Wait among those; false after the timeout."""
     kernel = scheduler.active()
     task = kernel.current
-    if task is None:
-        raise scheduler.Deadlock("code outside of every task waits for another")
-    waiters.append(task)
-    if kernel.block(None if timeout is None else nanoseconds(timeout, task.host)):
-        return True
-    if task in waiters:
-        waiters.remove(task)
-    return False
+    if timeout is None or task is None:
+        return kernel.wait(waiters)
+    return kernel.wait(waiters, nanoseconds(timeout, task.host))
 
 
 def _wake_one(waiters: deque[Task]) -> None:
     kernel = scheduler.ACTIVE
-    while waiters and kernel is not None:
-        task = waiters.popleft()
-        if task.blocked and task.host.alive:
-            kernel.wake(task)
-            return
+    if waiters and kernel is not None:
+        kernel.wake_one(waiters)
+
+
+def _maybe_preempt() -> None:
+    kernel = scheduler.ACTIVE
+    if kernel is not None:
+        kernel.maybe_preempt()
 
 
 class Lock:
@@ -61,22 +76,39 @@ class Lock:
         kernel = scheduler.ACTIVE
         if kernel is not None:
             kernel.maybe_preempt()
-        while self._held:
-            if not blocking or not _block(self._waiters, timeout if timeout >= 0 else None):
-                return False
+        if self._held and not (blocking and self._awaited(timeout)):
+            return False
         self._held = True
+        return True
+
+    def _awaited(self, timeout: float) -> bool:
+        patience = _Patience(scheduler.active(), timeout)
+        while self._held:
+            if not patience.wait(self._waiters):
+                return False
         return True
 
     def release(self) -> None:
         if not self._held:
             raise RuntimeError("release unlocked lock")
         self._held = False
-        _wake_one(self._waiters)
         kernel = scheduler.ACTIVE
         if kernel is not None:
+            if self._waiters:
+                kernel.wake_one(self._waiters)
             kernel.maybe_preempt()
 
     def locked(self) -> bool:
+        return self._held
+
+    def _release_save(self) -> int:
+        self.release()
+        return 1
+
+    def _acquire_restore(self, depth: int) -> None:
+        self.acquire()
+
+    def _is_owned(self) -> bool:
         return self._held
 
     def __enter__(self) -> bool:
@@ -153,19 +185,13 @@ class Condition:
     def wait(self, timeout: float | None = None) -> bool:
         """Between the release and the wait nobody else has a turn, or a notification could be missed."""
         task = scheduler.active().current
-        assert task is not None
+        if task is None or not self._lock._is_owned():
+            raise RuntimeError("cannot wait on un-acquired lock")
         preempt, task.preempt = task.preempt, False
-        depth = 0
-        if isinstance(self._lock, RLock):
-            depth = self._lock._release_save()
-        else:
-            self._lock.release()
+        depth = self._lock._release_save()
         task.preempt = preempt
-        woken = _block(self._waiters, timeout)
-        if isinstance(self._lock, RLock):
-            self._lock._acquire_restore(depth)
-        else:
-            self._lock.acquire()
+        woken = _wait(self._waiters, timeout)
+        self._lock._acquire_restore(depth)
         return woken
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
@@ -185,6 +211,8 @@ class Condition:
         return result
 
     def notify(self, n: int = 1) -> None:
+        if not self._lock._is_owned():
+            raise RuntimeError("cannot notify on un-acquired lock")
         for _ in range(min(n, len(self._waiters))):
             _wake_one(self._waiters)
 
@@ -204,15 +232,16 @@ class Event:
 
     def set(self) -> None:
         self._set = True
-        while self._waiters:
+        while self._waiters and scheduler.ACTIVE is not None:
             _wake_one(self._waiters)
+        _maybe_preempt()
 
     def clear(self) -> None:
         self._set = False
 
     def wait(self, timeout: float | None = None) -> bool:
         if not self._set and (timeout is None or timeout > 0):
-            _block(self._waiters, timeout)
+            _wait(self._waiters, timeout)
         return self._set
 
 
@@ -224,16 +253,23 @@ class Semaphore:
         self._waiters: deque[Task] = deque()
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        while not self._value:
-            if not blocking or not _block(self._waiters, timeout):
-                return False
+        if not self._value and not (blocking and self._awaited(timeout)):
+            return False
         self._value -= 1
+        return True
+
+    def _awaited(self, timeout: float | None) -> bool:
+        patience = _Patience(scheduler.active(), timeout)
+        while not self._value:
+            if not patience.wait(self._waiters):
+                return False
         return True
 
     def release(self, n: int = 1) -> None:
         for _ in range(n):
             self._value += 1
             _wake_one(self._waiters)
+        _maybe_preempt()
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -265,19 +301,30 @@ class Queue:
         self._writers: deque[Task] = deque()
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        while 0 < self.maxsize <= len(self._items):
-            if not block or not _block(self._writers, timeout):
-                raise queue.Full
+        if self.full():
+            self._make_room(block, timeout)
         self._items.append(item)
         _wake_one(self._readers)
+        _maybe_preempt()
+
+    def _make_room(self, block: bool, timeout: float | None) -> None:
+        patience = _Patience(scheduler.active(), timeout)
+        while self.full():
+            if not block or not patience.wait(self._writers):
+                raise queue.Full
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        while not self._items:
-            if not block or not _block(self._readers, timeout):
-                raise queue.Empty
+        if not self._items:
+            self._await_item(block, timeout)
         item = self._items.popleft()
         _wake_one(self._writers)
         return item
+
+    def _await_item(self, block: bool, timeout: float | None) -> None:
+        patience = _Patience(scheduler.active(), timeout)
+        while not self._items:
+            if not block or not patience.wait(self._readers):
+                raise queue.Empty
 
     def put_nowait(self, item: Any) -> None:
         self.put(item, block=False)
@@ -342,8 +389,10 @@ class Thread:
     def join(self, timeout: float | None = None) -> None:
         if self._task is None:
             raise RuntimeError("cannot join thread before it is started")
+        if self._task is _task():
+            raise RuntimeError("cannot join current thread")
         if not self._task.done:
-            _block(self._task.joiners, timeout)
+            _wait(self._task.joiners, None if timeout is None else max(timeout, 0))
 
     def is_alive(self) -> bool:
         return self._task is not None and not self._task.done
@@ -371,12 +420,14 @@ class Local:
     """`threading.local`."""
 
     def __init__(self) -> None:
-        object.__setattr__(self, "_by_task", {})
+        object.__setattr__(self, "_outside", {})
 
     def _mine(self) -> dict[str, Any]:
         task = _task()
-        by_task: dict[int, dict[str, Any]] = object.__getattribute__(self, "_by_task")
-        return by_task.setdefault(0 if task is None else task.number, {})
+        if task is None:
+            found: dict[str, Any] = object.__getattribute__(self, "_outside")
+            return found
+        return task.local.setdefault(self, {})
 
     def __getattribute__(self, name: str) -> Any:
         """The task's own value comes before one of the class."""

@@ -7,6 +7,8 @@ from the seed: a task draws its place in the line each time it becomes ready, fr
 task that goes away changes little for the others.
 
 Each turn takes `TURN` nanoseconds, so time passes also where tasks never wait.
+
+Primitives belong to one host, or to hosts that nobody kills: a lock that a killed host holds stays held.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import sys
 import traceback
 import types
 import zlib
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -27,6 +31,12 @@ TURN = 1_000
 """Nanoseconds of virtual time that a turn takes."""
 BEGINNING = 1_800_000_000
 """Seconds since the epoch when a simulation begins."""
+
+
+CHECKPOINT = 1_000
+"""Turns between two checkpoints of the trace."""
+DEPTH = 8
+"""Calls of a task that `stacks` shows."""
 
 
 class Deadlock(Exception):
@@ -41,7 +51,8 @@ class Host:
     """
     One process or machine: its name, its clocks, its tasks.
 
-    rate: how many of its seconds pass in one of virtual time. offset: seconds that its wall clock is ahead.
+    rate: how many of its seconds pass in one of virtual time; `drift` changes it. offset: seconds that its wall clock
+    is ahead. excepthook: what `threading.excepthook` is on it.
     """
 
     def __init__(self, name: str, seed: int | str) -> None:
@@ -49,10 +60,20 @@ class Host:
         self.alive = True
         self.rate = 1.0
         self.offset = 0.0
+        self._drifts_since = 0
+        self._passed_before = 0
         self.excepthook: Callable[[Any], None] | None = None
         self.paused_until = 0
         self.rng = stream(seed, name)
         self._names: dict[str, int] = {}
+
+    def passed(self, now: int) -> int:
+        """Nanoseconds that have passed on it since the simulation began. No change of the rate sets them back."""
+        return self._passed_before + int((now - self._drifts_since) * self.rate)
+
+    def drift(self, now: int, rate: float) -> None:
+        """From now on its clocks run at this rate. Waits that are under way end when they would have."""
+        self._passed_before, self._drifts_since, self.rate = self.passed(now), now, rate
 
     def named(self, name: str) -> str:
         """A name that no other task of this host has or had."""
@@ -61,7 +82,12 @@ class Host:
 
 
 class Task:
-    """A thread of a host. `wakeups` counts how often it was ready; a timer of an earlier wait does not wake it."""
+    """
+    A thread of a host. `wakeups` counts how often it was ready; a timer of an earlier wait does not wake it.
+
+    queued: the waiters among whom it waits. local: its values of each `threading.local`. preempt: false where it must
+    not lose its turn.
+    """
 
     __slots__ = (
         "blocked",
@@ -69,9 +95,11 @@ class Task:
         "greenlet",
         "host",
         "joiners",
+        "local",
         "name",
         "number",
         "preempt",
+        "queued",
         "rng",
         "thread",
         "wakeups",
@@ -90,7 +118,28 @@ class Task:
         self.woken = False
         self.done = False
         self.preempt = True
-        self.joiners: list[Task] = []
+        self.joiners: deque[Task] = deque()
+        self.queued: deque[Task] | None = None
+        self.local: dict[Any, dict[str, Any]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The hashes after so many turns. now: virtual nanoseconds."""
+
+    turns: int
+    now: int
+    trace: int
+    effects: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn, counted from 1, when it began in virtual nanoseconds, and whose it was."""
+
+    number: int
+    now: int
+    task: str
 
 
 def stream(seed: int | str, name: str) -> random.Random:
@@ -102,7 +151,8 @@ class Kernel:
     """
     The scheduler of tasks. `preempt`: how likely a task loses its turn where it takes or releases a lock.
 
-    failed: called with the task and the exception that ended it.
+    failed: called with the task and the exception that ended it. effects: another hash that checkpoints take in.
+    recorded: the turns that are kept in `record`, one by one.
     """
 
     def __init__(self, seed: int | str, *, preempt: float = 0.02) -> None:
@@ -114,6 +164,10 @@ class Kernel:
         """The hash of all choices up to now."""
         self.current: Task | None = None
         self.failed: Callable[[Task, BaseException], None] = _raise
+        self.effects: Callable[[], int] = lambda: 0
+        self.checkpoints: list[Checkpoint] = []
+        self.recorded = range(0)
+        self.record: list[Turn] = []
         self._hub = getcurrent()
         self._ready: list[tuple[float, int, Task]] = []
         self._timers: list[tuple[int, int, Task, int]] = []
@@ -151,6 +205,27 @@ class Kernel:
         if task.blocked:
             task.woken = True
             self._make_ready(task)
+
+    def wait(self, waiters: deque[Task], nanoseconds: int | None = None) -> bool:
+        """Wait among those until woken: true; or, after so many nanoseconds of virtual time, false."""
+        task = self.current
+        if task is None:
+            raise Deadlock("code outside of every task waits for another")
+        waiters.append(task)
+        task.queued = waiters
+        woken = self.block(nanoseconds)
+        task.queued = None
+        if not woken and task in waiters:
+            waiters.remove(task)
+        return woken
+
+    def wake_one(self, waiters: deque[Task]) -> None:
+        """End the wait of the first of those that still waits."""
+        while waiters:
+            task = waiters.popleft()
+            if task.blocked and task.host.alive:
+                self.wake(task)
+                return
 
     def give_way(self) -> None:
         """Lose the turn, and be ready again at once."""
@@ -192,6 +267,7 @@ class Kernel:
             return self.now < until
         _, _, task = heapq.heappop(self._ready)
         if task.done or not task.host.alive:
+            self._pass_on(task)
             return True
         if task.host.paused_until > self.now:
             self._set_aside(task)
@@ -199,10 +275,20 @@ class Kernel:
         self.now += TURN
         self.turns += 1
         self.trace = zlib.crc32(b"%d %d" % (self.now, task.number), self.trace)
+        if self.turns in self.recorded:
+            self.record.append(Turn(self.turns, self.now, task.name))
         self.current = task
         task.greenlet.switch()
         self.current = None
+        if not self.turns % CHECKPOINT:
+            self.checkpoints.append(Checkpoint(self.turns, self.now, self.trace, self.effects()))
         return True
+
+    def _pass_on(self, task: Task) -> None:
+        """A task of a killed host was woken and never ran: another that waits for the same has its turn instead."""
+        if task.woken and task.queued is not None:
+            waiters, task.queued = task.queued, None
+            self.wake_one(waiters)
 
     def _set_aside(self, task: Task) -> None:
         """A task of a host that is paused: ready again when that is over, however its wait has ended."""
@@ -235,15 +321,18 @@ class Kernel:
                     self.wake(joiner)
 
     def stacks(self, host: Host | None = None) -> str:
-        """Where every task waits."""
+        """Where every task waits, and where the one is that runs: the innermost calls of each."""
         lines = []
         for task in self._tasks:
             if task.done or not task.host.alive or (host is not None and task.host is not host):
                 continue
             lines.append(f"{task.name}:")
             frame: types.FrameType | None = task.greenlet.gr_frame
+            if task is self.current:
+                lines[-1] = f"{task.name}, whose turn it is:"
+                frame = sys._getframe(1)
             if frame is not None:
-                lines += [text.rstrip() for text in traceback.format_stack(frame)[-6:]]
+                lines += [text.rstrip() for text in traceback.format_stack(frame)[-DEPTH:]]
         return "\n".join(lines)
 
 

@@ -251,8 +251,8 @@ _BOOKKEEPING = (
         "A share that comes free wakes the pods that lack memory.",
         Mutation(
             _CACHE,
-            "        (Cure.SHARE, any(_is_less(now, was) for now, was in zip(after.usage, before.usage, strict=False))),\n",
-            "",
+            "any(_is_less(now, was) for now, was in zip(after.usage, before.usage, strict=False))",
+            "False",
         ),
         plans.ROOM_IS_GIVEN_AT_ONCE,
     ),

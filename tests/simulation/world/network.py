@@ -17,28 +17,33 @@ from typing import Any, Literal, Protocol
 from playground.api.api import Api, ApiError
 from playground.api.kinds import requests
 from playground.api.kinds.values import User
-from playground.api.store.watching import Watch, WatchEvent
+from playground.api.store.watching import BOOKMARK_SECONDS, Watch, WatchEvent
 from runtime.kubernetes.errors import KubeConnectionLost, KubeTimeout, KubeUnavailable
 from runtime.kubernetes.transport import HttpRequest, TooLong
 from tests.simulation.kernel.primitives import Event, nanoseconds
 from tests.simulation.kernel.scheduler import SECOND, Host, Kernel, stream
 
 JSON = dict[str, Any]
-Fate = Literal["answered", "refused", "unsent", "dropped", "unanswered", "late", "twice", "slow"]
+Fate = Literal["answered", "refused", "unsent", "dropped", "silent", "unanswered", "late", "twice", "slow"]
 """
 What becomes of a request: answered; refused with a status; not sent, since there is no connection; lost on its way
-(dropped); carried out with the answer lost (unanswered); carried out after its client gave up (late); carried out
-twice, as by a proxy that repeats it; or answered slowly.
+(dropped), of which half of the clients learn at once and half when their patience ends; never answered (silent);
+carried out with the answer lost (unanswered); carried out after its client gave up (late); carried out twice, as by a
+proxy that repeats it; or answered slowly.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A fate and what belongs to it. `status`: of a refusal; `seconds`: of a delay."""
+    """
+    A fate and what belongs to it. `status`: of a refusal; `retry_after`: the whole seconds that it asks to wait; 0
+    where it says nothing. `seconds`: of a delay; of a late request, from when its client gave up.
+    """
 
     fate: Fate = "answered"
     status: int = 0
     seconds: float = 0.0
+    retry_after: int = 0
 
 
 WELL = Verdict()
@@ -46,13 +51,14 @@ WELL = Verdict()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request as rules see it. `number` counts those of the host."""
+    """A request as rules see it. `number` counts those of the host, `body` is its JSON as it is sent."""
 
     host: str
     method: str
     path: str
     query: Mapping[str, str]
     number: int
+    body: bytes | None = None
 
     @property
     def is_write(self) -> bool:
@@ -61,6 +67,16 @@ class Call:
     @property
     def is_watch(self) -> bool:
         return "watch" in self.query
+
+    @property
+    def program(self) -> str:
+        """The program of the host, whichever of its starts this is."""
+        return program_of(self.host)
+
+
+def program_of(host: str) -> str:
+    """The program that runs on the host of that name: `allocator-0` of `allocator-0.3`."""
+    return host.rpartition(".")[0] or host
 
 
 Rule = Callable[[Call], Verdict | None]
@@ -87,6 +103,11 @@ class Stream:
     moved: Event = field(default_factory=Event)
     """Set where a reader that waits must look again."""
 
+    @property
+    def program(self) -> str:
+        """The program that reads."""
+        return program_of(self.host.name)
+
     def freeze(self) -> None:
         """Deliver nothing until `thaw`."""
         self.frozen = True
@@ -94,6 +115,16 @@ class Stream:
     def thaw(self) -> None:
         """Deliver again, what was held back first."""
         self.frozen = False
+        self.moved.set()
+
+    def mute(self, muted: bool) -> None:
+        """Deliver bookmarks only; or, again, what was held back first."""
+        self.bookmarks_only = muted
+        self.moved.set()
+
+    def delay(self, seconds: float) -> None:
+        """Deliver each event so long after its commit. One that waits already counts anew."""
+        self.lag = seconds
         self.moved.set()
 
     def sever(self) -> None:
@@ -123,6 +154,8 @@ class Network:
         self.latency = latency
         self.rules: list[Rule] = []
         self.streams: list[Stream] = []
+        self.opened: list[Callable[[Stream], None]] = []
+        """Called with each watch that opens, before its first event."""
         self.committed: dict[int, int] = {}
         """When each revision was committed, in nanoseconds."""
         self.effects = 0
@@ -131,11 +164,13 @@ class Network:
         """Requests by fate."""
         self.seen: list[Callable[[Call, int], None]] = []
         """Called with each request that was carried out, and its status."""
+        self.opened: list[Callable[[Stream], None]] = []
+        """Called with each watch that is opened, before its first event."""
         self._numbers: dict[str, int] = {}
 
     def call(self, host: Host, request: HttpRequest) -> Call:
         number = self._numbers[host.name] = self._numbers.get(host.name, 0) + 1
-        return Call(host.name, request.method, request.path, request.query, number)
+        return Call(host.name, request.method, request.path, request.query, number, request.body)
 
     def verdict(self, call: Call) -> Verdict:
         """What the rules make of it; the first that has to do with it decides."""
@@ -154,6 +189,18 @@ class Network:
         self.effects = zlib.crc32(body, zlib.crc32(text, self.effects))
         for each in self.seen:
             each(call, status)
+
+    def strike(self, chosen: Callable[[Stream], bool], change: Callable[[Stream], None]) -> Callable[[], None]:
+        """Change each watch of that choice, also those that open from now on, until the returned function is called."""
+
+        def opened(stream: Stream) -> None:
+            if chosen(stream):
+                change(stream)
+
+        for each in list(self.streams):
+            opened(each)
+        self.opened.append(opened)
+        return lambda: self.opened.remove(opened)
 
     def cut(self, chosen: Callable[[Stream], bool]) -> int:
         """Break the watches of that choice; how many there were."""
@@ -199,10 +246,14 @@ class _Exchange:
         self._answer: _Answer | _Open | None = None
         self._lost = False
 
+    @property
+    def _patience(self) -> float:
+        """Seconds of its own clock for which the client waits for the first byte."""
+        return min(self._request.timeout, 10.0) if self._request.stream else self._request.timeout
+
     def wait(self) -> _Answer | _Open:
         request = self._request
-        patience = min(request.timeout, 10.0) if request.stream else request.timeout
-        if not self._came.wait(patience):
+        if not self._came.wait(self._patience):
             if isinstance(self._answer, _Open):
                 self._answer.close()
             raise KubeTimeout(f"{request}: no answer in time")
@@ -214,14 +265,19 @@ class _Exchange:
         """On a task of the server's."""
         network, verdict = self._network, self._verdict
         kernel = network.kernel
-        kernel.block(network.delay(self._host) + int(verdict.seconds * SECOND))
+        held = int(verdict.seconds * SECOND)
+        if verdict.fate == "late":
+            held += nanoseconds(self._patience, self._host)
+        kernel.block(network.delay(self._host) + held)
+        if verdict.fate == "silent" or (verdict.fate == "late" and self._request.stream):
+            return
         if verdict.fate == "dropped":
             self._lost = self._call.number % 2 == 0  # the other half learns of it only when its patience ends
             if self._lost:
                 self._came.set()
             return
         if verdict.fate == "refused":
-            answer: _Answer | _Open = _refusal(verdict.status)
+            answer: _Answer | _Open = _refusal(verdict)
         elif self._request.stream:
             answer = self._open()
         else:
@@ -229,7 +285,11 @@ class _Exchange:
             if verdict.fate == "twice":
                 self._serve()
         kernel.block(network.delay(self._host))
+        if verdict.fate == "late":
+            return
         if verdict.fate == "unanswered":
+            if isinstance(answer, _Open):
+                answer.close()
             self._lost = self._call.number % 2 == 0
             if not self._lost:
                 return
@@ -262,6 +322,8 @@ class _Exchange:
         self._network.record(self._call, 200, b"watch")
         stream = Stream(self._host, parsed.kind.plural, watch)
         self._network.streams.append(stream)
+        for each in list(self._network.opened):
+            each(stream)
         return _Open(self._network, stream, request)
 
 
@@ -285,11 +347,17 @@ class _Answer:
         """Nothing is held."""
 
 
-def _refusal(status: int) -> _Answer:
+def _refusal(verdict: Verdict) -> _Answer:
+    status = verdict.status
     reasons = {429: "TooManyRequests", 409: "Conflict", 500: "InternalError", 503: "ServiceUnavailable"}
     reasons |= {403: "Forbidden", 401: "Unauthorized", 504: "Timeout", 410: "Expired"}
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "reason": reasons[status]}
-    return _Answer(status, json.dumps({**body, "message": "by a fault of the simulation"}).encode())
+    body["message"] = "by a fault of the simulation"
+    headers = {}
+    if verdict.retry_after:
+        body["details"] = {"retryAfterSeconds": verdict.retry_after}
+        headers["Retry-After"] = str(verdict.retry_after)
+    return _Answer(status, json.dumps(body).encode(), headers)
 
 
 class _Open:
@@ -310,30 +378,49 @@ class _Open:
         stream = self._stream
         try:
             for event in stream.watch.events():
+                yield from self._bookmarks_before(event)
                 self._held_back(event)
                 if stream.closed:
                     return
                 if stream.cut:
                     break
-                if stream.bookmarks_only and event.type != "BOOKMARK":
-                    continue
                 yield _line(event)
             if stream.cut and not stream.closed:
                 raise KubeConnectionLost(f"{self._request}: connection lost: ProtocolError")
         finally:
             self._end()
 
+    def _bookmarks_before(self, event: WatchEvent) -> Iterator[bytes]:
+        """What a connection says that delivers nothing: each minute, that nothing came before the event."""
+        stream = self._stream
+        while stream.bookmarks_only and event.change is not None and not stream.cut and not stream.closed:
+            stream.moved.clear()
+            if not stream.moved.wait(BOOKMARK_SECONDS):
+                metadata = {"resourceVersion": str(event.change.revision - 1), "creationTimestamp": None}
+                about = {key: event.object[key] for key in ("kind", "apiVersion")}
+                yield json.dumps({"type": "BOOKMARK", "object": {**about, "metadata": metadata}}).encode() + b"\n"
+
     def _held_back(self, event: WatchEvent) -> None:
-        """Wait as long as faults keep the event; as long as the client bears silence."""
+        """
+        Wait as long as faults keep the event. Raises `KubeTimeout` where the client bears the silence no longer.
+        """
         stream, kernel = self._stream, self._network.kernel
         if event.change is not None:
-            due = self._network.committed.get(event.change.revision, 0) + int(stream.lag * SECOND)
-            kernel.block(max(due - kernel.now, 0) + self._network.delay(stream.host))
+            kernel.block(self._network.delay(stream.host))
         end = kernel.now + nanoseconds(self._request.timeout, stream.host)
-        while stream.frozen and not stream.cut and not stream.closed:
+        while not stream.cut and not stream.closed:
+            due = end if stream.frozen else min(self._due(event), end)
+            if due <= kernel.now < end:
+                return
             stream.moved.clear()
-            if not stream.moved.wait((end - kernel.now) / SECOND) and kernel.now >= end:
+            if not stream.moved.wait((due - kernel.now) / SECOND * stream.host.rate) and kernel.now >= end:
                 raise KubeTimeout(f"{self._request}: no answer in time")
+
+    def _due(self, event: WatchEvent) -> int:
+        """When a watch that lags delivers the event."""
+        if event.change is None:
+            return 0
+        return self._network.committed.get(event.change.revision, 0) + int(self._stream.lag * SECOND)
 
     def close(self) -> None:
         self._stream.closed = True

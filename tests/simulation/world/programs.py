@@ -27,7 +27,7 @@ from runtime.kubernetes.client import Kube, KubeError
 from runtime.process import Process
 from runtime.settings import load
 from tests.simulation.kernel.primitives import Event, Queue
-from tests.simulation.kernel.scheduler import Host, Kernel
+from tests.simulation.kernel.scheduler import SECOND, Host, Kernel
 from webhook.settings import ServeSettings
 
 _MACHINE = HostSystem(kernel="6.8.0", cgroup="v2", sees_processes=True)
@@ -40,6 +40,7 @@ class Program:
     A program and the hosts on which it ran: a new one after each start.
 
     name: of its place, such as `allocator-0`. body: composes it on a task of its host, and returns its exit code.
+    retired: another instance has its place, so nobody starts this one again.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Program:
         self.rate = rate
         self.offset = 0.0
         self.starts = 0
+        self.retired = False
         self.host: Host | None = None
         self.process: Process | None = None
         self.running: Any = None
@@ -63,14 +65,33 @@ class Program:
         return self.host is not None and self.host.alive
 
     def start(self) -> None:
-        """Start it on a new host; a program that runs is left alone."""
-        if self.alive:
+        """Start it on a new host; a program that runs, or is retired, is left alone."""
+        if self.alive or self.retired:
             return
         self.starts += 1
         self.running = self.process = None
         self.host = host = Host(f"{self.name}.{self.starts}", self._kernel.seed)
         host.rate, host.offset = self.rate, self.offset
         self._kernel.spawn(host, lambda: self._run(host), "main")
+
+    def successor(self) -> Program:
+        """Another instance in the same place, to start while this one lives on. Nobody starts this one again."""
+        self.retired = True
+        found = Program(self._kernel, self.name, self._body, self._exited, rate=self.rate)
+        found.offset, found.starts = self.offset, self.starts
+        return found
+
+    def drift(self, rate: float) -> None:
+        """Let its clocks run at this rate, also after its next start."""
+        self.rate = rate
+        if self.host is not None:
+            self.host.drift(self._kernel.now, rate)
+
+    def set_wall(self, offset: float) -> None:
+        """Set its wall clock so many seconds ahead, also after its next start."""
+        self.offset = offset
+        if self.host is not None:
+            self.host.offset = offset
 
     def kill(self) -> None:
         """End it where it is."""
@@ -217,11 +238,18 @@ def webhook_body(
     return body
 
 
-def review(kernel: Kernel, program: Program, path: str, body: bytes, timeout: float) -> tuple[int, bytes] | None:
-    """What a webhook answers to a review, with the status; None where no answer comes within the timeout."""
+def review(
+    kernel: Kernel, program: Program, path: str, body: bytes, timeout: float, *, held: float = 0.0
+) -> tuple[int, bytes] | None:
+    """
+    What a webhook answers to a review, with the status; None where no answer comes within the timeout. held: seconds
+    that the review stays on its way; it is answered all the same.
+    """
     came, answers = Event(), []
 
     def carry_out() -> None:
+        if held:
+            kernel.block(int(held * SECOND))
         response = program.running.client.post(path, data=body, content_type="application/json")
         answers.append((response.status_code, response.get_data()))
         came.set()

@@ -19,11 +19,13 @@ from typing import Any
 
 from contract import names
 from contract.components import component
+from nodeagent.gpus.library import GpuLibraryError
 from nodeagent.gpus.simulated import Simulated
+from playground.api.admission.attributes import Attributes
 from playground.api.admission.webhookcaller import CallFailed
 from playground.api.api import Api
 from playground.api.kinds.values import ADMIN, JSON
-from playground.api.store.store import Change
+from playground.api.store.store import Change, Snapshot
 from playground.cluster import account
 from playground.machinery.cluster import Machinery
 from playground.machinery.kubelet.gpuruntime import NodeGpu
@@ -31,12 +33,17 @@ from playground.machinery.objects.nodes import NodeSpec
 from playground.programs import installing
 from runtime.kubernetes.client import Kube
 from tests.simulation.kernel.modules import monotonic, wall
+from tests.simulation.kernel.primitives import Event
 from tests.simulation.kernel.scheduler import SECOND, Host, Kernel
 from tests.simulation.world import programs
 from tests.simulation.world.network import Network, Way
 from tests.simulation.world.programs import Program
 
 NAMESPACES = ("team-a", "team-b")
+Reviewing = Callable[[list[Program], str, bytes], list[Program]]
+"""Of the webhooks that answer, those that a review reaches; it gets the path and the review, and may wait."""
+Storing = Callable[[Attributes], None]
+"""Called with what admission has admitted, before it is stored; it may wait, and raises `ApiError` to refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +78,25 @@ class World:
         self.manager = Host("kube-system", kernel.seed)
         self.observers: list[Callable[[Change], None]] = []
         self.ended: list[Callable[[Program, int], None]] = []
+        self.reviewed: list[Callable[[JSON], None]] = []
+        """Called with each review that a webhook answered, on the API server's task, which they may hold up."""
         self.network = Network(kernel, lambda: self.api, self.server, latency=shape.latency)
         self.api: Api
         self.machinery: Machinery
         self.folder = Path(tempfile.mkdtemp(prefix="gpufraction-simulation-"))
         self.flags: dict[str, tuple[str, ...]] = dict(shape.flags)
         """Of the programs' next start."""
-        self.hooks_down = False
+        self.reviewing: list[Reviewing] = []
+        """Faults on the way of reviews, in the order in which they came."""
+        self.review_held = 0.0
+        """Seconds that a review stays on its way to the webhook."""
+        self.storing: list[Storing] = []
+        """Faults between the admission of an object and its commit."""
         self.allocators = [self._program(f"allocator-{i}", self._allocator(i)) for i in range(shape.replicas)]
         self.webhooks = [self._program(f"webhook-{i}", self._webhook(i)) for i in range(shape.replicas)]
         self.agents = {node: self._program(f"nodeagent-{node}", self._agent(node)) for node in shape.cards}
+        self.leaving: list[Program] = []
+        """Instances whose place another has, while they live on."""
         self.up = False
 
     # -- parts --------------------------------------------------------------------------------------------------------
@@ -88,6 +104,17 @@ class World:
     def programs(self) -> list[Program]:
         """All of ours."""
         return [*self.allocators, *self.webhooks, *self.agents.values()]
+
+    def replace(self, program: Program) -> Program:
+        """Start another instance in the program's place, which lives on among those that are leaving."""
+        found = program.successor()
+        for places in (self.allocators, self.webhooks):
+            if program in places:
+                places[places.index(program)] = found
+        self.agents = {node: found if each is program else each for node, each in self.agents.items()}
+        self.leaving.append(program)
+        found.start()
+        return found
 
     def kube(self, host: Host, user: Any = ADMIN) -> Kube:
         """A client of the API server on that host."""
@@ -146,8 +173,8 @@ class World:
         kube = Kube(_Direct(self.api))
         for document in installing.to_apply(components=self.shape.components):
             installing.apply(kube, document)
-        for number, node in enumerate(self.shape.cards):
-            self.machinery.add_node(NodeSpec(node, cpu="32", memory="256Gi", address=f"10.0.0.{number + 1}"))
+        for node in self.shape.cards:
+            self.add_node(node)
         for namespace in NAMESPACES:
             labels = {names.INJECT_LABEL: names.INJECT_ENABLED}
             installing.apply(
@@ -160,6 +187,11 @@ class World:
         while not self.serves():
             self.kernel.block(SECOND // 10)
 
+    def add_node(self, node: str) -> None:
+        """Register a node of the world's shape, as its kubelet does; one that is there stays as it is."""
+        number = list(self.shape.cards).index(node)
+        self.machinery.add_node(NodeSpec(node, cpu="32", memory="256Gi", address=f"10.0.0.{number + 1}"))
+
     def serves(self) -> bool:
         """Whether one allocator leads, a webhook answers, and every node has its cards published."""
         return self.leader() is not None and bool(self._answering()) and all(map(self._published, self.shape.cards))
@@ -170,7 +202,9 @@ class World:
 
     def leaders(self) -> list[Program]:
         """Every allocator that believes it may decide; asked without any task of it running."""
-        return [each for each in self.allocators if each.alive and each.running and _leads(self.kernel, each)]
+        leaving = [each for each in self.leaving if each.name.startswith("allocator")]
+        found = [*self.allocators, *leaving]
+        return [each for each in found if each.alive and each.running and _leads(self.kernel, each)]
 
     def _published(self, node: str) -> bool:
         return self.api.store.get(f"{names.GPUNODE_PLURAL}.{names.GROUP}", ("", node)) is not None
@@ -181,11 +215,34 @@ class World:
         return [each for each in ready if each.host is not None and each.host.paused_until <= self.kernel.now]
 
     def _start_control_plane(self) -> None:
-        self.api = Api(clock=wall, monotonic=monotonic, webhooks=lambda store: self, observer=self._committed)
+        self.api = Api(
+            clock=wall,
+            monotonic=monotonic,
+            webhooks=lambda store: self,
+            observer=self._committed,
+            plugins=(_Storing(self.storing),),
+        )
+        self._start_machinery()
+        self.up = True
+
+    def _start_machinery(self) -> None:
         self.machinery = Machinery(self.api, gpus_of=self._gpus_of)
         self.api.log_provider = self.machinery.logs
         self.machinery.start()
-        self.up = True
+
+    def restore(self, state: Snapshot, *, bump: int) -> None:
+        """On a task: bring etcd back to a state, and start controllers and kubelets anew, as after such a disaster."""
+        self.api.store.restore(state, bump=bump)
+        before = self.machinery
+        done = Event()
+
+        def begin() -> None:
+            before.stop()
+            self._start_machinery()
+            done.set()
+
+        self.kernel.spawn(self.manager, begin, "start")
+        done.wait()
 
     def _committed(self, change: Change) -> None:
         self.network.committed[change.revision] = self.kernel.now
@@ -194,7 +251,10 @@ class World:
 
     def _gpus_of(self, node: str) -> tuple[NodeGpu, ...]:
         """What the node's driver sees."""
-        cards = Simulated(f"@{self.cards_file(node)}", node=node).gpus()
+        try:
+            cards = Simulated(f"@{self.cards_file(node)}", node=node).gpus()
+        except GpuLibraryError:
+            return ()
         return tuple(NodeGpu(card.index, card.uuid, card.model, card.memory_bytes) for card in cards)
 
     # -- how the API server calls a webhook ---------------------------------------------------------------------------
@@ -206,18 +266,23 @@ class World:
         answering = self._answering()
         url = hook["clientConfig"].get("service", {}).get("path") or "/"
         what = f'failed to call webhook: Post "https://webhook{url}"'
-        if self.hooks_down or not answering:
+        timeout = float(hook.get("timeoutSeconds") or 10)
+        body = json.dumps(document).encode()
+        for each in list(self.reviewing):
+            answering = each(answering, url, body)
+        if not answering:
             raise CallFailed(f"{what}: connect: connection refused")
         chosen = answering[task.rng.randrange(len(answering))]
-        timeout = float(hook.get("timeoutSeconds") or 10)
         self.kernel.block(self.network.delay(self.server))
-        found = programs.review(self.kernel, chosen, url, json.dumps(document).encode(), timeout)
+        found = programs.review(self.kernel, chosen, url, body, timeout, held=self.review_held)
         if found is None:
             raise CallFailed(f"{what}: context deadline exceeded")
         status, body = found
         if status != 200:
             raise CallFailed(f'failed to call webhook: an error on the server ("{status}")')
         self.kernel.block(self.network.delay(self.server))
+        for each in self.reviewed:
+            each(document)
         return json.loads(body)
 
     def identify(self, certificate: bytes, key: bytes) -> None:
@@ -225,6 +290,21 @@ class World:
 
     def close(self) -> None:
         """`WebhookCaller`: nothing is open."""
+
+
+class _Storing:
+    """The last plugin of admission: where an object stays, or is lost, that our webhook has admitted."""
+
+    def __init__(self, faults: list[Storing]) -> None:
+        self._faults = faults
+
+    def mutate(self, attributes: Attributes) -> None:
+        """Nothing."""
+
+    def validate(self, attributes: Attributes) -> None:
+        """Let each fault wait or refuse."""
+        for each in list(self._faults):
+            each(attributes)
 
 
 def _leads(kernel: Kernel, program: Program) -> bool:

@@ -32,7 +32,8 @@ def test_every_mutant_has_a_name_and_a_change_of_its_own() -> None:
 
 @EACH
 def test_a_promise_is_one_sentence(mutant: Mutant) -> None:
-    assert mutant.promise.endswith(".") and mutant.promise[0].isupper()
+    assert mutant.promise.endswith(".")
+    assert mutant.promise[0].isupper()
 
 
 @pytest.mark.parametrize("plan", BY_HAND, ids=lambda plan: plan.seed)
