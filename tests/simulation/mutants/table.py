@@ -57,6 +57,8 @@ _CYCLE = "allocator.scheduler.cycle"
 _CACHE = "allocator.cache.cache"
 _LEDGER = "allocator.cache.ledger"
 _INFORMERS = "allocator.workers.informers"
+_BINDER = "allocator.workers.binder"
+_RECORDS = "allocator.queue.records"
 
 _ELECTION = (
     Mutant(
@@ -82,6 +84,7 @@ _ELECTION = (
             """observed.spec is not None:
         return observed, LeaseWrite("replace", take)""",
         ),
+        plans.A_LEASE_IS_EMPTIED,
     ),
     Mutant(
         "lease-is-taken-early",
@@ -117,7 +120,7 @@ _ELECTION = (
             "if self._term is not None and self._term() != self._trusted:",
             "if self._term is not None and self._term() is None:",
         ),
-        plans.LEADERS_COME_AND_GO,
+        plans.A_FOLLOWER_BEHIND,
     ),
     Mutant(
         "follower-gives-shares",
@@ -155,7 +158,7 @@ _ELECTION = (
 """,
             "",
         ),
-        plans.LEADERS_COME_AND_GO,
+        plans.TWO_STREAMS,
     ),
 )
 
@@ -228,7 +231,7 @@ _BOOKKEEPING = (
 
     def take_in(""",
         ),
-        plans.ROOM_IS_GIVEN_AT_ONCE,
+        plans.DELETED_WITHOUT_GRACE,
     ),
     Mutant(
         "deletion-wakes-nobody",
@@ -243,7 +246,7 @@ _BOOKKEEPING = (
 
     def take_in(""",
         ),
-        plans.ROOM_IS_GIVEN_AT_ONCE,
+        plans.DELETED_WITHOUT_GRACE,
     ),
     Mutant(
         "freed-share-cures-nothing",
@@ -351,4 +354,174 @@ _ROOM = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*_ELECTION, *_BOOKKEEPING, *_ROOM)
+_WRITES = (
+    Mutant(
+        "binding-names-no-version",
+        "precondition dropped",
+        "A binding changes only the version of its pod that was decided about.",
+        Mutation(
+            _BINDER,
+            '{"op": "test", "path": "/metadata/resourceVersion", "value": metadata.get("resourceVersion", "")}',
+            '{"op": "test", "path": "/metadata/uid", "value": metadata.get("uid", "")}',
+        ),
+        plans.A_BINDING_ARRIVES_LATE,
+    ),
+    Mutant(
+        "new-leader-does-not-fence",
+        "fence removed",
+        "A new leader gives pending pods a later version before it decides.",
+        Mutation(
+            _LEADERSHIP,
+            "return term if term is not None and term == self._trusted and term != self._fenced_in else None",
+            "return None",
+        ),
+        plans.A_BINDING_ARRIVES_LATE,
+    ),
+    Mutant(
+        "fence-changes-nothing",
+        "fence removed",
+        "The write that fences a pod makes a later version of it.",
+        Mutation(
+            "allocator.workers.fence",
+            '"annotations": {str(names.FENCE): word}',
+            '"annotations": {}',
+        ),
+        plans.A_BINDING_ARRIVES_LATE,
+    ),
+    Mutant(
+        "lost-binding-is-not-read-back",
+        "read-back skipped",
+        "Where no answer to a binding comes, the pod is read before its share is given to others.",
+        Mutation(
+            _BINDER,
+            """    except KubeError as error:
+        return read_back(kube, binding, error, timeout=timeout)
+
+
+_STILL""",
+            """    except KubeError as error:
+        return BindFailed(binding, None, str(error))
+
+
+_STILL""",
+        ),
+        plans.AN_ANSWER_IS_LOST,
+    ),
+    Mutant(
+        "unchanged-means-undone",
+        "stale answer trusted",
+        "A binding without an answer may still be carried out while its pod is unchanged.",
+        Mutation(
+            _BINDER,
+            """    if unchanged and after.outcome_unknown:
+        return BindUnknown(binding, why)
+""",
+            "",
+        ),
+        plans.A_BINDING_SEEMS_LOST,
+    ),
+    Mutant(
+        "timeout-means-undone",
+        "stale answer trusted",
+        "A request without an answer in time may have been carried out.",
+        Mutation(
+            "runtime.kubernetes.errors",
+            "super().__init__(message, status=status, reason=reason, outcome_unknown=True)",
+            "super().__init__(message, status=status, reason=reason, outcome_unknown=False)",
+        ),
+        plans.A_BINDING_SEEMS_LOST,
+    ),
+    Mutant(
+        "doubtful-share-is-given-away",
+        "released early",
+        "The share of a binding stays reserved while nobody knows what became of it.",
+        Mutation(
+            _CYCLE,
+            "        self._records.leave_unresolved(event.binding)\n",
+            """        self._records.leave_unresolved(event.binding)
+        self._cache.forget(event.binding.allocation.id)
+        self._trigger.requeue_helped()
+""",
+        ),
+        plans.NOTHING_IS_KNOWN_OF_A_BINDING,
+    ),
+    Mutant(
+        "own-write-is-overtaken",
+        "stale answer trusted",
+        "What the watch shows from before an own write is not taken in after it.",
+        Mutation(
+            _RECORDS,
+            """        if version < record.written:
+            return True
+""",
+            "",
+        ),
+        plans.A_WATCH_LAGS,
+    ),
+    Mutant(
+        "unseen-pod-loses-its-share",
+        "released early",
+        "A reservation that is overdue ends only where no pod has it.",
+        Mutation(_HOUSEKEEPING, "if holding.key in event.exist:", "if holding.key in ():"),
+        plans.A_PLACED_POD_IS_NOT_SEEN,
+    ),
+    Mutant(
+        "list-takes-nobody-away",
+        "deletion missed",
+        "A pod that a new list lacks was deleted.",
+        Mutation(_HANDLERS, "                helped |= self.take_out(deleted)\n", "                helped = True\n"),
+        plans.PODS_GO_WHILE_NOBODY_LOOKS,
+    ),
+    Mutant(
+        "condition-is-written-once",
+        "event not handled",
+        "A condition that does not show on the pod is written again.",
+        Mutation(
+            _RECORDS,
+            "return [again for uid in late if (again := self._repeated(uid, now)) is not None]",
+            "return []",
+        ),
+        plans.A_CONDITION_IS_REFUSED,
+    ),
+)
+
+_NODES = (
+    Mutant(
+        "failed-card-takes-pods",
+        "event not handled",
+        "A card that its agent reports as failed takes no new pods.",
+        Mutation("allocator.table", "            self.healthy[:width, row]\n            & ", "            "),
+        plans.A_CARD_FAILS,
+    ),
+    Mutant(
+        "status-before-capacity",
+        "order swapped",
+        "An agent writes the Node's resources before it reports cards that have more.",
+        Mutation(
+            "nodeagent.publishing.reconcile",
+            "grows = here.memory < amounts.memory or here.cores < amounts.cores",
+            "grows = here.memory > amounts.memory or here.cores > amounts.cores",
+        ),
+        plans.CARDS_COME_BACK,
+    ),
+    Mutant(
+        "agent-ignores-its-watch",
+        "event not handled",
+        "An agent publishes again at once what somebody deleted or changed.",
+        Mutation(
+            "nodeagent.agent",
+            "if known is not None and any(getattr(known, what) != view for what, view in seen.items()):",
+            "if known is not None and not seen:",
+        ),
+        plans.CAPACITY_IS_WRITTEN_BY_OTHERS,
+    ),
+    Mutant(
+        "cores-are-not-added-up",
+        "count stale",
+        "The cores of a card are the sum of its pods'.",
+        Mutation("contract.scheduling.demand", "usage.cores + self.cores,", "max(usage.cores, self.cores),"),
+        plans.CORES_OF_A_CARD,
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*_ELECTION, *_BOOKKEEPING, *_ROOM, *_WRITES, *_NODES)
