@@ -7,6 +7,7 @@ from tests.simulation.feature import Feature
 from tests.simulation.features import (
     admission,
     cards,
+    checks,
     claims,
     clocks,
     controllers,
@@ -52,6 +53,7 @@ FEATURES: tuple[Feature, ...] = (
     admission.FEATURE,
     machines.FEATURE,
     rights.FEATURE,
+    checks.FEATURE,
     operations.FEATURE,
     strikes.FEATURE,
 )
