@@ -21,6 +21,7 @@ from tests.simulation.kernel import loader
 loader.install()
 
 from tests.simulation import draw, faulttable, plan, pool, shrink, story  # noqa: E402  (after the loader)
+from tests.simulation.enumeration import campaign  # noqa: E402
 from tests.simulation.features.table import FEATURES  # noqa: E402
 from tests.simulation.plan import Plan  # noqa: E402
 from tests.simulation.run import Outcome, Run  # noqa: E402
@@ -119,10 +120,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--anew", action="store_true", help="run plans that are done already, too")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of failing plans and of which plans are done")
     parser.add_argument("--table", action="store_true", help="print the table of faults for docs/testing.md, and end")
+    parser.add_argument("--enumerate", action="store_true", help="run every point of the reference runs instead")
+    parser.add_argument("--reference", action="append", default=[], help="of this reference run only; repeatable")
+    parser.add_argument("--learn", action="store_true", help="with --enumerate: print their kinds of writes only")
     options = parser.parse_args(arguments)
     if options.table:
         print("\n".join(faulttable.lines(FEATURES)))
         return 0
+    if options.enumerate:
+        warm_up()
+        return campaign.main(FEATURES, FOLDER, jobs=options.jobs, names=options.reference, only_learn=options.learn)
     named = [
         *(draw.plan(seed, FEATURES) for seed in options.seed),
         *(plan.from_text(p.read_text()) for p in options.plan),

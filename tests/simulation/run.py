@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,8 +86,12 @@ class Run:
         self.phase = "booting"
         self.submitted: dict[tuple[str, str], JSON] = {}
         """Pods that the API server accepted, by namespace and name, as they were sent."""
-        self.pods_seen: set[str] = set()
-        """The uid of every pod that there was."""
+        self.uids: set[str] = set()
+        """Of every object that there was."""
+        self.notes: dict[str, Any] = {}
+        """What features keep for a run, by a name of theirs."""
+        self.heard: list[Callable[[str, str, Mapping[str, Any]], None]] = []
+        """Called with each line that a program logs: its host, the text and the fields."""
         self._suspended: dict[str, float] = {}
         """Until when an invariant need not hold, in seconds."""
         self._lamed: frozenset[str] = frozenset()
@@ -242,8 +246,7 @@ class Run:
 
     def _committed(self, change: Change) -> None:
         self.outcome.writes += 1
-        if change.resource == "pods":
-            self.pods_seen.add(change.object["metadata"]["uid"])
+        self.uids.add(change.object["metadata"].get("uid", ""))
         for name, holds in self._invariants:
             wrong = holds(change)
             if wrong and not self.suspended(name):
@@ -289,6 +292,8 @@ class _Log(logging.Handler):
         more = {key: value for key, value in vars(record).items() if key not in _STANDARD}
         shown = " ".join(f"{key}={value}" for key, value in more.items())
         run.tell(host, f"[{record.levelname.lower()}] {text} {shown}".rstrip())
+        for each in run.heard:
+            each(host, text, more)
         if record.exc_info and record.exc_info[1] is not None and not run.suspended("no error of ours"):
             trace = "".join(traceback.format_exception(record.exc_info[1]))
             run.fail(f"no error of ours: {host} logged {text!r} {shown}\n{trace}")

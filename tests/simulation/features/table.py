@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from tests.simulation.enumeration import operations, strikes
 from tests.simulation.feature import Feature
 from tests.simulation.features import (
     admission,
     cards,
+    checks,
     claims,
     clocks,
     controllers,
     crashes,
     election,
     etcd,
+    fairness,
     machines,
+    metering,
     namespaces,
     nodes,
     partitions,
+    preemption,
+    provisioning,
     requests,
     rest,
     rights,
@@ -34,6 +40,10 @@ FEATURES: tuple[Feature, ...] = (
     nodes.FEATURE,
     namespaces.FEATURE,
     settings.FEATURE,
+    preemption.FEATURE,
+    fairness.FEATURE,
+    provisioning.FEATURE,
+    metering.FEATURE,
     rest.FEATURE,
     requests.FEATURE,
     watches.FEATURE,
@@ -43,4 +53,7 @@ FEATURES: tuple[Feature, ...] = (
     admission.FEATURE,
     machines.FEATURE,
     rights.FEATURE,
+    checks.FEATURE,
+    operations.FEATURE,
+    strikes.FEATURE,
 )

@@ -249,6 +249,10 @@ class Kernel:
         """Virtual time since the beginning."""
         return self.now / SECOND
 
+    def tasks(self, host: Host) -> list[Task]:
+        """The tasks of that host that have not ended."""
+        return [each for each in self._tasks if each.host is host and not each.done]
+
     # -- who runs next --------------------------------------------------------------------------------------------
 
     def run(self, until: int, done: Callable[[], bool] = lambda: False) -> None:

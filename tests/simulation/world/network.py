@@ -164,8 +164,6 @@ class Network:
         """Requests by fate."""
         self.seen: list[Callable[[Call, int], None]] = []
         """Called with each request that was carried out, and its status."""
-        self.opened: list[Callable[[Stream], None]] = []
-        """Called with each watch that is opened, before its first event."""
         self._numbers: dict[str, int] = {}
 
     def call(self, host: Host, request: HttpRequest) -> Call:

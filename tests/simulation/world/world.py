@@ -52,7 +52,7 @@ class Shape:
     """
     What a world has. cards: each node's, as `nodeagent.gpus.simulated` describes them. flags: further ones by program.
 
-    latency: seconds of one way on the network, at least and at most.
+    latency: seconds of one way on the network, at least and at most. options: the administrator's document, if any.
     """
 
     cards: Mapping[str, str] = field(default_factory=lambda: {f"n{i}": "4 x Tesla T4 15109MiB" for i in range(1, 4)})
@@ -61,6 +61,7 @@ class Shape:
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     latency: tuple[float, float] = (0.0005, 0.02)
     agents: bool = True
+    options: str = ""
 
 
 class World:
@@ -79,12 +80,13 @@ class World:
         self.manager = Host("kube-system", kernel.seed)
         self.observers: list[Callable[[Change], None]] = []
         self.ended: list[Callable[[Program, int], None]] = []
-        self.reviewed: list[Callable[[JSON], None]] = []
-        """Called with each review that a webhook answered, on the API server's task, which they may hold up."""
         self.network = Network(kernel, lambda: self.api, self.server, latency=shape.latency)
         self.api: Api
         self.machinery: Machinery
         self.folder = Path(tempfile.mkdtemp(prefix="gpufraction-simulation-"))
+        self._options = self.folder / "options.yaml"
+        if shape.options:
+            self._options.write_text(shape.options)
         self.flags: dict[str, tuple[str, ...]] = dict(shape.flags)
         """Of the programs' next start."""
         self.reviewing: list[Reviewing] = []
@@ -96,6 +98,9 @@ class World:
         self.allocators = [self._program(f"allocator-{i}", self._allocator(i)) for i in range(shape.replicas)]
         self.webhooks = [self._program(f"webhook-{i}", self._webhook(i)) for i in range(shape.replicas)]
         self.agents = {node: self._program(f"nodeagent-{node}", self._agent(node)) for node in shape.cards}
+        self.cards: dict[str, str] = dict(shape.cards)
+        """What each node has now."""
+        self.disguises: dict[str, list[Callable[[str], str]]] = {node: [] for node in shape.cards}
         self.leaving: list[Program] = []
         """Instances whose place another has, while they live on."""
         self._drivers: dict[str, Driver] = {}
@@ -129,6 +134,29 @@ class World:
     def show_cards(self, node: str, text: str) -> None:
         """Have the node's driver show these cards: a YAML document of `nodeagent.gpus.simulated`."""
         self.cards_file(node).write_text(text)
+
+    def exchange_cards(self, node: str, cards: str) -> None:
+        """Give the node other cards, such as `2 x Tesla T4 15109MiB`."""
+        self.cards[node] = cards
+        self._show(node)
+
+    def disguise_cards(self, node: str, disguise: Callable[[str], str]) -> Callable[[], None]:
+        """
+        Have the driver show the node's cards otherwise until the returned function is called. Of several disguises
+        the last one that has not ended counts.
+        """
+        self.disguises[node].append(disguise)
+        self._show(node)
+
+        def undo() -> None:
+            self.disguises[node].remove(disguise)
+            self._show(node)
+
+        return undo
+
+    def _show(self, node: str) -> None:
+        cards, disguises = self.cards[node], self.disguises[node]
+        self.show_cards(node, disguises[-1](cards) if disguises else f"gpus: {cards}\n")
 
     def _program(self, name: str, body: Callable[[Program, Any], int]) -> Program:
         return Program(self.kernel, name, body, self._exited)
@@ -167,7 +195,8 @@ class World:
         return programs.agent_body(node, self.cards_file(node), flags, lambda host: self.kube(host, user))
 
     def _component_flags(self, program: str) -> tuple[str, ...]:
-        return tuple(flag for name in self.shape.components for flag in component(name).flags(program))
+        options = (f"--options={self._options}",) if self.shape.options else ()
+        return (*options, *(flag for name in self.shape.components for flag in component(name).flags(program)))
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -186,8 +215,8 @@ class World:
             installing.apply(
                 kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
             )
-        for node, text in self.shape.cards.items():
-            self.show_cards(node, f"gpus: {text}\n")
+        for node in self.shape.cards:
+            self._show(node)
         for program in self.programs():
             program.start()
         while not self.serves():
@@ -197,6 +226,14 @@ class World:
         """Register a node of the world's shape, as its kubelet does; one that is there stays as it is."""
         number = list(self.shape.cards).index(node)
         self.machinery.add_node(NodeSpec(node, cpu="32", memory="256Gi", address=f"10.0.0.{number + 1}"))
+
+    def grow(self, node: str, cards: str, labels: Mapping[str, str]) -> None:
+        """A node that the shape does not have joins the cluster, with its agent."""
+        self.show_cards(node, f"gpus: {cards}\n")
+        self.agents[node] = agent = self._program(f"nodeagent-{node}", self._agent(node))
+        address = f"10.0.1.{len(self.agents)}"
+        self.machinery.add_node(NodeSpec(node, cpu="32", memory="256Gi", address=address, labels=labels))
+        agent.start()
 
     def serves(self) -> bool:
         """Whether one allocator leads, a webhook answers, and every node has its cards published."""
@@ -289,8 +326,6 @@ class World:
         if status != 200:
             raise CallFailed(f'failed to call webhook: an error on the server ("{status}")')
         self.kernel.block(self.network.delay(self.server))
-        for each in self.reviewed:
-            each(document)
         return json.loads(body)
 
     def identify(self, certificate: bytes, key: bytes) -> None:

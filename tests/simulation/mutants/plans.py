@@ -1,0 +1,425 @@
+"""
+Plans written by hand: each keeps a promise that drawn plans seldom test, and all of them pass without a mutant.
+
+Most of them have one small node, so that pods meet. Times are seconds after the cluster has come up.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.plan import Plan, Step
+
+CARD = "1 x Tesla T4 15109MiB"
+TEAM = "team-a"
+SLOW = (0.5, 0.5)
+"""Seconds of one way on a slow network: things under way can be met."""
+_QUICK = (0.001, 0.005)
+
+
+def plan(
+    name: str,
+    *steps: Step | list[Step],
+    cards: dict[str, str] | None = None,
+    latency: tuple[float, float] = _QUICK,
+    replicas: int = 2,
+    preempt: float = 0.0,
+) -> Plan:
+    """A plan whose seed is its name."""
+    found = [step for each in steps for step in (each if isinstance(each, list) else [each])]
+    shape: dict[str, Any] = {"cards": cards or {"n1": CARD}, "replicas": replicas, "latency": latency}
+    return Plan(name, tuple(sorted(found, key=lambda step: step.at)), shape, preempt)
+
+
+def memory(mib: int) -> dict[str, str]:
+    """A share of so many MiB."""
+    return {"gpufraction.io/gpu-memory": f"{mib}Mi"}
+
+
+def pod(at: float, name: str, limits: dict[str, str], **more: Any) -> Step:
+    """A user creates a pod. `more`: further arguments of `pod.create`."""
+    return Step(at, "pod.create", {"namespace": TEAM, "name": name, "limits": limits, **more})
+
+
+def pods(at: float, names: list[str], limits: dict[str, str]) -> Step:
+    """A controller creates these pods at the same time."""
+    return Step(at, "pods.create", {"pods": [{"namespace": TEAM, "name": name, "limits": limits} for name in names]})
+
+
+def gone(at: float, name: str, **how: Any) -> Step:
+    """A user deletes the pod. how: `grace` in seconds."""
+    return Step(at, "pod.delete", {"namespace": TEAM, "name": name, **how})
+
+
+def runs(at: float, name: str) -> Step:
+    """The pod runs by then."""
+    return Step(at, "pod.runs", {"namespace": TEAM, "name": name})
+
+
+def says(at: float, name: str, **wanted: str) -> Step:
+    """The pod's condition says that by then."""
+    return Step(at, "pod.says", {"namespace": TEAM, "name": name, **wanted})
+
+
+def program(at: float, kind: str, name: str, away: float = 1.0) -> Step:
+    """A program is `killed`, `stopped` or `paused`."""
+    return Step(at, f"program.{kind}", {"program": name, "away": away})
+
+
+def fault(at: float, seconds: float, what: str, /, **arguments: Any) -> Step:
+    """A fault that lasts so long."""
+    return Step(at, what, arguments, seconds)
+
+
+def requests(at: float, seconds: float, fate: str, kind: str, hosts: str = "leader", **more: Any) -> Step:
+    """Every request of that kind has that fate."""
+    aim = {"hosts": hosts, "kind": kind, "probability": 1.0, "name": f"strike-{at}"}
+    return fault(at, seconds, f"requests.{fate}", **aim, **more)
+
+
+def watches(at: float, seconds: float, what: str, kind: str = "pods", hosts: str = "leader", **more: Any) -> Step:
+    """Watches of that kind are `frozen`, `lagging` and so on."""
+    return fault(at, seconds, f"watches.{what}", hosts=hosts, kind=kind, **more)
+
+
+SECOND_LEADS = program(0.1, "killed", "allocator-0", 30.0)
+"""From then on the second replica leads, and half a minute later the first one follows."""
+THROUGH_SECOND = fault(0.2, 300.0, "admission.one", webhook="webhook-1")
+"""Every review goes to the second replica's webhook."""
+
+A_RENEWAL_THAT_IS_ANSWERED_LATE = plan(
+    "a renewal that is answered late",
+    *(program(at, "paused", "leader", 20.0) for at in (5.1, 45.9, 86.7, 127.5, 168.3, 209.1)),
+    latency=SLOW,
+)
+"""A leader counts its time from before it asked for it."""
+
+ROOM_IS_GIVEN_AT_ONCE = plan(
+    "room is given at once",
+    pod(1, "first", memory(15000)),
+    pod(20, "second", memory(15000)),
+    says(24, "second", status="False"),
+    gone(40, "first"),
+    runs(44, "second"),
+    pod(45, "third", memory(15000)),
+    gone(60, "second"),
+    runs(64, "third"),
+)
+"""A pod that waits runs within seconds after another one is deleted."""
+
+ROOM_OF_A_FINISHED_POD = plan(
+    "room of a finished pod",
+    pod(1, "first", memory(15000), runs=30),
+    pod(10, "second", memory(15000)),
+    runs(45, "second"),
+)
+"""A pod that waits runs within seconds after another one has ended."""
+
+EACH_POD_THAT_FITS_RUNS_AT_ONCE = plan(
+    "each pod that fits runs at once",
+    *(step for i in range(8) for step in (pod(10 * i + 1.3, f"p{i}", memory(1000)), runs(10 * i + 5, f"p{i}"))),
+)
+"""Whichever replica is asked at its admission."""
+
+A_CREATION_THAT_IS_REFUSED = plan(
+    "a creation that is refused",
+    pod(1, "first", memory(7000)),
+    *(pod(10 + i, "first", memory(7000)) for i in range(3)),
+    pod(60, "second", memory(8000)),
+    runs(65, "second"),
+)
+"""What admission reserves for a pod that is never stored is given back within a minute."""
+
+DELETED_WHILE_ITS_BINDING_IS_WRITTEN = plan(
+    "deleted while its binding is written",
+    *(
+        step
+        for i in range(6)
+        for step in (
+            pod(60 * i + 1, f"holder-{i}", memory(15000)),
+            pod(60 * i + 8, f"short-lived-{i}", memory(15000)),
+            pod(60 * i + 14, f"patient-{i}", memory(15000)),
+            gone(60 * i + 30, f"holder-{i}"),
+            gone(60 * i + 30.7 + 0.3 * i, f"short-lived-{i}"),
+            runs(60 * i + 40, f"patient-{i}"),
+            gone(60 * i + 45, f"patient-{i}"),
+        )
+    ),
+    latency=SLOW,
+)
+"""The share goes to the next pod at once."""
+
+A_LEADER_THAT_STOPS_HANDS_OVER = plan(
+    "a leader that stops hands over",
+    program(20, "stopped", "leader"),
+    pod(22, "first", memory(1000)),
+    runs(30, "first"),
+)
+"""Another replica leads within seconds, not after the Lease's time."""
+
+ADMITTED_AS_THE_LEADER_STOPS = plan(
+    "admitted as the leader stops",
+    *(
+        step
+        for i in range(8)
+        for step in (
+            pods(40 * i + 10, [f"p{i}-{j}" for j in range(4)], memory(15000)),
+            program(40 * i + 11.0 + 0.15 * i, "stopped", "leader"),
+            *(gone(40 * i + 35, f"p{i}-{j}") for j in range(4)),
+        )
+    ),
+    latency=SLOW,
+)
+"""Pods that were given a share are stored before the next leader gives any."""
+
+A_CARD_IS_FILLED_TO_ITS_LAST_MEBIBYTE = plan(
+    "a card is filled to its last mebibyte",
+    pod(1, "first", memory(8000)),
+    pod(10, "too-large", memory(7110)),
+    pod(20, "just-right", memory(7109)),
+    runs(25, "just-right"),
+)
+
+A_CARD_HAS_SO_MANY_SHARERS = plan(
+    "a card has so many sharers",
+    *(pods(1 + 4 * i, [f"p{i}-{j}" for j in range(10)], memory(100)) for i in range(5)),
+    latency=(0.001, 0.001),
+)
+"""48 pods at most."""
+
+CORES_OF_A_CARD = plan(
+    "cores of a card",
+    pod(1, "first", {**memory(1000), "gpufraction.io/gpu-cores": "60"}),
+    pod(10, "second", {**memory(1000), "gpufraction.io/gpu-cores": "60"}),
+    pod(20, "third", {**memory(1000), "gpufraction.io/gpu-cores": "40"}),
+)
+
+A_WHOLE_CARD_IS_ALONE = plan(
+    "a whole card is alone",
+    pod(1, "first", {"nvidia.com/gpu": "1"}),
+    pod(10, "second", memory(1000)),
+    gone(30, "first"),
+    runs(35, "second"),
+    pod(40, "third", {"nvidia.com/gpu": "1"}),
+)
+
+PROCESSORS_RUN_OUT_FIRST = plan(
+    "processors run out first",
+    *(pods(1 + 8 * i, [f"p{i}-{j}" for j in range(6)], {**memory(500), "cpu": "5"}) for i in range(2)),
+    pod(30, "pinned", {**memory(500), "cpu": "5"}, node="n1"),
+    latency=(0.001, 0.1),
+)
+"""A node whose processors are taken gets no further pods, though its cards have room."""
+
+A_LEASE_IS_EMPTIED = plan(
+    "a lease is emptied",
+    *(fault(10.3 + 40 * i, 0.0, "lease.edited", patch={"spec": {"holderIdentity": ""}}) for i in range(4)),
+)
+"""Only a leader can release it."""
+
+DELETED_WITHOUT_GRACE = plan(
+    "deleted without grace",
+    *(
+        step
+        for i in range(3)
+        for step in (
+            pod(40 * i + 1, f"first-{i}", memory(15000)),
+            pod(40 * i + 10, f"second-{i}", memory(15000)),
+            gone(40 * i + 20, f"first-{i}", grace=0),
+            runs(40 * i + 24, f"second-{i}"),
+            gone(40 * i + 30, f"second-{i}", grace=0),
+        )
+    ),
+)
+"""Nobody sees such a pod end, but its share goes to the next one at once."""
+
+A_FOLLOWER_BEHIND = plan(
+    "a follower behind",
+    SECOND_LEADS,
+    watches(50, 60, "frozen", hosts="allocator-0"),
+    pods(52, ["a", "b", "c"], memory(7000)),
+    program(56, "killed", "allocator-1", 60.0),
+    pods(80, ["d", "e", "f", "g"], memory(7000)),
+    pods(90, ["h", "i", "j", "k"], memory(7000)),
+)
+"""It becomes the leader before its watch has shown what the last one gave away."""
+
+TWO_STREAMS = plan(
+    "two streams",
+    SECOND_LEADS,
+    fault(0.2, 200.0, "admission.one", webhook="webhook-0"),
+    *(
+        step
+        for i in range(12)
+        for step in (
+            pods(45 + 10 * i, [f"p{i}-{j}" for j in range(6)], memory(7000)),
+            *(gone(51 + 10 * i + 0.3 * j, f"p{i}-{j}", grace=0) for j in range(6)),
+        )
+    ),
+    latency=(0.01, 1.0),
+)
+"""Every pod is gated, and placed as soon as it is seen."""
+
+A_BINDING_ARRIVES_LATE = plan(
+    "a binding arrives late",
+    SECOND_LEADS,
+    THROUGH_SECOND,
+    pod(40, "holder", memory(15000)),
+    pod(45, "patient", memory(15000)),
+    requests(50, 6, "late", "writes of pods", "allocator-1", delay=32.0),
+    gone(50.5, "holder", grace=0),
+    program(55, "killed", "allocator-1", 100.0),
+    pod(60, "urgent", memory(15000), priority="sim-high"),
+    runs(79, "urgent"),
+)
+"""Another leads by then, and has given the share to a pod of higher priority."""
+
+A_BINDING_SEEMS_LOST = plan(
+    "a binding seems lost",
+    SECOND_LEADS,
+    THROUGH_SECOND,
+    pod(40, "holder", memory(15000)),
+    pod(45, "patient", memory(15000)),
+    pod(46, "next", memory(15000)),
+    requests(50, 1.5, "late", "writes of pods", "allocator-1", delay=25.0),
+    gone(50.5, "holder", grace=0),
+)
+"""It may still be carried out, so its share is nobody else's."""
+
+AN_ANSWER_IS_LOST = plan(
+    "an answer is lost",
+    SECOND_LEADS,
+    THROUGH_SECOND,
+    *(
+        step
+        for i in range(3)
+        for step in (
+            pod(40 + 60 * i, f"holder-{i}", memory(15000)),
+            pod(45 + 60 * i, f"patient-{i}", memory(15000)),
+            pod(46 + 60 * i, f"next-{i}", memory(15000)),
+            watches(50.52 + 60 * i, 12, "frozen", hosts="allocator-1"),
+            requests(50 + 60 * i, 3, "unanswered", "writes of pods", "allocator-1"),
+            gone(50.5 + 60 * i, f"holder-{i}", grace=0),
+            *(gone(80 + 60 * i, f"{kind}-{i}", grace=0) for kind in ("patient", "next")),
+        )
+    ),
+)
+"""The binding was carried out, and the watch says nothing of it for a while."""
+
+NOTHING_IS_KNOWN_OF_A_BINDING = plan(
+    "nothing is known of a binding",
+    SECOND_LEADS,
+    THROUGH_SECOND,
+    *(
+        step
+        for i in range(3)
+        for step in (
+            pod(40 + 60 * i, f"holder-{i}", memory(15000)),
+            pod(45 + 60 * i, f"patient-{i}", memory(15000)),
+            pod(46 + 60 * i, f"next-{i}", memory(15000)),
+            watches(50.52 + 60 * i, 12, "frozen", hosts="allocator-1"),
+            requests(50 + 60 * i, 5, "unanswered", "writes of pods", "allocator-1"),
+            requests(50.52 + 60 * i, 5, "unsent", "reads", "allocator-1"),
+            gone(50.5 + 60 * i, f"holder-{i}", grace=0),
+            *(gone(80 + 60 * i, f"{kind}-{i}", grace=0) for kind in ("patient", "next")),
+        )
+    ),
+)
+"""Neither its answer comes, nor can the pod be read."""
+
+A_WATCH_LAGS = plan(
+    "a watch lags",
+    SECOND_LEADS,
+    THROUGH_SECOND,
+    *(
+        step
+        for i in range(3)
+        for step in (
+            watches(45 + 70 * i, 40, "lagging", hosts="allocator-1", lag=6.0),
+            pod(46 + 70 * i, f"holder-{i}", memory(15000)),
+            pod(60 + 70 * i, f"patient-{i}", memory(15000)),
+            pod(61 + 70 * i, f"next-{i}", memory(15000)),
+            gone(63 + 70 * i, f"holder-{i}", grace=0),
+            *(gone(100 + 70 * i, f"{kind}-{i}", grace=0) for kind in ("patient", "next")),
+        )
+    ),
+)
+"""It shows a pod as it was before the allocator's own write."""
+
+A_PLACED_POD_IS_NOT_SEEN = plan(
+    "a placed pod is not seen",
+    SECOND_LEADS,
+    THROUGH_SECOND,
+    watches(50, 55, "frozen", hosts="allocator-1"),
+    pod(52, "unseen", memory(15000)),
+    pods(98, ["d", "e"], memory(15000)),
+)
+"""Before its reservation ends, the API server is asked."""
+
+PODS_GO_WHILE_NOBODY_LOOKS = plan(
+    "pods go while nobody looks",
+    pods(1, ["a", "b"], memory(7000)),
+    watches(10, 10, "coalesced", hosts="allocators"),
+    gone(12, "a", grace=0),
+    gone(12, "b", grace=0),
+    pod(30, "c", memory(15000)),
+    runs(36, "c"),
+)
+"""A list that lacks them says enough."""
+
+A_CONDITION_IS_REFUSED = plan(
+    "a condition is refused",
+    pod(1, "holder", memory(15000)),
+    requests(10, 20, "refused", "writes of status", status=403, retry_after=0),
+    pod(12, "patient", memory(15000)),
+    says(60, "patient", status="False"),
+)
+"""It is written again once it may be."""
+
+A_CARD_FAILS = plan(
+    "a card fails",
+    fault(5, 60, "card.changed", node="n1", card=0, what="fails"),
+    pod(30, "patient", memory(1000)),
+    says(40, "patient", status="False"),
+    runs(90, "patient"),
+)
+"""It takes no pods until it is well again."""
+
+CARDS_COME_BACK = plan(
+    "cards come back",
+    *(
+        step
+        for i in range(3)
+        for step in (
+            fault(5 + 70 * i, 30, "driver.broken", node="n1", failure="DriverGone"),
+            pod(20 + 70 * i, f"patient-{i}", memory(1000)),
+            requests(30 + 70 * i, 15, "slow", "writes", "nodeagent-n1", delay=1.0),
+            runs(60 + 70 * i, f"patient-{i}"),
+        )
+    ),
+)
+"""The Node has its resources before the allocator gives any of them away."""
+
+CAPACITY_IS_WRITTEN_BY_OTHERS = plan(
+    "a node loses its inventory",
+    fault(5, 10, "crd.deleted"),
+    pod(20, "first", memory(1000)),
+    runs(50, "first"),
+)
+"""Its agent publishes it again within seconds."""
+
+LEADERS_COME_AND_GO = plan(
+    "leaders come and go",
+    *(
+        step
+        for i in range(6)
+        for step in (
+            program(30 * i + 5, "killed", "leader", 1.0),
+            pods(30 * i + 4.9, [f"a{i}-{j}" for j in range(4)], memory(7000)),
+            pods(30 * i + 22, [f"b{i}-{j}" for j in range(4)], memory(7000)),
+            *(gone(30 * i + 25 + 0.1 * j, f"{kind}{i}-{j}") for j in range(4) for kind in "ab"),
+        )
+    ),
+    latency=(0.01, 0.5),
+)
+"""Each new leader knows what the one before it gave away."""
