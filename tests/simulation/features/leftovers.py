@@ -19,7 +19,8 @@ from tests.simulation.world.programs import Program
 
 _OURS = ("allocator.", "contract.", "runtime.")
 _PASSING = (
-    "._rounds._lacks",  # no more than pods of the queue were tried
+    "._rounds._lacks",  # no more than the pods that were tried in the last cycle
+    "._rounds._tried",  # the same, also of one that leads no more
     ".share.claim_uid",  # the API server's own ElasticGPU says so
 )
 """How the way to what may name something that is gone ends, and why that is bounded."""
