@@ -328,8 +328,8 @@ class World:
         if status != 200:
             raise CallFailed(f'failed to call webhook: an error on the server ("{status}")')
         self.kernel.block(self.network.delay(self.server))
-        for each in self.reviewed:
-            each(document)
+        for told in self.reviewed:
+            told(document)
         return json.loads(body)
 
     def identify(self, certificate: bytes, key: bytes) -> None:

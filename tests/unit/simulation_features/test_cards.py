@@ -41,7 +41,7 @@ def test_a_card_that_is_booked_twice_is_found() -> None:
     assert len(at_rest(found)) == 1
 
 
-def test_a_pod_that_was_stored_late_may_hold_a_card_beside_others_until_it_is_failed() -> None:
+def test_a_pod_that_was_stored_late_may_hold_a_card_twice_until_it_is_failed() -> None:
     found = run()
     holds, now = invariant(found), [100.0]
     found.kernel.seconds = lambda: now[0]
