@@ -257,9 +257,12 @@ def _create_nonsense(run: Run, arguments: Arguments) -> None:
 
 
 def _looked_after(run: Run, namespace: str) -> bool:
-    """Whether the namespace has the label that switches admission on."""
-    found = run.world.api.store.get("namespaces", ("", namespace)) or {"metadata": {}}
-    return bool((found["metadata"].get("labels") or {}).get(names.INJECT_LABEL) == names.INJECT_ENABLED)
+    """Whether the namespace has the label that switches admission on, and no LimitRange that completes requests."""
+    store = run.world.api.store
+    found = store.get("namespaces", ("", namespace)) or {"metadata": {}}
+    return not store.scan("limitranges", namespace) and bool(
+        (found["metadata"].get("labels") or {}).get(names.INJECT_LABEL) == names.INJECT_ENABLED
+    )
 
 
 def some_pod(draw: Draw) -> dict[str, Any] | None:
