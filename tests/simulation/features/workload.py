@@ -273,6 +273,16 @@ def some_pod(draw: Draw) -> dict[str, Any] | None:
     return {"namespace": namespace, "name": name}
 
 
+def _again(draw: Draw) -> Arguments | None:
+    """A pod of a name that an earlier one has or had."""
+    chosen = some_pod(draw)
+    if chosen is None:
+        return None
+    found = pod_of(draw)
+    draw.names.pop()
+    return {**found, **chosen}
+
+
 def _victim(draw: Draw) -> Arguments | None:
     chosen, grace = some_pod(draw), draw.rng.choice(_GRACE)
     return chosen if chosen is None or grace is None else {**chosen, "grace": grace}
@@ -390,6 +400,7 @@ FEATURE = Feature(
         Operation("pod.create", 10, pod_of, create),
         Operation("pod.delete", 4, _victim, _delete),
         Operation("pods.create", 1, burst, create_many),
+        Operation("pod.again", 2, _again, create),
         Operation("pod.tried", 1, _tried, _try),
         Operation("pod.nonsense", 1, _nonsense, _create_nonsense),
     ),
