@@ -86,6 +86,8 @@ class EventHandlers:
         self._repeated = state.repeated
         self._listed: set[str] = set()
         """The uids in the parts of a list that have come so far."""
+        self._led = False
+        """Whether this replica led at the last tick."""
         self._reported_in: int | None = None
         """The term in which the conditions in the records were written."""
         self.listing = False
@@ -218,6 +220,13 @@ class EventHandlers:
             if self._records.tell(news, now):
                 self._trigger.wake()
         return might_help
+
+    def tell_missed(self, now: float) -> None:
+        """Where this replica leads again, pods that came meanwhile learn what they would have been told."""
+        led, self._led = self._led, self._leadership.leads()
+        if self._led and not led:
+            for uid in tuple(self._queue.unreadable):
+                self._tell_unreadable(uid, now)
 
     def _tell_unreadable(self, uid: str, now: float) -> None:
         """A pod behind our gate that cannot be placed as it is learns why; nothing would let it go otherwise."""
