@@ -89,6 +89,8 @@ class World:
             self._options.write_text(shape.options)
         self.flags: dict[str, tuple[str, ...]] = dict(shape.flags)
         """Of the programs' next start."""
+        self.reviewed: list[Callable[[JSON], None]] = []
+        """Called with each review that a webhook has answered."""
         self.reviewing: list[Reviewing] = []
         """Faults on the way of reviews, in the order in which they came."""
         self.review_held = 0.0
@@ -323,6 +325,8 @@ class World:
         if status != 200:
             raise CallFailed(f'failed to call webhook: an error on the server ("{status}")')
         self.kernel.block(self.network.delay(self.server))
+        for told in self.reviewed:
+            told(document)
         return json.loads(body)
 
     def identify(self, certificate: bytes, key: bytes) -> None:
