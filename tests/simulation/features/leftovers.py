@@ -20,6 +20,7 @@ from tests.simulation.world.programs import Program
 _OURS = ("allocator.", "contract.", "runtime.")
 _PASSING = (
     "._rounds._lacks",  # no more than pods of the queue were tried
+    "._rounds._tried",  # those of the queue in the last cycle; the next one makes it anew
     ".share.claim_uid",  # the API server's own ElasticGPU says so
 )
 """How the way to what may name something that is gone ends, and why that is bounded."""
