@@ -114,7 +114,14 @@ _ELECTION = (
     Mutant(
         "no-list-at-take-over",
         "relist skipped",
-        "A new leader lists what is booked before it decides.",
+        "A new leader lists what is booked.",
+        Mutation(_LEADERSHIP, "return terms.pop() if len(terms) == 1 else None", "return self.number()"),
+        plans.A_FOLLOWER_BEHIND,
+    ),
+    Mutant(
+        "decides-before-the-list",
+        "term not compared",
+        "A new leader decides nothing before the list has come that it asked for in its term.",
         Mutation(
             _LEADERSHIP,
             "if self._term is not None and self._term() != self._trusted:",
@@ -320,25 +327,11 @@ _ROOM = (
         plans.CORES_OF_A_CARD,
     ),
     Mutant(
-        "whole-card-is-shared",
-        "bound off",
-        "A pod with a whole card has it alone.",
-        Mutation("allocator.table", "            & ~self.exclusive[:width, row]\n", ""),
-        plans.A_WHOLE_CARD_IS_ALONE,
-    ),
-    Mutant(
-        "shared-card-is-given-whole",
-        "bound off",
-        "A whole card is given only where no pod has a share of it.",
-        Mutation("allocator.engine.engine", "            bears &= columns.sharers == 0\n", "            pass\n"),
-        plans.A_WHOLE_CARD_IS_ALONE,
-    ),
-    Mutant(
         "reserved-processors-do-not-count",
         "count stale",
         "What an admitted pod takes of its node counts before the pod is seen.",
         Mutation(_CACHE, "*(h.compute for h in assumed)], facts", "], facts"),
-        plans.PROCESSORS_RUN_OUT_FIRST,
+        plans.ADMITTED_AT_ONE_MOMENT,
     ),
     Mutant(
         "no-headroom-for-others",
@@ -350,7 +343,7 @@ _ROOM = (
         and """,
             "        ",
         ),
-        plans.PROCESSORS_RUN_OUT_FIRST,
+        plans.BESIDE_PODS_WITHOUT_A_SHARE,
     ),
 )
 
@@ -446,19 +439,6 @@ _STILL""",
         plans.NOTHING_IS_KNOWN_OF_A_BINDING,
     ),
     Mutant(
-        "own-write-is-overtaken",
-        "stale answer trusted",
-        "What the watch shows from before an own write is not taken in after it.",
-        Mutation(
-            _RECORDS,
-            """        if version < record.written:
-            return True
-""",
-            "",
-        ),
-        plans.A_WATCH_LAGS,
-    ),
-    Mutant(
         "unseen-pod-loses-its-share",
         "released early",
         "A reservation that is overdue ends only where no pod has it.",
@@ -511,9 +491,9 @@ _NODES = (
         Mutation(
             "nodeagent.agent",
             "if known is not None and any(getattr(known, what) != view for what, view in seen.items()):",
-            "if known is not None and not seen:",
+            "if known is None and seen:",
         ),
-        plans.CAPACITY_IS_WRITTEN_BY_OTHERS,
+        plans.A_NODE_LOSES_ITS_INVENTORY,
     ),
     Mutant(
         "cores-are-not-added-up",
