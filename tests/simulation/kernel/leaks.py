@@ -138,9 +138,9 @@ class _Walk:
             if _is_ours(name):
                 for attribute, value in list(vars(module).items()):
                     if attribute not in ("__builtins__", "__loader__", "__spec__"):
-                        yield from self._look(value, f"{name}.{attribute}")
+                        yield from self.look(value, f"{name}.{attribute}")
 
-    def _look(self, value: Any, path: str) -> Iterator[str]:
+    def look(self, value: Any, path: str) -> Iterator[str]:
         """What is wrong with the value, and with what it holds."""
         waiting = [(value, path)]
         while waiting:
@@ -213,10 +213,18 @@ def _of_object(value: Any) -> Iterator[tuple[str, Any]]:
                 yield f".{name}", getattr(value, name)
 
 
-def found() -> list[str]:
-    """Every place from which a module of ours reaches what it must not, and what that is."""
+def found(objects: Mapping[str, Any] | None = None) -> list[str]:
+    """
+    Every place from which a module of ours reaches what it must not, and what that is.
+
+    `objects`: others to walk besides, by name, such as programs that run.
+    """
     forbidden = _forbidden()
-    return list(_Walk(lambda value: forbidden.get(id(value)) or _instance(value)).modules())
+    walk = _Walk(lambda value: forbidden.get(id(value)) or _instance(value))
+    wrong = list(walk.modules())
+    for name, value in (objects or {}).items():
+        wrong += walk.look(value, name)
+    return wrong
 
 
 def shared() -> list[str]:

@@ -177,7 +177,7 @@ class Kernel:
 
     # -- what primitives call -------------------------------------------------------------------------------------
 
-    def spawn(self, host: Host, target: Callable[[], None], name: str) -> Task:
+    def spawn(self, host: Host, target: Callable[[], object], name: str) -> Task:
         """A new task that is ready at once."""
         self._count += 1
         task = Task(host, host.named(name), self._count, self.seed)
@@ -312,7 +312,7 @@ class Kernel:
         task.wakeups += 1
         heapq.heappush(self._ready, (task.rng.random(), task.number, task))
 
-    def _body(self, task: Task, target: Callable[[], None]) -> None:
+    def _body(self, task: Task, target: Callable[[], object]) -> None:
         try:
             target()
         except GreenletExit:

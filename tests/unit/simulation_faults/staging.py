@@ -3,7 +3,7 @@ Scenes: a small cluster, one fault, and what was seen of it; played in processes
 
     python -m tests.unit.simulation_faults.staging
 
-prints what every scene of `SCENES` has seen, as JSON by scene, with what the run violated.
+prints the names of all `SCENES`, then a line for each as it ends: what it has seen, and what its run violated.
 """
 
 from __future__ import annotations
@@ -148,12 +148,12 @@ def main() -> int:
     """Play every scene."""
     from tests.unit.simulation_faults.scenes import SCENES
 
-    plans = [Plan(name, (Step(0.1, "scene", {"scene": name}, 0.0),), SHAPE) for name in sorted(SCENES)]
-    seen = {}
+    print(json.dumps(list(SCENES)), flush=True)
+    plans = [Plan(name, (Step(0.1, "scene", {"scene": name}, 0.0),), SHAPE) for name in SCENES]
     for plan, outcome in pool.run_all(plans, _playing(SCENES), jobs=1):
         told = [json.loads(line.action) for line in outcome.lines if line.actor == SEEN]
-        seen[plan.seed] = {"seen": told[0] if told else {}, "violation": outcome.violation}
-    print(json.dumps(seen))
+        seen = {"seen": told[0] if told else {}, "violation": outcome.violation}
+        print(json.dumps({plan.seed: seen}), flush=True)
     return 0
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests.unit.simulation_faults.conftest import Played
 
 TOP = Path(__file__).resolve().parents[3]
 
@@ -31,6 +32,6 @@ def test_each_fault_is_there_once(rows: list[list[str]]) -> None:
     assert len(names) == len(set(names))
 
 
-def test_each_fault_has_a_scene(rows: list[list[str]], played: dict[str, Any]) -> None:
-    known = {scene.partition(" ")[0] for scene in played}
+def test_each_fault_has_a_scene(rows: list[list[str]], played: Played) -> None:
+    known = {scene.partition(" ")[0] for scene in played.names}
     assert {row[0].strip("`") for row in rows} <= known
