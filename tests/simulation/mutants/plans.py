@@ -82,6 +82,23 @@ def watches(at: float, seconds: float, what: str, kind: str = "pods", hosts: str
     return fault(at, seconds, f"watches.{what}", hosts=hosts, kind=kind, **more)
 
 
+def claim(at: float, name: str, gib: int) -> Step:
+    """A user claims so many GiB, to be bound at once."""
+    amounts = {"elasticgpu.io/gpu-memory": gib}
+    return Step(at, "claim.create", {"namespace": TEAM, "name": name, "class": "at-once", "amounts": amounts})
+
+
+def of_claim(at: float, name: str, claim: str) -> Step:
+    """A user creates a pod that names the claim."""
+    annotations = {"egpuc.elasticgpu.io/data": claim}
+    return Step(at, "claim.pod", {"namespace": TEAM, "name": name, "limits": {}, "annotations": annotations})
+
+
+def about(at: float, what: str, name: str) -> Step:
+    """`claim.delete` or `share.delete`, of the claim of that name."""
+    return Step(at, what, {"namespace": TEAM, "name": name})
+
+
 SECOND_LEADS = program(0.1, "killed", "allocator-0", 30.0)
 """From then on the second replica leads, and half a minute later the first one follows."""
 THROUGH_SECOND = fault(0.2, 240.0, "admission.one", webhook="webhook-1")
@@ -395,6 +412,103 @@ A_NODE_LOSES_ITS_INVENTORY = plan(
     runs(50, "first"),
 )
 """Its agent publishes it again within seconds."""
+
+AN_INVENTORY_IS_CREATED_WITHOUT_AN_ANSWER = plan(
+    "an inventory is created without an answer",
+    fault(5, 4, "crd.deleted"),
+    requests(9, 6, "unanswered", "writes", "nodeagent-n1"),
+    pod(20, "first", memory(1000)),
+    runs(80, "first"),
+)
+"""The agent reads what there is before it goes on."""
+
+A_NODE_IS_CORDONED = plan(
+    "a node is cordoned",
+    Step(10, "node.cordon", {"node": "n1"}),
+    pod(20, "patient", memory(1000)),
+    says(25, "patient", status="False"),
+    Step(30, "node.uncordon", {"node": "n1"}),
+    runs(35, "patient"),
+)
+
+A_DRY_RUN_LEAVES_NOTHING = plan(
+    "a dry run leaves nothing",
+    SECOND_LEADS,
+    THROUGH_SECOND,
+    Step(50, "pod.tried", {"namespace": TEAM, "name": "dry", "limits": memory(15000)}),
+    pod(51, "wet", memory(15000), namespace="team-b"),
+    Step(55, "pod.runs", {"namespace": "team-b", "name": "wet"}),
+)
+
+THE_URGENT_COME_FIRST = plan(
+    "the urgent come first",
+    pod(1, "holder", memory(15000)),
+    pod(5, "patient", memory(15000)),
+    pod(10, "urgent", memory(15000), priority="sim-high"),
+    gone(20, "holder", grace=0),
+    runs(25, "urgent"),
+)
+
+A_POD_GOES_BEFORE_IT_IS_BOUND = plan(
+    "a pod goes before it is bound",
+    pod(1, "too-large", {"cpu": "60"}),
+    gone(10, "too-large", grace=0),
+    pod(20, "first", memory(15000)),
+    pod(22, "second", memory(15000)),
+    gone(30, "second", grace=0),
+)
+"""Nobody remembers it."""
+
+SHARES_ARE_WHERE_THEIR_PODS_ARE = plan(
+    "shares are where their pods are",
+    SECOND_LEADS,
+    fault(0.2, 200.0, "admission.one", webhook="webhook-0"),
+    *(pod(40 + 3 * i, f"p{i}", memory(5000)) for i in range(6)),
+    cards={"n1": CARD, "n2": CARD, "n3": CARD},
+)
+"""Gated pods are tied to the node of their share, and told which card they have."""
+
+A_CLAIM_IS_USED = plan(
+    "a claim is used",
+    claim(5, "one", 5),
+    of_claim(10, "user", "one"),
+    runs(18, "user"),
+    about(20, "share.delete", "one"),
+    about(25, "claim.delete", "one"),
+    gone(40, "user"),
+)
+"""Its share stays until its last pod has gone, and then nothing of it does."""
+
+A_CLAIM_AND_PODS = plan(
+    "a claim and pods",
+    claim(5, "one", 8),
+    *(pod(10 + i, f"p{i}", memory(4000)) for i in range(4)),
+    about(30, "claim.delete", "one"),
+    runs(40, "p2"),
+)
+"""Pods have what the claim leaves."""
+
+A_CLAIMS_WATCH_IS_BEHIND = plan(
+    "a claim's watch is behind",
+    SECOND_LEADS,
+    watches(50, 60, "frozen", "elasticgpuclaims", "allocator-0"),
+    claim(52, "one", 5),
+    program(60, "killed", "allocator-1", 60.0),
+    of_claim(130, "user", "one"),
+    runs(140, "user"),
+)
+"""A new leader sees the share of a claim that it has not heard of yet."""
+
+A_CLAIMS_SHARE_IS_CREATED_LATE = plan(
+    "a claim's share is created late",
+    SECOND_LEADS,
+    THROUGH_SECOND,
+    requests(50.2, 0.8, "late", "writes", "allocator-1", delay=25.0),
+    claim(50, "one", 14),
+    *(pod(60 + i, f"p{i}", memory(7000)) for i in range(3)),
+    latency=(0.2, 0.2),
+)
+"""What seems not to have been written may still come, so it stays booked."""
 
 LEADERS_COME_AND_GO = plan(
     "leaders come and go",

@@ -59,6 +59,7 @@ _LEDGER = "allocator.cache.ledger"
 _INFORMERS = "allocator.workers.informers"
 _BINDER = "allocator.workers.binder"
 _RECORDS = "allocator.queue.records"
+_OF_CLAIMS = "allocator.features.elasticgpuclaims"
 
 _ELECTION = (
     Mutant(
@@ -504,4 +505,199 @@ _NODES = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*_ELECTION, *_BOOKKEEPING, *_ROOM, *_WRITES, *_NODES)
+_CLAIMS = (
+    Mutant(
+        "claim-s-share-has-no-finalizer",
+        "precondition dropped",
+        "The share of a claim stays as long as a pod uses it, whoever deletes its ElasticGPU.",
+        Mutation(f"{_OF_CLAIMS}.rendering", '"finalizers": [str(names.SHARE_FINALIZER)]', '"finalizers": []'),
+        plans.A_CLAIM_IS_USED,
+    ),
+    Mutant(
+        "used-claim-is-let-go",
+        "released early",
+        "A claim that is deleted keeps its share until its last pod has gone.",
+        Mutation(
+            f"{_OF_CLAIMS}.steps",
+            "in_use=self._store.is_used(claim.own_share)",
+            "in_use=False",
+        ),
+        plans.A_CLAIM_IS_USED,
+    ),
+    Mutant(
+        "claim-s-finalizer-stays",
+        "kept too long",
+        "A claim that is deleted and used by nobody goes.",
+        Mutation(
+            f"{_OF_CLAIMS}.lifecycle",
+            "    return step or _let_go(CLAIMS, claim.namespace",
+            "    return step and _let_go(CLAIMS, claim.namespace",
+        ),
+        plans.A_CLAIM_IS_USED,
+    ),
+    Mutant(
+        "claim-s-share-is-not-booked",
+        "event not handled",
+        "What a claim holds of a card is nobody else's.",
+        Mutation(f"{_OF_CLAIMS}.store", "        self._book(OWN + key, share)\n", ""),
+        plans.A_CLAIM_AND_PODS,
+    ),
+    Mutant(
+        "unknown-claim-is-gone",
+        "stale answer trusted",
+        "The share of a claim that our watch has not shown is deleted only where the API server has no such claim.",
+        Mutation(
+            f"{_OF_CLAIMS}.writer",
+            """    if order.claim and _is_there(kube, order, timeout):
+        return None
+""",
+            "",
+        ),
+        plans.A_CLAIMS_WATCH_IS_BEHIND,
+    ),
+    Mutant(
+        "late-share-is-given-away",
+        "released early",
+        "A claim's share stays reserved while its creation may still be carried out.",
+        Mutation(
+            f"{_OF_CLAIMS}.writer",
+            'outcome: ClaimOutcome = "unknown" if open_end and order.share is None else failed',
+            "outcome: ClaimOutcome = failed",
+        ),
+        plans.A_CLAIMS_SHARE_IS_CREATED_LATE,
+    ),
+)
+
+_REST = (
+    Mutant(
+        "dry-run-reserves",
+        "kept too long",
+        "A dry run reserves nothing.",
+        Mutation("webhook.admission.admit", "dry_run=submitted.dry_run, held=held", "dry_run=False, held=held"),
+        plans.A_DRY_RUN_LEAVES_NOTHING,
+    ),
+    Mutant(
+        "priority-does-not-count",
+        "order swapped",
+        "Of the pods that wait, those of higher priority come first.",
+        Mutation(
+            "allocator.queue.queue",
+            "(*queue_order(self.priority, self.created), self.came, self.uid)",
+            "(*queue_order(0, self.created), self.came, self.uid)",
+        ),
+        plans.THE_URGENT_COME_FIRST,
+    ),
+    Mutant(
+        "records-outlive-their-pods",
+        "kept too long",
+        "Nothing is remembered of a pod that is gone.",
+        Mutation(
+            _HANDLERS,
+            """        self.unbound.drop(uid)
+        self._records.drop(uid)
+""",
+            "        self.unbound.drop(uid)\n",
+        ),
+        plans.A_POD_GOES_BEFORE_IT_IS_BOUND,
+    ),
+    Mutant(
+        "pending-outlives-its-pod",
+        "kept too long",
+        "What a pod without a node would take counts only while it is there.",
+        Mutation(
+            _CACHE,
+            """        self.pending.drop(uid)
+        self.neighbours.drop(uid)
+""",
+            "        self.neighbours.drop(uid)\n",
+        ),
+        plans.A_POD_GOES_BEFORE_IT_IS_BOUND,
+    ),
+    Mutant(
+        "reservation-stays-a-neighbour",
+        "kept too long",
+        "A pod that was never stored is nobody's neighbour.",
+        Mutation(
+            _CACHE,
+            """            return False
+        self.neighbours.drop(allocation_id)
+""",
+            "            return False\n",
+        ),
+        plans.A_CREATION_THAT_IS_REFUSED,
+    ),
+    Mutant(
+        "nobody-learns-of-its-share",
+        "event not handled",
+        "A pod that has a share is told so.",
+        Mutation(
+            _HANDLERS,
+            "if self._leadership.leads() and (bound or not shown) and uid",
+            "if self._leadership.leads() and bound and uid",
+        ),
+    ),
+    Mutant(
+        "time-is-counted-twice",
+        "count stale",
+        "Of all replicas one answers for each moment that shares are held.",
+        Mutation(_LEASE, "covers_from=_covers_from(observed, sent_at),", "covers_from=0.0,"),
+        plans.LEADERS_COME_AND_GO,
+    ),
+    Mutant(
+        "cordon-is-not-looked-at",
+        "event not handled",
+        "A cordoned node takes no new pods.",
+        Mutation("allocator.table", "codes[self._cordoned] = Code.CORDONED", "pass"),
+        plans.A_NODE_IS_CORDONED,
+    ),
+    Mutant(
+        "changes-of-nodes-are-lost",
+        "event not handled",
+        "What becomes of a node is taken in.",
+        Mutation(
+            _HANDLERS,
+            "self._trigger.event(self._cache.put_node(event.node))",
+            "self._trigger.event(False)",
+        ),
+        plans.A_NODE_IS_CORDONED,
+    ),
+    Mutant(
+        "changes-of-cards-are-lost",
+        "event not handled",
+        "What becomes of a node's cards is taken in.",
+        Mutation(
+            _HANDLERS,
+            "        self._put_inventories(self._repeated.put(event.inventory, self.holds))\n",
+            "",
+        ),
+        plans.A_CARD_FAILS,
+    ),
+    Mutant(
+        "agent-does-not-read-back",
+        "read-back skipped",
+        "An agent reads what there is after a write without an answer.",
+        Mutation(
+            "nodeagent.agent",
+            """        self._published = None
+        hint = """,
+            "        hint = ",
+        ),
+        plans.AN_INVENTORY_IS_CREATED_WITHOUT_AN_ANSWER,
+    ),
+    Mutant(
+        "binding-pins-nothing",
+        "precondition dropped",
+        "A pod goes to the node where its share is.",
+        Mutation(_BINDER, '*node_pin.pin_operations(pod.get("spec") or {}, allocation.node),', ""),
+        plans.SHARES_ARE_WHERE_THEIR_PODS_ARE,
+    ),
+    Mutant(
+        "containers-are-not-told",
+        "event not handled",
+        "A pod's containers read which cards they have.",
+        Mutation(_BINDER, "        **codec.container_annotations(allocation),\n", ""),
+        plans.SHARES_ARE_WHERE_THEIR_PODS_ARE,
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*_ELECTION, *_BOOKKEEPING, *_ROOM, *_WRITES, *_NODES, *_CLAIMS, *_REST)
