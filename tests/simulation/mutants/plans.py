@@ -95,7 +95,7 @@ def of_claim(at: float, name: str, claim: str) -> Step:
 
 
 def about(at: float, what: str, name: str) -> Step:
-    """`claim.delete` or `share.delete`, of the claim of that name."""
+    """`claim.delete`, `share.delete` or `share.stays`, of the claim of that name."""
     return Step(at, what, {"namespace": TEAM, "name": name})
 
 
@@ -176,16 +176,12 @@ A_LEADER_THAT_STOPS_HANDS_OVER = plan(
 
 ADMITTED_AS_THE_LEADER_STOPS = plan(
     "admitted as the leader stops",
-    *(
-        step
-        for i in range(8)
-        for step in (
-            pods(40 * i + 10, [f"p{i}-{j}" for j in range(4)], memory(15000)),
-            program(40 * i + 11.0 + 0.15 * i, "stopped", "leader"),
-            *(gone(40 * i + 35, f"p{i}-{j}") for j in range(4)),
-        )
-    ),
-    latency=SLOW,
+    program(0.1, "killed", "allocator-0", 30.0),
+    fault(0.2, 50.3, "admission.one", webhook="webhook-1"),
+    fault(49.5, 0.9, "admission.late", probability=1.0, name="late", delay=4.0),
+    pod(50, "admitted", memory(15000)),
+    program(51, "stopped", "leader", 60.0),
+    *(pod(52 + 0.3 * i, f"other-{i}", memory(15000)) for i in range(9)),
 )
 """Pods that were given a share are stored before the next leader gives any."""
 
@@ -291,7 +287,7 @@ TWO_STREAMS = plan(
             *(gone(51 + 10 * i + 0.3 * j, f"p{i}-{j}", grace=0) for j in range(6)),
         )
     ),
-    latency=(0.01, 1.0),
+    latency=(0.01, 0.8),
 )
 """Every pod is gated, and placed as soon as it is seen."""
 
@@ -417,6 +413,7 @@ AN_INVENTORY_IS_CREATED_WITHOUT_AN_ANSWER = plan(
     "an inventory is created without an answer",
     fault(5, 4, "crd.deleted"),
     requests(9, 6, "unanswered", "writes", "nodeagent-n1"),
+    watches(8, 80, "frozen", "gpunodes", "nodeagent-n1"),
     pod(20, "first", memory(1000)),
     runs(80, "first"),
 )
@@ -494,8 +491,7 @@ A_CLAIMS_WATCH_IS_BEHIND = plan(
     watches(50, 60, "frozen", "elasticgpuclaims", "allocator-0"),
     claim(52, "one", 5),
     program(60, "killed", "allocator-1", 60.0),
-    of_claim(130, "user", "one"),
-    runs(140, "user"),
+    about(100, "share.stays", "one"),
 )
 """A new leader sees the share of a claim that it has not heard of yet."""
 
@@ -505,7 +501,7 @@ A_CLAIMS_SHARE_IS_CREATED_LATE = plan(
     THROUGH_SECOND,
     requests(50.2, 0.8, "late", "writes", "allocator-1", delay=25.0),
     claim(50, "one", 14),
-    *(pod(60 + i, f"p{i}", memory(7000)) for i in range(3)),
+    *(pod(52 + 0.3 * i, f"p{i}", memory(7000)) for i in range(3)),
     latency=(0.2, 0.2),
 )
 """What seems not to have been written may still come, so it stays booked."""

@@ -640,7 +640,11 @@ _REST = (
         "time-is-counted-twice",
         "count stale",
         "Of all replicas one answers for each moment that shares are held.",
-        Mutation(_LEASE, "covers_from=_covers_from(observed, sent_at),", "covers_from=0.0,"),
+        Mutation(
+            _LEASE,
+            "return min(sent_at, observed.renewed_at) if observed.renewed_at is not None else sent_at",
+            "return sent_at - 60.0",
+        ),
         plans.LEADERS_COME_AND_GO,
     ),
     Mutant(
