@@ -88,7 +88,8 @@ def _is_filled(cell: types.CellType) -> bool:
 
 def _attributes(value: Any) -> list[str]:
     slots = [name for kind in type(value).__mro__ for name in _slots(kind)]
-    found = [*getattr(value, "__dict__", ()), *slots, *getattr(value, "_fields", ())]
+    fields = getattr(value, "_fields", ())  # of a named tuple; others may call anything so
+    found = [*getattr(value, "__dict__", ()), *slots, *(fields if isinstance(fields, tuple) else ())]
     return [name for name in dict.fromkeys(found) if hasattr(value, name)]
 
 
