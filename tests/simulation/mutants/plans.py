@@ -446,15 +446,16 @@ THE_URGENT_COME_FIRST = plan(
     runs(25, "urgent"),
 )
 
-A_POD_GOES_BEFORE_IT_IS_BOUND = plan(
-    "a pod goes before it is bound",
+PODS_THAT_WAIT_GO_UNSEEN = plan(
+    "pods that wait go unseen",
     pod(1, "too-large", {"cpu": "60"}),
-    gone(10, "too-large", grace=0),
-    pod(20, "first", memory(15000)),
-    pod(22, "second", memory(15000)),
-    gone(30, "second", grace=0),
+    pod(2, "first", memory(15000)),
+    pod(4, "second", memory(15000)),
+    watches(20, 15, "coalesced", hosts="allocators"),
+    gone(25, "too-large", grace=0),
+    gone(25, "second", grace=0),
 )
-"""Nobody remembers it."""
+"""Nobody remembers them."""
 
 SHARES_ARE_WHERE_THEIR_PODS_ARE = plan(
     "shares are where their pods are",

@@ -598,7 +598,7 @@ _REST = (
 """,
             "        self.unbound.drop(uid)\n",
         ),
-        plans.A_POD_GOES_BEFORE_IT_IS_BOUND,
+        plans.PODS_THAT_WAIT_GO_UNSEEN,
     ),
     Mutant(
         "pending-outlives-its-pod",
@@ -611,20 +611,7 @@ _REST = (
 """,
             "        self.neighbours.drop(uid)\n",
         ),
-        plans.A_POD_GOES_BEFORE_IT_IS_BOUND,
-    ),
-    Mutant(
-        "reservation-stays-a-neighbour",
-        "kept too long",
-        "A pod that was never stored is nobody's neighbour.",
-        Mutation(
-            _CACHE,
-            """            return False
-        self.neighbours.drop(allocation_id)
-""",
-            "            return False\n",
-        ),
-        plans.A_CREATION_THAT_IS_REFUSED,
+        plans.PODS_THAT_WAIT_GO_UNSEEN,
     ),
     Mutant(
         "nobody-learns-of-its-share",
@@ -635,17 +622,6 @@ _REST = (
             "if self._leadership.leads() and (bound or not shown) and uid",
             "if self._leadership.leads() and bound and uid",
         ),
-    ),
-    Mutant(
-        "time-is-counted-twice",
-        "count stale",
-        "Of all replicas one answers for each moment that shares are held.",
-        Mutation(
-            _LEASE,
-            "return min(sent_at, observed.renewed_at) if observed.renewed_at is not None else sent_at",
-            "return sent_at - 60.0",
-        ),
-        plans.LEADERS_COME_AND_GO,
     ),
     Mutant(
         "cordon-is-not-looked-at",
