@@ -117,7 +117,12 @@ class World:
         return [*self.allocators, *self.webhooks, *self.agents.values()]
 
     def replace(self, program: Program) -> Program:
-        """Start another instance in the program's place, which lives on among those that are leaving."""
+        """
+        Start another instance in the program's place, which lives on among those that are leaving. For one that is
+        leaving already, another has its place.
+        """
+        if program.retired:
+            return program
         found = program.successor()
         for places in (self.allocators, self.webhooks):
             if program in places:
