@@ -6,7 +6,7 @@ Pods are trimmed once, when they arrive from the webhook's question or the watch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from itertools import islice
 from typing import Any
 
@@ -349,7 +349,7 @@ def _request(pod: Mapping[str, Any], *, alone: bool, bounded: bool = True) -> Po
 
 def _agrees(pod: Mapping[str, Any], request: PodRequest, *, alone: bool) -> bool:
     counting = {names.GPU_MEMORY, names.GPU_CORES, names.GPU_MEMORY_LIMIT}
-    if request.claim and needs.resource_names(pod.get("spec") or {}) & counting:
+    if request.claim and _has_some(pod.get("spec") or {}, counting):
         return False
     wanted = list(reversed(request.containers))
     exact = not any(each.percent for each in request.containers)
@@ -376,6 +376,16 @@ def _agrees(pod: Mapping[str, Any], request: PodRequest, *, alone: bool) -> bool
         ):
             return False
     return not wanted
+
+
+def _has_some(spec: Mapping[str, Any], counting: Container[str]) -> bool:
+    """Whether a container has some of these resources. Where a LimitRange would write one, admission writes 0."""
+    return any(
+        name in counting and not quantity.is_zero(amount)
+        for container, _ in needs.containers(spec)
+        for kind in ("limits", "requests")
+        for name, amount in ((container.get("resources") or {}).get(kind) or {}).items()
+    )
 
 
 def _limits_agree(limit: int, fraction: FractionRequest, *, alone: bool) -> bool:

@@ -27,6 +27,7 @@ _LEARNT = ("demand", "scarcity", "largest", "awaited", "reserved", "limits")
 """Of a view what follows from the past: what was learnt of requests, and nodes that were reserved for pods."""
 _READY_WITHIN, _LOOK = 30.0, 0.5
 FRESH = "fresh"
+_FAIR = "--queue-order=fair"
 
 
 def allocators(run: Run) -> Iterator[tuple[str, Any]]:
@@ -144,10 +145,13 @@ def _as_fresh(run: Run) -> list[Violation]:
         if not _synced(run, program):
             return ["an allocator that starts now does not see the whole cluster"]
         controller = program.running.allocator.controller
-        wanted = seen(debug.to_json(controller.view()))
+        fair = _FAIR in run.world.flags.get("allocator", ())
+        wanted = seen(debug.to_json(controller.view()), fair=fair)
         wrong = []
         for name, other in allocators(run):
-            wrong += [f"{name} sees {text}" for text in differences(seen(debug.to_json(other.view())), wanted)]
+            wrong += [
+                f"{name} sees {text}" for text in differences(seen(debug.to_json(other.view()), fair=fair), wanted)
+            ]
         running = [each for each in run.world.allocators if each.alive and each.running is not None]
         programs = [(each.name, leftovers.root_of(run, each)) for each in running]
         return [*wrong, *leftovers.of(run, programs)]
@@ -166,11 +170,12 @@ def _synced(run: Run, program: Program) -> bool:
     return False
 
 
-def seen(view: Mapping[str, Any]) -> JSON:
+def seen(view: Mapping[str, Any], *, fair: bool = False) -> JSON:
     """
     Of a view what follows from the API server alone.
 
-    Pods of one second come in the order in which they were seen, so only priorities and times count of the order.
+    Pods of one second come in the order in which they were seen, so only priorities and times count of the order; of
+    the fair order only priorities, since namespaces that hold equal parts take turns from whoever was seen first.
     """
     found = {key: value for key, value in view.items() if key not in _LEARNT}
     queue = [{key: value for key, value in pod.items() if key != "busy"} for pod in found.get("queue") or ()]
@@ -178,7 +183,7 @@ def seen(view: Mapping[str, Any]) -> JSON:
     for part in (found, neighbours):  # whose order is that of their coming
         if part.get("nodes"):
             part["nodes"] = sorted(part["nodes"], key=lambda node: str(node["name"]))
-    order = [[pod.get("priority"), pod.get("created")] for pod in queue]
+    order = [[pod.get("priority"), "" if fair else pod.get("created")] for pod in queue]
     return {**found, "neighbours": neighbours, "queue": sorted(queue, key=lambda pod: str(pod["uid"])), "order": order}
 
 

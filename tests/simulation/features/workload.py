@@ -9,6 +9,7 @@ from contract import names, pods
 from contract.dialects import DIALECTS, claims
 from contract.dialects.base import Example, Refusal
 from contract.nodes.inventories import inventory_from_object
+from contract.reasons.pods import PodReason
 from playground.api.kinds.values import JSON
 from playground.machinery.kubelet.podrun import EXIT_CODE, RUN_SECONDS
 from runtime.kubernetes import paths
@@ -330,6 +331,7 @@ def prepare(run: Run) -> None:
 def _forgotten(run: Run) -> list[Violation]:
     """Pods that asked for a share and neither have one, nor wait with a reason, nor say why they have none."""
     store = run.world.api.store
+    there = {each["metadata"]["name"] for each in store.scan("namespaces")}
     cards = {gpu.uuid for found in map(inventory_from_object, store.scan(GPUNODES)) for gpu in found.gpus}
     wrong = []
     for pod in store.scan("pods"):
@@ -337,6 +339,7 @@ def _forgotten(run: Run) -> list[Violation]:
             names.REQUEST not in pods.annotations_of(pod)
             or pods.finished(pod)
             or pod["metadata"].get("deletionTimestamp")
+            or pod["metadata"]["namespace"] not in there  # stored after its namespace was gone
         ):
             continue
         if problem := problem_of(pod, cards):
@@ -349,7 +352,8 @@ def problem_of(pod: JSON, cards: Container[str]) -> str:
     conditions = {c["type"]: c for c in (pod.get("status") or {}).get("conditions") or ()}
     told = conditions.get(names.ALLOCATED_CONDITION, {})
     if names.GATE in pods.gates(pod):
-        return "" if told.get("status") == "False" and told.get("reason") else f"waits, and its condition is {told}"
+        explained = told.get("status") == "False" and told.get("reason") not in (None, "", PodReason.UNREADABLE)
+        return "" if explained else f"waits, and its condition is {told}"
     if names.WITHDRAWN in pods.annotations_of(pod):
         return "" if told.get("status") == "False" else f"lost its share, and its condition is {told}"
     request = pods.admitted(pod)

@@ -328,6 +328,12 @@ def test_a_pod_that_names_a_claim_counts_nothing_of_its_own() -> None:
     assert pods.admitted(asks.asks(MEMORY, "1Gi").json()) is None
 
 
+def test_a_pod_that_names_a_claim_is_admitted_beside_a_limit_range() -> None:
+    asks = pod("p").annotated(names.REQUEST, request_to_text(CLAIMED))
+    assert pods.admitted(asks.asks(MEMORY, "0").json()) == CLAIMED
+    assert pods.admitted(asks.asks(MEMORY, "0").asks(names.GPU_CORES, "10").json()) is None
+
+
 def test_a_claims_share_is_carried_by_who_names_a_claim_and_by_nobody_else() -> None:
     share = ContainerAllocation("main", (GpuShare("GPU-1", 0, GIB, 0, 16 * GIB),))
     own = PodRequest("native", (FractionRequest("main", memory=GIB),))
