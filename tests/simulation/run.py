@@ -129,6 +129,10 @@ class Run:
         """Let virtual time pass."""
         self.kernel.block(int(seconds * SECOND))
 
+    def was_suspended(self, invariant: str) -> bool:
+        """Whether a fault of the run has ever excused the invariant."""
+        return invariant in self._suspended
+
     def suspended(self, invariant: str) -> bool:
         """Whether a fault excuses the invariant now."""
         return self.kernel.seconds() < self._suspended.get(invariant, -1.0)

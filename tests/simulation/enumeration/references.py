@@ -346,7 +346,7 @@ REFERENCES: tuple[Reference, ...] = (
     Reference(
         "stored-late",
         (
-            Step(0.5, "admission.late", {"name": "late", "probability": 1.0, "delay": 8.5}, 4.0),
+            Step(0.5, "pod.stored-late", {"name": "late", "takes": 9.0}, 20.0),
             *(pod(1.0 + 0.1 * i, f"late-{i}", mib(3500)) for i in range(4)),
             pod(8.0, "first", mib(14000)),
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from allocator.features.elasticgpuclaims import objects
 from contract import names, pods
 from playground.api.kinds.values import JSON
 from tests.simulation.feature import Arguments, Draw, Feature, Operation
@@ -35,8 +36,21 @@ def _says(run: Run, arguments: Arguments) -> None:
         run.fail(f"pod says: the condition of {name} is {told}")
 
 
+def _share_stays(run: Run, arguments: Arguments) -> None:
+    """The claim is bound, and its ElasticGPU is there."""
+    store, key = run.world.api.store, (arguments["namespace"], arguments["name"])
+    found = store.get(f"{objects.CLAIMS}.elasticgpu.io", key)
+    share = objects.claim(found).share_name if found is not None else ""
+    if not share or store.get(f"{objects.SHARES}.elasticgpu.io", ("", share)) is None:
+        run.fail(f"share stays: claim {'/'.join(key)} names {share!r}, which is not there")
+
+
 FEATURE = Feature(
     "checks",
-    operations=(Operation("pod.runs", 0, _never, _runs), Operation("pod.says", 0, _never, _says)),
+    operations=(
+        Operation("pod.runs", 0, _never, _runs),
+        Operation("pod.says", 0, _never, _says),
+        Operation("share.stays", 0, _never, _share_stays),
+    ),
     always=True,
 )

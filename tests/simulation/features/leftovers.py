@@ -19,8 +19,8 @@ from tests.simulation.world.programs import Program
 
 _OURS = ("allocator.", "contract.", "runtime.")
 _PASSING = (
-    "._rounds._lacks",  # no more than pods of the queue were tried
-    "._rounds._tried",  # those of the queue in the last cycle; the next one makes it anew
+    "._rounds._lacks",  # no more than the pods that were tried in the last cycle
+    "._rounds._tried",  # the same, also of one that leads no more
     ".share.claim_uid",  # the API server's own ElasticGPU says so
 )
 """How the way to what may name something that is gone ends, and why that is bounded."""
@@ -67,7 +67,7 @@ def _inside(way: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         yield from ((way, key) for key in list(value))
         yield from ((f"{way}.{key}" if way == "" else f"{way}[]", item) for key, item in list(value.items()))
-    elif isinstance(value, list | tuple | set | frozenset | deque) and not hasattr(value, "_fields"):
+    elif isinstance(value, list | tuple | set | frozenset | deque) and not _fields(value):
         yield from ((f"{way}[]", item) for item in list(value))
     elif isinstance(value, types.MethodType):
         yield way, value.__self__
@@ -75,7 +75,7 @@ def _inside(way: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{way}()", cell.cell_contents) for cell in value.__closure__ or () if _is_filled(cell))
     elif isinstance(value, functools.partial):
         yield from ((f"{way}()", part) for part in (value.func, value.args, value.keywords))
-    elif type(value).__module__.startswith(_OURS) or hasattr(value, "_fields"):
+    elif type(value).__module__.startswith(_OURS) or _fields(value):
         for name in _attributes(value):
             yield f"{way}.{name}".strip("."), getattr(value, name)
 
@@ -89,8 +89,14 @@ def _is_filled(cell: types.CellType) -> bool:
 
 def _attributes(value: Any) -> list[str]:
     slots = [name for kind in type(value).__mro__ for name in _slots(kind)]
-    found = [*getattr(value, "__dict__", ()), *slots, *getattr(value, "_fields", ())]
+    found = [*getattr(value, "__dict__", ()), *slots, *_fields(value)]
     return [name for name in dict.fromkeys(found) if hasattr(value, name)]
+
+
+def _fields(value: Any) -> tuple[str, ...]:
+    """Those of a named tuple."""
+    found = getattr(type(value), "_fields", ())
+    return found if isinstance(found, tuple) and isinstance(value, tuple) else ()
 
 
 def _slots(kind: type) -> tuple[str, ...]:

@@ -257,9 +257,12 @@ def _create_nonsense(run: Run, arguments: Arguments) -> None:
 
 
 def _looked_after(run: Run, namespace: str) -> bool:
-    """Whether the namespace has the label that switches admission on."""
-    found = run.world.api.store.get("namespaces", ("", namespace)) or {"metadata": {}}
-    return bool((found["metadata"].get("labels") or {}).get(names.INJECT_LABEL) == names.INJECT_ENABLED)
+    """Whether the namespace has the label that switches admission on, and no LimitRange that completes requests."""
+    store = run.world.api.store
+    found = store.get("namespaces", ("", namespace)) or {"metadata": {}}
+    return not store.scan("limitranges", namespace) and bool(
+        (found["metadata"].get("labels") or {}).get(names.INJECT_LABEL) == names.INJECT_ENABLED
+    )
 
 
 def some_pod(draw: Draw) -> dict[str, Any] | None:
@@ -268,6 +271,16 @@ def some_pod(draw: Draw) -> dict[str, Any] | None:
         return None
     namespace, name = draw.rng.choice(draw.names)
     return {"namespace": namespace, "name": name}
+
+
+def _again(draw: Draw) -> Arguments | None:
+    """A pod of a name that an earlier one has or had."""
+    chosen = some_pod(draw)
+    if chosen is None:
+        return None
+    found = pod_of(draw)
+    draw.names.pop()
+    return {**found, **chosen}
 
 
 def _victim(draw: Draw) -> Arguments | None:
@@ -387,6 +400,7 @@ FEATURE = Feature(
         Operation("pod.create", 10, pod_of, create),
         Operation("pod.delete", 4, _victim, _delete),
         Operation("pods.create", 1, burst, create_many),
+        Operation("pod.again", 2, _again, create),
         Operation("pod.tried", 1, _tried, _try),
         Operation("pod.nonsense", 1, _nonsense, _create_nonsense),
     ),

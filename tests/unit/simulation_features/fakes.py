@@ -39,6 +39,7 @@ def run(store: FakeStore | None = None, **programs: Any) -> Any:
     world = SimpleNamespace(
         api=SimpleNamespace(store=store or FakeStore()),
         allocators=allocators,
+        reviewed=[],
         leader=lambda: next(iter(allocators), None),
     )
     return SimpleNamespace(
@@ -46,6 +47,8 @@ def run(store: FakeStore | None = None, **programs: Any) -> Any:
         plan=SimpleNamespace(shape={}, steps=()),
         kernel=SimpleNamespace(seconds=lambda: 100.0),
         heard=[],
+        notes={},
+        was_suspended=lambda name: False,
         uids=set(),
     )
 

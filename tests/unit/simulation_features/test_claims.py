@@ -10,9 +10,9 @@ from contract import names
 from contract.encoding import codec
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from playground.api.store.store import Change
-from tests.builders import pod
+from tests.builders import node, pod
 from tests.simulation.features import claims
-from tests.unit.allocator.harness import admitted
+from tests.unit.allocator.harness import SchedulerHarness, admitted
 from tests.unit.simulation_features.fakes import FakeStore, change, run
 
 JSON = dict[str, Any]
@@ -70,7 +70,7 @@ def told(store: FakeStore, *changes: Change) -> list[str]:
 
 def left(**objects_of: list[JSON]) -> list[str]:
     """What the goal says of these."""
-    (goal,) = claims.FEATURE.goals
+    goal = claims.FEATURE.goals[0]
     return goal.missing(run(FakeStore(**objects_of)))
 
 
@@ -113,3 +113,18 @@ def test_a_claim_whose_status_is_not_so_is_found() -> None:
     assert "is PublishedStatus" in pending[0]
     loose = left(elasticgpuclaims__elasticgpu__io=[claim(finalizers=[])], elasticgpus__elasticgpu__io=[share()])
     assert "is not bound to it" in loose[0]
+
+
+def test_a_claim_that_waits_beside_a_card_with_room_is_found() -> None:
+    waiting = claim(objects.PENDING, finalizers=[])
+    waiting["spec"] = {
+        "elasticGPUClassName": "at-once",
+        "resources": {"requests": {f"{objects.PROVISIONER}/gpu-memory": 10}},
+    }
+    of = {"metadata": {"name": "at-once"}, "provisioner": objects.PROVISIONER}
+    store = FakeStore(elasticgpuclaims__elasticgpu__io=[waiting], elasticgpuclasses__elasticgpu__io=[of])
+    goal = claims.FEATURE.goals[1]
+    found = goal.missing(run(store, leader=SchedulerHarness([node("n").gpus(1)]).controller))
+    assert "and GPU-n-0 has room" in found[0]
+    assert goal.missing(run(store, leader=SchedulerHarness([node("n").gpus(1).cordoned()]).controller)) == []
+    assert goal.missing(run(store, leader=SchedulerHarness([node("n").gpus(1, mib=4096)]).controller)) == []
