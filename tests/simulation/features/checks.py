@@ -30,7 +30,7 @@ def _says(run: Run, arguments: Arguments) -> None:
     """The pod's condition has this status and reason, and this text in its message."""
     name, pod = f"{arguments['namespace']}/{arguments['name']}", _pod(run, arguments)
     conditions = ((pod or {}).get("status") or {}).get("conditions") or ()
-    told = next((each for each in conditions if each["type"] == names.ALLOCATED_CONDITION), {})
+    told: JSON = next((each for each in conditions if each["type"] == names.ALLOCATED_CONDITION), {})
     wanted = {key: arguments[key] for key in ("status", "reason") if key in arguments}
     if {key: told.get(key) for key in wanted} != wanted or arguments.get("text", "") not in told.get("message", ""):
         run.fail(f"pod says: the condition of {name} is {told}")

@@ -235,18 +235,32 @@ BESIDE_PODS_WITHOUT_A_SHARE = plan(
 )
 """Kube-scheduler gives room away in the same moment, so pods are bound at admission only where much is left."""
 
+
+def _traffic(at: float) -> list[Step]:
+    """Small pods, so that something is written while two lead."""
+    return [pod(at + 0.3 * i, f"p{at}-{i}", memory(100)) for i in range(7)]
+
+
 A_LEASE_IS_EMPTIED = plan(
     "a lease is emptied",
-    *(
-        step
-        for i in range(5)
-        for step in (
-            fault(10.3 + 30 * i, 0.0, "lease.edited", patch={"spec": {"holderIdentity": ""}}),
-            *(pod(10.4 + 30 * i + 0.3 * j, f"p{i}-{j}", memory(100)) for j in range(7)),
-        )
-    ),
+    *(fault(10.3 + 30 * i, 0.0, "lease.edited", patch={"spec": {"holderIdentity": ""}}) for i in range(5)),
+    *(_traffic(10.4 + 30 * i) for i in range(5)),
 )
 """Only a leader can release it."""
+
+A_LEASE_IS_DELETED = plan(
+    "a lease is deleted",
+    *(fault(10.3 + 30 * i, 0.0, "lease.deleted", times=1) for i in range(5)),
+    *(_traffic(10.4 + 30 * i) for i in range(5)),
+)
+"""Whoever makes another waits as long as its last holder may lead."""
+
+A_LEADER_IS_PAUSED = plan(
+    "a leader is paused",
+    *(program(10.3 + 30 * i, "paused", "leader", 9.0) for i in range(3)),
+    *(_traffic(17 + 30 * i) for i in range(3)),
+)
+"""It leads on when it wakes, and so nobody else does."""
 
 DELETED_WITHOUT_GRACE = plan(
     "deleted without grace",

@@ -73,6 +73,7 @@ _ELECTION = (
 """,
             "",
         ),
+        plans.A_LEASE_IS_DELETED,
     ),
     Mutant(
         "emptied-lease-is-a-release",
@@ -92,6 +93,7 @@ _ELECTION = (
         "grace too short",
         "Nobody takes a Lease before its holder has stopped by its own clock.",
         Mutation(_LEASE, "return max(timing.lease_duration, observed.stated)", "return timing.renew_deadline / 2"),
+        plans.A_LEADER_IS_PAUSED,
     ),
     Mutant(
         "term-counts-from-the-answer",
