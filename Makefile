@@ -13,7 +13,7 @@ CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufract
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-tenants playground playground-upgrade test test-long test-realcluster test-differential test-realnode test-engines test-hostile test-browser screenshots simulate simulate-mutants storm storm-realcluster fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
+.PHONY: help setup demo demo-tenants playground playground-upgrade test test-long test-realcluster test-differential test-realnode test-engines test-hostile test-browser screenshots simulate simulate-mutants storm fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -78,12 +78,8 @@ test-long: $(STAMP) ## the cluster tests that are too long for `make test`, on t
 test-hostile: $(STAMP) ## attacks on a running cluster, the long ones too; on a real kube-apiserver as well with KUBEBUILDER_ASSETS
 	$(RUN) -m pytest -q -n 1 --dist loadfile --no-loadscope-reorder -m hostile tests/cluster/hostile
 
-storm: $(STAMP) ## a thousand pods while leaders are killed; a few minutes
-	$(RUN) -m pytest -q -m 'storm and not realcluster'
-
-storm-realcluster: $(STAMP) ## the same on a real kube-apiserver from KUBEBUILDER_ASSETS
-	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
-	$(RUN) -m pytest -q -m 'storm and realcluster'
+storm: $(STAMP) ## a thousand pods while leaders are killed, most of it on a real kube-apiserver from KUBEBUILDER_ASSETS; minutes
+	$(RUN) -m pytest -q -m storm
 
 fuzz: $(STAMP) ## 100,000 made-up pods through dialects and webhook, with a count of what became of them; many minutes
 	$(RUN) -m pytest -q -s -m fuzz

@@ -60,6 +60,14 @@ def crash_api_server(plane: ControlPlane) -> None:
         plane.api.store.compact()  # a new process knows no history
 
 
+def only_real() -> list[Any]:
+    """
+    Parameters for a fixture: the real control plane alone. What `tests/simulation` shows for every change, in more ways
+    and in less time, needs no second run here: docs/decisions/0247-scenes-of-trouble-stay-on-the-real-control-plane.md.
+    """
+    return control_planes()[1:]
+
+
 def control_planes(*, long: bool = False) -> list[Any]:
     """
     Parameters for a fixture: each a function from `gpus_of` to a control plane that is not started.

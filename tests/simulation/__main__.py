@@ -7,6 +7,7 @@ Exit status: 0 where all invariants held, 1 where one did not, 2 for wrong argum
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import os
 import sys
@@ -35,16 +36,16 @@ _WARM: list[Run] = []
 
 def warm_up() -> None:
     """
-    Bring a cluster up once before processes are forked: they inherit the modules that were imported, and the values that
-    pure functions remember. No run sees anything else of it.
+    Bring a cluster up once before processes are forked: they inherit the modules that were imported, and the values
+    that pure functions remember. No run sees anything else of it.
     """
     _WARM.append(Run(Plan("warm"), FEATURES))
     _WARM[0].play()
 
 
-def play(which: Plan) -> Outcome:
-    """One run, in this process."""
-    return Run(which, FEATURES).play()
+def play(which: Plan, recorded: range = range(0)) -> Outcome:
+    """One run, in this process. `recorded`: the turns that its outcome tells one by one."""
+    return Run(which, FEATURES, recorded=recorded).play()
 
 
 class Totals:
@@ -114,7 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     parser.add_argument("--story", action="store_true", help="tell what happened in each run")
     parser.add_argument("--hashes", action="store_true", help="print the hashes of each run")
+    parser.add_argument("--checkpoints", action="store_true", help="print the hashes after each 1,000 turns, too")
+    parser.add_argument("--turns", type=_turns, default=range(0), help="print these turns of each run, as in 4000-4999")
     parser.add_argument("--anew", action="store_true", help="run plans that are done already, too")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="of failing plans and of which plans are done")
     parser.add_argument("--table", action="store_true", help="print the table of faults for docs/testing.md, and end")
     parser.add_argument("--enumerate", action="store_true", help="run every point of the reference runs instead")
     parser.add_argument("--reference", action="append", default=[], help="of this reference run only; repeatable")
@@ -131,16 +135,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         *(draw.plan(seed, FEATURES) for seed in options.seed),
         *(plan.from_text(p.read_text()) for p in options.plan),
     ]
-    progress = None if named or options.anew else Progress(FOLDER)
+    progress = None if named or options.anew else Progress(options.folder)
     plans = iter(named) if named else _drawn(options, progress)
     if len(named) != 1:
         warm_up()
     totals = Totals()
     end = time.monotonic() + options.seconds if options.seconds else float("inf")
-    for each, outcome in pool.run_all(_until(plans, end), play, jobs=options.jobs):
+    recording = functools.partial(play, recorded=options.turns)
+    for each, outcome in pool.run_all(_until(plans, end), recording, jobs=options.jobs):
         totals.add(outcome)
-        if options.hashes:
-            print(f"{each.seed} {outcome.trace:08x} {outcome.effects:08x}", flush=True)
+        _tell_hashes(options, each, outcome)
         if options.story:
             print(story.told(each, outcome, _command(each)))
         if outcome.violation:
@@ -150,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             progress.add(each.seed)
         if sys.stderr.isatty():
             print(f"\r{totals.line()} ", end="", file=sys.stderr, flush=True)
-    if not options.hashes:
+    if not (options.hashes or options.checkpoints or options.turns):
         print(totals.report())
     return 0
 
@@ -164,6 +168,21 @@ def _enumerate(options: argparse.Namespace) -> int:
         every=options.every,
         only_learn=options.learn,
     )
+
+
+def _turns(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _tell_hashes(options: argparse.Namespace, which: Plan, outcome: Outcome) -> None:
+    """What two runs of a seed are compared by; see `tests.simulation.compare`."""
+    for point in outcome.checkpoints if options.checkpoints else ():
+        print(f"{which.seed} turn {point.turns} at {point.now} ns: {point.trace:08x} {point.effects:08x}")
+    for turn in outcome.record:
+        print(f"{which.seed} turn {turn.number} at {turn.now} ns: {turn.task}")
+    if options.hashes or options.checkpoints:
+        print(f"{which.seed} {outcome.trace:08x} {outcome.effects:08x}", flush=True)
 
 
 def _drawn(options: argparse.Namespace, progress: Progress | None) -> Iterator[Plan]:

@@ -33,7 +33,8 @@ def plan(seed: str, features: Iterable[Feature]) -> Plan:
         "cards": {node: rng.choice(_CARDS) for node in nodes},
         "replicas": replicas,
         "flags": _knobs(playing, rng),
-        "components": (*_COMPONENTS, *(name for f in features for name in f.components)),
+        "components": (*_COMPONENTS, *(name for f in playing for name in f.components)),
+        "options": next((rng.choice(f.options) for f in playing if f.options), ""),
         "latency": rng.choice(((0.0005, 0.005), (0.0005, 0.02), (0.001, 0.1), (0.001, 0.5))),
     }
     found = sorted(filter(None, steps), key=lambda step: step.at)

@@ -1,4 +1,4 @@
-"""The table of all faults for docs/testing.md: what each is, how long it lasts, and what holds during it and after it."""
+"""The table of faults for docs/testing.md: what each is, its length, and what holds during it and after it."""
 
 from __future__ import annotations
 

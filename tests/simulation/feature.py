@@ -108,9 +108,10 @@ class Feature:
     """
     All of it, under a name.
 
-    knobs: flags of a program that the seed may choose, by program. components: of `manifests/components`, which every
-    cluster has for its sake. always: whether every plan may have its operations and knobs; plans have some of the
-    others', so that few kinds of work meet more often. prepare: what it needs in the cluster before the first step.
+    knobs: flags of a program that the seed may choose, by program. components: of `manifests/components`, which a
+    cluster has where the feature plays. options: documents of options of which it has one then. always: whether every
+    plan may have its operations and knobs; plans have some of the others', so that few kinds of work meet more often.
+    prepare: what it needs in the cluster before the first step.
     """
 
     name: str
@@ -120,6 +121,7 @@ class Feature:
     goals: tuple[Goal, ...] = ()
     knobs: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     components: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     always: bool = False
     prepare: Callable[[Run], None] = lambda run: None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from playground.api.store.store import Change
 from runtime.kubernetes.client import Kube, KubeError
 from tests.simulation.feature import Fault, Feature, Operation
 from tests.simulation.kernel import scheduler
-from tests.simulation.kernel.scheduler import SECOND, Kernel, Task
+from tests.simulation.kernel.scheduler import SECOND, Checkpoint, Kernel, Task, Turn
 from tests.simulation.plan import Plan, Step
 from tests.simulation.world.network import Call
 from tests.simulation.world.programs import Program
@@ -51,6 +51,9 @@ class Outcome:
     lines: list[Line] = field(default_factory=list)
     trace: int = 0
     effects: int = 0
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    record: list[Turn] = field(default_factory=list)
+    """Those turns that `Run` was told to record."""
     seconds: float = 0.0
     turns: int = 0
     decisions: int = 0
@@ -68,20 +71,27 @@ class Violated(Exception):
 class Run:
     """A run that is under way; operations, faults and invariants get it."""
 
-    def __init__(self, plan: Plan, features: Iterable[Feature]) -> None:
+    def __init__(self, plan: Plan, features: Iterable[Feature], *, recorded: range = range(0)) -> None:
+        """`recorded`: the numbers of turns that the outcome tells one by one."""
         self.plan = plan
         self.features = tuple(features)
         self.kernel = scheduler.activate(Kernel(plan.seed, preempt=plan.preempt))
         self.kernel.failed = self._task_failed
+        self.kernel.recorded = recorded
         self.world = World(self.kernel, Shape(**plan.shape))
+        self.kernel.effects = lambda: self.world.network.effects
         self.outcome = Outcome()
         self.began = 0
         """When the cluster had come up, in nanoseconds."""
         self.phase = "booting"
         self.submitted: dict[tuple[str, str], JSON] = {}
         """Pods that the API server accepted, by namespace and name, as they were sent."""
-        self.pods_seen: set[str] = set()
-        """The uid of every pod that there was."""
+        self.uids: set[str] = set()
+        """Of every object that there was."""
+        self.notes: dict[str, Any] = {}
+        """What features keep for a run, by a name of theirs."""
+        self.heard: list[Callable[[str, str, Mapping[str, Any]], None]] = []
+        """Called with each line that a program logs: its host, the text and the fields."""
         self._suspended: dict[str, float] = {}
         """Until when an invariant need not hold, in seconds."""
         self._lamed: frozenset[str] = frozenset()
@@ -119,6 +129,10 @@ class Run:
         """Let virtual time pass."""
         self.kernel.block(int(seconds * SECOND))
 
+    def was_suspended(self, invariant: str) -> bool:
+        """Whether a fault of the run has ever excused the invariant."""
+        return invariant in self._suspended
+
     def suspended(self, invariant: str) -> bool:
         """Whether a fault excuses the invariant now."""
         return self.kernel.seconds() < self._suspended.get(invariant, -1.0)
@@ -138,6 +152,7 @@ class Run:
         self._go_on(lambda: self.phase == "done")
         outcome, kernel = self.outcome, self.kernel
         outcome.trace, outcome.effects, outcome.turns = kernel.trace, self.world.network.effects, kernel.turns
+        outcome.checkpoints, outcome.record = kernel.checkpoints, kernel.record
         outcome.seconds, outcome.requests = kernel.seconds(), dict(self.world.network.counts)
         return outcome
 
@@ -167,9 +182,10 @@ class Run:
         for number, step in enumerate(self.plan.steps):
             self.kernel.spawn(self.world.admin, lambda n=number, s=step: self._do(n, s), f"step-{number}")  # type: ignore[misc]
         self.sleep(self.plan.ends + 0.1)
-        for end in list(self._open.values()):
-            end()
-        self._open.clear()
+        for number in list(self._open):
+            # While one ends, which may take time, another may end by itself.
+            if (end := self._open.pop(number, None)) is not None:
+                end()
         self.phase = "settling"
         self.tell("cluster", "has no fault any more")
         self._settle()
@@ -235,8 +251,7 @@ class Run:
 
     def _committed(self, change: Change) -> None:
         self.outcome.writes += 1
-        if change.resource == "pods":
-            self.pods_seen.add(change.object["metadata"]["uid"])
+        self.uids.add(change.object["metadata"].get("uid", ""))
         for name, holds in self._invariants:
             wrong = holds(change)
             if wrong and not self.suspended(name):
@@ -282,6 +297,8 @@ class _Log(logging.Handler):
         more = {key: value for key, value in vars(record).items() if key not in _STANDARD}
         shown = " ".join(f"{key}={value}" for key, value in more.items())
         run.tell(host, f"[{record.levelname.lower()}] {text} {shown}".rstrip())
+        for each in run.heard:
+            each(host, text, more)
         if record.exc_info and record.exc_info[1] is not None and not run.suspended("no error of ours"):
             trace = "".join(traceback.format_exception(record.exc_info[1]))
             run.fail(f"no error of ours: {host} logged {text!r} {shown}\n{trace}")

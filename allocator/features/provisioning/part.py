@@ -79,11 +79,17 @@ class ProvisioningPart:
             and now - records.waits(entry.uid, now) >= after
         )
 
-    def of(self, entry: QueuedPodInfo) -> Unserved:
-        """The pod, and what other pods and volumes say of it on a node that does not exist yet."""
+    def of(self, entry: QueuedPodInfo, groups: dict[PodRules, int]) -> Unserved:
+        """
+        The pod, and what other pods and volumes say of it on a node that does not exist yet.
+
+        `groups`: a number for each kind of pods that exclude their like; the pod's own is added. A number decides among
+        plans that are equally good, so it must be the same in each process: a hash is not.
+        """
         cache = self._state.cache
         closed = cache.closed_pools(entry.ask, entry.rules, self._core.pools.nodes)
-        apart = hash(entry.rules) if cache.neighbours.repels_itself(entry.rules) else None
+        repels = cache.neighbours.repels_itself(entry.rules)
+        apart = groups.setdefault(entry.rules, len(groups)) if repels else None
         return Unserved(entry.uid, entry.ask, closed, apart)
 
 
@@ -111,9 +117,10 @@ class UnservedPods:
             yield
         by_age = sorted(entries, key=lambda entry: entry.order)
         judged: dict[tuple[SchedulingRequest, PodRules], Unserved] = {}
+        groups: dict[PodRules, int] = {}
         for entry in by_age:
             if (entry.ask, entry.rules) not in judged:
-                judged[entry.ask, entry.rules] = self._part.of(entry)
+                judged[entry.ask, entry.rules] = self._part.of(entry, groups)
                 yield
         if self._part.settled():
             in_order = own_order(by_age, lambda entry: entry.place)

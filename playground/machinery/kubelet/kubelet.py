@@ -87,6 +87,7 @@ class Kubelet:
         self._refused: set[str] = set()  # uids: what was refused once stays refused, whatever event is still on its way
         self._unsaid: dict[str, tuple[JSON, JSON]] = {}  # by uid: the pod, and its status that was not taken
         self._timers: Timers[_Timer] = Timers()
+        self._missed: dict[str, list[_Timer]] = {}  # by node: what was due while its kubelet was away
         self._restarts: Backoff[str] = Backoff(self._timing.restart, self._timing.restart_cap)
         self._addresses = itertools.count()
         self._do: Mapping[str, Callable[[str], None]] = {
@@ -170,6 +171,8 @@ class Kubelet:
             self._arm("node-gone", name, self._timing.node_gone)
 
     def _sync_node(self, name: str) -> None:
+        for action, uid in self._missed.pop(name, ()):
+            self._arm(action, uid, 0.0)
         for pod in list(self._bound.get(name, {}).values()):
             self._sync(pod)
 
@@ -251,7 +254,7 @@ class Kubelet:
 
     def _start(self, uid: str) -> None:
         run = self._runs.get(uid)
-        node = self._keeper.get(run.node) if run is not None else None
+        node = self._kubelet_of(run, "start") if run is not None else None
         if run is None or node is None or run.pod["metadata"].get("deletionTimestamp") or _ended(run.pod):
             return
         devices = self._claimed(run)
@@ -269,6 +272,13 @@ class Kubelet:
         seconds = run_seconds(run.pod)
         if seconds is not None and any(isinstance(state, Running) for state in run.states.values()):
             self._arm("complete", uid, seconds)
+
+    def _kubelet_of(self, run: PodRun, action: str) -> JSON | None:
+        """The pod's node; where its kubelet is away the action is done when it is back, and the answer is None."""
+        node = self._keeper.get(run.node)
+        if node is None:
+            self._missed.setdefault(run.node, []).append((action, run.pod["metadata"]["uid"]))
+        return node
 
     def _claimed(self, run: PodRun) -> claims.Devices | str:
         """The devices of the pod's ResourceClaims, by container; or, as text, why the pod cannot start."""
@@ -302,7 +312,7 @@ class Kubelet:
 
     def _complete(self, uid: str) -> None:
         run = self._runs.get(uid)
-        if run is None or self._keeper.get(run.node) is None or _ended(run.pod):
+        if run is None or self._kubelet_of(run, "complete") is None or _ended(run.pod):
             return
         run.complete(timestamp(self._clock()))
         self._write(run.pod, run.status(timestamp(self._clock())))
@@ -311,7 +321,7 @@ class Kubelet:
 
     def _past_deadline(self, uid: str) -> None:
         run = self._runs.get(uid)
-        if run is None or self._keeper.get(run.node) is None or _ended(run.pod):
+        if run is None or self._kubelet_of(run, "deadline") is None or _ended(run.pod):
             return
         now = timestamp(self._clock())
         run.kill(now)

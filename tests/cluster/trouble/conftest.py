@@ -31,7 +31,7 @@ from runtime.kubernetes.client import KubeNotFound
 from tests.builders import PodBuilder, pod
 from tests.cluster.system import invariants
 from tests.cluster.trouble.proxy import Action, Fault, Hold, Proxy, Request, Wanted
-from tests.clusters import control_planes
+from tests.clusters import only_real
 
 LEASE, RENEW = 3.0, 2.0
 """
@@ -46,7 +46,6 @@ HOLD = "example.com/hold"
 URGENT = "urgent"
 """A PriorityClass: whoever has it is before all others in line."""
 NODES = (gpu_node("t4", "2 x Tesla T4 15109MiB"),)
-LONG = pytest.mark.parametrize("running", control_planes(long=True), indirect=True)
 MakePlane = Callable[[Callable[[str], NodeGpus]], ControlPlane]
 
 
@@ -224,7 +223,7 @@ class Troubled:
         self.leader()
 
 
-@pytest.fixture(scope="package", params=control_planes())
+@pytest.fixture(scope="package", params=only_real())
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubled]:
     troubled = Troubled(request.param, tmp_path_factory.mktemp("troubled"))
     try:

@@ -10,7 +10,7 @@ from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 from tests.cluster.trouble import requests
-from tests.cluster.trouble.conftest import LONG, Troubled, card
+from tests.cluster.trouble.conftest import Troubled, card
 from tests.cluster.trouble.proxy import Drop, Lose, Refuse
 
 pytestmark = pytest.mark.system
@@ -25,7 +25,6 @@ def published(trouble: Troubled) -> int:
         return 0
 
 
-@LONG
 def test_gpus_are_published_however_the_first_writes_end(trouble: Troubled) -> None:
     agent = trouble.cluster.programs["nodeagent-t4"]
     agent.kill()

@@ -24,7 +24,7 @@ from runtime.kubernetes.lease import RELEASED
 from tests.builders import pod
 from tests.cluster.system import invariants
 from tests.cluster.trouble import requests
-from tests.cluster.trouble.conftest import LEASE, LONG, RENEW, Troubled
+from tests.cluster.trouble.conftest import LEASE, RENEW, Troubled
 from tests.cluster.trouble.proxy import Drop, Request
 
 pytestmark = [pytest.mark.system, pytest.mark.long]
@@ -201,7 +201,6 @@ def test_one_replica_leads_whatever_becomes_of_the_lease(trouble: Troubled, dama
     one_leads_whatever_becomes_of_the_lease(trouble, damage)
 
 
-@LONG
 @pytest.mark.parametrize("damage", RARE.values(), ids=RARE)
 def test_one_replica_leads_whatever_else_becomes_of_the_lease(trouble: Troubled, damage: Damage) -> None:
     one_leads_whatever_becomes_of_the_lease(trouble, damage)

@@ -14,7 +14,7 @@ from playground.scenarios import Outcome
 from playground.waiting import wait_for
 from tests.cluster.system import invariants
 from tests.cluster.trouble import requests
-from tests.cluster.trouble.conftest import LONG, Troubled, card
+from tests.cluster.trouble.conftest import Troubled, card
 from tests.cluster.trouble.proxy import Alter, Drop, Refuse
 
 pytestmark = pytest.mark.system
@@ -50,7 +50,6 @@ def test_a_former_leader_resolves_a_placement_that_was_in_doubt(trouble: Trouble
         invariants.check(trouble.cluster)
 
 
-@LONG
 def test_a_leader_that_may_not_renew_stops_before_another_begins(trouble: Troubled) -> None:
     leader, other = trouble.leader(), trouble.follower()
     with trouble.fault(requests.renewals, Refuse(429, "TooManyRequests"), only=leader):
@@ -61,7 +60,6 @@ def test_a_leader_that_may_not_renew_stops_before_another_begins(trouble: Troubl
         wait_for(lambda: trouble.leads(other), "the other does not lead")
 
 
-@LONG
 def test_while_no_replica_reaches_the_api_server_pods_wait(trouble: Troubled) -> None:
     with trouble.fault(requests.everything, Drop()):
         trouble.cut_watches()
@@ -71,7 +69,6 @@ def test_while_no_replica_reaches_the_api_server_pods_wait(trouble: Troubled) ->
     trouble.becomes(FULL)
 
 
-@LONG
 def test_a_leader_that_was_paused_finds_that_its_time_is_over(trouble: Troubled) -> None:
     leader, other = trouble.leader(), trouble.follower()
     trouble.held(card("a"), card("b"), card("c"))

@@ -9,7 +9,6 @@ import pytest
 from tests.cluster.system import invariants
 from tests.cluster.trouble.conftest import Troubled
 from tests.cluster.trouble.proxy import Drop, Late, Lose, Refuse
-from tests.clusters import control_planes
 from tests.stress.storm.storm import Storm
 
 pytestmark = pytest.mark.system
@@ -30,7 +29,6 @@ def sizes() -> list[Any]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("running", control_planes(long=True), indirect=True)
 @pytest.mark.parametrize("count", sizes())
 def test_a_storm_in_which_a_fifth_of_all_requests_goes_wrong(trouble: Troubled, count: int) -> None:
     def cut(storm: Storm) -> bool:

@@ -21,7 +21,7 @@ from tests.cluster.system import invariants
 from tests.cluster.trouble import requests
 from tests.cluster.trouble.conftest import PATIENCE, Troubled, card
 from tests.cluster.trouble.proxy import Drop, Lose
-from tests.clusters import control_planes
+from tests.clusters import only_real
 
 pytestmark = [pytest.mark.system, pytest.mark.long]
 JSON = dict[str, Any]
@@ -80,7 +80,7 @@ class Refused:
         return "GPU 0: " in scenarios.printed(self.kube, self.pod(name), "main")
 
 
-@pytest.fixture(scope="module", params=control_planes())
+@pytest.fixture(scope="module", params=only_real())
 def patient(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubled]:
     flags = ("--unbound-after", "3s")
     troubled = Troubled(request.param, tmp_path_factory.mktemp("unbound"), flags=flags)

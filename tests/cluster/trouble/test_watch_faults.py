@@ -9,7 +9,7 @@ import pytest
 from playground.scenarios import Outcome
 from playground.waiting import wait_for
 from tests.cluster.trouble import requests
-from tests.cluster.trouble.conftest import LONG, Troubled, card
+from tests.cluster.trouble.conftest import Troubled, card
 from tests.cluster.trouble.proxy import Drop, Hold, Refuse
 from tests.clusters import forget_history
 
@@ -64,7 +64,6 @@ def test_a_version_that_is_too_old_is_answered_by_a_new_list(trouble: Troubled, 
         wait_for(lambda: fault.hits == refused, lambda: f"{fault.hits} lists refused")
 
 
-@LONG
 def test_a_watch_that_is_never_answered_is_given_up(trouble: Troubled) -> None:
     """As by a load balancer that holds the connection of a server that ended."""
     trouble.create(card("a"), card("b"), card("c"))
@@ -80,7 +79,6 @@ def test_a_watch_that_is_never_answered_is_given_up(trouble: Troubled) -> None:
         released.set()
 
 
-@LONG
 def test_a_new_leader_decides_nothing_before_a_list_succeeds(trouble: Troubled) -> None:
     trouble.create(card("a"), card("b"))
     trouble.becomes(Outcome(running=2, nodes=("t4",), gpus=2))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from playground.api.admission.attributes import Attributes
 from playground.api.kinds import errors
 from tests.simulation.feature import Arguments, Draw, Fault, Feature
+from tests.simulation.features.cards import NO_REJECTION
 from tests.simulation.kernel.scheduler import SECOND, stream
 from tests.simulation.run import Run
 from tests.simulation.world import programs
@@ -93,7 +94,7 @@ def _one_answers(run: Run, arguments: Arguments) -> Callable[[], None]:
 
 
 def _held(draw: Draw) -> Arguments:
-    return {"delay": draw.rng.choice((0.5, 3.0, 9.0, 12.0, 30.0))}
+    return {"delay": draw.rng.choice((0.5, 2.0, 2.9, 5.0, 30.0))}
 
 
 def _slow(run: Run, arguments: Arguments) -> Callable[[], None]:
@@ -124,7 +125,10 @@ FEATURE = Feature(
             _late,
             _hold,
             seconds=(1.0, 40.0),
-            during="all invariants hold; a pod that is stored after its reservation has no share, and is ended",
+            during="no card is booked twice; a pod that is stored after its reservation has no share, and is ended. Its"
+            " kubelet may be the first to do so, where the node is full by then",
+            suspends=frozenset((NO_REJECTION,)),
+            lingers=260.0,
         ),
         Fault(
             "admission.twice",

@@ -10,6 +10,7 @@ from typing import Any
 
 from allocator.features.elasticgpuclaims import objects
 from contract import names, pods
+from contract.encoding import codec
 from contract.model import WHOLE, Allocation, Gpu
 from contract.nodes.inventories import inventory_from_object
 from contract.scheduling.demand import demands, of_claim
@@ -21,6 +22,8 @@ from tests.simulation.run import Run
 GPUNODES = f"{names.GPUNODE_PLURAL}.{names.GROUP}"
 SHARES = "elasticgpus.elasticgpu.io"
 MOST_SHARERS = 48
+RESERVED = 4.5
+"""Seconds: a reservation for a pod that has not been stored lasts 5 s at least."""
 BOOKED_ONCE = "no card is booked twice"
 NEVER_MOVES = "a share never moves"
 NO_REJECTION = "no kubelet rejects a pod with a share"
@@ -129,13 +132,52 @@ def _name(value: JSON) -> str:
     return f"{value['metadata'].get('namespace', '')}/{value['metadata']['name']}"
 
 
+class LatePods:
+    """
+    Pods that were stored so long after their review that their reservation may be over. Their share may be another's
+    by then, until the leader has failed them: that can be seen at rest alone.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._reviewed: dict[str, float] = {}
+        self.holders: set[str] = set()
+        run.world.reviewed.append(self.review)
+
+    def review(self, document: JSON) -> None:
+        """A webhook has answered."""
+        request = document.get("request") or {}
+        metadata = (request.get("object") or {}).get("metadata") or {}
+        name = request.get("name") or metadata.get("name", "")
+        self._reviewed[f"{request.get('namespace', '')}/{name}"] = self._run.kernel.seconds()
+
+    def take(self, change: Change) -> None:
+        """Note whether a pod that is new is late."""
+        if change.resource == "pods" and change.type == "ADDED":
+            at = self._reviewed.pop(_name(change.object), None)
+            if at is not None and self._run.kernel.seconds() - at > RESERVED:
+                self.holders.add(f"pod {_name(change.object)} {pods.uid(change.object)}")
+
+
 def _booked_once(run: Run) -> Callable[[Any], Violation | None]:
-    booked = Booked()
+    booked, late = Booked(), LatePods(run)
+    run.notes[BOOKED_ONCE] = booked
 
     def holds(change: Change) -> Violation | None:
-        return next(filter(None, map(booked.wrong, booked.take(change))), None)
+        late.take(change)
+        places = booked.take(change)
+        judged = (place for place in places if late.holders.isdisjoint(booked.by_card.get(place, ())))
+        return next(filter(None, map(booked.wrong, judged)), None)
 
     return holds
+
+
+def _booked_at_rest(run: Run) -> list[Violation]:
+    """Cards that are booked twice for good; not where a fault has excused that, since no share moves."""
+    if run.was_suspended(BOOKED_ONCE):
+        return []
+    found: Booked = run.notes[BOOKED_ONCE]
+    return [wrong for place in sorted(found.by_card) if (wrong := found.wrong(place))]
 
 
 def _never_moves(run: Run) -> Callable[[Any], Violation | None]:
@@ -158,6 +200,23 @@ def _by_kubelet(run: Run) -> Callable[[Any], Violation | None]:
         reason = str(status.get("reason") or "")
         rejected = reason.startswith("OutOf") or reason in ("UnexpectedAdmissionError", "NodeAffinity")
         return f"the kubelet rejected {_name(change.object)}: {status.get('message')}" if rejected else None
+
+    return holds
+
+
+def _containers_read(run: Run) -> Callable[[Any], Violation | None]:
+    """A pod that holds a share carries what its containers' environment is read from, unless it is being ended."""
+
+    def holds(change: Change) -> Violation | None:
+        pod = change.object
+        if change.resource != "pods" or change.type == "DELETED" or "activeDeadlineSeconds" in pod["spec"]:
+            return None
+        allocation, found = allocation_of(pod), pods.annotations_of(pod)
+        if allocation is None:
+            return None
+        wanted = codec.container_annotations(allocation)
+        wrong = {key: found.get(key) for key, value in wanted.items() if found.get(key) != value}
+        return f"{_name(pod)} has {allocation}, and its containers read {wrong}" if wrong else None
 
     return holds
 
@@ -213,6 +272,7 @@ FEATURE = Feature(
         Invariant(BOOKED_ONCE, _booked_once),
         Invariant(NEVER_MOVES, _never_moves),
         Invariant(NO_REJECTION, _by_kubelet),
+        Invariant("containers read the share that is booked", _containers_read),
     ),
-    goals=(Goal("ledgers equal the API server", _ledgers),),
+    goals=(Goal("ledgers equal the API server", _ledgers), Goal("no card stays booked twice", _booked_at_rest)),
 )

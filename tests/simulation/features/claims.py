@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from allocator.features.elasticgpuclaims import objects
+from allocator.features.elasticgpuclaims import objects, shares
 from contract import pods
+from contract.model import WHOLE, FractionRequest, NodeState
 from playground.api.kinds.values import JSON
 from playground.api.store.store import Change
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeConflict, KubeNotFound
 from tests.simulation.feature import Arguments, Draw, Feature, Goal, Invariant, Operation, Violation
 from tests.simulation.features import workload
-from tests.simulation.features.cards import allocation_of
+from tests.simulation.features.cards import MOST_SHARERS, allocation_of
 from tests.simulation.run import Run
 
 CLASSES: dict[str, JSON] = {
@@ -23,6 +24,7 @@ CLASSES: dict[str, JSON] = {
     "in-mib": {"parameters": {"memoryUnit": "MiB"}},
 }
 """What the classes of the simulation say beside their provisioner."""
+_OF_THE_SYSTEM = "node.kubernetes.io/"
 _CLAIMS, _SHARES = (f"{plural}.elasticgpu.io" for plural in (objects.CLAIMS, objects.SHARES))
 
 
@@ -204,9 +206,9 @@ def _left_over(run: Run) -> list[Violation]:
     held = (allocation_of(pod) for pod in store.scan("pods"))
     used = {allocation.claim for allocation in held if allocation is not None and allocation.claim}
     claims = {claim.uid: claim for claim in map(objects.claim, store.scan(_CLAIMS))}
-    shares = {share.name: share for share in map(objects.share, store.scan(_SHARES))}
-    wrong = [problem for share in shares.values() if (problem := _of_share(share, claims, used))]
-    return [*wrong, *(problem for claim in claims.values() if (problem := _of_claim(claim, shares, used)))]
+    by_name = {share.name: share for share in map(objects.share, store.scan(_SHARES))}
+    wrong = [problem for share in by_name.values() if (problem := _of_share(share, claims, used))]
+    return [*wrong, *(problem for claim in claims.values() if (problem := _of_claim(claim, by_name, used)))]
 
 
 def _of_share(share: objects.ElasticShare, claims: dict[str, objects.Claim], used: set[str]) -> Violation | None:
@@ -221,12 +223,12 @@ def _of_share(share: objects.ElasticShare, claims: dict[str, objects.Claim], use
     return None if share.status.phase == objects.RELEASED else f"ElasticGPU {share.name} is {share.status}"
 
 
-def _of_claim(claim: objects.Claim, shares: dict[str, objects.ElasticShare], used: set[str]) -> Violation | None:
+def _of_claim(claim: objects.Claim, by_name: dict[str, objects.ElasticShare], used: set[str]) -> Violation | None:
     if claim.deleting:
         if claim.own_share in used:
             return None
         return f"claim {claim.key} is deleted and used by nobody, and is still there: {claim.finalizers}"
-    share, status = shares.get(claim.own_share), claim.status
+    share, status = by_name.get(claim.own_share), claim.status
     if not status.phase or (status.phase != objects.BOUND and not status.reason):
         return f"claim {claim.key} says nothing: {status}"
     if share is not None and not share.deleting and not (claim.kept and claim.bound and share.kept):
@@ -234,6 +236,44 @@ def _of_claim(claim: objects.Claim, shares: dict[str, objects.ElasticShare], use
     if (status.phase == objects.BOUND) != (share is not None and share.status.phase == objects.BOUND):
         return f"claim {claim.key} is {status}, and its ElasticGPU is {share.status if share else 'not there'}"
     return None
+
+
+def _could_be_bound(run: Run) -> list[Violation]:
+    """Claims to be bound at once that no pod names, and that wait although a card has room."""
+    leader, store = run.world.leader(), run.world.api.store
+    if leader is None:
+        return []
+    view = leader.running.allocator.controller.view()
+    if view.reserved:
+        return []  # room that is kept for a pod
+    classes = {found.name: found for found in map(objects.gpu_class, store.scan("elasticgpuclasses.elasticgpu.io"))}
+    named = {f"{pod.key.split('/', 1)[0]}/{pod.ask.request.claim}" for pod in view.queue}
+    wrong = []
+    for claim in map(objects.claim, store.scan(_CLAIMS)):
+        if claim.deleting or claim.bound or claim.key in named:
+            continue
+        terms = shares.wanted(claim, classes.get(claim.class_name))
+        if isinstance(terms, shares.ClaimTerms) and terms.binding == objects.IMMEDIATE:
+            fraction = terms.request.containers[0]
+            found = next((place for place in _with_room(view.nodes, fraction)), None)
+            if found is not None:
+                wrong.append(f"claim {claim.key} is {claim.status}, and {found} has room")
+    return wrong
+
+
+def _with_room(nodes: Iterable[NodeState], fraction: FractionRequest) -> Iterator[str]:
+    """Cards that could take one share of this size."""
+    if fraction.count > 1:
+        return
+    for node in nodes:
+        if node.cordoned or not node.ready or any(taint.key.startswith(_OF_THE_SYSTEM) for taint in node.taints):
+            continue
+        for gpu, usage in zip(node.gpus, node.usage, strict=True):
+            free = gpu.usable - usage.memory >= fraction.memory_on(gpu.usable)
+            alone = not usage.sharers if fraction.exclusive else not usage.exclusive
+            few = usage.sharers < MOST_SHARERS and usage.cores + fraction.cores <= WHOLE
+            if gpu.healthy and free and alone and few:
+                yield gpu.uuid
 
 
 FEATURE = Feature(
@@ -250,7 +290,9 @@ FEATURE = Feature(
         Invariant("a claim has one share", _one_share),
         Invariant("a claim's share is there while a pod uses it", _there_while_used),
     ),
-    goals=(Goal("nothing is left over of claims", _left_over),),
-    components=(),
+    goals=(
+        Goal("nothing is left over of claims", _left_over),
+        Goal("a claim that fits is bound", _could_be_bound),
+    ),
     prepare=_prepare,
 )

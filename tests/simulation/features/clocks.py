@@ -10,6 +10,7 @@ from tests.simulation.features.cards import BOOKED_ONCE, NO_REJECTION
 from tests.simulation.features.crashes import some_program
 from tests.simulation.features.election import ONE_LEADER
 from tests.simulation.run import Run
+from tests.simulation.world.programs import Program
 
 SERVER = "apiserver"
 _JUMPS = (-86400.0, -3600.0, -30.0, -1.0, 1.0, 30.0, 3600.0, 86400.0)
@@ -25,9 +26,16 @@ def _set_wall(run: Run, arguments: Arguments) -> Callable[[], None]:
     if arguments["program"] == SERVER:
         run.world.server.offset = arguments["by"]
         return lambda: setattr(run.world.server, "offset", 0.0)
-    program = program_of(run, arguments["program"])
-    program.set_wall(arguments["by"])
-    return lambda: program.set_wall(0.0)
+    name = program_of(run, arguments["program"]).name
+    _each_instance(run, name, lambda program: program.set_wall(arguments["by"]))
+    return lambda: _each_instance(run, name, lambda program: program.set_wall(0.0))
+
+
+def _each_instance(run: Run, name: str, change: Callable[[Program], None]) -> None:
+    """Change every instance of a program, as they share a machine."""
+    for each in (*run.world.programs(), *run.world.leaving):
+        if each.name == name:
+            change(each)
 
 
 def _drift(draw: Draw) -> Arguments:
@@ -39,10 +47,10 @@ def _slow(draw: Draw) -> Arguments:
 
 
 def _set_rate(run: Run, arguments: Arguments) -> Callable[[], None]:
-    program = program_of(run, arguments["program"])
-    run.tell(program.name, f"has clocks at a rate of {arguments['rate']}")
-    program.drift(arguments["rate"])
-    return lambda: program.drift(1.0)
+    name = program_of(run, arguments["program"]).name
+    run.tell(name, f"has clocks at a rate of {arguments['rate']}")
+    _each_instance(run, name, lambda program: program.drift(arguments["rate"]))
+    return lambda: _each_instance(run, name, lambda program: program.drift(1.0))
 
 
 FEATURE = Feature(

@@ -9,11 +9,12 @@ from tests.simulation.features.cards import BOOKED_ONCE, NEVER_MOVES, NO_REJECTI
 from tests.simulation.run import Run
 
 BUMP = 1_000_000
+"""Beyond every revision that was given out, as etcdutl's `--bump-revision` is to be chosen."""
 
 
 def _backup(draw: Draw) -> Arguments:
-    """bump: what revisions go on with; with 0, revisions are given out twice, and our programs are restarted."""
-    return {"bump": draw.rng.choice((BUMP, BUMP, 0))}
+    """bumped: revisions go on above all that were given out. Where not, all our programs are restarted."""
+    return {"bumped": draw.rng.choice((True, True, False))}
 
 
 def _restore_later(run: Run, arguments: Arguments) -> Callable[[], None]:
@@ -21,10 +22,11 @@ def _restore_later(run: Run, arguments: Arguments) -> Callable[[], None]:
     state = run.world.api.store.snapshot()
 
     def restore() -> None:
-        run.world.restore(state, bump=arguments["bump"])
+        store = run.world.api.store
+        run.world.restore(state, bump=store.revision - state.revision + BUMP if arguments["bumped"] else 0)
         run.reread()
         run.tell("fault", f"etcd is as at revision {state.revision} again")
-        if not arguments["bump"]:
+        if not arguments["bumped"]:
             for program in run.world.programs():
                 program.kill()
                 run.restart(program)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 
+from contract import pods
+from nodeagent.gpus.simulated import cards_from_text
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 from tests.simulation.feature import Arguments, Draw, Fault, Feature
+from tests.simulation.kernel.scheduler import SECOND
 from tests.simulation.run import Run
 
 _OTHER = ("1 x Tesla T4 15109MiB", "2 x Tesla V100-PCIE-32GB 32768MiB", "8 x Tesla T4 15109MiB", "")
@@ -45,10 +49,27 @@ def _exchange(run: Run, arguments: Arguments) -> Callable[[], None]:
     _silence(run, node)
 
     def back() -> None:
-        run.world.show_cards(node, f"gpus: {arguments['cards']}\n")
+        run.world.exchange_cards(node, arguments["cards"])
         _return(run, node)
+        run.kernel.spawn(run.world.admin, lambda: _clear(run, node), "clear")
 
     return back
+
+
+def _clear(run: Run, node: str) -> None:
+    """A minute later an administrator deletes the pods that hold a card which the node has no more."""
+    run.kernel.block(60 * SECOND)
+    present = {card.uuid for card in cards_from_text(run.world.cards[node], node=node)}
+    for pod in run.world.api.store.scan("pods"):
+        held = pods.carried_allocation(pod)
+        if (
+            held is not None
+            and held.node == node
+            and not {gpu.uuid for each in held.containers for gpu in each.shares} <= present
+        ):
+            run.tell("user", f"deletes pod {pods.key(pod)}, whose card is gone")
+            with contextlib.suppress(KubeNotFound):
+                run.user.delete(paths.pods(pod["metadata"]["namespace"], pod["metadata"]["name"]))
 
 
 def _delete(run: Run, arguments: Arguments) -> Callable[[], None]:
@@ -78,23 +99,15 @@ def _card(draw: Draw) -> Arguments:
     return {"node": draw.rng.choice(draw.nodes), "card": 0, "what": draw.rng.choice(tuple(_CHANGES))}
 
 
-def _show(run: Run, node: str, document: dict[str, object]) -> Callable[[], None]:
-    """Show this until the returned function is called; then what was shown before."""
-    before = run.world.cards_file(node).read_text()
-    run.world.show_cards(node, json.dumps(document))
-    return lambda: run.world.show_cards(node, before)
-
-
 def _change(run: Run, arguments: Arguments) -> Callable[[], None]:
     node = arguments["node"]
     changes = {str(arguments["card"]): _CHANGES[arguments["what"]]}
-    return _show(run, node, {"gpus": run.world.shape.cards[node], "cards": changes})
+    return run.world.disguise_cards(node, lambda cards: json.dumps({"gpus": cards, "cards": changes}))
 
 
 def _shrink(run: Run, arguments: Arguments) -> Callable[[], None]:
     """Every card of the node has half of its memory, as with a mode that reserves some."""
-    node = arguments["node"]
-    return _show(run, node, {"gpus": _halved(run.world.shape.cards[node])})
+    return run.world.disguise_cards(arguments["node"], lambda cards: json.dumps({"gpus": _halved(cards)}))
 
 
 def _halved(cards: str) -> str:
@@ -110,8 +123,8 @@ def _failure(draw: Draw) -> Arguments:
 
 
 def _break(run: Run, arguments: Arguments) -> Callable[[], None]:
-    node = arguments["node"]
-    return _show(run, node, {"gpus": run.world.shape.cards[node], "failure": arguments["failure"]})
+    failure = arguments["failure"]
+    return run.world.disguise_cards(arguments["node"], lambda cards: json.dumps({"gpus": cards, "failure": failure}))
 
 
 def _hush(run: Run, arguments: Arguments) -> Callable[[], None]:
@@ -132,7 +145,15 @@ FEATURE = Feature(
             during="all invariants hold; nothing is placed on a node that is not ready, and its pods keep their shares",
             after=_AFTER,
         ),
-        Fault("node.exchanged", 2, _other, _exchange, seconds=(5.0, 60.0), during=_KEPT, after=_AFTER),
+        Fault(
+            "node.exchanged",
+            2,
+            _other,
+            _exchange,
+            seconds=(5.0, 60.0),
+            during=_KEPT,
+            after=f"{_AFTER}; pods whose card is gone cannot start, and an administrator deletes them",
+        ),
         Fault(
             "node.deleted",
             2,

@@ -7,7 +7,6 @@ from typing import Any
 
 from contract import pods
 from playground.api.kinds.values import JSON
-from playground.machinery.objects.nodes import NodeSpec
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeConflict, KubeError, KubeNotFound
 from tests.simulation.feature import Arguments, Draw, Feature, Invariant, Operation, Violation
@@ -131,8 +130,7 @@ def _remove(run: Run, arguments: Arguments) -> None:
     for pod in [each for each in store.scan("pods") if each["spec"].get("nodeName") == name]:
         _collect(run, pod)
     run.sleep(arguments["away"])
-    number = list(run.world.shape.cards).index(name) + 1
-    run.world.machinery.add_node(NodeSpec(name, cpu="32", memory="256Gi", address=f"10.0.0.{number}"))
+    run.world.add_node(name)
     agent.start()
     run.tell("administrator", f"gives node {name} back")
 

@@ -14,6 +14,7 @@ from allocator.server import debug
 from contract import names, pods
 from contract.nodes.inventories import inventory_from_object
 from contract.reasons.nodes import Code
+from contract.scheduling.fairness import BEHIND
 from playground.api.kinds.values import JSON
 from tests.simulation.feature import Feature, Goal, Violation
 from tests.simulation.features import leftovers
@@ -46,7 +47,7 @@ def _waiting(run: Run) -> Iterator[JSON]:
             yield pod
 
 
-def _line(run: Run) -> dict[str, tuple[str, str]]:
+def line(run: Run) -> dict[str, tuple[str, str]]:
     """By uid, why the leader would not place each pod of its queue now: the code and the sentence."""
     leader = run.world.leader()
     if leader is None:
@@ -57,8 +58,8 @@ def _line(run: Run) -> dict[str, tuple[str, str]]:
 
 def _reasons(run: Run) -> list[Violation]:
     """Waiting pods whose condition is not what the leader's cluster gives now."""
-    line = _line(run)
-    return [wrong for pod in _waiting(run) if (wrong := untrue(pod, line.get(pods.uid(pod))))]
+    now = line(run)
+    return [wrong for pod in _waiting(run) if (wrong := untrue(pod, now.get(pods.uid(pod))))]
 
 
 def untrue(pod: JSON, now: tuple[str, str] | None) -> Violation | None:
@@ -72,7 +73,9 @@ def untrue(pod: JSON, now: tuple[str, str] | None) -> Violation | None:
         return None  # another's gate, or a preemption that is under way
     if reason != code:
         return f"{pods.key(pod)} waits for {code}, and says {told}"
-    return None if message == sentence else f"{pods.key(pod)} waits: {sentence!r}, and says {message!r}"
+    if message in (sentence, f"{sentence}; {BEHIND}"):
+        return None
+    return f"{pods.key(pod)} waits: {sentence!r}, and says {message!r}"
 
 
 def _caches(run: Run) -> list[Violation]:
@@ -145,7 +148,9 @@ def _as_fresh(run: Run) -> list[Violation]:
         wrong = []
         for name, other in allocators(run):
             wrong += [f"{name} sees {text}" for text in differences(seen(debug.to_json(other.view())), wanted)]
-        return [*wrong, *leftovers.of(run, allocators(run))]
+        running = [each for each in run.world.allocators if each.alive and each.running is not None]
+        programs = [(each.name, leftovers.root_of(run, each)) for each in running]
+        return [*wrong, *leftovers.of(run, programs)]
     finally:
         program.kill()
 
@@ -162,14 +167,19 @@ def _synced(run: Run, program: Program) -> bool:
 
 
 def seen(view: Mapping[str, Any]) -> JSON:
-    """Of a view what follows from the API server alone."""
+    """
+    Of a view what follows from the API server alone.
+
+    Pods of one second come in the order in which they were seen, so only priorities and times count of the order.
+    """
     found = {key: value for key, value in view.items() if key not in _LEARNT}
     queue = [{key: value for key, value in pod.items() if key != "busy"} for pod in found.get("queue") or ()]
     neighbours = dict(found.get("neighbours") or {})
     for part in (found, neighbours):  # whose order is that of their coming
         if part.get("nodes"):
             part["nodes"] = sorted(part["nodes"], key=lambda node: str(node["name"]))
-    return {**found, "neighbours": neighbours, "queue": sorted(queue, key=lambda pod: str(pod["uid"]))}
+    order = [[pod.get("priority"), pod.get("created")] for pod in queue]
+    return {**found, "neighbours": neighbours, "queue": sorted(queue, key=lambda pod: str(pod["uid"])), "order": order}
 
 
 def differences(found: Any, wanted: Any, at: str = "") -> list[str]:

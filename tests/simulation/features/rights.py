@@ -31,13 +31,20 @@ def _path(arguments: Arguments) -> str:
 
 
 def _take_away(run: Run, arguments: Arguments) -> Callable[[], None] | None:
-    """Remove one rule. All rules are as before when the fault ends."""
+    """Remove one rule; it is added again when the fault ends."""
     path = _path(arguments)
     rules: list[JSON] = run.user.get(path)["rules"]
-    gone = arguments["rule"] % len(rules)
-    run.tell("user", f"takes {rules[gone]['verbs']} of {rules[gone].get('resources')} from {arguments['name']}")
-    run.user.patch_merge(path, {"rules": [rule for i, rule in enumerate(rules) if i != gone]})
-    return lambda: _persist(run, lambda: run.user.patch_merge(path, {"rules": rules}))
+    if not rules:
+        return None
+    gone = rules.pop(arguments["rule"] % len(rules))
+    run.tell("user", f"takes {gone['verbs']} of {gone.get('resources')} from {arguments['name']}")
+    run.user.patch_merge(path, {"rules": rules})
+
+    def give_back() -> None:
+        present: list[JSON] = run.user.get(path)["rules"]
+        run.user.patch_merge(path, {"rules": [*present, gone]})
+
+    return lambda: _persist(run, give_back)
 
 
 def _persist(run: Run, change: Callable[[], object]) -> None:

@@ -19,7 +19,8 @@ CHOICES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("--placement-unsatisfiable=wait",),
         ("--queue-order=fair",),
         ("--assume-ttl=5s",),
-        ("--starvation-timeout=20s",),
+        ("--starvation-timeout=5s", "--starvation-reservation-limit=20s"),
+        ("--starvation-timeout=0s",),
         ("--sharing-max-unconfirmed=1",),
         ("--unbound=delete", "--unbound-after=20s"),
         ("--repair-every=10s",),
@@ -28,7 +29,7 @@ CHOICES: dict[str, tuple[tuple[str, ...], ...]] = {
     "webhook": (("--hide-gpus=true",), ("--hide-gpus=false",)),
     "nodeagent": (("--heartbeat=10s",), ("--heartbeat=20s",)),
 }
-"""What a program may be rolled to."""
+"""What a program may be rolled to, or have from the beginning."""
 _SERVES_WITHIN, _LOOK = 60.0, 0.5
 
 
@@ -74,4 +75,4 @@ def _await(run: Run, program: Program, starts: int) -> None:
         waited += _LOOK
 
 
-FEATURE = Feature("settings", operations=(Operation("settings.roll", 3, _drawn, _roll),))
+FEATURE = Feature("settings", operations=(Operation("settings.roll", 3, _drawn, _roll),), knobs=CHOICES)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from contract import names, pods
 from contract.dialects import DIALECTS, claims
 from contract.dialects.base import Example, Refusal
+from contract.nodes.inventories import inventory_from_object
 from playground.api.kinds.values import JSON
 from playground.machinery.kubelet.podrun import EXIT_CODE, RUN_SECONDS
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError, KubeNotFound
 from tests.simulation.feature import Arguments, Draw, Feature, Goal, Operation, Violation
+from tests.simulation.features.cards import GPUNODES
 from tests.simulation.run import Run
 
 NAMESPACES = ("team-a", "team-b")
@@ -154,7 +156,7 @@ def _with_containers(draw: Draw, pod: Arguments) -> Arguments:
     """Further containers: one without a share, one with a share of its own, one that runs before the others."""
     limits = next(iter(pod["limits"]), "")
     asks = next((found for part, found in _BY_PART.items() if limits.startswith(part)), ())
-    if "annotations" in pod or "labels" in pod or not asks:
+    if "annotations" in pod or "labels" in pod or "aliyun.com/gpu-count" in pod["limits"] or not asks:
         return {"more": [{"name": "side"}]}
     kind = draw.rng.choice(("side", "share", "init"))
     first = {"name": "first", "init": True, "limits": draw.rng.choice(asks)(draw)}
@@ -255,9 +257,12 @@ def _create_nonsense(run: Run, arguments: Arguments) -> None:
 
 
 def _looked_after(run: Run, namespace: str) -> bool:
-    """Whether the namespace has the label that switches admission on."""
-    found = run.world.api.store.get("namespaces", ("", namespace)) or {"metadata": {}}
-    return bool((found["metadata"].get("labels") or {}).get(names.INJECT_LABEL) == names.INJECT_ENABLED)
+    """Whether the namespace has the label that switches admission on, and no LimitRange that completes requests."""
+    store = run.world.api.store
+    found = store.get("namespaces", ("", namespace)) or {"metadata": {}}
+    return not store.scan("limitranges", namespace) and bool(
+        (found["metadata"].get("labels") or {}).get(names.INJECT_LABEL) == names.INJECT_ENABLED
+    )
 
 
 def some_pod(draw: Draw) -> dict[str, Any] | None:
@@ -266,6 +271,16 @@ def some_pod(draw: Draw) -> dict[str, Any] | None:
         return None
     namespace, name = draw.rng.choice(draw.names)
     return {"namespace": namespace, "name": name}
+
+
+def _again(draw: Draw) -> Arguments | None:
+    """A pod of a name that an earlier one has or had."""
+    chosen = some_pod(draw)
+    if chosen is None:
+        return None
+    found = pod_of(draw)
+    draw.names.pop()
+    return {**found, **chosen}
 
 
 def _victim(draw: Draw) -> Arguments | None:
@@ -284,11 +299,13 @@ def _delete(run: Run, arguments: Arguments) -> None:
         return
 
 
-def _burst(draw: Draw) -> Arguments:
+def burst(draw: Draw) -> Arguments:
+    """Some pods at once."""
     return {"pods": [pod_of(draw) for _ in range(draw.rng.randint(3, 8))]}
 
 
-def _create_many(run: Run, arguments: Arguments) -> None:
+def create_many(run: Run, arguments: Arguments) -> None:
+    """Create all of them, beside each other."""
     for each in arguments["pods"]:
         run.kernel.spawn(run.world.admin, lambda e=each: _tolerant(run, e), "create")  # type: ignore[misc]
 
@@ -312,20 +329,23 @@ def prepare(run: Run) -> None:
 
 def _forgotten(run: Run) -> list[Violation]:
     """Pods that asked for a share and neither have one, nor wait with a reason, nor say why they have none."""
+    store = run.world.api.store
+    cards = {gpu.uuid for found in map(inventory_from_object, store.scan(GPUNODES)) for gpu in found.gpus}
     wrong = []
-    for pod in run.world.api.store.scan("pods"):
+    for pod in store.scan("pods"):
         if (
             names.REQUEST not in pods.annotations_of(pod)
             or pods.finished(pod)
             or pod["metadata"].get("deletionTimestamp")
         ):
             continue
-        if problem := _problem(pod):
+        if problem := problem_of(pod, cards):
             wrong.append(f"{pods.key(pod)} {problem}")
     return wrong
 
 
-def _problem(pod: JSON) -> str:
+def problem_of(pod: JSON, cards: Container[str]) -> str:
+    """How the pod is forgotten; empty where it is not. A pod whose card is none of `cards` cannot start."""
     conditions = {c["type"]: c for c in (pod.get("status") or {}).get("conditions") or ()}
     told = conditions.get(names.ALLOCATED_CONDITION, {})
     if names.GATE in pods.gates(pod):
@@ -333,10 +353,12 @@ def _problem(pod: JSON) -> str:
     if names.WITHDRAWN in pods.annotations_of(pod):
         return "" if told.get("status") == "False" else f"lost its share, and its condition is {told}"
     request = pods.admitted(pod)
-    if request is None or pods.allocation_of(pod, request) is None:
+    allocation = None if request is None else pods.allocation_of(pod, request)
+    if allocation is None:
         return "asked for a share, and neither has one nor waits"
     phase = (pod.get("status") or {}).get("phase")
-    return "" if phase == "Running" else f"has a share, and is {phase}"
+    there = all(share.uuid in cards for each in allocation.containers for share in each.shares)
+    return "" if phase == "Running" or not there else f"has a share, and is {phase}"
 
 
 def _fits(run: Run) -> list[Violation]:
@@ -377,7 +399,8 @@ FEATURE = Feature(
     operations=(
         Operation("pod.create", 10, pod_of, create),
         Operation("pod.delete", 4, _victim, _delete),
-        Operation("pods.create", 1, _burst, _create_many),
+        Operation("pods.create", 1, burst, create_many),
+        Operation("pod.again", 2, _again, create),
         Operation("pod.tried", 1, _tried, _try),
         Operation("pod.nonsense", 1, _nonsense, _create_nonsense),
     ),

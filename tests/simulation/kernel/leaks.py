@@ -30,10 +30,10 @@ import threading
 import time
 import types
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.simulation.kernel import loader
+from tests.simulation.kernel import loader, primitives
 
 REAL = (
     _thread,
@@ -126,8 +126,9 @@ def _is_of(value: Any, module: types.ModuleType) -> bool:
 class _Walk:
     """A way through all that can be reached, each thing once."""
 
-    def __init__(self) -> None:
-        self._forbidden = _forbidden()
+    def __init__(self, wrong: Callable[[Any], str | None]) -> None:
+        """`wrong`: what a thing is that must not be reached; None for all others, which are looked into."""
+        self._wrong = wrong
         self._seen: set[int] = set()
         self._kept: list[Any] = []
         """What was seen stays alive, so that no identity is used twice."""
@@ -137,14 +138,14 @@ class _Walk:
             if _is_ours(name):
                 for attribute, value in list(vars(module).items()):
                     if attribute not in ("__builtins__", "__loader__", "__spec__"):
-                        yield from self._look(value, f"{name}.{attribute}")
+                        yield from self.look(value, f"{name}.{attribute}")
 
-    def _look(self, value: Any, path: str) -> Iterator[str]:
+    def look(self, value: Any, path: str) -> Iterator[str]:
         """What is wrong with the value, and with what it holds."""
         waiting = [(value, path)]
         while waiting:
             value, path = waiting.pop()
-            if (name := self._forbidden.get(id(value)) or _instance(value)) is not None:
+            if (name := self._wrong(value)) is not None:
                 yield f"{path} is {name}"
             elif id(value) not in self._seen:
                 self._seen.add(id(value))
@@ -212,9 +213,32 @@ def _of_object(value: Any) -> Iterator[tuple[str, Any]]:
                 yield f".{name}", getattr(value, name)
 
 
-def found() -> list[str]:
-    """Every place from which a module of ours reaches what it must not, and what that is."""
-    return list(_Walk().modules())
+def found(objects: Mapping[str, Any] | None = None) -> list[str]:
+    """
+    Every place from which a module of ours reaches what it must not, and what that is.
+
+    `objects`: others to walk besides, by name, such as programs that run.
+    """
+    forbidden = _forbidden()
+    walk = _Walk(lambda value: forbidden.get(id(value)) or _instance(value))
+    wrong = list(walk.modules())
+    for name, value in (objects or {}).items():
+        wrong += walk.look(value, name)
+    return wrong
+
+
+def shared() -> list[str]:
+    """
+    Every place from which a module of ours reaches a simulated lock, queue or thread that was made at its import.
+
+    All hosts share it: one that is killed while it holds the lock stops the others, as no two processes would.
+    """
+    return list(_Walk(_primitive).modules())
+
+
+def _primitive(value: Any) -> str | None:
+    kind = type(value)
+    return f"a {kind.__qualname__}" if kind.__module__ == primitives.__name__ else None
 
 
 def main(modules: Sequence[str]) -> int:
@@ -222,7 +246,7 @@ def main(modules: Sequence[str]) -> int:
     loader.install()
     for name in modules:
         importlib.import_module(name)
-    wrong = found()
+    wrong = found() + shared()
     print(f"{sum(map(_is_ours, sys.modules))} modules", *wrong, sep="\n")
     return 1 if wrong else 0
 

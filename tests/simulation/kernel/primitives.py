@@ -363,6 +363,11 @@ class Thread:
         self._target, self._args, self._kwargs = target, tuple(args), dict(kwargs or {})
         self._task: Task | None = None
 
+    @property
+    def target(self) -> Callable[..., object] | None:
+        """What it runs."""
+        return self._target
+
     def start(self) -> None:
         if self._task is not None:
             raise RuntimeError("threads can only be started once")

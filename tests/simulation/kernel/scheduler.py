@@ -177,7 +177,7 @@ class Kernel:
 
     # -- what primitives call -------------------------------------------------------------------------------------
 
-    def spawn(self, host: Host, target: Callable[[], None], name: str) -> Task:
+    def spawn(self, host: Host, target: Callable[[], object], name: str) -> Task:
         """A new task that is ready at once."""
         self._count += 1
         task = Task(host, host.named(name), self._count, self.seed)
@@ -249,6 +249,10 @@ class Kernel:
         """Virtual time since the beginning."""
         return self.now / SECOND
 
+    def tasks(self, host: Host) -> list[Task]:
+        """The tasks of that host that have not ended."""
+        return [each for each in self._tasks if each.host is host and not each.done]
+
     # -- who runs next --------------------------------------------------------------------------------------------
 
     def run(self, until: int, done: Callable[[], bool] = lambda: False) -> None:
@@ -259,7 +263,8 @@ class Kernel:
 
     def _turn(self, until: int) -> bool:
         """One turn, or one jump of time; false where time has reached its end."""
-        self._expire()
+        if self._timers and self._timers[0][0] <= self.now:
+            self._expire()
         if not self._ready:
             if not self._timers:
                 raise Deadlock(self.stacks())
@@ -307,7 +312,7 @@ class Kernel:
         task.wakeups += 1
         heapq.heappush(self._ready, (task.rng.random(), task.number, task))
 
-    def _body(self, task: Task, target: Callable[[], None]) -> None:
+    def _body(self, task: Task, target: Callable[[], object]) -> None:
         try:
             target()
         except GreenletExit:
@@ -328,7 +333,7 @@ class Kernel:
                 continue
             lines.append(f"{task.name}:")
             frame: types.FrameType | None = task.greenlet.gr_frame
-            if task is self.current:
+            if task.greenlet is getcurrent():
                 lines[-1] = f"{task.name}, whose turn it is:"
                 frame = sys._getframe(1)
             if frame is not None:

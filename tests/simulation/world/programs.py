@@ -17,7 +17,6 @@ import allocator.app
 import nodeagent.app
 import webhook.app
 from allocator.app import RunningAllocator
-from nodeagent.gpus.simulated import Simulated
 from nodeagent.isolation.host import HostSystem
 from nodeagent.isolation.levels import MECHANISMS
 from nodeagent.settings import settings_type
@@ -28,6 +27,7 @@ from runtime.process import Process
 from runtime.settings import load
 from tests.simulation.kernel.primitives import Event, Queue
 from tests.simulation.kernel.scheduler import SECOND, Host, Kernel
+from tests.simulation.world.driver import Driver
 from webhook.settings import ServeSettings
 
 _MACHINE = HostSystem(kernel="6.8.0", cgroup="v2", sees_processes=True)
@@ -263,14 +263,14 @@ def review(
 
 
 def agent_body(
-    node: str, flags: Callable[[], list[str]], kube: Callable[[Host], Kube]
+    node: str, shows: Callable[[], str], flags: Callable[[], list[str]], kube: Callable[[Host], Kube]
 ) -> Callable[[Program, Process], int]:
-    """The life of a node agent over simulated cards."""
+    """The life of a node agent over the cards that its driver shows; see `Driver`."""
 
     def body(program: Program, process: Process) -> int:
         assert program.host is not None
         settings = load(settings_type(MECHANISMS), file=None, env={}, argv=["--node", node, "--listen", "", *flags()])
-        library = Simulated(settings.simulate, node=node)
+        library = Driver(shows, node=node)
         running = nodeagent.app.start(settings, library, kube(program.host), process, host=_MACHINE)
         program.running = running
         code = process.wait()

@@ -20,7 +20,6 @@ from typing import Any
 from contract import names
 from contract.components import component
 from nodeagent.gpus.library import GpuLibraryError
-from nodeagent.gpus.simulated import Simulated
 from playground.api.admission.attributes import Attributes
 from playground.api.admission.webhookcaller import CallFailed
 from playground.api.api import Api
@@ -32,10 +31,12 @@ from playground.machinery.kubelet.gpuruntime import NodeGpu
 from playground.machinery.objects.nodes import NodeSpec
 from playground.programs import installing
 from runtime.kubernetes.client import Kube
+from runtime.kubernetes.oversized import Oversized
 from tests.simulation.kernel.modules import monotonic, wall
 from tests.simulation.kernel.primitives import Event
 from tests.simulation.kernel.scheduler import SECOND, Host, Kernel
 from tests.simulation.world import programs
+from tests.simulation.world.driver import Driver
 from tests.simulation.world.network import Network, Way
 from tests.simulation.world.programs import Program
 
@@ -51,7 +52,7 @@ class Shape:
     """
     What a world has. cards: each node's, as `nodeagent.gpus.simulated` describes them. flags: further ones by program.
 
-    latency: seconds of one way on the network, at least and at most.
+    latency: seconds of one way on the network, at least and at most. options: the administrator's document, if any.
     """
 
     cards: Mapping[str, str] = field(default_factory=lambda: {f"n{i}": "4 x Tesla T4 15109MiB" for i in range(1, 4)})
@@ -60,6 +61,7 @@ class Shape:
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     latency: tuple[float, float] = (0.0005, 0.02)
     agents: bool = True
+    options: str = ""
 
 
 class World:
@@ -82,8 +84,13 @@ class World:
         self.api: Api
         self.machinery: Machinery
         self.folder = Path(tempfile.mkdtemp(prefix="gpufraction-simulation-"))
+        self._options = self.folder / "options.yaml"
+        if shape.options:
+            self._options.write_text(shape.options)
         self.flags: dict[str, tuple[str, ...]] = dict(shape.flags)
         """Of the programs' next start."""
+        self.reviewed: list[Callable[[JSON], None]] = []
+        """Called with each review that a webhook has answered."""
         self.reviewing: list[Reviewing] = []
         """Faults on the way of reviews, in the order in which they came."""
         self.review_held = 0.0
@@ -93,8 +100,14 @@ class World:
         self.allocators = [self._program(f"allocator-{i}", self._allocator(i)) for i in range(shape.replicas)]
         self.webhooks = [self._program(f"webhook-{i}", self._webhook(i)) for i in range(shape.replicas)]
         self.agents = {node: self._program(f"nodeagent-{node}", self._agent(node)) for node in shape.cards}
+        self.cards: dict[str, str] = dict(shape.cards)
+        """What each node has now."""
+        self.disguises: dict[str, list[Callable[[str], str]]] = {node: [] for node in shape.cards}
         self.leaving: list[Program] = []
         """Instances whose place another has, while they live on."""
+        self._shown: dict[str, str] = {}
+        """What each node's driver shows."""
+        self._drivers: dict[str, Driver] = {}
         self.up = False
 
     # -- parts --------------------------------------------------------------------------------------------------------
@@ -116,15 +129,34 @@ class World:
 
     def kube(self, host: Host, user: Any = ADMIN) -> Kube:
         """A client of the API server on that host."""
-        return Kube(Way(self.network, host, user))
-
-    def cards_file(self, node: str) -> Path:
-        """What the node's driver shows; the agent reads it at each look."""
-        return self.folder / f"cards-{node}.yaml"
+        return Kube(Way(self.network, host, user), oversized=Oversized())
 
     def show_cards(self, node: str, text: str) -> None:
         """Have the node's driver show these cards: a YAML document of `nodeagent.gpus.simulated`."""
-        self.cards_file(node).write_text(text)
+        self._shown[node] = text
+
+    def exchange_cards(self, node: str, cards: str) -> None:
+        """Give the node other cards, such as `2 x Tesla T4 15109MiB`."""
+        self.cards[node] = cards
+        self._show(node)
+
+    def disguise_cards(self, node: str, disguise: Callable[[str], str]) -> Callable[[], None]:
+        """
+        Have the driver show the node's cards otherwise until the returned function is called. Of several disguises
+        the last one that has not ended counts.
+        """
+        self.disguises[node].append(disguise)
+        self._show(node)
+
+        def undo() -> None:
+            self.disguises[node].remove(disguise)
+            self._show(node)
+
+        return undo
+
+    def _show(self, node: str) -> None:
+        cards, disguises = self.cards[node], self.disguises[node]
+        self.show_cards(node, disguises[-1](cards) if disguises else f"gpus: {cards}\n")
 
     def _program(self, name: str, body: Callable[[Program, Any], int]) -> Program:
         return Program(self.kernel, name, body, self._exited)
@@ -156,14 +188,14 @@ class World:
 
     def _agent(self, node: str) -> Callable[[Program, Any], int]:
         def flags() -> list[str]:
-            own = ["--simulate", f"@{self.cards_file(node)}"]
-            return [*own, *self._component_flags("nodeagent"), *self.flags.get("nodeagent", ())]
+            return [*self._component_flags("nodeagent"), *self.flags.get("nodeagent", ())]
 
         user = account("gpufraction-nodeagent", node=node)
-        return programs.agent_body(node, flags, lambda host: self.kube(host, user))
+        return programs.agent_body(node, lambda: self._shown[node], flags, lambda host: self.kube(host, user))
 
     def _component_flags(self, program: str) -> tuple[str, ...]:
-        return tuple(flag for name in self.shape.components for flag in component(name).flags(program))
+        options = (f"--options={self._options}",) if self.shape.options else ()
+        return (*options, *(flag for name in self.shape.components for flag in component(name).flags(program)))
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -182,8 +214,8 @@ class World:
             installing.apply(
                 kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
             )
-        for node, text in self.shape.cards.items():
-            self.show_cards(node, f"gpus: {text}\n")
+        for node in self.shape.cards:
+            self._show(node)
         for program in self.programs():
             program.start()
         while not self.serves():
@@ -193,6 +225,14 @@ class World:
         """Register a node of the world's shape, as its kubelet does; one that is there stays as it is."""
         number = list(self.shape.cards).index(node)
         self.machinery.add_node(NodeSpec(node, cpu="32", memory="256Gi", address=f"10.0.0.{number + 1}"))
+
+    def grow(self, node: str, cards: str, labels: Mapping[str, str]) -> None:
+        """A node that the shape does not have joins the cluster, with its agent."""
+        self.show_cards(node, f"gpus: {cards}\n")
+        self.agents[node] = agent = self._program(f"nodeagent-{node}", self._agent(node))
+        address = f"10.0.1.{len(self.agents)}"
+        self.machinery.add_node(NodeSpec(node, cpu="32", memory="256Gi", address=address, labels=labels))
+        agent.start()
 
     def serves(self) -> bool:
         """Whether one allocator leads, a webhook answers, and every node has its cards published."""
@@ -254,7 +294,9 @@ class World:
     def _gpus_of(self, node: str) -> tuple[NodeGpu, ...]:
         """What the node's driver sees."""
         try:
-            cards = Simulated(f"@{self.cards_file(node)}", node=node).gpus()
+            if node not in self._drivers:
+                self._drivers[node] = Driver(lambda: self._shown[node], node=node)
+            cards = self._drivers[node].gpus()
         except GpuLibraryError:
             return ()
         return tuple(NodeGpu(card.index, card.uuid, card.model, card.memory_bytes) for card in cards)
@@ -283,6 +325,8 @@ class World:
         if status != 200:
             raise CallFailed(f'failed to call webhook: an error on the server ("{status}")')
         self.kernel.block(self.network.delay(self.server))
+        for told in self.reviewed:
+            told(document)
         return json.loads(body)
 
     def identify(self, certificate: bytes, key: bytes) -> None:

@@ -17,7 +17,7 @@ from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 from tests.cluster.system import invariants
-from tests.clusters import control_planes
+from tests.clusters import only_real
 from tests.stress.storm.conftest import FAST_ELECTION
 from tests.stress.storm.storm import Storm
 
@@ -26,7 +26,7 @@ DRA = {str(names.DELIVERY): names.BY_DRA}
 NODES = tuple(gpu_node(f"n{i}", "4 x NVIDIA A10 23028MiB", labels=DRA if i % 2 else {}) for i in range(4))
 
 
-@pytest.fixture(params=control_planes())
+@pytest.fixture(params=only_real())
 def mixed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two replicas, and four nodes, of which two deliver by claims."""
     pytest.importorskip("grpc", reason="gRPC is the package's extra `dra`")

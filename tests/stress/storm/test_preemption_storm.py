@@ -22,7 +22,7 @@ from tests.builders import PodBuilder, pod
 from tests.cluster.system import invariants
 from tests.cluster.trouble.conftest import Troubled
 from tests.cluster.trouble.proxy import Drop, Late, Lose, Refuse
-from tests.clusters import control_planes
+from tests.clusters import only_real
 from tests.stress.storm.evictions import Witness, watching
 from tests.stress.storm.storm import KEPT, Storm
 
@@ -33,7 +33,7 @@ GUARD = "guarded"
 WEATHER = ((0.04, Refuse(429, "TooManyRequests")), (0.02, Drop()), (0.03, Lose()), (0.03, Late(0.3)))
 
 
-@pytest.fixture(params=control_planes())
+@pytest.fixture(params=only_real())
 def preempting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubled]:
     """Two replicas, each behind a proxy, that may evict."""
     troubled = Troubled(

@@ -12,6 +12,7 @@ from tests.stress.storm.storm import Storm
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("two_replicas", control_planes(), indirect=True)
 def test_a_storm_of_200_pods(two_replicas: Cluster) -> None:
     storm = Storm(two_replicas, pods=200)
     storm.blow()
@@ -22,7 +23,6 @@ def test_a_storm_of_200_pods(two_replicas: Cluster) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("two_replicas", control_planes(long=True), indirect=True)
 def test_a_storm_of_60_pods_while_the_api_server_crashes(two_replicas: Cluster) -> None:
     def crash(storm: Storm) -> bool:
         crash_api_server(storm.cluster.control_plane)

@@ -37,16 +37,9 @@ def fresh(seed: int | str = 1, preempt: float = 0.0) -> Kernel:
 def staged(kernel: Kernel, *tasks: Callable[[], object], host: Host | None = None) -> None:
     """Run them beside each other until all have ended. Raises what one raises, and `Deadlock`."""
     host = host or Host("host", kernel.seed)
-    left = [kernel.spawn(host, _without_result(task), f"task-{number}") for number, task in enumerate(tasks)]
+    left = [kernel.spawn(host, task, f"task-{number}") for number, task in enumerate(tasks)]
     kernel.run(HOUR, lambda: all(task.done for task in left))
     assert all(task.done for task in left), "an hour has passed"
-
-
-def _without_result(task: Callable[[], object]) -> Callable[[], None]:
-    def run() -> None:
-        task()
-
-    return run
 
 
 def answer(kernel: Kernel, task: Callable[[], Any]) -> Any:

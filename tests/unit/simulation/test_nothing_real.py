@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,31 @@ PLANTED = {
     "a connection": "app.planted = socket.create_connection",
     "a bound method": "app.planted = random.Random().random",
 }
+_RUN = """
+import json, os, sys
+from tests.simulation.kernel import leaks, loader
+loader.install()
+from tests.simulation.plan import Plan, Step
+from tests.simulation.features.table import FEATURES
+from tests.simulation.run import Run
+limits = {"gpufraction.io/gpu-memory": "1Gi"}
+pod = Step(1.0, "pod.create", {"namespace": "team-a", "name": "p", "limits": limits})
+run = Run(Plan("1", (pod,)), FEATURES)
+outcome = run.play()
+world = run.world
+alive = {
+    "allocator": world.allocators[0].running.allocator,
+    "webhook": world.webhooks[0].running.service,
+    "nodeagent": next(iter(world.agents.values())).running,
+    "api": world.api,
+    "machinery": world.machinery,
+}
+if sys.argv[1:]:
+    import threading
+    alive["allocator"].controller.planted = threading.Lock()
+print(json.dumps([outcome.violation, leaks.found(alive)]), flush=True)
+os._exit(0)
+"""
 _LOOK = """
 import concurrent.futures, datetime, functools, importlib, json, queue, random, socket, subprocess, sys, threading, time
 import uuid
@@ -60,7 +86,7 @@ def made(function):
     return function
 app = sys.modules["allocator.app"]
 known = set(vars(app))
-answers = {{"": leaks.found()}}
+answers = {{"": leaks.found(), "shared": leaks.shared()}}
 for name, plant in {planted!r}.items():
     exec(plant)
     answers[name] = leaks.found()
@@ -75,22 +101,34 @@ print(json.dumps(answers))
 @pytest.fixture(scope="module")
 def found() -> dict[str, list[str]]:
     """What is found in the programs, and with each thing planted."""
-    text = _LOOK.format(loaded=LOADED, planted=PLANTED)
-    done = subprocess.run(
-        [sys.executable, "-c", text],
-        cwd=TOP,
-        env={**os.environ, "PYTHONPATH": str(TOP)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answers: dict[str, list[str]] = json.loads(done.stdout)
+    answers: dict[str, list[str]] = told(_LOOK.format(loaded=LOADED, planted=PLANTED))
     return answers
+
+
+def told(script: str, *arguments: str) -> Any:
+    """What the script prints as JSON, in a process of its own."""
+    command, environment = [sys.executable, "-c", script, *arguments], {**os.environ, "PYTHONPATH": str(TOP)}
+    done = subprocess.run(command, cwd=TOP, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_the_programs_reach_nothing_real(found: dict[str, list[str]]) -> None:
     assert found[""] == []
+
+
+def test_programs_that_run_hold_nothing_real() -> None:
+    """Also what is imported late, and what objects are made of."""
+    assert told(_RUN) == ["", []]
+    _, wrong = told(_RUN, "planted")
+    assert len(wrong) == 1
+    assert wrong[0].endswith(".planted is a _thread.lock")
+
+
+def test_hosts_share_no_lock_but_that_of_a_default_that_none_of_them_takes(found: dict[str, list[str]]) -> None:
+    """`World.kube` gives each client an `Oversized` of its own."""
+    assert len(found["shared"]) == 1
+    assert "oversized" in found["shared"][0]
 
 
 @pytest.mark.parametrize("what", PLANTED)

@@ -23,7 +23,7 @@ def test_sleepers_wake_in_the_order_of_their_times(kernel: Kernel, milliseconds:
         time.sleep(span / 1000)
         woken.append((span, kernel.now))
 
-    staged(kernel, *(lambda span=span: sleeper(span) for span in milliseconds))  # type: ignore[misc]
+    staged(kernel, *(lambda span=span: sleeper(span) for span in milliseconds))
     assert [span for span, _ in woken] == sorted(milliseconds)
     turns = 2 * len(milliseconds) * TURN
     assert all(0 <= now - span * SECOND // 1000 <= turns for span, now in woken)
@@ -38,7 +38,7 @@ def test_time_jumps_where_nobody_can_run() -> None:
 def test_the_order_among_those_that_are_ready_is_of_the_seed() -> None:
     def order(seed: int) -> tuple[list[int], int]:
         kernel, found = fresh(seed), list[int]()
-        staged(kernel, *(lambda n=n: found.append(n) for n in range(5)))  # type: ignore[misc]
+        staged(kernel, *(lambda n=n: found.append(n) for n in range(5)))
         return found, kernel.trace
 
     seen = [order(seed) for seed in range(40)]
@@ -174,9 +174,9 @@ def test_a_turn_that_a_killed_host_was_given_goes_to_another(seed: int, make: Ca
     kernel = fresh(seed)
     wait, end = make()
     doomed, other = Host("doomed", 1), Host("other", 1)
-    kernel.spawn(doomed, lambda: wait() and None, "main")
+    kernel.spawn(doomed, wait, "main")
     kernel.run(SECOND // 10, lambda: kernel.turns == 1)
-    waiting = kernel.spawn(other, lambda: wait() and None, "main")
+    waiting = kernel.spawn(other, wait, "main")
     kernel.run(SECOND // 10, lambda: kernel.turns == 2)
 
     def ends() -> None:
@@ -235,7 +235,7 @@ def _clocks_after_ten_seconds(host: Host) -> tuple[float, float, float]:
         before = (time.monotonic(), time.time(), kernel.seconds())
         time.sleep(10)
         after = (time.monotonic(), time.time(), kernel.seconds())
-        found.append(tuple(round(b - a, 3) for a, b in zip(before, after, strict=True)))  # type: ignore[arg-type]
+        found.append(tuple(round(b - a, 3) for a, b in zip(before, after, strict=True)))
 
     staged(kernel, look, host=host)
     return found[0]

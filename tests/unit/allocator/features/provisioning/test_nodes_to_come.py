@@ -120,3 +120,15 @@ def test_pods_that_exclude_their_like_are_apart(app: str) -> None:
     harness.controller.schedule_pending()
     apart = [each.apart for each in harness.unserved(0.0) or ()]
     assert (len(apart), len(set(apart)), apart[0] is not None) == (2, 1, app == "p")
+
+
+def test_kinds_of_pods_that_exclude_their_like_are_counted_by_age() -> None:
+    """In another process, where hashes are others, pods are packed in the same way."""
+    harness = Bench.holding([])
+    for second, app in enumerate(("c", "a", "c", "b")):
+        waiting = wants(app).uid(f"uid-{second}").spec(affinity=rule("podAntiAffinity", app, HOST))
+        harness.controller.handle(pod_event(pods.trim(admitted(waiting, gated=True))))
+        harness.now += 1
+    harness.controller.schedule_pending()
+    apart = {each.uid: each.apart for each in harness.unserved(0.0) or ()}
+    assert apart == {"uid-0": 0, "uid-1": 1, "uid-2": 0, "uid-3": 2}

@@ -1,0 +1,96 @@
+"""
+Card hours: of all allocators, whenever they start and end, one counts each moment.
+
+What each of them answered for is read from its meter, also of one that was killed, whose memory is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from allocator.features.metering.worker import MeteringWorker
+from contract import names
+from tests.simulation.feature import Feature, Goal, Invariant, Violation
+from tests.simulation.features import leftovers
+from tests.simulation.run import Run
+from tests.simulation.world.programs import Program
+
+ONCE = "each moment is counted once"
+_UNTOLD = ("clock.", "etcd.", "lease.")
+"""Faults by which nobody can tell how much time has passed: of clocks, and of the record that says who leads."""
+_ROUNDED = 0.01
+_LATER = 8.0
+"""Seconds at most that the leader has not counted yet."""
+
+
+class Meters:
+    """The meters of all allocators that ever ran, by the name of their host."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._workers: dict[str, Any] = {}
+        self.since: float | None = None
+        """When somebody began to lead first, in seconds."""
+        run.notes[ONCE] = self
+
+    def holds(self, change: Any) -> Violation | None:
+        """At each renewal of the Lease: what was counted by all is no more than the time since the first one."""
+        if change.resource != "leases.coordination.k8s.io" or change.object["metadata"]["name"] != names.LEASE:
+            return None
+        now = self._run.kernel.seconds()
+        self.since = now if self.since is None else self.since
+        self._look()
+        return too_much(self.answered(), now - self.since) if told(self._run) else None
+
+    def _look(self) -> None:
+        for each in self._run.world.allocators:
+            if each.alive and each.host is not None and each.host.name not in self._workers:
+                found = worker_of(self._run, each)
+                if found is not None:
+                    self._workers[each.host.name] = found
+
+    def answered(self) -> dict[str, float]:
+        """Seconds for which each of them answered."""
+        return {name: worker._meter.answered() for name, worker in self._workers.items()}
+
+
+def told(run: Run) -> bool:
+    """Whether the plan has nothing by which the time itself is in doubt."""
+    return not any(step.kind.startswith(_UNTOLD) for step in run.plan.steps)
+
+
+def worker_of(run: Run, program: Program) -> MeteringWorker | None:
+    """The worker of a program that runs; None where it has not started yet."""
+    if program.running is None:
+        return None
+    found = (each for _, each in leftovers.walk(leftovers.root_of(run, program)) if isinstance(each, MeteringWorker))
+    return next(found, None)
+
+
+def too_much(answered: Mapping[str, float], elapsed: float) -> Violation | None:
+    """Whether all together answered for more than the time that has passed."""
+    total = sum(answered.values())
+    return f"{dict(answered)} are {total:.3f} s, in {elapsed:.3f} s" if total > elapsed + _ROUNDED else None
+
+
+def too_little(answered: Mapping[str, float], elapsed: float) -> Violation | None:
+    """Whether all together answered for much less."""
+    total = sum(answered.values())
+    return f"{dict(answered)} are {total:.3f} s of {elapsed:.3f} s" if total < elapsed - _LATER else None
+
+
+def _all_counted(run: Run) -> list[Violation]:
+    """All time is counted, unless an allocator has ended: what it had not counted yet is lost with its memory."""
+    meters = run.notes[ONCE]
+    if not told(run) or meters.since is None or any(each.starts > 1 for each in run.world.allocators):
+        return []
+    found = too_little(meters.answered(), run.kernel.seconds() - meters.since)
+    return [] if found is None else [found]
+
+
+FEATURE = Feature(
+    "metering",
+    invariants=(Invariant(ONCE, lambda run: Meters(run).holds),),
+    goals=(Goal("all time is counted", _all_counted),),
+)
