@@ -45,6 +45,6 @@ def test_without_a_defect_the_same_points_violate_nothing() -> None:
     assert code == 1, said
 
 
-def test_a_point_that_is_forked_after_the_start_is_the_same_run_as_from_its_beginning() -> None:
+def test_a_forked_point_is_the_run_that_it_is_from_its_beginning() -> None:
     code, said = ran("tests.simulation.enumeration.planted", "none", "--jobs", "1", "--twice")
     assert code == 0, said
