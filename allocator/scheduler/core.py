@@ -333,7 +333,6 @@ class Controller:
 
     def _upkeep(self, now: float) -> list[Effect]:
         self._housekeeping.tick(now)
-        self._handlers.tell_missed(now)
         self._handlers.unbound.upkeep(now)
         self._housekeeping.starvation.tick(now)
         self._trigger.event(self._cycle.neighbours_changed())

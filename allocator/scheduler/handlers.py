@@ -86,8 +86,6 @@ class EventHandlers:
         self._repeated = state.repeated
         self._listed: set[str] = set()
         """The uids in the parts of a list that have come so far."""
-        self._led = False
-        """Whether this replica led at the last tick."""
         self._reported_in: int | None = None
         """The term in which the conditions in the records were written."""
         self.listing = False
@@ -211,7 +209,7 @@ class EventHandlers:
             return might_help
         bound = was_unbound and not self._cache.allocated.is_reported_unbound(uid)
         shown = pod.condition is not None and pod.condition.allocated
-        if self._leadership.leads() and (bound or not shown) and uid not in self.late.failing and not pod.behind:
+        if (bound or not shown) and uid not in self.late.failing and not pod.behind and self._may_tell():
             inventory = self._cache.inventory(holding.allocation.node)
             models = {gpu.uuid: gpu.model for gpu in inventory.gpus} if inventory is not None else {}
             text = messages.allocated(holding.request, holding.allocation, models)
@@ -221,17 +219,17 @@ class EventHandlers:
                 self._trigger.wake()
         return might_help
 
-    def tell_missed(self, now: float) -> None:
-        """Where this replica leads again, pods that came meanwhile learn what they would have been told."""
-        led, self._led = self._led, self._leadership.leads()
-        if self._led and not led:
-            for uid in tuple(self._queue.unreadable):
-                self._tell_unreadable(uid, now)
+    def _may_tell(self) -> bool:
+        """Whether it is on us to tell a pod something; what is not told now is told once it is."""
+        if self._leadership.leads():
+            return True
+        self._leadership.leave_untold()
+        return False
 
     def _tell_unreadable(self, uid: str, now: float) -> None:
         """A pod behind our gate that cannot be placed as it is learns why; nothing would let it go otherwise."""
         found = self._queue.unreadable.get(uid)
-        if found is None or not self._leadership.leads():
+        if found is None or not self._may_tell():
             return
         if self._records.tell(StatusUpdate(found.key, uid, False, PodReason.UNREADABLE, f"waiting: {found.why}"), now):
             self._trigger.wake()
@@ -242,7 +240,7 @@ class EventHandlers:
         known = self._queue.parking.pod(pod.uid)
         if known is not None:
             parked.setdefault(pod.uid, known)
-        if not self._leadership.leads():
+        if not parked or not self._may_tell():
             return
         for each in parked.values():
             text = messages.parked(each.size, self._queue.parking.each)

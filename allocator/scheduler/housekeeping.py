@@ -124,15 +124,15 @@ class Housekeeping:
     def relist(self) -> list[Effect]:
         """
         `Relist`, once for each term of leadership, since the leader before may have written more than the watch has
-        brought; and once for each drift that was found.
+        brought; once for each drift that was found; and once where pods were left untold while a term had lapsed.
         """
-        term = self._leadership.unlisted()
+        term, untold = self._leadership.unlisted(), self._leadership.take_untold()
         if term is not None:
             if term == self._relisted_in:
                 return []
             self._relisted_in = term
             return [Relist(term)]
-        wanted, self._relist = self._relist, False
+        wanted, self._relist = self._relist or untold, False
         return [Relist(self._leadership.number())] if wanted else []
 
     def overdue(self, now: float) -> list[Effect]:

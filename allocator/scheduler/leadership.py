@@ -48,6 +48,7 @@ class Leadership:
         self._booked = set(_BOOKED)
         self._listed_in: dict[str, int] = {}
         self._fenced_in: int | None = None
+        self._untold = False
 
     def needs(self, kinds: Iterable[str], booked: Iterable[str]) -> None:
         """These collections must have been seen too; by those that are `booked` shares are taken."""
@@ -94,6 +95,20 @@ class Leadership:
         """The term for which what is booked is still to be listed; None where all is well or another leads."""
         term = self.number()
         return term if term != self._trusted else None
+
+    def leave_untold(self) -> None:
+        """
+        A pod should learn something, and this replica does not lead. Another does, or nobody: then it is on us once we
+        lead on in the same term.
+        """
+        self._untold = True
+
+    def take_untold(self) -> bool:
+        """Whether pods are to be looked at again, since we lead and something was left untold before."""
+        if not self._leading():
+            return False
+        untold, self._untold = self._untold, False
+        return untold
 
     def unfenced(self) -> int | None:
         """The term in which everything was listed and the leader before is to be fenced; None where that is done."""

@@ -122,6 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="print the table of faults for docs/testing.md, and end")
     parser.add_argument("--enumerate", action="store_true", help="run every point of the reference runs instead")
     parser.add_argument("--reference", action="append", default=[], help="of this reference run only; repeatable")
+    parser.add_argument("--every", type=int, default=1, help="with --enumerate: run one point of so many")
     parser.add_argument("--learn", action="store_true", help="with --enumerate: print their kinds of writes only")
     options = parser.parse_args(arguments)
     if options.table:
@@ -129,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.enumerate:
         warm_up()
-        return campaign.main(FEATURES, FOLDER, jobs=options.jobs, names=options.reference, only_learn=options.learn)
+        return _enumerate(options)
     named = [
         *(draw.plan(seed, FEATURES) for seed in options.seed),
         *(plan.from_text(p.read_text()) for p in options.plan),
@@ -156,6 +157,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (options.hashes or options.checkpoints or options.turns):
         print(totals.report())
     return 0
+
+
+def _enumerate(options: argparse.Namespace) -> int:
+    return campaign.main(
+        FEATURES,
+        FOLDER,
+        jobs=options.jobs,
+        names=options.reference,
+        every=options.every,
+        only_learn=options.learn,
+    )
 
 
 def _turns(text: str) -> range:

@@ -1,8 +1,9 @@
 """
 Runs plans, each in a process of its own that is forked from this one, which has all modules loaded.
 
-So no run sees another's caches, and what tasks hold when a run ends goes with the process. A run that takes too long in
-real time is ended with the stacks of all its tasks: a real lock is held across a turn, or a task never waits.
+So no run sees another's caches. What tasks hold when a run ends goes with the process, as do its files. A run that
+takes too long in real time is ended with the stacks of all its tasks: a real lock is held across a turn, or a task
+never waits.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import faulthandler
 import json
 import os
 import selectors
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -38,6 +41,8 @@ class _Child:
     process: int
     reading: int
     began: float
+    folder: str
+    """Of its temporary files."""
     received: bytearray = field(default_factory=bytearray)
 
 
@@ -96,6 +101,7 @@ def run_all(
                 os.kill(child.process, signal.SIGKILL)
             os.waitpid(child.process, 0)
             os.close(child.reading)
+            shutil.rmtree(child.folder, ignore_errors=True)
         selector.close()
 
 
@@ -104,7 +110,8 @@ class _Watchdog:
     Ends the process of a run that goes on for too long: its outcome is then the stacks of all tasks.
 
     The signal comes to the task that runs, also while it waits for a real lock. Where no Python runs at all, the
-    process is ended without an outcome, and its last stack is on stderr.
+    process is ended without an outcome, and its last stack is on stderr. A process whose simulation stands still, since
+    it waits for forks of its own, has no turn that takes too long.
     """
 
     def __init__(self, longest: float, one_turn: float) -> None:
@@ -129,7 +136,7 @@ class _Watchdog:
     def _look(self, *_: object) -> None:
         now, kernel = time.monotonic(), scheduler.ACTIVE
         turns = 0 if kernel is None else kernel.turns
-        if turns != self._turns:
+        if turns != self._turns or kernel is None or kernel.current is None:
             self._turns, self._turned = turns, now
         if now - self._began > self._longest:
             self._end(f"{self._longest:.0f} s have passed, and {turns} turns")
@@ -149,15 +156,17 @@ class _Watchdog:
 
 def _fork(plan: Plan, play: Callable[[Plan], Outcome], watchdog: _Watchdog) -> _Child:
     reading, writing = os.pipe()
+    folder = tempfile.mkdtemp(prefix="gpufraction-run-")
     sys.stdout.flush()
     sys.stderr.flush()
     process = os.fork()
     if process:
         os.close(writing)
-        return _Child(plan, process, reading, time.monotonic())
+        return _Child(plan, process, reading, time.monotonic(), folder)
     code = 1
     try:
         os.close(reading)
+        tempfile.tempdir = folder
         watchdog.start(writing)
         outcome = play(plan)
         watchdog.stop()
@@ -174,6 +183,7 @@ def _fork(plan: Plan, play: Callable[[Plan], Outcome], watchdog: _Watchdog) -> _
 
 def _ended(child: _Child) -> Outcome:
     os.close(child.reading)
+    shutil.rmtree(child.folder, ignore_errors=True)
     _, status = os.waitpid(child.process, 0)
     if not child.received:
         how = f"exit status {os.waitstatus_to_exitcode(status)} after {time.monotonic() - child.began:.0f} s"

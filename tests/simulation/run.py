@@ -182,9 +182,10 @@ class Run:
         for number, step in enumerate(self.plan.steps):
             self.kernel.spawn(self.world.admin, lambda n=number, s=step: self._do(n, s), f"step-{number}")  # type: ignore[misc]
         self.sleep(self.plan.ends + 0.1)
-        for end in list(self._open.values()):
-            end()
-        self._open.clear()
+        for number in list(self._open):
+            # While one ends, which may take time, another may end by itself.
+            if (end := self._open.pop(number, None)) is not None:
+                end()
         self.phase = "settling"
         self.tell("cluster", "has no fault any more")
         self._settle()

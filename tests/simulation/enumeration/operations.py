@@ -7,14 +7,17 @@ The steps carry whole objects, so that one operation serves every kind.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from allocator.features.elasticgpuclaims import objects
 from contract import names, pods
+from playground.api.admission.attributes import Attributes
 from playground.api.kinds.values import JSON
 from runtime.kubernetes.client import KubeNotFound
-from tests.simulation.feature import Arguments, Draw, Feature, Goal, Operation, Violation
+from tests.simulation.feature import Arguments, Draw, Fault, Feature, Goal, Operation, Violation
 from tests.simulation.features.cards import SHARES, allocation_of
+from tests.simulation.kernel.scheduler import SECOND
 from tests.simulation.run import Run
 
 CLAIMS = f"{objects.CLAIMS}.elasticgpu.io"
@@ -57,6 +60,19 @@ def _set_flags(run: Run, arguments: Arguments) -> None:
 def _write_file(run: Run, arguments: Arguments) -> None:
     """In the folder of the run."""
     (run.world.folder / arguments["name"]).write_text(arguments["text"])
+
+
+def _store_late(run: Run, arguments: Arguments) -> Callable[[], None]:
+    """Hold pods up between their admission and their storing, as another webhook does that takes its time."""
+
+    def storing(attributes: Attributes) -> None:
+        metadata = (attributes.object or {}).get("metadata") or {}
+        new = attributes.operation == "CREATE" and attributes.kind.key == "pods"
+        if new and str(metadata.get("name", "")).startswith(arguments["name"]):
+            run.kernel.block(int(arguments["takes"] * SECOND))
+
+    run.world.storing.append(storing)
+    return lambda: run.world.storing.remove(storing)
 
 
 def _nothing(run: Run, arguments: Arguments) -> None:
@@ -134,6 +150,16 @@ FEATURE = Feature(
         _operation("flags.set", _set_flags),
         _operation("file.write", _write_file),
         _operation(ENDS, _nothing),
+    ),
+    faults=(
+        Fault(
+            "pod.stored-late",
+            0.01,
+            _never,
+            _store_late,
+            during="a pod that is stored after its reservation has ended may book a full card, until it is failed",
+            suspends=frozenset({"no card is booked twice", "no kubelet rejects a pod with a share"}),
+        ),
     ),
     goals=(Goal("the end is that of a run without faults", _as_without_faults),),
 )

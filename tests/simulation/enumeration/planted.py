@@ -3,8 +3,8 @@ Two defects that the enumeration must find, and how to look for them.
 
     python -m tests.simulation.enumeration.planted DEFECT [--drawn 50]
 
-Each is a change of one line, made as the module is loaded. It prints what violates an invariant. Exit status: 0 where
-the defect is found, 1 where it is not.
+Each is a change of one line, made as the module is loaded; `none` is none. It prints what violates an invariant. Exit
+status: 0 where something does, 1 where nothing does.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tests.simulation.kernel import loader
 from tests.simulation.kernel.loader import Mutation
@@ -21,11 +22,12 @@ from tests.simulation.kernel.loader import Mutation
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """A defect and the reference run that shows it. `kind`: of the writes that are struck."""
+    """A defect and what shows it: points of this reference run, that strike writes of this kind in this way."""
 
     mutation: Mutation
     reference: str
     kind: str
+    how: str
 
 
 DEFECTS: Mapping[str, Defect] = {
@@ -37,11 +39,13 @@ DEFECTS: Mapping[str, Defect] = {
         ),
         "one-leads-after-another",
         "store: pods ADDED",
+        "taken-over",
     ),
     "a new leader does not fence what the leader before has sent": Defect(
         Mutation("allocator.scheduler.succession", "if not entry.foreign}", "if False}"),
         "waits-then-placed",
         "allocator: pod placed",
+        "late",
     ),
 }
 
@@ -49,34 +53,65 @@ DEFECTS: Mapping[str, Defect] = {
 def main() -> int:
     """Look for a defect."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("defect", choices=DEFECTS)
+    parser.add_argument("defect", choices=(*DEFECTS, "none"))
     parser.add_argument("--drawn", type=int, default=0, help="look by so many drawn plans without strikes instead")
+    parser.add_argument(
+        "--twice", action="store_true", help="compare points with the same from their beginning instead"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    defect = DEFECTS[options.defect]
-    loader.install([defect.mutation])
-    found = _drawn(options.drawn, options.jobs) if options.drawn else _enumerated(defect, options.jobs)
+    planted = [each for name, each in DEFECTS.items() if name == options.defect]
+    loader.install([each.mutation for each in planted])
+    if options.twice:
+        return _twice()
+    found = _drawn(options.drawn, options.jobs) if options.drawn else _enumerated(planted, options.jobs)
     print("\n".join(found) or "nothing violates an invariant")
     return int(not found)
 
 
-def _enumerated(defect: Defect, jobs: int) -> list[str]:
-    """What the points at writes of that kind violate."""
+def _chosen(point: Any) -> bool:
+    """Whether it is one of the points that show a defect of the table."""
+    strike = point.steps[0].arguments
+    how = strike.get("moment", strike.get("way"))
+    return (point.seed, strike["write"], how) in {(each.reference, each.kind, each.how) for each in DEFECTS.values()}
+
+
+def _enumerated(planted: Sequence[Defect], jobs: int) -> list[str]:
+    """What the points violate that show these defects; of no defect, those that show any."""
     from tests.simulation import plan
     from tests.simulation.enumeration import campaign
     from tests.simulation.enumeration.references import BY_NAME
     from tests.simulation.features.table import FEATURES
 
-    def chosen(point: plan.Plan) -> bool:
-        return point.steps[0].arguments["write"] == defect.kind
-
-    known = [*campaign.learn(FEATURES, [BY_NAME[defect.reference]], jobs=jobs)]
-    found = [*campaign.strike(FEATURES, known, jobs=jobs, chosen=chosen)]
+    names = sorted({each.reference for each in planted or DEFECTS.values()})
+    known = list(campaign.learn(FEATURES, [BY_NAME[name] for name in names], jobs=jobs))
+    found = [*known, *campaign.strike(FEATURES, known, jobs=jobs, chosen=_chosen)]
     return [
-        f"{campaign.title(plan.from_text(text))}: {violation.splitlines()[0]}"
-        for row in found
-        for text, violation in row.violations
+        *(f"{row.reference}: {row.broken.splitlines()[0]}" for row in found if row.broken),
+        *(
+            f"{campaign.title(plan.from_text(text))}: {violation.splitlines()[0]}"
+            for row in found
+            for text, violation in row.violations
+        ),
     ]
+
+
+def _twice() -> int:
+    """Whether a point has the same trace where its process was forked after the start, and where it was not."""
+    from tests.simulation import pool
+    from tests.simulation.enumeration import points
+    from tests.simulation.enumeration.references import REFERENCES
+    from tests.simulation.features.table import FEATURES
+    from tests.simulation.run import Run
+
+    which = points.rehearsal(REFERENCES[0])
+    booted = Run(REFERENCES[0].plan(), FEATURES)
+    booted.boot()
+    outcomes = [*pool.run_all([which], booted.play, jobs=1)]
+    outcomes += pool.run_all([which], lambda each: Run(each, FEATURES).play(), jobs=1)
+    hashes = [f"{outcome.trace:08x} {outcome.effects:08x} {outcome.violation}" for _, outcome in outcomes]
+    print("\n".join(hashes))
+    return int(len(set(hashes)) > 1)
 
 
 def _drawn(plans: int, jobs: int) -> list[str]:

@@ -111,6 +111,8 @@ def _of_write(reference: Reference, found: Learned, kind: str, nth: int, *, last
             for away in _away(kind, first=nth == 1, last=last):
                 arguments = {"write": kind, "nth": nth, "moment": moment, "away": away}
                 yield _struck(reference, "crash-at", arguments, found.end)
+    if kind in EVERYWHERE and not (nth == 1 or last):
+        return
     resource = strikes.resource_of(kind)
     for program, watched in found.readers:
         if watched == resource:

@@ -255,8 +255,8 @@ class _Hidden:
             self._take_over()
         if self._way == "unseen":
             self._run.world.api.store.compact()
-            for each in self._streams():
-                each.sever()
+            for stream in self._streams():
+                stream.sever()
         self._thaw()
 
     def _take_over(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from allocator.features.elasticgpuclaims import objects
 from contract import names, pods
+from contract.encoding import codec
 from contract.model import WHOLE, Allocation, Gpu
 from contract.nodes.inventories import inventory_from_object
 from contract.scheduling.demand import demands, of_claim
@@ -203,6 +204,23 @@ def _by_kubelet(run: Run) -> Callable[[Any], Violation | None]:
     return holds
 
 
+def _containers_read(run: Run) -> Callable[[Any], Violation | None]:
+    """A pod that holds a share carries what its containers' environment is read from, unless it is being ended."""
+
+    def holds(change: Change) -> Violation | None:
+        pod = change.object
+        if change.resource != "pods" or change.type == "DELETED" or "activeDeadlineSeconds" in pod["spec"]:
+            return None
+        allocation, found = allocation_of(pod), pods.annotations_of(pod)
+        if allocation is None:
+            return None
+        wanted = codec.container_annotations(allocation)
+        wrong = {key: found.get(key) for key, value in wanted.items() if found.get(key) != value}
+        return f"{_name(pod)} has {allocation}, and its containers read {wrong}" if wrong else None
+
+    return holds
+
+
 def allocation_carried(pod: JSON) -> Allocation | None:
     """The allocation in the pod's annotation, whatever became of the pod."""
     return pods.carried_allocation(pod)
@@ -254,6 +272,7 @@ FEATURE = Feature(
         Invariant(BOOKED_ONCE, _booked_once),
         Invariant(NEVER_MOVES, _never_moves),
         Invariant(NO_REJECTION, _by_kubelet),
+        Invariant("containers read the share that is booked", _containers_read),
     ),
     goals=(Goal("ledgers equal the API server", _ledgers), Goal("no card stays booked twice", _booked_at_rest)),
 )

@@ -333,7 +333,7 @@ class Kernel:
                 continue
             lines.append(f"{task.name}:")
             frame: types.FrameType | None = task.greenlet.gr_frame
-            if task is self.current:
+            if task.greenlet is getcurrent():
                 lines[-1] = f"{task.name}, whose turn it is:"
                 frame = sys._getframe(1)
             if frame is not None:

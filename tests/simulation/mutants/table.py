@@ -59,6 +59,7 @@ _LEDGER = "allocator.cache.ledger"
 _INFORMERS = "allocator.workers.informers"
 _BINDER = "allocator.workers.binder"
 _RECORDS = "allocator.queue.records"
+_OF_CLAIMS = "allocator.features.elasticgpuclaims"
 
 _ELECTION = (
     Mutant(
@@ -72,6 +73,7 @@ _ELECTION = (
 """,
             "",
         ),
+        plans.A_LEASE_IS_DELETED,
     ),
     Mutant(
         "emptied-lease-is-a-release",
@@ -91,6 +93,7 @@ _ELECTION = (
         "grace too short",
         "Nobody takes a Lease before its holder has stopped by its own clock.",
         Mutation(_LEASE, "return max(timing.lease_duration, observed.stated)", "return timing.renew_deadline / 2"),
+        plans.A_LEADER_IS_PAUSED,
     ),
     Mutant(
         "term-counts-from-the-answer",
@@ -114,7 +117,14 @@ _ELECTION = (
     Mutant(
         "no-list-at-take-over",
         "relist skipped",
-        "A new leader lists what is booked before it decides.",
+        "A new leader lists what is booked.",
+        Mutation(_LEADERSHIP, "return terms.pop() if len(terms) == 1 else None", "return self.number()"),
+        plans.A_FOLLOWER_BEHIND,
+    ),
+    Mutant(
+        "decides-before-the-list",
+        "term not compared",
+        "A new leader decides nothing before the list has come that it asked for in its term.",
         Mutation(
             _LEADERSHIP,
             "if self._term is not None and self._term() != self._trusted:",
@@ -320,25 +330,11 @@ _ROOM = (
         plans.CORES_OF_A_CARD,
     ),
     Mutant(
-        "whole-card-is-shared",
-        "bound off",
-        "A pod with a whole card has it alone.",
-        Mutation("allocator.table", "            & ~self.exclusive[:width, row]\n", ""),
-        plans.A_WHOLE_CARD_IS_ALONE,
-    ),
-    Mutant(
-        "shared-card-is-given-whole",
-        "bound off",
-        "A whole card is given only where no pod has a share of it.",
-        Mutation("allocator.engine.engine", "            bears &= columns.sharers == 0\n", "            pass\n"),
-        plans.A_WHOLE_CARD_IS_ALONE,
-    ),
-    Mutant(
         "reserved-processors-do-not-count",
         "count stale",
         "What an admitted pod takes of its node counts before the pod is seen.",
         Mutation(_CACHE, "*(h.compute for h in assumed)], facts", "], facts"),
-        plans.PROCESSORS_RUN_OUT_FIRST,
+        plans.ADMITTED_AT_ONE_MOMENT,
     ),
     Mutant(
         "no-headroom-for-others",
@@ -350,7 +346,7 @@ _ROOM = (
         and """,
             "        ",
         ),
-        plans.PROCESSORS_RUN_OUT_FIRST,
+        plans.BESIDE_PODS_WITHOUT_A_SHARE,
     ),
 )
 
@@ -446,19 +442,6 @@ _STILL""",
         plans.NOTHING_IS_KNOWN_OF_A_BINDING,
     ),
     Mutant(
-        "own-write-is-overtaken",
-        "stale answer trusted",
-        "What the watch shows from before an own write is not taken in after it.",
-        Mutation(
-            _RECORDS,
-            """        if version < record.written:
-            return True
-""",
-            "",
-        ),
-        plans.A_WATCH_LAGS,
-    ),
-    Mutant(
         "unseen-pod-loses-its-share",
         "released early",
         "A reservation that is overdue ends only where no pod has it.",
@@ -511,9 +494,9 @@ _NODES = (
         Mutation(
             "nodeagent.agent",
             "if known is not None and any(getattr(known, what) != view for what, view in seen.items()):",
-            "if known is not None and not seen:",
+            "if known is None and seen:",
         ),
-        plans.CAPACITY_IS_WRITTEN_BY_OTHERS,
+        plans.A_NODE_LOSES_ITS_INVENTORY,
     ),
     Mutant(
         "cores-are-not-added-up",
@@ -524,4 +507,179 @@ _NODES = (
     ),
 )
 
-MUTANTS: tuple[Mutant, ...] = (*_ELECTION, *_BOOKKEEPING, *_ROOM, *_WRITES, *_NODES)
+_CLAIMS = (
+    Mutant(
+        "claim-s-share-has-no-finalizer",
+        "precondition dropped",
+        "The share of a claim stays as long as a pod uses it, whoever deletes its ElasticGPU.",
+        Mutation(f"{_OF_CLAIMS}.rendering", '"finalizers": [str(names.SHARE_FINALIZER)]', '"finalizers": []'),
+        plans.A_CLAIM_IS_USED,
+    ),
+    Mutant(
+        "used-claim-is-let-go",
+        "released early",
+        "A claim that is deleted keeps its share until its last pod has gone.",
+        Mutation(
+            f"{_OF_CLAIMS}.steps",
+            "in_use=self._store.is_used(claim.own_share)",
+            "in_use=False",
+        ),
+        plans.A_CLAIM_IS_USED,
+    ),
+    Mutant(
+        "claim-s-finalizer-stays",
+        "kept too long",
+        "A claim that is deleted and used by nobody goes.",
+        Mutation(
+            f"{_OF_CLAIMS}.lifecycle",
+            "    return step or _let_go(CLAIMS, claim.namespace",
+            "    return step and _let_go(CLAIMS, claim.namespace",
+        ),
+        plans.A_CLAIM_IS_USED,
+    ),
+    Mutant(
+        "claim-s-share-is-not-booked",
+        "event not handled",
+        "What a claim holds of a card is nobody else's.",
+        Mutation(f"{_OF_CLAIMS}.store", "        self._book(OWN + key, share)\n", ""),
+        plans.A_CLAIM_AND_PODS,
+    ),
+    Mutant(
+        "unknown-claim-is-gone",
+        "stale answer trusted",
+        "The share of a claim that our watch has not shown is deleted only where the API server has no such claim.",
+        Mutation(
+            f"{_OF_CLAIMS}.writer",
+            """    if order.claim and _is_there(kube, order, timeout):
+        return None
+""",
+            "",
+        ),
+        plans.A_CLAIMS_WATCH_IS_BEHIND,
+    ),
+    Mutant(
+        "late-share-is-given-away",
+        "released early",
+        "A claim's share stays reserved while its creation may still be carried out.",
+        Mutation(
+            f"{_OF_CLAIMS}.writer",
+            'outcome: ClaimOutcome = "unknown" if open_end and order.share is None else failed',
+            "outcome: ClaimOutcome = failed",
+        ),
+        plans.A_CLAIMS_SHARE_IS_CREATED_LATE,
+    ),
+)
+
+_REST = (
+    Mutant(
+        "dry-run-reserves",
+        "kept too long",
+        "A dry run reserves nothing.",
+        Mutation("webhook.admission.admit", "dry_run=submitted.dry_run, held=held", "dry_run=False, held=held"),
+        plans.A_DRY_RUN_LEAVES_NOTHING,
+    ),
+    Mutant(
+        "priority-does-not-count",
+        "order swapped",
+        "Of the pods that wait, those of higher priority come first.",
+        Mutation(
+            "allocator.queue.queue",
+            "(*queue_order(self.priority, self.created), self.came, self.uid)",
+            "(*queue_order(0, self.created), self.came, self.uid)",
+        ),
+        plans.THE_URGENT_COME_FIRST,
+    ),
+    Mutant(
+        "records-outlive-their-pods",
+        "kept too long",
+        "Nothing is remembered of a pod that is gone.",
+        Mutation(
+            _HANDLERS,
+            """        self.unbound.drop(uid)
+        self._records.drop(uid)
+""",
+            "        self.unbound.drop(uid)\n",
+        ),
+        plans.PODS_THAT_WAIT_GO_UNSEEN,
+    ),
+    Mutant(
+        "pending-outlives-its-pod",
+        "kept too long",
+        "What a pod without a node would take counts only while it is there.",
+        Mutation(
+            _CACHE,
+            """        self.pending.drop(uid)
+        self.neighbours.drop(uid)
+""",
+            "        self.neighbours.drop(uid)\n",
+        ),
+        plans.PODS_THAT_WAIT_GO_UNSEEN,
+    ),
+    Mutant(
+        "nobody-learns-of-its-share",
+        "event not handled",
+        "A pod that has a share is told so.",
+        Mutation(
+            _HANDLERS,
+            "if self._leadership.leads() and (bound or not shown) and uid",
+            "if self._leadership.leads() and bound and uid",
+        ),
+    ),
+    Mutant(
+        "cordon-is-not-looked-at",
+        "event not handled",
+        "A cordoned node takes no new pods.",
+        Mutation("allocator.table", "codes[self._cordoned] = Code.CORDONED", "pass"),
+        plans.A_NODE_IS_CORDONED,
+    ),
+    Mutant(
+        "changes-of-nodes-are-lost",
+        "event not handled",
+        "What becomes of a node is taken in.",
+        Mutation(
+            _HANDLERS,
+            "self._trigger.event(self._cache.put_node(event.node))",
+            "self._trigger.event(False)",
+        ),
+        plans.A_NODE_IS_CORDONED,
+    ),
+    Mutant(
+        "changes-of-cards-are-lost",
+        "event not handled",
+        "What becomes of a node's cards is taken in.",
+        Mutation(
+            _HANDLERS,
+            "        self._put_inventories(self._repeated.put(event.inventory, self.holds))\n",
+            "",
+        ),
+        plans.A_CARD_FAILS,
+    ),
+    Mutant(
+        "agent-does-not-read-back",
+        "read-back skipped",
+        "An agent reads what there is after a write without an answer.",
+        Mutation(
+            "nodeagent.agent",
+            """        self._published = None
+        hint = """,
+            "        hint = ",
+        ),
+        plans.AN_INVENTORY_IS_CREATED_WITHOUT_AN_ANSWER,
+    ),
+    Mutant(
+        "binding-pins-nothing",
+        "precondition dropped",
+        "A pod goes to the node where its share is.",
+        Mutation(_BINDER, '*node_pin.pin_operations(pod.get("spec") or {}, allocation.node),', ""),
+        plans.SHARES_ARE_WHERE_THEIR_PODS_ARE,
+    ),
+    Mutant(
+        "containers-are-not-told",
+        "event not handled",
+        "A pod's containers read which cards they have.",
+        Mutation(_BINDER, "        **codec.container_annotations(allocation),\n", ""),
+        plans.SHARES_ARE_WHERE_THEIR_PODS_ARE,
+    ),
+)
+
+MUTANTS: tuple[Mutant, ...] = (*_ELECTION, *_BOOKKEEPING, *_ROOM, *_WRITES, *_NODES, *_CLAIMS, *_REST)

@@ -73,7 +73,10 @@ def tried(order: Order) -> Verdict:
 
 
 def _plans(order: Order) -> Iterator[Plan]:
-    """The kept plans, the mutant's own, and then drawn ones, as the order has them."""
+    """
+    The mutant's own plan, the kept ones, and then drawn ones, as the order has them. The own one comes first, since it
+    says most: another may fail only because the mutant makes something sooner or later.
+    """
     for each in _all(order):
         if each.seed not in order.skipped and order.only in ("", each.seed):
             yield each
@@ -83,10 +86,10 @@ def _all(order: Order) -> Iterator[Plan]:
     from tests.simulation import draw
     from tests.simulation.features.table import FEATURES
 
-    for path in sorted(KEPT.glob("*.json")):
-        yield from_text(path.read_text())
     own = {each.plan.seed: each.plan for each in MUTANTS if each.plan and order.mutant in ("", each.name)}
     yield from own.values()
+    for path in sorted(KEPT.glob("*.json")):
+        yield from_text(path.read_text())
     for number in range(1, order.drawn + 1):
         yield draw.plan(str(number), FEATURES)
 

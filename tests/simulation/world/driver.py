@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
-from nodeagent.gpus.simulated import Simulated, SimulatedMachine
+import yaml
+
+from nodeagent.gpus.simulated import BadSimulation, Simulated, SimulatedMachine, scene_from_document
 
 
 class Driver(Simulated):
-    """`Simulated` of a file that is decoded again only where it has changed: agents look at it each second or so."""
+    """
+    `Simulated` of a YAML document that `shows` gives at each look; it is decoded again only where it has changed.
 
-    def __init__(self, file: Path, *, node: str) -> None:
-        self._file = file
-        self._decoded: tuple[bytes, SimulatedMachine] | None = None
-        super().__init__(f"@{file}", node=node)
+    It is no file, so that a fork of the process shows its own cards.
+    """
+
+    def __init__(self, shows: Callable[[], str], *, node: str) -> None:
+        self._shows = shows
+        self._decoded: tuple[str, SimulatedMachine] | None = None
+        super().__init__("", node=node)
 
     def _scene(self) -> SimulatedMachine:
-        try:
-            text = self._file.read_bytes()
-        except OSError:
-            return super()._scene()  # which tells what is wrong
+        text = self._shows()
         if self._decoded is None or self._decoded[0] != text:
-            self._decoded = text, super()._scene()
+            try:
+                document = yaml.safe_load(text)
+            except yaml.YAMLError as error:
+                raise BadSimulation("it is neither YAML nor JSON") from error
+            self._decoded = text, scene_from_document(document, node=self._node)
         return self._decoded[1]

@@ -200,6 +200,13 @@ class Network:
         self.opened.append(opened)
         return lambda: self.opened.remove(opened)
 
+    def hang_up(self) -> None:
+        """End the watches of hosts that were killed, as an API server does whose peer's machine resets connections."""
+        gone = [stream for stream in self.streams if not stream.host.alive]
+        self.streams = [stream for stream in self.streams if stream.host.alive]
+        for each in gone:
+            each.watch.close()
+
     def cut(self, chosen: Callable[[Stream], bool]) -> int:
         """Break the watches of that choice; how many there were."""
         found = [stream for stream in self.streams if chosen(stream)]
@@ -243,6 +250,7 @@ class _Exchange:
         self._came = Event()
         self._answer: _Answer | _Open | None = None
         self._lost = False
+        self._gave_up = False
 
     @property
     def _patience(self) -> float:
@@ -252,8 +260,7 @@ class _Exchange:
     def wait(self) -> _Answer | _Open:
         request = self._request
         if not self._came.wait(self._patience):
-            if isinstance(self._answer, _Open):
-                self._answer.close()
+            self._gave_up = True
             raise KubeTimeout(f"{request}: no answer in time")
         if self._lost or self._answer is None:
             raise KubeConnectionLost(f"{request}: connection lost: ProtocolError")
@@ -291,6 +298,12 @@ class _Exchange:
             self._lost = self._call.number % 2 == 0
             if not self._lost:
                 return
+        self._arrive(answer)
+
+    def _arrive(self, answer: _Answer | _Open) -> None:
+        """The answer is with the client; nobody reads a watch whose client has given up."""
+        if self._gave_up and isinstance(answer, _Open):
+            answer.close()
         self._answer = answer
         self._came.set()
 
@@ -319,6 +332,7 @@ class _Exchange:
             return _Answer(refused.code, json.dumps(refused.status()).encode())
         self._network.record(self._call, 200, b"watch")
         stream = Stream(self._host, parsed.kind.plural, watch)
+        self._network.hang_up()
         self._network.streams.append(stream)
         for each in list(self._network.opened):
             each(stream)

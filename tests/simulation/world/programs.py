@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import allocator.app
@@ -264,14 +263,14 @@ def review(
 
 
 def agent_body(
-    node: str, cards: Path, flags: Callable[[], list[str]], kube: Callable[[Host], Kube]
+    node: str, shows: Callable[[], str], flags: Callable[[], list[str]], kube: Callable[[Host], Kube]
 ) -> Callable[[Program, Process], int]:
-    """The life of a node agent over the cards that a file describes."""
+    """The life of a node agent over the cards that its driver shows; see `Driver`."""
 
     def body(program: Program, process: Process) -> int:
         assert program.host is not None
         settings = load(settings_type(MECHANISMS), file=None, env={}, argv=["--node", node, "--listen", "", *flags()])
-        library = Driver(cards, node=node)
+        library = Driver(shows, node=node)
         running = nodeagent.app.start(settings, library, kube(program.host), process, host=_MACHINE)
         program.running = running
         code = process.wait()

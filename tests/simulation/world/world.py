@@ -105,6 +105,8 @@ class World:
         self.disguises: dict[str, list[Callable[[str], str]]] = {node: [] for node in shape.cards}
         self.leaving: list[Program] = []
         """Instances whose place another has, while they live on."""
+        self._shown: dict[str, str] = {}
+        """What each node's driver shows."""
         self._drivers: dict[str, Driver] = {}
         self.up = False
 
@@ -115,7 +117,12 @@ class World:
         return [*self.allocators, *self.webhooks, *self.agents.values()]
 
     def replace(self, program: Program) -> Program:
-        """Start another instance in the program's place, which lives on among those that are leaving."""
+        """
+        Start another instance in the program's place, which lives on among those that are leaving. For one that is
+        leaving already, another has its place.
+        """
+        if program.retired:
+            return program
         found = program.successor()
         for places in (self.allocators, self.webhooks):
             if program in places:
@@ -129,13 +136,9 @@ class World:
         """A client of the API server on that host."""
         return Kube(Way(self.network, host, user), oversized=Oversized())
 
-    def cards_file(self, node: str) -> Path:
-        """What the node's driver shows; the agent reads it at each look."""
-        return self.folder / f"cards-{node}.yaml"
-
     def show_cards(self, node: str, text: str) -> None:
         """Have the node's driver show these cards: a YAML document of `nodeagent.gpus.simulated`."""
-        self.cards_file(node).write_text(text)
+        self._shown[node] = text
 
     def exchange_cards(self, node: str, cards: str) -> None:
         """Give the node other cards, such as `2 x Tesla T4 15109MiB`."""
@@ -190,11 +193,10 @@ class World:
 
     def _agent(self, node: str) -> Callable[[Program, Any], int]:
         def flags() -> list[str]:
-            own = ["--simulate", f"@{self.cards_file(node)}"]
-            return [*own, *self._component_flags("nodeagent"), *self.flags.get("nodeagent", ())]
+            return [*self._component_flags("nodeagent"), *self.flags.get("nodeagent", ())]
 
         user = account("gpufraction-nodeagent", node=node)
-        return programs.agent_body(node, self.cards_file(node), flags, lambda host: self.kube(host, user))
+        return programs.agent_body(node, lambda: self._shown[node], flags, lambda host: self.kube(host, user))
 
     def _component_flags(self, program: str) -> tuple[str, ...]:
         options = (f"--options={self._options}",) if self.shape.options else ()
@@ -298,7 +300,7 @@ class World:
         """What the node's driver sees."""
         try:
             if node not in self._drivers:
-                self._drivers[node] = Driver(self.cards_file(node), node=node)
+                self._drivers[node] = Driver(lambda: self._shown[node], node=node)
             cards = self._drivers[node].gpus()
         except GpuLibraryError:
             return ()

@@ -379,6 +379,15 @@ def test_a_pool_does_all_with_so_many_threads(kernel: Kernel, work: list[int], m
     assert began == sorted(began) or most > 1
 
 
+def test_a_pool_makes_no_thread_while_one_is_idle() -> None:
+    pool = futures.ThreadPoolExecutor(max_workers=3, thread_name_prefix="p")
+
+    def run() -> set[str]:
+        return {pool.submit(lambda: threading.current_thread().name).result() for _ in range(5)}
+
+    assert answer(fresh(), run) == {"p_0"}
+
+
 def test_a_pool_that_is_shut_down_drops_what_it_has_not_begun() -> None:
     pool = futures.ThreadPoolExecutor(max_workers=1)
 

@@ -123,6 +123,7 @@ kernel.spawn(host, waits, "waits")
 kernel.spawn(host, loops, "loops")
 """,
 }
+RESTS = "rests"
 TOLD = {
     "a real lock is held across a turn": (
         "turn 3 has taken",
@@ -134,16 +135,21 @@ TOLD = {
     "tasks wait for nothing again and again": ("have passed, and", "host/waits:", "host/loops", "in loops"),
 }
 _PLAY = """
-import sys, threading
+import sys, threading, time
 from tests.simulation.kernel import loader, scheduler
 loader.install()
+rests = None
 from tests.simulation import pool
 from tests.simulation.kernel.scheduler import Host, Kernel
 from tests.simulation.plan import Plan
+from tests.simulation.run import Outcome
 
 def play(plan):
     kernel, host = scheduler.activate(Kernel("1")), Host("host", 1)
     exec(plan.seed, {**globals(), "kernel": kernel, "host": host})
+    if plan.seed == "rests":
+        time.sleep(2.5)
+        return Outcome(violation=plan.seed)
     kernel.run(1 << 62)
 
 plans = [Plan(text) for text in sys.argv[1:]]
@@ -155,10 +161,15 @@ print("\\n====\\n".join(found[text].violation for text in sys.argv[1:]))
 @pytest.fixture(scope="module")
 def violations() -> dict[str, str]:
     """What is told of each run that is stuck."""
-    command = [sys.executable, "-c", _PLAY, *STUCK.values()]
+    command = [sys.executable, "-c", _PLAY, *STUCK.values(), RESTS]
     done = subprocess.run(command, cwd=TOP, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return dict(zip(STUCK, done.stdout.split("\n====\n"), strict=True))
+    return dict(zip([*STUCK, RESTS], done.stdout.strip().split("\n====\n"), strict=True))
+
+
+def test_a_process_that_waits_for_its_forks_is_not_stuck(violations: dict[str, str]) -> None:
+    """Its simulation stands still for longer than a turn may take."""
+    assert violations[RESTS] == RESTS
 
 
 @pytest.mark.parametrize("what", STUCK)

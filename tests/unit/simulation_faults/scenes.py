@@ -38,7 +38,8 @@ def _requests(fate: str, **more: object) -> Scene:
 
     def play(stage: Stage) -> JSON:
         leader = stage.leader
-        kube, calls = stage.client(leader), []
+        assert leader.host is not None
+        kube, calls, host = stage.client(leader), [], leader.host.name
         stage.world.network.seen.append(lambda call, status: calls.append((call.host, call.method, call.path, status)))
         aim = {"hosts": leader.name, "kind": "writes", "probability": 1.0, "name": "strike"}
         end = stage.begin(f"requests.{fate}", **aim, **more)
@@ -48,9 +49,7 @@ def _requests(fate: str, **more: object) -> Scene:
         end()
         after = stage.tried(kube, "after")
         stage.wait(60)
-        posted = [
-            call for call in calls if call[:3] == (leader.host.name, "POST", "/api/v1/namespaces/team-a/configmaps")
-        ]
+        posted = [call for call in calls if call[:3] == (host, "POST", "/api/v1/namespaces/team-a/configmaps")]
         return {
             "tried": [first, second],
             "stored": at_once,
@@ -516,7 +515,7 @@ def _ready(stage: Stage) -> str:
     node = stage.world.api.store.get("nodes", ("", "n1"))
     if node is None:
         return "gone"
-    return next(c["status"] for c in node["status"]["conditions"] if c["type"] == "Ready")
+    return next(str(c["status"]) for c in node["status"]["conditions"] if c["type"] == "Ready")
 
 
 def _machine(name: str, **arguments: object) -> Scene:

@@ -308,22 +308,6 @@ def test_a_gated_pod_whose_request_disagrees_is_counted_and_left() -> None:
     harness.controller.check_invariants()
 
 
-def test_an_unreadable_pod_that_came_while_nobody_led_is_told() -> None:
-    harness = SchedulerHarness([ONE_GPU])
-    odd = waiting(worker("p"))
-    odd["metadata"]["annotations"][names.REQUEST] = "{}"
-    harness.leads = False
-    harness.controller.tick(TickPhase.UPKEEP)
-    harness.controller.handle(pod_event(odd))
-    assert harness.controller.schedule_pending() == ([], [])
-    harness.leads = True
-    harness.controller.tick(TickPhase.UPKEEP)
-    ((told,),) = harness.controller.schedule_pending()[1:]
-    assert (told.uid, told.code) == ("uid-p", PodReason.UNREADABLE)
-    harness.controller.tick(TickPhase.UPKEEP)
-    assert harness.controller.schedule_pending() == ([], [])
-
-
 def test_a_gated_pod_that_is_too_large_waits_until_it_is_smaller() -> None:
     harness = SchedulerHarness([ONE_GPU])
     large = waiting(worker("p").affinity({"matchExpressions": [{"key": "k", "operator": "Exists"}] * 8_000}))

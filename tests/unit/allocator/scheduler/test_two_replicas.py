@@ -175,6 +175,27 @@ def test_a_follower_keeps_no_news_and_a_new_leader_writes_what_is_missing() -> N
     assert third.controller.schedule_pending() == ([], [])
 
 
+def test_a_leader_whose_term_lapsed_tells_what_came_meanwhile() -> None:
+    api = ApiServer()
+    replica = Replica(api, term=1)
+    replica.relist(1)
+    answer = replica.controller.reserve(question(worker("a")))
+    assert isinstance(answer, Placed)
+    replica.relists.clear()
+    replica.follow()
+    api.create(admitted(worker("a").on("n"), allocation=answer.allocation))
+    replica.watch(list(api.events))
+    assert replica.controller.schedule_pending() == ([], [])
+    replica.loop.carry_out(TickPhase.TAKE_OVER)
+    assert replica.relists == [], "it does not lead"
+    replica.lead(1)
+    for _ in range(2):
+        replica.loop.carry_out(TickPhase.TAKE_OVER)
+    assert replica.relists == [1], "nobody wrote the Lease meanwhile, so the term goes on"
+    replica.relist(1)
+    assert [news.key for news in replica.controller.schedule_pending()[1]] == ["default/a"]
+
+
 def test_a_single_replica_without_an_election_needs_no_second_list() -> None:
     harness = SchedulerHarness([ONE_GPU])
     assert relists(harness.controller) == []
