@@ -44,10 +44,10 @@ FEATURE = Feature(
             _backup,
             _restore_later,
             seconds=(5.0, 60.0),
-            during="no error of ours; all else is another history: what was deleted is back with its shares, which others"
-            " may have been given, and a decision of a moment ago may be written into the older state. A leader whose"
-            " last renewal is undone leads until it looks again, while another takes the Lease whose old version it has"
-            " seen for long enough",
+            during="no error of ours; all else is another history: what was deleted is back with its shares, which"
+            " others may have been given, and a decision of a moment ago may be written into the older state. A leader"
+            " whose last renewal is undone leads until it looks again, while another takes the Lease whose old"
+            " version it has seen for long enough",
             after="what fits is placed, in the older state; pods that hold a card twice keep it until they end. Where"
             " revisions do not go on from above (etcdutl's --bump-revision), programs must be restarted",
             suspends=frozenset((ONE_LEADER, BOOKED_ONCE, NEVER_MOVES, NO_REJECTION)),
