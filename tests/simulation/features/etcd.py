@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tests.simulation.feature import Arguments, Draw, Fault, Feature
 from tests.simulation.features.cards import BOOKED_ONCE, NEVER_MOVES, NO_REJECTION
+from tests.simulation.features.election import ONE_LEADER
 from tests.simulation.run import Run
 
 BUMP = 1_000_000
@@ -43,11 +44,13 @@ FEATURE = Feature(
             _backup,
             _restore_later,
             seconds=(5.0, 60.0),
-            during="at most one leads; all else is another history: what was deleted is back with its shares, which"
-            " others may have been given, and a decision of a moment ago may be written into the older state",
+            during="no error of ours; all else is another history: what was deleted is back with its shares, which"
+            " others may have been given, and a decision of a moment ago may be written into the older state. A leader"
+            " whose last renewal is undone leads until it looks again, while another takes the Lease whose old"
+            " version it has seen for long enough",
             after="what fits is placed, in the older state; pods that hold a card twice keep it until they end. Where"
             " revisions do not go on from above (etcdutl's --bump-revision), programs must be restarted",
-            suspends=frozenset((BOOKED_ONCE, NEVER_MOVES, NO_REJECTION)),
+            suspends=frozenset((ONE_LEADER, BOOKED_ONCE, NEVER_MOVES, NO_REJECTION)),
             lingers=float("inf"),
         ),
     ),
