@@ -138,6 +138,12 @@ EACH_POD_THAT_FITS_RUNS_AT_ONCE = plan(
 )
 """Whichever replica is asked at its admission."""
 
+BOTH_REPLICAS_ARE_ASKED = plan(
+    "both replicas are asked",
+    *(pods(5 + 10 * i, [f"p{i}-{j}" for j in range(5)], memory(7000)) for i in range(3)),
+)
+"""One of them gives shares."""
+
 A_CREATION_THAT_IS_REFUSED = plan(
     "a creation that is refused",
     pod(1, "first", memory(7000)),

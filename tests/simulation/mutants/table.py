@@ -143,6 +143,7 @@ _ELECTION = (
 """,
             "",
         ),
+        plans.BOTH_REPLICAS_ARE_ASKED,
     ),
     Mutant(
         "stops-before-the-admitted-are-stored",
