@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from contract.model import WHOLE, Compute, Delivery, FractionRequest, Gpu, NodeState, PoolSharing, Taint
 from contract.reasons.nodes import Code, Reason, of_withheld
+from contract.scheduling import counting
 from contract.scheduling import needs as scheduling
 from contract.scheduling.filters import (
     ONE_FOLD,
@@ -39,7 +40,7 @@ from contract.scheduling.filters import (
     lasting_reason,
     limit_factor,
 )
-from contract.scheduling.needs import PodNeeds, Requirement, Term
+from contract.scheduling.needs import PodNeeds, Requirement, SchedulingRequest, Term
 from contract.scheduling.nodefilters.resources import scalar_shortage
 
 Amounts = npt.NDArray[np.int64]
@@ -165,6 +166,8 @@ class Columns:
         for name, kind in _PER_NODE.items():
             setattr(self, name, np.zeros(height, kind))
         self.attributes = NodeAttributes(self.nodes)
+        self._overcounted: dict[str, None] = {}
+        """Nodes for whose pods Kubernetes counts more than they hold."""
         for row, node in enumerate(self.nodes):
             self._write(row, None, node)
 
@@ -198,6 +201,7 @@ class Columns:
         row = self.row_of.pop(name)
         self._free_slots.append(int(self.slot[row]))
         del self.nodes[row], self.names[row]
+        self._overcounted.pop(name, None)
         self._move(lambda column: np.delete(column, row, axis=-1), row)
         self.attributes.delete(row)
 
@@ -228,6 +232,17 @@ class Columns:
         self.free_memory[row] = has.memory - taken.memory
         self.free_storage[row] = has.storage - taken.storage
         self.free_pods[row] = has.pods - taken.pods
+        if node.overcount:
+            self._overcounted[node.name] = None
+        else:
+            self._overcounted.pop(node.name, None)
+
+    def counted_shortages(self, ask: SchedulingRequest) -> dict[int, Reason]:
+        """Places of nodes on which Kubernetes has no room for what it counts of the pod, with the reason."""
+        some: Iterable[str] = self.names if counting.concerned_anywhere(ask) else self._overcounted
+        rows = (self.row_of[name] for name in some)
+        found = ((row, counting.shortage(self.nodes[row], ask)) for row in rows)
+        return {row: reason for row, reason in found if reason is not None}
 
     def scalar_shortages(self, wanted: Compute) -> dict[int, Reason]:
         """Places of nodes with too little left of a resource that has no column, with the reason."""

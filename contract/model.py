@@ -397,6 +397,26 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True)
+class Overcount:
+    """What Kubernetes counts for pods beyond what they hold: bytes, and percent of cores."""
+
+    memory: int = 0
+    cores: int = 0
+
+    def __bool__(self) -> bool:
+        return self.memory > 0 or self.cores > 0
+
+    def __add__(self, other: Overcount) -> Overcount:
+        return Overcount(self.memory + other.memory, self.cores + other.cores)
+
+    def __sub__(self, other: Overcount) -> Overcount:
+        return Overcount(self.memory - other.memory, self.cores - other.cores)
+
+
+NO_OVERCOUNT = Overcount()
+
+
+@dataclass(frozen=True, slots=True)
 class NodeState:
     """
     One node for a decision: what it has, and what is taken.
@@ -420,3 +440,5 @@ class NodeState:
     """As in `Inventory`."""
     features: frozenset[str] | None = None
     """Those of its declared features that decide about pods; None: they are not asked."""
+    overcount: Overcount = NO_OVERCOUNT
+    """Of the pods that hold a share here; see `contract.scheduling.counting`."""

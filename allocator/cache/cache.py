@@ -36,7 +36,7 @@ from allocator.engine.reference import Decision, Snapshot
 from allocator.faults import Faulted, surfaced
 from allocator.neighbours.pods import Neighbours
 from allocator.scoring.tables import Tables
-from contract.model import FREE, WHOLE, Compute, Gpu, Inventory, NodeState, Scalars, Usage
+from contract.model import FREE, NO_OVERCOUNT, WHOLE, Compute, Gpu, Inventory, NodeState, Scalars, Usage
 from contract.nodes import capacity
 from contract.nodes.attributes import NodeFacts
 from contract.nodes.capacity import Amounts
@@ -209,7 +209,8 @@ class Cache:
         uses = (use for use in self._pods_of.get(name, {}).values() if use.staying)
         pods = (StayingPod(use.staying, use.compute, use.host_ports) for use in uses)
         requested, host_ports = staying.taken_by(pods, state.allocatable)
-        return replace(state, usage=(FREE,) * len(state.gpus), requested=requested, host_ports=host_ports)
+        free = (FREE,) * len(state.gpus)
+        return replace(state, usage=free, requested=requested, host_ports=host_ports, overcount=NO_OVERCOUNT)
 
     def tracked(self, uid: str) -> TrackedPod:
         """What is known of a pod that does not wait; `UNTRACKED` of one that takes nothing of any node."""
@@ -685,6 +686,7 @@ class Cache:
             delivery=inventory.delivery,
             isolation=inventory.isolation,
             features=facts.features if Gate.DECLARED_FEATURES in self._gates else None,
+            overcount=self.ledger.overcount(name),
             host_ports=_NO_PORTS.union(*(e.host_ports for e in taken), *(h.host_ports for h in assumed)),
         )
 
@@ -753,6 +755,7 @@ def cures(before: NodeState, after: NodeState) -> frozenset[Cure]:
         (Cure.ALLOCATABLE, before.allocatable != after.allocatable),
         (Cure.FEATURES, before.features != after.features),
         (Cure.SHARE, any(_is_less(now, was) for now, was in zip(after.usage, before.usage, strict=False))),
+        (Cure.SHARE, before.overcount is not after.overcount and bool(before.overcount - after.overcount)),
         (Cure.ROOM, _takes_less(after.requested, before.requested) or after.requested.pods < before.requested.pods),
         (Cure.PORTS, not before.host_ports <= after.host_ports),
     )

@@ -26,9 +26,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from allocator.engine.pinning import Judged
-from contract.model import FREE, Allocation, Compute, Gpu, PodRequest, Usage
+from contract.model import FREE, NO_OVERCOUNT, Allocation, Compute, Gpu, Overcount, PodRequest, Usage
 from contract.scheduling.clusterfilters.objects import PodRules
-from contract.scheduling.demand import Demand, demands
+from contract.scheduling.demand import Demand, demands, overcount
 from contract.scheduling.fairness import NOTHING, Held, held_of
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, overcommitment
 from contract.scheduling.needs import SchedulingRequest
@@ -166,6 +166,7 @@ class Ledger:
         self._usage: dict[str, dict[str, dict[str, Demand]]] = {}  # node -> gpu uuid -> key -> demand
         self._totals: dict[str, dict[str, Usage]] = {}  # node -> gpu uuid -> what the demands add up to, where asked
         self._assumed: dict[str, Reservation] = {}
+        self._overcounts: dict[str, dict[str, Overcount]] = {}  # node -> key -> overcount, of the few that have one
         self._shared: dict[str, dict[str, dict[str, Demand]]] = {}  # claim -> node and gpu uuid -> key -> demand
         self._of_namespace: dict[str, Held] | None = None  # what namespaces hold, added up once somebody asks
 
@@ -198,6 +199,11 @@ class Ledger:
     def used(self, node: str) -> dict[str, Usage]:
         """What is taken of each GPU of a node, those included that the node does not have any more."""
         return {uuid: self.usage(node, uuid) for uuid, taken in self._usage.get(node, {}).items() if taken}
+
+    def overcount(self, node: str) -> Overcount:
+        """What Kubernetes counts for the pods of a node beyond what they hold; reservations count as their pods."""
+        known = self._overcounts.get(node)
+        return sum(known.values(), NO_OVERCOUNT) if known else NO_OVERCOUNT
 
     def _added_up(self, node: str, uuid: str) -> Usage:
         usage = FREE
@@ -347,11 +353,20 @@ class Ledger:
             raise LedgerBug("the index of nodes is not that of the holdings")
         if self._assumed != {key: h for key, h in self._holdings.items() if h.state is ReservationState.ASSUMED}:
             raise LedgerBug("the index of the assumed is not that of the holdings")
+        if self._overcounts != self._overcounts_of_holdings():
+            raise LedgerBug("what is counted beyond what is held is not what the holdings say")
         if self._of_namespace is not None and self._of_namespace != self._held_by_namespaces():
             raise LedgerBug("what the namespaces hold is not what the holdings add up to")
         totals = {node: {uuid: self._added_up(node, uuid) for uuid in known} for node, known in self._totals.items()}
         if self._totals != totals:
             raise LedgerBug("a GPU's total is not what its demands add up to")
+
+    def _overcounts_of_holdings(self) -> dict[str, dict[str, Overcount]]:
+        found: dict[str, dict[str, Overcount]] = {}
+        for key, each in self._holdings.items():
+            if more := overcount(each.request, each.allocation, demands(each.request, each.allocation).values()):
+                found.setdefault(each.allocation.node, {})[key] = more
+        return found
 
     def _held_by_namespaces(self) -> dict[str, Held]:
         found: dict[str, Held] = {}
@@ -383,10 +398,13 @@ class Ledger:
     def _put(self, holding: Reservation) -> None:
         # Before anything is changed: a reservation that cannot be added up must not stay behind in part.
         node, taken = holding.allocation.node, demands(holding.request, holding.allocation)
+        more = overcount(holding.request, holding.allocation, taken.values())
         self._holdings[holding.key] = holding
         if holding.state is ReservationState.ASSUMED:
             self._assumed[holding.key] = holding
         self._by_node.setdefault(node, {})[holding.key] = holding
+        if more:
+            self._overcounts.setdefault(node, {})[holding.key] = more
         gpus = self._usage.setdefault(node, {})
         self._forget_totals(node, taken)
         for uuid, demand in taken.items():
@@ -433,6 +451,8 @@ class Ledger:
         del self._by_node[node][holding.key]
         if not self._by_node[node]:
             del self._by_node[node]
+        if (known := self._overcounts.get(node)) and known.pop(holding.key, None) and not known:
+            del self._overcounts[node]
         gpus = self._usage[node]
         self._forget_totals(node, taken)
         for uuid in taken:

@@ -29,7 +29,7 @@ from contract.nodes.capacity import Amounts
 from contract.scheduling import consent, protection
 from contract.scheduling import needs as scheduling
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules, read_rules
-from contract.scheduling.demand import demands
+from contract.scheduling.demand import demands, overcount
 from contract.scheduling.needs import ONE_POD, PodNeeds, SchedulingRequest
 from contract.scheduling.nodefilters import resources
 from contract.scheduling.nodeinfo import AllocatedPod
@@ -489,6 +489,7 @@ class AllocatedPods:
     def see(self, pod: PodInfo, holding: Reservation, now: float) -> None:
         """A pod that holds a share is new or changed."""
         uid, node, known = pod.uid, holding.allocation.node, self._pods.get(pod.uid)
+        held = {} if holding.allocation.claim else demands(holding.request, holding.allocation)
         since = known.ending if known is not None and known.ending is not None else now
         self._remove(uid)
         self._pods[uid] = self._by_node.setdefault(node, {})[uid] = AllocatedPod(
@@ -497,12 +498,13 @@ class AllocatedPods:
             node=node,
             priority=pod.priority,
             created=known.created if known is not None else pod.created,
-            demands={} if holding.allocation.claim else demands(holding.request, holding.allocation),
+            demands=held,
             compute=pod.compute,
             ending=since if pod.deleting else None,
             idle_after=pod.idle_after,
             successor=pod.successor,
             owner=pod.owner,
+            overcount=overcount(holding.request, holding.allocation, held.values()),
         )
         self._priorities[pod.priority] = self._priorities.get(pod.priority, 0) + 1
         if pod.not_evaluated:

@@ -80,7 +80,8 @@ class NodeQuery:
     refused: Mapping[int, Reason]
     """Nodes that are refused for what is beyond them, by their place."""
     short: Mapping[int, Reason]
-    """Nodes that are short of a resource other than CPU, memory and storage, by their place."""
+    """Nodes that are short of a resource other than CPU, memory and storage, or where Kubernetes counts too much, by
+    their place."""
 
 
 class NodeClasses:
@@ -304,7 +305,7 @@ class Engine:
         static, conflicts = columns.attributes.static_filter(ask.needs), columns.attributes.port_conflicts(ask.needs)
         passing = _passing(columns, static, ask.needs)
         by_row = {columns.row_of[name]: reason for name, reason in refused.items() if name in columns.row_of}
-        short = columns.scalar_shortages(ask.needs.compute)
+        short = {**columns.counted_shortages(ask), **columns.scalar_shortages(ask.needs.compute)}
         passing[[*conflicts, *by_row, *short]] = False
         request = ask.request
         fractions = (fit.combined(request),) if ask.together and request.same_gpus else request.containers

@@ -20,7 +20,7 @@ from allocator.scoring.tables import Tables
 from allocator.table import TIE_BITS
 from contract.model import WHOLE, ContainerAllocation, NodeState, PodRequest, Usage
 from contract.reasons.nodes import Reason, ReasonCount, tally
-from contract.scheduling import fit
+from contract.scheduling import counting, fit
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, compute_reason, lasting_reason
 from contract.scheduling.fit import Fit, GpuScore, Steps
 from contract.scheduling.needs import SchedulingRequest, narrowed
@@ -149,7 +149,7 @@ def forms_of(request: SchedulingRequest, policy: Policy, tables: Tables | None) 
     if not policy.learned or tables is None or request.together or request.numa_bound:
         return (request,)
     joined = fit.joined(request.request)
-    return (request,) if joined is None else (replace(request, request=joined), request)
+    return (request,) if joined is None else (replace(request, request=joined, stored=request.as_stored), request)
 
 
 def by_preference(decide_one: Callable[[SchedulingRequest], Decision], ask: SchedulingRequest) -> Decision:
@@ -176,6 +176,7 @@ def evaluate(
     keep the pod off this node.
     """
     reason = lasting_reason(node, ask.needs) or refused or compute_reason(node, ask.needs)
+    reason = reason or counting.shortage(node, ask)
     if reason is not None:
         return reason
     if policy.learned:
@@ -258,7 +259,8 @@ def could_ever(snapshot: Snapshot, ask: SchedulingRequest, *, limits: Limits = D
     reasons = []
     for node in snapshot.values():
         if node.gpus:
-            found = fit.fit(emptied(node), ask.request, limits, fit.least_free)
+            empty = emptied(node)
+            found = counting.shortage(empty, ask) or fit.fit(empty, ask.request, limits, fit.least_free)
             if not isinstance(found, Reason):
                 return None
             reasons.append(found)

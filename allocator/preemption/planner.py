@@ -18,8 +18,8 @@ from allocator.preemption.set_cover import Budget
 from allocator.queue import reservation
 from contract.model import FREE, ContainerAllocation, NodeState, PodRequest
 from contract.reasons.nodes import Reason
-from contract.scheduling import filters, fit, nodeinfo
-from contract.scheduling.demand import Demand
+from contract.scheduling import counting, filters, fit, nodeinfo
+from contract.scheduling.demand import Demand, usage_of
 from contract.scheduling.filters import Limits, gpu_reason, node_reason
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodefilters.resources import amount_of
@@ -162,7 +162,7 @@ def _room(
     vain should the search above be wrong. Empty where it would have none.
     """
     after = nodeinfo.unbooked(node, sharers, removed)
-    if node_reason(after, question.ask.needs) is not None:
+    if node_reason(after, question.ask.needs) is not None or counting.shortage(after, question.ask) is not None:
         return ()
     found = fit.fit(after, question.ask.request, question.limits, fit.least_free)
     return () if isinstance(found, Reason) else fit.allocate(after, question.ask.request, found.chosen)
@@ -198,6 +198,7 @@ def _lacks(
         taken.memory + wanted.memory - has.memory if wanted.memory else 0,
         taken.storage + wanted.storage - has.storage if wanted.storage else 0,
         taken.pods + wanted.pods - has.pods,
+        *counting.lacking(node, question.ask),
         *(amount_of(taken.scalars, name) + more - amount_of(has.scalars, name) for name, more in wanted.scalars or ()),
     ]
     return lacks
@@ -216,4 +217,6 @@ def _gain(
             gain += demand.memory, demand.cores, 1, demand.memory + demand.burst, int(demand.exclusive)
     compute = sharer.compute
     others = [amount_of(compute.scalars, name) for name, _ in question.ask.needs.compute.scalars or ()]
-    return [*gain, compute.cpu, compute.memory, compute.storage, compute.pods, *others]
+    held, more = usage_of(sharer.demands.values()), sharer.overcount
+    counted = held.memory + more.memory, held.cores + more.cores
+    return [*gain, compute.cpu, compute.memory, compute.storage, compute.pods, *counted, *others]

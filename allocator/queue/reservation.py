@@ -29,9 +29,9 @@ from allocator.engine.reference import FINE, Snapshot
 from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
 from allocator.queue.records import PodRecords
 from contract.backoff import backoff
-from contract.model import FREE, WHOLE, FractionRequest, Gpu, NodeState, Usage
+from contract.model import FREE, NO_OVERCOUNT, WHOLE, FractionRequest, Gpu, NodeState, Usage
 from contract.reasons.nodes import Reason
-from contract.scheduling import filters, fit
+from contract.scheduling import counting, filters, fit
 from contract.scheduling.demand import demand_of
 from contract.scheduling.filters import Limits, gpu_reason, lasting_reason
 from contract.scheduling.fit import Steps
@@ -261,7 +261,10 @@ def soonest(
             lacking.append((missing, node.name != kept, node.name, node))
     for _, _, name, node in sorted(lacking, key=lambda entry: entry[:3]):
         left = (staying or {}).get(node.name, {})
-        emptied = replace(node, usage=tuple(left.get(gpu.uuid, FREE) for gpu in node.gpus))
+        usage = tuple(left.get(gpu.uuid, FREE) for gpu in node.gpus)
+        emptied = replace(node, usage=usage, overcount=NO_OVERCOUNT)
+        if counting.shortage(emptied, ask) is not None:
+            continue
         if not isinstance(fit.fit(emptied, ask.request, limits, fit.least_free, steps), Reason):
             return name
         if steps.spent:

@@ -315,7 +315,7 @@ class Code(NodeCode):
         _row(
             "short of {what} (most{free} {most}, wanted {wanted})",
             "Request less of that resource, or wait until pods on GPU nodes end.",
-            _NODES_ROOM | {Cure.DEVICE_CLASS},
+            _NODES_ROOM | {Cure.DEVICE_CLASS, Cure.GPUS, Cure.SHARE},
         ),
     )
     TOO_FEW_GPUS = (

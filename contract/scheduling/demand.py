@@ -17,10 +17,12 @@ from contract.encoding.quantity import GIB
 from contract.model import (
     ANY_GPU,
     FREE,
+    NO_OVERCOUNT,
     WHOLE,
     Allocation,
     ContainerAllocation,
     FractionRequest,
+    Overcount,
     PodRequest,
     Usage,
     Wishes,
@@ -252,6 +254,33 @@ def uncounted(request: PodRequest, totals: Mapping[str, int]) -> Uncounted:
     memory = _lacking(held[0], [(totals.get(each.container, 0), each.init) for each in containers], at)
     cores = _lacking(held[1], [(each.count * each.cores, each.init) for each in containers], at)
     return Uncounted(containers[at].container, memory, cores)
+
+
+def counted(request: PodRequest, totals: Mapping[str, int]) -> tuple[int, int]:
+    """Bytes and percent of cores that Kubernetes counts for the pod. `totals`: as in `uncounted`."""
+    besides, pod = uncounted(request, totals), ConcurrentDemand()
+    for fraction in request.containers:
+        memory, cores = besides.of(fraction.container)
+        memory += totals.get(fraction.container, 0)
+        cores += fraction.count * fraction.cores
+        pod.start(memory, cores, init=fraction.init, exclusive=False)
+    return pod.peak_memory, pod.peak_cores
+
+
+def overcount(request: PodRequest, allocation: Allocation, held: Iterable[Demand]) -> Overcount:
+    """
+    What Kubernetes counts for the pod on these GPUs beyond what it holds of them (`held`).
+
+    Without init containers both are the sum of all containers. A claim's share is not counted by Kubernetes.
+    """
+    if allocation.claim or request.claim or not any(fraction.init for fraction in request.containers):
+        return NO_OVERCOUNT
+    totals = {each.container: sum(share.memory for share in each.shares) for each in allocation.containers}
+    memory, cores = counted(request, totals)
+    for demand in held:
+        memory -= demand.memory
+        cores -= demand.cores
+    return Overcount(max(0, memory), max(0, cores)) if memory > 0 or cores > 0 else NO_OVERCOUNT
 
 
 def _lacking(held: int, amounts: list[tuple[int, bool]], at: int) -> int:

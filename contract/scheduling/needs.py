@@ -350,6 +350,8 @@ class SchedulingRequest:
 
     request: PodRequest
     needs: PodNeeds
+    stored: PodRequest | None = None
+    """What the pod's own request is, where `request` is another form of it; Kubernetes counts by the pod's own."""
     _hash: int | None = field(default=None, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
@@ -358,6 +360,11 @@ class SchedulingRequest:
             found = hash((self.request, self.needs))
             object.__setattr__(self, "_hash", found)
         return found
+
+    @property
+    def as_stored(self) -> PodRequest:
+        """The pod's own request."""
+        return self.stored or self.request
 
     @property
     def together(self) -> bool:
@@ -392,7 +399,7 @@ def narrowed(ask: SchedulingRequest) -> Iterator[SchedulingRequest]:
     choices = max((len(f.wishes.use_models) for f in containers if f.wishes.ordered), default=0)
     for rank in range(min(choices, MOST_MODELS)):
         only = tuple(_only(fraction, rank) for fraction in containers)
-        yield replace(ask, request=replace(ask.request, containers=only))
+        yield replace(ask, request=replace(ask.request, containers=only), stored=ask.as_stored)
 
 
 def _only(fraction: FractionRequest, rank: int) -> FractionRequest:

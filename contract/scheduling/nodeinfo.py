@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from contract.model import Compute, ContainerAllocation, Gpu, NodeState, Usage
-from contract.scheduling.demand import Demand, per_gpu, shares_of
+from contract.model import NO_OVERCOUNT, Allocation, Compute, ContainerAllocation, Gpu, NodeState, Overcount, Usage
+from contract.scheduling.demand import Demand, overcount, per_gpu, shares_of
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from contract.scheduling.nodefilters.resources import minus
 from contract.scheduling.nodefilters.resources import plus as plus
@@ -39,6 +39,8 @@ class AllocatedPod:
     """What the pod asks for that its controller makes instead; None where it makes none, or the pod must not move."""
     owner: str = ""
     """uid of its controller."""
+    overcount: Overcount = NO_OVERCOUNT
+    """What Kubernetes counts for it beyond what it holds."""
 
     @property
     def worth(self) -> tuple[int, float, str]:
@@ -48,7 +50,11 @@ class AllocatedPod:
 
 def booked(node: NodeState, ask: SchedulingRequest, containers: Iterable[ContainerAllocation]) -> NodeState:
     """The node with the pod on it, on these GPUs."""
-    return holding(node, [(per_gpu(ask.request, shares_of(containers)), ask.needs)])
+    given = tuple(containers)
+    taken = per_gpu(ask.request, shares_of(given))
+    more = overcount(ask.as_stored, Allocation("", node.name, given), taken.values())
+    state = holding(node, [(taken, ask.needs)])
+    return replace(state, overcount=state.overcount + more) if more else state
 
 
 def holding(node: NodeState, pods: Iterable[tuple[Mapping[str, Demand], PodNeeds]]) -> NodeState:
@@ -70,10 +76,10 @@ def unbooked(node: NodeState, sharers: Iterable[AllocatedPod], removed: Iterable
     usage = tuple(
         without(gpu, taken, going.values(), staying) for gpu, taken in zip(node.gpus, node.usage, strict=True)
     )
-    requested = node.requested
+    requested, more = node.requested, node.overcount
     for sharer in going.values():
-        requested = minus(requested, sharer.compute)
-    return replace(node, usage=usage, requested=requested)
+        requested, more = minus(requested, sharer.compute), more - sharer.overcount
+    return replace(node, usage=usage, requested=requested, overcount=more)
 
 
 def without(gpu: Gpu, taken: Usage, going: Iterable[AllocatedPod], staying: Iterable[AllocatedPod]) -> Usage:

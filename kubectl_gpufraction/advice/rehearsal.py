@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from contract.model import Allocation, NodeState
 from contract.reasons import nodes as reasons
 from contract.reasons.nodes import Reason, ReasonCount
-from contract.scheduling import fit, nodeinfo
+from contract.scheduling import counting, fit, nodeinfo
 from contract.scheduling.clusterfilters.objects import NO_RULES
 from contract.scheduling.demand import demands
 from contract.scheduling.filters import DEFAULT_LIMITS, lasting_reason, node_reason
@@ -94,6 +94,7 @@ def _free_memory(state: NodeState) -> tuple[int, str]:
 
 def _why(state: NodeState, wanted: RoomRequest, refused: Mapping[str, Reason]) -> Reason:
     by_node = lasting_reason(state, wanted.needs) or refused.get(state.name) or node_reason(state, wanted.needs)
+    by_node = by_node or counting.shortage(state, wanted.ask)
     found = by_node or fit.fit(state, wanted.request, DEFAULT_LIMITS, fit.least_free)
     assert isinstance(found, Reason), "the node does not take the pod"
     return found

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from contract.model import Compute, NodeState, PodRequest
+from contract.model import NO_OVERCOUNT, Compute, NodeState, Overcount, PodRequest
 from contract.reasons.nodes import Reason
-from contract.scheduling import fit, nodeinfo
-from contract.scheduling.demand import Demand
+from contract.scheduling import counting, fit, nodeinfo
+from contract.scheduling.demand import Demand, overcount
 from contract.scheduling.filters import DEFAULT_LIMITS, node_reason
 from contract.scheduling.fit import GpuChoice
-from contract.scheduling.needs import PodNeeds
+from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from kubectl_gpufraction.cluster.state import Pod
 
 
@@ -26,6 +26,11 @@ class RoomRequest:
     request: PodRequest
     needs: PodNeeds
     bare: bool = False
+
+    @property
+    def ask(self) -> SchedulingRequest:
+        """As a pod to place."""
+        return SchedulingRequest(self.request, self.needs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,12 @@ class ShareHolder:
         return RoomRequest(self.pod.request, self.needs)
 
     @property
+    def overcount(self) -> Overcount:
+        """What Kubernetes counts for it beyond what it holds."""
+        found = self.pod.allocation
+        return NO_OVERCOUNT if found is None else overcount(self.pod.request, found, self.shares.values())
+
+    @property
     def memory(self) -> int:
         """The bytes that it holds on all GPUs."""
         return sum(share.memory for share in self.shares.values())
@@ -72,24 +83,19 @@ class NodeWithPods:
 
     def without(self, evicted: Collection[str]) -> NodeState:
         """The node with its holders, except those with these uids."""
-        return nodeinfo.holding(
-            self.state, ((holder.shares, holder.held) for holder in self.holders if holder.uid not in evicted)
-        )
+        staying = [holder for holder in self.holders if holder.uid not in evicted]
+        state = nodeinfo.holding(self.state, ((holder.shares, holder.held) for holder in staying))
+        return replace(state, overcount=sum((holder.overcount for holder in staying), NO_OVERCOUNT))
 
 
 def takes(state: NodeState, wanted: RoomRequest) -> GpuChoice | None:
     """The GPUs for each container, the fullest GPUs that fit first; None if there is no room."""
     if not (state.ready and not state.cordoned if wanted.bare else node_reason(state, wanted.needs) is None):
         return None
-    found = fit.fit(state, wanted.request, DEFAULT_LIMITS, lambda usable, usage: usable - usage.memory)
+    found = counting.shortage(state, wanted.ask) or fit.fit(state, wanted.request, DEFAULT_LIMITS, fit.least_free)
     return None if isinstance(found, Reason) else found.chosen
 
 
 def booked(state: NodeState, wanted: RoomRequest, chosen: GpuChoice) -> NodeState:
     """The node with this pod on these GPUs."""
-    return nodeinfo.holding(state, [(taken(state, wanted.request, chosen), wanted.needs)])
-
-
-def taken(state: NodeState, request: PodRequest, chosen: GpuChoice) -> Mapping[str, Demand]:
-    """What a pod takes on these GPUs, by their UUIDs."""
-    return {state.gpus[at].uuid: demand for at, demand in fit.demands_of(state, request, chosen).items()}
+    return nodeinfo.booked(state, wanted.ask, fit.allocate(state, wanted.request, chosen))

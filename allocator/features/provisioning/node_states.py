@@ -19,7 +19,7 @@ from operator import gt
 from typing import Any
 
 from contract.model import WHOLE, Gpu, NodeState, Usage
-from contract.scheduling import fit, nodeinfo
+from contract.scheduling import counting, fit, nodeinfo
 from contract.scheduling.demand import Demand
 from contract.scheduling.filters import Limits, node_reason
 from contract.scheduling.fit import GpuChoice, Steps, least_free
@@ -98,7 +98,13 @@ class NodeStates:
     def given(self, node: NodeState) -> int:
         """The number of a node's state before any of these pods is on it."""
         sorts = tuple(self._sort(gpu) for gpu in node.gpus)
-        outline = (self._relevant.attributes(node), self._arranged(node, sorts), node.requested, node.host_ports)
+        outline = (
+            self._relevant.attributes(node),
+            self._arranged(node, sorts),
+            node.requested,
+            node.host_ports,
+            node.overcount,
+        )
         number = self._outlines.get(outline)
         if number is None:
             number = self._outlines[outline] = len(self._nodes)
@@ -186,7 +192,7 @@ class NodeStates:
         node, ask = self._nodes[state], self.shapes[shape]
         weight = self.weights[shape] + len(node.gpus) // 16
         self._evaluated(weight)
-        if node_reason(node, ask.needs) is not None:
+        if node_reason(node, ask.needs) is not None or counting.shortage(node, ask) is not None:
             return
         few, positions = self._fewer(state, self._shares[shape], self._without_cores[shape])
         steps = Steps(allowed := min(most, _MOST_CHOICE_STEPS))
@@ -222,7 +228,7 @@ class NodeStates:
         return known
 
     def _add(self, node: NodeState, sorts: tuple[int, ...], kind: int) -> int:
-        key = (kind, self._arranged(node, sorts), node.requested, node.host_ports)
+        key = (kind, self._arranged(node, sorts), node.requested, node.host_ports, node.overcount)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._nodes)

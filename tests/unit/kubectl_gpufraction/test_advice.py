@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from contract.encoding.quantity import GIB
 from contract.model import FREE, Allocation, Compute, FractionRequest, Gpu, NodeState, PodRequest
-from contract.scheduling import protection
+from contract.scheduling import fit, protection
 from contract.scheduling.needs import PodNeeds, Requirement, unpinned
 from kubectl_gpufraction.advice import hosts, search
 from kubectl_gpufraction.advice.hosts import AdviceInput
@@ -77,7 +77,7 @@ def clusters(draw: st.DrawFn) -> list[NodeWithPods]:
                         holding,
                         holding.name,
                         needs,
-                        room.taken(state, ask, chosen),
+                        {state.gpus[at].uuid: one for at, one in fit.demands_of(state, ask, chosen).items()},
                         frozenset(draw(st.sampled_from(((), (), ("ns/one",), ("ns/none",))))),
                         draw(st.sampled_from(("", "", "", "it stays"))),
                     )

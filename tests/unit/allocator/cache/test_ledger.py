@@ -23,12 +23,14 @@ from allocator.cache.ledger import (
 from contract.encoding.quantity import GIB
 from contract.model import (
     FREE,
+    NO_OVERCOUNT,
     Allocation,
     Compute,
     ContainerAllocation,
     FractionRequest,
     Gpu,
     GpuShare,
+    Overcount,
     PodRequest,
     Usage,
 )
@@ -125,6 +127,37 @@ def test_a_reservation_whose_pod_is_known_to_come_is_renewed() -> None:
     ledger.confirm(holding("late", uid="u"))
     assert not ledger.renew("u", 9.0), "it is confirmed"
     assert not ledger.renew("unknown", 9.0)
+
+
+def overcounted(identity: str, *, uid: str = "", node: str = "n") -> Reservation:
+    """On one card it holds 15 GiB, of which Kubernetes counts 20."""
+    sizes = {"first": 15, "a": 5, "b": 5}
+    fractions = tuple(FractionRequest(name, memory=gib * GIB, init=name == "first") for name, gib in sizes.items())
+    containers = tuple(
+        ContainerAllocation(name, (GpuShare("GPU-0", 0, gib * GIB, 0, 16 * GIB),)) for name, gib in sizes.items()
+    )
+    state = ReservationState.CONFIRMED if uid else ReservationState.ASSUMED
+    allocation = Allocation(identity, node, containers)
+    return Reservation(
+        uid or identity, f"ns/{identity}", PodRequest("native", fractions), allocation, Compute(), state, 0
+    )
+
+
+def test_what_is_counted_beyond_what_is_held_comes_and_goes_with_its_pod() -> None:
+    ledger = Ledger()
+    ledger.assume(holding("usual"))
+    assert ledger.overcount("n") is NO_OVERCOUNT
+    ledger.assume(overcounted("a"))
+    ledger.confirm(overcounted("b", uid="u-b"))
+    ledger.confirm(overcounted("c", uid="u-c", node="other"))
+    assert (ledger.overcount("n"), ledger.overcount("other")) == (Overcount(10 * GIB), Overcount(5 * GIB))
+    ledger.confirm(overcounted("a", uid="u-a"))
+    ledger.check_invariants()
+    assert ledger.overcount("n") == Overcount(10 * GIB), "the pod of a reservation counts once"
+    ledger.release("u-a")
+    ledger.release("u-b")
+    ledger.check_invariants()
+    assert ledger.overcount("n") is NO_OVERCOUNT
 
 
 def of_claim(key: str, *, gpu: int = 0, memory: int = GIB, claim: str = "egpu-1", whole: bool = False) -> Reservation:

@@ -17,9 +17,20 @@ from allocator.scoring.classes import supply_of
 from allocator.scoring.estimator import Learner
 from allocator.scoring.tables import Tables
 from contract.encoding.quantity import GIB
-from contract.model import Compute, Delivery, FractionRequest, NodeState, PodRequest, PoolSharing, Usage, Wishes
+from contract.model import (
+    NO_OVERCOUNT,
+    Compute,
+    Delivery,
+    FractionRequest,
+    NodeState,
+    Overcount,
+    PodRequest,
+    PoolSharing,
+    Usage,
+    Wishes,
+)
 from contract.reasons.nodes import Code, Reason
-from contract.scheduling.demand import per_gpu, shares_of
+from contract.scheduling.demand import counted, per_gpu, shares_of
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import PodNeeds, Requirement, SchedulingRequest, Toleration
 from tests.builders import node
@@ -83,10 +94,21 @@ def fractions(draw: st.DrawFn, name: str) -> FractionRequest:
 
 
 @st.composite
+def large_first(draw: st.DrawFn) -> list[FractionRequest]:
+    """An init container before smaller ones: Kubernetes may count more for them than they hold."""
+    drawn = [(draw(fractions(name)), name == "x") for name in ("x", "y", "z")]
+    large, *others = (FractionRequest(f.container, 1, f.memory, f.percent, f.cores, init=init) for f, init in drawn)
+    if large.memory:
+        return [large, *(replace(each, percent=0, memory=large.memory // 3 + 1) for each in others)]
+    return [large, *(each if each.memory else replace(each, percent=max(1, large.percent // 3)) for each in others)]
+
+
+@st.composite
 def asks(draw: st.DrawFn) -> SchedulingRequest:
     names = ("x", "y", "z")[: draw(st.sampled_from((1, 1, 1, 2, 3)))]
-    same = len(names) > 1 and draw(st.booleans())
-    containers = [draw(fractions(name)) for name in names]
+    large = draw(st.integers(0, 4)) == 0
+    same = not large and len(names) > 1 and draw(st.booleans())
+    containers = draw(large_first()) if large else [draw(fractions(name)) for name in names]
     if same:  # such a dialect asks by bytes, with one count
         containers = [
             replace(f, memory=f.memory or 2 * GIB, percent=0, count=containers[0].count, exclusive=False, limit=0)
@@ -170,6 +192,12 @@ def preference(liked: Mapping[str, int] | None) -> Prefer | None:
     return prefer
 
 
+def _counted(ask: SchedulingRequest, chosen: Placement) -> Overcount:
+    """What Kubernetes counts for a pod that is placed."""
+    totals = {each.container: sum(share.memory for share in each.shares) for each in chosen.containers}
+    return Overcount(*counted(ask.request, totals))
+
+
 class TwoEngines(RuleBasedStateMachine):
     policy = Policy("binpack", "spread")
 
@@ -215,7 +243,7 @@ class TwoEngines(RuleBasedStateMachine):
 
     def _book(self, name: str) -> None:
         here = [(ask, chosen) for ask, chosen in self.placed if chosen.node == name]
-        usage = []
+        usage, counted, most = [], sum((_counted(ask, chosen) for ask, chosen in here), NO_OVERCOUNT), NO_OVERCOUNT
         for gpu in self.snapshot[name].gpus:
             taken = Usage()
             for ask, chosen in here:
@@ -227,8 +255,14 @@ class TwoEngines(RuleBasedStateMachine):
             assert taken.sharers <= LIMITS.sharers(gpu)
             assert not taken.exclusive or taken.sharers == 1
             usage.append(taken)
+            promised = NO_OVERCOUNT if gpu.withheld == "NotShared" else Overcount(gpu.sharing.promised(gpu.usable), 100)
+            most += Overcount(max(taken.memory, promised.memory), max(taken.cores, promised.cores))
+        assert not counted - most, "Kubernetes counts no more than the node's capacity"
+        held = Overcount(sum(each.memory for each in usage), sum(each.cores for each in usage))
         cpu = sum(ask.needs.compute.cpu for ask, _ in here)
-        self._put(replace(self.snapshot[name], usage=tuple(usage), requested=Compute(cpu=cpu, pods=len(here))))
+        requested = Compute(cpu=cpu, pods=len(here))
+        more = counted - held
+        self._put(replace(self.snapshot[name], usage=tuple(usage), requested=requested, overcount=more))
 
     def _put(self, state: NodeState) -> None:
         self.snapshot[state.name] = state

@@ -18,8 +18,9 @@ from allocator.engine.reference import DEFAULT_POLICY, Placement
 from allocator.preemption import planner
 from allocator.preemption.planner import PreemptionPlan, PreemptionRequest
 from contract.encoding.quantity import GIB
-from contract.model import Allocation, Compute, FractionRequest, NodeState, PodRequest, PoolSharing
+from contract.model import Allocation, Compute, FractionRequest, NodeState, Overcount, PodRequest, PoolSharing
 from contract.reasons.nodes import Reason
+from contract.scheduling.demand import Demand
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
@@ -246,3 +247,14 @@ def test_who_goes(case: tuple[list[Pod], Pod, tuple[str, ...] | None]) -> None:
     assert set(world.placed) == {pod.name for pod in pods}, "the case means all of them to be placed"
     found = choose(world, preemptor)
     assert (None if found is None else tuple(sorted(v.uid for v in found.victims))) == want
+
+
+def test_a_pod_is_evicted_for_the_room_that_kubernetes_lacks() -> None:
+    """A card is free; of the pod on the other one Kubernetes counts more than it holds."""
+    state = replace(node("a").gpu(mib=16384, used_mib=15360).gpu(mib=16384).state(), overcount=Overcount(5 * GIB))
+    large = {state.gpus[0].uuid: Demand(15 * GIB, 0, False)}
+    there = AllocatedPod("u", "team/u", "a", 0, 1, large, Compute(), overcount=Overcount(5 * GIB))
+    wanted = PreemptionRequest(ask((1, 13, 0)), 10, LIMITS)
+    assert planner.choose([state], {"a": [there]}, wanted) == PreemptionPlan("a", (there,))
+    assert planner.choose([state], {"a": [there]}, replace(wanted, priority=0)) is None
+    assert planner.without_any([state], wanted) is None

@@ -39,7 +39,7 @@ from allocator.scheduler.events import (
     TickPhase,
 )
 from contract import names, pods
-from contract.model import FREE, Compute, Delivery, NodeState
+from contract.model import FREE, NO_OVERCOUNT, Compute, Delivery, NodeState, Overcount
 from contract.nodes.attributes import facts, trim
 from contract.reasons import Cure
 from contract.reasons.nodes import Reason
@@ -74,6 +74,14 @@ WAITING: Mapping[str, Shape] = {
     "small": lambda p: p.asks(names.GPU_MEMORY, "2Gi"),
     "large": lambda p: p.asks(names.GPU_MEMORY, "12Gi"),
     "cores": lambda p: p.asks(names.GPU_MEMORY, "1Gi").asks(names.GPU_CORES, 80),
+    "a large init container": lambda p: (
+        p.init("first")
+        .asks(names.GPU_MEMORY, "12Gi")
+        .container("main")
+        .asks(names.GPU_MEMORY, "5Gi")
+        .container("second")
+        .asks(names.GPU_MEMORY, "5Gi")
+    ),
     "whole": lambda p: p.asks("nvidia.com/gpu", 1),
     "two GPUs": lambda p: p.asks(names.GPU_MEMORY, "6Gi").asks(names.GPU_COUNT, 2),
     "another model": lambda p: p.asks(names.GPU_MEMORY, "1Gi").annotated(names.USE_MODELS, "A100"),
@@ -428,9 +436,8 @@ TestHistories.settings = settings(max_examples=examples(15), stateful_step_count
 
 # -- what a node's change cures ------------------------------------------------------------------------------------
 
-BEFORE = (
-    base("n0").tainted("spot").gpu(used_mib=1000).port_taken(80).requested(cpu=1000, pods=2).isolating("mps").state()
-)
+_BARE = base("n0").tainted("spot").gpu(used_mib=1000).port_taken(80).requested(cpu=1000, pods=2).isolating("mps")
+BEFORE = replace(_BARE.state(), overcount=Overcount(1))
 CHANGES: Mapping[str, tuple[Any, Cure]] = {
     "gpus": (BEFORE.gpus[:1], Cure.GPUS),
     "usage": ((FREE,) * len(BEFORE.usage), Cure.SHARE),
@@ -444,6 +451,7 @@ CHANGES: Mapping[str, tuple[Any, Cure]] = {
     "delivery": (Delivery(("",)), Cure.GPUS),
     "isolation": ((), Cure.GPUS),
     "features": (frozenset(("X",)), Cure.FEATURES),
+    "overcount": (NO_OVERCOUNT, Cure.SHARE),
 }
 
 

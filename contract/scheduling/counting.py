@@ -1,0 +1,99 @@
+"""
+Whether Kubernetes has room on a node for what it counts of a pod.
+
+Of a few pods with init containers Kubernetes counts more than they hold of a node's GPUs (`demand.uncounted`): the
+amount is fixed when the pod is stored, and the cards are chosen later. So a node may have room on its GPUs, and none
+for Kubernetes: a kubelet would reject the pod, or kube-scheduler never bind it.
+
+    the node's capacity   what the GPUs promise, or what is held of a GPU where that is more (`contract.nodes.capacity`)
+    is counted            what is held, and the pods' overcount
+    is left               what is free of each GPU's promise, less the overcount
+
+A pod of which as much is counted as it holds fits wherever its GPUs take it, unless others are overcounted there. So
+nothing is asked of it on any other node.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from contract.model import WHOLE, WITHHELD, NodeState, PodRequest
+from contract.reasons.nodes import Code, Reason
+from contract.scheduling.demand import counted, uncounted
+from contract.scheduling.needs import SchedulingRequest
+
+_NOT_SHARED = WITHHELD[1]
+_MEMORY = "GPU memory in MiB as Kubernetes counts it, which is more than pods hold"
+_CORES = "GPU cores in percent as Kubernetes counts them, which is more than pods hold"
+
+
+def concerned(node: NodeState, ask: SchedulingRequest) -> bool:
+    """Whether Kubernetes may lack room for the pod on this node although its GPUs have it."""
+    if node.overcount:
+        return True
+    containers = ask.as_stored.containers
+    if not any(fraction.init for fraction in containers):
+        return False
+    sizes = {gpu.usable for gpu in node.gpus} if any(fraction.percent for fraction in containers) else {0}
+    return any(_exceeds(ask, size) for size in sizes) or len(sizes) > 1
+
+
+def concerned_anywhere(ask: SchedulingRequest) -> bool:
+    """Whether that may be so on a node without an overcount."""
+    containers = ask.as_stored.containers
+    by_percent = any(fraction.percent for fraction in containers)
+    return any(fraction.init for fraction in containers) and (by_percent or _exceeds(ask, 0))
+
+
+def shortage(node: NodeState, ask: SchedulingRequest) -> Reason | None:
+    """Why Kubernetes has no room for the pod on this node; None where it has."""
+    if not concerned(node, ask):
+        return None
+    memory, cores = counted_on(node, ask)
+    free_memory, free_cores = room(node)
+    if memory > max(0, free_memory):
+        return Reason(Code.RESOURCE, -(-memory >> 20), max(0, free_memory) >> 20, _MEMORY)
+    if cores > max(0, free_cores):
+        return Reason(Code.RESOURCE, cores, max(0, free_cores), _CORES)
+    return None
+
+
+def lacking(node: NodeState, ask: SchedulingRequest) -> tuple[int, int]:
+    """Bytes and percent of cores that must be given back before `shortage` agrees; nothing where a figure is <= 0."""
+    if not concerned(node, ask):
+        return 0, 0
+    (memory, cores), (free_memory, free_cores) = counted_on(node, ask), room(node)
+    return memory and memory - free_memory, cores and cores - free_cores
+
+
+def counted_on(node: NodeState, ask: SchedulingRequest) -> tuple[int, int]:
+    """Bytes and percent of cores that Kubernetes counts for the pod at most, whichever of the node's GPUs it gets."""
+    return _counted(ask, max((gpu.usable for gpu in node.gpus), default=0))
+
+
+def room(node: NodeState) -> tuple[int, int]:
+    """Bytes and percent of cores that Kubernetes has left on the node. Below 0 where claims have taken it."""
+    memory, cores = -node.overcount.memory, -node.overcount.cores
+    for gpu, usage in zip(node.gpus, node.usage, strict=True):
+        if gpu.withheld != _NOT_SHARED:
+            memory += max(0, gpu.sharing.promised(gpu.usable) - usage.memory)
+            cores += max(0, WHOLE - usage.cores)
+    return memory, cores
+
+
+# By the pod to place, whose hash is known: that of a request takes microseconds.
+@lru_cache(maxsize=256)
+def _counted(ask: SchedulingRequest, usable: int) -> tuple[int, int]:
+    request = ask.as_stored
+    return (0, 0) if request.claim else counted(request, _totals(request, usable))
+
+
+@lru_cache(maxsize=256)
+def _exceeds(ask: SchedulingRequest, usable: int) -> bool:
+    """Whether Kubernetes may count more for the pod than it holds on GPUs of this size."""
+    besides = uncounted(ask.as_stored, _totals(ask.as_stored, usable))
+    return bool(besides.memory or besides.cores)
+
+
+def _totals(request: PodRequest, usable: int) -> dict[str, int]:
+    return {each.container: each.count * each.memory_on(usable) for each in request.containers}
