@@ -27,6 +27,7 @@ RESERVED = 4.5
 BOOKED_ONCE = "no card is booked twice"
 NEVER_MOVES = "a share never moves"
 NO_REJECTION = "no kubelet rejects a pod with a share"
+ROOM_COUNTED = "what is placed has room by what Kubernetes counts"
 Place = tuple[str, str]
 """A node and the UUID of a card there."""
 
@@ -266,6 +267,20 @@ def _ledgers(run: Run) -> list[Violation]:
     return wrong
 
 
+def _refused_room(run: Run) -> list[Violation]:
+    """Pods that were placed where kube-scheduler finds too little of what Kubernetes counts for shares."""
+    short = tuple(f"Insufficient {name}" for name in (names.GPU_MEMORY, names.GPU_CORES, names.GPU_MEMORY_LIMIT))
+    wrong = []
+    for pod in run.world.api.store.scan("pods"):
+        if allocation_carried(pod) is None and names.WITHDRAWN not in pods.annotations_of(pod):
+            continue
+        conditions = {c["type"]: c for c in (pod.get("status") or {}).get("conditions") or ()}
+        message = str(conditions.get("PodScheduled", {}).get("message") or "")
+        if any(each in message for each in short):
+            wrong.append(f"{_name(pod)} was placed where Kubernetes has no room for it: {message}")
+    return wrong
+
+
 FEATURE = Feature(
     "cards",
     invariants=(
@@ -274,5 +289,9 @@ FEATURE = Feature(
         Invariant(NO_REJECTION, _by_kubelet),
         Invariant("containers read the share that is booked", _containers_read),
     ),
-    goals=(Goal("ledgers equal the API server", _ledgers), Goal("no card stays booked twice", _booked_at_rest)),
+    goals=(
+        Goal("ledgers equal the API server", _ledgers),
+        Goal("no card stays booked twice", _booked_at_rest),
+        Goal(ROOM_COUNTED, _refused_room),
+    ),
 )

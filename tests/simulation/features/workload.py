@@ -154,15 +154,18 @@ def _failing(draw: Draw, pod: Arguments) -> Arguments:
 
 
 def _with_containers(draw: Draw, pod: Arguments) -> Arguments:
-    """Further containers: one without a share, one with a share of its own, one that runs before the others."""
+    """
+    Further containers: one without a share, one with a share of its own, one that runs before the others, or both of
+    these, of which Kubernetes may count more than they hold.
+    """
     limits = next(iter(pod["limits"]), "")
     asks = next((found for part, found in _BY_PART.items() if limits.startswith(part)), ())
     if "annotations" in pod or "labels" in pod or "aliyun.com/gpu-count" in pod["limits"] or not asks:
         return {"more": [{"name": "side"}]}
-    kind = draw.rng.choice(("side", "share", "init"))
+    kind = draw.rng.choice(("side", "share", "init", "both"))
     first = {"name": "first", "init": True, "limits": draw.rng.choice(asks)(draw)}
     second = {"name": "second", "limits": draw.rng.choice(asks)(draw)}
-    return {"more": {"side": [{"name": "side"}], "share": [second], "init": [first]}[kind]}
+    return {"more": {"side": [{"name": "side"}], "share": [second], "init": [first], "both": [first, second]}[kind]}
 
 
 _MORE: tuple[tuple[float, Callable[[Draw, Arguments], Arguments]], ...] = (
