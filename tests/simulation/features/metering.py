@@ -32,6 +32,8 @@ class Meters:
         self._workers: dict[str, Any] = {}
         self.since: float | None = None
         """When somebody began to lead first, in seconds."""
+        self.led: dict[str, None] = {}
+        """The hosts that ever led."""
         run.notes[ONCE] = self
 
     def holds(self, change: Any) -> Violation | None:
@@ -41,6 +43,7 @@ class Meters:
         now = self._run.kernel.seconds()
         self.since = now if self.since is None else self.since
         self._look()
+        self.led |= dict.fromkeys(each.host.name for each in self._run.world.leaders() if each.host is not None)
         return too_much(self.answered(), now - self.since) if told(self._run) else None
 
     def _look(self) -> None:
@@ -87,7 +90,7 @@ def _all_counted(run: Run) -> list[Violation]:
     """
     meters = run.notes[ONCE]
     answered = meters.answered()
-    if not told(run) or meters.since is None or len([name for name, seconds in answered.items() if seconds]) != 1:
+    if not told(run) or meters.since is None or len(meters.led) != 1:
         return []
     found = too_little(answered, run.kernel.seconds() - meters.since)
     return [] if found is None else [found]
