@@ -35,6 +35,7 @@ class Meters:
         self.led: dict[str, None] = {}
         """The hosts that ever led."""
         run.notes[ONCE] = self
+        run.world.network.seen.append(lambda call, status: self._note_leaders())
 
     def holds(self, change: Any) -> Violation | None:
         """At each renewal of the Lease: what was counted by all is no more than the time since the first one."""
@@ -43,8 +44,11 @@ class Meters:
         now = self._run.kernel.seconds()
         self.since = now if self.since is None else self.since
         self._look()
-        self.led |= dict.fromkeys(each.host.name for each in self._run.world.leaders() if each.host is not None)
         return too_much(self.answered(), now - self.since) if told(self._run) else None
+
+    def _note_leaders(self) -> None:
+        """At each answered request: one that is killed right after it was told that it leads has led, too."""
+        self.led |= dict.fromkeys(each.host.name for each in self._run.world.leaders() if each.host is not None)
 
     def _look(self) -> None:
         for each in self._run.world.allocators:
