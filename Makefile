@@ -13,7 +13,7 @@ CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufract
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-tenants playground playground-upgrade test test-long test-realcluster test-differential test-realnode test-engines test-hostile test-browser screenshots simulate simulate-mutants storm fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
+.PHONY: help setup demo demo-tenants playground playground-upgrade test test-long test-realcluster test-differential test-realnode test-engines test-hostile test-browser screenshots simulate simulate-points simulate-mutants storm fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ test-realnode: $(STAMP) ## the node agent on a real kubelet and container runtim
 
 simulate: $(STAMP) ## two replicas, agents and a control plane in one process, in virtual time, with faults; PLANS=how many, SEED= or PLAN=file for one
 	@$(RUN) -m tests.simulation $(if $(PLANS),--plans $(PLANS)) $(if $(SEED),--seed $(SEED) --story) $(if $(PLAN),--plan $(PLAN) --story)
+
+simulate-points: $(STAMP) ## every kind of write of ours, struck: its writer crashes, or one of its readers does not see it
+	@$(RUN) -m tests.simulation --enumerate
 
 simulate-mutants: $(STAMP) ## break the programs in one place at a time, and count how many of the breaks the simulation finds
 	@$(RUN) -m tests.simulation.mutants $(if $(MUTANT),--only $(MUTANT))

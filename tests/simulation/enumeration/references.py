@@ -317,6 +317,8 @@ REFERENCES: tuple[Reference, ...] = (
         ),
         cards={"n1": T4, "n2": T4},
         lasts=45.0,
+        # A leader that does not see the exchange yet gives out the card that was: that pod never starts.
+        determined=False,
     ),
     Reference(
         "objects-deleted",

@@ -47,10 +47,17 @@ _WAIT = "at most one leads; after a change by somebody else all wait until the r
 
 
 def _at_most_one(run: Run) -> Callable[[Any], Violation | None]:
+    """Asked at each answered request too: nothing needs to be committed while two lead."""
+
     def holds(change: Any) -> Violation | None:
         leaders = [each.host.name for each in run.world.leaders() if each.host is not None]
         return f"{' and '.join(leaders)} lead" if len(leaders) > 1 else None
 
+    def answered(call: Any, status: int) -> None:
+        if (wrong := holds(None)) and not run.suspended(ONE_LEADER):
+            run.fail(f"{ONE_LEADER}: {wrong}")
+
+    run.world.network.seen.append(answered)
     return holds
 
 

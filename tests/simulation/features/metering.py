@@ -32,7 +32,10 @@ class Meters:
         self._workers: dict[str, Any] = {}
         self.since: float | None = None
         """When somebody began to lead first, in seconds."""
+        self.led: dict[str, None] = {}
+        """The hosts that ever led."""
         run.notes[ONCE] = self
+        run.world.network.seen.append(lambda call, status: self._note_leaders())
 
     def holds(self, change: Any) -> Violation | None:
         """At each renewal of the Lease: what was counted by all is no more than the time since the first one."""
@@ -42,6 +45,10 @@ class Meters:
         self.since = now if self.since is None else self.since
         self._look()
         return too_much(self.answered(), now - self.since) if told(self._run) else None
+
+    def _note_leaders(self) -> None:
+        """At each answered request: one that is killed right after it was told that it leads has led, too."""
+        self.led |= dict.fromkeys(each.host.name for each in self._run.world.leaders() if each.host is not None)
 
     def _look(self) -> None:
         for each in self._run.world.allocators:
@@ -87,7 +94,7 @@ def _all_counted(run: Run) -> list[Violation]:
     """
     meters = run.notes[ONCE]
     answered = meters.answered()
-    if not told(run) or meters.since is None or len([name for name, seconds in answered.items() if seconds]) != 1:
+    if not told(run) or meters.since is None or len(meters.led) != 1:
         return []
     found = too_little(answered, run.kernel.seconds() - meters.since)
     return [] if found is None else [found]

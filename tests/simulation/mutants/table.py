@@ -617,13 +617,19 @@ _REST = (
         plans.PODS_THAT_WAIT_GO_UNSEEN,
     ),
     Mutant(
+        "untold-while-a-term-lapsed",
+        "event not handled",
+        "A leader whose term lapsed tells pods afterwards what it could not tell meanwhile (be57b688).",
+        Mutation(_HANDLERS, "        self._leadership.leave_untold()\n", ""),
+    ),
+    Mutant(
         "nobody-learns-of-its-share",
         "event not handled",
         "A pod that has a share is told so.",
         Mutation(
             _HANDLERS,
-            "if self._leadership.leads() and (bound or not shown) and uid",
-            "if self._leadership.leads() and bound and uid",
+            "if (bound or not shown) and uid",
+            "if bound and uid",
         ),
     ),
     Mutant(
