@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from playground.programs import installing
 from tests.simulation.feature import Arguments, Draw, Fault, Feature
 from tests.simulation.features.cards import BOOKED_ONCE, NEVER_MOVES, NO_REJECTION
 from tests.simulation.features.election import ONE_LEADER
@@ -14,7 +15,7 @@ BUMP = 1_000_000
 
 
 def _backup(draw: Draw) -> Arguments:
-    """bumped: revisions go on above all that were given out. Where not, all our programs are restarted."""
+    """bumped: revisions go on above all that were given out."""
     return {"bumped": draw.rng.choice((True, True, False))}
 
 
@@ -27,12 +28,21 @@ def _restore_later(run: Run, arguments: Arguments) -> Callable[[], None]:
         run.world.restore(state, bump=store.revision - state.revision + BUMP if arguments["bumped"] else 0)
         run.reread()
         run.tell("fault", f"etcd is as at revision {state.revision} again")
-        if not arguments["bumped"]:
-            for program in run.world.programs():
-                program.kill()
-                run.restart(program)
+        _apply_again(run)
+        for program in run.world.programs():
+            program.kill()
+            run.restart(program)
 
     return restore
+
+
+def _apply_again(run: Run) -> None:
+    """An administrator applies our manifests: what was amiss with them at the backup is amiss again."""
+    for document in installing.to_apply(components=run.world.shape.components):
+        if document["kind"] in ("CustomResourceDefinition", "ClusterRole", "Role"):
+            installing.apply(run.user, document)
+        if "rules" in document and document["kind"] in ("ClusterRole", "Role"):
+            run.user.patch_merge(installing.path_of(document, named=True), {"rules": document["rules"]})
 
 
 FEATURE = Feature(
@@ -48,8 +58,8 @@ FEATURE = Feature(
             " others may have been given, and a decision of a moment ago may be written into the older state. A leader"
             " whose last renewal is undone leads until it looks again, while another takes the Lease whose old"
             " version it has seen for long enough",
-            after="what fits is placed, in the older state; pods that hold a card twice keep it until they end. Where"
-            " revisions do not go on from above (etcdutl's --bump-revision), programs must be restarted",
+            after="what fits is placed, in the older state, once our manifests are applied again and every program is"
+            " restarted, as Kubernetes asks for all components; pods that hold a card twice keep it until they end",
             suspends=frozenset((ONE_LEADER, BOOKED_ONCE, NEVER_MOVES, NO_REJECTION)),
             lingers=float("inf"),
         ),

@@ -279,7 +279,7 @@ class World:
 
     def restore(self, state: Snapshot, *, bump: int) -> None:
         """On a task: bring etcd back to a state, and start controllers and kubelets anew, as after such a disaster."""
-        self.api.store.restore(state, bump=bump)
+        self.api.restore(state, bump=bump)
         before = self.machinery
         done = Event()
 
