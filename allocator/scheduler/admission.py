@@ -29,6 +29,8 @@ from contract.scheduling.fairness import BEHIND
 from contract.scheduling.gates import Gates
 from contract.scheduling.needs import SchedulingRequest
 
+_SAME_NAME = "a pod of this name was admitted a moment ago"
+
 
 class NotReady(Exception):
     """This replica has not seen the whole cluster yet, so it cannot answer."""
@@ -114,11 +116,14 @@ class Admission:
     def _decided(self, question: Question, seen: Judged, decides: bool, held: Reservation | None) -> Answer:
         if held is not None and not question.refused and self._stands_still(held, seen):
             return Placed(held.allocation, held.pin, self._protects)
-        if held is not None and not question.dry_run:
+        if held is not None and held.key == question.held and not question.dry_run:
             self._take_back(held, "denied" if question.refused else "changed")
         if question.refused:
             return Never(AnswerReason.REFUSED, "the webhook refused the pod")
         ask, smallest = seen.ask, self._smallest
+        if held is not None and held.key != question.held:
+            # The earlier creation may be stored and not seen yet, and then the share is that pod's.
+            return messages.wait_until_stored(_SAME_NAME, ask.request, smallest)
         if seen.foreign_gates:
             return messages.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)
         metadata = question.pod.get("metadata") or {}
@@ -185,7 +190,8 @@ class Admission:
     def _held(self, question: Question) -> Reservation | None:
         """
         The live reservation that the pod carries already, since admission passed it through us a second time; or that
-        an earlier creation of its name was given: the API server stores one of the two at most.
+        an earlier creation of its name was given: the API server stores one of the two at most, and perhaps it has
+        stored the earlier one already.
         """
         key, named = messages.key_of(question), bool((question.pod.get("metadata") or {}).get("name"))
         oldest = self._clock() - unconfirmed.OVERDUE

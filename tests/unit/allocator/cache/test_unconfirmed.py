@@ -130,12 +130,21 @@ def test_a_second_creation_of_a_name_has_the_place_of_the_first() -> None:
     assert it.controller.look().assumed == 1
 
 
-def test_a_second_creation_with_another_request_replaces_the_first() -> None:
+def test_a_second_creation_with_another_request_takes_nothing_of_the_first() -> None:
+    """The first may be stored already, where the watch is late: its share must not go to others."""
+    it = harness()
+    first = it.controller.reserve(question(named("x")))
+    second = it.controller.reserve(question(named("x", "2Gi")))
+    assert isinstance(second, Wait)
+    assert (second.code, it.controller.look().assumed) == (AnswerReason.STORED_FIRST, 1)
+    assert it.controller.reserve(question(named("x"))) == first
+
+
+def test_a_second_creation_that_the_webhook_refuses_takes_nothing_of_the_first() -> None:
     it = harness()
     it.controller.reserve(question(named("x")))
-    second = it.controller.reserve(question(named("x", "2Gi")))
-    assert isinstance(second, Placed)
-    assert (second.allocation.id, it.controller.look().assumed) == ("id-2", 1)
+    assert isinstance(it.controller.reserve(dataclasses.replace(question(named("x")), refused=True)), Never)
+    assert it.controller.look().assumed == 1
 
 
 def test_a_name_does_not_hold_its_place_by_being_created_again_and_again() -> None:
