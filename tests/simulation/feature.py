@@ -65,7 +65,7 @@ class Fault:
 
     seconds: how long it lasts, at least and at most. during, after: what holds while it lasts, and once it is over, and
     why not more; for the table of docs/testing.md. suspends: names of the invariants that need not hold meanwhile, and
-    for `lingers` seconds afterwards. lames: names of the goals that need not be reached in a run with this fault.
+    for `lingers` seconds afterwards.
     """
 
     name: str
@@ -77,7 +77,6 @@ class Fault:
     after: str = "everything that fits is placed"
     suspends: frozenset[str] = frozenset()
     lingers: float = LINGERS
-    lames: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,6 @@ class Run:
         """Called with each line that a program logs: its host, the text and the fields."""
         self._suspended: dict[str, float] = {}
         """Until when an invariant need not hold, in seconds."""
-        self._lamed: frozenset[str] = frozenset()
         self._open: dict[int, Callable[[], None]] = {}
         self._invariants = [(each.name, each.make(self)) for f in self.features for each in f.invariants]
         self._acts: dict[str, Operation | Fault] = {act.name: act for f in self.features for act in _acts(f)}
@@ -122,7 +121,7 @@ class Run:
 
     def _missing(self, *, last: bool) -> list[str]:
         """What the goals lack."""
-        goals = [goal for f in self.features for goal in f.goals if goal.last is last and goal.name not in self._lamed]
+        goals = [goal for f in self.features for goal in f.goals if goal.last is last]
         return [f"{goal.name}: {text}" for goal in goals for text in goal.missing(self)]
 
     def sleep(self, seconds: float) -> None:
@@ -219,7 +218,6 @@ class Run:
         until = self.kernel.seconds() + step.seconds + fault.lingers
         for name in fault.suspends:
             self._suspended[name] = max(until, self._suspended.get(name, 0.0))
-        self._lamed |= fault.lames
 
     def reread(self) -> None:
         """

@@ -58,7 +58,7 @@ def _fault(fate: Fate, during: str, *, weight: float = 1.0, delayed: bool = Fals
     return Fault(f"requests.{fate}", weight, draw, begin, seconds=(0.5, 40.0), during=during, after=_AFTER)
 
 
-_AFTER = "everything that fits is placed; whoever backs off tries again within a minute"
+_AFTER = "everything that fits is placed; programs that back off try again within a minute"
 
 FEATURE = Feature(
     "requests",
@@ -70,10 +70,10 @@ FEATURE = Feature(
         ),
         _fault("unsent", "all invariants hold; nothing was done, and pods wait"),
         _fault("dropped", "all invariants hold; nothing was done, but the client cannot know"),
-        _fault("silent", "all invariants hold; nothing was done, and the client learns nothing for its whole patience"),
+        _fault("silent", "all invariants hold; nothing was done, and the client waits until its timeout"),
         _fault(
             "unanswered",
-            "all invariants hold; each write was done and seems lost, so whoever made it reads before it goes on",
+            "all invariants hold; each write was done but seems lost, so its writer reads the object before it goes on",
             weight=2.0,
         ),
         _fault(

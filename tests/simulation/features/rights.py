@@ -79,8 +79,8 @@ FEATURE = Feature(
             _rule,
             _take_away,
             seconds=(1.0, 120.0),
-            during="all invariants hold; whoever lacks a right tries again and waits, and decides nothing by a view"
-            " that has grown old",
+            during="all invariants hold; a program that lacks a right tries again and waits, and decides nothing by an"
+            " old view",
             after="everything that fits is placed within minutes of the right's return",
         ),
         Fault(

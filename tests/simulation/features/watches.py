@@ -10,8 +10,8 @@ from tests.simulation.run import Run
 from tests.simulation.world.network import Call, Stream, Verdict
 
 PLURALS = ("pods", "pods", "pods", "nodes", "gpunodes", "anything", "anything")
-_STALE = "all invariants hold: whoever decides by an old view meets a conflict, or waits"
-_AFTER = "everything that fits is placed; whoever lists again does so within a minute"
+_STALE = "all invariants hold: a program that decides by an old view gets a conflict, or waits"
+_AFTER = "everything that fits is placed; programs list again within a minute"
 
 
 def _aim(draw: Draw) -> dict[str, object]:

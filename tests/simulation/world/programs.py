@@ -2,8 +2,8 @@
 The three programs as they run in production, each on a host of its own in this process.
 
 A program is started by the function that its `main` calls, with its settings, a client over the simulated network, and
-doors that lead to other hosts. To kill a host ends every task of it where it is: nothing of it runs again, and no
-`finally` either.
+what serves its routes to other hosts. To kill a host ends every task of it where it is: nothing of it runs again, and
+no `finally` either.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from nodeagent.isolation.host import HostSystem
 from nodeagent.isolation.levels import MECHANISMS
 from nodeagent.settings import settings_type
 from runtime import unixhttp
-from runtime.httpserver import Request, Routes, ServerLimits, answered
+from runtime.httpserver import Request, answered
 from runtime.kubernetes.client import Kube, KubeError
 from runtime.process import Process
 from runtime.settings import load
+from tests.serving import InProcess
 from tests.simulation.kernel.primitives import Event, Queue
 from tests.simulation.kernel.scheduler import SECOND, Host, Kernel
 from tests.simulation.world.driver import Driver
@@ -120,40 +121,12 @@ class Program:
 # -- the allocator ---------------------------------------------------------------------------------------------------
 
 
-class Doors:
-    """A `Serve` that keeps what a program serves, by name."""
-
-    def __init__(self) -> None:
-        self.routes: dict[str, Routes] = {}
-
-    def __call__(
-        self,
-        routes: Routes,
-        address: Any,
-        *,
-        name: str,
-        mode: int = 0o600,
-        limits: ServerLimits | None = None,
-        tls: Any = None,
-    ) -> _Door:
-        self.routes[name] = routes
-        return _Door(self, name)
-
-
-class _Door:
-    def __init__(self, doors: Doors, name: str) -> None:
-        self._doors, self._name = doors, name
-
-    def close(self, grace: float = 5.0) -> None:
-        self._doors.routes.pop(self._name, None)
-
-
 @dataclass
 class AllocatorProgram:
-    """An allocator that runs: what the simulation looks at, and the doors by which it is asked."""
+    """An allocator that runs: what the simulation looks at, and what it serves."""
 
     allocator: RunningAllocator
-    doors: Doors
+    served: InProcess
 
 
 def allocator_body(flags: Callable[[], list[str]], kube: Callable[[Host], Kube]) -> Callable[[Program, Process], int]:
@@ -162,12 +135,12 @@ def allocator_body(flags: Callable[[], list[str]], kube: Callable[[Host], Kube])
     def body(program: Program, process: Process) -> int:
         assert program.host is not None
         settings = load(allocator.app.settings_type(), file=None, env={}, argv=flags())
-        doors = Doors()
+        served = InProcess()
         try:
-            running = allocator.app.start(settings, kube(program.host), process, serve=doors)
+            running = allocator.app.start(settings, kube(program.host), process, serve=served)
         except (KubeError, allocator.app.TooOld):
             return 1
-        program.running = AllocatorProgram(running, doors)
+        program.running = AllocatorProgram(running, served)
         code = process.wait()
         running.stop()
         return code
@@ -207,14 +180,14 @@ class ToAllocator:
     def _ask(self, method: str, target: str, body: bytes, timeout: float) -> unixhttp.Answer:
         peer = self._peer()
         found = peer.running
-        routes = found.doors.routes.get("socket") if peer.alive and found is not None else None
-        if routes is None or peer.host is None:
+        served = found.served.opened.get("socket") if peer.alive and found is not None else None
+        if served is None or served.closings or peer.host is None:
             raise unixhttp.Unreachable("no server listens")
         came: Queue = Queue()
 
         def carry_out() -> None:
             self._kernel.block(self._latency())
-            came.put(answered(routes, Request(method, target, "", {}, body)))
+            came.put(answered(served.routes, Request(method, target, "", {}, body)))
 
         self._kernel.spawn(peer.host, carry_out, "asked")
         try:
