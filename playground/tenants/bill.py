@@ -18,6 +18,11 @@ _TEAMS = {"team-a": 100, "team-b": 50}
 _CARDS = 8
 _PRICE, _MONTH = 0.35, 730
 """Of a T4 in an hour, and hours."""
+_LAG = 3.0
+"""
+Seconds. A reading is behind by up to a renewal of the lease, so two readings differ by less than this; a time that
+nobody counted is at least the term of the one that was killed.
+"""
 _LINE = re.compile(
     r'^gpufraction_(?:share_held|gpu_free)_seconds_total\{(?:namespace="([^"]*)")?.*\} (\S+)$', re.MULTILINE
 )
@@ -40,11 +45,13 @@ def _show(cluster: Cluster) -> Seen:
     wait_for(lambda: sum(_counted(cluster).values()), "nothing is counted after the restart")
     time.sleep(2.0)
     after, took = _counted(cluster), time.monotonic() - began
-    cards = {name: round(2 * (before[name] - first[name] + after[name]) / took) / 2 for name in after}
+    seconds = {name: before[name] - first[name] + after[name] for name in after}
+    counted = sum(seconds.values()) / _CARDS
+    cards = {name: round(2 * spent / counted) / 2 for name, spent in seconds.items()}
     bills = (f"{name} {round(share * _PRICE * _MONTH)}" for name, share in cards.items() if name in _TEAMS)
     return Seen(
-        _text({"team-a": 1.0, "team-b": 0.5, _FREE: _CARDS - 1.5}),
-        _text(cards),
+        _text({"team-a": 1.0, "team-b": 0.5, _FREE: _CARDS - 1.5}, lost=False),
+        _text(cards, lost=abs(took - counted) > _LAG),
         (f"a month of this at {_PRICE:.2f} an hour for a Tesla T4: {', '.join(sorted(bills))}",),
     )
 
@@ -61,8 +68,9 @@ def _counted(cluster: Cluster) -> dict[str, float]:
     return found
 
 
-def _text(cards: dict[str, float]) -> str:
-    return f"of {_CARDS} cards, to the half: {', '.join(f'{name} {cards[name]}' for name in sorted(cards))}"
+def _text(cards: dict[str, float], *, lost: bool) -> str:
+    told = ", ".join(f"{name} {cards[name]}" for name in sorted(cards))
+    return f"of {_CARDS} cards, to the half: {told}; the time of the restart is {'lost' if lost else 'counted'}"
 
 
 BILL = Scene(
