@@ -49,6 +49,8 @@ class AssumedWorkload:
     """None where it has not been read here."""
     arrived: dict[str, set[str]] = field(default_factory=dict)
     """The allocations that were given in its namespace since, by the text of the request."""
+    is_in_doubt: bool = False
+    """Whether a write of the answer at this version had an unknown outcome: it may have taken effect."""
 
     def left(self) -> Gang | None:
         """Its pods that have no share yet; None where all of them have, or none asks for one."""
@@ -205,27 +207,42 @@ class FitChecks:
         An answer is about to be written. `gang`: what is counted from now on, where the answer is Ready; `extra`:
         seconds for which it is counted beyond the usual time, where nodes must come for it.
 
-        Before the write: its pods may come before the write's own answer.
+        Before the write: its pods may come before the write's own answer. What an earlier write of this version may
+        have promised stays counted, without the shares that came since, and no shorter.
         """
         self._answered[workload.key] = workload.version
-        if isinstance(gang, Gang) and gang.parts:
-            self._assumed[workload.key] = AssumedWorkload(workload, now + self._hold + extra, gang)
+        if not isinstance(gang, Gang) or not gang.parts:
+            return
+        until = now + self._hold + extra
+        held = self._held_at(workload)
+        if held is not None and held.is_in_doubt:
+            held.until = max(held.until, until)
+        else:
+            self._assumed[workload.key] = AssumedWorkload(workload, until, gang)
 
     def not_answered(self, workload: Workload, now: float, *, unknown: bool) -> None:
         """
-        The write failed; `unknown`: it may have taken effect, so what was judged Ready stays counted.
+        The write failed; `unknown`: it may have taken effect, so what was judged Ready stays counted. It stays counted
+        too where a repeated write of this version is refused, for which the earlier one may be the reason.
 
         The Workload is judged again: at a later version as soon as the watch shows one, at this version soon where the
         outcome is unknown, and after a pause where it was refused.
         """
         if self._answered.get(workload.key) == workload.version:
             del self._answered[workload.key]
+        held = self._held_at(workload)
         if unknown:
+            if held is not None:
+                held.is_in_doubt = True
             return
         self.set_aside(workload, now)
-        held = self._assumed.get(workload.key)
-        if held is not None and held.workload.version == workload.version:
+        if held is not None and not held.is_in_doubt:
             del self._assumed[workload.key]
+
+    def _held_at(self, workload: Workload) -> AssumedWorkload | None:
+        """What is counted for the Workload since this version of it was answered."""
+        held = self._assumed.get(workload.key)
+        return held if held is not None and held.workload.version == workload.version else None
 
     def set_aside(self, workload: Workload, now: float) -> None:
         """

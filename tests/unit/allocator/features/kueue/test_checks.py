@@ -46,10 +46,10 @@ class Bench:
         assert isinstance(gang, Gang)
         return gang
 
-    def promise(self, name: str) -> Workload:
+    def promise(self, name: str, *, extra: float = 0.0) -> Workload:
         """Answer one that waits Ready."""
         found = self.the(name)
-        self.checks.answered(found, self.gang(found), self.now)
+        self.checks.answered(found, self.gang(found), self.now, extra=extra)
         return found
 
     def left(self) -> dict[str, int]:
@@ -215,6 +215,39 @@ def test_a_write_that_failed_promises_nothing_and_one_without_an_answer_may(benc
     found = bench.promise("w")
     bench.checks.not_answered(found, bench.now, unknown=True)
     assert (bench.left(), bench.due(), bench.checks.is_assumed(found)) == ({"w": 2}, ["w"], True)
+
+
+def test_a_repeated_write_that_is_refused_ends_no_promise_in_doubt(bench: Bench) -> None:
+    """The first one took effect, so the version that both name is gone. The watch shows that later."""
+    bench.put(WAITS)
+    bench.checks.not_answered(bench.promise("w", extra=HOLD), bench.now, unknown=True)
+    bench.checks.pod_seen(placed(EIGHT, "a"))
+    bench.checks.not_answered(bench.promise("w"), bench.now, unknown=False)
+    assert (bench.left(), bench.due()) == ({"w": 1}, []), "its first pod has its share"
+    bench.put(workload("w", pod_set("main", 2, EIGHT), state="Ready", version="2"))
+    assert bench.left() == {"w": 1}
+    bench.now += 2 * HOLD - 1
+    assert bench.left() == {"w": 1}, "the time for new nodes stays"
+    bench.now += 1
+    assert bench.left() == {}
+
+
+def test_a_repeated_write_without_an_answer_is_counted_from_then_on(bench: Bench) -> None:
+    bench.put(WAITS)
+    bench.checks.not_answered(bench.promise("w"), bench.now, unknown=True)
+    bench.now += HOLD - 1
+    bench.promise("w")
+    bench.now += HOLD - 1
+    assert bench.left() == {"w": 2}
+
+
+def test_a_later_version_that_waits_ends_the_doubt(bench: Bench) -> None:
+    """A write names its version, so that of the earlier one takes no effect any more."""
+    bench.put(WAITS)
+    bench.checks.not_answered(bench.promise("w"), bench.now, unknown=True)
+    bench.put(workload("w", pod_set("main", 2, EIGHT), version="2"))
+    bench.checks.not_answered(bench.promise("w"), bench.now, unknown=False)
+    assert bench.left() == {}
 
 
 def test_what_cannot_be_judged_is_tried_again_later_or_when_it_changes(bench: Bench) -> None:
