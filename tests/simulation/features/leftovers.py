@@ -25,6 +25,7 @@ _PASSING = (
     "._capacities._reported[][]",  # what one that leads no more reported last
     ".overcommit._overcommitted[]",  # the same
     ".overcommit._reported[][]",  # the same
+    "._observed.refuted[]",  # one version of a Lease, until a later one looks released and is not
     ".share.claim_uid",  # the API server's own ElasticGPU says so
 )
 """How the way to what may name something that is gone ends, and why that is bounded."""
