@@ -22,6 +22,7 @@ _PASSING = (
     "._rounds._lacks",  # no more than the pods that were tried in the last cycle
     "._rounds._tried",  # the same, also of one that leads no more
     "._cards[][][][]",  # the objects of cards as one that leads no more wrote them last
+    "._found[].uid",  # no more than the pods that were idle when somebody waited last
     ".share.claim_uid",  # the API server's own ElasticGPU says so
 )
 """How the way to what may name something that is gone ends, and why that is bounded."""
