@@ -22,6 +22,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,8 @@ class Columns:
         for name, kind in _PER_NODE.items():
             setattr(self, name, np.zeros(height, kind))
         self.attributes = NodeAttributes(self.nodes)
+        self._of_size: dict[int, dict[str, None]] = {}
+        """Nodes by the usable bytes of their smallest GPU."""
         self._overcounted: dict[str, None] = {}
         """Nodes for whose pods Kubernetes counts more than they hold."""
         for row, node in enumerate(self.nodes):
@@ -200,8 +203,9 @@ class Columns:
         """A node was deleted."""
         row = self.row_of.pop(name)
         self._free_slots.append(int(self.slot[row]))
-        del self.nodes[row], self.names[row]
         self._overcounted.pop(name, None)
+        self._note_size(self.nodes[row], None)
+        del self.nodes[row], self.names[row]
         self._move(lambda column: np.delete(column, row, axis=-1), row)
         self.attributes.delete(row)
 
@@ -226,6 +230,7 @@ class Columns:
         self.stamp[row] = self._changes
         if before is None or before.gpus is not node.gpus:
             self._write_gpus(row, node)
+            self._note_size(before, node)
         self._write_usage(row, node)
         has, taken = node.allocatable, node.requested
         self.free_cpu[row] = has.cpu - taken.cpu
@@ -237,9 +242,24 @@ class Columns:
         else:
             self._overcounted.pop(node.name, None)
 
+    def _note_size(self, before: NodeState | None, after: NodeState | None) -> None:
+        if before is not None and before.gpus:
+            size = min(gpu.usable for gpu in before.gpus)
+            del self._of_size[size][before.name]
+            if not self._of_size[size]:
+                del self._of_size[size]
+        if after is not None and after.gpus:
+            size = min(gpu.usable for gpu in after.gpus)
+            self._of_size.setdefault(size, {})[after.name] = None
+
     def counted_shortages(self, ask: SchedulingRequest) -> dict[int, Reason]:
         """Places of nodes on which Kubernetes has no room for what it counts of the pod, with the reason."""
-        some: Iterable[str] = self.names if counting.concerned_anywhere(ask) else self._overcounted
+        some: Iterable[str] = self._overcounted
+        if counting.concerned_anywhere(ask):
+            some = self.names
+        elif counting.concerned_by_size(ask):
+            sizes = (nodes for size, nodes in self._of_size.items() if counting.exceeds(ask, size))
+            some = dict.fromkeys(chain(some, *sizes))
         rows = (self.row_of[name] for name in some)
         found = ((row, counting.shortage(self.nodes[row], ask)) for row in rows)
         return {row: reason for row, reason in found if reason is not None}

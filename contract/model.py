@@ -136,6 +136,9 @@ class PodRequest:
     `priority`: 1 goes before 0 among waiting pods of the same namespace and Kubernetes priority.
     `claim`: the pod uses the share of the ElasticGPUClaim with this name in its namespace; its containers then have no
     amounts.
+    `counted`: the bytes that Kubernetes counts for the stored pod, of a request with shares by percent: these were
+    counted before the pod had its cards. 0: as many as its shares have on its cards. It is read from the pod, and not
+    stored in the request.
     `warnings`: how the pod was read where its author may have meant something else. Admission shows them once; they are
     neither stored nor compared.
     """
@@ -148,6 +151,7 @@ class PodRequest:
     unit: int = 0
     priority: int = 0
     claim: str = ""
+    counted: int = 0
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property

@@ -7,6 +7,7 @@ Pods are trimmed once, when they arrive from the webhook's question or the watch
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -15,7 +16,7 @@ from contract.encoding import codec, quantity
 from contract.encoding.reading import Malformed
 from contract.model import WHOLE, Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
 from contract.scheduling import needs, node_pin, protection
-from contract.scheduling.demand import ALL_COUNTED, Uncounted, uncounted
+from contract.scheduling.demand import ALL_COUNTED, ConcurrentDemand, Uncounted, uncounted
 from contract.scheduling.nodefilters import features as declared_features
 
 JSON = dict[str, Any]
@@ -342,9 +343,19 @@ def _request(pod: Mapping[str, Any], *, alone: bool, bounded: bool = True) -> Po
         return None
     try:
         request = codec.request_from_text(text, bounded=bounded)
-        return request if _agrees(pod, request, alone=alone) else None
+        if not _agrees(pod, request, alone=alone):
+            return None
+        return _as_counted(pod, request) if alone and any(each.percent for each in request.containers) else request
     except (Malformed, quantity.BadQuantity):
         return None
+
+
+def _as_counted(pod: Mapping[str, Any], request: PodRequest) -> PodRequest:
+    counted = ConcurrentDemand()
+    for container, init in needs.containers(pod.get("spec") or {}):
+        memory = quantity.integer(needs.request_of(container, names.GPU_MEMORY))
+        counted.start(memory, 0, init=init, exclusive=False)
+    return replace(request, counted=counted.peak_memory)
 
 
 def _agrees(pod: Mapping[str, Any], request: PodRequest, *, alone: bool) -> bool:

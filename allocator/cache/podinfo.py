@@ -315,7 +315,8 @@ def _successor(pod: Mapping[str, Any], request: PodRequest) -> SchedulingRequest
         return None  # where its successor may go depends on pods that come and go meanwhile
     try:
         needs = scheduling.needs_of(pod, several=request.several, bursts=request.bursts)
-        return SchedulingRequest(request, scheduling.unpinned(needs))
+        # What another pod is counted for is known when it is stored.
+        return SchedulingRequest(replace(request, counted=0), scheduling.unpinned(needs))
     except quantity.BadQuantity:
         return None
 

@@ -286,7 +286,7 @@ class Placed:
 
 def _version(kube: Kube, path: str) -> str:
     """The collection's version, which is that of the whole store."""
-    return str(kube.get(path, {"limit": 1})["metadata"]["resourceVersion"])
+    return next(kube.pages(path, page=1)).resource_version
 
 
 def held_nodes(pods: int) -> int:

@@ -1,9 +1,10 @@
 """
 Whether Kubernetes has room on a node for what it counts of a pod.
 
-Of a few pods with init containers Kubernetes counts more than they hold of a node's GPUs (`demand.uncounted`): the
-amount is fixed when the pod is stored, and the cards are chosen later. So a node may have room on its GPUs, and none
-for Kubernetes: a kubelet would reject the pod, or kube-scheduler never bind it.
+Of a few pods Kubernetes counts more than they hold of a node's GPUs: the amount is fixed when the pod is stored, and
+the cards are chosen later. So a node may have room on its GPUs, and none for Kubernetes: a kubelet would reject the
+pod, or kube-scheduler never bind it. These are pods with init containers (`demand.uncounted`), and shares by percent
+that were stored before smaller cards came (`PodRequest.counted`).
 
     the node's capacity   what the GPUs promise, or what is held of a GPU where that is more (`contract.nodes.capacity`)
     is counted            what is held, and the pods' overcount
@@ -19,7 +20,7 @@ from functools import lru_cache
 
 from contract.model import WHOLE, WITHHELD, NodeState, PodRequest
 from contract.reasons.nodes import Code, Reason
-from contract.scheduling.demand import counted, uncounted
+from contract.scheduling.demand import counted, held_at_most, uncounted
 from contract.scheduling.needs import SchedulingRequest
 
 _NOT_SHARED = WITHHELD[1]
@@ -31,18 +32,32 @@ def concerned(node: NodeState, ask: SchedulingRequest) -> bool:
     """Whether Kubernetes may lack room for the pod on this node although its GPUs have it."""
     if node.overcount:
         return True
-    containers = ask.as_stored.containers
-    if not any(fraction.init for fraction in containers):
+    containers, stored = ask.as_stored.containers, ask.as_stored.counted
+    if not stored and not any(fraction.init for fraction in containers):
         return False
     sizes = {gpu.usable for gpu in node.gpus} if any(fraction.percent for fraction in containers) else {0}
-    return any(_exceeds(ask, size) for size in sizes) or len(sizes) > 1
+    return any(exceeds(ask, size) for size in sizes) or (len(sizes) > 1 and not stored)
 
 
 def concerned_anywhere(ask: SchedulingRequest) -> bool:
-    """Whether that may be so on a node without an overcount."""
+    """Whether that may be so on a node without an overcount, whatever the size of its GPUs."""
     containers = ask.as_stored.containers
     by_percent = any(fraction.percent for fraction in containers)
-    return any(fraction.init for fraction in containers) and (by_percent or _exceeds(ask, 0))
+    return any(fraction.init for fraction in containers) and (by_percent or exceeds(ask, 0))
+
+
+def concerned_by_size(ask: SchedulingRequest) -> bool:
+    """Whether that depends on the sizes of a node's GPUs: `exceeds` says so of the smallest."""
+    return bool(ask.as_stored.counted)
+
+
+@lru_cache(maxsize=256)
+def exceeds(ask: SchedulingRequest, usable: int) -> bool:
+    """Whether Kubernetes may count more for the pod than it holds on GPUs of this size. Then also on smaller ones."""
+    request = ask.as_stored
+    besides = uncounted(request, _totals(request, usable))
+    held = held_at_most(request, lambda fraction: fraction.memory_on(usable))[0] if request.counted else 0
+    return bool(besides.memory or besides.cores) or request.counted > held
 
 
 def shortage(node: NodeState, ask: SchedulingRequest) -> Reason | None:
@@ -86,13 +101,6 @@ def room(node: NodeState) -> tuple[int, int]:
 def _counted(ask: SchedulingRequest, usable: int) -> tuple[int, int]:
     request = ask.as_stored
     return (0, 0) if request.claim else counted(request, _totals(request, usable))
-
-
-@lru_cache(maxsize=256)
-def _exceeds(ask: SchedulingRequest, usable: int) -> bool:
-    """Whether Kubernetes may count more for the pod than it holds on GPUs of this size."""
-    besides = uncounted(ask.as_stored, _totals(ask.as_stored, usable))
-    return bool(besides.memory or besides.cores)
 
 
 def _totals(request: PodRequest, usable: int) -> dict[str, int]:

@@ -264,16 +264,18 @@ def counted(request: PodRequest, totals: Mapping[str, int]) -> tuple[int, int]:
         memory += totals.get(fraction.container, 0)
         cores += fraction.count * fraction.cores
         pod.start(memory, cores, init=fraction.init, exclusive=False)
-    return pod.peak_memory, pod.peak_cores
+    return request.counted or pod.peak_memory, pod.peak_cores
 
 
 def overcount(request: PodRequest, allocation: Allocation, held: Iterable[Demand]) -> Overcount:
     """
     What Kubernetes counts for the pod on these GPUs beyond what it holds of them (`held`).
 
-    Without init containers both are the sum of all containers. A claim's share is not counted by Kubernetes.
+    Without init containers both are the sum of all containers, unless the pod was counted before it had its cards. A
+    claim's share is not counted by Kubernetes.
     """
-    if allocation.claim or request.claim or not any(fraction.init for fraction in request.containers):
+    several = request.counted or any(fraction.init for fraction in request.containers)
+    if allocation.claim or request.claim or not several:
         return NO_OVERCOUNT
     totals = {each.container: sum(share.memory for share in each.shares) for each in allocation.containers}
     memory, cores = counted(request, totals)

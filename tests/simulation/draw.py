@@ -25,7 +25,9 @@ def plan(seed: str, features: Iterable[Feature]) -> Plan:
     playing = tuple(f for f in features if f.always or rng.random() < 0.4)
     operations = [each for f in playing for each in f.operations]
     faults = _some([each for f in features for each in f.faults], rng)
-    steps = [_operation(draw, operations, rng.uniform(0, length)) for _ in range(rng.randint(5, 40))]
+    # In the order of their times, so that what concerns a pod comes after it has been made.
+    times = sorted(rng.uniform(0, length) for _ in range(rng.randint(5, 40)))
+    steps = [_operation(draw, operations, at) for at in times]
     steps += [
         _fault(draw, faults, rng.uniform(0, length)) for _ in range(rng.choice((0, 1, 2, 3, 5, 8)) if faults else 0)
     ]
@@ -33,7 +35,7 @@ def plan(seed: str, features: Iterable[Feature]) -> Plan:
         "cards": {node: rng.choice(_CARDS) for node in nodes},
         "replicas": replicas,
         "flags": _knobs(playing, rng),
-        "components": (*_COMPONENTS, *(name for f in playing for name in f.components)),
+        "components": tuple(dict.fromkeys((*_COMPONENTS, *(name for f in playing for name in f.components)))),
         "options": next((rng.choice(f.options) for f in playing if f.options), ""),
         "latency": rng.choice(((0.0005, 0.005), (0.0005, 0.02), (0.001, 0.1), (0.001, 0.5))),
     }

@@ -159,6 +159,10 @@ class World:
 
         return undo
 
+    def show_again(self, node: str) -> None:
+        """Ask the disguise of the node's cards anew what it shows."""
+        self._show(node)
+
     def _show(self, node: str) -> None:
         cards, disguises = self.cards[node], self.disguises[node]
         self.show_cards(node, disguises[-1](cards) if disguises else f"gpus: {cards}\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,7 +65,9 @@ def test_whatever_admission_writes_is_read_back(request_: PodRequest) -> None:
             container(fraction.container, resources=resources)
         )
     made = {"metadata": {"annotations": {str(names.REQUEST): request_to_text(ordered)}}, "spec": spec}
-    assert pods.admitted(made) == ordered
+    read = pods.admitted(made)
+    assert read is not None
+    assert replace(read, counted=0) == ordered
 
 
 def without(key: str) -> Callable[[dict[str, Any]], None]:
@@ -153,8 +156,21 @@ def test_memory_in_percent_agrees_with_any_amount_but_cores_must_fit() -> None:
     request = PodRequest("hami", (FractionRequest("main", percent=50, cores=20),))
     builder = pod("p").asks(CORES, 20).annotated(names.REQUEST, request_to_text(request))
     assert pods.admitted(builder.json()) == request
-    assert pods.admitted(builder.asks(MEMORY, "7Gi").json()) == request
+    assert pods.admitted(builder.asks(MEMORY, "7Gi").json()) == replace(request, counted=7 * GIB)
     assert pods.admitted(builder.asks(CORES, 10).json()) is None
+
+
+def test_what_a_share_in_percent_is_counted_for_is_read_from_the_pod() -> None:
+    """Kubernetes adds it up as containers run: an init container ends before the others start."""
+    shares = (FractionRequest("first", percent=60, init=True), *(FractionRequest(c, percent=20) for c in "ab"))
+    request = PodRequest("native", shares)
+    made = pod("p").annotated(names.REQUEST, request_to_text(request)).json()
+    amounts = {"first": "15Gi", "a": "9Gi", "b": "7Gi"}
+    made["spec"]["initContainers"] = [container("first")]
+    made["spec"]["containers"] = [container("a"), container("b")]
+    for each in (*made["spec"]["initContainers"], *made["spec"]["containers"]):
+        each["resources"] = {"requests": {str(MEMORY): amounts[each["name"]]}}
+    assert pods.admitted(made) == replace(request, counted=16 * GIB)
 
 
 ACCOUNTED = {

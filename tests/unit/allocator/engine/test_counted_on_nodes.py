@@ -33,19 +33,26 @@ SIZES = (8, 16, 16, 24)
 """GiB of a card."""
 
 
-def ask(*containers: tuple[int, int, int], init: int = 0) -> SchedulingRequest:
-    """Of each container GiB, percent of a card's memory, and cores; the first `init` run before the others."""
+def ask(*containers: tuple[int, int, int], init: int = 0, counted: int = 0) -> SchedulingRequest:
+    """
+    Of each container GiB, percent of a card's memory, and cores; the first `init` run before the others. `counted`: for
+    how many GiB the pod was stored.
+    """
     fractions = (
         FractionRequest(f"c{at}", 1, gib * GIB, percent, cores, init=at < init)
         for at, (gib, percent, cores) in enumerate(containers)
     )
-    return SchedulingRequest(PodRequest("native", tuple(fractions)), PodNeeds(compute=Compute(pods=1)))
+    request = PodRequest("native", tuple(fractions), counted=counted * GIB)
+    return SchedulingRequest(request, PodNeeds(compute=Compute(pods=1)))
 
 
 SHAPES = (
     ask((3, 0, 0)),
     ask((7, 0, 40)),
     ask((0, 50, 0)),
+    ask((0, 50, 0), counted=12),
+    ask((0, 100, 100), counted=24),
+    ask((0, 30, 0), (2, 0, 0), counted=6),
     ask((7, 0, 0), (4, 0, 30)),
     ask((7, 0, 0), (2, 0, 0), (2, 0, 0), init=1),
     ask((15, 0, 0), (5, 0, 0), (5, 0, 0), init=1),

@@ -42,6 +42,9 @@ def ask(*fractions: FractionRequest) -> SchedulingRequest:
 LARGE_FIRST = ask(share("first", 15, init=True), share("a", 5), share("b", 5))
 """Kubernetes counts 20 GiB for it, and on one card it holds 15."""
 PERCENT = ask(share("first", percent=60, init=True), share("a", percent=20), share("b", percent=20))
+STORED_EARLIER = ask(share("main", percent=50))
+STORED_EARLIER = replace(STORED_EARLIER, request=replace(STORED_EARLIER.request, counted=16 * GIB))
+"""It was counted when all cards had 32 GiB, and holds 8 of a card of 16."""
 BUSY = ask(share("first", 1, init=True, cores=60), share("a", 1, cores=20), share("b", 1, cores=20))
 ONE = ask(share("main", 12))
 
@@ -74,6 +77,7 @@ OVERCOUNTS = {
     "by percent": (PERCENT, (0, 0, 0), Overcount(16 * GIB * 20 // 100 + 1)),
     "of cores": (BUSY, (0, 0, 0), Overcount(0, 20)),
     "no init container": (ask(share("a", 5), share("b", 5)), (0, 0), NO_OVERCOUNT),
+    "a share in percent that was stored before smaller cards came": (STORED_EARLIER, (0,), Overcount(8 * GIB)),
     "an init container in the share of the main one": (
         ask(share("i", 4, init=True), share("a", 8)),
         (0, 0),
@@ -143,6 +147,12 @@ SHORTAGES: dict[str, tuple[NodeState, SchedulingRequest, Reason | None]] = {
         None,
     ),
     "percent": (cards(0, 13), PERCENT, None),
+    "a share in percent that was stored before smaller cards came, on two cards": (cards(0, 16), STORED_EARLIER, None),
+    "on one that has room for it, and none for Kubernetes": (
+        cards(1),
+        STORED_EARLIER,
+        Reason(Code.RESOURCE, 16 * 1024, 15 * 1024, MEMORY),
+    ),
     "percent, and no room": (
         cards(0, 16),
         ask(share("first", percent=90, init=True), share("a", percent=20), share("b", percent=20)),
