@@ -35,10 +35,14 @@ _WAITING = ROOM // 10
 _FULL = 0.9
 _FILLING, _BACK, _SETTLED = 900.0, 120.0, 60.0
 """The most seconds until the nodes are full, until pods are placed again after a kill, and until the end is quiet."""
-_PAUSE = 0.1
+_PAUSE = 0.05
 """Seconds between two pods that go."""
 _BETWEEN = (1.0, 4.0)
 """Seconds of undisturbed work between two kills, from and to."""
+_BURST, _HIT = 10, 0.3
+"""Before a kill so many pods go at once, and it comes at most so many seconds later, while their room is given away."""
+_SENT = 0.1
+"""Seconds in which the API server carries out what a killed program had sent."""
 _CHECK_EVERY = 1.0
 _SEED = 42
 
@@ -46,10 +50,12 @@ _SEED = 42
 @dataclass(frozen=True, slots=True)
 class Killed:
     """
-    What was found. `bound`: pods that got a node in all. `back`: seconds from each kill until a pod was bound that no
-    earlier one had in hand, at most `_BACK`. `checks`: how often the checker looked. `ever`: the most that was found on
-    each overcommitted card, in bytes; `end`: what was left of it at the end. `cardless`: pods that have a node and no
-    card at the end. `counted`: the side counts memory.
+    What was found.
+
+    `bound`: pods that got a node in all. `back`: seconds from each kill until the program that was started again had
+    bound a pod, at most `_BACK`. `checks`: how often the checker looked. `ever`: the most that was found on each
+    overcommitted card, in bytes; `end`: what is left of it at the end. `cardless`: pods that have a node and no card at
+    the end. `counted`: the side counts memory.
     """
 
     bound: int
@@ -116,14 +122,17 @@ def _fill(watched: Watched) -> None:
 
 
 def _kill(bench: Bench, side: Side, watched: Watched, chance: random.Random) -> float:
-    """Kill it and start it again; seconds until pods are bound again."""
+    """Kill it in the middle of its work and start it again; seconds until pods are bound again."""
     time.sleep(chance.uniform(*_BETWEEN))
+    for _ in range(_BURST):
+        with contextlib.suppress(KubeError):
+            watched.turn_over(chance)
+    time.sleep(chance.uniform(0, _HIT))
     programs = [bench.programs[name] for name in side.kills]
     for program in programs:
         program.kill()
     killed = time.perf_counter()
-    # What it had sent before it died may still be carried out by the API server.
-    time.sleep(_PAUSE)
+    time.sleep(_SENT)
     before = watched.bound
     for program in programs:
         program.start()
