@@ -109,7 +109,7 @@ def measure(bench: Bench, side: Side, times: int) -> Killed:
         checker.check()
     finally:
         watched.close()
-        bench.clear(side.namespace)
+        bench.clear(side)
     counted = side.reading is not None and side.reading.counted
     return Killed(watched.bound, back, checker.checks, checker.ever, checker.now, checker.cardless, counted)
 
