@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-WIDTH = 100
+WIDTH = 120
 """Columns that every table fits in."""
 MIB = 1 << 20
 

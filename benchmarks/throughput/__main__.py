@@ -2,7 +2,8 @@
 `python -m benchmarks.throughput`: bound pods a second, and what each costs, beside kube-scheduler in the same run.
 
 It needs a real control plane (KUBEBUILDER_ASSETS). kube-scheduler alone works on a control plane of its own, without
-anything of gpufraction; all other sides on one with gpufraction. Sides take turns. No kubelet runs.
+anything of gpufraction; our own sides on one with gpufraction, and each peer on one of its own. Sides take turns. No
+kubelet runs. With `--kills` it does not measure costs, but counts overcommitted cards while schedulers are killed.
 """
 
 from __future__ import annotations
@@ -17,71 +18,142 @@ from dataclasses import dataclass
 
 from benchmarks.figures import machine_line, table
 from benchmarks.progress import say
-from benchmarks.throughput import requests, sides
-from benchmarks.throughput.plane import Nodes
+from benchmarks.throughput import beside, kills, requests, sides
+from benchmarks.throughput.plane import Nodes, with_peer
 from benchmarks.throughput.sides import KUBE_SCHEDULER, Bench, Measured, Side
 from playground.cluster import Cluster
+from playground.programs.process import Program
 from playground.realapi import components
 from playground.realapi.components import Assets, assets_of
 
 NODES, PODS, ROUNDS = (1000,), 1000, 3
 _WARM_UP = 10
 """Before anything is measured, each side has this part of the pods."""
+_SINGLE = 20
+"""Pods by which is measured how soon a card is known where no other pod waits."""
 _CONTROL_PLANE = ("kube-apiserver", "etcd", "kube-scheduler")
 _OURS = ("webhook", "allocator")
+_LEAST = 0.05
+"""Less than this many ms a pod is printed as nothing."""
 
 
 def measure(
     nodes: int, pods: int, rounds: int, wanted: Sequence[Side], environment: Mapping[str, str] = os.environ
 ) -> Iterator[str]:
     """All wanted sides by turns, so many rounds; tables, and lines for programs."""
-    assets = assets_of(environment)
-    if not isinstance(assets, str) and not assets.has(components.SCHEDULER):
-        assets = f"{assets.folder} has no {components.SCHEDULER}"
+    assets = _assets(environment)
     if isinstance(assets, str):
         yield f"Bound pods a second were not measured: {assets}"
         return
+    yield from missing(wanted, environment)
+    wanted = present(wanted, environment)
     found: dict[str, list[Measured]] = {side.name: [] for side in wanted}
-    with _benches(assets, nodes, pods, wanted) as benches:
+    with contextlib.ExitStack() as held:
+        held_nodes = sides.held_nodes(pods)
+        benches = {
+            side.plane: held.enter_context(bench_of(assets, side, nodes, held_nodes, environment))
+            for side in _of_each_plane(wanted)
+        }
         for side in wanted:
             say(f"warming up: {side.title}")
-            benches[side.ours].measure(side, max(pods // _WARM_UP, 1))
-        for ours, bench in benches.items():
+            benches[side.plane].measure(side, max(pods // _WARM_UP, 1))
+        for plane, bench in benches.items():
             say("how much the programs work when nothing happens")
             bench.rest()
-            yield f"Left out, {'with' if ours else 'without'} us: what idle programs work, {_idle(bench.idle)}"
+            yield f"Left out, {plane}: what idle programs work, {_idle(bench.idle)}"
         for turn in range(rounds):
             for side in wanted:
                 say(f"round {turn + 1} of {rounds}: {pods} pods, {side.title}")
-                one = benches[side.ours].measure(side, pods)
+                one = benches[side.plane].measure(side, pods)
                 say(f"{one.rate:.0f} pods/s, {one.cpu_ms():.1f} ms a pod")
                 found[side.name].append(one)
-    yield from report(nodes, pods, wanted, found)
+        singly = {}
+        for side in filter(beside.tells_cards, wanted):
+            say(f"{_SINGLE} pods one after the other, {side.title}")
+            singly[side.name] = benches[side.plane].one_by_one(side, _SINGLE)
+    if wanted:
+        yield from report(nodes, pods, wanted, found)
+        yield from beside.report(nodes, pods, wanted, found, singly)
+
+
+def kill(nodes: int, times: int, wanted: Sequence[Side], environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Each wanted side that has cards, one after the other; a table, and lines for programs."""
+    assets = _assets(environment)
+    if isinstance(assets, str):
+        yield f"Overcommitted cards were not counted: {assets}"
+        return
+    yield from missing(wanted, environment)
+    found: dict[str, kills.Killed] = {}
+    for side in present(wanted, environment):
+        if side.kills and not side.gated:
+            with bench_of(assets, side, nodes, kills.NODES, environment) as bench:
+                say(f"killing {' and '.join(side.kills)} {times} times: {side.title}")
+                found[side.title] = kills.measure(bench, side, times)
+                yield kills.line(nodes, side, found[side.title])
+    if found:
+        yield kills.report(nodes, times, found)
+
+
+def _assets(environment: Mapping[str, str]) -> Assets | str:
+    assets = assets_of(environment)
+    if not isinstance(assets, str) and not assets.has(components.SCHEDULER):
+        return f"{assets.folder} has no {components.SCHEDULER}"
+    return assets
+
+
+def missing(wanted: Sequence[Side], environment: Mapping[str, str]) -> Iterator[str]:
+    """A line for each peer whose programs are not on the machine."""
+    for side in wanted:
+        lacks = side.peer.missing(environment) if side.peer else ""
+        if lacks:
+            yield f"{side.name} is missing: {lacks}"
+
+
+def present(wanted: Sequence[Side], environment: Mapping[str, str]) -> tuple[Side, ...]:
+    """The sides whose programs are on the machine."""
+    return tuple(side for side in wanted if not (side.peer and side.peer.missing(environment)))
+
+
+def _of_each_plane(wanted: Sequence[Side]) -> Iterator[Side]:
+    """The first side of each control plane."""
+    seen: set[str] = set()
+    for side in wanted:
+        if side.plane not in seen:
+            seen.add(side.plane)
+            yield side
 
 
 @contextlib.contextmanager
-def _benches(assets: Assets, nodes: int, pods: int, wanted: Sequence[Side]) -> Iterator[dict[bool, Bench]]:
-    """A control plane with gpufraction, by True, and one without, by False, where a side needs it."""
-    held_nodes = sides.held_nodes(pods)
+def bench_of(
+    assets: Assets, side: Side, nodes: int, held_nodes: int, environment: Mapping[str, str]
+) -> Iterator[Bench]:
+    """The control plane of a side, with all programs."""
+    namespaces = (sides.TENANT, sides.OTHERS)
     with contextlib.ExitStack() as held:
-        benches: dict[bool, Bench] = {}
-        for ours in sorted({side.ours for side in wanted}):
-            plane = Nodes(assets, nodes=nodes, held=held_nodes, gpus=ours, namespaces=(sides.TENANT, sides.OTHERS))
-            pids = _installed(plane, held) if ours else _alone(plane, held)
-            pids |= {name: plane.server.programs[name].pid for name in _CONTROL_PLANE}
-            benches[ours] = Bench(plane.server.kube, pids, held=held_nodes)
-        yield benches
+        idle_writes = sides.IDLE_WRITES
+        if side.peer is not None:
+            beginning = with_peer(
+                assets, side.peer, nodes=nodes, held=held_nodes, namespaces=namespaces, environment=environment
+            )
+            server, programs = held.enter_context(beginning)
+            idle_writes = side.peer.idle_writes
+        else:
+            plane = Nodes(assets, nodes=nodes, held=held_nodes, gpus=side.ours, namespaces=namespaces)
+            programs = _installed(plane, held) if side.ours else _alone(plane, held)
+            server = plane.server
+        ours = {name: server.programs[name] for name in _CONTROL_PLANE if name in server.programs}
+        yield Bench(server.kube, {**ours, **programs}, held=held_nodes, idle_writes=idle_writes)
 
 
-def _installed(plane: Nodes, held: contextlib.ExitStack) -> dict[str, int]:
-    """Start it with gpufraction; our programs' process ids."""
+def _installed(plane: Nodes, held: contextlib.ExitStack) -> dict[str, Program]:
+    """Start it with gpufraction; our programs."""
     cluster = Cluster(nodes=(), control_plane=lambda gpus_of: plane, namespaces=(sides.TENANT,), components=())
     held.callback(cluster.stop)
     cluster.start(timeout=180)
-    return {name: cluster.programs[name].pid for name in _OURS}
+    return {name: cluster.programs[name] for name in _OURS}
 
 
-def _alone(plane: Nodes, held: contextlib.ExitStack) -> dict[str, int]:
+def _alone(plane: Nodes, held: contextlib.ExitStack) -> dict[str, Program]:
     held.callback(plane.stop)
     plane.start()
     return {}
@@ -93,6 +165,9 @@ def _idle(found: Mapping[str, float]) -> str:
 
 
 # -- tables -------------------------------------------------------------------------------------------------------
+
+_COSTS = ("side", "pods/s", "all", "API", "etcd", "scheduler", "webhook", "allocator")
+_OTHERS, _RATIOS = "others", ("by cpu", "by rate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +193,13 @@ class Ratio:
 def report(nodes: int, pods: int, wanted: Sequence[Side], found: Mapping[str, Sequence[Measured]]) -> Iterator[str]:
     """What was measured: processor time, writes, and a line for each side."""
     rounds = len(found[wanted[0].name])
+    others = any(_others(one) > _LEAST for side in wanted for one in found[side.name])
     floor = found.get(KUBE_SCHEDULER.name, ())
     ratios = {side.name: Ratio.of(found[side.name], floor) for side in wanted}
     yield table(
         f"{pods} pods on {nodes} nodes, {sides.CLIENTS} clients, median of {rounds}; processor time in ms a pod",
-        ("side", "pods/s", "all", "API", "etcd", "scheduler", "webhook", "allocator", "by cpu", "by rate"),
-        [_costs(side, found[side.name], ratios[side.name]) for side in wanted],
+        (*_COSTS, *((_OTHERS,) if others else ()), *_RATIOS),
+        [_costs(side, found[side.name], ratios[side.name], others) for side in wanted],
     )
     yield table(
         "Writes a pod by kind, and reads",
@@ -140,11 +216,17 @@ def report(nodes: int, pods: int, wanted: Sequence[Side], found: Mapping[str, Se
         yield _line(nodes, pods, side, found[side.name], ratios[side.name])
 
 
-def _costs(side: Side, measured: Sequence[Measured], ratio: Ratio | None) -> tuple[str, ...]:
+def _costs(side: Side, measured: Sequence[Measured], ratio: Ratio | None, others: bool) -> tuple[str, ...]:
     programs = [[one.cpu_ms(name) for one in measured] for name in ("", *_CONTROL_PLANE, *_OURS)]
+    programs += [[_others(one) for one in measured]] if others else []
     rate = _median([one.rate for one in measured])
     cells = ratio.cells() if ratio else ("-", "-")
     return side.title, f"{rate:.0f}", *(f"{_median(each):.1f}" for each in programs), *cells
+
+
+def _others(one: Measured) -> float:
+    """Processor time a pod of the programs that have no column of their own, in ms."""
+    return sum(one.cpu_ms(name) for name in one.bound.cpu if name not in (*_CONTROL_PLANE, *_OURS))
 
 
 def _writes(side: Side, measured: Sequence[Measured]) -> tuple[str, ...]:
@@ -186,7 +268,16 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=PODS, help="pods of each side in each round (%(default)s)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds; all sides by turns (%(default)s)")
     parser.add_argument(
-        "--sides", nargs="+", default=[], help=f"of {', '.join(side.name for side in sides.SIDES)}; all without any"
+        "--sides",
+        nargs="+",
+        default=[],
+        help=f"of {_names(sides.SIDES)}, which are measured without any, and the peers {_names(sides.BESIDE)}",
+    )
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=0,
+        help="kill each side's scheduler so many times while pods come and go, and count overcommitted cards",
     )
     given = parser.parse_args()
     try:
@@ -195,9 +286,14 @@ def main() -> int:
         parser.error(str(error))
     print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.1f}\n")
     for nodes in given.nodes:
-        for text in measure(nodes, given.pods, given.rounds, wanted):
+        texts = kill(nodes, given.kills, wanted) if given.kills else measure(nodes, given.pods, given.rounds, wanted)
+        for text in texts:
             print(text, flush=True)
     return 0
+
+
+def _names(some: Sequence[Side]) -> str:
+    return ", ".join(side.name for side in some)
 
 
 if __name__ == "__main__":

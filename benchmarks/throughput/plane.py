@@ -7,14 +7,15 @@ but by what is measured.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from benchmarks.progress import say
+from benchmarks.throughput.peers.peer import CARD, CARDS, MODEL, Host, Peer
 from contract import names
-from contract.encoding import quantity
 from contract.model import Gpu, Inventory
 from contract.nodes.inventories import inventory_to_status
 from playground.api.kinds.values import User
@@ -22,6 +23,7 @@ from playground.machinery.client.claims import Plugins
 from playground.machinery.cluster import SCHEDULER
 from playground.machinery.objects.nodes import NodeSpec, node_object
 from playground.programs import installing
+from playground.programs.process import Program
 from playground.realapi import components
 from playground.realapi.components import Assets
 from playground.realapi.server import RealServer, called_by_url
@@ -32,12 +34,11 @@ from runtime.kubernetes.client import Kube, KubeError
 JSON = dict[str, Any]
 EXTENDED = "bench.example/gpu-share"
 """The extended resource by which kube-scheduler alone places."""
-SHARES, GPUS = 64, 8
+SHARES, GPUS = 64, CARDS
 """Shares of a node, in EXTENDED, and its cards."""
-_MODEL, _GIB = "NVIDIA A100-SXM4-80GB", 80
 POOL = "pool"
 HELD, OPEN = "held", "open"
-"""Values of the label POOL: of the few nodes that gated pods wait for, and of all others."""
+"""Values of the label POOL: of a few nodes, such as those that gated pods wait for, and of all others."""
 _SEEDING = 8
 
 
@@ -46,16 +47,29 @@ class Nodes:
     A control plane of so many nodes, `held` of which are those that gated pods wait for.
 
     `gpus`: whether the nodes have GPUs that gpufraction knows. `namespaces` exist from the start, with the account that
-    a controller would make. Without GPUs it is a cluster that has never seen gpufraction.
+    a controller would make. Without GPUs it is a cluster that has never seen gpufraction. `dress` changes each Node, in
+    place, before it is created. `scheduler`: kube-scheduler is started with it.
     """
 
-    def __init__(self, assets: Assets, *, nodes: int, held: int, gpus: bool, namespaces: Sequence[str]) -> None:
+    def __init__(
+        self,
+        assets: Assets,
+        *,
+        nodes: int,
+        held: int,
+        gpus: bool,
+        namespaces: Sequence[str],
+        dress: Callable[[JSON], None] = lambda node: None,
+        scheduler: bool = True,
+    ) -> None:
         # No controller would take away the taint that the plugin gives each new node.
         self.server = RealServer(assets, disabled=("TaintNodesByCondition",))
         self._nodes = nodes
         self._held = held
         self._gpus = gpus
         self._namespaces = tuple(namespaces)
+        self._dress = dress
+        self._scheduler = scheduler
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -77,7 +91,8 @@ class Nodes:
             gpunodes = paths.gpunodes()
             wait_for(lambda: _served(kube, gpunodes), "GPUNodes are not served")
             _side_by_side(lambda number: _create_gpunode(kube, _name(number)), range(self._nodes))
-        server.add(components.SCHEDULER, components.scheduler_flags(server.certified(SCHEDULER))).start()
+        if self._scheduler:
+            server.add(components.SCHEDULER, components.scheduler_flags(server.certified(SCHEDULER))).start()
 
     def stop(self) -> None:
         """Stop everything that was started, and remove its directory."""
@@ -89,10 +104,16 @@ class Nodes:
         made = node_object(spec, time.time())
         amounts = {EXTENDED: str(SHARES)}
         if self._gpus:
-            amounts |= {str(names.GPU_MEMORY): f"{GPUS * _GIB}Gi", str(names.GPU_CORES): str(100 * GPUS)}
+            amounts |= {str(names.GPU_MEMORY): str(GPUS * CARD), str(names.GPU_CORES): str(100 * GPUS)}
         made["status"]["capacity"] |= amounts
         made["status"]["allocatable"] |= amounts
+        self._dress(made)
         kube.create(paths.nodes(), made)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its nodes."""
+        return tuple(map(_name, range(self._nodes)))
 
     # -- what a cluster needs of it -------------------------------------------------------------------------------
 
@@ -121,6 +142,21 @@ class Nodes:
         return ("localhost",)
 
 
+@contextlib.contextmanager
+def with_peer(
+    assets: Assets, peer: Peer, *, nodes: int, held: int, namespaces: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[tuple[RealServer, Mapping[str, Program]]]:
+    """A control plane that has never seen gpufraction, where a peer works, and the peer's programs by name."""
+    plane = Nodes(assets, nodes=nodes, held=held, gpus=False, namespaces=namespaces, dress=peer.dress, scheduler=False)
+    with contextlib.ExitStack() as held_open:
+        held_open.callback(plane.stop)
+        plane.start()
+        host = Host(plane.server, plane.server.kube(), plane.names, namespaces[0], environment)
+        held_open.enter_context(peer.acting(host))
+        say(f"starting {', '.join(each.name for each in peer.programs)}")
+        yield plane.server, peer.start(host)
+
+
 def _side_by_side(create: Callable[[int], None], numbers: Iterable[int]) -> None:
     with ThreadPoolExecutor(_SEEDING) as pool:
         list(pool.map(create, numbers))
@@ -131,8 +167,7 @@ def _name(number: int) -> str:
 
 
 def _create_gpunode(kube: Kube, name: str) -> None:
-    size = _GIB * quantity.GIB
-    gpus = tuple(Gpu(f"GPU-{name}-{index}", index, _MODEL, size, size) for index in range(GPUS))
+    gpus = tuple(Gpu(f"GPU-{name}-{index}", index, MODEL, CARD, CARD) for index in range(GPUS))
     made = {"apiVersion": names.GPUNODE_GROUP_VERSION, "kind": "GPUNode", "metadata": {"name": name}}
     kube.create(paths.gpunodes(), made)
     kube.patch_merge(paths.gpunodes(name, "status"), {"status": inventory_to_status(Inventory(name, gpus))})

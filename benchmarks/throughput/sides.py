@@ -11,28 +11,32 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks import processes
 from benchmarks.progress import say
 from benchmarks.throughput import emptywebhook, plane, requests
+from benchmarks.throughput.peers import ours
+from benchmarks.throughput.peers.peer import SHARE, Peer, Reading, gib
+from benchmarks.throughput.peers.table import PEERS
 from contract import names
+from playground.programs.process import Program
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 
 JSON = dict[str, Any]
 CLIENTS = 8
+IDLE_WRITES = 6
+"""Writes in a second that are not of pods: leases are renewed all the time."""
 TENANT, OTHERS = "tenant", "others"
 """A namespace that gpufraction serves, and one that it does not."""
-_SHARE = "8Gi"
-"""Of a card of 80 GiB, so that SHARES of a node always fit."""
 _TIMEOUT = 180.0
 _PROGRESS_EVERY = 10.0
 _RESTING = 15.0
-_SETTLING, _IDLE_WRITES = 1.0, 6
-"""An API server that was requested fewer writes in so many seconds has settled: leases are renewed all the time."""
+_SETTLING = 1.0
+"""An API server that was requested fewer writes than IDLE_WRITES in so many seconds has settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Side:
     A way in which pods come to nodes.
 
     `ours`: on the control plane with gpufraction. `limits` of the one container; `gated`: the pods wait until shares
-    come free; `empty`: a webhook that does nothing else names their nodes.
+    come free; `empty`: a webhook that does nothing else names their nodes. `peer`: on a control plane of its own.
     """
 
     name: str
@@ -52,9 +56,30 @@ class Side:
     annotations: Mapping[str, str]
     gated: bool = False
     empty: bool = False
+    peer: Peer | None = None
+
+    @property
+    def plane(self) -> str:
+        """The control plane on which it is measured; several sides may share it."""
+        return self.peer.name if self.peer else WITH_US if self.ours else WITHOUT_US
+
+    @property
+    def reading(self) -> Reading | None:
+        """How the pods' cards are read; None where the side has no cards."""
+        if self.peer:
+            return self.peer.reading
+        return ours.READING if self.ours and self.namespace == TENANT else None
+
+    @property
+    def kills(self) -> tuple[str, ...]:
+        """The programs that decide on cards."""
+        if self.peer:
+            return self.peer.kills
+        return ours.KILLS if self.reading else ()
 
 
-_OURS = {str(names.GPU_MEMORY): _SHARE}
+WITH_US, WITHOUT_US = "with us", "without us"
+_OURS = {str(names.GPU_MEMORY): gib(SHARE)}
 KUBE_SCHEDULER = Side("kube-scheduler", "kube-scheduler alone", False, OTHERS, {plane.EXTENDED: "1"}, {})
 SIDES = (
     KUBE_SCHEDULER,
@@ -64,6 +89,8 @@ SIDES = (
     Side("affinity", "we, by affinity", True, TENANT, _OURS, {str(names.PLACEMENT): "affinity"}),
     Side("gated", "we, gated pods", True, TENANT, _OURS, {}, gated=True),
 )
+"""Kubernetes alone and we: what is measured where no side is named."""
+BESIDE = tuple(Side(peer.name, peer.title, False, TENANT, {}, {}, peer=peer) for peer in PEERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +109,17 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One side of one round."""
+    """One side of one round. `pods`: those that were placed."""
 
     side: str
     pods: int
     waited: Work | None
     """Gated pods: their creation, until they wait."""
     bound: Work
+    known: Sequence[float] = ()
+    """Seconds from each pod's creation until its card was seen; of gated pods none."""
+    memory: Mapping[str, int] = field(default_factory=dict)
+    """Resident bytes of each program at the end."""
 
     @property
     def parts(self) -> tuple[Work, ...]:
@@ -116,20 +147,26 @@ class Measured:
 
 class Bench:
     """
-    One control plane, with so many nodes that gated pods wait for. `pids`: its programs, whose processor time counts.
+    One control plane, with so many nodes that gated pods wait for. `programs`: those whose processor time counts.
+    `idle_writes`: as many in a second are not of pods.
     """
 
-    def __init__(self, connect: Callable[[], Kube], pids: Mapping[str, int], *, held: int) -> None:
-        self._kube = connect()
-        self._pids = dict(pids)
+    def __init__(
+        self, connect: Callable[[], Kube], programs: Mapping[str, Program], *, held: int, idle_writes: int = IDLE_WRITES
+    ) -> None:
+        self.kube = connect()
+        self.programs = dict(programs)
         self._held = held
+        self._idle_writes = idle_writes
         self._clients = [connect() for _ in range(CLIENTS)]
-        self.idle: Mapping[str, float] = dict.fromkeys(pids, 0.0)
+        self._created: dict[str, float] = {}
+        """When the creation of each pod of this measurement began."""
+        self.idle: Mapping[str, float] = dict.fromkeys(programs, 0.0)
         """Processor seconds a second of each program while nothing happens."""
 
     def rest(self) -> None:
         """Measure what the programs work when nothing happens, so that the length of a run does not matter."""
-        self._settle()
+        self.settle()
         worked, started = self._worked(), time.perf_counter()
         time.sleep(_RESTING)
         passed = time.perf_counter() - started
@@ -140,40 +177,60 @@ class Bench:
         if side.empty:
             return self._through_empty_webhook(side, count)
         if not side.gated:
-            bound = self._work(count, Placed(self._kube, side.namespace, count), lambda: self._create(side, count))
-            self._clear(side.namespace)
-            return Measured(side.name, count, None, bound)
+            return self._directly(side, count)
         holders = self._hold(side)
         waited = self._work(count, None, lambda: self._create(side, count))
-        seen = Placed(self._kube, side.namespace, count, besides=holders)
+        seen = Placed(self.kube, side.namespace, count, besides=holders)
         bound = self._work(count, seen, lambda: self._delete(side.namespace, holders))
-        self._clear(side.namespace)
+        self.clear(side)
         return Measured(side.name, count, waited, bound)
 
+    def _directly(self, side: Side, count: int) -> Measured:
+        seen = Placed(self.kube, side.namespace, count, reading=side.reading, partly=side.peer is not None)
+        bound = self._work(count, seen, lambda: self._create(side, count))
+        memory = {name: processes.rss(program.pid) for name, program in self.programs.items()}
+        known = [moment - self._created[name] for name, moment in seen.known.items()]
+        seen.close()
+        self.clear(side)
+        return Measured(side.name, seen.count, None, bound, known, memory)
+
+    def one_by_one(self, side: Side, count: int) -> Sequence[float]:
+        """Seconds until each pod's card is known, of pods that are created when no other one waits."""
+        seen = Placed(self.kube, side.namespace, count, reading=side.reading)
+        for number in range(count):
+            name = f"single-{number:03}"
+            self._created[name] = time.perf_counter()
+            self.kube.create(paths.pods(side.namespace), pod_of(side, name), timeout=60)
+            wait_for(lambda name=name: name in seen.known, f"no card of {name} is known", _TIMEOUT, every=0.002)  # type: ignore[misc]
+        seen.close()
+        self.clear(side)
+        return [moment - self._created[name] for name, moment in seen.known.items()]
+
     def _through_empty_webhook(self, side: Side, count: int) -> Measured:
-        open_nodes = self._kube.list(paths.nodes(), {"labelSelector": f"{plane.POOL}={plane.OPEN}"}).items
+        open_nodes = self.kube.list(paths.nodes(), {"labelSelector": f"{plane.POOL}={plane.OPEN}"}).items
         names_of = [node["metadata"]["name"] for node in open_nodes]
-        with emptywebhook.registered(self._kube, side.namespace, names_of):
+        with emptywebhook.registered(self.kube, side.namespace, names_of):
             trial, pods = pod_of(side, "trial"), paths.pods(side.namespace)
 
             def called() -> bool:
-                return "nodeName" in self._kube.create(pods, trial, {"dryRun": "All"})["spec"]
+                return "nodeName" in self.kube.create(pods, trial, {"dryRun": "All"})["spec"]
 
             wait_for(called, "the API server does not call the webhook yet", _TIMEOUT, every=0.1)
-            self._settle()
-            bound = self._work(count, Placed(self._kube, side.namespace, count), lambda: self._create(side, count))
-        self._clear(side.namespace)
+            self.settle()
+            bound = self._work(count, Placed(self.kube, side.namespace, count), lambda: self._create(side, count))
+        self.clear(side)
         return Measured(side.name, count, None, bound)
 
     def _work(self, count: int, placed: Placed | None, begin: Callable[[], None]) -> Work:
-        asked, worked = requests.counted(self._kube.text("/metrics")), self._worked()
+        asked, worked = requests.counted(self.kube.text("/metrics")), self._worked()
         started = time.perf_counter()
         begin()
         ended = placed.wait(_TIMEOUT) if placed is not None else time.perf_counter()
         bound = sum(self._since(worked, started).values())
-        self._settle()
+        self.settle()
         cpu = self._since(worked, started)
-        after = requests.counted(self._kube.text("/metrics"))
+        after = requests.counted(self.kube.text("/metrics"))
+        count = placed.count if placed is not None else count
         return Work(ended - started, cpu, bound, requests.a_pod(asked, after, count))
 
     def _since(self, before: Mapping[str, float], started: float) -> dict[str, float]:
@@ -182,28 +239,30 @@ class Bench:
         return {name: max(now - before[name] - self.idle[name] * passed, 0.0) for name, now in self._worked().items()}
 
     def _worked(self) -> dict[str, float]:
-        return {name: processes.cpu_seconds(pid) for name, pid in self._pids.items()}
+        return {name: processes.cpu_seconds(program.pid) for name, program in self.programs.items()}
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Wait until next to nothing is written any more. Raises `NotInTime`."""
 
         def settled() -> bool:
             before = self._revision()
             time.sleep(_SETTLING)
-            return self._revision() - before < _IDLE_WRITES
+            return self._revision() - before < self._idle_writes
 
         wait_for(settled, "the API server is still written to", _TIMEOUT, every=0.0)
 
     def _revision(self) -> int:
         """The store's version, which each write makes one larger."""
-        return int(_version(self._kube, paths.configmaps(OTHERS)))
+        return int(_version(self.kube, paths.configmaps(OTHERS)))
 
     # -- pods -----------------------------------------------------------------------------------------------------
 
     def _create(self, side: Side, count: int) -> None:
         def client(number: int) -> None:
             for pod in range(number, count, CLIENTS):
-                self._clients[number].create(paths.pods(side.namespace), pod_of(side, f"pod-{pod:05}"), timeout=60)
+                made = pod_of(side, f"pod-{pod:05}")
+                self._created[made["metadata"]["name"]] = time.perf_counter()
+                self._clients[number].create(paths.pods(side.namespace), made, timeout=60)
 
         with ThreadPoolExecutor(CLIENTS) as pool:
             list(pool.map(client, range(CLIENTS)))
@@ -211,48 +270,123 @@ class Bench:
     def _hold(self, side: Side) -> frozenset[str]:
         """Hold all cards of the nodes that gated pods wait for, by one pod for each node."""
         found = frozenset(f"holder-{number:05}" for number in range(self._held))
-        placed = Placed(self._kube, side.namespace, self._held)
+        placed = Placed(self.kube, side.namespace, self._held)
         for name in sorted(found):
-            self._kube.create(paths.pods(side.namespace), _pod(name, {str(names.GPU_COUNT): str(plane.GPUS)}, {}, True))
+            self.kube.create(paths.pods(side.namespace), _pod(name, {str(names.GPU_COUNT): str(plane.GPUS)}, {}, True))
         placed.wait(_TIMEOUT)
-        self._settle()
+        self.settle()
         return found
 
     def _delete(self, namespace: str, those: frozenset[str]) -> None:
         for name in sorted(those):
-            self._kube.delete(paths.pods(namespace, name), {"gracePeriodSeconds": 0}, timeout=60)
+            self.kube.delete(paths.pods(namespace, name), {"gracePeriodSeconds": 0}, timeout=60)
 
-    def _clear(self, namespace: str) -> None:
-        path = paths.pods(namespace)
-        self._kube.delete(path, {"gracePeriodSeconds": 0}, timeout=120)
-        wait_for(lambda: not self._kube.list(path).items, "pods are still there", _TIMEOUT, every=0.5)
-        self._settle()
+    def clear(self, side: Side) -> None:
+        """Delete all its pods, and wait until nothing is written any more. Raises `NotInTime`."""
+        path = paths.pods(side.namespace)
+        self.kube.delete(path, {"gracePeriodSeconds": 0}, timeout=120)
+        wait_for(lambda: not self.kube.list(path).items, "pods are still there", _TIMEOUT, every=0.5)
+        self.settle()
+        shown = side.reading.shown(side.namespace) if side.reading else path
+        if shown != path:
+            # The garbage collector would do that, which does not run.
+            self.kube.delete(shown, timeout=120)
+            self.settle()
 
 
 class Placed:
-    """When each pod of a namespace was first seen with a node; by a watch that begins now."""
+    """
+    When each pod of a namespace was first seen with a node, and with its card; by watches that begin now.
 
-    def __init__(self, kube: Kube, namespace: str, count: int, *, besides: frozenset[str] = frozenset()) -> None:
-        self._kube = kube
-        self._path = paths.pods(namespace)
-        self._count = count
+    `count` pods are waited for, `besides` some that are not counted. `partly`: of those that are not placed in time
+    nothing is said, and `count` is how many were.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        namespace: str,
+        count: int,
+        *,
+        besides: frozenset[str] = frozenset(),
+        reading: Reading | None = None,
+        partly: bool = False,
+    ) -> None:
+        self.count = count
         self._besides = besides
+        self._partly = partly
+        self._reading = reading
         self._seen: set[str] = set()
+        self.known: dict[str, float] = {}
+        """When each pod's card was first seen."""
         self._ended = 0.0
         self._done = threading.Event()
+        self._closed = threading.Event()
+        pods = paths.pods(namespace)
+        shown = reading.shown(namespace) if reading else pods
+        Followed(kube, pods, self._see_pod if shown == pods else self._see, self._closed)
+        if shown != pods:
+            Followed(kube, shown, self._see_card, self._closed)
+
+    def _see_pod(self, pod: JSON) -> None:
+        self._see_card(pod)
+        self._see(pod)
+
+    def _see_card(self, shown: JSON) -> None:
+        name = self._reading.known(shown) if self._reading else ""
+        if name:
+            self.known.setdefault(name, time.perf_counter())
+
+    def _see(self, pod: JSON) -> None:
+        name = pod["metadata"]["name"]
+        if name not in self._besides and pod["spec"].get("nodeName") and name not in self._seen:
+            self._seen.add(name)
+            self._ended = time.perf_counter()
+            if len(self._seen) == self.count:
+                self._done.set()
+                if self._reading is None:
+                    self.close()
+
+    def wait(self, timeout: float) -> float:
+        """The moment of the last one. Raises TimeoutError; where `partly`, if none was placed."""
+        deadline = time.monotonic() + timeout
+        while not self._done.wait(_PROGRESS_EVERY):
+            say(f"{len(self._seen)} of {self.count} pods have a node")
+            if time.monotonic() > deadline:
+                if not (self._partly and self._seen):
+                    raise TimeoutError(f"{self.count - len(self._seen)} pods have no node after {timeout:.0f} s")
+                self.count = len(self._seen)
+                break
+        return self._ended
+
+    def close(self) -> None:
+        """End the watches, which otherwise see cards that are told after the nodes."""
+        self._closed.set()
+
+
+class Followed:
+    """Calls `see` with each object of a collection as it is and as it changes from now on, until `closed`."""
+
+    def __init__(self, kube: Kube, path: str, see: Callable[[JSON], None], closed: threading.Event) -> None:
+        self._kube = kube
+        self._path = path
+        self._see = see
+        self._closed = closed
         self._open = threading.Event()
         version = _version(kube, self._path)
         threading.Thread(target=self._follow, args=(version,), name="bench-watch", daemon=True).start()
         if not self._open.wait(10):
-            raise TimeoutError("the watch of the pods does not open")
+            raise TimeoutError(f"the watch of {path} does not open")
 
     def _follow(self, version: str) -> None:
-        """Until all are seen. An API server ends the watch of a client that does not keep up; then we list."""
-        while not self._done.is_set():
+        """An API server ends the watch of a client that does not keep up; then we list."""
+        while not self._closed.is_set():
             self._watch(version)
+            if self._closed.is_set():
+                return
             listing = self._kube.list(self._path)
-            for pod in listing.items:
-                self._see(pod)
+            for each in listing.items:
+                self._see(each)
             version = listing.resource_version
 
     def _watch(self, version: str) -> None:
@@ -263,25 +397,8 @@ class Placed:
         for event in self._kube.watch(self._path, resource_version=version, timeout_seconds=seconds, on_open=on_open):
             if event["type"] in ("ADDED", "MODIFIED"):
                 self._see(event["object"])
-            if self._done.is_set():
+            if self._closed.is_set():
                 return
-
-    def _see(self, pod: JSON) -> None:
-        name = pod["metadata"]["name"]
-        if name not in self._besides and pod["spec"].get("nodeName"):
-            self._seen.add(name)
-        if len(self._seen) == self._count and not self._done.is_set():
-            self._ended = time.perf_counter()
-            self._done.set()
-
-    def wait(self, timeout: float) -> float:
-        """The moment of the last one. Raises TimeoutError."""
-        deadline = time.monotonic() + timeout
-        while not self._done.wait(_PROGRESS_EVERY):
-            say(f"{len(self._seen)} of {self._count} pods have a node")
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self._count - len(self._seen)} pods have no node after {timeout:.0f} s")
-        return self._ended
 
 
 def _version(kube: Kube, path: str) -> str:
@@ -296,7 +413,10 @@ def held_nodes(pods: int) -> int:
 
 def pod_of(side: Side, name: str) -> JSON:
     """A small pod of the side."""
-    return _pod(name, side.limits, side.annotations, side.gated)
+    made = _pod(name, side.limits, side.annotations, side.gated)
+    if side.peer is not None:
+        side.peer.pod(made)
+    return made
 
 
 def _pod(name: str, limits: Mapping[str, str], annotations: Mapping[str, str], held: bool) -> JSON:
@@ -313,8 +433,9 @@ def _pod(name: str, limits: Mapping[str, str], annotations: Mapping[str, str], h
 
 
 def chosen(wanted: Sequence[str]) -> tuple[Side, ...]:
-    """The sides of these names, in their order; all without any. Raises ValueError for a name that none has."""
-    unknown = set(wanted) - {side.name for side in SIDES}
+    """The sides of these names, in their order; SIDES without any. Raises ValueError for a name that none has."""
+    known = (*SIDES, *BESIDE)
+    unknown = set(wanted) - {side.name for side in known}
     if unknown:
-        raise ValueError(f"no side {min(unknown)!r}; there are {', '.join(side.name for side in SIDES)}")
-    return tuple(side for side in SIDES if not wanted or side.name in wanted)
+        raise ValueError(f"no side {min(unknown)!r}; there are {', '.join(side.name for side in known)}")
+    return tuple(side for side in known if side.name in wanted) if wanted else SIDES
