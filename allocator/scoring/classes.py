@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from contract.model import WHOLE, FractionRequest, Gpu, NodeState, PodRequest, Usage
+from contract.model import MOST_GPUS, WHOLE, FractionRequest, Gpu, NodeState, PodRequest, Usage
 from contract.scheduling import fit
 from contract.scheduling.filters import Limits
 
@@ -122,13 +122,14 @@ def left(capacity: int, memory: int, cores: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Stock:
     """
-    How many cards there are of one kind, the CPU (thousandths) of the largest node that has them, and how many
-    thousandths of the cards are taken.
+    How many cards there are of one kind, the CPU (thousandths) of the largest node that has them, how many thousandths
+    of the cards are taken, and the cards of the node that has most.
     """
 
     cards: int
     cpu: int
     taken: int = 0
+    together: int = MOST_GPUS
 
     @property
     def free(self) -> int:
@@ -165,7 +166,7 @@ class Supply:
 
 def supply_of(nodes: Mapping[str, NodeState], limits: Limits) -> Supply:
     """What these nodes have."""
-    found: dict[Kind, tuple[int, int, int]] = {}
+    found: dict[Kind, tuple[int, int, int, int]] = {}
     cpu = largest = 0
     for node in nodes.values():
         here, largest = node.allocatable.cpu, max(largest, len(node.gpus))
@@ -173,6 +174,7 @@ def supply_of(nodes: Mapping[str, NodeState], limits: Limits) -> Supply:
             cpu += here
         for gpu, usage in zip(node.gpus, node.usage, strict=True):
             kind = kind_of(gpu, limits)
-            cards, most, taken = found.get(kind, (0, 0, 0))
-            found[kind] = cards + 1, max(most, here), taken + CARD - remainder(gpu, usage, limits)
+            cards, most, taken, together = found.get(kind, (0, 0, 0, 0))
+            taken += CARD - remainder(gpu, usage, limits)
+            found[kind] = cards + 1, max(most, here), taken, max(together, len(node.gpus))
     return Supply({kind: Stock(*amounts) for kind, amounts in found.items()}, cpu, largest)

@@ -56,6 +56,29 @@ SMALLER_SOONER = 2
 Bits by which the hash that decides between equal nodes is shifted on nodes with fewer cards than the largest. So small
 nodes fill sooner, and requests for whole large nodes find some later.
 """
+ROOMY_BELOW = 0.6
+"""
+Where the demand's CPU per card is less than this part of what the cluster has per card, CPU decides nothing: nodes of
+equal cost are taken in the order of best fit. From `PRESSED_FROM` on CPU counts, and best fit would use it up unevenly.
+"""
+PRIOR_OF_LARGE = 1 / 3
+"""
+As long as nobody requests all cards of the largest node, so much of the coming demand is taken to be such requests,
+with the CPU per card of the whole cards that were requested. It only decides whether the cluster is roomy.
+"""
+NAMED_FROM = 0.02
+"""
+The part of the requests that names models from which on models count as scarce. Then best fit would fill the kinds that
+are named with pods that could be anywhere.
+"""
+FREE_STEPS = 8
+"""
+What is free of a node counts in so many steps per thousandth of a card, so that nodes of eight cards are told apart.
+"""
+FREE_BITS = 14
+"""
+Bits by which the hash between equal nodes is shifted to make room for what is free of a node.
+"""
 
 # -- what remainders are worth ------------------------------------------------------------------------------------
 

@@ -34,13 +34,13 @@ and places in the flat tables, each with the present value: of fragments, and of
 price at which the node is worth least. Beside that of worth the values at the price below and the one above.
 """
 WORTH_AT, WORTH, _WORTH_NEAR = _WORTH[0::4], _WORTH[1::4], (_WORTH[2::4], _WORTH[3::4])
-CPU, CPU_OVER, SCATTERED, SEVERAL_AT, LOWEST, _LOWEST_PRESSED, PRICE, _PRICE_PRESSED, *_NEAR = range(20)
+CPU, CPU_OVER, SCATTERED, SEVERAL_AT, LOWEST, _LOWEST_PRESSED, PRICE, _PRICE_PRESSED, FREE, *_NEAR = range(21)
 """
 The fields of a node: free CPU, and how much of it may be taken before fewer requests find enough;
 `reference.fragments`; the place in the table of several cards; what the node is worth by either function, and the CPU
-price at which it is worth that.
+price at which it is worth that; what is left of its cards in all.
 """
-_NODE_FIELDS = 20
+_NODE_FIELDS = 21
 _EVER = 1 << 40
 
 
@@ -118,6 +118,7 @@ class Rooms:
         cards[:, BY_MEMORY] = by_memory = free // np.maximum(capacity, 1)
         cards[:, BY_CORES] = by_cores = columns.free_cores[:, rows].T * CARD // WHOLE
         cards[:, LEFT] = np.where(columns.open[:, rows].T, np.maximum(np.minimum(by_memory, by_cores), 0), 0)
+        nodes[:, FREE] = cards[:, LEFT].sum(axis=1)
         cards[:, OVER] = free - by_memory * capacity
         cards[:, FULL] = np.greater(columns.sharers[:, rows].T, columns.most_sharers[:, rows].T - 2)
         nodes[:, CPU] = cpu = columns.free_cpu[rows]

@@ -38,27 +38,29 @@ def evaluate(
     The score of a node that passes the filters (smaller is better; ties included), with the cards that give it.
 
     A pod of one container, or one whose containers share their cards; `cpu` is the pod's. Several cards are taken
-    best fit first; for one card each that bears it is tried.
+    best fit first; for one card each that bears it is tried. Of cards of equal cost the first is taken; in a roomy
+    cluster the one that is left with least.
     """
     found = fit.fit(node, request, limits, fit.least_free)
     if isinstance(found, Reason):
         return found
     if not request.containers:
-        return _ranked(cost(node, None, (), cpu, limits, tables), node, limits, tables), found
+        here = cost(node, None, (), cpu, limits, tables)
+        return _ranked(here, room(node, limits, tables).left, node, limits, tables), found
     fraction = fit.combined(request) if request.same_gpus else request.containers[0]
-    best: tuple[int, Fit] | None = None
-    for positions in _choices(node, fraction, limits, found):
-        here = cost(node, fraction, positions, cpu, limits, tables)
-        if best is None or here < best[0]:
-            memory = sum(fraction.memory_on(node.gpus[position].usable) for position in positions)
-            chosen = (positions,) * len(request.containers)
-            best = here, Fit(chosen, memory, fraction.cores * len(positions))
-    assert best is not None, "the request fits"
-    return _ranked(best[0], node, limits, tables), best[1]
+    choices = list(_choices(node, fraction, limits, found))
+    costs = [cost(node, fraction, positions, cpu, limits, tables) for positions in choices]
+    left_of = [_left_after(node, fraction, positions, room(node, limits, tables), limits) for positions in choices]
+    fits = [left[positions[0]] if tables.roomy else 0 for left, positions in zip(left_of, choices, strict=True)]
+    best = min(range(len(choices)), key=lambda at: (costs[at], fits[at]))
+    positions = choices[best]
+    memory = sum(fraction.memory_on(node.gpus[position].usable) for position in positions)
+    chosen = Fit((positions,) * len(request.containers), memory, fraction.cores * len(positions))
+    return _ranked(costs[best], left_of[best], node, limits, tables), chosen
 
 
-def _ranked(amount: int, node: NodeState, limits: Limits, tables: Tables) -> int:
-    return (amount + spared(node, limits, tables) << TIE_BITS) + order(node, tables)
+def _ranked(amount: int, left_after: tuple[int, ...], node: NodeState, limits: Limits, tables: Tables) -> int:
+    return (amount + spared(node, limits, tables) << TIE_BITS) + order(node, left_after, tables)
 
 
 def spared(node: NodeState, limits: Limits, tables: Tables) -> int:
@@ -73,11 +75,17 @@ def spared(node: NodeState, limits: Limits, tables: Tables) -> int:
     return constants.PER_SPARED_NODE + constants.PER_FREE_CARD * room(node, limits, tables).left.count(CARD)
 
 
-def order(node: NodeState, tables: Tables) -> int:
+def order(node: NodeState, left_after: tuple[int, ...], tables: Tables) -> int:
     """
-    The order of nodes of equal cost, the least first: the hash of the name, of which a quarter counts on a node with
-    fewer cards than the largest. So small nodes fill sooner, and requests for whole large nodes find some later.
+    The order of nodes of equal cost, the least first. `left_after`: what is left of its cards after the placement.
+
+    In a roomy cluster that of best fit, the fullest node first, then the hash of the name. Else the hash, of which a
+    quarter counts on a node with fewer cards than the largest: small nodes fill sooner, and requests for whole large
+    nodes find some later.
     """
+    if tables.roomy:
+        free = sum(left_after) * constants.FREE_STEPS // max(len(node.gpus), 1)
+        return (free << TIE_BITS - constants.FREE_BITS) + (tie(node.name) >> constants.FREE_BITS)
     return tie(node.name) >> (constants.SMALLER_SOONER if len(node.gpus) < tables.largest else 0)
 
 
