@@ -332,7 +332,7 @@ def _room(nodes: Iterable[NodeState], size: int) -> int:
 def _on(gpu: Gpu, used: Any, size: int) -> int:
     if not gpu.healthy or used.exclusive:
         return 0
-    return min(max(gpu.usable - used.memory, 0) // size, MOST_SHARERS - used.sharers)
+    return int(min(max(gpu.usable - used.memory, 0) // size, MOST_SHARERS - used.sharers))
 
 
 def _invariant(run: Run) -> Callable[[Change], Violation | None]:
