@@ -26,7 +26,8 @@ def killed(*, counted: bool = True, ever: Mapping[tuple[str, str], int] | None =
 def test_a_sides_figures_are_medians_of_its_rounds() -> None:
     rounds = [measured("dra", seconds, known=[0.1, 0.3]) for seconds in (1.0, 2.0, 5.0)]
     one = beside.Beside.of(rounds, [0.02, 0.04, 0.01])
-    assert (one.placed, one.rate, one.cpu_ms, one.writes) == (10, 5.0, pytest.approx(10.0), 3.0)
+    assert (one.placed, one.rate, one.writes) == (10, 5.0, 3.0)
+    assert one.cpu_ms == pytest.approx(10.0)
     assert (one.known, one.single) == ((0.1, 0.3), 0.02)
 
 
