@@ -29,6 +29,8 @@ from playground.realapi.components import Assets, assets_of
 NODES, PODS, ROUNDS = (1000,), 1000, 3
 _WARM_UP = 10
 """Before anything is measured, each side has this part of the pods."""
+_SINGLE = 20
+"""Pods by which is measured how soon a card is known where no other pod waits."""
 _CONTROL_PLANE = ("kube-apiserver", "etcd", "kube-scheduler")
 _OURS = ("webhook", "allocator")
 _LEAST = 0.05
@@ -65,9 +67,13 @@ def measure(
                 one = benches[side.plane].measure(side, pods)
                 say(f"{one.rate:.0f} pods/s, {one.cpu_ms():.1f} ms a pod")
                 found[side.name].append(one)
+        singly = {}
+        for side in filter(beside.tells_cards, wanted):
+            say(f"{_SINGLE} pods one after the other, {side.title}")
+            singly[side.name] = benches[side.plane].one_by_one(side, _SINGLE)
     if wanted:
         yield from report(nodes, pods, wanted, found)
-        yield from beside.report(nodes, pods, wanted, found)
+        yield from beside.report(nodes, pods, wanted, found, singly)
 
 
 def kill(nodes: int, times: int, wanted: Sequence[Side], environment: Mapping[str, str] = os.environ) -> Iterator[str]:

@@ -22,7 +22,8 @@ class Beside:
 
     `placed`: the fewest pods of a round that were placed in time. `own_mib` of the programs that the side adds to a
     cluster, `mib` of these and of Kubernetes' scheduler and controllers. `known`: seconds from a pod's creation until
-    its card is known, median and p99 of all rounds' pods; None where no card is.
+    its card is known, median and p99 of all rounds' pods, which wait behind each other; None where no card is known.
+    `single`: the median of pods that are created when no other one waits.
     """
 
     placed: int
@@ -32,10 +33,11 @@ class Beside:
     own_mib: float
     mib: float
     known: tuple[float, float] | None
+    single: float | None
 
     @classmethod
-    def of(cls, measured: Sequence[Measured]) -> Beside:
-        """Of the rounds of a side."""
+    def of(cls, measured: Sequence[Measured], singly: Sequence[float]) -> Beside:
+        """Of the rounds of a side, and of pods that came one by one."""
         known = [each for one in measured for each in one.known]
         return cls(
             min(one.pods for one in measured),
@@ -45,13 +47,15 @@ class Beside:
             _mib(measured, KUBERNETES),
             _mib(measured, STORE),
             (percentile(known, 0.5), percentile(known, 0.99)) if known else None,
+            percentile(singly, 0.5) if singly else None,
         )
 
     def cells(self) -> tuple[str, ...]:
         """As the table has them, after the side's title."""
         known = tuple(f"{each:.2f}" for each in self.known) if self.known else ("-", "-")
+        single = "-" if self.single is None else f"{self.single:.3f}"
         costs = (f"{self.rate:.1f}", f"{self.cpu_ms:.1f}", f"{self.writes:.1f}")
-        return str(self.placed), *costs, f"{self.own_mib:.0f}", f"{self.mib:.0f}", *known
+        return str(self.placed), *costs, f"{self.own_mib:.0f}", f"{self.mib:.0f}", *known, single
 
 
 def _mib(measured: Sequence[Measured], besides: frozenset[str]) -> float:
@@ -61,12 +65,27 @@ def _mib(measured: Sequence[Measured], besides: frozenset[str]) -> float:
     )
 
 
-HEADER = ("side", "placed", "pods/s", "CPU ms", "writes", "own MiB", "MiB", "card p50 s", "p99 s")
+def tells_cards(side: Side) -> bool:
+    """Whether it is known which card each pod has, soon after it was created."""
+    return side.reading is not None and side.reading.counted and not side.gated
 
 
-def report(nodes: int, pods: int, wanted: Sequence[Side], found: Mapping[str, Sequence[Measured]]) -> Iterator[str]:
+HEADER = ("side", "placed", "pods/s", "CPU ms", "writes", "own MiB", "MiB", "card p50 s", "p99 s", "single s")
+
+
+def report(
+    nodes: int,
+    pods: int,
+    wanted: Sequence[Side],
+    found: Mapping[str, Sequence[Measured]],
+    singly: Mapping[str, Sequence[float]],
+) -> Iterator[str]:
     """The table, and a line for each side. Sides whose pods wait first, or that have no cards, are left out."""
-    compared = [(side, Beside.of(found[side.name])) for side in wanted if side.reading and not side.gated]
+    compared = [
+        (side, Beside.of(found[side.name], singly.get(side.name, ())))
+        for side in wanted
+        if side.reading and not side.gated
+    ]
     if not compared:
         return
     rounds = len(next(iter(found.values())))
@@ -81,6 +100,7 @@ def report(nodes: int, pods: int, wanted: Sequence[Side], found: Mapping[str, Se
 
 def _values(one: Beside) -> Mapping[str, object]:
     known = {"card_p50_s": f"{one.known[0]:.3f}", "card_p99_s": f"{one.known[1]:.3f}"} if one.known else {}
+    single = {} if one.single is None else {"single_s": f"{one.single:.3f}"}
     return {
         "placed": one.placed,
         "pods_per_second": f"{one.rate:.1f}",
@@ -89,4 +109,5 @@ def _values(one: Beside) -> Mapping[str, object]:
         "own_mib": f"{one.own_mib:.0f}",
         "mib": f"{one.mib:.0f}",
         **known,
+        **single,
     }

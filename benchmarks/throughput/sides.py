@@ -182,7 +182,7 @@ class Bench:
         waited = self._work(count, None, lambda: self._create(side, count))
         seen = Placed(self.kube, side.namespace, count, besides=holders)
         bound = self._work(count, seen, lambda: self._delete(side.namespace, holders))
-        self.clear(side.namespace)
+        self.clear(side)
         return Measured(side.name, count, waited, bound)
 
     def _directly(self, side: Side, count: int) -> Measured:
@@ -191,8 +191,20 @@ class Bench:
         memory = {name: processes.rss(program.pid) for name, program in self.programs.items()}
         known = [moment - self._created[name] for name, moment in seen.known.items()]
         seen.close()
-        self.clear(side.namespace)
+        self.clear(side)
         return Measured(side.name, seen.count, None, bound, known, memory)
+
+    def one_by_one(self, side: Side, count: int) -> Sequence[float]:
+        """Seconds until each pod's card is known, of pods that are created when no other one waits."""
+        seen = Placed(self.kube, side.namespace, count, reading=side.reading)
+        for number in range(count):
+            name = f"single-{number:03}"
+            self._created[name] = time.perf_counter()
+            self.kube.create(paths.pods(side.namespace), pod_of(side, name), timeout=60)
+            wait_for(lambda name=name: name in seen.known, f"no card of {name} is known", _TIMEOUT, every=0.002)  # type: ignore[misc]
+        seen.close()
+        self.clear(side)
+        return [moment - self._created[name] for name, moment in seen.known.items()]
 
     def _through_empty_webhook(self, side: Side, count: int) -> Measured:
         open_nodes = self.kube.list(paths.nodes(), {"labelSelector": f"{plane.POOL}={plane.OPEN}"}).items
@@ -206,7 +218,7 @@ class Bench:
             wait_for(called, "the API server does not call the webhook yet", _TIMEOUT, every=0.1)
             self.settle()
             bound = self._work(count, Placed(self.kube, side.namespace, count), lambda: self._create(side, count))
-        self.clear(side.namespace)
+        self.clear(side)
         return Measured(side.name, count, None, bound)
 
     def _work(self, count: int, placed: Placed | None, begin: Callable[[], None]) -> Work:
@@ -269,12 +281,17 @@ class Bench:
         for name in sorted(those):
             self.kube.delete(paths.pods(namespace, name), {"gracePeriodSeconds": 0}, timeout=60)
 
-    def clear(self, namespace: str) -> None:
-        """Delete all pods there, and wait until nothing is written any more. Raises `NotInTime`."""
-        path = paths.pods(namespace)
+    def clear(self, side: Side) -> None:
+        """Delete all its pods, and wait until nothing is written any more. Raises `NotInTime`."""
+        path = paths.pods(side.namespace)
         self.kube.delete(path, {"gracePeriodSeconds": 0}, timeout=120)
         wait_for(lambda: not self.kube.list(path).items, "pods are still there", _TIMEOUT, every=0.5)
         self.settle()
+        shown = side.reading.shown(side.namespace) if side.reading else path
+        if shown != path:
+            # The garbage collector would do that, which does not run.
+            self.kube.delete(shown, timeout=120)
+            self.settle()
 
 
 class Placed:
