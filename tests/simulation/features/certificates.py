@@ -42,8 +42,8 @@ def _expire(run: Run, arguments: Arguments) -> Callable[[], None]:
         """Whether a review comes through to the replica."""
         passed = run.kernel.seconds() - began
         if program.starts != starts.get(program.name):
-            return passed >= arguments["secret"]
-        return passed < arguments["open"] or passed >= arguments["mounted"][program.name]
+            return passed >= float(arguments["secret"])
+        return passed < float(arguments["open"]) or passed >= float(arguments["mounted"][program.name])
 
     def fault(answering: list[Program], path: str, body: bytes) -> list[Program]:
         if not answering:
