@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pytest
+
 from benchmarks.throughput import beside, kills, requests, sides
 from benchmarks.throughput.kills import Killed
 from benchmarks.throughput.sides import Measured, Work
