@@ -24,7 +24,7 @@ from benchmarks.progress import say
 from contract import names
 from contract.nodes.inventories import inventory_to_status
 from playground.api.kinds.values import timestamp
-from playground.cluster import Cluster, account
+from playground.cluster import Cluster, Replica, account
 from playground.programs.probes import healthy
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
@@ -116,7 +116,12 @@ def _report(cluster: Cluster, number: int) -> None:
 
 def _changes(cluster: Cluster) -> Iterator[str]:
     """The leader is killed; pods go on coming, through the other replica."""
-    leader = next(each for each in cluster.replicas if cluster.leads(each.number))
+
+    def leads(replica: Replica) -> bool:
+        return cluster.leads(replica.number)
+
+    leader = wait_for(lambda: next(filter(leads, cluster.replicas), None), "none leads", _PATIENCE)
+    assert leader is not None
     other = next(each for each in cluster.replicas if each is not leader)
     cluster.ask_only(other.number)
     say("the leader is killed")
