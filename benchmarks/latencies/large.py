@@ -130,7 +130,7 @@ def _changes(cluster: Cluster) -> Iterator[str]:
         began = time.perf_counter()
         cluster.programs[leader.name("allocator")].kill()
         wait_for(lambda: cluster.leads(other.number), "the other does not lead", _PATIENCE, every=0.02)
-        leads = time.perf_counter() - began
+        led = time.perf_counter() - began
         wait_for(probing.places, "no pod is placed", _PATIENCE, every=0.05)
         places = time.perf_counter() - began
     pid = cluster.programs[other.name("allocator")].pid
@@ -138,10 +138,10 @@ def _changes(cluster: Cluster) -> Iterator[str]:
     yield table(
         "After the leader was killed",
         ("the other leads after s", "a pod is placed after s", "RSS MiB", "peak MiB"),
-        [(f"{leads:.1f}", f"{places:.1f}", f"{now:.0f}", f"{peak:.0f}")],
+        [(f"{led:.1f}", f"{places:.1f}", f"{now:.0f}", f"{peak:.0f}")],
     )
     values = {
-        "leads_s": f"{leads:.1f}",
+        "leads_s": f"{led:.1f}",
         "places_s": f"{places:.1f}",
         "rss_mib": f"{now:.0f}",
         "peak_mib": f"{peak:.0f}",
