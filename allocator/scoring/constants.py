@@ -71,6 +71,11 @@ NAMED_FROM = 0.02
 The part of the requests that names models from which on models count as scarce. Then best fit would fill the kinds that
 are named with pods that could be anywhere.
 """
+TWO_SIDED_FROM = 0.05
+"""
+The part of the shares that takes more memory than cores, and the part that takes more cores than memory, from which on
+shares are priced by both sides. Else one side is the scarcer one of all cards, and a share is as large as its larger.
+"""
 FREE_STEPS = 8
 """
 What is free of a node counts in so many steps per thousandth of a card, so that nodes of eight cards are told apart.

@@ -44,6 +44,7 @@ from allocator.scoring.cost_table import (
     Flags,
     Longs,
     Rooms,
+    places,
 )
 from allocator.scoring.tables import Tables
 from allocator.table import TIE_BITS, Columns
@@ -248,7 +249,8 @@ class Ranks:
         cost = self._levels.take(bins) * (-constants.PER_LEVEL if rooms.functions else -1)
         exact: Flags = self._sure.take(bins) & (nodes[:, CPU_OVER, None] >= wanted.cpu)
         if rooms.functions:
-            losses = [self._lost(wanted, f, together, cards, nodes, after, exact) for f in range(rooms.functions)]
+            at = _places_after(wanted, cards, after) if rooms.sided else after
+            losses = [self._lost(wanted, f, together, cards, nodes, at, exact) for f in range(rooms.functions)]
             cost += _in_steps(losses[0], losses[-1])
             if wanted.scarce_at_all:
                 cost += together(wanted.scarce[cards[:, MODEL]])
@@ -338,6 +340,10 @@ class Ranks:
         level: Longs = np.searchsorted(tables.levels, change, side="right")
         if not rooms.functions:
             return -level
+        if rooms.sided:
+            there = rooms.worth.take(cards[:, WORTH_AT[0]] + _places_after(wanted, cards, after))
+            change = (cards[:, WORTH[0]] - there).sum(axis=1)
+            return _in_steps(change, change) - constants.PER_LEVEL * level + wanted.scarce[cards[:, MODEL]].sum(axis=1)
         sums = rooms.sums[slots][of]
         for card in range(chosen.shape[1]):
             sums += tables.worth[kinds[:, card], after[:, card]]
@@ -380,6 +386,13 @@ def _after(wanted: RequestClass, cards: Longs) -> Longs:
     np.maximum(after, 0, out=after)
     after *= 1 - cards[:, FULL]
     return after
+
+
+def _places_after(wanted: RequestClass, cards: Longs, after: Longs) -> Longs:
+    """Where the table by both sides has the cards when they have taken the share. `after`: `_after`."""
+    models = cards[:, MODEL]
+    by_memory = cards[:, BY_MEMORY] - wanted.whole[models] - (cards[:, OVER] < wanted.over[models])
+    return places(by_memory, cards[:, BY_CORES] - wanted.by_cores, after > 0)
 
 
 def _in_steps(lost: Longs, pressed: Longs) -> Longs:

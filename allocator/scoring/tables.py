@@ -27,8 +27,8 @@ import numpy.typing as npt
 
 from allocator.scoring import constants
 from allocator.scoring import pricing as stock
-from allocator.scoring.classes import CARD, Demanded, Kind, Supply
-from contract.model import MOST_GPUS
+from allocator.scoring.classes import CARD, SIDE, Demanded, Kind, Supply
+from contract.model import MOST_GPUS, WHOLE
 
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
@@ -56,6 +56,7 @@ class Tables:
 
     `roomy`: whether neither CPU nor models are scarce. Then worth does not go by CPU, and nodes of
     equal cost are taken in the order of best fit: whole cards stay together for requests that nothing announced.
+    `sided[kind, place]` takes the place of `worth` where shares are priced by both sides; else there is none.
     `limited`: whether some requests can be served by some kinds only, so that what is taken changes the scarcity.
     `largest`: between equals, nodes with fewer cards than this come sooner (`allocator.scoring.reference.order`).
     `awaited` is not learned but given: the most whole cards of one node that a waiting pod asks for, 0 where none asks
@@ -76,6 +77,7 @@ class Tables:
     limited: bool = False
     roomy: bool = False
     largest: int = 0
+    sided: Ints | None = None
     awaited: int = 0
 
 
@@ -110,6 +112,12 @@ def _tables(policy: str, target: Target, supply: Supply, *, levels: int, lanes: 
             offer = Offer(kind, supply.stocks[kind].cpu, counts, pressed, cpu_per_card)
             worth[number] = _worth(without_cpu(target) if roomy else target, offer, prices)
             scarcity[number] = round(constants.ONE * counts * scarce_in_steps(target, supply, kind))
+    sided = None
+    if roomy and is_two_sided(target):
+        sided = np.zeros((len(kinds) + 1, SIDE * SIDE), np.int32)
+        for kind, number in kinds.items():
+            counts = kind.capacity / supply.capacity * supply.cards if supply.capacity else 1.0
+            sided[number] = _worth_by_sides(target, kind, constants.ONE * counts)
     cpu_prices = np.array(constants.CPU_PRICES * (lanes // LANES), np.int32)
     return Tables(
         policy,
@@ -126,6 +134,7 @@ def _tables(policy: str, target: Target, supply: Supply, *, levels: int, lanes: 
         bool(lanes) and any(d.count and not _everywhere(d, supply) for d in target),
         roomy,
         supply.largest if lanes else 0,
+        sided,
     )
 
 
@@ -319,6 +328,30 @@ def _worth(target: Target, offer: Offer, known: Prices) -> Ints:
         lanes = np.maximum(np.concatenate([alone - cost, with_cpu - cost]), 0).astype(np.int32)
         values[size] = np.maximum(values[size], lanes) if size in values else lanes
     return stock.fillings(values, 2 * LANES)
+
+
+def is_two_sided(target: Target) -> bool:
+    """Whether there are enough shares of either sort: more memory than cores, and more cores than memory."""
+    total = by_memory = by_cores = 0.0
+    for d, amount in target.items():
+        if not d.count or d.exclusive:
+            continue
+        total += amount
+        by_memory += amount * (d.memory > 0 or d.percent > d.cores)
+        by_cores += amount * (not d.memory and d.cores > d.percent)
+    return min(by_memory, by_cores) > constants.TWO_SIDED_FROM * total > 0
+
+
+def _worth_by_sides(target: Target, kind: Kind, one: float) -> Ints:
+    """`_worth` where both sides count: without CPU, since the cluster is roomy."""
+    amounts: dict[stock.Sides, float] = {}
+    for d, amount in target.items():
+        if d.count == 1 and not d.exclusive and d.size_on(kind) <= CARD:
+            size = d.sides_on(kind)
+            amounts[size] = amounts.get(size, 0.0) + amount
+    popular = dict(sorted(amounts.items(), key=lambda item: (-item[1], item[0]))[: constants.MOST_SIZES])
+    prices = stock.prices_by_sides(popular) | {(WHOLE, WHOLE): 1.0}
+    return stock.fillings_by_sides({size: round(one * price) for size, price in prices.items()})
 
 
 def _shares(target: Target, kind: Kind) -> dict[Demanded, tuple[int, float]]:

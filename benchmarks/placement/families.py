@@ -24,7 +24,11 @@ from contract.encoding.quantity import GIB
 from contract.model import WHOLE, Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage, Wishes
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 
-_PLENTY = Compute(cpu=10**9, memory=1 << 60, pods=10**6)
+_PLENTY = 128_000
+"""Thousandths of CPU for each card where there is plenty."""
+_PER_CPU = 4 * GIB // 1000
+"""Bytes of the node's memory for each thousandth of CPU, of nodes and pods alike: neither is short alone."""
+_PODS = 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class Drawn:
 
     def ask(self) -> SchedulingRequest:
         """The request as the allocator gets it."""
-        return SchedulingRequest(self.request, PodNeeds(Compute(cpu=self.cpu, pods=1)))
+        return SchedulingRequest(self.request, PodNeeds(Compute(self.cpu, self.cpu * _PER_CPU, 0, 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,14 +260,18 @@ that the Philly trace reports, mostly one card. `inference`: services in bytes, 
 
 def nodes(family: Family, rng: np.random.Generator) -> list[NodeState]:
     """The empty nodes, under names in random order."""
-    made = [(model, size, cards, cpu) for model, size, cards, cpu, times in family.nodes for _ in range(times)]
+    made = [
+        (model, size, cards, cpu or _PLENTY * cards)
+        for model, size, cards, cpu, times in family.nodes
+        for _ in range(times)
+    ]
     names = [f"node-{int(number):05d}" for number in rng.permutation(len(made))]
     return [
         NodeState(
             name,
             tuple(Gpu(f"GPU-{name}-{at}", at, model, size * GIB, size * GIB) for at in range(cards)),
             (Usage(),) * cards,
-            allocatable=Compute(cpu, _PLENTY.memory, 0, _PLENTY.pods) if cpu else _PLENTY,
+            allocatable=Compute(cpu, cpu * _PER_CPU, 0, _PODS),
         )
         for name, (model, size, cards, cpu) in zip(names, made, strict=True)
     ]

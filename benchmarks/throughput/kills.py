@@ -41,6 +41,8 @@ _BETWEEN = (1.0, 4.0)
 """Seconds of undisturbed work between two kills, from and to."""
 _BURST, _HIT = 10, 0.3
 """Before a kill so many pods go at once, and it comes at most so many seconds later, while their room is given away."""
+_PATIENCE = 20.0
+"""Seconds after which a pod that waits while there is room is given up."""
 _SENT = 0.1
 """Seconds in which the API server carries out what a killed program had sent."""
 _CHECK_EVERY = 1.0
@@ -55,7 +57,8 @@ class Killed:
     `bound`: pods that got a node in all. `back`: seconds from each kill until the program that was started again had
     bound a pod, at most `_BACK`. `checks`: how often the checker looked. `ever`: the most that was found on each
     overcommitted card, in bytes; `end`: what is left of it at the end. `cardless`: pods that have a node and no card at
-    the end. `counted`: the side counts memory.
+    the end. `given_up`: pods that waited for long while there was room, and were deleted. `counted`: the side counts
+    memory.
     """
 
     bound: int
@@ -64,10 +67,22 @@ class Killed:
     ever: Mapping[Card, int]
     end: Mapping[Card, int]
     cardless: int
+    given_up: int
     counted: bool
 
 
-HEADER = ("side", "killed", "bound", "back p50 s", "max s", "checks", "overcommitted", "at the end", "no card")
+HEADER = (
+    "side",
+    "killed",
+    "bound",
+    "back p50 s",
+    "max s",
+    "checks",
+    "overcommitted",
+    "at the end",
+    "no card",
+    "given up",
+)
 
 
 def report(nodes: int, times: int, found: Mapping[str, Killed]) -> str:
@@ -81,7 +96,7 @@ def _cells(one: Killed) -> tuple[str, ...]:
     back = sorted(one.back)
     times = (f"{back[len(back) // 2]:.1f}", f"{back[-1]:.1f}") if back else ("-", "-")
     cards = (str(len(one.ever)), str(len(one.end)), str(one.cardless)) if one.counted else ("not counted", "-", "-")
-    return str(len(back)), str(one.bound), *times, str(one.checks), *cards
+    return str(len(back)), str(one.bound), *times, str(one.checks), *cards, str(one.given_up)
 
 
 def line(nodes: int, side: Side, one: Killed) -> str:
@@ -89,7 +104,7 @@ def line(nodes: int, side: Side, one: Killed) -> str:
     cards = {"ever": len(one.ever), "end": len(one.end), "no_card": one.cardless} if one.counted else {"ever": "-"}
     back = ",".join(f"{each:.1f}" for each in one.back)
     values = {"side": side.name, "nodes": nodes, "kills": len(one.back), "bound": one.bound, "back_s": back}
-    return machine_line("kills", {**values, "checks": one.checks, **cards})
+    return machine_line("kills", {**values, "checks": one.checks, **cards, "given_up": one.given_up})
 
 
 def measure(bench: Bench, side: Side, times: int) -> Killed:
@@ -98,8 +113,7 @@ def measure(bench: Bench, side: Side, times: int) -> Killed:
     checker = _Checker(bench.kube, side)
     chance = random.Random(_SEED)
     try:
-        for _ in range(ROOM + _WAITING):
-            watched.create()
+        watched.create()
         _fill(watched)
         with _running(lambda: watched.turn_over(chance), _PAUSE), _running(checker.check, _CHECK_EVERY):
             back = [_kill(bench, side, watched, chance) for _ in range(times)]
@@ -111,7 +125,9 @@ def measure(bench: Bench, side: Side, times: int) -> Killed:
         watched.close()
         bench.clear(side)
     counted = side.reading is not None and side.reading.counted
-    return Killed(watched.bound, back, checker.checks, checker.ever, checker.now, checker.cardless, counted)
+    return Killed(
+        watched.bound, back, checker.checks, checker.ever, checker.now, checker.cardless, watched.given_up, counted
+    )
 
 
 def _fill(watched: Watched) -> None:
@@ -195,17 +211,20 @@ class Watched:
         self._created = 0
         self._lock = threading.Lock()
         self._held: list[str] = []
+        self._waiting: dict[str, float] = {}
+        """When each pod was created that was not seen with a node, in their order."""
         self._bound: set[str] = set()
+        self.given_up = 0
+        """How many pods were deleted that had waited for long while there was room."""
         self._closed = threading.Event()
         Followed(kube, self._path, self._see, self._closed)
 
     def _see(self, pod: JSON) -> None:
         name = pod["metadata"]["name"]
-        if pod["spec"].get("nodeName"):
-            with self._lock:
-                if name not in self._bound:
-                    self._bound.add(name)
-                    self._held.append(name)
+        with self._lock:
+            if pod["spec"].get("nodeName") and self._waiting.pop(name, None) is not None:
+                self._bound.add(name)
+                self._held.append(name)
 
     @property
     def bound(self) -> int:
@@ -217,20 +236,42 @@ class Watched:
         return len(self._held)
 
     def create(self) -> None:
-        """Create a pod for the nodes that are kept full. Raises `KubeError`."""
-        pod = pod_of(self._side, f"churn-{self._created:06}")
-        pod["spec"]["nodeSelector"] = {plane.POOL: plane.HELD}
-        self._created += 1
-        self._kube.create(self._path, pod, timeout=60)
+        """Create pods for the nodes that are kept full, until there are a few more. Raises `KubeError`."""
+        while len(self._held) + len(self._waiting) < ROOM + _WAITING:
+            name = f"churn-{self._created:06}"
+            pod = pod_of(self._side, name)
+            pod["spec"]["nodeSelector"] = {plane.POOL: plane.HELD}
+            self._created += 1
+            with self._lock:
+                self._waiting[name] = time.monotonic()
+            try:
+                self._kube.create(self._path, pod, timeout=60)
+            except KubeError:
+                self._waiting.pop(name, None)
+                raise
 
     def turn_over(self, chance: random.Random) -> None:
-        """Delete one of the bound pods and create another one; nothing while few are bound. Raises `KubeError`."""
-        with self._lock:
-            if len(self._held) < _FULL * ROOM:
-                return
-            name = self._held.pop(chance.randrange(len(self._held)))
-        self._kube.delete(paths.pods(self._side.namespace, name), {"gracePeriodSeconds": 0})
+        """
+        Delete one of the bound pods and create another one. Raises `KubeError`.
+
+        While few are bound, it is the pod that has waited longest, if that is long, as its owner would do.
+        """
+        name = self._leaving(chance)
+        if name:
+            self._kube.delete(paths.pods(self._side.namespace, name), {"gracePeriodSeconds": 0})
         self.create()
+
+    def _leaving(self, chance: random.Random) -> str:
+        """The pod that goes next, which counts no more; empty for none."""
+        with self._lock:
+            if len(self._held) >= _FULL * ROOM:
+                return self._held.pop(chance.randrange(len(self._held)))
+            name, since = next(iter(self._waiting.items()), ("", 0.0))
+            if not name or time.monotonic() - since < _PATIENCE:
+                return ""
+            del self._waiting[name]
+            self.given_up += 1
+            return name
 
     def close(self) -> None:
         """End the watch."""

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from benchmarks.throughput.peers import dra, hami, timeslicing
+from benchmarks.throughput.peers import dra, hami, kai, timeslicing
 
-PEERS = (dra.PEER, hami.PEER, timeslicing.PEER)
+PEERS = (dra.PEER, hami.PEER, kai.PEER, timeslicing.PEER)

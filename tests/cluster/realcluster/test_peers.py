@@ -10,8 +10,8 @@ import pytest
 from benchmarks.throughput import __main__ as bound
 from benchmarks.throughput import kills, sides
 from benchmarks.throughput.peers import dra
-from benchmarks.throughput.peers.bookings import without_card
-from benchmarks.throughput.peers.peer import CARD
+from benchmarks.throughput.peers.bookings import overcommitted, without_card
+from benchmarks.throughput.peers.peer import CARD, SHARE
 from benchmarks.throughput.sides import TENANT, Bench, Side
 from playground.realapi.components import CONTROLLERS, SCHEDULER
 from playground.waiting import wait_for
@@ -58,17 +58,17 @@ def test_a_killed_scheduler_places_again_and_its_books_are_read(consumable: Benc
     assert found.bound > kills.ROOM
     assert len(found.back) == 1
     assert found.checks > 1
-    assert not {card: memory for card, memory in found.end.items() if memory > CARD}
+    assert not found.end
 
 
 def test_what_is_read_of_full_nodes_is_what_pods_ask_for(consumable: Bench) -> None:
     side = _side()
     watched = kills.Watched(consumable.kube, side)
-    for _ in range(4):
-        watched.create()
-    wait_for(lambda: watched.held() == 4, "pods are not bound")
+    watched.create()
+    wait_for(lambda: watched.held() == kills.ROOM, "pods are not bound")
     bookings = side.reading.booked(consumable.kube, TENANT) if side.reading else ()
-    assert [each.memory for each in bookings] == [8 << 30] * 4
+    assert [each.memory for each in bookings] == [SHARE] * kills.ROOM
     assert without_card(bookings) == 0
+    assert set(overcommitted(bookings, CARD - 1).values()) == {CARD}
     watched.close()
     consumable.clear(side)

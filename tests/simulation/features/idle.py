@@ -136,19 +136,20 @@ class Shares:
         """The pod of that key computes from now on."""
         self.since.setdefault(who, self._run.kernel.seconds())
         self.ever.add(who)
-        self._show()
+        self.show()
 
     def rest(self, who: str) -> None:
         """It computes no more."""
         self.since.pop(who, None)
-        self._show()
+        self.show()
 
     def take(self, change: Change) -> None:
         """A pod that computes has started or ended."""
         if change.resource == "pods" and pods.key(change.object) in self.since:
-            self._show()
+            self.show()
 
-    def _show(self) -> None:
+    def show(self) -> None:
+        """Let the drivers show who computes now."""
         for node in self._run.world.cards:
             self._run.world.show_again(node)
 
@@ -216,7 +217,10 @@ class GivesWay:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        run.notes[_NOTE] = self._shares = Shares(run)
+        found = run.notes.get(_NOTE)
+        if found is not None:
+            found.show()  # of a restored store: other pods are there, and none of them has changed
+        self._shares: Shares = run.notes.setdefault(_NOTE, found or Shares(run))
         self._here: dict[str, JSON] = {}
         """By key."""
         self._keys: dict[str, str] = {}

@@ -8,12 +8,11 @@ quota of one back whose check says Retry, and gives one up whose check says Reje
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 from allocator.features.kueue.workloads import CHECKS, FLAVORS, GROUP, PENDING, READY, REJECTED, RETRY, WORKLOADS
 from contract import names, pods
 from contract.encoding import moments
-from contract.model import Gpu, NodeState
+from contract.model import Gpu, NodeState, Usage
 from playground.api.kinds.values import JSON
 from playground.api.store.store import Change
 from runtime.kubernetes import paths
@@ -329,10 +328,10 @@ def _room(nodes: Iterable[NodeState], size: int) -> int:
     return sum(_on(gpu, used, size) for node in usable for gpu, used in zip(node.gpus, node.usage, strict=True))
 
 
-def _on(gpu: Gpu, used: Any, size: int) -> int:
+def _on(gpu: Gpu, used: Usage, size: int) -> int:
     if not gpu.healthy or used.exclusive:
         return 0
-    return min(max(gpu.usable - used.memory, 0) // size, MOST_SHARERS - used.sharers)
+    return int(min(max(gpu.usable - used.memory, 0) // size, MOST_SHARERS - used.sharers))
 
 
 def _invariant(run: Run) -> Callable[[Change], Violation | None]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from allocator.features.kueue.workloads import GROUP
 from contract import names
 from tests.simulation.features import kueue
 from tests.simulation.features.kueue import Answers
@@ -34,7 +35,7 @@ def judging(**objects: Any) -> Any:
 
 
 def answered(before: JSON, after: JSON) -> str:
-    return Answers(judging()).holds(change(f"workloads.{kueue.GROUP}", after, previous=before)) or ""
+    return Answers(judging()).holds(change(f"workloads.{GROUP}", after, previous=before)) or ""
 
 
 @pytest.mark.parametrize("state", ["Ready", "Retry", "Rejected"])
@@ -57,7 +58,7 @@ def test_a_check_that_nobody_answers_is_found() -> None:
     assert missing == ["nobody says that he answers the check: None"]
     active = {"metadata": {"name": kueue.CHECK}, "status": {"conditions": [{"type": "Active", "status": "True"}]}}
     store = FakeStore()
-    store.objects = {f"workloads.{kueue.GROUP}": [workload("Pending")], f"admissionchecks.{kueue.GROUP}": [active]}
+    store.objects = {f"workloads.{GROUP}": [workload("Pending")], f"admissionchecks.{GROUP}": [active]}
     found = judging()
     found.world.api.store = store
     assert kueue._answered(found) == ["team-a/gang has had no answer"]

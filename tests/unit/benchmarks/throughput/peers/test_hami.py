@@ -51,7 +51,7 @@ def test_a_card_is_known_once_the_pod_is_bound() -> None:
     assert hami.known(pod(None)) == ""
 
 
-def test_a_node_reports_its_cards_in_mib_and_as_many_devices_as_pods_may_share_them() -> None:
+def test_a_node_reports_cards_in_mib_and_a_device_for_each_that_may_share() -> None:
     node: JSON = {"metadata": {"name": "n1"}, "status": {"capacity": {}, "allocatable": {}}}
     hami.dress(node)
     cards = json.loads(node["metadata"]["annotations"]["hami.io/node-nvidia-register"])
