@@ -12,27 +12,23 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
-from http import HTTPStatus
-from typing import Any
+from collections.abc import Callable
 
-from flask import Flask, Response, jsonify, request
+from flask import Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException
 
 from contract.encoding.protocol import Answer, Question, Wait
 from contract.metrics.webhook import ADMISSION_REQUESTS, ADMISSION_SECONDS, QUESTIONS
 from contract.reasons.pods import AnswerReason
-from runtime.httpserver import Reply, json_reply
+from runtime.httpserver import Reply
 from runtime.metrics import Metrics
 from webhook.admission import review
 from webhook.admission.admit import SILENT, Configuration, Reviewed, TooLate, admit
 from webhook.admission.review import BadReview
 from webhook.serving.asking import Allocator, NoAnswer
 from webhook.serving.health import Health
-from webhook.serving.workers import ANSWER_BY, Wsgi
+from webhook.serving.workers import ANSWER_BY
 
-REVIEWS = "/mutate"
-"""The path of the reviews."""
 MAX_BODY = 3 << 20
 """Bytes. An API server accepts no larger request, and stores half as much; a review may have an old and a new pod."""
 MAX_VALUES = 200_000
@@ -64,12 +60,14 @@ def create_app(
     reviews, seconds = metrics.counter(ADMISSION_REQUESTS), metrics.histogram(ADMISSION_SECONDS)
     counted = _counted(allocator, metrics)
 
-    def answer(body: bytes, answer_by: float) -> Reply:
+    @app.post("/mutate")
+    def mutate() -> Response:
+        body = request.get_data()
         if len(body) > MAX_BODY:
-            return _message(f"the review has more than {MAX_BODY} bytes", 413)
+            abort(413)
         if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
-            return _message(f"the review has more than {MAX_VALUES} values", 413)
-        started = clock()
+            abort(413, f"the review has more than {MAX_VALUES} values")
+        started, answer_by = clock(), request.environ.get(ANSWER_BY, float("inf"))
         if started >= answer_by:
             reviews.labels("late", "").inc()
             return _message(_LATE, 503)
@@ -81,18 +79,14 @@ def create_app(
         def reserve(question: Question) -> Answer | None:
             return counted(question, answer_by - clock())
 
-        reply, outcome, dialect = _guarded(
+        response, outcome, dialect = _guarded(
             lambda: admit(
                 review.decode(body), configuration(), reserve, allocator.offers, now_ns=now_ns(), on_time=on_time
             )
         )
         reviews.labels(outcome, dialect).inc()
         seconds.labels(outcome).observe(clock() - started)
-        return reply
-
-    @app.post(REVIEWS)
-    def mutate() -> Response:
-        return _response(answer(request.get_data(), _answer_by(request.environ)))
+        return response
 
     @app.get("/healthz")
     def healthz() -> Response:
@@ -106,34 +100,10 @@ def create_app(
     def refused(error: HTTPException) -> tuple[Response, int]:
         return jsonify(message=error.description), error.code or 500
 
-    app.wsgi_app = _directly(answer, app.wsgi_app)  # type: ignore[method-assign, assignment]
     return app
 
 
-def _directly(answer: Callable[[bytes, float], Reply], routed: Wsgi) -> Wsgi:
-    """
-    The application that answers whole reviews itself. All other requests go through Flask, whose routing and contexts
-    take half as long as a review.
-    """
-
-    def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        length = environ.get("CONTENT_LENGTH", "")
-        if (environ["REQUEST_METHOD"], environ["PATH_INFO"]) != ("POST", REVIEWS) or not length.isdecimal():
-            return routed(environ, start_response)
-        # One more than allowed says enough.
-        reply = answer(environ["wsgi.input"].read(min(int(length), MAX_BODY + 1)), _answer_by(environ))
-        headers = [("Content-Type", reply.content_type), ("Content-Length", str(len(reply.body)))]
-        start_response(f"{reply.status} {HTTPStatus(reply.status).phrase}", headers)
-        return [reply.body]
-
-    return serve
-
-
-def _answer_by(environ: Mapping[str, Any]) -> float:
-    return float(environ.get(ANSWER_BY, float("inf")))
-
-
-def _guarded(answer: Callable[[], Reviewed]) -> tuple[Reply, str, str]:
+def _guarded(answer: Callable[[], Reviewed]) -> tuple[Response, str, str]:
     """The response to a review, also where answering it fails; and its outcome and dialect for the metric."""
     try:
         reviewed = answer()
@@ -147,7 +117,7 @@ def _guarded(answer: Callable[[], Reviewed]) -> tuple[Reply, str, str]:
         fault = secrets.token_hex(4)
         log.error("fault", extra={"fault": fault, "kind": type(error).__name__}, exc_info=_without_text(error))
         return _message(f"internal error, logged as fault {fault}", 500), "error", ""
-    return Reply(200, reviewed.body, "application/json"), reviewed.outcome, reviewed.dialect
+    return Response(reviewed.body, content_type="application/json"), reviewed.outcome, reviewed.dialect
 
 
 def _counted(allocator: Allocator, metrics: Metrics) -> Callable[[Question, float], Answer | None]:
@@ -188,8 +158,10 @@ def _without_text(error: Exception) -> BaseException:
     return Exception(type(error).__name__).with_traceback(error.__traceback__)
 
 
-def _message(text: str, status: int) -> Reply:
-    return json_reply({"message": text}, status)
+def _message(text: str, status: int) -> Response:
+    response = jsonify(message=text)
+    response.status_code = status
+    return response
 
 
 def _response(reply: Reply) -> Response:
