@@ -61,6 +61,10 @@ ROOMY_BELOW = 0.6
 Where the demand's CPU per card is less than this part of what the cluster has per card, CPU decides nothing: nodes of
 equal cost are taken in the order of best fit. From `PRESSED_FROM` on CPU counts, and best fit would use it up unevenly.
 """
+MOST_TIGHT = 0.2
+"""
+A cluster is not roomy if more than this part of its cards is on nodes with less CPU per card than the demand has.
+"""
 PRIOR_OF_LARGE = 1 / 3
 """
 As long as nobody requests all cards of the largest node, so much of the coming demand is taken to be such requests,

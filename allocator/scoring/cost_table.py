@@ -38,7 +38,7 @@ CPU, CPU_OVER, SCATTERED, SEVERAL_AT, LOWEST, _LOWEST_PRESSED, PRICE, _PRICE_PRE
 """
 The fields of a node: free CPU, and how much of it may be taken before fewer requests find enough;
 `reference.fragments`; the place in the table of several cards; what the node is worth by either function, and the CPU
-price at which it is worth that; what is left of its cards in all.
+price at which it is worth that; in a roomy cluster what is left of its cards in all.
 """
 _NODE_FIELDS = 21
 _EVER = 1 << 40
@@ -129,7 +129,8 @@ class Rooms:
         cards[:, BY_MEMORY] = by_memory = free // np.maximum(capacity, 1)
         cards[:, BY_CORES] = by_cores = columns.free_cores[:, rows].T * CARD // WHOLE
         cards[:, LEFT] = np.where(columns.open[:, rows].T, np.maximum(np.minimum(by_memory, by_cores), 0), 0)
-        nodes[:, FREE] = cards[:, LEFT].sum(axis=1)
+        if self.tables.roomy:
+            nodes[:, FREE] = np.add.reduce(cards[:, LEFT], axis=1)
         cards[:, OVER] = free - by_memory * capacity
         cards[:, FULL] = np.greater(columns.sharers[:, rows].T, columns.most_sharers[:, rows].T - 2)
         nodes[:, CPU] = cpu = columns.free_cpu[rows]

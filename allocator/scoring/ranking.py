@@ -314,12 +314,11 @@ class Ranks:
                 cards = _best_fit(self._columns, bears, rows, fraction.count)
             known.card[slots] = 0
             costs = self._costs(wanted, slots, every, cards)
-        known.rank[slots] = (costs << TIE_BITS) + self._order(rows, self._free_after(wanted, slots, cards))
+        free = self._free_after(wanted, slots, cards) if self.tables.roomy else None
+        known.rank[slots] = (costs << TIE_BITS) + self._order(rows, free)
 
-    def _free_after(self, wanted: RequestClass, slots: Longs, chosen: Longs) -> Longs | None:
-        """What is left of each node's cards in all after the placement on these cards; only in a roomy cluster."""
-        if not self.tables.roomy:
-            return None
+    def _free_after(self, wanted: RequestClass, slots: Longs, chosen: Longs) -> Longs:
+        """What is left of each node's cards in all after the placement on these cards."""
         cards = _picked(self._rooms.cards[slots], np.arange(len(slots)), chosen)
         free: Longs = self._rooms.nodes[slots, FREE] - (cards[:, LEFT] - _after(wanted, cards)).sum(axis=1)
         return free

@@ -225,6 +225,10 @@ def is_roomy(target: Target, supply: Supply) -> bool:
     if names_models(target):
         return False
     needed = _cpu_needed(target, supply)
+    per_card = needed * supply.cpu / max(supply.cards, 1)
+    tight = sum(stock.cards for stock in supply.stocks.values() if stock.cpu < per_card * stock.together)
+    if tight > constants.MOST_TIGHT * supply.cards:
+        return False
     whole = {d: amount for d, amount in target.items() if d.count and d.exclusive}
     if whole and not any(d.count >= supply.largest for d in whole):
         needed += constants.PRIOR_OF_LARGE * min(0.0, _cpu_needed(whole, supply) - needed)

@@ -121,7 +121,17 @@ ROOMY = {
 @pytest.mark.parametrize(("target", "want"), ROOMY.values(), ids=ROOMY.keys())
 def test_a_cluster_is_roomy_where_neither_cpu_nor_models_are_scarce(target: dict[Demanded, float], want: bool) -> None:
     """The cluster has 2000 thousandths of CPU for each card."""
-    assert tables.is_roomy(target, replace(SUPPLY, largest=4)) == want
+    stocks = {T4: Stock(4, 8000, together=4), A100: Stock(4, 8000, together=4)}
+    assert tables.is_roomy(target, Supply(stocks, 16_000, 4)) == want
+
+
+def test_a_cluster_is_not_roomy_where_many_cards_are_beside_little_cpu() -> None:
+    """There is twice as much CPU as is requested, but most of it is on the nodes of half of the cards."""
+    stocks = {T4: Stock(4, 12_000, together=4), A100: Stock(4, 4000, together=4)}
+    found = [
+        tables.is_roomy({Demanded(cpu, 4, exclusive=True): 1.0}, Supply(stocks, 16_000, 4)) for cpu in (4000, 4100)
+    ]
+    assert found == [True, False]
 
 
 def test_pods_of_several_cards_are_kept_for_where_models_are_named() -> None:
