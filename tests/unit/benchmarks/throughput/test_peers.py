@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.throughput import __main__ as bound
-from benchmarks.throughput import sides
+from benchmarks.throughput import sides, turns
 from benchmarks.throughput.peers import dra, ours, timeslicing
 from benchmarks.throughput.peers.bookings import Booking, overcommitted, without_card
 from benchmarks.throughput.peers.peer import CARD, FOLDER, KUBERNETES, SHARE, Needed, gib
@@ -155,6 +154,6 @@ def test_a_program_that_its_folder_does_not_have_is_missing(tmp_path: Path) -> N
 @pytest.mark.parametrize("side", sides.BESIDE, ids=lambda side: side.name)
 def test_a_side_whose_programs_are_missing_is_reported_and_left_out(side: sides.Side, tmp_path: Path) -> None:
     environment = {KUBERNETES: str(tmp_path), FOLDER: str(tmp_path)}
-    (line,) = bound.missing([side, sides.KUBE_SCHEDULER], environment)
+    (line,) = turns.missing([side, sides.KUBE_SCHEDULER], environment)
     assert line.startswith(f"{side.name} is missing: ")
-    assert bound.present([side, sides.KUBE_SCHEDULER], environment) == (sides.KUBE_SCHEDULER,)
+    assert turns.present([side, sides.KUBE_SCHEDULER], environment) == (sides.KUBE_SCHEDULER,)
