@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.errors import KubeError
@@ -19,6 +19,16 @@ from runtime.kubernetes.errors import KubeError
 JSON = dict[str, Any]
 React = Callable[[str, JSON], None]
 """Gets what happened to an object, as a watch says it, and the object. What is listed counts as ADDED."""
+
+
+class Client(Protocol):
+    """What those who play call of the API server."""
+
+    def get(self, path: str) -> JSON: ...
+
+    def patch_merge(self, path: str, body: JSON) -> JSON: ...
+
+
 log = logging.getLogger(__name__)
 _WORKERS = 8
 _SECONDS, _PAUSE = 300, 0.5

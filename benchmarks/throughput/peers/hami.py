@@ -34,8 +34,8 @@ from runtime.kubernetes.errors import KubeConflict, KubeNotFound
 JSON = dict[str, Any]
 EXTENDER = Needed("hami-scheduler", "hami/scheduler")
 NODE, ALLOCATED = "hami.io/vgpu-node", "hami.io/vgpu-devices-allocated"
-_TO_ALLOCATE, _PHASE = "hami.io/vgpu-devices-to-allocate", "hami.io/bind-phase"
-_REGISTER, _LOCK = "hami.io/node-nvidia-register", "hami.io/mutex.lock"
+_TO_ALLOCATE, PHASE = "hami.io/vgpu-devices-to-allocate", "hami.io/bind-phase"
+_REGISTER, LOCK = "hami.io/node-nvidia-register", "hami.io/mutex.lock"
 _HANDSHAKES = ("", "-biren", "-va", "-dcu", "-xpu")
 """Ends of the annotations by which the scheduler asks the agents of each maker whether they live."""
 _COUNT, _MEMORY = "nvidia.com/gpu", "nvidia.com/gpumem"
@@ -91,7 +91,7 @@ def _start(host: Host) -> Mapping[str, Program]:
     }
     host.kube.create(_CONFIGURATIONS, _webhook(port, host.server.authority.pem))
     trial.admitted(host, _pod, lambda pod: bool(pod["spec"]["schedulerName"] == _SCHEDULER), programs)
-    trial.placed(host, _pod, lambda pod: _annotations(pod).get(_PHASE) == "success", programs)
+    trial.placed(host, _pod, lambda pod: _annotations(pod).get(PHASE) == "success", programs)
     return programs
 
 
@@ -222,38 +222,36 @@ def _acting(host: Host) -> Iterator[None]:
     kube = host.kube
 
     def react(happened: str, pod: JSON) -> None:
-        if happened != "DELETED" and pod["spec"].get("nodeName") and _annotations(pod).get(_PHASE) == "allocating":
+        if happened != "DELETED" and pod["spec"].get("nodeName") and _annotations(pod).get(PHASE) == "allocating":
             with contextlib.suppress(KubeNotFound):  # deleted meanwhile
-                _allocate(kube, pod)
+                allocate(kube, pod)
 
     with acting.reacting(kube, paths.pods(host.namespace), react):
         yield
 
 
-def _allocate(kube: Kube, pod: JSON) -> None:
+def allocate(kube: acting.Client, pod: JSON) -> None:
     """The requests of the device plugin's Allocate, one after the other."""
     node, path = pod["spec"]["nodeName"], paths.pods(pod["metadata"]["namespace"], pod["metadata"]["name"])
     kube.get(paths.nodes(node))
     found = kube.get(path)
-    if _annotations(found).get(_PHASE) != "allocating":
+    if _annotations(found).get(PHASE) != "allocating":
         return  # done by another of our threads
     kube.patch_merge(path, {"metadata": {"annotations": {_TO_ALLOCATE: ";"}}})
     kube.get(path)
-    kube.patch_merge(path, {"metadata": {"annotations": {_PHASE: "success"}}})
+    kube.patch_merge(path, {"metadata": {"annotations": {PHASE: "success"}}})
     _unlock(kube, node, f",{pod['metadata']['namespace']},{pod['metadata']['name']}")
 
 
-def _unlock(kube: Kube, node: str, owner: str) -> None:
+def _unlock(kube: acting.Client, node: str, owner: str) -> None:
     kube.get(paths.nodes(node))
     for _ in range(_TRIES):
         found = kube.get(paths.nodes(node))
-        if not _annotations(found).get(_LOCK, "").endswith(owner):
+        if not _annotations(found).get(LOCK, "").endswith(owner):
             return
         version = found["metadata"]["resourceVersion"]
         with contextlib.suppress(KubeConflict):
-            kube.patch_merge(
-                paths.nodes(node), {"metadata": {"annotations": {_LOCK: None}, "resourceVersion": version}}
-            )
+            kube.patch_merge(paths.nodes(node), {"metadata": {"annotations": {LOCK: None}, "resourceVersion": version}})
             return
         time.sleep(_AGAIN)
 

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
@@ -43,15 +43,7 @@ SCHEDULER = Needed("kai-scheduler", "kai/scheduler")
 BINDER = Needed("kai-binder", "kai/binder")
 GROUPER = Needed("kai-podgrouper", "kai/podgrouper")
 ADMISSION = Needed("kai-admission", "kai/admission")
-_CRDS = tuple(
-    Needed(f"kai-crd-{name}", f"kai/crds/{file}.yaml")
-    for name, file in (
-        ("bindrequests", "scheduling.run.ai_bindrequests"),
-        ("podgroups", "scheduling.run.ai_podgroups"),
-        ("queues", "scheduling.run.ai_queues"),
-        ("topologies", "kai.scheduler_topologies"),
-    )
-)
+CRDS = Needed("kai-crds", "kai/crds.yaml")
 GROUP, RESERVED, FRACTION = "runai-gpu-group", "run.ai/reserve_for_gpu_index", "gpu-fraction"
 RESERVATIONS, _OWN, _SCALING = "kai-resource-reservation", "kai-scheduler", "kai-scale-adjust"
 """Namespaces of KAI: of the pods that hold shared cards, of its programs, and of pods for an autoscaler."""
@@ -118,17 +110,13 @@ def _pod(pod: JSON) -> None:
 
 def _create(host: Host) -> None:
     kube = host.kube
-    crds = [_crd(host, each) for each in _CRDS]
+    file = Path(host.folders[CRDS.variable]) / CRDS.path
+    crds = [each for each in yaml.safe_load_all(file.read_text()) if each]
     for crd in crds:
         installing.apply(kube, crd)
     wait_for(lambda: engine.are_served(kube, crds), "KAI's kinds are not served", _TIMEOUT, every=0.2)
     for path, document in _objects():
         kube.create(path, document)
-
-
-def _crd(host: Host, needed: Needed) -> JSON:
-    document: JSON = yaml.safe_load((Path(host.folders[needed.variable]) / needed.path).read_text())
-    return document
 
 
 def _objects() -> Iterator[tuple[str, JSON]]:
@@ -299,18 +287,10 @@ def _webhook(kind: str, verbs: Sequence[str], address: JSON) -> JSON:
 # -- the pods that hold cards -------------------------------------------------------------------------------------
 
 
-class Holding(Protocol):
-    """What is called of a client."""
-
-    def get(self, path: str) -> JSON: ...
-
-    def patch_merge(self, path: str, body: JSON) -> JSON: ...
-
-
 class Cards:
     """Which pod holds which card of each node, as kubelets know it."""
 
-    def __init__(self, kube: Holding) -> None:
+    def __init__(self, kube: acting.Client) -> None:
         self._kube = kube
         self._lock = threading.Lock()
         self._held: dict[str, dict[str, str]] = {}
@@ -395,7 +375,7 @@ def _booking(pod: JSON, cards: Mapping[tuple[str, str], str]) -> Booking:
 PEER = Peer(
     name="kai",
     title="KAI-Scheduler",
-    programs=(SCHEDULER, BINDER, GROUPER, ADMISSION, *_CRDS, kubernetes.CONTROLLERS),
+    programs=(SCHEDULER, BINDER, GROUPER, ADMISSION, CRDS, kubernetes.CONTROLLERS),
     dress=dress,
     start=_start,
     kills=(SCHEDULER.name, BINDER.name),

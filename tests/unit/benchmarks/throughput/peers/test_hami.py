@@ -58,3 +58,40 @@ def test_a_node_reports_cards_in_mib_and_a_device_for_each_that_may_share() -> N
     assert len({card["id"] for card in cards}) == CARDS
     assert {card["devmem"] for card in cards} == {CARD // quantity.MIB}
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == str(sum(card["count"] for card in cards))
+
+
+class _Stored:
+    """An API server with one pod and its node."""
+
+    def __init__(self, lock: str) -> None:
+        self.objects = {
+            "n1": {"metadata": {"annotations": {hami.LOCK: lock} if lock else {}, "resourceVersion": "7"}},
+            "p": pod("GPU-n1-0,NVIDIA,8192,0:;"),
+        }
+        self.objects["p"]["metadata"] |= {"namespace": "tenant"}
+        self.objects["p"]["metadata"]["annotations"][hami.PHASE] = "allocating"
+
+    def get(self, path: str) -> JSON:
+        return self.objects[path.rpartition("/")[2]]
+
+    def patch_merge(self, path: str, body: JSON) -> JSON:
+        annotations: JSON = self.get(path)["metadata"]["annotations"]
+        for name, value in body["metadata"]["annotations"].items():
+            annotations.pop(name) if value is None else annotations.update({name: value})
+        return body
+
+    def annotations(self, name: str) -> JSON:
+        """What is written on an object."""
+        found: JSON = self.objects[name]["metadata"]["annotations"]
+        return found
+
+
+@pytest.mark.parametrize(
+    ("lock", "left"),
+    [("2026-01-05T08:00:00Z,tenant,p", ""), ("2026-01-05T08:00:00Z,tenant,other", "other"), ("", "")],
+)
+def test_a_pod_that_is_served_takes_its_own_lock_off_its_node(lock: str, left: str) -> None:
+    stored = _Stored(lock)
+    hami.allocate(stored, stored.objects["p"])
+    assert stored.annotations("p")[hami.PHASE] == "success"
+    assert stored.annotations("n1").get(hami.LOCK, "").rpartition(",")[2] == left
