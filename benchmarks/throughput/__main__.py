@@ -54,10 +54,8 @@ def measure(
             for side, one in turn.each(what, lambda bench, side: bench.measure(side, pods)):
                 say(f"{one.rate:.0f} pods/s, {one.cpu_ms():.1f} ms a pod")
                 found[side.name].append(one)
-        one_by_one = turn.each(
-            f"{_SINGLE} pods one by one",
-            lambda bench, side: bench.one_by_one(side, _SINGLE) if beside.tells_cards(side) else (),
-        )
+        what = f"{_SINGLE} pods one by one"
+        one_by_one = turn.each(what, lambda bench, side: bench.one_by_one(side, _SINGLE), of=beside.tells_cards)
         singly = {side.name: seconds for side, seconds in one_by_one}
     yield from turn.failures()
     if turn.sides:

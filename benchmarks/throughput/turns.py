@@ -53,15 +53,22 @@ class Turns:
     def __exit__(self, *_: object) -> None:
         self._held.close()
 
-    def each(self, what: str, work: Callable[[Bench, Side], T], *, once: bool = False) -> Iterator[tuple[Side, T]]:
-        """What each side's work came to; `once`: of the sides that share a control plane the first one's only."""
+    def each(
+        self,
+        what: str,
+        work: Callable[[Bench, Side], T],
+        *,
+        of: Callable[[Side], bool] = lambda side: True,
+        once: bool = False,
+    ) -> Iterator[tuple[Side, T]]:
+        """What each such side's work came to; `once`: of those that share a control plane the first one's only."""
         worked: set[str] = set()
 
         def one(side: Side) -> T:
             say(f"{what}: {side.title}")
             return work(self._benches[side.plane], side)
 
-        for side, found in self._each(one, lambda side: not (once and side.plane in worked)):
+        for side, found in self._each(one, lambda side: of(side) and not (once and side.plane in worked)):
             worked.add(side.plane)
             yield side, found
 
@@ -75,10 +82,10 @@ class Turns:
             self._benches[side.plane] = self._held.enter_context(self._make(side))
 
     def _each(
-        self, work: Callable[[Side], T], wanted: Callable[[Side], bool] = lambda side: True
+        self, work: Callable[[Side], T], of: Callable[[Side], bool] = lambda side: True
     ) -> Iterator[tuple[Side, T]]:
         for side in tuple(self.sides):
-            if not wanted(side):
+            if not of(side):
                 continue
             try:
                 found = work(side)
