@@ -101,7 +101,8 @@ class Cards:
     def bearing(self, wanted: Wanted) -> Flags:
         """Which cards take the share."""
         if wanted.whole:
-            return self.exists & (self.sharers == 0)
+            empty: Flags = self.exists & (self.sharers == 0)
+            return empty
         bears: Flags = self.exists & (self.free >= wanted.bytes[:, None]) & (self.free_cores >= wanted.cores)
         return bears
 
@@ -126,7 +127,7 @@ def _kube(cards: Cards, wanted: Wanted, rows: Longs, *, packed: bool = False) ->
     used = np.stack([cards.cpus[rows] - cards.cpu[rows] + cpu, cards.memories[rows] - cards.memory[rows] + memory])
     total = np.maximum(np.stack([cards.cpus[rows], cards.memories[rows]]), 1)
     part = np.minimum(used / total, 1.0)
-    by_fit = np.floor(100 * (part if packed else 1 - part)).sum(axis=0) // 2
+    by_fit: Floats = np.floor(100 * (part if packed else 1 - part)).sum(axis=0) // 2
     balanced: Floats = np.floor(100 * (1 - np.abs(part[0] - part[1]) / 2))
     return by_fit + balanced
 
