@@ -9,7 +9,7 @@ kubelet runs. With `--kills` it does not measure costs, but counts overcommitted
 from __future__ import annotations
 
 import argparse
-import contextlib
+import functools
 import os
 import statistics
 import sys
@@ -18,11 +18,9 @@ from dataclasses import dataclass
 
 from benchmarks.figures import machine_line, table
 from benchmarks.progress import say
-from benchmarks.throughput import beside, kills, requests, sides
-from benchmarks.throughput.plane import Nodes, with_peer
-from benchmarks.throughput.sides import KUBE_SCHEDULER, Bench, Measured, Side
-from playground.cluster import Cluster
-from playground.programs.process import Program
+from benchmarks.throughput import beside, kills, requests, sides, turns
+from benchmarks.throughput.sides import KUBE_SCHEDULER, Measured, Side
+from benchmarks.throughput.turns import CONTROL_PLANE, OURS, Turns
 from playground.realapi import components
 from playground.realapi.components import Assets, assets_of
 
@@ -31,8 +29,6 @@ _WARM_UP = 10
 """Before anything is measured, each side has this part of the pods."""
 _SINGLE = 20
 """Pods by which is measured how soon a card is known where no other pod waits."""
-_CONTROL_PLANE = ("kube-apiserver", "etcd", "kube-scheduler")
-_OURS = ("webhook", "allocator")
 _LEAST = 0.05
 """Less than this many ms a pod is printed as nothing."""
 
@@ -45,35 +41,26 @@ def measure(
     if isinstance(assets, str):
         yield f"Bound pods a second were not measured: {assets}"
         return
-    yield from missing(wanted, environment)
-    wanted = present(wanted, environment)
+    yield from turns.missing(wanted, environment)
     found: dict[str, list[Measured]] = {side.name: [] for side in wanted}
-    with contextlib.ExitStack() as held:
-        held_nodes = sides.held_nodes(pods)
-        benches = {
-            side.plane: held.enter_context(bench_of(assets, side, nodes, held_nodes, environment))
-            for side in _of_each_plane(wanted)
-        }
-        for side in wanted:
-            say(f"warming up: {side.title}")
-            benches[side.plane].measure(side, max(pods // _WARM_UP, 1))
-        for plane, bench in benches.items():
-            say("how much the programs work when nothing happens")
-            bench.rest()
-            yield f"Left out, {plane}: what idle programs work, {_idle(bench.idle)}"
-        for turn in range(rounds):
-            for side in wanted:
-                say(f"round {turn + 1} of {rounds}: {pods} pods, {side.title}")
-                one = benches[side.plane].measure(side, pods)
+    held = sides.held_nodes(pods)
+    start = functools.partial(turns.bench_of, assets, nodes=nodes, held=held, environment=environment)
+    with Turns(turns.present(wanted, environment), start) as turn:
+        list(turn.each("warming up", lambda bench, side: bench.measure(side, max(pods // _WARM_UP, 1))))
+        for side, idle in turn.each("idle programs", lambda bench, side: bench.rest(), once=True):
+            yield f"Left out, {side.plane}: what idle programs work, {_idle(idle)}"
+        for number in range(rounds):
+            what = f"round {number + 1} of {rounds}, {pods} pods"
+            for side, one in turn.each(what, lambda bench, side: bench.measure(side, pods)):
                 say(f"{one.rate:.0f} pods/s, {one.cpu_ms():.1f} ms a pod")
                 found[side.name].append(one)
-        singly = {}
-        for side in filter(beside.tells_cards, wanted):
-            say(f"{_SINGLE} pods one after the other, {side.title}")
-            singly[side.name] = benches[side.plane].one_by_one(side, _SINGLE)
-    if wanted:
-        yield from report(nodes, pods, wanted, found)
-        yield from beside.report(nodes, pods, wanted, found, singly)
+        what = f"{_SINGLE} pods one by one"
+        one_by_one = turn.each(what, lambda bench, side: bench.one_by_one(side, _SINGLE), of=beside.tells_cards)
+        singly = {side.name: seconds for side, seconds in one_by_one}
+    yield from turn.failures()
+    if turn.sides:
+        yield from report(nodes, pods, turn.sides, found)
+        yield from beside.report(nodes, pods, turn.sides, found, singly)
 
 
 def kill(nodes: int, times: int, wanted: Sequence[Side], environment: Mapping[str, str] = os.environ) -> Iterator[str]:
@@ -82,14 +69,17 @@ def kill(nodes: int, times: int, wanted: Sequence[Side], environment: Mapping[st
     if isinstance(assets, str):
         yield f"Overcommitted cards were not counted: {assets}"
         return
-    yield from missing(wanted, environment)
+    yield from turns.missing(wanted, environment)
     found: dict[str, kills.Killed] = {}
-    for side in present(wanted, environment):
+    start = functools.partial(turns.bench_of, assets, nodes=nodes, held=kills.NODES, environment=environment)
+    for side in turns.present(wanted, environment):
         if side.kills and not side.gated:
-            with bench_of(assets, side, nodes, kills.NODES, environment) as bench:
-                say(f"killing {' and '.join(side.kills)} {times} times: {side.title}")
-                found[side.title] = kills.measure(bench, side, times)
-                yield kills.line(nodes, side, found[side.title])
+            with Turns([side], start) as turn:
+                what = f"{times} times {' and '.join(side.kills)} is killed"
+                for _, one in turn.each(what, lambda bench, side: kills.measure(bench, side, times)):
+                    found[side.title] = one
+                    yield kills.line(nodes, side, one)
+            yield from turn.failures()
     if found:
         yield kills.report(nodes, times, found)
 
@@ -99,64 +89,6 @@ def _assets(environment: Mapping[str, str]) -> Assets | str:
     if not isinstance(assets, str) and not assets.has(components.SCHEDULER):
         return f"{assets.folder} has no {components.SCHEDULER}"
     return assets
-
-
-def missing(wanted: Sequence[Side], environment: Mapping[str, str]) -> Iterator[str]:
-    """A line for each peer whose programs are not on the machine."""
-    for side in wanted:
-        lacks = side.peer.missing(environment) if side.peer else ""
-        if lacks:
-            yield f"{side.name} is missing: {lacks}"
-
-
-def present(wanted: Sequence[Side], environment: Mapping[str, str]) -> tuple[Side, ...]:
-    """The sides whose programs are on the machine."""
-    return tuple(side for side in wanted if not (side.peer and side.peer.missing(environment)))
-
-
-def _of_each_plane(wanted: Sequence[Side]) -> Iterator[Side]:
-    """The first side of each control plane."""
-    seen: set[str] = set()
-    for side in wanted:
-        if side.plane not in seen:
-            seen.add(side.plane)
-            yield side
-
-
-@contextlib.contextmanager
-def bench_of(
-    assets: Assets, side: Side, nodes: int, held_nodes: int, environment: Mapping[str, str]
-) -> Iterator[Bench]:
-    """The control plane of a side, with all programs."""
-    namespaces = (sides.TENANT, sides.OTHERS)
-    with contextlib.ExitStack() as held:
-        idle_writes = sides.IDLE_WRITES
-        if side.peer is not None:
-            beginning = with_peer(
-                assets, side.peer, nodes=nodes, held=held_nodes, namespaces=namespaces, environment=environment
-            )
-            server, programs = held.enter_context(beginning)
-            idle_writes = side.peer.idle_writes
-        else:
-            plane = Nodes(assets, nodes=nodes, held=held_nodes, gpus=side.ours, namespaces=namespaces)
-            programs = _installed(plane, held) if side.ours else _alone(plane, held)
-            server = plane.server
-        ours = {name: server.programs[name] for name in _CONTROL_PLANE if name in server.programs}
-        yield Bench(server.kube, {**ours, **programs}, held=held_nodes, idle_writes=idle_writes)
-
-
-def _installed(plane: Nodes, held: contextlib.ExitStack) -> dict[str, Program]:
-    """Start it with gpufraction; our programs."""
-    cluster = Cluster(nodes=(), control_plane=lambda gpus_of: plane, namespaces=(sides.TENANT,), components=())
-    held.callback(cluster.stop)
-    cluster.start(timeout=180)
-    return {name: cluster.programs[name] for name in _OURS}
-
-
-def _alone(plane: Nodes, held: contextlib.ExitStack) -> dict[str, Program]:
-    held.callback(plane.stop)
-    plane.start()
-    return {}
 
 
 def _idle(found: Mapping[str, float]) -> str:
@@ -217,7 +149,7 @@ def report(nodes: int, pods: int, wanted: Sequence[Side], found: Mapping[str, Se
 
 
 def _costs(side: Side, measured: Sequence[Measured], ratio: Ratio | None, others: bool) -> tuple[str, ...]:
-    programs = [[one.cpu_ms(name) for one in measured] for name in ("", *_CONTROL_PLANE, *_OURS)]
+    programs = [[one.cpu_ms(name) for one in measured] for name in ("", *CONTROL_PLANE, *OURS)]
     programs += [[_others(one) for one in measured]] if others else []
     rate = _median([one.rate for one in measured])
     cells = ratio.cells() if ratio else ("-", "-")
@@ -226,7 +158,7 @@ def _costs(side: Side, measured: Sequence[Measured], ratio: Ratio | None, others
 
 def _others(one: Measured) -> float:
     """Processor time a pod of the programs that have no column of their own, in ms."""
-    return sum(one.cpu_ms(name) for name in one.bound.cpu if name not in (*_CONTROL_PLANE, *_OURS))
+    return sum(one.cpu_ms(name) for name in one.bound.cpu if name not in (*CONTROL_PLANE, *OURS))
 
 
 def _writes(side: Side, measured: Sequence[Measured]) -> tuple[str, ...]:

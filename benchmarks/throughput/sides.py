@@ -164,13 +164,14 @@ class Bench:
         self.idle: Mapping[str, float] = dict.fromkeys(programs, 0.0)
         """Processor seconds a second of each program while nothing happens."""
 
-    def rest(self) -> None:
+    def rest(self) -> Mapping[str, float]:
         """Measure what the programs work when nothing happens, so that the length of a run does not matter."""
         self.settle()
         worked, started = self._worked(), time.perf_counter()
         time.sleep(_RESTING)
         passed = time.perf_counter() - started
         self.idle = {name: (now - worked[name]) / passed for name, now in self._worked().items()}
+        return self.idle
 
     def measure(self, side: Side, count: int) -> Measured:
         """Create so many pods and wait until each has its node; afterwards none is left. Raises `NotInTime`."""

@@ -44,12 +44,10 @@ class Needed:
     path: str
     variable: str = FOLDER
 
-    def missing(self, environment: Mapping[str, str]) -> str:
-        """One line on what is not there; empty where it is."""
+    def found(self, environment: Mapping[str, str]) -> bool:
+        """Whether it is there."""
         folder = environment.get(self.variable, "")
-        if not folder:
-            return f"{self.variable} is not set; {self.path} is needed below it"
-        return "" if (Path(folder) / self.path).is_file() else f"{self.variable} has no {self.path}"
+        return bool(folder) and (Path(folder) / self.path).is_file()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,4 +121,12 @@ class Peer:
 
     def missing(self, environment: Mapping[str, str]) -> str:
         """One line on the programs that are not on the machine; empty where all are."""
-        return "; ".join(filter(None, (each.missing(environment) for each in self.programs)))
+        lacking: dict[str, list[str]] = {}
+        for each in self.programs:
+            if not each.found(environment):
+                lacking.setdefault(each.variable, []).append(each.path)
+        return "; ".join(f"{_folder(name, environment)} has no {', '.join(files)}" for name, files in lacking.items())
+
+
+def _folder(variable: str, environment: Mapping[str, str]) -> str:
+    return f"the folder that {variable} names" if environment.get(variable) else f"{variable}, which is not set,"

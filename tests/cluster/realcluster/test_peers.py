@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.throughput import __main__ as bound
-from benchmarks.throughput import kills, sides
+from benchmarks.throughput import kills, sides, turns
 from benchmarks.throughput.peers import dra
 from benchmarks.throughput.peers.bookings import overcommitted, without_card
 from benchmarks.throughput.peers.peer import CARD, SHARE
@@ -30,7 +29,7 @@ def consumable() -> Iterator[Bench]:
         pytest.skip(assets)
     if assets.minor() < _CONSUMABLE:
         pytest.skip(f"Kubernetes 1.{_CONSUMABLE} shares devices by their capacity, this is 1.{assets.minor()}")
-    with bound.bench_of(assets, _side(), _NODES, kills.NODES, os.environ) as bench:
+    with turns.bench_of(assets, _side(), nodes=_NODES, held=kills.NODES, environment=os.environ) as bench:
         yield bench
 
 

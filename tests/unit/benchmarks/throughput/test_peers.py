@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.throughput import __main__ as bound
-from benchmarks.throughput import sides
+from benchmarks.throughput import sides, turns
 from benchmarks.throughput.peers import dra, ours, timeslicing
 from benchmarks.throughput.peers.bookings import Booking, overcommitted, without_card
-from benchmarks.throughput.peers.peer import CARD, FOLDER, KUBERNETES, SHARE, Needed, gib
+from benchmarks.throughput.peers.peer import CARD, FOLDER, KUBERNETES, SHARE, gib
 from benchmarks.throughput.peers.table import PEERS
 from contract import names
 from contract.encoding import codec
@@ -140,21 +139,21 @@ def test_amounts_are_written_in_gib() -> None:
 # -- programs that are not on the machine -------------------------------------------------------------------------
 
 
-def test_a_program_below_no_folder_is_missing() -> None:
-    assert Needed("a", "peer/a").missing({}) == f"{FOLDER} is not set; peer/a is needed below it"
+def test_programs_below_no_folder_are_missing() -> None:
+    assert dra.PEER.missing({}) == f"{KUBERNETES}, which is not set, has no kube-scheduler, kube-controller-manager"
 
 
-def test_a_program_that_its_folder_does_not_have_is_missing(tmp_path: Path) -> None:
-    needed = Needed("a", "peer/a")
-    assert needed.missing({FOLDER: str(tmp_path)}) == f"{FOLDER} has no peer/a"
-    (tmp_path / "peer").mkdir()
-    (tmp_path / "peer/a").touch()
-    assert needed.missing({FOLDER: str(tmp_path)}) == ""
+def test_only_programs_that_their_folder_does_not_have_are_missing(tmp_path: Path) -> None:
+    environment = {KUBERNETES: str(tmp_path)}
+    (tmp_path / "kube-scheduler").touch()
+    assert dra.PEER.missing(environment) == f"the folder that {KUBERNETES} names has no kube-controller-manager"
+    (tmp_path / "kube-controller-manager").touch()
+    assert dra.PEER.missing(environment) == ""
 
 
 @pytest.mark.parametrize("side", sides.BESIDE, ids=lambda side: side.name)
 def test_a_side_whose_programs_are_missing_is_reported_and_left_out(side: sides.Side, tmp_path: Path) -> None:
     environment = {KUBERNETES: str(tmp_path), FOLDER: str(tmp_path)}
-    (line,) = bound.missing([side, sides.KUBE_SCHEDULER], environment)
+    (line,) = turns.missing([side, sides.KUBE_SCHEDULER], environment)
     assert line.startswith(f"{side.name} is missing: ")
-    assert bound.present([side, sides.KUBE_SCHEDULER], environment) == (sides.KUBE_SCHEDULER,)
+    assert turns.present([side, sides.KUBE_SCHEDULER], environment) == (sides.KUBE_SCHEDULER,)
