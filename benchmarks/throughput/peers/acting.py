@@ -13,12 +13,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from runtime.kubernetes.client import Kube
+from runtime.kubernetes.client import Listing
 from runtime.kubernetes.errors import KubeError
 
 JSON = dict[str, Any]
-React = Callable[[str, JSON], None]
-"""Gets what happened to an object, as a watch says it, and the object. What is listed counts as ADDED."""
+Work = Callable[[], None]
+React = Callable[[str, JSON], Work | None]
+"""
+Gets what happened to an object, as a watch says it, and the object; one change after the other. Returns what is to be
+done, which others do meanwhile. What is listed counts as ADDED, and what is not listed any more as DELETED.
+"""
 
 
 class Client(Protocol):
@@ -29,23 +33,37 @@ class Client(Protocol):
     def patch_merge(self, path: str, body: JSON) -> JSON: ...
 
 
+class Watched(Protocol):
+    """What is called of it to follow a collection."""
+
+    def list(self, path: str) -> Listing: ...
+
+    def watch(
+        self, path: str, *, resource_version: str, timeout_seconds: int, on_open: Callable[[Callable[[], None]], None]
+    ) -> Iterator[JSON]: ...
+
+
 log = logging.getLogger(__name__)
 _WORKERS = 8
 _SECONDS, _PAUSE = 300, 0.5
 
 
 @contextlib.contextmanager
-def reacting(kube: Kube, path: str, react: React, *, workers: int = _WORKERS) -> Iterator[None]:
+def reacting(kube: Watched, path: str, react: React, *, workers: int = _WORKERS) -> Iterator[None]:
     """
-    Meanwhile `react` is called with each change of this collection, in so many threads.
+    Meanwhile `react` is called with each change of this collection. What it returns is done by so many threads.
 
-    One object can be seen twice, and two changes at once. An error of the API server ends that one call.
+    An object can be seen twice. An error of the API server ends that one piece of work.
     """
     watch = _Watch(kube, path)
     with ThreadPoolExecutor(workers, thread_name_prefix="played") as pool:
-        thread = threading.Thread(
-            target=watch.run, args=(lambda *seen: _submit(pool, react, *seen),), name="played", daemon=True
-        )
+
+        def tell(happened: str, seen: JSON) -> None:
+            work = react(happened, seen)
+            if work is not None:
+                _submit(pool, work, seen["metadata"]["name"])
+
+        thread = threading.Thread(target=watch.run, args=(tell,), name="played", daemon=True)
         thread.start()
         try:
             yield
@@ -54,23 +72,24 @@ def reacting(kube: Kube, path: str, react: React, *, workers: int = _WORKERS) ->
             thread.join(_PAUSE)
 
 
-def _submit(pool: ThreadPoolExecutor, react: React, happened: str, seen: JSON) -> None:
-    def call() -> None:
+def _submit(pool: ThreadPoolExecutor, work: Work, name: str) -> None:
+    def do() -> None:
         try:
-            react(happened, seen)
+            work()
         except KubeError as error:
-            log.warning("not played", extra={"name": seen["metadata"]["name"], "error": str(error)})
+            log.warning("not played", extra={"name": name, "error": str(error)})
 
     with contextlib.suppress(RuntimeError):  # the pool has ended
-        pool.submit(call)
+        pool.submit(do)
 
 
 class _Watch:
     """Lists a collection and watches it from there, again and again, until `end`."""
 
-    def __init__(self, kube: Kube, path: str) -> None:
+    def __init__(self, kube: Watched, path: str) -> None:
         self._kube = kube
         self._path = path
+        self._known: dict[str, JSON] = {}
         self._ended = threading.Event()
         self._close: Callable[[], None] = lambda: None
 
@@ -78,24 +97,35 @@ class _Watch:
         self._ended.set()
         self._close()
 
-    def run(self, tell: React) -> None:
+    def run(self, tell: Callable[[str, JSON], None]) -> None:
         while not self._ended.is_set():
             try:
                 self._once(tell)
             except KubeError:
                 self._ended.wait(_PAUSE)
 
-    def _once(self, tell: React) -> None:
+    def _once(self, tell: Callable[[str, JSON], None]) -> None:
         listing = self._kube.list(self._path)
+        listed = {each["metadata"]["uid"]: each for each in listing.items}
+        for uid in self._known.keys() - listed.keys():
+            tell("DELETED", self._known[uid])
         for each in listing.items:
             tell("ADDED", each)
+        self._known = listed
         version = listing.resource_version
         events = self._kube.watch(self._path, resource_version=version, timeout_seconds=_SECONDS, on_open=self._opened)
         for event in events:
             if self._ended.is_set() or event["type"] == "ERROR":
                 return
             if event["type"] != "BOOKMARK":
+                self._note(event["type"], event["object"])
                 tell(event["type"], event["object"])
+
+    def _note(self, happened: str, seen: JSON) -> None:
+        if happened == "DELETED":
+            self._known.pop(seen["metadata"]["uid"], None)
+        else:
+            self._known[seen["metadata"]["uid"]] = seen
 
     def _opened(self, close: Callable[[], None]) -> None:
         self._close = close

@@ -16,6 +16,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -221,13 +222,18 @@ def _webhook(port: int, authority: bytes) -> JSON:
 def _acting(host: Host) -> Iterator[None]:
     kube = host.kube
 
-    def react(happened: str, pod: JSON) -> None:
-        if happened != "DELETED" and pod["spec"].get("nodeName") and _annotations(pod).get(PHASE) == "allocating":
-            with contextlib.suppress(KubeNotFound):  # deleted meanwhile
-                allocate(kube, pod)
+    def react(happened: str, pod: JSON) -> acting.Work | None:
+        bound = happened != "DELETED" and pod["spec"].get("nodeName")
+        waits = bound and _annotations(pod).get(PHASE) == "allocating"
+        return partial(_serve, kube, pod) if waits else None
 
     with acting.reacting(kube, paths.pods(host.namespace), react):
         yield
+
+
+def _serve(kube: Kube, pod: JSON) -> None:
+    with contextlib.suppress(KubeNotFound):  # deleted meanwhile
+        allocate(kube, pod)
 
 
 def allocate(kube: acting.Client, pod: JSON) -> None:
@@ -236,7 +242,7 @@ def allocate(kube: acting.Client, pod: JSON) -> None:
     kube.get(paths.nodes(node))
     found = kube.get(path)
     if _annotations(found).get(PHASE) != "allocating":
-        return  # done by another of our threads
+        return  # seen twice
     kube.patch_merge(path, {"metadata": {"annotations": {_TO_ALLOCATE: ";"}}})
     kube.get(path)
     kube.patch_merge(path, {"metadata": {"annotations": {PHASE: "success"}}})

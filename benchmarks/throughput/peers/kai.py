@@ -16,9 +16,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -292,35 +292,30 @@ class Cards:
 
     def __init__(self, kube: acting.Client) -> None:
         self._kube = kube
-        self._lock = threading.Lock()
         self._held: dict[str, dict[str, str]] = {}
         """By node: cards, by the uid of the pod that holds each."""
 
-    def react(self, happened: str, pod: JSON) -> None:
+    def react(self, happened: str, pod: JSON) -> acting.Work | None:
         """Give a new pod the first card that is free; none is given where all are held."""
-        metadata, node = pod["metadata"], pod["spec"].get("nodeName")
-        if not node:
-            return
+        metadata, node = pod["metadata"], pod["spec"].get("nodeName", "")
+        held = self._held.setdefault(node, {})
         if happened == "DELETED":
-            with self._lock:
-                self._held.get(node, {}).pop(metadata["uid"], None)
-        elif card := self._give(node, metadata["uid"], _annotations(pod).get(RESERVED, "")):
-            path = paths.pods(metadata["namespace"], metadata["name"])
-            with contextlib.suppress(KubeNotFound):  # deleted meanwhile
-                self._kube.get(path)
-                self._kube.patch_merge(path, {"metadata": {"annotations": {RESERVED: card}}})
+            held.pop(metadata["uid"], None)
+        elif node and metadata["uid"] not in held:
+            return self._give(held, node, metadata, _annotations(pod).get(RESERVED, ""))
+        return None
 
-    def _give(self, node: str, uid: str, has: str) -> str:
-        """A card for a pod that has none yet; empty otherwise."""
-        with self._lock:
-            held = self._held.setdefault(node, {})
-            if uid in held:
-                return ""
-            free = (card for card in (uuid(node, index) for index in range(CARDS)) if card not in held.values())
-            card = has or next(free, "")
-            if card:
-                held[uid] = card
-        return "" if has else card
+    def _give(self, held: dict[str, str], node: str, metadata: JSON, has: str) -> acting.Work | None:
+        free = (card for card in (uuid(node, index) for index in range(CARDS)) if card not in held.values())
+        card = has or next(free, "")
+        if card:
+            held[metadata["uid"]] = card
+        return partial(self._write, paths.pods(metadata["namespace"], metadata["name"]), card) if card != has else None
+
+    def _write(self, path: str, card: str) -> None:
+        with contextlib.suppress(KubeNotFound):  # deleted meanwhile
+            self._kube.get(path)
+            self._kube.patch_merge(path, {"metadata": {"annotations": {RESERVED: card}}})
 
 
 @contextlib.contextmanager

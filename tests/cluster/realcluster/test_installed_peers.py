@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.throughput import __main__ as bound
-from benchmarks.throughput import kills, sides
+from benchmarks.throughput import kills, sides, turns
 from benchmarks.throughput.peers import hami, kai
 from benchmarks.throughput.peers.bookings import overcommitted, without_card
 from benchmarks.throughput.peers.peer import CARD, SHARE
@@ -31,7 +30,7 @@ def measured(request: pytest.FixtureRequest) -> Iterator[tuple[Side, Bench]]:
     missing = assets if isinstance(assets, str) else side.peer.missing(os.environ)
     if missing or isinstance(assets, str):
         pytest.skip(missing)
-    with bound.bench_of(assets, side, _NODES, kills.NODES, os.environ) as bench:
+    with turns.bench_of(assets, side, nodes=_NODES, held=kills.NODES, environment=os.environ) as bench:
         yield side, bench
 
 

@@ -91,12 +91,18 @@ def held(name: str, card: str = "") -> JSON:
 
 def test_each_pod_gets_a_card_that_no_other_pod_holds() -> None:
     stored = _Stored()
-    nodes = kai.Cards(stored)
-    nodes.react("ADDED", held("old", kai.uuid("n1", 0)))
+    cards = kai.Cards(stored)
+
+    def happens(what: str, pod: JSON) -> None:
+        work = cards.react(what, pod)
+        if work is not None:
+            work()
+
+    happens("ADDED", held("old", kai.uuid("n1", 0)))
     for number in range(1, 9):
-        nodes.react("ADDED", held(f"new-{number}"))
+        happens("ADDED", held(f"new-{number}"))
     assert stored.cards == {f"new-{number}": kai.uuid("n1", number) for number in range(1, 8)}
-    nodes.react("MODIFIED", held("new-1"))
-    nodes.react("DELETED", held("old"))
-    nodes.react("MODIFIED", held("new-8"))
-    assert stored.cards["new-8"] == kai.uuid("n1", 0)
+    happens("MODIFIED", held("new-1"))
+    happens("DELETED", held("old"))
+    happens("ADDED", held("last"))
+    assert stored.cards["last"] == kai.uuid("n1", 0)
