@@ -53,6 +53,13 @@ class PlacementSettings:
         'cluster-autoscaler.kubernetes.io/safe-to-evict: "false" and karpenter.sh/do-not-disrupt: "true" with their '
         "share, unless their author wrote these annotations.",
     )
+    condition: Literal["waited", "always"] = setting(
+        "waited",
+        "Which pods get the condition gpufraction.io/Allocated when they have their share. waited: those that had it "
+        "with another status before, because they waited or something was wrong. always: also pods that are placed at "
+        "once, for tools that wait for the condition; that costs one more write per pod, and an Event where our "
+        "webhook binds it. Without it, the annotation gpufraction.io/allocation says where the share is.",
+    )
     unsatisfiable: Literal["deny", "wait"] = setting(
         "deny",
         "What happens to a request that no GPU of the cluster, or of a pool declared in the options, could ever serve.",

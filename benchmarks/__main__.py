@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from benchmarks.admission import cost, creation, latency
 from benchmarks.decisions import neighbours, report, scale, waiting
-from benchmarks.latencies import coldstart, freed, nodes, stored_first
+from benchmarks.latencies import coldstart, freed, large, nodes, stored_first
 from benchmarks.progress import say
 
 SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
@@ -31,8 +31,9 @@ SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
     "nodes": nodes.nodes,
     "coldstart": coldstart.coldstart,
     "scale": scale.scale,
+    "large": large.large,
 }
-_ON_REQUEST = frozenset({"scale"})
+_ON_REQUEST = frozenset({"scale", "large"})
 """Sections that take as long as all the others."""
 
 

@@ -436,7 +436,8 @@ ALLOCATED_CONDITION = Key(
     f"{GROUP}/Allocated",
     on="Pod condition",
     writer="allocator",
-    doc="`True` when the pod has its share; `False` with the reason while it waits.",
+    doc="`False` with the reason while the pod waits for its share, `True` afterwards. A pod that is placed at once "
+    "has it only where the setting `placement.condition` is `always`.",
 )
 CLAIM_FINALIZER = Key(
     f"{GROUP}/claim-in-use",

@@ -196,6 +196,13 @@ class Cluster:
         port = found.allocator_port if of == "allocator" else found.health_port
         return scraping.scrape(port, self.scraper_token(), timeout=timeout)
 
+    def leads(self, replica: int) -> bool:
+        """Whether the allocator of a replica says that it leads."""
+        try:
+            return "\ngpufraction_leader 1.0\n" in self.metrics(replica)
+        except OSError:
+            return False
+
     def webhook_answers(self, replica: int = 0) -> bool:
         """Whether a webhook takes TLS connections."""
         return accepts_tls(self.replicas[replica].webhook_port)
@@ -367,7 +374,7 @@ class Cluster:
                 return f"{replica.name('webhook')} does not listen"
             if not healthy(f"{self.webhook_url(replica.number)}/readyz"):
                 return f"{replica.name('webhook')} is not ready"
-        if not any(map(self._leads, self.replicas)):
+        if not any(self.leads(replica.number) for replica in self.replicas):
             return "no allocator leads yet"
         for node in self.nodes:
             found = self._node(node.spec.name)
@@ -376,12 +383,6 @@ class Cluster:
         if not self._webhook_trusted():
             return "the webhook configuration has no CA yet"
         return ""
-
-    def _leads(self, replica: Replica) -> bool:
-        try:
-            return "\ngpufraction_leader 1.0\n" in self.metrics(replica.number)
-        except OSError:
-            return False
 
     def _node(self, name: str) -> JSON:
         try:

@@ -315,7 +315,11 @@ _READ: tuple[tuple[ReasonKind, str], ...] = (
         "Reasons of the condition `gpufraction.io/Allocated` of a waiting pod that are not about nodes. A pod whose "
         "ElasticGPUClaim waits has the claim's reason behind `Claim`, as `ClaimInvalid`.",
     ),
-    (ReasonKind.PLACED, "Reasons of the condition `gpufraction.io/Allocated` when it is True."),
+    (
+        ReasonKind.PLACED,
+        "Reasons of the condition `gpufraction.io/Allocated` when it is True: of a pod that waited, and of one that is "
+        "not bound. A pod that was placed at once has its share in its annotations only.",
+    ),
     (
         ReasonKind.ANSWER,
         "What the webhook says of a pod that waits behind the gate, in a warning that kubectl shows.",

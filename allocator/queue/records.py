@@ -364,6 +364,11 @@ class PodRecords:
         self._news.append(news)
         return True
 
+    def has_told(self, uid: str) -> bool:
+        """Whether this process has reported something to the pod, which its condition may not show yet."""
+        record = self._records.get(uid)
+        return record is not None and record.reported is not None
+
     def _expect(self, uid: str, repair: Repair | None) -> None:
         self._records[uid].repair = repair
         if repair is not None and repair.due is not None:

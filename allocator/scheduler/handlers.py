@@ -82,6 +82,7 @@ class EventHandlers:
         self._arrivals = state.arrivals
         self._forgotten = forgotten
         self._on_request = on_request
+        self._tells_all = settings.placement.condition == "always"
         self._kept_out = ExcludedGpus()
         self._repeated = state.repeated
         self._listed: set[str] = set()
@@ -209,15 +210,26 @@ class EventHandlers:
             return might_help
         bound = was_unbound and not self._cache.allocated.is_reported_unbound(uid)
         shown = pod.condition is not None and pod.condition.allocated
-        if (bound or not shown) and uid not in self.late.failing and not pod.behind and self._may_tell():
-            inventory = self._cache.inventory(holding.allocation.node)
-            models = {gpu.uuid: gpu.model for gpu in inventory.gpus} if inventory is not None else {}
-            text = messages.allocated(holding.request, holding.allocation, models)
-            # Of a pod that kube-scheduler has yet to bind, its Event `Scheduled` will say the node.
-            news = StatusUpdate(holding.pod, uid, True, PodReason.ALLOCATED, text, event=pod.bound)
-            if self._records.tell(news, now):
-                self._trigger.wake()
+        if (bound or not shown) and uid not in self.late.failing and not pod.behind:
+            self._tell_allocated(pod, holding, now)
         return might_help
+
+    def _tell_allocated(self, pod: PodInfo, holding: Reservation, now: float) -> None:
+        """
+        A pod that was told something else learns that it has its share.
+
+        All others have it in their annotations from the moment at which they could be read, so nothing is written.
+        """
+        told = pod.condition is not None or self._records.has_told(pod.uid)
+        if not (told or self._tells_all) or not self._may_tell():
+            return
+        inventory = self._cache.inventory(holding.allocation.node)
+        models = {gpu.uuid: gpu.model for gpu in inventory.gpus} if inventory is not None else {}
+        text = messages.allocated(holding.request, holding.allocation, models)
+        # Of a pod that kube-scheduler has yet to bind, its Event `Scheduled` will say the node.
+        news = StatusUpdate(holding.pod, pod.uid, True, PodReason.ALLOCATED, text, event=pod.bound)
+        if self._records.tell(news, now):
+            self._trigger.wake()
 
     def _may_tell(self) -> bool:
         """Whether it is on us to tell a pod something; what is not told now is told once it is."""

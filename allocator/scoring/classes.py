@@ -15,12 +15,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from contract.model import WHOLE, FractionRequest, Gpu, NodeState, PodRequest, Usage
+from contract.model import MOST_GPUS, WHOLE, FractionRequest, Gpu, NodeState, PodRequest, Usage
 from contract.scheduling import fit
 from contract.scheduling.filters import Limits
 
 CARD = 1000
 """A whole card."""
+SIDE = 101
+"""Amounts of one side of a card that are told apart where both sides count: 0 to 100 percent."""
+_PER_PERCENT = CARD // WHOLE
 
 
 class Kind(NamedTuple):
@@ -61,9 +64,19 @@ class Demanded:
         """What it takes of one card of this kind; more than `CARD` if it cannot be there."""
         if self.exclusive:
             return CARD
+        return max(*self._sides(kind), 1)
+
+    def sides_on(self, kind: Kind) -> tuple[int, int]:
+        """What it takes of the memory and of the cores of one card of this kind, in percent, rounded up."""
+        if self.exclusive:
+            return WHOLE, WHOLE
+        by_memory, by_cores = self._sides(kind)
+        return -(-by_memory // _PER_PERCENT), -(-by_cores // _PER_PERCENT)
+
+    def _sides(self, kind: Kind) -> tuple[int, int]:
         wanted = self.memory or kind.usable * self.percent // WHOLE
         by_memory = wanted * CARD // kind.capacity if kind.capacity else CARD + 1
-        return max(by_memory, self.cores * CARD // WHOLE, 1)
+        return by_memory, self.cores * CARD // WHOLE
 
     def accepts(self, kind: Kind) -> bool:
         """Whether such a card is wished for: the rule of `filters.kind_accepted`."""
@@ -115,20 +128,40 @@ def remainder(gpu: Gpu, usage: Usage, limits: Limits) -> int:
 
 def left(capacity: int, memory: int, cores: int) -> int:
     """What is left of a card of so many bytes with so many bytes and percent of cores taken."""
+    return max(0, min(sides_left(capacity, memory, cores)))
+
+
+def sides_left(capacity: int, memory: int, cores: int) -> tuple[int, int]:
+    """What is left of either side, memory and cores, of such a card."""
     by_memory = (capacity - memory) * CARD // capacity if capacity else 0
-    return max(0, min(by_memory, (WHOLE - cores) * CARD // WHOLE))
+    return by_memory, (WHOLE - cores) * CARD // WHOLE
+
+
+def place(by_memory: int, by_cores: int) -> int:
+    """Where a table by both sides has the card of which so much is left; 0 if nothing is left of a side."""
+    if min(by_memory, by_cores) <= 0:
+        return 0
+    return by_memory // _PER_PERCENT * SIDE + by_cores // _PER_PERCENT
+
+
+def card_place(gpu: Gpu, usage: Usage, limits: Limits) -> int:
+    """`place` of one card: 0 if it takes no more pods."""
+    if not remainder(gpu, usage, limits):
+        return 0
+    return place(*sides_left(limits.capacity(gpu), usage.memory, usage.cores))
 
 
 @dataclass(frozen=True, slots=True)
 class Stock:
     """
-    How many cards there are of one kind, the CPU (thousandths) of the largest node that has them, and how many
-    thousandths of the cards are taken.
+    How many cards there are of one kind, the CPU (thousandths) of the largest node that has them, how many thousandths
+    of the cards are taken, and the cards of the node that has most.
     """
 
     cards: int
     cpu: int
     taken: int = 0
+    together: int = MOST_GPUS
 
     @property
     def free(self) -> int:
@@ -165,7 +198,7 @@ class Supply:
 
 def supply_of(nodes: Mapping[str, NodeState], limits: Limits) -> Supply:
     """What these nodes have."""
-    found: dict[Kind, tuple[int, int, int]] = {}
+    found: dict[Kind, tuple[int, int, int, int]] = {}
     cpu = largest = 0
     for node in nodes.values():
         here, largest = node.allocatable.cpu, max(largest, len(node.gpus))
@@ -173,6 +206,7 @@ def supply_of(nodes: Mapping[str, NodeState], limits: Limits) -> Supply:
             cpu += here
         for gpu, usage in zip(node.gpus, node.usage, strict=True):
             kind = kind_of(gpu, limits)
-            cards, most, taken = found.get(kind, (0, 0, 0))
-            found[kind] = cards + 1, max(most, here), taken + CARD - remainder(gpu, usage, limits)
+            cards, most, taken, together = found.get(kind, (0, 0, 0, 0))
+            taken += CARD - remainder(gpu, usage, limits)
+            found[kind] = cards + 1, max(most, here), taken, max(together, len(node.gpus))
     return Supply({kind: Stock(*amounts) for kind, amounts in found.items()}, cpu, largest)

@@ -56,6 +56,38 @@ SMALLER_SOONER = 2
 Bits by which the hash that decides between equal nodes is shifted on nodes with fewer cards than the largest. So small
 nodes fill sooner, and requests for whole large nodes find some later.
 """
+ROOMY_BELOW = 0.6
+"""
+Where the demand's CPU per card is less than this part of what the cluster has per card, CPU decides nothing: nodes of
+equal cost are taken in the order of best fit. From `PRESSED_FROM` on CPU counts, and best fit would use it up unevenly.
+"""
+MOST_TIGHT = 0.2
+"""
+A cluster is not roomy if more than this part of its cards is on nodes with less CPU per card than the demand has.
+"""
+PRIOR_OF_LARGE = 1 / 3
+"""
+As long as nobody requests all cards of the largest node, so much of the coming demand is taken to be such requests,
+with the CPU per card of the whole cards that were requested. It only decides whether the cluster is roomy.
+"""
+NAMED_FROM = 0.02
+"""
+The part of the requests that names models from which on models count as scarce. Then best fit would fill the kinds that
+are named with pods that could be anywhere.
+"""
+TWO_SIDED_FROM = 0.05
+"""
+The part of the shares that takes more memory than cores, and the part that takes more cores than memory, from which on
+shares are priced by both sides. Else one side is the scarcer one of all cards, and a share is as large as its larger.
+"""
+FREE_STEPS = 8
+"""
+What is free of a node counts in so many steps per thousandth of a card, so that nodes of eight cards are told apart.
+"""
+FREE_BITS = 14
+"""
+Bits by which the hash between equal nodes is shifted to make room for what is free of a node.
+"""
 
 # -- what remainders are worth ------------------------------------------------------------------------------------
 

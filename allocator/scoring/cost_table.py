@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from allocator.scoring.classes import CARD, kind_of
+from allocator.scoring.classes import CARD, SIDE, kind_of
 from allocator.scoring.tables import LANES, Tables
 from allocator.table import Columns
 from contract.model import MOST_GPUS, WHOLE
@@ -34,13 +34,13 @@ and places in the flat tables, each with the present value: of fragments, and of
 price at which the node is worth least. Beside that of worth the values at the price below and the one above.
 """
 WORTH_AT, WORTH, _WORTH_NEAR = _WORTH[0::4], _WORTH[1::4], (_WORTH[2::4], _WORTH[3::4])
-CPU, CPU_OVER, SCATTERED, SEVERAL_AT, LOWEST, _LOWEST_PRESSED, PRICE, _PRICE_PRESSED, *_NEAR = range(20)
+CPU, CPU_OVER, SCATTERED, SEVERAL_AT, LOWEST, _LOWEST_PRESSED, PRICE, _PRICE_PRESSED, FREE, *_NEAR = range(21)
 """
 The fields of a node: free CPU, and how much of it may be taken before fewer requests find enough;
 `reference.fragments`; the place in the table of several cards; what the node is worth by either function, and the CPU
-price at which it is worth that.
+price at which it is worth that; in a roomy cluster what is left of its cards in all.
 """
-_NODE_FIELDS = 20
+_NODE_FIELDS = 21
 _EVER = 1 << 40
 
 
@@ -63,6 +63,12 @@ NEAR = tuple(
 """By function of worth: the price below, the price above; the node's own where there is none."""
 
 
+def places(by_memory: Longs, by_cores: Longs, some: Flags) -> Longs:
+    """`classes.place` of cards; `some`: of which something is left."""
+    at: Longs = (by_memory * WHOLE // CARD * SIDE + by_cores * WHOLE // CARD) * some
+    return at
+
+
 class Rooms:
     """The nodes of some columns by one set of tables: `nodes` by slot, `cards` by slot, field and card. Read-only."""
 
@@ -74,7 +80,12 @@ class Rooms:
         """How many functions of worth there are that differ."""
         if self.functions and not (tables.worth[..., :LANES] != tables.worth[..., LANES:]).any():
             self.functions = 1
+        self.sided = tables.sided is not None
+        """Whether shares are priced by both sides of a card, in one function of worth and without CPU."""
         self.worth: Longs = tables.worth.transpose(0, 2, 1).astype(np.int64).reshape(-1)
+        if tables.sided is not None:
+            self.functions = 1
+            self.worth = tables.sided.astype(np.int64).reshape(-1)
         self.fragments: Longs = (np.arange(CARD + 1) * tables.weight - tables.single).reshape(-1)
         self.several: Longs = tables.several.reshape(-1)
         self._steps: Longs = np.concatenate((np.zeros(1, np.int64), tables.cpu_steps))
@@ -118,13 +129,17 @@ class Rooms:
         cards[:, BY_MEMORY] = by_memory = free // np.maximum(capacity, 1)
         cards[:, BY_CORES] = by_cores = columns.free_cores[:, rows].T * CARD // WHOLE
         cards[:, LEFT] = np.where(columns.open[:, rows].T, np.maximum(np.minimum(by_memory, by_cores), 0), 0)
+        if self.tables.roomy:
+            nodes[:, FREE] = np.add.reduce(cards[:, LEFT], axis=1)
         cards[:, OVER] = free - by_memory * capacity
         cards[:, FULL] = np.greater(columns.sharers[:, rows].T, columns.most_sharers[:, rows].T - 2)
         nodes[:, CPU] = cpu = columns.free_cpu[rows]
         step = np.searchsorted(self.tables.cpu_steps, cpu, side="right")
         nodes[:, CPU_OVER] = np.where(step > 0, cpu - self._steps[step], _EVER)
         self._look_up_fragments(cards, nodes)
-        if self.functions:
+        if self.sided:
+            self._look_up_sides(cards, nodes)
+        elif self.functions:
             self.sums[slots] = self._look_up_worth(cards, nodes)
         self.cards[slots], self.nodes[slots], self.stamp[slots] = cards, nodes, columns.stamp[rows]
 
@@ -161,6 +176,16 @@ class Rooms:
                 nodes[:, near.offset], nodes[:, near.price] = offset, self.tables.cpu_prices[other]
                 nodes[:, near.gap] = nodes[:, LOWEST + function] - totals[np.arange(len(nodes)), function, other]
         return sums
+
+    def _look_up_sides(self, cards: Longs, nodes: Longs) -> None:
+        at = cards[:, KIND] * (SIDE * SIDE)
+        worth = self.worth.take(at + places(cards[:, BY_MEMORY], cards[:, BY_CORES], cards[:, LEFT] > 0))
+        cards[:, WORTH_AT[0]], cards[:, WORTH[0]] = at, worth
+        nodes[:, LOWEST] = nodes[:, _LOWEST_PRESSED] = worth.sum(axis=1)
+        nodes[:, PRICE] = 0
+        for near in NEAR[0]:  # no price of CPU is beside this one
+            cards[:, near.worth] = worth
+            nodes[:, near.offset] = nodes[:, near.price] = nodes[:, near.gap] = 0
 
     def _beside(self, lane: Longs) -> tuple[Longs, Longs]:
         return np.maximum(lane - 1, 0), np.minimum(lane + 1, LANES - 1)

@@ -10,17 +10,22 @@ that fills the holes which others leave costs nothing. At most `MOST_SIZES` size
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from allocator.scoring import constants
-from allocator.scoring.classes import CARD
+from allocator.scoring.classes import CARD, SIDE
+from contract.model import WHOLE
 
 Floats = npt.NDArray[np.floating[Any]]
 Ints = npt.NDArray[np.int32]
+
+Sides = tuple[int, int]
+"""Percent of a card's memory and of its cores."""
 
 _NOTHING = 1e-9
 
@@ -43,33 +48,51 @@ def prices(amounts: Mapping[int, float]) -> dict[int, float]:
     if not sizes:
         return {}
     needed = np.array([amounts[size] for size in sizes])
-    basis = np.diag([float(CARD // size) for size in sizes])
-    costs = np.ones(len(sizes))
+    dual = _dual(needed, [CARD // size for size in sizes], partial(_best_cut, sizes))
+    return dict(zip(sizes, dual, strict=True))
+
+
+def prices_by_sides(amounts: Mapping[Sides, float]) -> dict[Sides, float]:
+    """The same for shares with two sides, in percent of a card each: cards are cut in both at once."""
+    sizes = sorted(amounts)
+    if not sizes:
+        return {}
+    needed = np.array([amounts[size] for size in sizes])
+    dual = _dual(needed, [WHOLE // max(size) for size in sizes], partial(_best_cut_by_sides, sizes))
+    return dict(zip(sizes, dual, strict=True))
+
+
+def _dual(needed: Floats, alone: Sequence[int], best_cut: Callable[[Floats], tuple[Floats, float]]) -> list[float]:
+    """`alone`: how many shares of each size a card takes if it takes no others."""
+    number = len(needed)
+    basis = np.diag([float(most) for most in alone])
+    costs = np.ones(number)
     dual: Floats = costs
-    for _ in range(50 * len(sizes)):
+    for _ in range(50 * number):
         dual = np.linalg.solve(basis.T, costs)
-        entering, cost = _entering(sizes, dual)
+        entering, cost = _entering(dual, best_cut)
         if entering is None:
             break
         direction = np.linalg.solve(basis, entering)
         level = np.maximum(np.linalg.solve(basis, needed), 0)
-        ratios = np.full(len(sizes), np.inf)
+        ratios = np.full(number, np.inf)
         np.divide(level, direction, out=ratios, where=direction > _NOTHING)
         leaving = int(ratios.argmin())
         if not np.isfinite(ratios[leaving]):
             break
         basis[:, leaving], costs[leaving] = entering, cost
-    return dict(zip(sizes, np.clip(dual, 0.0, 1.0).tolist(), strict=True))
+    clipped: list[float] = np.clip(dual, 0.0, 1.0).tolist()
+    return clipped
 
 
-def _entering(sizes: Sequence[int], dual: Floats) -> tuple[Floats | None, float]:
+def _entering(dual: Floats, best_cut: Callable[[Floats], tuple[Floats, float]]) -> tuple[Floats | None, float]:
     """A column that lowers the cost: serving more than is needed where a price is negative, or a better cut."""
     lowest = int(dual.argmin())
     if dual[lowest] < -_NOTHING:
-        surplus = np.zeros(len(sizes))
+        surplus = np.zeros(len(dual))
         surplus[lowest] = -1.0
         return surplus, 0.0
-    cut, worth = _best_cut(sizes, dual)
+    cut, worth = best_cut(dual)
     return (cut, 1.0) if worth > 1 + 1e-7 else (None, 1.0)
 
 
@@ -93,6 +116,39 @@ def _best_cut(sizes: Sequence[int], dual: Floats) -> tuple[Floats, float]:
             cut[last[at]] += 1
             at -= widths[last[at]]
     return cut, best[room]
+
+
+def _best_cut_by_sides(sizes: Sequence[Sides], dual: Floats) -> tuple[Floats, float]:
+    """The most valuable way to cut one card in two dimensions."""
+    best, last = _filled({size: float(price) for size, price in zip(sizes, dual, strict=True) if price > _NOTHING})
+    cut, memory, cores = np.zeros(len(sizes)), WHOLE, WHOLE
+    items = [size for size, price in zip(sizes, dual, strict=True) if price > _NOTHING]
+    while (item := int(last[memory, cores])) >= 0:
+        cut[sizes.index(items[item])] += 1
+        memory, cores = memory - items[item][0], cores - items[item][1]
+    return cut, float(best[WHOLE, WHOLE])
+
+
+def _filled(values: Mapping[Sides, float]) -> tuple[Floats, Ints]:
+    """The best filling of every pair of remainders, in percent, and the share that is put there last; -1 for none."""
+    best, last = np.zeros((SIDE, SIDE)), np.full((SIDE, SIDE), -1, np.int32)
+    changed = True
+    while changed:
+        changed = False
+        for number, ((memory, cores), value) in enumerate(values.items()):
+            more = best[: SIDE - memory, : SIDE - cores] + value
+            there, put = best[memory:, cores:], last[memory:, cores:]
+            better = more > there + _NOTHING
+            if better.any():
+                there[better], put[better], changed = more[better], number, True
+    return best, last
+
+
+def fillings_by_sides(values: Mapping[Sides, int]) -> Ints:
+    """`fillings` for shares with two sides: what every pair of remainders is worth, by `classes.place`."""
+    best, _ = _filled({size: float(value) for size, value in values.items() if value > 0})
+    flat: Ints = np.rint(best).astype(np.int32).reshape(-1)
+    return flat
 
 
 def fillings(values: Mapping[int, Ints], lanes: int) -> Ints:

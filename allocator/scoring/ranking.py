@@ -28,6 +28,7 @@ from allocator.scoring.cost_table import (
     CPU_OVER,
     FRAGMENTS,
     FRAGMENTS_AT,
+    FREE,
     FULL,
     KIND,
     LEFT,
@@ -43,6 +44,7 @@ from allocator.scoring.cost_table import (
     Flags,
     Longs,
     Rooms,
+    places,
 )
 from allocator.scoring.tables import Tables
 from allocator.table import TIE_BITS, Columns
@@ -247,20 +249,26 @@ class Ranks:
         cost = self._levels.take(bins) * (-constants.PER_LEVEL if rooms.functions else -1)
         exact: Flags = self._sure.take(bins) & (nodes[:, CPU_OVER, None] >= wanted.cpu)
         if rooms.functions:
-            losses = [self._lost(wanted, f, together, cards, nodes, after, exact) for f in range(rooms.functions)]
+            at = _places_after(wanted, cards, after) if rooms.sided else after
+            losses = [self._lost(wanted, f, together, cards, nodes, at, exact) for f in range(rooms.functions)]
             cost += _in_steps(losses[0], losses[-1])
             if wanted.scarce_at_all:
                 cost += together(wanted.scarce[cards[:, MODEL]])
         if alone:
             cost[~bears[:, rows].T] = _NEVER >> TIE_BITS
-        best, every = cost.argmin(axis=1), np.arange(len(rows))
-        known.rank[slots] = (cost[every, best] << TIE_BITS) + self._order(rows)
+        roomy, every = self.tables.roomy, np.arange(len(rows))
+        best = (_tightest(cost, after) if roomy and alone else cost).argmin(axis=1)
+        free = nodes[:, FREE] - together(cards[:, LEFT] - after)[every, best] if roomy else None
+        known.rank[slots] = (cost[every, best] << TIE_BITS) + self._order(rows, free)
         known.card[slots] = np.where(exact[every, best], best, _BOUND)
         known.stamp[slots] = self._columns.stamp[rows]
 
-    def _order(self, rows: Longs) -> Longs:
-        """`reference.order` of these nodes."""
+    def _order(self, rows: Longs, free: Longs | None) -> Longs:
+        """`reference.order` of these nodes. `free`: what is left of their cards in all, in a roomy cluster."""
         columns = self._columns
+        if free is not None:
+            free = free * constants.FREE_STEPS // np.maximum(columns.gpus[rows], 1)
+            return (free << TIE_BITS - constants.FREE_BITS) + (columns.tie[rows] >> constants.FREE_BITS)
         order: Longs = columns.tie[rows] >> (constants.SMALLER_SOONER * (columns.gpus[rows] < self.tables.largest))
         return order
 
@@ -293,17 +301,27 @@ class Ranks:
         every = np.arange(len(rows))
         if fraction is not None and fraction.count == 1:
             of, cards = np.nonzero(bears[:, rows].T)
-            table = np.full((len(rows), self._columns.width), _NEVER, np.int64)
+            table = np.full((len(rows), self._columns.width), _NEVER >> TIE_BITS, np.int64)
             table[of, cards] = self._costs(wanted, slots, of, cards[:, None])
-            known.card[slots] = best = table.argmin(axis=1)
-            costs = table[every, best]
+            roomy = self.tables.roomy
+            known.card[slots] = best = (
+                _tightest(table, _after(wanted, self._rooms.cards[slots])) if roomy else table
+            ).argmin(axis=1)
+            costs, cards = table[every, best], best[:, None]
         else:
             cards = np.zeros((len(rows), 0), np.int64)
             if fraction is not None:
                 cards = _best_fit(self._columns, bears, rows, fraction.count)
             known.card[slots] = 0
             costs = self._costs(wanted, slots, every, cards)
-        known.rank[slots] = (costs << TIE_BITS) + self._order(rows)
+        free = self._free_after(wanted, slots, cards) if self.tables.roomy else None
+        known.rank[slots] = (costs << TIE_BITS) + self._order(rows, free)
+
+    def _free_after(self, wanted: RequestClass, slots: Longs, chosen: Longs) -> Longs:
+        """What is left of each node's cards in all after the placement on these cards."""
+        cards = _picked(self._rooms.cards[slots], np.arange(len(slots)), chosen)
+        free: Longs = self._rooms.nodes[slots, FREE] - (cards[:, LEFT] - _after(wanted, cards)).sum(axis=1)
+        return free
 
     def _costs(self, wanted: RequestClass, slots: Longs, of: Longs, chosen: Longs) -> Longs:
         """`reference.cost` of each trial: `of` is the node, `chosen` its cards."""
@@ -321,6 +339,12 @@ class Ranks:
         level: Longs = np.searchsorted(tables.levels, change, side="right")
         if not rooms.functions:
             return -level
+        if rooms.sided:
+            there = rooms.worth.take(cards[:, WORTH_AT[0]] + _places_after(wanted, cards, after))
+            change = (cards[:, WORTH[0]] - there).sum(axis=1)
+            scarce: Longs = wanted.scarce[cards[:, MODEL]].sum(axis=1)
+            cost: Longs = _in_steps(change, change) - constants.PER_LEVEL * level + scarce
+            return cost
         sums = rooms.sums[slots][of]
         for card in range(chosen.shape[1]):
             sums += tables.worth[kinds[:, card], after[:, card]]
@@ -330,6 +354,11 @@ class Ranks:
         if wanted.scarce_at_all:
             cost += wanted.scarce[cards[:, MODEL]].sum(axis=1)
         return cost
+
+
+def _tightest(cost: Longs, after: Longs) -> Longs:
+    """Costs of cards, and between equal ones what is left of the card."""
+    return cost * (CARD + 1) + after
 
 
 def _as_it_is(per_card: npt.NDArray[Any]) -> Longs:
@@ -358,6 +387,13 @@ def _after(wanted: RequestClass, cards: Longs) -> Longs:
     np.maximum(after, 0, out=after)
     after *= 1 - cards[:, FULL]
     return after
+
+
+def _places_after(wanted: RequestClass, cards: Longs, after: Longs) -> Longs:
+    """Where the table by both sides has the cards when they have taken the share. `after`: `_after`."""
+    models = cards[:, MODEL]
+    by_memory = cards[:, BY_MEMORY] - wanted.whole[models] - (cards[:, OVER] < wanted.over[models])
+    return places(by_memory, cards[:, BY_CORES] - wanted.by_cores, after > 0)
 
 
 def _in_steps(lost: Longs, pressed: Longs) -> Longs:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from allocator.scoring import constants
-from allocator.scoring.classes import CARD, kind_of, left, remainder
+from allocator.scoring.classes import CARD, card_place, kind_of, left, place, remainder, sides_left
 from allocator.scoring.tables import LANES, Tables
 from allocator.table import TIE_BITS, tie
 from contract.model import FractionRequest, NodeState, PodRequest
@@ -24,11 +24,15 @@ from contract.scheduling.fit import Fit
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A node as the tables see it. `kinds` and `left` run parallel to its GPUs; `cpu` is free, in thousandths."""
+    """
+    A node as the tables see it. `kinds`, `left` and `places` (by both sides) run parallel to its GPUs; `cpu` is free,
+    in thousandths.
+    """
 
     kinds: tuple[int, ...]
     left: tuple[int, ...]
     cpu: int
+    places: tuple[int, ...] = ()
 
 
 def evaluate(
@@ -38,27 +42,29 @@ def evaluate(
     The score of a node that passes the filters (smaller is better; ties included), with the cards that give it.
 
     A pod of one container, or one whose containers share their cards; `cpu` is the pod's. Several cards are taken
-    best fit first; for one card each that bears it is tried.
+    best fit first; for one card each that bears it is tried. Of cards of equal cost the first is taken; in a roomy
+    cluster the one that is left with least.
     """
     found = fit.fit(node, request, limits, fit.least_free)
     if isinstance(found, Reason):
         return found
     if not request.containers:
-        return _ranked(cost(node, None, (), cpu, limits, tables), node, limits, tables), found
+        here = cost(node, None, (), cpu, limits, tables)
+        return _ranked(here, room(node, limits, tables).left, node, limits, tables), found
     fraction = fit.combined(request) if request.same_gpus else request.containers[0]
-    best: tuple[int, Fit] | None = None
-    for positions in _choices(node, fraction, limits, found):
-        here = cost(node, fraction, positions, cpu, limits, tables)
-        if best is None or here < best[0]:
-            memory = sum(fraction.memory_on(node.gpus[position].usable) for position in positions)
-            chosen = (positions,) * len(request.containers)
-            best = here, Fit(chosen, memory, fraction.cores * len(positions))
-    assert best is not None, "the request fits"
-    return _ranked(best[0], node, limits, tables), best[1]
+    choices = list(_choices(node, fraction, limits, found))
+    costs = [cost(node, fraction, positions, cpu, limits, tables) for positions in choices]
+    left_of = [_left_after(node, fraction, positions, room(node, limits, tables), limits)[0] for positions in choices]
+    fits = [left[positions[0]] if tables.roomy else 0 for left, positions in zip(left_of, choices, strict=True)]
+    best = min(range(len(choices)), key=lambda at: (costs[at], fits[at]))
+    positions = choices[best]
+    memory = sum(fraction.memory_on(node.gpus[position].usable) for position in positions)
+    chosen = Fit((positions,) * len(request.containers), memory, fraction.cores * len(positions))
+    return _ranked(costs[best], left_of[best], node, limits, tables), chosen
 
 
-def _ranked(amount: int, node: NodeState, limits: Limits, tables: Tables) -> int:
-    return (amount + spared(node, limits, tables) << TIE_BITS) + order(node, tables)
+def _ranked(amount: int, left_after: tuple[int, ...], node: NodeState, limits: Limits, tables: Tables) -> int:
+    return (amount + spared(node, limits, tables) << TIE_BITS) + order(node, left_after, tables)
 
 
 def spared(node: NodeState, limits: Limits, tables: Tables) -> int:
@@ -73,11 +79,17 @@ def spared(node: NodeState, limits: Limits, tables: Tables) -> int:
     return constants.PER_SPARED_NODE + constants.PER_FREE_CARD * room(node, limits, tables).left.count(CARD)
 
 
-def order(node: NodeState, tables: Tables) -> int:
+def order(node: NodeState, left_after: tuple[int, ...], tables: Tables) -> int:
     """
-    The order of nodes of equal cost, the least first: the hash of the name, of which a quarter counts on a node with
-    fewer cards than the largest. So small nodes fill sooner, and requests for whole large nodes find some later.
+    The order of nodes of equal cost, the least first. `left_after`: what is left of its cards after the placement.
+
+    In a roomy cluster that of best fit, the fullest node first, then the hash of the name. Else the hash, of which a
+    quarter counts on a node with fewer cards than the largest: small nodes fill sooner, and requests for whole large
+    nodes find some later.
     """
+    if tables.roomy:
+        free = sum(left_after) * constants.FREE_STEPS // max(len(node.gpus), 1)
+        return (free << TIE_BITS - constants.FREE_BITS) + (tie(node.name) >> constants.FREE_BITS)
     return tie(node.name) >> (constants.SMALLER_SOONER if len(node.gpus) < tables.largest else 0)
 
 
@@ -100,7 +112,8 @@ def cost(
 ) -> int:
     """What it costs, in millionths of a card, to put this share on these cards of the node and to take this CPU."""
     before = room(node, limits, tables)
-    after = Room(before.kinds, _left_after(node, fraction, positions, before, limits), before.cpu - cpu)
+    left_after, places = _left_after(node, fraction, positions, before, limits)
+    after = Room(before.kinds, left_after, before.cpu - cpu, places)
     level = bisect_right(tables.levels, fragments(before, tables) - fragments(after, tables))
     if tables.policy == "fragmentation":
         return -level
@@ -134,22 +147,25 @@ def room(node: NodeState, limits: Limits, tables: Tables) -> Room:
         tuple(tables.kinds.get(kind_of(gpu, limits), 0) for gpu in node.gpus),
         tuple(remainder(gpu, usage, limits) for gpu, usage in zip(node.gpus, node.usage, strict=True)),
         node.allocatable.cpu - node.requested.cpu,
+        tuple(card_place(gpu, usage, limits) for gpu, usage in zip(node.gpus, node.usage, strict=True)),
     )
 
 
 def _left_after(
     node: NodeState, fraction: FractionRequest | None, positions: tuple[int, ...], before: Room, limits: Limits
-) -> tuple[int, ...]:
-    remains = list(before.left)
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What is left of each card, and the places of that by both sides."""
+    remains, places = list(before.left), list(before.places)
     for position in positions:
         assert fraction is not None
         gpu, usage = node.gpus[position], node.usage[position]
         if fraction.exclusive or usage.sharers + 1 >= limits.sharers(gpu):
-            remains[position] = 0
+            remains[position] = places[position] = 0
         else:
             memory = usage.memory + fraction.memory_on(gpu.usable)
-            remains[position] = left(limits.capacity(gpu), memory, usage.cores + fraction.cores)
-    return tuple(remains)
+            sides = sides_left(limits.capacity(gpu), memory, usage.cores + fraction.cores)
+            remains[position], places[position] = max(0, min(sides)), place(*sides)
+    return tuple(remains), tuple(places)
 
 
 def fragments(state: Room, tables: Tables) -> int:
@@ -169,6 +185,8 @@ def loss(before: Room, after: Room, tables: Tables, function: int) -> int:
 
 def worth(state: Room, tables: Tables, function: int) -> int:
     """The most valuable shares that could still be put on the node, at the CPU price that allows the least."""
+    if tables.sided is not None:
+        return sum(int(tables.sided[kind, at]) for kind, at in zip(state.kinds, state.places, strict=True))
     lanes = range(function * LANES, (function + 1) * LANES)
     return min(
         int(tables.cpu_prices[lane]) * state.cpu

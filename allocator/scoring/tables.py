@@ -20,15 +20,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from allocator.scoring import constants
 from allocator.scoring import pricing as stock
-from allocator.scoring.classes import CARD, Demanded, Kind, Supply
-from contract.model import MOST_GPUS
+from allocator.scoring.classes import CARD, SIDE, Demanded, Kind, Supply
+from contract.model import MOST_GPUS, WHOLE
 
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
@@ -54,6 +54,9 @@ class Tables:
     fragmentation count as equal. `scarcity` per kind: in millionths, how much more than its part is requested by
     name.
 
+    `roomy`: whether neither CPU nor models are scarce. Then worth does not go by CPU, and nodes of
+    equal cost are taken in the order of best fit: whole cards stay together for requests that nothing announced.
+    `sided[kind, place]` takes the place of `worth` where shares are priced by both sides; else there is none.
     `limited`: whether some requests can be served by some kinds only, so that what is taken changes the scarcity.
     `largest`: between equals, nodes with fewer cards than this come sooner (`allocator.scoring.reference.order`).
     `awaited` is not learned but given: the most whole cards of one node that a waiting pod asks for, 0 where none asks
@@ -72,7 +75,9 @@ class Tables:
     levels: Longs
     scarcity: Longs
     limited: bool = False
+    roomy: bool = False
     largest: int = 0
+    sided: Ints | None = None
     awaited: int = 0
 
 
@@ -93,7 +98,8 @@ def _tables(policy: str, target: Target, supply: Supply, *, levels: int, lanes: 
     kinds = {kind: number for number, kind in enumerate(sorted(supply.stocks), 1)}
     weights = _popular(target)
     steps = _cpu_steps(weights)
-    single, several = _usable(weights, kinds, steps)
+    roomy = bool(lanes) and is_roomy(target, supply)
+    single, several = _usable(weights, kinds, steps, whole_cards=not roomy)
     total = sum(weights.values())
     bounds = [math.ceil(1000 * math.log(level / (levels - level)) * total) for level in range(1, levels)]
     worth = np.zeros((len(kinds) + 1, CARD + 1, lanes), np.int32)
@@ -104,8 +110,14 @@ def _tables(policy: str, target: Target, supply: Supply, *, levels: int, lanes: 
         for kind, number in kinds.items():
             counts = kind.capacity / supply.capacity * supply.cards if supply.capacity else 1.0
             offer = Offer(kind, supply.stocks[kind].cpu, counts, pressed, cpu_per_card)
-            worth[number] = _worth(target, offer, prices)
+            worth[number] = _worth(without_cpu(target) if roomy else target, offer, prices)
             scarcity[number] = round(constants.ONE * counts * scarce_in_steps(target, supply, kind))
+    sided = None
+    if roomy and is_two_sided(target):
+        sided = np.zeros((len(kinds) + 1, SIDE * SIDE), np.int32)
+        for kind, number in kinds.items():
+            counts = kind.capacity / supply.capacity * supply.cards if supply.capacity else 1.0
+            sided[number] = _worth_by_sides(target, kind, constants.ONE * counts)
     cpu_prices = np.array(constants.CPU_PRICES * (lanes // LANES), np.int32)
     return Tables(
         policy,
@@ -120,7 +132,9 @@ def _tables(policy: str, target: Target, supply: Supply, *, levels: int, lanes: 
         np.array(bounds),
         scarcity,
         bool(lanes) and any(d.count and not _everywhere(d, supply) for d in target),
+        roomy,
         supply.largest if lanes else 0,
+        sided,
     )
 
 
@@ -159,11 +173,15 @@ def _cpu_steps(weights: Mapping[Demanded, int]) -> list[int]:
     return steps
 
 
-def _usable(weights: Mapping[Demanded, int], kinds: Mapping[Kind, int], steps: list[int]) -> tuple[Longs, Longs]:
+def _usable(
+    weights: Mapping[Demanded, int], kinds: Mapping[Kind, int], steps: list[int], *, whole_cards: bool
+) -> tuple[Longs, Longs]:
     """
     What of a card, and of a node's free cards, the demand can use, by the CPU that is free.
 
-    A request for a part of each of several cards counts as if for one of them.
+    A request for a part of each of several cards counts as if for one of them. So does one for several whole cards
+    without `whole_cards`: best fit keeps them together, and the measure would keep pairs on many nodes for requests for
+    two and leave no node for larger ones.
     """
     single = np.zeros((len(kinds) + 1, len(steps) + 1, CARD + 1), np.int64)
     several = np.zeros((len(kinds) + 1, len(steps) + 1, MOST_GPUS + 1), np.int64)
@@ -173,7 +191,7 @@ def _usable(weights: Mapping[Demanded, int], kinds: Mapping[Kind, int], steps: l
             if demanded.count == 0 or size > CARD or not demanded.accepts(kind):
                 continue
             step = next(at for at, cpu in enumerate(steps) if cpu >= demanded.cpu) + 1
-            if demanded.count > 1 and size == CARD:
+            if whole_cards and demanded.count > 1 and size == CARD:
                 several[number, step:, demanded.count :] += weight
             else:
                 single[number, step:, size:] += weight
@@ -182,15 +200,55 @@ def _usable(weights: Mapping[Demanded, int], kinds: Mapping[Kind, int], steps: l
 
 def pressure(target: Target, supply: Supply) -> tuple[float, float]:
     """How much CPU counts in a share's worth (0 to `PRESSED`), and the cluster's CPU (thousandths) per card."""
-    cards = supply.cards
-    if not cards or not supply.cpu:
+    if not supply.cards or not supply.cpu:
         return 0.0, 1.0
-    cpu_per_card = supply.cpu / cards
+    part = min(1.0, max(0.0, (_cpu_needed(target, supply) - constants.PRESSED_FROM) / constants.PRESSED_OVER))
+    return constants.PRESSED * part, supply.cpu / supply.cards
+
+
+def _cpu_needed(target: Target, supply: Supply) -> float:
+    """The demand's CPU per card over the cluster's CPU per card; 0 if either is unknown."""
+    if not supply.cards or not supply.cpu:
+        return 0.0
     cpu = sum(amount * d.cpu for d, amount in target.items())
     volume = sum(amount * d.count * _typical(d, supply) for d, amount in target.items())
-    ratio = cpu / volume * CARD / cpu_per_card if volume else 0.0
-    part = min(1.0, max(0.0, (ratio - constants.PRESSED_FROM) / constants.PRESSED_OVER))
-    return constants.PRESSED * part, cpu_per_card
+    return cpu / volume * CARD / (supply.cpu / supply.cards) if volume else 0.0
+
+
+def is_roomy(target: Target, supply: Supply) -> bool:
+    """
+    Whether neither CPU nor models are scarce.
+
+    What was not requested yet cannot be learnt. So as long as nobody requests all cards of the largest node, a part of
+    the demand is taken to be such requests (`PRIOR_OF_LARGE`): whole cards need less CPU than as many cards of shares.
+    """
+    if names_models(target):
+        return False
+    needed = _cpu_needed(target, supply)
+    per_card = needed * supply.cpu / max(supply.cards, 1)
+    tight = sum(stock.cards for stock in supply.stocks.values() if stock.cpu < per_card * stock.together)
+    if tight > constants.MOST_TIGHT * supply.cards:
+        return False
+    whole = {d: amount for d, amount in target.items() if d.count and d.exclusive}
+    if whole and not any(d.count >= supply.largest for d in whole):
+        needed += constants.PRIOR_OF_LARGE * min(0.0, _cpu_needed(whole, supply) - needed)
+    return needed < constants.ROOMY_BELOW
+
+
+def without_cpu(target: Target) -> Target:
+    """The same demand, with CPU for the asking: what a card is worth does not go by the CPU beside it."""
+    found: dict[Demanded, float] = {}
+    for each, amount in target.items():
+        bare = replace(each, cpu=0)
+        found[bare] = found.get(bare, 0.0) + amount
+    return found
+
+
+def names_models(target: Target) -> bool:
+    """Whether so many requests name models or sizes of card that these count as scarce."""
+    total = sum(amount for d, amount in target.items() if d.count)
+    named = sum(amount for d, amount in target.items() if d.use_models or d.avoid_models or d.least_memory)
+    return named >= constants.NAMED_FROM * total > 0
 
 
 def _typical(demanded: Demanded, supply: Supply) -> float:
@@ -203,12 +261,18 @@ def scarce(target: Target, supply: Supply, kind: Kind) -> float:
     """
     The part of the demand that only some kinds can serve, this one among them, over this kind's part of what is free.
 
-    Because it names models, or because it is too large for other cards. Demand that several kinds can serve is split
-    between them by what is free of them.
+    Because it names models, or because it is too large for other cards. Where models are named, so are the kinds that
+    have enough cards on one node: else who names nothing would fill the large nodes for the sake of the small ones.
+    Demand that several kinds can serve is split between them by what is free of them.
     """
     total = only = 0.0
+    named = names_models(target)
     for demanded, amount in target.items():
-        able = {each: stock.free for each, stock in supply.stocks.items() if _serves(each, demanded)}
+        able = {
+            each: stock.free
+            for each, stock in supply.stocks.items()
+            if _serves(each, demanded) and (not named or demanded.count <= stock.together)
+        }
         volume = amount * demanded.count * _typical(demanded, supply) if demanded.count else 0.0
         total += volume
         if kind in able and len(able) < len(supply.stocks):
@@ -268,6 +332,30 @@ def _worth(target: Target, offer: Offer, known: Prices) -> Ints:
         lanes = np.maximum(np.concatenate([alone - cost, with_cpu - cost]), 0).astype(np.int32)
         values[size] = np.maximum(values[size], lanes) if size in values else lanes
     return stock.fillings(values, 2 * LANES)
+
+
+def is_two_sided(target: Target) -> bool:
+    """Whether there are enough shares of either sort: more memory than cores, and more cores than memory."""
+    total = by_memory = by_cores = 0.0
+    for d, amount in target.items():
+        if not d.count or d.exclusive:
+            continue
+        total += amount
+        by_memory += amount * (d.memory > 0 or d.percent > d.cores)
+        by_cores += amount * (not d.memory and d.cores > d.percent)
+    return min(by_memory, by_cores) > constants.TWO_SIDED_FROM * total > 0
+
+
+def _worth_by_sides(target: Target, kind: Kind, one: float) -> Ints:
+    """`_worth` where both sides count: without CPU, since the cluster is roomy."""
+    amounts: dict[stock.Sides, float] = {}
+    for d, amount in target.items():
+        if d.count == 1 and not d.exclusive and d.size_on(kind) <= CARD:
+            size = d.sides_on(kind)
+            amounts[size] = amounts.get(size, 0.0) + amount
+    popular = dict(sorted(amounts.items(), key=lambda item: (-item[1], item[0]))[: constants.MOST_SIZES])
+    prices = stock.prices_by_sides(popular) | {(WHOLE, WHOLE): 1.0}
+    return stock.fillings_by_sides({size: round(one * price) for size, price in prices.items()})
 
 
 def _shares(target: Target, kind: Kind) -> dict[Demanded, tuple[int, float]]:

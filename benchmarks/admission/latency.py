@@ -45,16 +45,19 @@ _UNBOUNDED = ("--sharing-max-unconfirmed", "0")
 
 
 @contextlib.contextmanager
-def loaded_cluster(*, nodes: int, sharers: int, others: int = 0, depending: bool = False) -> Iterator[Cluster]:
-    """A cluster without machinery, holding that much, with one webhook and one allocator; see `Quiet`."""
+def loaded_cluster(
+    *, nodes: int, sharers: int, others: int = 0, depending: bool = False, replicas: int = 1
+) -> Iterator[Cluster]:
+    """A cluster without machinery, holding that much, with a webhook and an allocator each; see `Quiet`."""
     cluster = Cluster(
         nodes=(),
         control_plane=lambda gpus_of: Quiet(nodes=nodes, sharers=sharers, others=others, depending=depending),
         settings={"allocator": ("--assume-ttl", _ASSUME_TTL, *_UNBOUNDED)},
         namespaces=(_TENANT,),
+        replicas=replicas,
     )
     try:
-        cluster.start(timeout=600)  # on a machine with other work
+        cluster.start(timeout=1200)  # on a machine with other work
         yield cluster
     finally:
         cluster.stop()

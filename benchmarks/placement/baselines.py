@@ -3,8 +3,9 @@ What others do, rewritten on plain arrays: the rules that ours are measured agai
 
 `random`, `best-fit`, `dot-product`, `packing` and `clustering` as in the published comparison, with their whole-number
 scores from 0 to 100 and ties to the first node of the run's random order; a shared card is the one with the least
-sufficient remainder. `hami` is the rule of HAMi's scheduler under its default (binpack) settings: cards by what is used
-of them, nodes by what was used before the pod came, ties at random. None of them is part of the product.
+sufficient remainder. `hami` is the rule of HAMi's scheduler with nodes and cards packed, for all pods: cards by what is
+used of them, nodes by what was used before the pod came, ties at random. By default HAMi spreads over cards
+(`benchmarks.placement.peers`). None of them is part of the product.
 """
 
 from __future__ import annotations

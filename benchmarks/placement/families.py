@@ -3,10 +3,11 @@ Made-up clusters and demands that look like none of the trace: what a policy mus
 
 Each family says which nodes there are and what one pod asks for, drawn at random: cards of four memory sizes with
 shares in bytes, the same with whole cards and CPU, whole cards only, tiny shares only, shares whose memory and cores
-disagree, nodes short of CPU, a demand of which few pods name models, and nodes of all sizes whose pods of several cards
-come last.
-Arrivals are drawn until 130% of the cards were requested, as in the trace's protocol. Sizes are what `kinds.Demanded`
-says, on average over the cluster's cards; a card counts by its memory.
+disagree, nodes short of CPU, demands of which few or many pods name models, nodes of all sizes whose pods of several
+cards come last, and the cluster shapes and demands that people report: nodes at the edge, slices, training jobs, a
+fleet of inference services.
+Arrivals are drawn until 130% of the cards were requested, as in the trace's protocol. Sizes are what
+`classes.Demanded` says, on average over the cluster's cards; a card counts by its memory.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from allocator.scoring.classes import CARD, Supply, demanded, supply_of
+from allocator.scoring.classes import CARD, Demanded, Kind, Supply, demanded, supply_of
 from benchmarks.placement.replaying import LIMITS
 from benchmarks.placement.trace import INFLATED_TO
 from contract.encoding.quantity import GIB
-from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage, Wishes
+from contract.model import WHOLE, Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage, Wishes
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 
-_PLENTY = Compute(cpu=10**9, memory=1 << 60, pods=10**6)
+_PLENTY = 128_000
+"""Thousandths of CPU for each card where there is plenty."""
+_PER_CPU = 4 * GIB // 1000
+"""Bytes of the node's memory for each thousandth of CPU, of nodes and pods alike: neither is short alone."""
+_PODS = 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +40,13 @@ class Drawn:
     volume: int
 
     @property
-    def several(self) -> bool:
-        """Whether it asks for several cards."""
-        return self.request.containers[0].count > 1
+    def cards(self) -> int:
+        """How many cards it asks for."""
+        return self.request.containers[0].count
 
     def ask(self) -> SchedulingRequest:
         """The request as the allocator gets it."""
-        return SchedulingRequest(self.request, PodNeeds(Compute(cpu=self.cpu, pods=1)))
+        return SchedulingRequest(self.request, PodNeeds(Compute(self.cpu, self.cpu * _PER_CPU, 0, 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,10 @@ class Family:
     nodes: Sequence[tuple[str, int, int, int, int]]
     draw: Callable[[np.random.Generator], tuple[FractionRequest, int]]
     """One pod: its request and its CPU in thousandths."""
-    late: bool = False
-    """Whether all pods of several cards come after all others."""
+    late: int = 0
+    """Pods of more cards than this come after all others; 0 where pods come as they are drawn."""
+    by_sides: bool = False
+    """Whether a share counts by the mean of its memory and its cores, and not by the larger of them."""
 
 
 def _pick(rng: np.random.Generator, *amounts: int) -> int:
@@ -115,6 +122,84 @@ def _memory_by_sizes(rng: np.random.Generator) -> tuple[FractionRequest, int]:
     return FractionRequest("main", memory=size * GIB, cores=_pick(rng, 0, 10, 20, 30)), _pick(rng, 2000, 4000)
 
 
+def _pairs_before_whole_nodes(rng: np.random.Generator) -> tuple[FractionRequest, int]:
+    if rng.random() < 0.6:
+        share = _pick(rng, 25, 50, 75)
+        return FractionRequest("main", percent=share, cores=share), 4000
+    count = _pick(rng, 1, 1, 1, 2, 4, 8)
+    return _whole(count), 4000 * count
+
+
+def _busy_shares_before_whole_nodes(rng: np.random.Generator) -> tuple[FractionRequest, int]:
+    if rng.random() < 0.6:
+        share = _pick(rng, 25, 50, 75)
+        return FractionRequest("main", percent=share, cores=share), _pick(rng, 4000, 16_000)
+    count = _pick(rng, 1, 1, 1, 1, 4, 8)
+    return _whole(count), 3000 * count
+
+
+def _at_the_edge(rng: np.random.Generator) -> tuple[FractionRequest, int]:
+    if rng.random() < 0.8:
+        share = _pick(rng, 10, 15, 20, 25, 30, 40, 50, 60)
+        return FractionRequest("main", percent=share, cores=share), _pick(rng, 500, 1000, 2000)
+    count = _pick(rng, 1, 1, 1, 2)
+    return _whole(count), 3000 * count
+
+
+def _slices(rng: np.random.Generator) -> tuple[FractionRequest, int]:
+    profiles = ((12, 14), (25, 28), (50, 42), (50, 42), (50, 57), (50, 57), (100, 100))
+    memory, cores = profiles[int(rng.integers(len(profiles)))]
+    if memory == 100:
+        return _whole(_pick(rng, 1, 1, 1, 1, 2, 4)), 8000
+    return FractionRequest("main", percent=memory, cores=cores), _pick(rng, 2000, 4000)
+
+
+def _two_sides_apart(rng: np.random.Generator) -> tuple[FractionRequest, int]:
+    sides = ((70, 10), (70, 10), (10, 70), (10, 70), (30, 10), (10, 30), (30, 30))
+    memory, cores = sides[int(rng.integers(len(sides)))]
+    return FractionRequest("main", percent=memory, cores=cores), 1000
+
+
+def _many_name_models(rng: np.random.Generator) -> tuple[FractionRequest, int]:
+    named = (("T4",), ("V100",), ("A100",), ("T4", "V100"), ("V100", "A100"))[int(rng.integers(5))]
+    wishes = Wishes(use_models=named) if rng.random() < 0.3 else Wishes()
+    if rng.random() < 0.6:
+        share = _pick(rng, 20, 25, 30, 40, 50, 60, 80)
+        return FractionRequest("main", percent=share, cores=share, wishes=wishes), _pick(rng, 2000, 4000)
+    count = _pick(rng, 1, 1, 1, 1, 1, 1, 1, 2, 2, 8)
+    return replace(_whole(count), wishes=wishes if count == 1 else Wishes()), 4000 * count
+
+
+def _training_jobs(rng: np.random.Generator) -> tuple[FractionRequest, int]:
+    count = int(rng.choice((1, 2, 4, 8), p=(0.84, 0.06, 0.05, 0.05)))
+    return _whole(count), _pick(rng, 2000, 4000, 6000) * count
+
+
+def _inference_services(rng: np.random.Generator) -> tuple[FractionRequest, int]:
+    drawn = rng.random()
+    if drawn < 0.75:
+        size = _pick(rng, 3, 5, 8, 10, 16, 18, 20, 24, 32, 40)
+        return FractionRequest("main", memory=size * GIB, cores=_pick(rng, 0, 0, 10, 20)), _pick(rng, 1000, 2000)
+    count = _pick(rng, 1, 1, 1, 2, 2, 4, 8)
+    return _whole(count), 4000 * count
+
+
+def _tasks_short_of_cpu(rng: np.random.Generator) -> tuple[FractionRequest, int]:
+    share = int(rng.choice((10, 25, 50, 100), p=(0.15, 0.35, 0.2, 0.3)))
+    cpu = _pick(rng, 4000, 6000, 6000, 8000, 12_000)
+    if share == 100:
+        count = _pick(rng, 1, 1, 1, 1, 1, 1, 1, 2)
+        return _whole(count), cpu * count
+    return FractionRequest("main", percent=share, cores=share), cpu
+
+
+_OF_ALL_SIZES = (
+    ("T4", 15, 1, 16_000, 60),
+    ("T4", 15, 2, 32_000, 60),
+    ("A10", 22, 4, 64_000, 40),
+    ("A100", 39, 8, 128_000, 40),
+)
+
 FAMILIES: Mapping[str, Family] = {
     "mixed-memory": Family(
         (("T4", 15, 4, 0, 40), ("A10", 22, 4, 0, 40), ("A100-40", 39, 8, 0, 20), ("A100-80", 79, 8, 0, 20)), _bytes
@@ -125,12 +210,12 @@ FAMILIES: Mapping[str, Family] = {
     "late-mixed-sizes": Family(
         tuple(("A10", 22, cards, 0, nodes) for cards, nodes in ((1, 40), (2, 60), (4, 30), (8, 30))),
         _nodes_of_all_sizes,
-        late=True,
+        late=1,
     ),
     "late-mixed-kinds": Family(
         (("T4", 15, 1, 0, 40), ("T4", 15, 2, 0, 60), ("V100", 32, 4, 0, 30), ("A100", 39, 8, 0, 30)),
         _nodes_of_all_sizes,
-        late=True,
+        late=1,
     ),
     "few-name-models": Family(
         (("T4", 15, 2, 64_000, 60), ("V100", 15, 4, 64_000, 30), ("A100", 15, 8, 96_000, 40)), _few_name_models
@@ -145,19 +230,48 @@ FAMILIES: Mapping[str, Family] = {
         _memory_by_sizes,
     ),
     "short-of-cpu": Family((("A100", 79, 8, 96_000, 60), ("T4", 15, 4, 64_000, 30)), _short_of_cpu),
+    "late-alike": Family((("A100", 79, 8, 128_000, 200),), _busy_shares_before_whole_nodes, late=1),
+    "late-alike-pairs": Family((("A100", 79, 8, 128_000, 200),), _pairs_before_whole_nodes, late=2),
+    "late-mixed": Family(_OF_ALL_SIZES, _busy_shares_before_whole_nodes, late=1),
+    "late-mixed-pairs": Family(_OF_ALL_SIZES, _pairs_before_whole_nodes, late=2),
+    "edge": Family((("L4", 22, 1, 32_000, 200), ("L4", 22, 2, 48_000, 150)), _at_the_edge),
+    "slices": Family((("A100", 79, 8, 128_000, 60),), _slices),
+    "two-sided-apart": Family((("A100", 79, 8, 0, 40),), _two_sides_apart, by_sides=True),
+    "name-models": Family(
+        (("T4", 15, 2, 64_000, 60), ("V100", 15, 4, 64_000, 30), ("A100", 15, 8, 96_000, 40)), _many_name_models
+    ),
+    "training": Family((("P100", 11, 2, 24_000, 160), ("P40", 22, 8, 96_000, 115)), _training_jobs),
+    "inference": Family(
+        (("L40S", 44, 4, 64_000, 60), ("A100", 79, 8, 128_000, 40), ("H100", 79, 8, 192_000, 20)), _inference_services
+    ),
+    "tasks-short-of-cpu": Family(
+        (("T4", 15, 2, 96_000, 60), ("P100", 15, 2, 64_000, 80), ("V100", 31, 8, 96_000, 40)), _tasks_short_of_cpu
+    ),
 }
+"""
+`late-alike` and `late-mixed`: large pods that nothing announced, after shares with much CPU and single cards, on nodes
+that are alike and on mixed nodes; with `-pairs` after shares, single cards and pairs. `edge`: nodes of one or two
+cards. `slices`: shares in the sizes of MIG's profiles. `two-sided-apart`: shares that take much of one side of a card
+and little of the other. `name-models`: a third of the pods names models. `training`: whole cards in the sizes of jobs
+that the Philly trace reports, mostly one card. `inference`: services in bytes, and a few of several cards.
+`tasks-short-of-cpu`: shares in the sizes of the PAI trace, with more CPU than the nodes have beside their cards.
+"""
 
 
 def nodes(family: Family, rng: np.random.Generator) -> list[NodeState]:
     """The empty nodes, under names in random order."""
-    made = [(model, size, cards, cpu) for model, size, cards, cpu, times in family.nodes for _ in range(times)]
+    made = [
+        (model, size, cards, cpu or _PLENTY * cards)
+        for model, size, cards, cpu, times in family.nodes
+        for _ in range(times)
+    ]
     names = [f"node-{int(number):05d}" for number in rng.permutation(len(made))]
     return [
         NodeState(
             name,
             tuple(Gpu(f"GPU-{name}-{at}", at, model, size * GIB, size * GIB) for at in range(cards)),
             (Usage(),) * cards,
-            allocatable=Compute(cpu, _PLENTY.memory, 0, _PLENTY.pods) if cpu else _PLENTY,
+            allocatable=Compute(cpu, cpu * _PER_CPU, 0, _PODS),
         )
         for name, (model, size, cards, cpu) in zip(names, made, strict=True)
     ]
@@ -177,14 +291,20 @@ def arrivals(family: Family, of: Supply, rng: np.random.Generator) -> list[Drawn
         request = PodRequest("family", (fraction,))
         (each,) = demanded(request, cpu)
         sizes = [
-            (each.size_on(kind) * counts(kind.capacity), stock.cards)
+            (_part(family, each, kind) * counts(kind.capacity), stock.cards)
             for kind, stock in of.stocks.items()
             if each.accepts(kind) and each.size_on(kind) <= CARD
         ]
         part = sum(size * cards for size, cards in sizes) // sum(cards for _, cards in sizes)
         drawn.append(Drawn(request, cpu, part * fraction.count))
         total += drawn[-1].volume
-    return sorted(drawn, key=lambda pod: pod.several) if family.late else drawn
+    return sorted(drawn, key=lambda pod: pod.cards > family.late) if family.late else drawn
+
+
+def _part(family: Family, each: Demanded, kind: Kind) -> int:
+    if each.exclusive or not family.by_sides:
+        return each.size_on(kind)
+    return (each.percent + each.cores) * CARD // WHOLE // 2
 
 
 def counts(memory: int) -> int:

@@ -17,10 +17,9 @@ from allocator.cache.reserved import HeldNode, Requester
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Placement, Policy
 from allocator.scoring import estimator, reference
-from allocator.scoring.classes import CARD, supply_of
-from allocator.scoring.estimator import Learner
+from allocator.scoring.classes import CARD, Demanded, supply_of
 from allocator.scoring.tables import Tables
-from contract.model import Compute, NodeState, Usage
+from contract.model import Compute, NodeState, PodRequest, Usage
 from contract.scheduling import nodeinfo
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import SchedulingRequest
@@ -96,8 +95,33 @@ def run(chooser: Chooser[Arriving], arriving: Sequence[Arriving], capacity: int)
     return Run(curve, unallocated or 0.0, fragmented, decisions, chooser.deciding)
 
 
+class Watched(Protocol):
+    """What a policy goes by: the demand, learnt or given."""
+
+    def see(self, request: PodRequest, cpu: int) -> bool:
+        """The request of a new pod. True if new tables are due."""
+
+    def target(self) -> Mapping[Demanded, float]:
+        """How often each class is requested."""
+
+
+class Given:
+    """A demand that is known beforehand. Tables are made again only as the cluster fills, as with a demand learnt."""
+
+    def __init__(self, target: Mapping[Demanded, float]) -> None:
+        self._target = target
+
+    def see(self, request: PodRequest, cpu: int) -> bool:
+        """Teaches nothing."""
+        return False
+
+    def target(self) -> Mapping[Demanded, float]:
+        """The demand that was given."""
+        return self._target
+
+
 class Engines:
-    """The production engine, its nodes and its learner. `tables` for a policy that knows the demand beforehand."""
+    """The production engine, its nodes and its demand. `tables` for a policy that knows the demand beforehand."""
 
     def __init__(
         self,
@@ -106,7 +130,7 @@ class Engines:
         *,
         measure: Tables,
         tables: Tables | None = None,
-        learner: Learner | None = None,
+        learner: Watched | None = None,
         clock: Callable[[], float] = time.process_time,
     ) -> None:
         self.engine = Engine(limits=LIMITS, policy=policy)
@@ -164,7 +188,7 @@ class Engines:
         closed = any(one.node == node.name for one in self._reservations)
         self.engine.put(reserved.closed(node) if closed else node)
 
-    def _learn(self, learner: Learner, ask: SchedulingRequest) -> None:
+    def _learn(self, learner: Watched, ask: SchedulingRequest) -> None:
         """What `allocator.workers.learner` does beside the decisions, which looks at the cluster by the clock."""
         due = learner.see(ask.request, ask.needs.compute.cpu)
         self._asked += 1

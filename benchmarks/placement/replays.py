@@ -19,11 +19,12 @@ from allocator.scoring.classes import CARD, Supply, demanded, supply_of
 from allocator.scoring.constants import HALF_LIFE
 from allocator.scoring.estimator import Learner
 from allocator.scoring.tables import Tables, Target
-from benchmarks.placement import departures, families, trace
+from benchmarks.placement import departures, families, peers, trace
 from benchmarks.placement.baselines import SCORES, Baseline
 from benchmarks.placement.defragmenting import NOBODY_MOVES, Defragmenter, rules_of
 from benchmarks.placement.departures import Served
-from benchmarks.placement.replaying import LIMITS, Chooser, Engines, Run, run
+from benchmarks.placement.families import Drawn
+from benchmarks.placement.replaying import LIMITS, Chooser, Engines, Given, Run, Watched, run
 from benchmarks.placement.results import Results
 from benchmarks.placement.trace import Task
 from contract.model import NodeState
@@ -31,10 +32,12 @@ from contract.model import NodeState
 DEPARTING = ("best-fit", "hami", "binpack", "fragmentation", "value")
 PEERS = ("fragmentation", "fragmentation-online", "value", "value-known")
 """Both policies that learn, knowing the list beforehand, as FGD was published, and learning it online from nothing."""
-POLICIES = (*SCORES, "binpack", "spread", *PEERS)
+SYSTEMS = tuple(peers.PEERS)
+"""What others run by default: see `benchmarks.placement.peers`."""
+POLICIES = (*SCORES, *SYSTEMS, "binpack", "spread", *PEERS)
 FEWER_SEEDS = frozenset(("fragmentation-online", "value-known"))
 """Policies that are shown beside the others, by fewer seeds."""
-IN_FAMILIES = ("binpack", "spread", *PEERS)
+IN_FAMILIES = ("binpack", "spread", *SYSTEMS, *PEERS)
 KNOWING = {"value-known": "value"}
 LEARNING = {"fragmentation-online": "fragmentation", "value": "value"}
 NOTHING = Results(None)
@@ -67,8 +70,10 @@ def replay(
             done = results.get((name, seed, policy, half_life))
             if done is None:
                 chooser: Chooser[Task]
-                if policy in SCORES:
-                    own = np.random.default_rng(seed)
+                own = np.random.default_rng(seed)
+                if policy in SYSTEMS:
+                    chooser = peers.Peer(peers.PEERS[policy], nodes, own, measure=measure)
+                elif policy in SCORES:
                     chooser = Baseline(policy, machines, own, measure=measure, supply=supply)
                 else:
                     chooser = _engine(policy, nodes, target, supply, measure, half_life)
@@ -93,7 +98,12 @@ def replay_family(
             key = (name, seed, policy, HALF_LIFE)
             done = results.get(key)
             if done is None:
-                chooser = _engine(policy, nodes, target, supply, measure, HALF_LIFE)
+                chooser: Chooser[Drawn]
+                if policy in SYSTEMS:
+                    own = np.random.default_rng(seed)
+                    chooser = peers.Peer(peers.PEERS[policy], nodes, own, measure=measure)
+                else:
+                    chooser = _engine(policy, nodes, target, supply, measure, HALF_LIFE)
                 done = run(chooser, arriving, families.capacity(supply))
                 results.put(key, done)
             yield seed, policy, done
@@ -135,10 +145,13 @@ def _engine(
 ) -> Engines:
     base = LEARNING.get(policy) or KNOWING.get(policy, policy)
     informed = policy not in LEARNING and base in tables.BUILDERS
+    watched: Watched | None = Given(target) if policy in KNOWING else None
+    if policy in LEARNING:
+        watched = Learner(half_life=half_life)
     return Engines(
         nodes,
         Policy(base, "spread" if base == "spread" else "binpack"),
         measure=measure,
         tables=tables.BUILDERS[base](target, supply) if informed else None,
-        learner=Learner(half_life=half_life) if policy in LEARNING else None,
+        learner=watched,
     )

@@ -16,7 +16,7 @@ from types import ModuleType
 from allocator.engine import reference
 from allocator.scoring import classes, estimator, pricing, tables
 from allocator.scoring import reference as plain_scoring
-from benchmarks.placement import baselines, families, replaying, trace
+from benchmarks.placement import baselines, families, peers, replaying, trace
 from benchmarks.placement.replaying import Run
 from contract.scheduling import fit
 
@@ -30,6 +30,7 @@ _DECIDE = (
     tables,
     baselines,
     families,
+    peers,
     replaying,
     trace,
 )

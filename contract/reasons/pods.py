@@ -204,7 +204,13 @@ def _event(text: str, cure: str = "", page: str = "") -> Row:
 class PodEventReason(Reasons):
     """Reasons of Events about pods. A reason of a condition is one too where it is a warning."""
 
-    ALLOCATED = "GPUAllocated", _event("How much of which GPUs the pod has, and on which node.")
+    ALLOCATED = (
+        "GPUAllocated",
+        _event(
+            "How much of which GPUs the pod has, and on which node. A pod that is placed at once gets this Event only "
+            "where `placement.condition` is `always`."
+        ),
+    )
     WAITING = "GPUWaiting", _event("Why the pod waits, as in its condition.", page="troubleshooting.md")
 
     SHARE_RETURNED = (

@@ -22,7 +22,7 @@ from kubectl_gpufraction.cluster.state import ClusterView, ListedClaim, Node, Po
 from kubectl_gpufraction.commands import explain, waiting
 from kubectl_gpufraction.commands import nodes as nodes_command
 from kubectl_gpufraction.commands import pods as pods_command
-from kubectl_gpufraction.output.wording import request_text
+from kubectl_gpufraction.output.wording import few, request_text
 
 JSON = dict[str, Any]
 MOST = 100
@@ -306,34 +306,47 @@ def story(picture: Picture, pod: Pod, newest: JSON, events: Sequence[JSON], unse
         "waits": pod.waits,
         "asks": request_text(pod),
         "lines": [moments.spoken(line, now) for line in explain.explanation(picture.state, pod)],
-        "steps": steps(newest, request_text(pod)),
+        "steps": steps(newest, request_text(pod), _place(pod)),
         "events": sorted(legible(_event, events), key=lambda event: str(event["at"]), reverse=True)[:_MOST_EVENTS],
         "unseen": unseen,
     }
 
 
-def steps(pod: JSON, asks: str) -> list[JSON]:
-    """The moments of a pod's life that its object keeps, in order: created, waits or has its share, scheduled, runs."""
-    metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
+def steps(pod: JSON, asks: str, place: str) -> list[JSON]:
+    """
+    The moments of a pod's life that its object keeps, in order: created, waits or has its share, scheduled, runs.
+
+    `place`: where its share is, for a pod without a condition: it was placed at once.
+    """
+    metadata, status, ours = pod.get("metadata") or {}, pod.get("status") or {}, str(names.ALLOCATED_CONDITION)
     created = str(metadata.get("creationTimestamp") or "")
     found = [{"at": created, "what": "created", "text": f"asks for {asks}" if asks else ""}]
     conditions = {each.get("type"): each for each in status.get("conditions") or []}
+    if place:
+        conditions.setdefault(ours, {"status": "True", "lastTransitionTime": created, "message": place})
     for kind, yes, no in (
-        (str(names.ALLOCATED_CONDITION), "share allocated", "waits for a share"),
+        (ours, "share allocated", "waits for a share"),
         ("PodScheduled", "scheduled", "not scheduled"),
         ("Ready", "ready", "not ready"),
     ):
         each = conditions.get(kind)
-        if each is None or (kind != str(names.ALLOCATED_CONDITION) and each.get("status") != "True"):
+        if each is None or (kind != ours and each.get("status") != "True"):
             continue
         when, done = str(each.get("lastTransitionTime") or ""), each.get("status") == "True"
-        waited = _between(created, when) if kind == str(names.ALLOCATED_CONDITION) and done else ""
+        waited = _between(created, when) if kind == ours and done and when != created else ""
         message = str(each.get("message") or "").removeprefix("waiting: ")
         text = " ".join(part for part in (message, waited and f"(after {waited})") if part)
         found.append({"at": when, "what": yes if done else no, "text": text})
     if metadata.get("deletionTimestamp"):
         found.append({"at": str(metadata["deletionTimestamp"]), "what": "is being deleted", "text": ""})
     return sorted(found, key=lambda step: str(step["at"]) or "9")
+
+
+def _place(pod: Pod) -> str:
+    """Where a pod has its share; empty without one."""
+    given = pod.allocation.containers if pod.allocation else ()
+    indexes = sorted({share.index for each in given for share in each.shares})
+    return f"{few([f'GPU {index}' for index in indexes])} on {pod.node}" if indexes else ""
 
 
 def _between(first: str, then: str) -> str:

@@ -8,7 +8,7 @@ from contract import names
 from playground import scenarios
 from playground.cluster import DEFAULT_COMPONENTS, Cluster
 from playground.shapes import gpu_node
-from playground.tenants.scenes import Scene, Seen, create, message, plugin, running, team
+from playground.tenants.scenes import Scene, Seen, create, plugin, running, team, told
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 
@@ -25,11 +25,9 @@ def _show(cluster: Cluster) -> Seen:
     create(cluster, "team-a", "silent", _HALF)
     wait_for(lambda: running(cluster, "team-a") == {"agrees", "silent"}, "the notebooks do not run")
     uid = cluster.kube.get(paths.pods("team-a", "agrees"))["metadata"]["uid"]
-    create(cluster, "team-b", "train", _HALF)
     wait_for(lambda: len(_idle(cluster)) == 2, "the agent does not say that the notebooks are idle")
     listed = plugin(cluster, "idle", "-n", "team-a")
-    wait_for(lambda: "idle pod" in message(cluster, "team-b", "train"), "nobody is asked to give way")
-    reason = message(cluster, "team-b", "train")
+    reason = told(cluster, create(cluster, "team-b", "train", _HALF), "idle pod")
     wait_for(lambda: running(cluster, "team-b") == {"train"}, "train does not run")
     found = cluster.kube.list(paths.events("team-a")).items
     warned = [each["message"] for each in found if each["involvedObject"].get("uid") == uid and _warns(each["reason"])]

@@ -8,7 +8,7 @@ from contract import names
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.shapes import gpu_node
-from playground.tenants.scenes import Scene, Seen, create, message, running, team
+from playground.tenants.scenes import Scene, Seen, create, running, team, told
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
@@ -45,6 +45,13 @@ def nodes_of(kube: Kube, namespace: str) -> dict[str, str]:
     }
 
 
+def moves(kube: Kube, namespace: str) -> list[str]:
+    """What the Events of the pods say that were moved. Each comes soon after the eviction."""
+    return [
+        str(each["message"]) for each in kube.list(paths.events(namespace)).items if each["reason"] == "GPUShareMoved"
+    ]
+
+
 def fragment(cluster: Cluster, namespace: str) -> None:
     """A pod of 6 GiB on one card, and one of 4 GiB on the other."""
     kube = cluster.kube
@@ -64,12 +71,11 @@ def _show(cluster: Cluster) -> Seen:
     team(cluster, "team-a", LABELS)
     team(cluster, "team-b")
     fragment(cluster, "team-a")
-    create(cluster, "team-b", "whole", WHOLE)
-    lines = [f"team-b is told: {message(cluster, 'team-b', 'whole')}"]
+    lines = [f"team-b is told: {told(cluster, create(cluster, 'team-b', 'whole', WHOLE))}"]
     wait_for(lambda: running(cluster, "team-b"), "the pod of a whole card does not run")
     wait_for(lambda: len(nodes_of(cluster.kube, "team-a")) == 2, "not both pods of team-a run")
-    events = cluster.kube.list(paths.events("team-a")).items
-    lines += [f"team-a is told: {each['message']}" for each in events if each["reason"] == "GPUShareMoved"]
+    moved = wait_for(lambda: moves(cluster.kube, "team-a"), "no Event says that a pod moved")
+    lines += [f"team-a is told: {each}" for each in moved]
     return Seen(
         _line(1, 2, 1),
         _line(len(lines) - 1, len(nodes_of(cluster.kube, "team-a")), len(running(cluster, "team-b"))),

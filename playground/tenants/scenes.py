@@ -7,6 +7,7 @@ names the flags that switch it on.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from contract import names
 from playground import scenarios
 from playground.cluster import DEFAULT_COMPONENTS, Cluster
 from playground.shapes import DEMO, GpuNode
-from playground.waiting import wait_for
+from playground.waiting import PATIENCE, NotInTime, wait_for
 from runtime.kubernetes import paths
 
 JSON = dict[str, Any]
@@ -69,12 +70,12 @@ def create(
     *,
     annotations: Mapping[str, str] | None = None,
     spec: Mapping[str, Any] | None = None,
-) -> None:
-    """A pod of one container with these limits."""
+) -> JSON:
+    """A pod of one container with these limits, as it was created."""
     container = {"name": "main", "image": "ubuntu:22.04", "resources": {"limits": dict(limits)}}
     metadata = {"name": name, "namespace": namespace, "annotations": dict(annotations or {})}
     body = {"containers": [container], "terminationGracePeriodSeconds": 0, **(spec or {})}
-    cluster.kube.create(paths.pods(namespace), {"metadata": metadata, "spec": body})
+    return cluster.kube.create(paths.pods(namespace), {"metadata": metadata, "spec": body})
 
 
 def running(cluster: Cluster, namespace: str) -> set[str]:
@@ -90,6 +91,19 @@ def message(cluster: Cluster, namespace: str, name: str) -> str:
         return str(scenarios.condition(cluster.kube.get(paths.pods(namespace, name))).get("message", ""))
 
     return wait_for(shown, f"{namespace}/{name} is told nothing")
+
+
+def told(cluster: Cluster, created: JSON, words: str = "") -> str:
+    """The first message with these words that the pod got since it was created, though it may have another by now."""
+    metadata = created["metadata"]
+    namespace, version = metadata["namespace"], metadata["resourceVersion"]
+    changes = cluster.kube.watch(paths.pods(namespace), resource_version=version, timeout_seconds=round(PATIENCE))
+    with contextlib.closing(changes):
+        for change in changes:
+            found = str(scenarios.condition(change["object"]).get("message", ""))
+            if change["object"]["metadata"].get("uid") == metadata["uid"] and found and words in found:
+                return found
+    raise NotInTime(f"{namespace}/{metadata['name']} is told nothing with {words!r}")
 
 
 def plugin(cluster: Cluster, *arguments: str) -> str:

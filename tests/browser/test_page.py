@@ -84,10 +84,15 @@ def test_a_pod_has_a_story_and_escape_closes_it(browser: Browser, small: str) ->
     shown = browser.text("dialog#pod")
     assert "default/inference-0 asks for 1x5Gi+10% (native)" in shown
     assert "share allocated" in shown
-    wait_for(lambda: "GPUAllocated" in browser.text(".events"), lambda: browser.text(".events"))
     browser.keys("ESCAPE")
     wait_for(lambda: browser.count("dialog[open]") == 0, "the story stays open")
     assert browser.run("return location.hash") == "#pods"
+
+
+def test_the_story_of_a_pod_that_waits_has_its_events(browser: Browser, small: str) -> None:
+    ready(browser, small + "#queue", "tbody tr")
+    browser.click("tbody tr .link")
+    wait_for(lambda: "GPUWaiting" in browser.text("dialog#pod[open] .events"), lambda: browser.text("body"))
 
 
 def test_it_can_be_used_with_keys_alone(browser: Browser, small: str) -> None:

@@ -144,14 +144,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recording = functools.partial(play, recorded=options.turns)
     for each, outcome in pool.run_all(_until(plans, end), recording, jobs=options.jobs):
         totals.add(outcome)
+        if progress is not None and not outcome.violation:
+            progress.add(each.seed)  # before it is told, so that what was told is not run again
         _tell_hashes(options, each, outcome)
         if options.story:
             print(story.told(each, outcome, _command(each)))
         if outcome.violation:
             _failed(each, outcome, options.jobs)
             return 1
-        if progress is not None:
-            progress.add(each.seed)
         if sys.stderr.isatty():
             print(f"\r{totals.line()} ", end="", file=sys.stderr, flush=True)
     if not (options.hashes or options.checkpoints or options.turns):

@@ -10,6 +10,8 @@ from tests.simulation.feature import Draw, Fault, Feature, Operation
 from tests.simulation.plan import Plan, Step
 
 NODES = ("n1", "n2", "n3")
+_LASTS = 5.0
+"""Seconds of a fault during which a term may end."""
 _COMPONENTS = ("claims", "unhealthy-lists")
 _CARDS = ("2 x Tesla T4 15109MiB", "4 x Tesla T4 15109MiB", "1 x Tesla V100-PCIE-32GB 32768MiB")
 
@@ -25,15 +27,19 @@ def plan(seed: str, features: Iterable[Feature]) -> Plan:
     playing = tuple(f for f in features if f.always or rng.random() < 0.4)
     operations = [each for f in playing for each in f.operations]
     faults = _some([each for f in features for each in f.faults], rng)
-    steps = [_operation(draw, operations, rng.uniform(0, length)) for _ in range(rng.randint(5, 40))]
-    steps += [
+    # In the order of their times, so that what concerns a pod comes after it has been made.
+    times = sorted(rng.uniform(0, length) for _ in range(rng.randint(5, 40)))
+    steps = [_operation(draw, operations, at) for at in times]
+    struck = [
         _fault(draw, faults, rng.uniform(0, length)) for _ in range(rng.choice((0, 1, 2, 3, 5, 8)) if faults else 0)
     ]
+    ending = [each for f in features for each in f.faults if each.ends_terms]
+    steps += [*struck, *(_term_ends(draw, ending, each) for each in struck if each is not None and ending)]
     shape = {
         "cards": {node: rng.choice(_CARDS) for node in nodes},
         "replicas": replicas,
         "flags": _knobs(playing, rng),
-        "components": (*_COMPONENTS, *(name for f in playing for name in f.components)),
+        "components": tuple(dict.fromkeys((*_COMPONENTS, *(name for f in playing for name in f.components)))),
         "options": next((rng.choice(f.options) for f in playing if f.options), ""),
         "latency": rng.choice(((0.0005, 0.005), (0.0005, 0.02), (0.001, 0.1), (0.001, 0.5))),
     }
@@ -59,6 +65,17 @@ def _fault(draw: Draw, faults: list[Fault], at: float) -> Step | None:
     if arguments is None:
         return None
     return replace(Step(round(at, 3), chosen.name, arguments), seconds=round(draw.rng.uniform(*chosen.seconds), 3))
+
+
+def _term_ends(draw: Draw, ending: list[Fault], during: Step) -> Step | None:
+    """
+    The leader's term ends while another fault lasts, or not. That is when a next leader may not know, or the one before
+    still has writes under way; two faults that are drawn alone seldom meet so.
+    """
+    if during.seconds < _LASTS or draw.rng.random() < 0.5:
+        return None
+    found = _fault(draw, ending, during.at + draw.rng.uniform(0.1, 0.7) * during.seconds)
+    return None if found is None else replace(found, arguments={**found.arguments, "program": "leader"})
 
 
 def _knobs(features: Iterable[Feature], rng: random.Random) -> dict[str, tuple[str, ...]]:

@@ -65,7 +65,7 @@ class Fault:
 
     seconds: how long it lasts, at least and at most. during, after: what holds while it lasts, and once it is over, and
     why not more; for the table of docs/testing.md. suspends: names of the invariants that need not hold meanwhile, and
-    for `lingers` seconds afterwards.
+    for `lingers` seconds afterwards. ends_terms: it names a program, and may end the term of one that leads.
     """
 
     name: str
@@ -77,6 +77,7 @@ class Fault:
     after: str = "everything that fits is placed"
     suspends: frozenset[str] = frozenset()
     lingers: float = LINGERS
+    ends_terms: bool = False
 
 
 @dataclass(frozen=True, slots=True)

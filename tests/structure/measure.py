@@ -32,9 +32,9 @@ LINES = {
     "contract": 12_750,
     "runtime": 4_000,
     "webhook": 3_800,
-    "allocator": 21_800,
+    "allocator": 22_000,
     "nodeagent": 6_800,
-    "kubectl_gpufraction": 6_000,
+    "kubectl_gpufraction": 6_025,
 }
 """The most lines of code that each package may have: a little more than it has. A change that needs more raises it, so
 that growth is a decision; record 125 says where the last ones came from."""

@@ -86,7 +86,10 @@ class Subresources:
         return new
 
     def evict(self, request: Request) -> JSON:
-        """Delete a pod unless a PodDisruptionBudget forbids it now (429)."""
+        """
+        Delete a pod unless a PodDisruptionBudget forbids it now (429). Admission is asked about the eviction alone, and
+        not about the delete that follows from it.
+        """
         eviction = request.body if isinstance(request.body, dict) else {}
         options = {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}
         attributes = Attributes(request, "CREATE", eviction, None, options)
@@ -98,7 +101,7 @@ class Subresources:
                 self._check_budget(request, budget, pod)
         delete = Request("delete", PODS, request.user, request.namespace, request.name, "", request.query)
         delete.body = {**(eviction.get("deleteOptions") or {})}
-        self._remover.delete(delete)
+        self._remover.delete(delete, reviewed=True)
         return _success(201)
 
     def _check_budget(self, request: Request, budget: JSON, pod: JSON) -> None:

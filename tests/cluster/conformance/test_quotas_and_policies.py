@@ -135,6 +135,15 @@ def test_a_policy_keeps_the_gate(api: Api) -> None:
     )
 
 
+def test_a_policy_of_deletes_says_nothing_of_evictions(api: Api) -> None:
+    api.done(create(gated("p")))
+    probe = Ask("DELETE", "pods/p", query={"dryRun": "All"})
+    evicts = Ask("POST", "pods/p/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}})
+    with policy(api, "DELETE", {"expression": "false", "message": "nobody deletes"}, probe=probe):
+        assert api.ask(Ask("DELETE", "pods/p")).code == 422
+        assert api.ask(evicts).code == 201
+
+
 POLICIES = {
     "without a message": (
         {"expression": "object.metadata.name != 'no'"},

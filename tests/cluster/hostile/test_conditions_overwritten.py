@@ -16,6 +16,7 @@ from tests.cluster.hostile.attack import TENANT, Hostile
 
 pytestmark = pytest.mark.hostile
 JSON = dict[str, Any]
+HOLD = "example.com/hold"
 STALE = {"status": "False", "reason": "Stale", "message": "waiting: written by somebody else"}
 """What a kubelet's or another controller's old state of the pod may put back."""
 
@@ -47,11 +48,15 @@ def says(hostile: Hostile, name: str, wanted: JSON) -> None:
 
 
 def one_that_runs_and_one_that_waits(hostile: Hostile) -> dict[str, JSON]:
-    """The two pods, and their conditions."""
+    """The two pods, and their conditions; the one that runs has waited, since others have no condition."""
     for name in ("runs", "waits"):
         whole = pod(name).asks("gpufraction.io/gpu-memory", "15000Mi").asks("gpufraction.io/gpu-count", 2)
-        hostile.create(whole.spec(nodeSelector={"gpushare": "true"}))
+        held = whole.gated(HOLD) if name == "runs" else whole
+        hostile.create(held.spec(nodeSelector={"gpushare": "true"}))
         wait_for(lambda name=name: bool(condition(hostile, name)), "nobody was told")  # type: ignore[misc]
+        if name == "runs":
+            hostile.kube.patch_json(paths.pods(TENANT, name), [{"op": "remove", "path": "/spec/schedulingGates/0"}])
+            wait_for(lambda: condition(hostile, "runs").get("status") == "True", "it does not get its share")
     scenarios.settled(hostile.kube, 2, running=1)
     written = {name: condition(hostile, name) for name in ("runs", "waits")}
     assert [written[name]["status"] for name in ("runs", "waits")] == ["True", "False"]
@@ -72,6 +77,14 @@ def test_what_others_make_of_a_condition_is_repaired(hostile: Hostile, attack: s
                 overwrite(hostile, name, **{**found, "status": "False" if found["status"] == "True" else "True"})
     for name, found in written.items():
         says(hostile, name, found)
+
+
+def test_a_pod_that_never_waited_is_told_once_somebody_says_that_it_waits(hostile: Hostile) -> None:
+    hostile.create(pod("runs").asks("gpufraction.io/gpu-memory", "1000Mi"))
+    scenarios.settled(hostile.kube, 1, running=1)
+    assert condition(hostile, "runs") == {}
+    overwrite(hostile, "runs", **STALE)
+    says(hostile, "runs", {"status": "True", "reason": "Allocated"})
 
 
 @pytest.mark.long

@@ -108,7 +108,7 @@ def _untrue(pod: JSON, line: dict[str, str]) -> str:
             else f"holds nothing any more, and says {reported}"
         )
     placed = scenarios.is_running(pod) and _allocation(pod) is not None
-    return f"runs with a share, and says {reported}" if placed and reported.get("status") != "True" else ""
+    return f"runs with a share, and says {reported}" if placed and reported.get("status", "True") != "True" else ""
 
 
 def _line(cluster: Cluster) -> dict[str, str]:

@@ -117,6 +117,23 @@ def _label(kube: Kube, key: str, nodes: Mapping[str, str | None]) -> None:
         kube.patch_merge(paths.path("v1", "nodes", name=node), {"metadata": {"labels": {key: value}}})
 
 
+def await_seen_nodes(cluster: Cluster) -> None:
+    """
+    Wait until the allocator has seen every change of a node so far, by a pod that could only be on the node after it.
+
+    Nodes and pods come to it by two watches, so a pod may come before what was written to a node earlier.
+    """
+    node = cluster.nodes[0].spec.name
+    version = cluster.kube.get(paths.path("v1", "nodes", name=node))["metadata"]["resourceVersion"]
+    probe = asking("probe", "probe", nodeSelector={"seen": version}).manifest()
+
+    def placed() -> bool:
+        return not cluster.kube.create(paths.pods(SPACE), probe, {"dryRun": "All"})["spec"].get("schedulingGates")
+
+    with labelled(cluster.kube, {node: version}, "seen"):
+        wait_for(placed, "the allocator does not see the node's label")
+
+
 @contextlib.contextmanager
 def cordoned(kube: Kube, *nodes: str) -> Iterator[None]:
     """The nodes take no new pods meanwhile."""

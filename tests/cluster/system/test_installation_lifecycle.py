@@ -242,8 +242,8 @@ def quiet(cluster: Cluster, count: int) -> dict[str, str]:
     """Versions of the pods once nobody writes to them any more."""
     invariants.check(cluster)
     wait_for(
-        lambda: all(scenarios.condition(p).get("status") == "True" for p in scenarios.all_pods(cluster.kube)),
-        "pods were not told of their share",
+        lambda: all(scenarios.condition(p).get("status", "True") == "True" for p in scenarios.all_pods(cluster.kube)),
+        "pods that waited were not told of their share",
     )
     found = versions(cluster)
     assert len(found) == count

@@ -9,10 +9,9 @@ import pytest
 
 from playground import scenarios
 from playground.cluster import Cluster
-from playground.tenants.moving import FLAGS, LABELS, NODES, WHOLE, fragment, nodes_of
+from playground.tenants.moving import FLAGS, LABELS, NODES, WHOLE, fragment, moves, nodes_of
 from playground.tenants.scenes import create, running, team
 from playground.waiting import wait_for
-from runtime.kubernetes import paths
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
 
@@ -37,11 +36,6 @@ def moving_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
         yield cluster
 
 
-def evicted(cluster: Cluster, namespace: str) -> list[str]:
-    found = cluster.kube.list(paths.events(namespace)).items
-    return [each["message"] for each in found if each["reason"] == "GPUShareMoved"]
-
-
 @pytest.mark.parametrize("namespace", ["silent", "agreed"])
 def test_the_smaller_pod_moves_where_its_namespace_agreed(moving_cluster: Cluster, namespace: str) -> None:
     cluster = moving_cluster
@@ -51,13 +45,13 @@ def test_the_smaller_pod_moves_where_its_namespace_agreed(moving_cluster: Cluste
     if namespace == "silent":
         time.sleep(CONSIDERED)
         assert (nodes_of(cluster.kube, namespace), running(cluster, "large")) == (before, set())
-        assert evicted(cluster, namespace) == []
+        assert moves(cluster.kube, namespace) == []
     else:
         wait_for(lambda: running(cluster, "large"), "the pod of a whole card does not run")
         wait_for(lambda: len(nodes_of(cluster.kube, namespace)) == 2, "the pod that moved does not run again")
         after = nodes_of(cluster.kube, namespace)
         assert after == {"six": before["six"], "four": before["six"]}, "the one with less work moved"
-        [why] = evicted(cluster, namespace)
+        [why] = wait_for(lambda: moves(cluster.kube, namespace), "no Event says that it moved")
         assert why.startswith(f"evicted: a larger pod waits for GPUs of node {before['four']}, and there is room for")
     invariants.check(cluster)
     for each in ("large", namespace):

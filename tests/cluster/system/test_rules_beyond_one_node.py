@@ -66,6 +66,7 @@ def test_a_pod_without_a_share_excludes_another_until_it_is_deleted(cluster: Clu
 
 def test_anti_affinity_by_zone_excludes_the_other_nodes_of_the_zone_too(cluster: Cluster) -> None:
     with rules.labelled(cluster.kube, zones(cluster)):
+        rules.await_seen_nodes(cluster)
         first, *_, alone = names_of(cluster)
         create(cluster, rules.without_share("quiet", first, **required(ANTI, "loud", ZONE)))
         await_nodes(cluster, "quiet")
@@ -84,6 +85,9 @@ def test_a_term_means_the_pods_of_the_namespaces_that_it_selects(cluster: Cluste
             create(cluster, made)
             await_nodes(cluster, f"db-{number}", namespace=space)
         by_team = {team: {"namespaceSelector": {"matchLabels": {"team": team}}} for team in ("red", "blue")}
+        # It runs once the allocator has seen both labels.
+        create(cluster, asking("near", "web", **required("podAffinity", "db", more=by_team["blue"])))
+        assert await_nodes(cluster, "near")[0] in (second, third)
         create(
             cluster,
             asking("beside", "web", **required("podAffinity", "db", more=by_team["red"])),
@@ -130,6 +134,7 @@ def test_a_pod_waits_for_the_zone_that_is_left_where_a_pinned_pod_would_fit(clus
         create(cluster, asking("even-0", "even", nodeSelector={HOST: first}))
         await_nodes(cluster, "even-0")
         with rules.cordoned(cluster.kube, alone):
+            rules.await_seen_nodes(cluster)
             create(cluster, asking("even-1", "even", **rules.spread("even")))
             # By nodeAffinityPolicy: Honor a pod that is pinned to a node of zone `a` would pass there.
             await_waiting(cluster, "even-1", "2 because of a topology spread constraint")

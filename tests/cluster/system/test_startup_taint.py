@@ -55,7 +55,8 @@ def test_a_taint_that_is_put_on_again_goes_again_and_pods_run(starting: Cluster)
     put_on_again(starting)
     starting.kube.create(paths.pods("default"), WORKER.manifest())
     scenarios.settled(starting.kube, 1, running=1)
-    assert taints(starting) == {"nvidia.com/gpu"}
+    # The allocator may still have had the node without the taint when it placed the pod.
+    wait_for(lambda: taints(starting) == {"nvidia.com/gpu"}, lambda: f"the node has {taints(starting)}")
     scenarios.clear(starting.kube)
 
 

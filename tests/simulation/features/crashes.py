@@ -97,6 +97,7 @@ FEATURE = Feature(
             _kill,
             during="all invariants hold; what it was about to write may come after its end, and another leads when the"
             " Lease is old",
+            ends_terms=True,
         ),
         Fault(
             "program.stopped",
@@ -104,6 +105,7 @@ FEATURE = Feature(
             _named,
             _stop,
             during="all invariants hold; it releases the Lease, so another leads within seconds",
+            ends_terms=True,
         ),
         Fault(
             "program.paused",
@@ -111,6 +113,7 @@ FEATURE = Feature(
             _paused,
             _pause,
             during="all invariants hold; a leader that wakes after its term writes nothing that takes effect",
+            ends_terms=True,
         ),
         Fault(
             "program.replaced",

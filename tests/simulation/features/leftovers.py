@@ -25,6 +25,10 @@ _PASSING = (
     "._capacities._reported[][]",  # what one that leads no more reported last
     ".overcommit._overcommitted[]",  # the same
     ".overcommit._reported[][]",  # the same
+    "._giving_way._warned",  # for as long as a warning stands
+    "._taken_by[]._expected",  # nodes that one that leads no more expected last
+    "._observed.refuted[]",  # one version of a Lease, until a later one looks released and is not
+    "._found[].uid",  # no more than the pods that were idle when somebody waited last
     ".share.claim_uid",  # the API server's own ElasticGPU says so
 )
 """How the way to what may name something that is gone ends, and why that is bounded."""

@@ -403,6 +403,16 @@ A_CONDITION_IS_REFUSED = plan(
 )
 """It is written again once it may be."""
 
+A_POD_GETS_ITS_TURN = plan(
+    "a pod gets its turn",
+    pod(1, "holder", memory(15000)),
+    pod(5, "patient", memory(15000)),
+    says(15, "patient", status="False"),
+    gone(20, "holder"),
+    says(40, "patient", status="True"),
+)
+"""It was told that it waits, so it is told that it does not any more."""
+
 A_CARD_FAILS = plan(
     "a card fails",
     fault(5, 60, "card.changed", node="n1", card=0, what="fails"),

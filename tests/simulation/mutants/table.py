@@ -625,12 +625,13 @@ _REST = (
     Mutant(
         "nobody-learns-of-its-share",
         "event not handled",
-        "A pod that has a share is told so.",
+        "A pod that waited is told of its share.",
         Mutation(
             _HANDLERS,
             "if (bound or not shown) and uid",
             "if bound and uid",
         ),
+        plans.A_POD_GETS_ITS_TURN,
     ),
     Mutant(
         "cordon-is-not-looked-at",

@@ -9,7 +9,7 @@ no `finally` either.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import allocator.app
 import nodeagent.app
 import webhook.app
 from allocator.app import RunningAllocator
+from nodeagent.delivering import DELIVERY, BuildWay
 from nodeagent.isolation.host import HostSystem
 from nodeagent.isolation.levels import MECHANISMS
 from nodeagent.settings import settings_type
@@ -236,15 +237,19 @@ def review(
 
 
 def agent_body(
-    node: str, shows: Callable[[], str], flags: Callable[[], list[str]], kube: Callable[[Host], Kube]
+    node: str,
+    shows: Callable[[], str],
+    flags: Callable[[], list[str]],
+    kube: Callable[[Host], Kube],
+    ways: Sequence[BuildWay] = DELIVERY,
 ) -> Callable[[Program, Process], int]:
-    """The life of a node agent over the cards that its driver shows; see `Driver`."""
+    """The life of a node agent over the cards that its driver shows; see `Driver`. `ways`: of delivery."""
 
     def body(program: Program, process: Process) -> int:
         assert program.host is not None
         settings = load(settings_type(MECHANISMS), file=None, env={}, argv=["--node", node, "--listen", "", *flags()])
         library = Driver(shows, node=node)
-        running = nodeagent.app.start(settings, library, kube(program.host), process, host=_MACHINE)
+        running = nodeagent.app.start(settings, library, kube(program.host), process, host=_MACHINE, ways=ways)
         program.running = running
         code = process.wait()
         running.stop()

@@ -19,6 +19,7 @@ from typing import Any
 
 from contract import names
 from contract.components import component
+from nodeagent.delivering import DELIVERY
 from nodeagent.gpus.library import GpuLibraryError
 from playground.api.admission.attributes import Attributes
 from playground.api.admission.webhookcaller import CallFailed
@@ -35,12 +36,15 @@ from runtime.kubernetes.oversized import Oversized
 from tests.simulation.kernel.modules import monotonic, wall
 from tests.simulation.kernel.primitives import Event
 from tests.simulation.kernel.scheduler import SECOND, Host, Kernel
-from tests.simulation.world import programs
+from tests.simulation.world import claimplugins, programs
+from tests.simulation.world.claimplugins import ClaimPlugins
 from tests.simulation.world.driver import Driver
 from tests.simulation.world.network import Network, Way
 from tests.simulation.world.programs import Program
 
 NAMESPACES = ("team-a", "team-b")
+BY_CLAIMS = "delivery-dra"
+"""The component by which the agents are kubelet plugins."""
 Reviewing = Callable[[list[Program], str, bytes], list[Program]]
 """Of the webhooks that answer, those that a review reaches; it gets the path and the review, and may wait."""
 Storing = Callable[[Attributes], None]
@@ -159,6 +163,10 @@ class World:
 
         return undo
 
+    def show_again(self, node: str) -> None:
+        """Ask the disguise of the node's cards anew what it shows."""
+        self._show(node)
+
     def _show(self, node: str) -> None:
         cards, disguises = self.cards[node], self.disguises[node]
         self.show_cards(node, disguises[-1](cards) if disguises else f"gpus: {cards}\n")
@@ -196,7 +204,8 @@ class World:
             return [*self._component_flags("nodeagent"), *self.flags.get("nodeagent", ())]
 
         user = account("gpufraction-nodeagent", node=node)
-        return programs.agent_body(node, lambda: self._shown[node], flags, lambda host: self.kube(host, user))
+        ways = claimplugins.WAYS if BY_CLAIMS in self.shape.components else DELIVERY
+        return programs.agent_body(node, lambda: self._shown[node], flags, lambda host: self.kube(host, user), ways)
 
     def _component_flags(self, program: str) -> tuple[str, ...]:
         options = (f"--options={self._options}",) if self.shape.options else ()
@@ -275,7 +284,12 @@ class World:
     def _start_machinery(self) -> None:
         self.machinery = Machinery(self.api, gpus_of=self._gpus_of)
         self.api.log_provider = self.machinery.logs
+        if BY_CLAIMS in self.shape.components:
+            self.machinery.use_plugins(ClaimPlugins(self._claim, lambda node: self.agents[node].alive))
         self.machinery.start()
+
+    def _claim(self, namespace: str, name: str) -> JSON | None:
+        return self.api.store.get(claimplugins.CLAIMS, (namespace, name))
 
     def restore(self, state: Snapshot, *, bump: int) -> None:
         """On a task: bring etcd back to a state, and start controllers and kubelets anew, as after such a disaster."""

@@ -11,6 +11,7 @@ from allocator.settings import Settings
 _PLACES: Mapping[str, str] = {
     "placement": "placement.pin",
     "when": "placement.when",
+    "condition": "placement.condition",
     "unsatisfiable": "placement.unsatisfiable",
     "max_unconfirmed": "sharing.max_unconfirmed",
     "queue_order": "queue.order",

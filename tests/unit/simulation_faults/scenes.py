@@ -499,6 +499,20 @@ SCENES["admission.slow beyond the timeout"] = _admission("admission.slow", delay
 SCENES["admission.one"] = _admission("admission.one", webhook="webhook-1")
 
 
+# -- certificates -----------------------------------------------------------------------------------------------------
+
+
+def _expired(*, renewed: float = 60.0, kept: float = 0.0) -> Scene:
+    """The second webhook has the new certificate after that many seconds; connections stay open for `kept`."""
+    mounted = {"webhook-0": 60.0, "webhook-1": renewed}
+    return _admission("certificate.expired", secret=60.0, mounted=mounted, open=kept)
+
+
+SCENES["certificate.expired"] = _expired()
+SCENES["certificate.expired of one"] = _expired(renewed=0.0)
+SCENES["certificate.expired of open connections"] = _expired(kept=60.0)
+
+
 # -- machines ---------------------------------------------------------------------------------------------------------
 
 GPUNODES = f"{names.GPUNODE_PLURAL}.{names.GROUP}"

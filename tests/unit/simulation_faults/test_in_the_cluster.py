@@ -142,6 +142,16 @@ def test_one_webhook_gets_every_review(seen: Seen) -> None:
     assert seen("admission.one")["by"] == ["webhook-1"]
 
 
+def test_no_review_passes_an_expired_certificate_but_over_an_open_connection(seen: Seen) -> None:
+    found, still = seen("certificate.expired"), seen("certificate.expired of open connections")
+    assert (found["error"], found["reviews"], found["stored"], found["after"]) == ("KubeUnavailable", 0, False, "")
+    assert (still["error"], still["reviews"], still["stored"]) == ("", 1, True)
+
+
+def test_only_a_webhook_with_the_new_certificate_reviews(seen: Seen) -> None:
+    assert seen("certificate.expired of one")["by"] == ["webhook-1"]
+
+
 # -- machines ---------------------------------------------------------------------------------------------------------
 
 

@@ -71,8 +71,8 @@ def synced_with(built: Any) -> Any:
     return harness.controller
 
 
-def test_a_share_of_which_the_pod_does_not_tell_is_found() -> None:
-    goal = goals()["every share is told"]
+def test_a_pod_with_a_share_that_says_that_it_waits_is_found() -> None:
+    goal = goals()["no pod with a share says otherwise"]
     harness = synced(waiting())
     assert goal(run(FakeStore(pods=[waiting()]), leader=harness.controller)) == []
     small = pod("small").asks("gpufraction.io/gpu-memory", "1Gi")
@@ -80,6 +80,8 @@ def test_a_share_of_which_the_pod_does_not_tell_is_found() -> None:
     assert isinstance(answer, Placed)
     running = admitted(small.on("n"), allocation=answer.allocation)
     running["status"] = {"phase": "Running"}
+    assert goal(run(FakeStore(pods=[running]))) == [], "it never waited"
+    running["status"] |= waiting("Memory", "full")["status"]
     assert "runs with a share" in goal(run(FakeStore(pods=[running])))[0]
 
 

@@ -128,10 +128,10 @@ def test_a_thousand_containers_that_never_fit_get_their_answer_in_time() -> None
     # Each fits alone, and all together by what is free in all; they only never fit card by card.
     ask = SchedulingRequest(PodRequest("native", containers(8 * POISON // 100, 3000 * MIB)), NEEDS)
     hard = SchedulingRequest(PodRequest("native", (*containers(12, 10 * GIB),)), NEEDS)
-    started = time.monotonic()
+    started = time.thread_time()
     assert not isinstance(fast.decide(ask), Placement)
     assert not isinstance(fast.decide(hard), Placement)
-    assert time.monotonic() - started < ONE_SECOND
+    assert time.thread_time() - started < ONE_SECOND
 
 
 def test_what_is_searched_for_on_many_nodes_is_bounded_together() -> None:

@@ -249,31 +249,6 @@ def test_a_pod_waits_for_another_systems_gate_first() -> None:
     assert keys(harness.controller.schedule_pending()[0]) == ["default/p"]
 
 
-def test_a_pod_placed_at_admission_gets_a_condition_once_it_is_seen() -> None:
-    harness = SchedulerHarness([ONE_GPU])
-    answer = harness.controller.reserve(question(worker("p")))
-    assert isinstance(answer, Placed)
-    harness.controller.handle(pod_event(running(worker("p"), answer.allocation)))
-    want = StatusUpdate("default/p", "uid-p", True, PodReason.ALLOCATED, "10000 MiB of GPU 0 (Tesla T4) on t4")
-    assert harness.controller.schedule_pending() == ([], [want])
-    bound = running(worker("p"), answer.allocation)
-    bound["status"] = {"conditions": [{"type": names.ALLOCATED_CONDITION, "status": "True"}]}
-    harness.controller.handle(pod_event(bound))
-    assert harness.controller.schedule_pending() == ([], [])
-
-
-def test_a_pod_that_kube_scheduler_has_yet_to_bind_gets_a_condition_only() -> None:
-    harness = SchedulerHarness([ONE_GPU])
-    answer = harness.controller.reserve(question(worker("p")))
-    assert isinstance(answer, Placed)
-    harness.controller.handle(pod_event(admitted(worker("p"), allocation=answer.allocation)))
-    text = "10000 MiB of GPU 0 (Tesla T4) on t4"
-    want = StatusUpdate("default/p", "uid-p", True, PodReason.ALLOCATED, text, event=False)
-    assert harness.controller.schedule_pending() == ([], [want])
-    harness.controller.handle(pod_event(running(worker("p"), answer.allocation)))
-    assert harness.controller.schedule_pending() == ([], [])  # kube-scheduler named the node, and nothing is new
-
-
 def test_a_forged_allocation_on_a_waiting_pod_holds_nothing() -> None:
     harness, allocation = occupied()
     forged = admitted(worker("thief"), allocation=allocation, gated=True)

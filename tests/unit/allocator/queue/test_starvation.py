@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -272,7 +272,7 @@ def test_other_pods_spare_nodes_of_free_cards_while_a_pod_waits_for_several() ->
     supply = supply_of({state.name: state for state in harness.controller.nodes()}, harness.limits)
     learnt = estimator.make("value", {Demanded(0, percent=100, cores=100, exclusive=True): 1.0}, supply)
     assert learnt is not None
-    harness.controller.adopt(learnt)
+    harness.controller.adopt(replace(learnt, roomy=False))
     found = [(chosen(), harness.controller.view().awaited)]
     four = pod("four").uid("uid-four").asks("gpufraction.io/gpu-count", 4)
     harness.controller.handle(pod_event(admitted(four, gated=True)))

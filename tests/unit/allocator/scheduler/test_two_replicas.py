@@ -156,13 +156,19 @@ def test_the_loop_lists_once_a_term() -> None:
     assert replica.relists == [7, 8]
 
 
+def that_waited(made: JSON) -> JSON:
+    """The pod with the condition of one that waits."""
+    condition = {"type": str(names.ALLOCATED_CONDITION), "status": "False", "reason": "Memory", "message": "full"}
+    return {**made, "status": {"conditions": [condition]}}
+
+
 def test_a_follower_keeps_no_news_and_a_new_leader_writes_what_is_missing() -> None:
     api = ApiServer()
     old, new = Replica(api, term=1), Replica(api)
     old.relist(1)
     answer = old.controller.reserve(question(worker("a")))
     assert isinstance(answer, Placed)
-    stored = api.create(admitted(worker("a").on("n"), allocation=answer.allocation))
+    stored = api.create(that_waited(admitted(worker("a").on("n"), allocation=answer.allocation)))
     new.watch(list(api.events))
     assert new.controller.schedule_pending() == ([], [])
     new.lead(2)
@@ -183,7 +189,7 @@ def test_a_leader_whose_term_lapsed_tells_what_came_meanwhile() -> None:
     assert isinstance(answer, Placed)
     replica.relists.clear()
     replica.follow()
-    api.create(admitted(worker("a").on("n"), allocation=answer.allocation))
+    api.create(that_waited(admitted(worker("a").on("n"), allocation=answer.allocation)))
     replica.watch(list(api.events))
     assert replica.controller.schedule_pending() == ([], [])
     replica.loop.carry_out(TickPhase.TAKE_OVER)
@@ -207,7 +213,7 @@ def test_a_leader_that_returns_writes_the_conditions_of_pods_again() -> None:
     replica = Replica(api, term=1)
     replica.relist(1)
     for name in ("a", "b"):
-        api.create(admitted(worker(name), gated=True))
+        api.create(that_waited(admitted(worker(name), gated=True)))
     replica.relist(1)
     replica.loop.once()
     replica.watch(list(api.events))

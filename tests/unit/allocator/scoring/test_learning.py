@@ -104,6 +104,44 @@ def test_pressure_begins_where_cpu_comes_short() -> None:
     assert [pressed(1000), pressed(1480), pressed(9000)] == pytest.approx([0.0, 0.05, 0.1])
 
 
+_SHARE, _WHOLE = Demanded(1000, percent=50), Demanded(500, exclusive=True)
+ROOMY = {
+    "half of the CPU is requested": ({Demanded(1000, exclusive=True): 1.0}, True),
+    "most of the CPU is requested": ({Demanded(1300, exclusive=True): 1.0}, False),
+    "shares need all CPU, and nobody requested a whole card yet": ({_SHARE: 2.0}, False),
+    "shares need much, whole cards little, and whole nodes may come": ({_SHARE: 2.0, _WHOLE: 1.0}, True),
+    "the same where whole nodes came": (
+        {_SHARE: 2.0, _WHOLE: 1.0, Demanded(5000, 4, exclusive=True): 0.01}, False
+    ),
+    "one in fifty names a model": ({_WHOLE: 49.0, Demanded(500, exclusive=True, use_models=("t4",)): 1.0}, False),
+    "one in a hundred does": ({_WHOLE: 99.0, Demanded(500, exclusive=True, use_models=("t4",)): 1.0}, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "want"), ROOMY.values(), ids=ROOMY.keys())
+def test_a_cluster_is_roomy_where_neither_cpu_nor_models_are_scarce(target: dict[Demanded, float], want: bool) -> None:
+    """The cluster has 2000 thousandths of CPU for each card."""
+    stocks = {T4: Stock(4, 8000, together=4), A100: Stock(4, 8000, together=4)}
+    assert tables.is_roomy(target, Supply(stocks, 16_000, 4)) == want
+
+
+def test_a_cluster_is_not_roomy_where_many_cards_are_beside_little_cpu() -> None:
+    """There is twice as much CPU as is requested, but most of it is on the nodes of half of the cards."""
+    stocks = {T4: Stock(4, 12_000, together=4), A100: Stock(4, 4000, together=4)}
+    found = [
+        tables.is_roomy({Demanded(cpu, 4, exclusive=True): 1.0}, Supply(stocks, 16_000, 4)) for cpu in (4000, 4100)
+    ]
+    assert found == [True, False]
+
+
+def test_pods_of_several_cards_are_kept_for_where_models_are_named() -> None:
+    """The T4 have two cards on a node, so pods of four can only be on the A100."""
+    supply = Supply({T4: Stock(4, 8000, together=2), A100: Stock(4, 8000, together=4)}, 16_000)
+    named, large = Demanded(0, exclusive=True, use_models=("t4",)), Demanded(0, 4, exclusive=True)
+    assert tables.scarce({named: 4.0, large: 1.0}, supply, A100) == pytest.approx(1.0)
+    assert tables.scarce({_WHOLE: 4.0, large: 1.0}, supply, A100) == 0.0, "small nodes come sooner, which suffices"
+
+
 def test_scarce_is_what_is_requested_by_name_or_by_size() -> None:
     anything = Demanded(0, exclusive=True)
     assert tables.scarce({anything: 9.0}, SUPPLY, A100) == 0

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.scoring import pricing
-from allocator.scoring.classes import CARD
+from allocator.scoring.classes import CARD, place
 from tests.examples import examples
 
 BY_HAND = {
@@ -62,3 +62,40 @@ def test_too_many_sizes_are_counted_on_a_coarser_grid() -> None:
     assert pricing.coarse(range(10, 600, 10)) == 1
     assert pricing.coarse(range(1, 100)) == 2
     assert pricing.coarse(range(1, CARD)) == 20
+
+
+def test_two_shares_that_fill_one_card_share_its_price() -> None:
+    """Neither fits beside another of its own sort."""
+    assert pricing.prices_by_sides({(70, 10): 1.0, (10, 70): 3.0}) == pytest.approx({(70, 10): 0.0, (10, 70): 1.0})
+    assert sum(pricing.prices_by_sides({(70, 10): 1.0, (10, 70): 1.0}).values()) == pytest.approx(1.0)
+
+
+AMOUNTS = st.dictionaries(st.integers(5, 95), st.integers(1, 9), min_size=1, max_size=6)
+
+
+@given(AMOUNTS)
+@settings(max_examples=examples(20), deadline=None)
+def test_both_sides_alike_are_priced_as_one_side(amounts: dict[int, int]) -> None:
+    """What a card costs in all is the same, whichever of several prices the linear program ends at."""
+    one = pricing.prices({10 * size: float(amount) for size, amount in amounts.items()})
+    two = pricing.prices_by_sides({(size, size): float(amount) for size, amount in amounts.items()})
+    costs = [
+        sum(price * amounts[size] for size, price in zip(sorted(amounts), by.values(), strict=True))
+        for by in (one, two)
+    ]
+    assert costs[0] == pytest.approx(costs[1])
+
+
+@given(AMOUNTS)
+@settings(max_examples=examples(20), deadline=None)
+def test_both_sides_alike_fill_a_card_as_one_side(values: dict[int, int]) -> None:
+    one = pricing.fillings({10 * size: np.array([value], np.int32) for size, value in values.items()}, 1)[:, 0]
+    two = pricing.fillings_by_sides({(size, size): value for size, value in values.items()})
+    assert [int(two[place(10 * left, 10 * left)]) for left in range(101)] == one[::10].tolist()
+
+
+def test_the_scarcer_side_decides_what_is_left() -> None:
+    """A share of 20% and 50%: by memory five fit, by cores two."""
+    worth = pricing.fillings_by_sides({(20, 50): 7})
+    assert [int(worth[place(*left)]) for left in ((1000, 1000), (1000, 990), (399, 1000), (200, 500))] == [14, 7, 7, 7]
+    assert worth[place(0, 1000)] == worth[place(1000, 0)] == 0

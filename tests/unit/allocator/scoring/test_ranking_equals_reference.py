@@ -17,8 +17,9 @@ from allocator.engine.engine import Engine
 from allocator.engine.reference import Placement, Policy
 from allocator.scoring import constants, estimator
 from allocator.scoring import reference as scoring
-from allocator.scoring.classes import supply_of
+from allocator.scoring.classes import Demanded, demanded, supply_of
 from allocator.scoring.estimator import Learner
+from allocator.scoring.tables import without_cpu
 from allocator.table import tie
 from contract.encoding.quantity import GIB
 from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, PoolSharing, Usage, Wishes
@@ -134,10 +135,38 @@ class Published(Sequences):
     policy = "fragmentation"
 
 
+class Roomy(Sequences):
+    """Tables of a cluster in which CPU and models are not scarce, whatever was requested."""
+
+    @rule()
+    def learn(self) -> None:
+        bare = {replace(each, use_models=(), avoid_models=()): 1.0 for each in self.learner.target()}
+        made = estimator.make(self.policy, without_cpu(bare), supply_of(self.nodes, LIMITS))
+        assert made is None or made.roomy
+        self.fast.adopt(made)
+
+
+APART = {Demanded(0, percent=70, cores=10): 50.0, Demanded(0, percent=10, cores=70): 50.0}
+"""So many shares of two sides apart that both sides count."""
+
+
+class TwoSided(Sequences):
+    """Tables by both sides of a card."""
+
+    @rule()
+    def learn(self) -> None:
+        bare = {replace(each, use_models=(), avoid_models=()): 1.0 for each in self.learner.target()}
+        made = estimator.make(self.policy, without_cpu({**bare, **APART}), supply_of(self.nodes, LIMITS))
+        assert made is None or made.sided is not None
+        self.fast.adopt(made)
+
+
 TestValue = Sequences.TestCase
 TestFragmentation = Published.TestCase
+TestRoomy = Roomy.TestCase
+TestTwoSided = TwoSided.TestCase
 TestValue.settings = settings(max_examples=examples(20), stateful_step_count=30, deadline=None)
-TestFragmentation.settings = TestValue.settings
+TestFragmentation.settings = TestRoomy.settings = TestTwoSided.settings = TestValue.settings
 
 
 def test_nothing_learnt_is_best_fit() -> None:
@@ -192,8 +221,9 @@ def test_free_cards_are_spared_while_a_pod_waits_for_several(
     for node in both.values():
         engine.put(node)
     learner.see(ONE_CARD.request, 0)
-    tables = estimator.make(policy, learner.target(), supply_of(both, LIMITS))
-    assert tables is not None
+    made = estimator.make(policy, learner.target(), supply_of(both, LIMITS))
+    assert made is not None
+    tables = replace(made, roomy=False)
     engine.adopt(tables)
     assert engine.decide(ONE_CARD) == reference.decide(both, ONE_CARD, policy=Policy(policy), tables=tables)
     engine.spare(awaited)
@@ -234,7 +264,67 @@ def test_between_equals_smaller_nodes_rank_by_a_quarter_of_the_hash() -> None:
     found = {}
     for policy in ("value", "fragmentation"):
         tables = estimator.make(policy, learner.target(), supply_of(both, LIMITS))
-        decision = reference.decide(both, ONE_CARD, limits=LIMITS, policy=Policy(policy), tables=tables)
+        assert tables is not None
+        scarce = replace(tables, roomy=False)
+        decision = reference.decide(both, ONE_CARD, limits=LIMITS, policy=Policy(policy), tables=scarce)
         assert isinstance(decision, Placement)
         found[policy] = decision.node
     assert found == {"value": small_name, "fragmentation": large_name}, "the published policy's ties stay as published"
+
+
+def test_between_equals_a_roomy_cluster_fills_the_fullest_node() -> None:
+    first, second = sorted("ab", key=tie)
+    both = {first: cards(first, 4, taken=1), second: cards(second, 4, taken=2)}
+    learner = Learner()
+    learner.see(ONE_CARD.request, 0)
+    made = estimator.make("value", learner.target(), supply_of(both, LIMITS))
+    assert made is not None
+    assert made.roomy
+    found = {}
+    for tables in (made, replace(made, roomy=False)):
+        decision = reference.decide(both, ONE_CARD, limits=LIMITS, policy=Policy("value"), tables=tables)
+        assert isinstance(decision, Placement)
+        found[tables.roomy] = decision.node
+    assert found == {True: second, False: first}, "the node with fewer free cards; elsewhere the hash decides"
+
+
+def test_between_equals_a_roomy_cluster_fills_the_fullest_card() -> None:
+    """No share is worth anything here, so that all cards cost the same."""
+    node = cards("a", 2, taken=0)
+    node = replace(node, usage=(Usage(1 * GIB, 0, 1), Usage(2 * GIB, 0, 1)))
+    ask = SchedulingRequest(PodRequest("any", (FractionRequest("main", memory=GIB),)), PodNeeds())
+    made = estimator.make("value", {next(demanded(ONE_CARD.request, 0)): 1.0}, supply_of({"a": node}, LIMITS))
+    assert made is not None
+    found = {}
+    for tables in (made, replace(made, roomy=False)):
+        decision = reference.decide({"a": node}, ask, limits=LIMITS, policy=Policy("value"), tables=tables)
+        assert isinstance(decision, Placement)
+        found[tables.roomy] = [share.index for share in decision.containers[0].shares]
+    assert found == {True: [1], False: [0]}
+
+
+def test_a_share_goes_beside_one_that_takes_the_other_side() -> None:
+    """By the larger side both cards are as full; beside 70% of memory there is room for 70% of cores."""
+    node = cards("a", 2, taken=0)
+    usage = tuple(Usage(16 * GIB * memory // 100, cores, 1) for memory, cores in ((10, 70), (70, 10)))
+    node = replace(node, usage=usage)
+    made = estimator.make("value", APART, supply_of({"a": node}, LIMITS))
+    found = []
+    for memory, cores_ in ((70, 10), (10, 70)):
+        share = FractionRequest("main", percent=memory, cores=cores_)
+        ask = SchedulingRequest(PodRequest("any", (share,)), PodNeeds())
+        decision = reference.decide({"a": node}, ask, limits=LIMITS, policy=Policy("value"), tables=made)
+        assert isinstance(decision, Placement)
+        found.append([given.index for given in decision.containers[0].shares])
+    assert found == [[0], [1]]
+
+
+def test_a_small_share_leaves_room_for_two_that_belong_together() -> None:
+    """25% of both would spoil the card of 70% and 10% for the frequent share of the other side: it opens a card."""
+    node = replace(cards("a", 2, taken=0), usage=(Usage(16 * GIB * 70 // 100, 10, 1), Usage()))
+    ask = SchedulingRequest(PodRequest("any", (FractionRequest("main", percent=25, cores=25),)), PodNeeds())
+    demand = {**APART, Demanded(0, percent=10, cores=70): 99.0, Demanded(0, percent=25, cores=25): 10.0}
+    made = estimator.make("value", demand, supply_of({"a": node}, LIMITS))
+    decision = reference.decide({"a": node}, ask, limits=LIMITS, policy=Policy("value"), tables=made)
+    assert isinstance(decision, Placement)
+    assert [given.index for given in decision.containers[0].shares] == [1]

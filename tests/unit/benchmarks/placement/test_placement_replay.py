@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from allocator.scoring import constants
-from allocator.scoring.classes import CARD
+from allocator.engine.reference import Policy
+from allocator.scoring import constants, tables
+from allocator.scoring.classes import CARD, demanded
 from allocator.scoring.constants import HALF_LIFE
 from benchmarks.placement import __main__ as quality
 from benchmarks.placement import families, plot, replays, report, sensitivity, trace
 from benchmarks.placement.baselines import SCORES
-from benchmarks.placement.replaying import Run, at
+from benchmarks.placement.replaying import Engines, Given, Run, at
 from benchmarks.placement.results import Results
 from benchmarks.placement.trace import Task
 
@@ -196,7 +198,7 @@ def test_pods_of_several_cards_come_late(name: str) -> None:
     rng = np.random.default_rng(3)
     family = families.FAMILIES[name]
     drawn = families.arrivals(family, families.supply(families.nodes(family, rng)), rng)
-    several = [pod.several for pod in drawn]
+    several = [pod.cards > families.FAMILIES[name].late for pod in drawn]
     assert any(several)
     assert several == sorted(several)
 
@@ -209,3 +211,19 @@ def test_families_ask_for_more_than_there_is(name: str) -> None:
     drawn = families.arrivals(family, supply, rng)
     volume, capacity = sum(pod.volume for pod in drawn), families.capacity(supply)
     assert 1.3 * capacity < volume < 1.3 * capacity + 8 * 80 * CARD
+
+
+def test_a_policy_that_knows_the_demand_sees_how_full_the_cluster_is() -> None:
+    family, rng = families.FAMILIES["name-models"], np.random.default_rng(3)
+    nodes = families.nodes(family, rng)
+    supply = families.supply(nodes)
+    drawn = families.arrivals(family, supply, rng)
+    target = Counter(each for pod in drawn for each in demanded(pod.request, pod.cpu))
+    first = tables.value(target, supply)
+    knowing = Engines(nodes, Policy("value"), measure=first, tables=first, learner=Given(target))
+    for pod in drawn[:512]:
+        knowing.place(pod)
+    later = knowing.engine.tables
+    assert later is not None
+    assert later is not first, "a tenth of the cluster was taken since"
+    assert later.target == first.target

@@ -111,6 +111,16 @@ def test_a_story_has_the_request_the_wait_the_place_and_the_events() -> None:
     ]
 
 
+def test_the_story_of_a_pod_placed_at_once_has_its_place_without_a_condition() -> None:
+    seen = picture(RUNS, WAITS)
+    at_once, waits = (story(seen, pod, RUNS if pod.name == "runs" else WAITS, [])["steps"] for pod in seen.state.pods)
+    assert [(step["what"], step["text"]) for step in at_once] == [
+        ("created", "asks for 1x2Gi"),
+        ("share allocated", "GPU 0 on n1"),
+    ]
+    assert [step["what"] for step in waits] == ["created", "waits for a share"]
+
+
 def test_an_event_is_kept_as_far_as_the_page_shows_it() -> None:
     event = {
         "reason": "R",

@@ -129,3 +129,11 @@ def test_a_policy_counts_as_it_is_now(api: Api) -> None:
     assert refusal(api.call("POST", PODS, body=pod()))[0] == 422
     ok(api.call("DELETE", f"{ROOT}/validatingadmissionpolicybindings/b"))
     create_pod(api)
+
+
+def test_an_eviction_is_no_delete_for_admission(api: Api) -> None:
+    create_pod(api)
+    rule = {**RULE, "operations": ["DELETE"]}
+    policy(api, {"expression": "false"}, matchConstraints={"resourceRules": [rule]})
+    assert refusal(api.call("DELETE", f"{PODS}/web"))[0] == 422
+    assert api.call("POST", f"{PODS}/web/eviction", body={})[0] == 201
