@@ -8,6 +8,7 @@ from playground.api.admission.attributes import Attributes
 from playground.api.kinds import errors
 from tests.simulation.feature import Arguments, Draw, Fault, Feature
 from tests.simulation.features.cards import NO_REJECTION
+from tests.simulation.features.provisioning import WITHIN_BOUND
 from tests.simulation.kernel.scheduler import SECOND, stream
 from tests.simulation.run import Run
 from tests.simulation.world import programs
@@ -126,8 +127,9 @@ FEATURE = Feature(
             _hold,
             seconds=(1.0, 40.0),
             during="no card is booked twice; a pod that is stored after its reservation has no share, and is ended. Its"
-            " kubelet may be the first to do so, where the node is full by then",
-            suspends=frozenset((NO_REJECTION,)),
+            " kubelet may be the first to do so, where the node is full by then. A placeholder that is stored after its"
+            " request was given up may ask for a node too many",
+            suspends=frozenset((NO_REJECTION, WITHIN_BOUND)),
             lingers=260.0,
         ),
         Fault(

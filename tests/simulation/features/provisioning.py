@@ -13,6 +13,7 @@ from playground.api.kinds.values import JSON
 from tests.simulation.feature import Feature, Goal, Invariant, Violation
 from tests.simulation.run import Run
 
+WITHIN_BOUND = "no pool grows beyond its bound"
 POOL, MOST = "grown", 2
 """The pool and how many nodes it may have."""
 _LABEL = {"example.com/pool": POOL}
@@ -80,7 +81,7 @@ def _none_left(run: Run) -> list[Violation]:
 
 FEATURE = Feature(
     "provisioning",
-    invariants=(Invariant("no pool grows beyond its bound", _asked_within),),
+    invariants=(Invariant(WITHIN_BOUND, _asked_within),),
     goals=(Goal("no request for nodes is left over", _none_left),),
     knobs={
         "allocator": (
