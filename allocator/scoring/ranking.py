@@ -342,7 +342,9 @@ class Ranks:
         if rooms.sided:
             there = rooms.worth.take(cards[:, WORTH_AT[0]] + _places_after(wanted, cards, after))
             change = (cards[:, WORTH[0]] - there).sum(axis=1)
-            return _in_steps(change, change) - constants.PER_LEVEL * level + wanted.scarce[cards[:, MODEL]].sum(axis=1)
+            cost = _in_steps(change, change) - constants.PER_LEVEL * level
+            cost += wanted.scarce[cards[:, MODEL]].sum(axis=1)
+            return cost
         sums = rooms.sums[slots][of]
         for card in range(chosen.shape[1]):
             sums += tables.worth[kinds[:, card], after[:, card]]
