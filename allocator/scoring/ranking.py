@@ -342,8 +342,8 @@ class Ranks:
         if rooms.sided:
             there = rooms.worth.take(cards[:, WORTH_AT[0]] + _places_after(wanted, cards, after))
             change = (cards[:, WORTH[0]] - there).sum(axis=1)
-            scarce: Longs = wanted.scarce[cards[:, MODEL]].sum(axis=1)
-            cost: Longs = _in_steps(change, change) - constants.PER_LEVEL * level + scarce
+            cost = _in_steps(change, change) - constants.PER_LEVEL * level
+            cost += wanted.scarce[cards[:, MODEL]].sum(axis=1)
             return cost
         sums = rooms.sums[slots][of]
         for card in range(chosen.shape[1]):

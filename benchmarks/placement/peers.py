@@ -100,11 +100,8 @@ class Cards:
 
     def bearing(self, wanted: Wanted) -> Flags:
         """Which cards take the share."""
-        if wanted.whole:
-            empty: Flags = self.exists & (self.sharers == 0)
-            return empty
         bears: Flags = self.exists & (self.free >= wanted.bytes[:, None]) & (self.free_cores >= wanted.cores)
-        return bears
+        return bears & (self.sharers == 0) if wanted.whole else bears
 
     def take(self, wanted: Wanted, row: int, cards: Sequence[int]) -> None:
         """Book it."""
@@ -127,9 +124,9 @@ def _kube(cards: Cards, wanted: Wanted, rows: Longs, *, packed: bool = False) ->
     used = np.stack([cards.cpus[rows] - cards.cpu[rows] + cpu, cards.memories[rows] - cards.memory[rows] + memory])
     total = np.maximum(np.stack([cards.cpus[rows], cards.memories[rows]]), 1)
     part = np.minimum(used / total, 1.0)
-    by_fit: Floats = np.floor(100 * (part if packed else 1 - part)).sum(axis=0) // 2
-    balanced: Floats = np.floor(100 * (1 - np.abs(part[0] - part[1]) / 2))
-    return by_fit + balanced
+    by_fit = np.floor(100 * (part if packed else 1 - part)).sum(axis=0) // 2
+    score: Floats = by_fit + np.floor(100 * (1 - np.abs(part[0] - part[1]) / 2))
+    return score
 
 
 def _packed(cards: Cards, wanted: Wanted, rows: Longs) -> Floats:
