@@ -7,6 +7,7 @@ pods, such as conditions and Events, which may be after the last pod has its nod
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,7 @@ from contract import names
 from playground.programs.process import Program
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import Kube
+from runtime.kubernetes.client import Kube, KubeConnectionLost
 
 JSON = dict[str, Any]
 CLIENTS = 8
@@ -380,9 +381,10 @@ class Followed:
             raise TimeoutError(f"the watch of {path} does not open")
 
     def _follow(self, version: str) -> None:
-        """An API server ends the watch of a client that does not keep up; then we list."""
+        """An API server ends the watch of a client that does not keep up; then we list. It ends with the API server."""
         while not self._closed.is_set():
-            self._watch(version)
+            with contextlib.suppress(KubeConnectionLost):
+                self._watch(version)
             if self._closed.is_set():
                 return
             listing = self._kube.list(self._path)
