@@ -25,7 +25,8 @@ from contract import names
 from playground.programs.process import Program
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import Kube, KubeConnectionLost
+from runtime.kubernetes.client import Kube
+from runtime.kubernetes.errors import KubeConnectionLost
 
 JSON = dict[str, Any]
 CLIENTS = 8
