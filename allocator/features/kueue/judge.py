@@ -226,6 +226,11 @@ def _read(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal | 
     return SchedulingRequest(replace(request, warnings=()), found)
 
 
+def _is_new(name: str) -> bool:
+    """Whether that is a node which must come: no name of a node has a slash."""
+    return "/" in name
+
+
 def _pool_of(name: str) -> str:
     return name.rsplit("/", 2)[0]
 
@@ -269,6 +274,7 @@ class GangTrial:
                 return NeverFits(part, never)
         mark = self._trial.mark()
         opened: list[str] = []
+        coming: set[str] = set()
         placed = 0
         for part in gang.parts:
             for _ in range(min(part.count, MOST_PODS - placed)):
@@ -278,7 +284,9 @@ class GangTrial:
                     self._close(opened)
                     return FallsShort(part, placed, gang.pods, decision)
                 placed += 1
-        return Fits(gang.pods, tuple(sorted(Counter(map(_pool_of, opened)).items())))
+                if _is_new(decision.node):
+                    coming.add(decision.node)  # it may have been opened for another gang
+        return Fits(gang.pods, tuple(sorted(Counter(map(_pool_of, coming)).items())))
 
     def _close(self, opened: Iterable[str]) -> None:
         for name in opened:

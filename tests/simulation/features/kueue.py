@@ -19,7 +19,7 @@ from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeNotFound
 from tests.simulation.feature import Arguments, Draw, Feature, Goal, Invariant, Operation, Violation
 from tests.simulation.features import workload
-from tests.simulation.features.cards import MOST_SHARERS, Booked
+from tests.simulation.features.cards import MOST_SHARERS, Booked, Place
 from tests.simulation.features.idle import hears_late
 from tests.simulation.kernel.modules import wall
 from tests.simulation.run import Run
@@ -249,12 +249,15 @@ class Answers:
         self._booked = Booked()
         self._since: dict[str, float] = {}
         """Since when each holder holds something."""
+        self._cards: dict[Place, tuple[int, float]] = {}
+        """The usable bytes of each card, and when it was there last."""
 
     def holds(self, change: Change) -> Violation | None:
         """What is wrong with an answer."""
         self._booked.take(change)
         now = self._run.kernel.seconds()
         self._since = {holder: self._since.get(holder, now) for holder in self._booked.holders}
+        self._cards |= {place: (gpu.usable, now) for place, gpu in self._booked.cards.items()}
         if change.resource != _RESOURCE or change.type != "MODIFIED" or change.previous is None:
             return None
         before, after = state_of(change.previous), state_of(change.object)
@@ -272,9 +275,9 @@ class Answers:
         return f"{_key(change.object)} is Ready, and of {count} pods {found} fit" if found < count else None
 
     def room(self, size: int) -> int:
-        """How many shares of this size the cards have room for, beside what was there a moment ago."""
+        """How many shares of this size the cards of a moment ago have room for, beside what was there then."""
         earlier = self._run.kernel.seconds() - _RECENT
-        left = {place: gpu.usable for place, gpu in self._booked.cards.items()}
+        left = {place: usable for place, (usable, seen) in self._cards.items() if seen >= earlier}
         for place, held in self._booked.by_card.items():
             old = {holder: each for holder, each in held.items() if self._since.get(holder, earlier) < earlier}
             alone = any(each.alone for each in old.values())

@@ -25,6 +25,7 @@ _PASSING = (
     "._capacities._reported[][]",  # what one that leads no more reported last
     ".overcommit._overcommitted[]",  # the same
     ".overcommit._reported[][]",  # the same
+    ".overcommit._uncounted[]",  # the same
     "._giving_way._warned",  # for as long as a warning stands
     "._taken_by[]._expected",  # nodes that one that leads no more expected last
     "._observed.refuted[]",  # one version of a Lease, until a later one looks released and is not
