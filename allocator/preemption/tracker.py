@@ -225,6 +225,14 @@ class PreemptionTracker:
             pods = f"{blocked} {cause.one if blocked == 1 else cause.more}"
             self.say(uid, PodReason.BLOCKED, f"{pods} could make room, but disruption budgets do not allow it now")
 
+    def helped(self, uid: str) -> None:
+        """
+        Evictions will make room for the pod after all: that those for another cause help nothing, as was found a moment
+        before, must not keep them back.
+        """
+        if uid in self._attempts:
+            self._attempts[uid].paused_until = float("-inf")
+
     def in_vain(self, uid: str, now: float) -> None:
         """All awaited pods have ended, or did not end in time, and the pod still waits."""
         self.over(uid)

@@ -143,6 +143,7 @@ class IdlePods:
             self._preemptions.fruitless(entry.uid, 0, now, IDLE)
         elif self._giving_way.may_plan(entry.uid):
             self._giving_way.begin(entry, plan, tracker.leaving(self._sharers.on(plan.node), now), now)
+            self._preemptions.helped(entry.uid)
         return []
 
     def _warnings(self, now: float) -> list[WarnIdlePods]:

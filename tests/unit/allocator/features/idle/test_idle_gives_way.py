@@ -46,9 +46,9 @@ def worker(name: str, size: str = "8Gi", *, after: str = "", priority: int = 0, 
 class Bench(SchedulerHarness):
     """Nodes with one card of 16 GiB each."""
 
-    def __init__(self, *nodes: str, options: Settings = ON, evict: bool = True) -> None:
+    def __init__(self, *nodes: str, options: Settings = ON, evict: bool = True, grace: float = 300.0) -> None:
         made = [node(name).gpu(mib=16384) for name in nodes or ("a",)]
-        super().__init__(made, options=options, idling=IdleSettings(evict, grace=300.0))
+        super().__init__(made, options=options, idling=IdleSettings(evict, grace=grace))
         self.observed = 1_000_000
         self.pods: dict[str, JSON] = {}
         self._reported: dict[str, StatusUpdate] = {}
@@ -469,6 +469,20 @@ def test_idle_pods_give_way_where_no_pod_of_lower_priority_helps() -> None:
     harness.wait(worker("next", "8Gi", priority=5, second=9))
     assert (harness.plan(), harness.plan()) == (["idle"], [])
     harness.second(300)
+    harness.again()
+    assert harness.evicted() == ["idle"]
+
+
+@pytest.mark.parametrize("grace", [3.0, 9.0, 300.0])
+def test_that_no_lower_priority_helps_keeps_no_idle_pod_back(grace: float) -> None:
+    """The pause after a search for pods of lower priority may be longer than the grace, and than what is left of it."""
+    harness = Bench(options=BOTH, grace=grace)
+    harness.run(worker("idle", "12Gi", after="1h", priority=5))
+    harness.run(worker("low", "4Gi"))
+    harness.report(idle=2 * HOUR)
+    harness.wait(worker("next", "8Gi", priority=5, second=9))
+    assert harness.plan() == ["idle"]
+    harness.second(grace)
     harness.again()
     assert harness.evicted() == ["idle"]
 
