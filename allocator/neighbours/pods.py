@@ -15,6 +15,7 @@ from allocator.engine.reference import Prefer
 from allocator.neighbours.followed import Followed
 from allocator.neighbours.spreading import Spreading
 from allocator.neighbours.storage import DEVICE_KINDS, KINDS, AssumedVolumes, Devices, Storage
+from contract import names
 from contract.model import NodeState
 from contract.nodes.attributes import NodeFacts
 from contract.reasons.base import Cure
@@ -62,6 +63,8 @@ class Neighbours:
         self._places: dict[str, _Place] = {}
         """By the pod's uid, or by the id of an allocation whose pod was not seen yet."""
         self._there = Neighbourhood(NeighbourSnapshot(gates=gates, filters=filters))
+        self.unserved = frozenset[str]()
+        """Namespaces without our label."""
         self._cures: set[Cure] = set()
         self.storage = Storage(self._cures)
         self.devices = Devices(self._cures)
@@ -136,6 +139,9 @@ class Neighbours:
         if self._there.namespaces != labels:
             self._changed(Cure.NAMESPACE)
         self._there.namespaces = labels
+        self.unserved = frozenset(
+            name for name, each in labels.items() if each.get(names.INJECT_LABEL) != names.INJECT_ENABLED
+        )
 
     def declare(self, profiles: Mapping[str, Profile]) -> None:
         """The profiles of kube-scheduler, by `schedulerName`."""

@@ -67,6 +67,8 @@ class PreemptionRequest:
     """By node the uids of pods that must end before the pod may be there, whatever room there is."""
     needed: Container[str] = ()
     """uids of pods that the pod has to be beside, so that it would be refused without them."""
+    unserved: Container[str] = ()
+    """Namespaces without our label: the API server refuses us evictions there."""
 
 
 def choose(
@@ -122,6 +124,7 @@ def _may_go(sharer: AllocatedPod, question: PreemptionRequest) -> bool:
     else:
         goes = sharer.priority <= question.priority and sharer.uid in question.agreed
     kept = sharer.uid in question.leaving or sharer.uid in question.spared or sharer.uid in question.needed
+    kept = kept or sharer.key.split("/", 1)[0] in question.unserved
     return goes and sharer.ending is None and not kept
 
 

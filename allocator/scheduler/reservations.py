@@ -238,7 +238,10 @@ class Preemptor:
         spared = self.preemptions.spared(self._clock())
         needed = self._cache.neighbours.attracted_by(entry.rules, self.sharers.uids())
         limits = self._cache.engine.limits
-        return PreemptionRequest(entry.ask, entry.priority, limits, leaving, spared, agreed, needed=needed)
+        unserved = self._cache.neighbours.unserved
+        return PreemptionRequest(
+            entry.ask, entry.priority, limits, leaving, spared, agreed, needed=needed, unserved=unserved
+        )
 
     def _with_neighbours(
         self,

@@ -397,13 +397,14 @@ def _makes_room(run: Run) -> list[Violation]:
 
 
 def _due(run: Run) -> Iterator[JSON]:
-    """The pods that have been idle for as long as they agreed to, and that no disruption budget may protect."""
+    """The pods that have been idle for as long as they agreed to, whom neither a budget nor our policy protects."""
     store, listed = run.world.api.store, _listed(run)
     labels = {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in store.scan("namespaces")}
     for pod in store.scan("pods"):
         namespace = pod["metadata"]["namespace"]
         if (
             pods.uid(pod) not in listed
+            or labels.get(namespace, {}).get(names.INJECT_LABEL) != names.INJECT_ENABLED
             or pod["metadata"].get("deletionTimestamp")
             or any(True for _ in store.scan("poddisruptionbudgets.policy", namespace))
         ):

@@ -16,6 +16,7 @@ from allocator.scheduler.events import (
     EvictionAnswered,
     IdleSharesReported,
     InventoryDeleted,
+    NamespacesLabelled,
     PodDeleted,
     TickPhase,
 )
@@ -485,6 +486,20 @@ def test_that_no_lower_priority_helps_keeps_no_idle_pod_back(grace: float) -> No
     harness.second(grace)
     harness.again()
     assert harness.evicted() == ["idle"]
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+def test_nobody_goes_from_a_namespace_in_which_we_may_not_evict(priority: int) -> None:
+    """The policy gpufraction-evictions refuses it, so a plan with such a pod would fail again and again."""
+    harness = Bench(options=BOTH)
+    harness.run(worker("idle", "12Gi", after="1h", priority=priority))
+    harness.report(idle=2 * HOUR)
+    harness.controller.handle(NamespacesLabelled({"default": {}}))
+    harness.wait(worker("next", "8Gi", priority=5, second=9))
+    assert (harness.evicted(), harness.warnings()) == ([], [])
+    harness.controller.handle(NamespacesLabelled({"default": {names.INJECT_LABEL: names.INJECT_ENABLED}}))
+    harness.second(60)
+    assert (harness.evicted(), harness.warnings()) == ((["idle"], []) if priority < 5 else ([], ["idle"]))
 
 
 def test_a_pod_on_a_node_that_lost_its_gpunode_is_left_alone() -> None:
