@@ -154,6 +154,7 @@ MISSING = {
     "kubectl -n team-a delete pod gpu-check": "not found",
     "kubectl -n team-a describe pod trainer": "not found",
     "kubectl -n team-a get pod trainer": "not found",
+    "kubectl -n team-a wait pod trainer": "not found",
     "kubectl gpufraction": "unknown command",
     "kubectl -n gpufraction-system get lease gpufraction-allocator": "not found",
 }
