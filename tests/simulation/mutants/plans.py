@@ -426,7 +426,7 @@ CARDS_COME_BACK = plan(
     "cards come back",
     fault(5, 25, "driver.broken", node="n1", failure="DriverGone"),
     requests(25, 40, "slow", "writes", "nodeagent-n1", delay=2.0),
-    *(pod(30 + 0.7 * i, f"p{i}", memory(100)) for i in range(20)),
+    *(pod(30 + 0.3 * i, f"p{i}", memory(100)) for i in range(60)),
     runs(70, "p0"),
 )
 """The Node has its resources before the allocator gives any of them away."""
