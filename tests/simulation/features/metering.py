@@ -13,6 +13,7 @@ from allocator.features.metering.worker import MeteringWorker
 from contract import names
 from tests.simulation.feature import Feature, Goal, Invariant, Violation
 from tests.simulation.features import leftovers
+from tests.simulation.plan import Step
 from tests.simulation.run import Run
 from tests.simulation.world.programs import Program
 
@@ -78,8 +79,13 @@ def worker_of(run: Run, program: Program) -> MeteringWorker | None:
 
 
 def loses(run: Run) -> bool:
-    """Whether the plan has faults by which time may go uncounted."""
-    return any(step.kind.startswith(_LOSING) for step in run.plan.steps)
+    """Whether the plan has faults by which time may go uncounted: also a crash in place of the answer to a renewal."""
+    return any(step.kind.startswith(_LOSING) or _crashes_unanswered(step) for step in run.plan.steps)
+
+
+def _crashes_unanswered(step: Step) -> bool:
+    found = step.arguments
+    return step.kind == "crash-at" and found["moment"] == "unanswered" and "Lease" in str(found["write"])
 
 
 def too_much(answered: Mapping[str, float], elapsed: float) -> Violation | None:
