@@ -413,6 +413,21 @@ A_POD_GETS_ITS_TURN = plan(
 )
 """It was told that it waits, so it is told that it does not any more."""
 
+A_TERM_LAPSES = plan(
+    "a term lapses as a pod gets its turn",
+    pod(1, "holder", memory(15000)),
+    pod(5, "patient", memory(15000)),
+    says(15, "patient", status="False"),
+    watches(18, 30, "lagging", lag=4.0),
+    requests(20, 20, "unsent", "writes of the Lease", "allocators"),
+    gone(22.5, "holder"),
+    requests(26, 2, "unanswered", "writes of pods", "allocators"),
+    requests(26.5, 6, "unsent", "reads", "allocators"),
+    says(70, "patient", status="True"),
+    replicas=1,
+)
+"""The leader hears that the share is written while its term has lapsed, and goes on as nobody else takes the Lease."""
+
 A_CARD_FAILS = plan(
     "a card fails",
     fault(5, 60, "card.changed", node="n1", card=0, what="fails"),

@@ -621,6 +621,7 @@ _REST = (
         "event not handled",
         "A leader whose term lapsed tells pods afterwards what it could not tell meanwhile (be57b688).",
         Mutation(_HANDLERS, "        self._leadership.leave_untold()\n", ""),
+        plans.A_TERM_LAPSES,
     ),
     Mutant(
         "nobody-learns-of-its-share",
