@@ -363,6 +363,8 @@ def problem_of(pod: JSON, cards: Container[str]) -> str:
     allocation = None if request is None else pods.allocation_of(pod, request)
     if allocation is None:
         return "asked for a share, and neither has one nor waits"
+    if allocation.by_claim and told.get("reason") == PodReason.NOT_SCHEDULED:
+        return ""  # what a ResourceClaim delivers stays with its pod, which is told who does not bind it
     phase = (pod.get("status") or {}).get("phase")
     there = all(share.uuid in cards for each in allocation.containers for share in each.shares)
     return "" if phase == "Running" or not there else f"has a share, and is {phase}"
