@@ -90,7 +90,7 @@ def report(
         return
     rounds = len(next(iter(found.values())))
     yield table(
-        f"Beside the peers: {pods} pods on {nodes} nodes, median of {rounds}; costs a pod, memory without API and etcd",
+        f"Alongside the peers: {pods} pods on {nodes} nodes, median of {rounds}; memory without API server and etcd",
         HEADER,
         [(side.title, *one.cells()) for side, one in compared],
     )

@@ -25,8 +25,9 @@ def claimed_ports(ports: range = _PORTS, block: int = _BLOCK) -> Iterator[int]:
     """
     Ports that no other caller on this machine is given while this process lives, though programs may use them.
 
-    A block of ports belongs to whoever has bound the first of them for UDP. No program of ours speaks UDP, so a claim
-    is in nobody's way, and the kernel ends it with the process. It stands while the program on a port restarts too.
+    A block of ports belongs to the process that has bound its first port for UDP. None of our programs uses UDP, so a
+    claim does not get in their way. It lasts while a program on one of the ports restarts, and the kernel ends it with
+    the process.
     """
     blocks = range(ports.start, ports.stop - block + 1, block)
     begin = secrets.randbelow(len(blocks))  # not all processes try the same ones

@@ -1,7 +1,7 @@
 """
 The one checker for all sides: what is booked on each card, and which cards are overcommitted.
 
-Pure. It trusts nobody's own books: a side only tells what its stored objects give each pod that has a node.
+Pure. It trusts no side's own accounts: a side tells only what its stored objects give each pod that has a node.
 """
 
 from __future__ import annotations
