@@ -32,7 +32,7 @@ LINES = {
     "contract": 12_750,
     "runtime": 4_000,
     "webhook": 3_800,
-    "allocator": 22_000,
+    "allocator": 22_050,
     "nodeagent": 6_800,
     "kubectl_gpufraction": 6_025,
 }

@@ -64,6 +64,7 @@ pod_templates = paths.NamespacedResource(*objects.POD_TEMPLATES[:2])
 _OURS = {"labelSelector": str(names.POOL)}
 _REPLICAS = {"labelSelector": "app.kubernetes.io/component=admission"}
 """The allocator's own pods."""
+_UNSEEN = "the API server has nodes of the pool that its watch has not shown yet; it is asked as soon as they are seen"
 _NO_BUFFERS = (
     "the cluster serves no CapacityBuffers; run Cluster Autoscaler with --capacity-buffer-controller-enabled and "
     "--capacity-buffer-pod-injection-enabled"
@@ -275,6 +276,20 @@ class Provisioner:
         self._served = self._settings.requests
         return found
 
+    def _has_unseen_nodes(self, view: PoolView, selector: Mapping[str, str]) -> bool:
+        """
+        Whether the API server has nodes of the pool that are not in its view, because the watch of nodes is behind.
+
+        A request ends when its nodes have come, so a new leader with an old view would see neither, and ask again.
+        """
+        query = {"labelSelector": ",".join(f"{key}={value}" for key, value in sorted(selector.items()))}
+        listed = self._kube.list(paths.nodes(), query, of=kinds.NODES, trim=_labelled).items
+        options = self._options() or NO_OPTIONS
+        there = {
+            _name(each) for each in listed if options.of_node(each["metadata"].get("labels") or {})[0] == view.name
+        }
+        return not there <= {node.name for node in view.nodes}
+
     def _placeholders(self) -> list[JSON]:
         return self._kube.list(paths.pods(names.NAMESPACE), _OURS, of=kinds.PLACEHOLDERS).items
 
@@ -291,7 +306,9 @@ class Provisioner:
                 self._tell_of_nodes(end, views.get(end.request.pool))
         for pool, count in plan.make:
             try:
-                if self._controller.may_write_in(term):
+                if self._has_unseen_nodes(views[pool], selectors[pool]):
+                    failed[pool] = _UNSEEN
+                elif self._controller.may_write_in(term):
                     self._ask(views[pool], selectors[pool], count)
                     self._logged.pop(pool, None)
             except KubeError as error:
@@ -444,6 +461,11 @@ class SpareKeeper:
 def _by_pool(documents: Iterable[JSON]) -> dict[str, JSON]:
     """Objects of ours, by the pool of their label."""
     return {str(each["metadata"]["labels"].get(names.POOL)): each for each in documents}
+
+
+def _labelled(node: JSON) -> JSON:
+    """A node's name and labels: many nodes are listed, and nothing else of them is read."""
+    return {"metadata": kinds.project(node["metadata"], {"name": {}, "labels": {}})}
 
 
 def _state(document: JSON | None) -> tuple[Any, ...]:

@@ -385,8 +385,8 @@ def _makes_room(run: Run) -> list[Violation]:
         return []
     due = list(_due(run))
     view = leader.running.allocator.controller.view() if due else None
-    if view is None or view.reserved:
-        return []  # room that is kept for a pod, which may be the one that others would make
+    if view is None:
+        return []
     wrong = []
     for waits in view.queue:
         for victim in due:

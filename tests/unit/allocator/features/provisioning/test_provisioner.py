@@ -223,6 +223,25 @@ def test_a_request_that_is_refused_is_shown(bench: Bench) -> None:
     assert (t4.state, "you may not" in t4.why) == ("not-asked", True)
 
 
+def test_a_node_that_the_watch_has_not_shown_yet_counts_as_one_of_the_pool(bench: Bench) -> None:
+    """A request ends when its nodes have come: one who sees neither would ask beyond the pool's bound."""
+    come = trim(node("n1").labelled("pool", "t4").json())
+    bench.shelf.objects["/api/v1/nodes/n1"] = come
+    bench.passes()
+    [t4, _] = bench.shelf.published[-1].pools
+    assert (t4.state, "its watch has not shown yet" in t4.why) == ("not-asked", True)
+    assert not [path for path in bench.shelf.objects if path.startswith(AUTOSCALING)]
+    bench.harness.controller.handle(NodeChanged(replace(facts(come), created=STARTED - 3_600)))
+    bench.passes(2)
+    assert f"{AUTOSCALING}/provisioningrequests/t4-x" in bench.shelf.objects
+
+
+def test_a_node_of_no_pool_is_not_waited_for(bench: Bench) -> None:
+    bench.shelf.objects["/api/v1/nodes/n1"] = trim(node("n1").labelled("pool", "other").json())
+    bench.passes()
+    assert f"{AUTOSCALING}/provisioningrequests/t4-x" in bench.shelf.objects
+
+
 def test_a_status_that_cannot_be_written_holds_nothing_up(bench: Bench) -> None:
     bench.shelf.refuses[f"{NAMESPACE}/configmaps/gpufraction-pools"] = 403
     bench.passes()
