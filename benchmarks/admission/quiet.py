@@ -11,11 +11,12 @@ import gc
 import random
 import time
 from typing import Any
+from urllib.parse import urlencode
 
 from benchmarks import others as depend
 from benchmarks.admission import workload
 from benchmarks.progress import say
-from contract import names, pods
+from contract import kinds, names, pods
 from contract.encoding import codec, quantity
 from contract.model import (
     Allocation,
@@ -27,7 +28,8 @@ from contract.model import (
     PodRequest,
 )
 from contract.nodes.inventories import inventory_to_status
-from playground.api.kinds.values import timestamp
+from playground.api.http import answers
+from playground.api.kinds.values import ADMIN, timestamp
 from playground.embedded import Embedded
 from playground.machinery.objects.nodes import NodeSpec, node_object
 from playground.programs import installing
@@ -102,6 +104,31 @@ class Quiet(Embedded):
     def stop(self) -> None:
         """Stop listening."""
         self.server.stop()
+
+    def record(self) -> None:
+        """
+        Write the lists of nodes, GPUNodes and pods once, for every program that reads them from now on, until `live`.
+
+        A watch that begins at such a list has everything that has changed since.
+        """
+        say("recording the lists")
+        for path, of in (
+            (paths.path("v1", "nodes"), kinds.NODES),
+            (paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL), kinds.GPUNODES),
+            (paths.pods(), kinds.PODS),
+        ):
+            token = ""
+            while True:
+                query = {"limit": str(of.page), **({"continue": token} if token else {})}
+                page = self.api.handle("GET", path, query=query, body=None, content_type="", user=ADMIN)
+                self.server.recorded[f"{path}?{urlencode(query)}"] = answers.content_of(page)[0]
+                token = page.body["metadata"].get("continue", "")
+                if not token:
+                    break
+
+    def live(self) -> None:
+        """Lists are as they are now, from here on."""
+        self.server.recorded.clear()
 
     def _put(self, resource: str, namespace: str, value: JSON) -> None:
         metadata = value["metadata"]

@@ -3,8 +3,8 @@ A cluster that is larger than most: how long the allocator starts, what it uses,
 update from the agent of every node within a minute.
 
 Two replicas with their webhooks, as processes. The API server is the embedded one, in this process and on the same
-cores, and writes all of JSON in Python: what passes while it lists is in the figures, and the seconds at work beside
-them are the allocator's own.
+cores. It would write a gigabyte of JSON in Python each time that a replica starts, so those lists are recorded before;
+all later ones, and every watch, are written as they are asked for.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ def large(nodes: int = NODES, sharers: int = SHARERS, others: int = OTHERS, minu
 
 
 def _starts(cluster: Cluster) -> Iterator[str]:
-    """One replica after the other, each alone."""
+    """One replica after the other, each alone, from recorded lists."""
     rows, lines = [], []
+    plane = _plane(cluster)
+    plane.record()
     for replica in cluster.replicas:
         program = cluster.programs[replica.name("allocator")]
         say(f"starting {program.name}")
@@ -64,8 +66,14 @@ def _starts(cluster: Cluster) -> Iterator[str]:
         rows.append((program.name, f"{took:.1f}", f"{worked:.1f}", f"{now:.0f}", f"{peak:.0f}"))
         values = {"replica": replica.number, "seconds": f"{took:.1f}", "cpu_s": f"{worked:.1f}"}
         lines.append(machine_line("large-start", {**values, "rss_mib": f"{now:.0f}", "peak_mib": f"{peak:.0f}"}))
+    plane.live()
     yield table("From its start until it is ready", ("replica", "seconds", "at work", "RSS MiB", "peak MiB"), rows)
     yield from lines
+
+
+def _plane(cluster: Cluster) -> quiet.Quiet:
+    assert isinstance(cluster.control_plane, quiet.Quiet)
+    return cluster.control_plane
 
 
 def _reports(cluster: Cluster, nodes: int, minute: float) -> Iterator[str]:
@@ -102,9 +110,7 @@ def _report(cluster: Cluster, number: int) -> None:
     """What an agent writes after an update of the driver: the same GPUs, another version."""
     found = quiet.inventory(number)
     status = {**inventory_to_status(found), "observedAt": timestamp(time.time()), "driverVersion": "580.95.05"}
-    plane = cluster.control_plane
-    assert isinstance(plane, quiet.Quiet)
-    code, answer = plane.api.call(
+    code, answer = _plane(cluster).api.call(
         "PATCH",
         paths.gpunodes(found.node, "status"),
         body={"status": status},

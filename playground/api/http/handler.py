@@ -25,6 +25,7 @@ class Backend(Protocol):
     """What the listener hands to its connections."""
 
     api: Api
+    recorded: dict[str, bytes]
 
     def user_of(self, token: str) -> User | None: ...
 
@@ -50,6 +51,9 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _serve(self) -> None:
+        if self.command == "GET" and (content := self.backend.recorded.get(self.path)) is not None:
+            self._head(200, answers.JSON_MEDIA, [], f"Content-Length: {len(content)}", content)
+            return
         url = urlsplit(self.path)
         query = dict(parse_qsl(url.query, keep_blank_values=True))
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,13 @@ from benchmarks.admission import quiet, workload
 from benchmarks.admission.load import outcome
 from benchmarks.decisions import mix
 from benchmarks.decisions.world import World
-from contract import names
+from contract import kinds, names
 from contract.dialects import DIALECTS
 from contract.encoding.quantity import GIB
 from contract.model import PodRequest
 from contract.options import Options
+from playground.api.kinds.values import ADMIN
+from runtime.kubernetes.client import Kube
 
 JSON = dict[str, Any]
 
@@ -86,6 +89,25 @@ def test_a_quiet_cluster_holds_its_sharers() -> None:
     sharing = [pod for pod in pods if names.ALLOCATION in pod["metadata"]["annotations"]]
     assert (len(pods), len(sharing), len(gpunodes)) == (58, 48, 3)
     assert len({json.loads(p["metadata"]["annotations"][names.ALLOCATION])["id"] for p in sharing}) == 48
+
+
+def test_recorded_lists_are_those_of_the_moment_until_they_are_live(tmp_path: Path) -> None:
+    plane = quiet.Quiet(nodes=3, sharers=700, others=10)
+    plane.start()
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(plane.kubeconfig(ADMIN))
+    kube = Kube.connect(kubeconfig=str(kubeconfig))
+    try:
+        before = kube.list("/api/v1/pods", of=kinds.PODS)
+        plane.record()
+        at_once = {"gracePeriodSeconds": "0"}
+        assert plane.api.call("DELETE", "/api/v1/namespaces/loaded/pods/other-000001", query=at_once)[0] == 200
+        recorded = kube.list("/api/v1/pods", of=kinds.PODS)
+        plane.live()
+        after = kube.list("/api/v1/pods", of=kinds.PODS)
+    finally:
+        plane.stop()
+    assert (len(before.items), recorded.items == before.items, len(after.items)) == (710, True, 709)
 
 
 def _answer(**response: object) -> bytes:
