@@ -287,6 +287,10 @@ def _webhook(kind: str, verbs: Sequence[str], address: JSON) -> JSON:
 # -- the pods that hold cards -------------------------------------------------------------------------------------
 
 
+_REFUSED = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no card is left on this node"}
+"""The status that a kubelet gives a pod for which its device plugin has nothing."""
+
+
 class Cards:
     """Which pod holds which card of each node, as kubelets know it."""
 
@@ -296,10 +300,10 @@ class Cards:
         """By node: cards, by the uid of the pod that holds each."""
 
     def react(self, happened: str, pod: JSON) -> acting.Work | None:
-        """Give a new pod the first card that is free; none is given where all are held."""
+        """Give a new pod the first card that is free. Where all are held it fails, as a kubelet has it."""
         metadata, node = pod["metadata"], pod["spec"].get("nodeName", "")
         held = self._held.setdefault(node, {})
-        if happened == "DELETED":
+        if happened == "DELETED" or (pod.get("status") or {}).get("phase") == "Failed":
             held.pop(metadata["uid"], None)
         elif node and metadata["uid"] not in held:
             return self._give(held, node, metadata, _annotations(pod).get(RESERVED, ""))
@@ -308,14 +312,15 @@ class Cards:
     def _give(self, held: dict[str, str], node: str, metadata: JSON, has: str) -> acting.Work | None:
         free = (card for card in (uuid(node, index) for index in range(CARDS)) if card not in held.values())
         card = has or next(free, "")
-        if card:
-            held[metadata["uid"]] = card
-        return partial(self._write, paths.pods(metadata["namespace"], metadata["name"]), card) if card != has else None
+        name = (metadata["namespace"], metadata["name"])
+        if not card:
+            return partial(self._write, paths.pods(*name, "status"), {"status": _REFUSED})
+        held[metadata["uid"]] = card
+        return None if has else partial(self._write, paths.pods(*name), {"metadata": {"annotations": {RESERVED: card}}})
 
-    def _write(self, path: str, card: str) -> None:
+    def _write(self, path: str, change: JSON) -> None:
         with contextlib.suppress(KubeNotFound):  # deleted meanwhile
-            self._kube.get(path)
-            self._kube.patch_merge(path, {"metadata": {"annotations": {RESERVED: card}}})
+            self._kube.patch_merge(path, change)
 
 
 @contextlib.contextmanager

@@ -69,16 +69,21 @@ def test_a_card_is_known_once_the_pod_is_bound() -> None:
 
 
 class _Stored:
-    """An API server that remembers which card was written on which pod."""
+    """An API server that remembers which card was written on which pod, and which pods failed."""
 
     def __init__(self) -> None:
         self.cards: dict[str, str] = {}
+        self.failed: list[str] = []
 
     def get(self, path: str) -> JSON:
         return {}
 
     def patch_merge(self, path: str, body: JSON) -> JSON:
-        self.cards[path.rpartition("/")[2]] = body["metadata"]["annotations"][kai.RESERVED]
+        if path.endswith("/status"):
+            assert body["status"]["phase"] == "Failed"
+            self.failed.append(path.split("/")[-2])
+        else:
+            self.cards[path.rpartition("/")[2]] = body["metadata"]["annotations"][kai.RESERVED]
         return body
 
 
@@ -102,6 +107,9 @@ def test_each_pod_gets_a_card_that_no_other_pod_holds() -> None:
     for number in range(1, 9):
         happens("ADDED", held(f"new-{number}"))
     assert stored.cards == {f"new-{number}": kai.uuid("n1", number) for number in range(1, 8)}
+    assert stored.failed == ["new-8"]
+    happens("MODIFIED", held("new-8") | {"status": {"phase": "Failed"}})
+    assert stored.failed == ["new-8"]
     happens("MODIFIED", held("new-1"))
     happens("DELETED", held("old"))
     happens("ADDED", held("last"))
