@@ -13,7 +13,7 @@ answers included, so a new leader knows them. Pure: times are passed in; not thr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from allocator.features.kueue.workloads import (
     PENDING,
     READY,
     WORKLOADS,
+    CheckEntry,
     Flavor,
     UnreadableObject,
     Workload,
@@ -102,7 +103,7 @@ class FitChecks:
         try:
             match plural:
                 case workloads.CHECKS:
-                    self._put_check(key, document)
+                    self._put_check(key, document, now)
                 case workloads.FLAVORS:
                     self.flavors[key] = workloads.flavor(document)
                 case _:
@@ -115,9 +116,11 @@ class FitChecks:
         """An object was deleted."""
         self._forget(plural, workloads.key_of(document))
 
-    def _put_check(self, key: str, document: JSON) -> None:
+    def _put_check(self, key: str, document: JSON, now: float) -> None:
         if workloads.is_ours(document):
             self._checks[key] = document
+            for each in self._workloads.values():
+                self._count_answered(each, each.of([key]), now)
         else:
             self._checks.pop(key, None)
 
@@ -133,14 +136,19 @@ class FitChecks:
             del self._assumed[key]
         if any(check.state == PENDING for check in found.checks):
             self._workloads[key] = found
+            self._count_answered(found, found.of(self._checks), now)
             return
         # It has every answer. Its pod templates are of use only while its pods are awaited.
         self._workloads.pop(key, None)
-        ready = [check.since for check in found.checks if check.state == READY]
-        if len(ready) == len(found.checks) and ready and key not in self._assumed:
+        self._count_answered(found, found.checks, now)
+
+    def _count_answered(self, found: Workload, checks: Sequence[CheckEntry], now: float) -> None:
+        """Where all these checks are Ready, a leader promised room, which may have been another one."""
+        ready = [check.since for check in checks if check.state == READY]
+        if len(ready) == len(checks) and ready and found.key not in self._assumed:
             left = self._hold - max(self._age_of(max(ready)), 0.0)
             if left > 0:
-                self._assumed[key] = AssumedWorkload(found, now + left)
+                self._assumed[found.key] = AssumedWorkload(found, now + left)
 
     def _forget(self, plural: str, key: str) -> None:
         match plural:

@@ -207,6 +207,26 @@ def test_another_replica_counts_what_the_leader_promised(bench: Bench) -> None:
     assert bench.left() == {}, "what was started long ago is not counted"
 
 
+@pytest.mark.parametrize("check_first", [True, False])
+def test_what_another_leader_promised_counts_while_other_checks_wait(check_first: bool) -> None:
+    bench = Bench()
+    entry = {"lastTransitionTime": SINCE, "message": ""}
+    entries = [{"name": "another", "state": "Pending", **entry}, {"name": CHECK, "state": "Ready", **entry}]
+    found = workload("w", pod_set("main", 2, EIGHT), status={"admissionChecks": entries})
+    if check_first:
+        bench.put(found)
+    else:
+        bench.checks.listed(CHECKS, [])
+        bench.put(found)
+        assert bench.left() == {}, "nobody knows yet that one of the checks is ours"
+        bench.checks.changed(CHECKS, check(), bench.now)
+    assert (bench.left(), bench.due()) == ({"w": 2}, [])
+    bench.now += HOLD
+    bench.age = HOLD
+    bench.put(found)
+    assert bench.left() == {}
+
+
 def test_a_write_that_failed_promises_nothing_and_one_without_an_answer_may(bench: Bench) -> None:
     bench.put(WAITS)
     bench.checks.not_answered(bench.promise("w"), bench.now, unknown=False)
