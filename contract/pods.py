@@ -7,7 +7,7 @@ Pods are trimmed once, when they arrive from the webhook's question or the watch
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -439,6 +439,52 @@ def carried_allocation(pod: Mapping[str, Any]) -> Allocation | None:
         return codec.allocation_from_text(annotations_of(pod).get(names.ALLOCATION))
     except Malformed:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadShare:
+    """
+    A share of which this version cannot read how much it is, and why.
+
+    `node`: where it is. `texts`: short texts of its annotation, among which are the UUIDs of its cards.
+    """
+
+    node: str
+    texts: frozenset[str]
+    why: str
+
+
+def unread_share(pod: Mapping[str, Any]) -> UnreadShare | None:
+    """
+    The share that a pod carries and that this version cannot read, such as one that a later version wrote.
+
+    None where it carries none. What can be read and is not what the pod requests is none either.
+    """
+    annotations = annotations_of(pod)
+    request, allocation = annotations.get(names.REQUEST), annotations.get(names.ALLOCATION)
+    if request is None or allocation is None or MIRROR in annotations:
+        return None
+    try:
+        codec.request_from_text(request, bounded=False)
+    except Malformed as error:
+        return _unread(allocation, pod, str(error))
+    return unread_allocation(pod)
+
+
+def unread_allocation(document: Mapping[str, Any]) -> UnreadShare | None:
+    """As `unread_share`, by the allocation alone: of a pod or an ElasticGPU."""
+    text = annotations_of(document).get(names.ALLOCATION)
+    try:
+        codec.allocation_from_text(text)
+    except Malformed as error:
+        return _unread(text, document, str(error)) if text is not None else None
+    return None
+
+
+def _unread(text: object, document: Mapping[str, Any], why: str) -> UnreadShare | None:
+    node, texts = codec.texts_of(text)
+    where = (document.get("spec") or {}).get("nodeName") or node
+    return UnreadShare(str(where), texts, why) if where else None
 
 
 def allocation_id(pod: Mapping[str, Any]) -> str:

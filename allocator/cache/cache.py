@@ -60,7 +60,7 @@ _LATELY = 2.0
 """Seconds."""
 _MOST_LATELY = 4096
 """Pods that came lately and are remembered."""
-_SUSPECT = "a pod on this node could not be counted"
+_SUSPECT = "a pod on it could not be counted"
 _NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
 
 
@@ -157,6 +157,8 @@ class Cache:
         self._gates = gates
         self._suspect: dict[str, frozenset[str]] = {}
         """Nodes on which a pod may hold a share that cannot be counted, by that pod or claim."""
+        self._suspect_on: dict[str, dict[str, frozenset[str]]] = {}
+        """The same by node: the pods and claims, and for each the UUIDs of its cards, among other texts."""
         self._journal = journal
         self.ledger = Ledger(journal)
         self.engine = engine
@@ -459,17 +461,25 @@ class Cache:
 
     # -- pods that cannot be counted ------------------------------------------------------------------------------
 
-    def close(self, who: str, nodes: frozenset[str]) -> None:
+    def close(self, who: str, nodes: frozenset[str], cards: frozenset[str] = frozenset()) -> bool:
         """
         Let no new pod onto these nodes: `who`, a pod or claim, may hold a share there that could not be counted.
 
-        Until it is counted, or deleted: `open`.
+        `cards`: texts among which are the UUIDs of its cards, so that the others stay open; where none of them is on a
+        node, all of it is closed. Until it is counted, or deleted: `open`. True if that is news.
         """
         before = self._suspect.pop(who, frozenset())
+        known = {name: self._suspect_on[name].pop(who) for name in before}
         if nodes:
             self._suspect[who] = nodes
-        for name in before ^ nodes:
+        for name in nodes:
+            self._suspect_on.setdefault(name, {})[who] = cards
+        changed = [name for name in before | nodes if known.get(name) != self._suspect_on.get(name, {}).get(who)]
+        for name in changed:
+            if not self._suspect_on[name]:
+                del self._suspect_on[name]
             self._refresh(name)
+        return bool(changed)
 
     def suspects(self) -> frozenset[str]:
         """The pods and claims for which nodes are closed."""
@@ -477,15 +487,17 @@ class Cache:
 
     def open(self, who: str) -> bool:
         """What this pod or claim holds is counted again. True if nodes were closed for it."""
-        closed = who in self._suspect
-        if closed:
-            self.close(who, frozenset())
-        return closed
+        return who in self._suspect and self.close(who, frozenset())
 
     def _gpus(self, inventory: Inventory) -> tuple[Gpu, ...]:
-        if not any(inventory.node in nodes for nodes in self._suspect.values()):
+        suspects = self._suspect_on.get(inventory.node)
+        if suspects is None:
             return inventory.gpus
-        return tuple(replace(gpu, healthy=False, reason=_SUSPECT) for gpu in inventory.gpus)
+        uuids = {gpu.uuid for gpu in inventory.gpus}
+        closed = set[str]().union(*(cards & uuids or uuids for cards in suspects.values()))
+        return tuple(
+            replace(gpu, healthy=False, reason=_SUSPECT) if gpu.uuid in closed else gpu for gpu in inventory.gpus
+        )
 
     # -- idle shares ----------------------------------------------------------------------------------------------
 

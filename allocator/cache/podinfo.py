@@ -26,6 +26,7 @@ from contract.encoding.reading import is_subdomain
 from contract.model import Allocation, Compute, PodRequest
 from contract.nodes.capacity import NOTHING as NO_AMOUNTS
 from contract.nodes.capacity import Amounts
+from contract.pods import UnreadShare
 from contract.scheduling import consent, protection
 from contract.scheduling import needs as scheduling
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules, read_rules
@@ -158,6 +159,8 @@ class PodInfo(NamedTuple):
     """Annotations against scale-down that we wrote beside the share of a pod that is gated or not bound."""
     rules: PodRules = NO_RULES
     """What other pods have a say in, and what this one says about others."""
+    unread: UnreadShare | None = None
+    """What it holds and cannot be counted, because this version cannot read it."""
 
 
 class PodEvent(NamedTuple):
@@ -257,6 +260,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         idle_after=consent.idle_after(annotations.get(names.IDLE_AFTER)),
         protected=protection.written(annotations) if (gates or not bound) and allocation is not None else (),
         rules=rules,
+        unread=pods.unread_share(pod) if takes and not given and names.ALLOCATION in annotations else None,
     )
 
 
@@ -411,7 +415,7 @@ def may_hold(pod: Mapping[str, Any]) -> frozenset[str]:
     if text is None or _read(lambda: names.GATE in pods.gates(pod) or pods.finished(pod), False):
         return frozenset()
     bound = _read(lambda: str((pod.get("spec") or {}).get("nodeName") or ""), "")
-    meant = _read(lambda: codec.allocation_from_text(text).node, "")
+    meant = _read(lambda: codec.texts_of(text)[0], "")
     return frozenset((bound, meant)) - {""}
 
 

@@ -61,9 +61,8 @@ def listed(
     behind_gate = UNTRACKED if deleting else TrackedPod("", True)
     known = UNTRACKED if finished else behind_gate if gated else TrackedPod(node, False, allocation)
     taken_back = names.WITHDRAWN in pods.annotations_of(pod)
-    uncounted = (
-        not (finished or gated or taken_back) and allocation is None and _is_missed(pod, options, served, dialects)
-    )
+    without = not (finished or gated or taken_back) and allocation is None
+    uncounted = without and _is_missed(pod, options, served, dialects) and pods.unread_share(pod) is None
     return ListedPod(pods.uid(pod), pods.key(pod), pods.version(pod), known, uncounted)
 
 

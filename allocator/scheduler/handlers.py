@@ -8,6 +8,7 @@ that is not counted, its node takes no new pods.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -49,10 +50,12 @@ from allocator.settings import Settings
 from contract.model import Inventory, PodRequest
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
+from contract.pods import UnreadShare
 from contract.reasons.gpunodes import NodeEventReason
 from contract.reasons.pods import PodReason
 
 JSON = dict[str, Any]
+log = logging.getLogger(__name__)
 _ALL_OUT = "until then no GPU of the node takes new pods"
 
 
@@ -148,7 +151,19 @@ class EventHandlers:
             return False
         entry = self._queue.pod(uid)
         self._records.quarantine.taken_in(uid, tried_as(entry) if entry is not None else None)
-        return self._cache.open(uid) or helped
+        unread = event.info.unread if event.info is not None else None
+        if unread is None:
+            return self._cache.open(uid) or helped
+        if self._cache.close(uid, frozenset((unread.node,)), unread.texts):
+            self._report_unread(uid, event.key, unread)
+        return helped
+
+    def _report_unread(self, uid: str, key: str, unread: UnreadShare) -> None:
+        text = messages.unread(unread.why)
+        log.warning("share not counted", extra={"pod": key, "node": unread.node, "reason": text})
+        if self._leadership.leads():
+            self._records.note(EventRecord("Pod", key, uid, PodReason.SHARE_UNREAD, text))
+            self._trigger.wake()
 
     def take_out(self, uid: str) -> bool:
         """`_drop_pod`, whatever is known of the pod. What cannot be given back is counted on."""

@@ -205,6 +205,14 @@ def withdrawn(pod: PodInfo, *, evicts: bool) -> tuple[ReasonName, str]:
     )
 
 
+def unread(why: str) -> str:
+    """For a pod with a share of which this version cannot read how much it is."""
+    return (
+        f"its GPU share is not counted, so its cards take no other pods: {why}. Run the version of gpufraction that "
+        "placed the pod, or a later one; else delete the pod"
+    )
+
+
 def _scheduler(name: str) -> str:
     return f"the scheduler {name}" if name else "kube-scheduler"
 

@@ -37,6 +37,8 @@ class SchedulerFigures:
     unbound: int = 0
     reserved: int = 0
     quarantined: int = 0
+    unread: int = 0
+    """Pods and claims whose share cannot be counted."""
     parked: int = 0
     """Those of the waiting pods of which only the name is kept."""
 
@@ -113,6 +115,7 @@ def figures(cache: Cache, queue: SchedulingQueue, *, unbound: int, quarantined: 
         unbound=unbound,
         reserved=len({each.node for each in cache.reservations}),
         quarantined=quarantined,
+        unread=len(cache.suspects()),
     )
 
 

@@ -47,6 +47,7 @@ class AllocatorGauges:
         self._overcommitted = metrics.gauge(specs.OVERCOMMITTED_GPUS)
         self._reserved_nodes = metrics.gauge(specs.RESERVED_NODES)
         self._unbound = metrics.gauge(specs.UNBOUND_PODS)
+        self._unread = metrics.gauge(specs.UNREAD_SHARES)
         self._quarantined = metrics.gauge(specs.QUARANTINED_PODS)
         self._leader = metrics.gauge(specs.LEADER)
         metrics.rows(specs.GPU_MEMORY_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.memory))
@@ -67,6 +68,7 @@ class AllocatorGauges:
             self._overcommitted.set(look.overcommitted)
             self._reserved_nodes.set(look.reserved)
             self._unbound.set(look.unbound)
+            self._unread.set(look.unread)
             self._quarantined.set(look.quarantined)
             self._leader.set(float(self._leading()))
 

@@ -43,6 +43,8 @@ from contract.model import (
 _VERSION = 1
 _LONGEST = 256 << 10
 """Characters of a text that is read: Kubernetes stores no more annotations of an object."""
+_LONGEST_UUID = 128
+"""Characters of the longest text that may be the UUID of a card."""
 _UNITS = (MIB, GIB)
 """Units in which a dialect may count memory. Others' tables show all pods in the smallest that one of them has."""
 _NO_KIND = f"{names.GROUP}/none"
@@ -240,6 +242,27 @@ def allocation_from_json(document: object) -> Allocation:
 def allocation_from_text(text: object) -> Allocation:
     """Read the `allocation` annotation. Raises `Malformed`."""
     return allocation_from_json(wire.load(text, "allocation", most=_LONGEST, version=_VERSION))
+
+
+def texts_of(text: object) -> tuple[str, frozenset[str]]:
+    """
+    The node that an allocation of any version names, and its short texts, among which are the UUIDs of its cards.
+
+    Empty where the text tells neither. Every version names its node as `node`, and its cards by their UUIDs somewhere.
+    """
+    try:
+        document = wire.load(text, "allocation", most=_LONGEST)
+    except Malformed:
+        return "", frozenset()
+    found, rest = set[str](), [document]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, dict | list):
+            rest += each.values() if isinstance(each, dict) else each
+        elif isinstance(each, str) and len(each) <= _LONGEST_UUID:
+            found.add(each)
+    node = document.get("node")
+    return node if isinstance(node, str) and is_subdomain(node) else "", frozenset(found)
 
 
 # -- what containers read -----------------------------------------------------------------------------------------

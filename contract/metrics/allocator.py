@@ -112,6 +112,11 @@ UNREADABLE_PODS = PROGRAM.gauge(
     "gpufraction_unreadable_pods",
     "Pods behind our gate whose request annotation does not agree with their resources, so they are never placed.",
 )
+UNREAD_SHARES = PROGRAM.gauge(
+    "gpufraction_unread_shares",
+    "Pods and ElasticGPUs whose share cannot be counted, as one that a later version wrote cannot be read. Their cards "
+    "take no other pods.",
+)
 QUARANTINED_PODS = PROGRAM.gauge(
     "gpufraction_quarantined_pods",
     "Pods that are not tried after an internal error of gpufraction, until they change or for 10 min. Each pod's "

@@ -79,6 +79,17 @@ class PodReason(Reasons):
             either(Cure.TIME, Cure.OWN),
         ),
     )
+    SHARE_UNREAD = (
+        "ShareUnread",
+        Row(
+            ReasonKind.PLACED,
+            "The pod has its share in a form that the allocator cannot read, such as a later version's. Its cards take "
+            "no other pods.",
+            "Run the version of gpufraction that placed the pod, or a later one; else delete the pod.",
+            either(Cure.OWN),
+            "compatibility.md#shares-that-cannot-be-read",
+        ),
+    )
     INTERNAL_ERROR = (
         "InternalError",
         _waits(

@@ -20,6 +20,7 @@ from allocator.faults import Faulted
 from allocator.features.elasticgpuclaims import objects
 from allocator.features.elasticgpuclaims.inflight import InFlight, reservation
 from allocator.features.elasticgpuclaims.objects import PENDING, Claim, ElasticShare, GpuClass, Status
+from contract import pods
 from contract.reasons.claims import ClaimReason
 
 _SET_ASIDE = 600.0
@@ -109,7 +110,7 @@ class ClaimStore:
             self.take_in(plural, document)
 
     def take_in(self, plural: str, document: Mapping[str, Any]) -> bool:
-        """`put`, whatever the object is made of. A share that cannot be booked closes its node to new pods."""
+        """`put`, whatever the object is made of. A share that cannot be booked closes its cards to new pods."""
         key = _key(plural, document)
         try:
             helps = self.put(plural, document)
@@ -119,6 +120,10 @@ class ClaimStore:
             if plural == objects.SHARES:
                 self._cache.close(OWN + key, may_hold(document))
             return False
+        unread = pods.unread_allocation(document) if plural == objects.SHARES else None
+        if unread is not None:
+            self._cache.close(OWN + key, frozenset((unread.node,)), unread.texts)
+            return helps
         return self._cache.open(OWN + key) or helps
 
     def put(self, plural: str, document: Mapping[str, Any], *, existing_only: bool = False) -> bool:

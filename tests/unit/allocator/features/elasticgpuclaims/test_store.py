@@ -18,6 +18,7 @@ from allocator.features.elasticgpuclaims.rendering import ClaimBinding
 from allocator.features.elasticgpuclaims.shares import CONTAINER
 from allocator.features.elasticgpuclaims.steps import ClaimSteps
 from allocator.features.elasticgpuclaims.store import ClaimRecord, ClaimStore
+from contract import names
 from contract.encoding.quantity import GIB
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from contract.reasons.claims import ClaimReason
@@ -125,6 +126,21 @@ def test_the_ledger_has_what_the_elastic_gpus_record_says() -> None:
     assert on.store.share_of(claim()) == objects.share(a_share("b", "t", version=4))
     on.store.replace(objects.SHARES, [])
     assert (on.store.shares, on.store.share_of(claim()), on.booked()) == ({}, None, {})
+
+
+def test_the_card_of_an_elastic_gpu_that_cannot_be_read_is_closed() -> None:
+    on = Kept()
+    later = a_share("a", version=3)
+    text = later["metadata"]["annotations"][names.ALLOCATION].replace('"v":1', '"v":2')
+    later["metadata"]["annotations"] = {**later["metadata"]["annotations"], names.ALLOCATION: text}
+    found = []
+    for document in (a_share("a"), later, a_share("a", version=4)):
+        on.store.take_in(objects.SHARES, document)
+        found.append((on.booked() != {}, on.cache.suspects()))
+    on.store.replace(objects.SHARES, [])
+    share = f"{OWN}egpu-u"
+    assert found == [(True, set()), (False, {share}), (True, set())]
+    assert on.cache.suspects() == set()
 
 
 def test_each_pause_ends_at_its_time() -> None:
