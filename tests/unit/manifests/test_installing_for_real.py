@@ -104,8 +104,12 @@ def test_every_component_is_taken_without_a_warning(name: str, installed: Instal
 
 
 def test_the_former_webhook_ends_with_its_component_and_stays_without(installed: Installed) -> None:
-    former = {"name": "pods.gpufraction.io", "admissionReviewVersions": ["v1"], "sideEffects": "None"}
-    former["clientConfig"] = {"service": {"name": "gpufraction-webhook", "namespace": str(names.NAMESPACE)}}
+    former = {
+        "name": "pods.gpufraction.io",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": {"service": {"name": "gpufraction-webhook", "namespace": str(names.NAMESPACE)}},
+    }
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
     given = json.dumps({**kind, "metadata": {"name": "gpufraction-webhook"}, "webhooks": [former]})
     path = HOOK.replace("zz-", "")
