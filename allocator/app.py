@@ -419,7 +419,14 @@ def _controller(
     )
     forgotten = metrics.counter(specs.RESERVATIONS_FORGOTTEN)
     return Controller(
-        cache=Cache(engine=engine, faulted=faulted, journal=journal, gates=on, filters=registry.filters),
+        cache=Cache(
+            engine=engine,
+            faulted=faulted,
+            journal=journal,
+            gates=on,
+            filters=registry.filters,
+            patience=settings.agent_silence,
+        ),
         settings=settings,
         gates=on,
         by_claims=by_claims,

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 from contract import names
 from contract.encoding import quantity
+from contract.nodes.heartbeat import PATIENCE
 from contract.options import IN_OPTIONS, MOVED_TO_OPTIONS, OPTIONS_SETTING
 from contract.scheduling.gates import SINCE, read_overrides
 from runtime.scraping import ACCESS_SETTING, CERTIFICATES_SETTING
@@ -182,6 +183,16 @@ class Settings:
         False,
         "Look after the ResourceClaims by which GPUs reach containers on nodes with Dynamic Resource Allocation "
         "(Kubernetes 1.34 and later); needs the right of manifests/components/delivery-dra, which sets it.",
+    )
+    agent_silence: float = setting(
+        PATIENCE,
+        "How long a node's agent may be silent until the node takes no new pods; running pods stay. Should be longer "
+        "than a node takes to pull the image of a new version, so that a roll-out closes no node. With agents whose "
+        "`heartbeat` is longer, it is two and a quarter heartbeats. 0: a node takes pods by what its agent wrote last, "
+        "however long ago.",
+        unit="duration",
+        minimum=0,
+        maximum=86400,
     )
     unhealthy_lists: bool = setting(
         False,

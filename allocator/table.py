@@ -359,6 +359,7 @@ class NodeAttributes:
         self._has_gpus: Flags = np.array([bool(node.gpus) for node in nodes], np.bool_)
         self._cordoned: Flags = np.array([node.cordoned for node in nodes], np.bool_)
         self._ready: Flags = np.array([node.ready for node in nodes], np.bool_)
+        self._silent: Flags = np.array([node.silent for node in nodes], np.bool_)
         self.taints: Ids = np.array([self._taint_set(node) for node in nodes], np.int32)
         self._ways: dict[tuple[Delivery | None, tuple[str, ...], frozenset[str] | None], int] = {}
         self._way: Ids = np.array([self._way_of(node) for node in nodes], np.int32)
@@ -388,6 +389,7 @@ class NodeAttributes:
         self._has_gpus = change(self._has_gpus)
         self._cordoned = change(self._cordoned)
         self._ready = change(self._ready)
+        self._silent = change(self._silent)
         self.ports = change(self.ports)
         self.taints = change(self.taints)
         self._way = change(self._way)
@@ -402,6 +404,7 @@ class NodeAttributes:
         for known in self._known.values():
             known.codes[row], known.changed = _UNKNOWN, True
         self._has_gpus[row], self._cordoned[row], self._ready[row] = bool(node.gpus), node.cordoned, node.ready
+        self._silent[row] = node.silent
         self.taints[row], self._way[row] = self._taint_set(node), self._way_of(node)
         for key, (column, ids) in self._labels.items():
             column[row] = _label_id(node, key, ids)
@@ -483,6 +486,7 @@ class NodeAttributes:
         refusing = self._refusing_taints(needs)
         if refusing:
             codes[_among(self.taints, refusing, len(self._taint_sets))] = Code.TAINT
+        codes[self._silent] = Code.AGENT_SILENT
         codes[~self._ready] = Code.NOT_READY
         if not any(toleration.tolerates(UNSCHEDULABLE) for toleration in needs.tolerations):
             codes[self._cordoned] = Code.CORDONED
@@ -582,5 +586,5 @@ def _label_id(node: NodeState, key: str, ids: dict[str, int]) -> int:
 
 
 def _compared(node: NodeState) -> tuple[object, ...]:
-    attributes = (node.labels, node.taints, node.cordoned, node.ready, bool(node.gpus))
+    attributes = (node.labels, node.taints, node.cordoned, node.ready, node.silent, bool(node.gpus))
     return (*attributes, node.delivery, node.isolation, node.features)

@@ -115,6 +115,7 @@ COMPONENTS = (
         needs={"node-access": _HOST_FOLDERS},
     ),
     Component("external-certificates"),
+    Component("former-webhook"),
     Component("guard-gpus"),
     Component("hide-gpus", settings={"webhook": {"hide-gpus": "true"}}),
     Component("holders", settings={"nodeagent": {"pods": "true"}}),

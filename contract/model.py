@@ -446,3 +446,5 @@ class NodeState:
     """Those of its declared features that decide about pods; None: they are not asked."""
     overcount: Overcount = NO_OVERCOUNT
     """Of the pods that hold a share here; see `contract.scheduling.counting`."""
+    silent: bool = False
+    """Its agent has been silent for too long: faults of its GPUs would not be seen."""

@@ -17,6 +17,7 @@ Must not: decide what to write, call the driver, or let an API error end the loo
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -169,7 +170,9 @@ class Agent:
         terms = terms_of(replace(own, conditions=repeated), report, published.node, status)
         wanted = desired(self._node, report.observation, terms=terms)
         beyond = self._excess.beyond(wanted, published)
-        wanted = replace(wanted, beyond=beyond, idle=report.idle, reports=report.reports)
+        wanted = replace(
+            wanted, beyond=beyond, idle=report.idle, reports=report.reports, heartbeat=math.ceil(self._pace.heartbeat)
+        )
         now = self._clock()
         wanted = wanted.under(self._machine.enforce(wanted.inventory, now, published.node.labels))
         self._apply(reconcile(wanted, published, self._history, now, self._pace), wanted, published)

@@ -250,6 +250,7 @@ class NodeBuilder:
     _taints: tuple[Taint, ...] = ()
     _cordoned: bool = False
     _ready: bool = True
+    _silent: bool = False
     _allocatable: Compute = _ROOMY
     _requested: Compute = _NOTHING
     _host_ports: frozenset[tuple[str, str, int]] = frozenset()
@@ -320,6 +321,10 @@ class NodeBuilder:
         """Its kubelet is not well."""
         return replace(self, _ready=False)
 
+    def silent(self) -> NodeBuilder:
+        """Its agent does not write any more."""
+        return replace(self, _silent=True)
+
     def broken(self, problem: str) -> NodeBuilder:
         """Its agent cannot see the GPUs, for this reason."""
         return replace(self, _problem=problem)
@@ -354,6 +359,7 @@ class NodeBuilder:
             taints=self._taints,
             cordoned=self._cordoned,
             ready=self._ready,
+            silent=self._silent,
             allocatable=self._allocatable,
             requested=self._requested,
             host_ports=self._host_ports,

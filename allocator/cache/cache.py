@@ -15,6 +15,7 @@ from sys import intern
 from typing import Any
 
 from allocator.cache import reserved, staying
+from allocator.cache.agents import Agents
 from allocator.cache.idle import IdleShares
 from allocator.cache.ledger import (
     OWN,
@@ -40,6 +41,7 @@ from contract.model import FREE, NO_OVERCOUNT, WHOLE, Compute, Gpu, Inventory, N
 from contract.nodes import capacity
 from contract.nodes.attributes import NodeFacts
 from contract.nodes.capacity import Amounts
+from contract.nodes.heartbeat import PATIENCE, Heartbeat
 from contract.nodes.idle import IdleReport
 from contract.reasons.base import Cure
 from contract.reasons.nodes import Reason
@@ -146,9 +148,11 @@ class Cache:
         journal: Journal | None = None,
         gates: Gates = NEWEST,
         filters: tuple[Filter, ...] = FILTERS,
+        patience: float = PATIENCE,
     ) -> None:
         """
-        `gates`: kube-scheduler's feature gates that are on. `filters`: those that look beyond one node.
+        `gates`: kube-scheduler's feature gates that are on. `filters`: those that look beyond one node. `patience`:
+        seconds for which an agent may be silent; 0: for ever.
 
         `faulted` is called with a node whose state cannot be made, which then counts as one that is not there.
         `journal` notes every share that comes or goes, and every node whose cards change.
@@ -165,6 +169,7 @@ class Cache:
         """Given every node state that changes, so that it may be asked at any time."""
         self._facts: dict[str, NodeFacts] = {}
         self._inventories: dict[str, Inventory] = {}
+        self._agents = Agents(patience)
         self.idle_shares = IdleShares()
         """Which pods compute nothing."""
         self.allocated = AllocatedPods()
@@ -499,6 +504,29 @@ class Cache:
             replace(gpu, healthy=False, reason=_SUSPECT) if gpu.uuid in closed else gpu for gpu in inventory.gpus
         )
 
+    # -- silent agents --------------------------------------------------------------------------------------------
+
+    def hear(self, node: str, beat: Heartbeat, now: float, *, listed: bool = False) -> bool:
+        """What a GPUNode says of its agent; see `Agents.hear`. True if a waiting pod might fit better now."""
+        return self._agents.hear(node, beat, now, listed=listed) and self._refresh(node)
+
+    def retain_agents(self, nodes: Collection[str]) -> None:
+        """All GPUNodes that there are."""
+        for node in self._agents.nodes().difference(nodes):
+            if self._agents.drop(node):
+                self._refresh(node)
+
+    def restart_silence(self, now: float) -> None:
+        """Agents could not be heard for a while; see `Agents.restart`."""
+        self._agents.restart(now)
+
+    def take_silent(self, now: float) -> Mapping[str, float]:
+        """The nodes that take no new pods from now on, since their agents are silent, and for how many seconds."""
+        found = self._agents.take_silent(now)
+        for node in found:
+            self._refresh(node)
+        return found
+
     # -- idle shares ----------------------------------------------------------------------------------------------
 
     def report_idle(self, node: str, report: IdleReport, now: float, *, listed: bool = False) -> None:
@@ -693,6 +721,7 @@ class Cache:
             taints=facts.taints,
             cordoned=facts.cordoned,
             ready=facts.ready,
+            silent=name in self._agents.silent,
             allocatable=self._allocatable(facts),
             requested=_sum([*(entry.compute for entry in taken), *(h.compute for h in assumed)], facts.allocatable),
             delivery=inventory.delivery,
@@ -763,7 +792,7 @@ def cures(before: NodeState, after: NodeState) -> frozenset[Cure]:
         (Cure.GPUS, _cards(before) != _cards(after)),
         (Cure.LABELS, before.labels != after.labels),
         (Cure.TAINTS, (before.taints, before.cordoned) != (after.taints, after.cordoned)),
-        (Cure.READY, before.ready != after.ready),
+        (Cure.READY, (before.ready, before.silent) != (after.ready, after.silent)),
         (Cure.ALLOCATABLE, before.allocatable != after.allocatable),
         (Cure.FEATURES, before.features != after.features),
         (Cure.SHARE, any(_is_less(now, was) for now, was in zip(after.usage, before.usage, strict=False))),

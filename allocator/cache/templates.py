@@ -90,7 +90,7 @@ def empty_node(pool: Pool, cluster: VgpuOptions, seen: Iterable[NodeState], defa
     if not made.gpus or not any(gpu.usable for gpu in made.gpus):
         return None
     gpus = tuple(replace(gpu, sharing=_sharing(gpu.sharing, default_sharers)) for gpu in _named(pool.name, made.gpus))
-    return replace(made, name=pool.name, gpus=gpus, usage=(FREE,) * len(gpus), ready=True)
+    return replace(made, name=pool.name, gpus=gpus, usage=(FREE,) * len(gpus), ready=True, silent=False)
 
 
 def _declared(node: NodeTemplate, options: VgpuOptions) -> NodeState:

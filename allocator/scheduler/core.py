@@ -35,6 +35,7 @@ from allocator.scheduler.admission import Admission
 from allocator.scheduler.consistency import ListedPod
 from allocator.scheduler.cycle import SchedulingCycle
 from allocator.scheduler.events import (
+    AgentsHeard,
     AssumedChecked,
     BindAbandoned,
     BindFailed,
@@ -230,6 +231,7 @@ class Controller:
             InventoryDeleted: self._handlers.inventory_deleted,
             HeldBeyondChanged: self._handlers.held_beyond_changed,
             IdleSharesReported: self._handlers.idle_shares_reported,
+            AgentsHeard: self._housekeeping.silence.heard,
             PodsReported: lambda event, now: self._housekeeping.reports.seen(event.reports, listed=event.listed),
             ExcludedGpusListed: self._handlers.excluded_gpus_listed,
             ExcludedGpusChanged: self._handlers.excluded_gpus_changed,

@@ -24,6 +24,7 @@ from allocator.queue.records import Binding, EventRecord, Eviction, StatusUpdate
 from contract.model import Inventory, NodeState
 from contract.nodes.attributes import NodeFacts
 from contract.nodes.excluded import KeptOut
+from contract.nodes.heartbeat import Heartbeat
 from contract.nodes.idle import IdleReport
 from contract.nodes.reports import PodReport
 from contract.scheduling.clusterfilters.objects import Profile
@@ -175,6 +176,14 @@ class IdleSharesReported:
 
     node: str
     report: IdleReport
+    listed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsHeard:
+    """What GPUNodes say of when their agents wrote, by node; `listed`: these are all GPUNodes that there are."""
+
+    beats: Mapping[str, Heartbeat]
     listed: bool = False
 
 
@@ -347,6 +356,7 @@ Event = (
     | InventoryDeleted
     | HeldBeyondChanged
     | IdleSharesReported
+    | AgentsHeard
     | PodsReported
     | ExcludedGpusListed
     | ExcludedGpusChanged

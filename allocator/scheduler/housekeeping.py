@@ -29,6 +29,7 @@ from allocator.scheduler.events import (
 )
 from allocator.scheduler.leadership import SchedulerState
 from allocator.scheduler.reservations import Preemptor, StarvationGuard
+from allocator.scheduler.silence import SilentAgents
 from allocator.settings import Settings
 from contract import names
 from contract.encoding import codec
@@ -44,7 +45,7 @@ _RELISTED = 100
 
 
 class Housekeeping:
-    """What time brings about: `starvation`, `overcommit` and `reports` have parts of it."""
+    """What time brings about: `starvation`, `overcommit`, `reports` and `silence` have parts of it."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Housekeeping:
             state, clock=clock, evict=self.evict if settings.repair == "evict" else None
         )
         self.reports = AgentReports(state.cache, state.records, holds=state.leadership.holds, wake=state.trigger.wake)
+        self.silence = SilentAgents(state)
         self._settings = settings
         self._forgotten = forgotten
         self._evictions: list[Eviction] = []
@@ -82,6 +84,7 @@ class Housekeeping:
     def tick(self, now: float) -> None:
         """End the pauses that are over."""
         self._trigger.event(self._records.resume(now))
+        self.silence.tick(now)
 
     def evict(self, order: Eviction) -> None:
         """Have the pod evicted by whoever carries evictions out."""

@@ -54,6 +54,7 @@ class AllocatorGauges:
         metrics.rows(specs.GPU_MEMORY_LIMITS, lambda: self._of_gpus(lambda usage: usage.memory + usage.burst))
         metrics.rows(specs.GPU_CORES_ALLOCATED, lambda: self._of_gpus(lambda usage: usage.cores / WHOLE))
         metrics.rows(specs.NOT_EVALUATED_PODS, self._of_not_evaluated)
+        metrics.rows(specs.AGENT_SILENT, self._of_silent_agents)
         metrics.rows(specs.GPU_SHARERS, lambda: self._of_gpus(lambda usage: usage.sharers))
 
     def refresh(self) -> None:
@@ -75,6 +76,9 @@ class AllocatorGauges:
     def _of_not_evaluated(self) -> Iterator[tuple[tuple[str, ...], float]]:
         for what, count in self._controller.not_evaluated().items():
             yield (what,), count
+
+    def _of_silent_agents(self) -> Iterator[tuple[tuple[str, ...], float]]:
+        yield from (((node.name,), 1.0) for node in self._controller.nodes() if node.silent)
 
     def _of_gpus(self, figure: Callable[[Usage], float]) -> Iterator[tuple[tuple[str, ...], float]]:
         for node in self._controller.nodes():

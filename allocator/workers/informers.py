@@ -18,6 +18,7 @@ from allocator.cache import podinfo
 from allocator.faults import Faulted, surfaced
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import (
+    AgentsHeard,
     ExcludedGpusChanged,
     ExcludedGpusListed,
     HeldBeyondChanged,
@@ -39,6 +40,7 @@ from contract.encoding.reading import Malformed
 from contract.kinds import ObjectKind
 from contract.nodes import attributes, excluded
 from contract.nodes.excluded import KeptOut
+from contract.nodes.heartbeat import UNHEARD, heartbeat_of
 from contract.nodes.idle import idle_from_object
 from contract.nodes.inventories import inventory_from_object
 from contract.nodes.reports import reports_from_object
@@ -267,10 +269,12 @@ def _gpunode(controller: Controller, event: Event, faulted: Faulted) -> None:
                 controller.handle(IdleSharesReported(_name(item), idle_from_object(item), listed=True))
             reported = {_name(item): reports_from_object(item) for item in items}
             controller.handle(PodsReported(reported, listed=True))
+            controller.handle(AgentsHeard({_name(item): heartbeat_of(item) for item in items}, listed=True))
         case Put(gpunode):
             controller.handle(HeldBeyondChanged(_name(gpunode), *_annotated(gpunode)))
             controller.handle(IdleSharesReported(_name(gpunode), idle_from_object(gpunode)))
             controller.handle(PodsReported({_name(gpunode): reports_from_object(gpunode)}))
+            controller.handle(AgentsHeard({_name(gpunode): heartbeat_of(gpunode)}))
             found = tuple(_each([gpunode], inventory_from_object, "gpunode", faulted))
             if found:
                 controller.handle(InventoryChanged(found[0]))
@@ -278,6 +282,7 @@ def _gpunode(controller: Controller, event: Event, faulted: Faulted) -> None:
                 controller.handle(InventoryDeleted(_name(gpunode)))
         case Deleted(gpunode):
             controller.handle(PodsReported({_name(gpunode): ()}))
+            controller.handle(AgentsHeard({_name(gpunode): UNHEARD}))
             controller.handle(InventoryDeleted(_name(gpunode)))
 
 

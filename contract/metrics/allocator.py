@@ -153,6 +153,12 @@ OVERCOMMITTED_GPUS = PROGRAM.gauge(
     "gpufraction_overcommitted_gpus",
     "GPUs whose pods hold more than the GPU has.",
 )
+AGENT_SILENT = PROGRAM.gauge(
+    "gpufraction_agent_silent",
+    "1 for each node that takes no new pods because its agent has been silent for longer than agent_silence, as the "
+    "leader sees it; no series for any other node.",
+    labels=("node",),
+)
 LATE_PODS = PROGRAM.counter(
     "gpufraction_late_pods_total",
     "Pods that were stored after their share had been given to another pod, and were failed before they used it.",

@@ -144,6 +144,14 @@ class NodeEventReason(Reasons):
             "A node came for a request and does not serve.", "See its agent: `kubectl get gpunodes`.", "autoscaling.md"
         ),
     )
+    AGENT_SILENT = (
+        "AgentSilent",
+        _event(
+            "The node's agent has not written for too long, so the node takes no new pods. Running pods stay.",
+            "See the agent's pod on the node and its log.",
+            "runbooks.md#gpufractionagentsilent",
+        ),
+    )
     LIST_UNREADABLE = (
         "ListUnreadable",
         _event("A list of excluded GPUs cannot be read, so no GPU of the node takes new pods.", "Correct the list."),

@@ -130,6 +130,16 @@ class Code(NodeCode):
         "NotReady",
         _row("not ready", "Have an administrator repair the nodes: `kubectl get nodes`.", _FIXED | {Cure.READY}),
     )
+    AGENT_SILENT = (
+        "AgentSilent",
+        _row(
+            "whose agent has been silent for too long, so faults of its GPUs would not be seen",
+            "Wait, or have an administrator see the agents' pods: `kubectl -n gpufraction-system get pods -o wide "
+            "-l app.kubernetes.io/component=nodeagent`.",
+            _FIXED | {Cure.READY},
+            "runbooks.md#gpufractionagentsilent",
+        ),
+    )
     TAINT = (
         "Taint",
         _row(

@@ -70,10 +70,9 @@ def lasting_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
     for code, serves in WAYS:
         if not serves(node, needs):
             return Reason(code)
-    if node.cordoned and not any(t.tolerates(UNSCHEDULABLE) for t in needs.tolerations):
-        return Reason(Code.CORDONED)
-    if not node.ready:
-        return Reason(Code.NOT_READY)
+    closed = _closed(node, needs)
+    if closed is not None:
+        return Reason(closed)
     if node.taints:
         taint = scheduling.untolerated(node, needs.tolerations)
         if taint is not None:
@@ -85,6 +84,15 @@ def lasting_reason(node: NodeState, needs: PodNeeds) -> Reason | None:
         if conflict is not None:
             return Reason(Code.PORTS, what=f"{conflict[2]}/{conflict[1]}")
     return None
+
+
+def _closed(node: NodeState, needs: PodNeeds) -> Code | None:
+    """Why the node takes no new pods whatever they ask for; None if it does."""
+    if node.cordoned and not any(t.tolerates(UNSCHEDULABLE) for t in needs.tolerations):
+        return Code.CORDONED
+    if not node.ready:
+        return Code.NOT_READY
+    return Code.AGENT_SILENT if node.silent else None
 
 
 def delivers(node: NodeState, needs: PodNeeds) -> bool:

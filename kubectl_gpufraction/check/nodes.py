@@ -12,14 +12,13 @@ from typing import Any
 
 from contract import names
 from contract.encoding import moments, resourceclaims
+from contract.nodes.heartbeat import shown_silent_after
 from kubectl_gpufraction.check.cluster import gpu_nodes
 from kubectl_gpufraction.check.facts import ClusterFacts, installed, name_of
 from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, number
 from kubectl_gpufraction.output.wording import few
 
 JSON = dict[str, Any]
-_SILENT = 900.0
-"""Seconds after which an agent, which by default writes every 5 minutes, is silent."""
 _CONFLICT = "PluginConflict"
 _WRONG_STATUS = {
     "Ready": "False",
@@ -105,8 +104,10 @@ def _problems(facts: ClusterFacts) -> list[tuple[str, str, str]]:
             if _WRONG_STATUS.get(kind) == condition.get("status"):
                 message = str(condition.get("message") or condition.get("reason") or "")
                 found.append((kind, message, node))
-        if _silent(str(status.get("observedAt") or ""), facts.now):
-            found.append(("AgentSilent", "the agent has written nothing for 15 minutes", node))
+        written, bound = moments.seconds(status.get("observedAt")), shown_silent_after(gpunode)
+        if written is not None and facts.now - written > bound:
+            why = f"the agent has written nothing for {bound:.0f} s, so the node takes no new pods"
+            found.append(("AgentSilent", why, node))
         if ((status.get("delivery") or {}).get("modes") or []) == ["none"]:
             found.append(("NoDelivery", "no GPU reaches a container there without a device plugin", node))
         found += [
@@ -131,8 +132,3 @@ def _too_old(nodes: Sequence[JSON], version: tuple[int, int]) -> Iterator[tuple[
         if ((node.get("metadata") or {}).get("labels") or {}).get(names.DELIVERY) == names.BY_DRA:
             why = f"{names.DELIVERY}={names.BY_DRA} needs Kubernetes {needed}, this is {there}"
             yield "KubernetesTooOld", why, name_of(node)
-
-
-def _silent(observed: str, now: float) -> bool:
-    then = moments.seconds(observed)
-    return then is not None and now - then > _SILENT

@@ -20,6 +20,7 @@ from contract.encoding.reading import Malformed
 from contract.model import WHOLE, Allocation, Gpu, Inventory, PodRequest
 from contract.nodes import attributes
 from contract.nodes.excluded import KeptOut
+from contract.nodes.heartbeat import shown_silent_after
 from contract.nodes.inventories import inventory_from_object
 from contract.reasons.pods import PodReason
 from contract.scheduling import fairness
@@ -156,6 +157,8 @@ class Node:
     """The enforced levels that its agent reports; `-` for none."""
     refused: str = ""
     """Why the administrator's options are refused there; empty if they are not."""
+    silent_after: float = 0.0
+    """Seconds after `seen` from which its agent is silent."""
 
     @property
     def name(self) -> str:
@@ -386,6 +389,7 @@ def _node(gpunode: JSON, nodes: Mapping[str, JSON], kept_out: Mapping[str, KeptO
         here.ready,
         _word(",".join(map(str, isolation))) if isinstance(isolation, list) and isolation else "-",
         _word(_condition(published, "OptionsRefused").get("message"), MESSAGE),
+        shown_silent_after(gpunode),
     )
 
 

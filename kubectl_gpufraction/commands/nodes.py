@@ -21,8 +21,6 @@ from runtime.kubernetes.client import KubeForbidden, KubeNotFound
 
 JSON = dict[str, Any]
 Row = Mapping[str, Any]
-_SILENT = 15 * 60.0
-"""An agent, which by default writes every 5 minutes, is silent after this time."""
 
 COLUMNS = (
     Column("node", "NODE"),
@@ -52,11 +50,11 @@ def rows(state: ClusterView, now: datetime) -> list[Row]:
 
 
 def _node_state(node: Node, now: datetime) -> str:
-    """The state, with a mark for a silent agent: pods are placed as before, but the node's figures may be old."""
+    """The state, with a mark for a silent agent: the node takes no new pods, and its figures may be old."""
     state = "NotReady" if not node.ready else "Cordoned" if node.cordoned else "Ready"
     state = f"{state},OptionsRefused" if node.refused else state
     seen = moments.seconds(node.seen)
-    return f"{state},AgentSilent" if seen is not None and now.timestamp() - seen > _SILENT else state
+    return f"{state},AgentSilent" if seen is not None and now.timestamp() - seen > node.silent_after else state
 
 
 def _gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:

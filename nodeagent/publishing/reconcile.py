@@ -108,7 +108,7 @@ class History:
 class PublishingPace:
     """Seconds between heartbeats, and between two writes of the same thing that another writer undoes."""
 
-    heartbeat: float = 300.0
+    heartbeat: float = 120.0
     rewrite: float = 10.0
 
 

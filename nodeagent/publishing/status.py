@@ -16,7 +16,7 @@ from contract import names
 from contract.encoding import moments
 from contract.encoding.quantity import format_bytes
 from contract.model import WITHHELD, Gpu, Inventory
-from contract.nodes import capacity, idle, reports
+from contract.nodes import capacity, heartbeat, idle, reports
 from contract.nodes.capacity import NO_RESERVE, NOTHING, Amounts, Reserve
 from contract.nodes.idle import IdleShare
 from contract.nodes.inventories import inventory_to_status, sharing_of
@@ -83,6 +83,8 @@ class Desired:
     """The shares that compute nothing."""
     reports: frozenset[PodReport] = frozenset()
     """What is wrong with pods here, for the allocator to act upon."""
+    heartbeat: int = 0
+    """Seconds within which the status is written again; 0: nothing is said about it."""
     started: bool = False
     """Whether the startup taint is taken off when this is published: the driver answers, and a GPU is shared."""
 
@@ -224,6 +226,7 @@ def content_of(wanted: Desired) -> JSON:
     gpus = wanted.inventory.gpus
     return {
         **inventory_to_status(wanted.inventory),
+        heartbeat.FIELD: wanted.heartbeat or None,
         idle.FIELD: idle.idle_to_status(wanted.idle),
         reports.FIELD: reports.reports_to_status(wanted.reports),
         "summary": {

@@ -257,7 +257,8 @@ PLACEMENT = FeatureEdges(
                 "GPUNode",
                 "status.",
                 "driverVersion cudaVersion problem kernelVersion cgroupMode isolation[] pool "
-                "observedAt options[].name options[].value summary.gpus summary.healthy summary.models summary.memory",
+                "observedAt heartbeatSeconds options[].name options[].value "
+                "summary.gpus summary.healthy summary.models summary.memory",
             )
             + fields(
                 "GPUNode",

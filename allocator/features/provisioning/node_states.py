@@ -274,7 +274,7 @@ class _RelevantAttributes:
 
     def attributes(self, node: NodeState) -> tuple[Any, ...]:
         labels = tuple(node.labels.get(key) for key in self._labels)
-        state = (node.cordoned, node.ready, node.allocatable, node.delivery, node.isolation)
+        state = (node.cordoned, node.ready, node.silent, node.allocatable, node.delivery, node.isolation)
         return (node.name if self._name else "", labels, node.taints, *state)
 
 

@@ -66,7 +66,7 @@ def _lacks(node: NodeFacts, state: NodeState | None, empty: NodeState) -> str:
 
 def _is_idle(state: NodeState, empty: NodeState) -> bool:
     """Whether a pod that does not fit on this node would not fit on an empty one either."""
-    if state.cordoned or not state.ready or len(state.gpus) < len(empty.gpus):
+    if state.cordoned or not state.ready or state.silent or len(state.gpus) < len(empty.gpus):
         return False
     if any(not gpu.healthy for gpu in state.gpus) or any(usage != FREE for usage in state.usage):
         return False

@@ -276,7 +276,7 @@ function stateBadge(state) {
   const [first, ...more] = state.split(",");
   const [kind, sign] = first === "Ready" ? ["good", "✓"] : first === "Cordoned" ? ["warn", "‖"] : ["bad", "✕"];
   return [h("span", { class: `badge ${kind}` }, `${sign} ${first}`),
-    more.includes("AgentSilent") ? h("span", { class: "badge warn", title: "The node's agent has not written for 15 minutes; its figures may be old" }, "? Agent silent") : null];
+    more.includes("AgentSilent") ? h("span", { class: "badge warn", title: "The node's agent is silent: the node takes no new pods, and its figures may be old" }, "? Agent silent") : null];
 }
 
 function levels(isolation) {

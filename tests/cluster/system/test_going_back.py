@@ -130,9 +130,18 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
         plane.stop()
 
 
-def install(shell: Shell, version: str) -> None:
+def upgrade(shell: Shell) -> None:
+    """Apply the newer version as docs/operations.md says: with the component that ends the former webhook."""
+    folder = shell.directory / "new/manifests/upgrade"
+    folder.mkdir(exist_ok=True)
+    whole = {"resources": ["../base"], "components": ["../components/former-webhook"]}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(whole))
+    install(shell, "new", "upgrade")
+
+
+def install(shell: Shell, version: str, folder: str = "base") -> None:
     """Apply it; new definitions and namespaces are not served at once."""
-    apply = f"kubectl apply -k {version}/manifests/base"
+    apply = f"kubectl apply -k {version}/manifests/{folder}"
     wait_for(lambda: shell.works(apply), lambda: shell.run(apply))
 
 
@@ -164,7 +173,7 @@ def test_going_back_leaves_what_the_older_version_has_and_no_more(shell: Shell) 
     wait_for(lambda: shell.works("kubectl -n default get serviceaccount default"), "no pods can be created")
     running_pod(shell)
     before = running_pod(shell)
-    install(shell, "new")
+    upgrade(shell)
     assert shell.configurations() == ["zz-gpufraction-webhook"]
     printed = shell.run(commands())
     assert 'mutatingwebhookconfiguration.admissionregistration.k8s.io "zz-gpufraction-webhook" deleted' in printed
@@ -173,7 +182,7 @@ def test_going_back_leaves_what_the_older_version_has_and_no_more(shell: Shell) 
     # Once more, as somebody who is not sure; and forward again.
     shell.run(commands())
     rolled_back(shell)
-    install(shell, "new")
+    upgrade(shell)
     assert shell.configurations() == ["zz-gpufraction-webhook"]
 
 

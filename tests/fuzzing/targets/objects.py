@@ -21,7 +21,7 @@ from contract.encoding import codec, resourceclaims
 from contract.encoding.quantity import BadQuantity
 from contract.encoding.reading import Malformed, words
 from contract.model import Gpu, PodRequest
-from contract.nodes import attributes, capacity, excluded, idle, inventories, pool_status, repeated, reports
+from contract.nodes import attributes, capacity, excluded, heartbeat, idle, inventories, pool_status, repeated, reports
 from contract.nodes.pool_status import PoolsStatus, PoolStatus
 from nodeagent.conditions import listed
 from nodeagent.gpus.library import Card
@@ -194,6 +194,7 @@ def _gpunodes() -> tuple[bytes, ...]:
             "gpus": [gpu, {**gpu, "uuid": "GPU-2", "index": 1, "health": "Cordoned"}],
             "idle": [{"pod": "u-1", "since": "2026-01-05T08:00:00Z"}],
             "observedAt": "2026-01-05T09:00:00Z",
+            "heartbeatSeconds": 120,
             "conditions": [
                 {
                     "type": "Ready",
@@ -211,6 +212,7 @@ def _gpunodes() -> tuple[bytes, ...]:
 def _gpunode(data: bytes) -> None:
     found = document(data)
     idle.idle_from_object(found) if isinstance(found, dict) else None
+    bounded(heartbeat.heartbeat_of(found).every, heartbeat.LONGEST, "the heartbeat", times=1, more=0)
     bounded(len(reports.reports_from_object(found)), reports.MOST_REPORTS, "the reports", times=1, more=0)
     noted = repeated.from_text(data[:512].decode("latin-1"))
     same(repeated.from_text(repeated.to_text(noted)), tuple(sorted(noted)), "reading notes that were written")
@@ -593,6 +595,7 @@ TARGETS = (
         _gpunode,
         (
             "contract.nodes.inventories:inventory_from_object",
+            "contract.nodes.heartbeat:heartbeat_of",
             "contract.nodes.idle:idle_from_object",
             "contract.nodes.reports:reports_from_object",
             "contract.nodes.repeated:from_text",

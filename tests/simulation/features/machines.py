@@ -171,8 +171,9 @@ FEATURE = Feature(
             2,
             _node,
             _hush,
-            seconds=(5.0, 300.0),
-            during="all invariants hold; what the agent said last counts until it is too old",
+            seconds=(5.0, 400.0),
+            during="all invariants hold; what the agent said last counts, until it has been silent for too long; then "
+            "nothing is placed on its node, and pods there keep their shares",
             after=_AFTER,
         ),
     ),

@@ -25,6 +25,7 @@ CHOICES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("--unbound=delete", "--unbound-after=20s"),
         ("--repair-every=10s",),
         ("--election-lease=6s",),
+        ("--agent-silence=30s",),
     ),
     "webhook": (("--hide-gpus=true",), ("--hide-gpus=false",)),
     "nodeagent": (("--heartbeat=10s",), ("--heartbeat=20s",)),

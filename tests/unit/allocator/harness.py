@@ -90,6 +90,7 @@ class SchedulerHarness:
                 engine=self.engine or Engine(limits=self.limits, policy=self.policy),
                 faulted=self._faulted,
                 journal=self.journal,
+                patience=self.options.agent_silence,
             ),
             settings=self.options,
             by_claims=self.by_claims,

@@ -124,15 +124,19 @@ def test_the_line_is_the_allocators() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "want"),
+    ("seen", "every", "want"),
     [
-        (NOW - timedelta(minutes=15), "Ready"),
-        (NOW - timedelta(minutes=16), "Ready,AgentSilent"),
-        (NOW + timedelta(hours=1), "Ready"),
+        (NOW - timedelta(minutes=5), 120, "Ready"),
+        (NOW - timedelta(minutes=6), 120, "Ready,AgentSilent"),
+        (NOW - timedelta(minutes=15), 600, "Ready"),
+        (NOW - timedelta(minutes=15), None, "Ready"),
+        (NOW - timedelta(minutes=16), None, "Ready,AgentSilent"),
+        (NOW + timedelta(hours=1), 120, "Ready"),
     ],
 )
-def test_an_agent_that_is_silent_is_seen_to_be(seen: datetime, want: str) -> None:
+def test_an_agent_that_is_silent_is_seen_to_be(seen: datetime, every: int | None, want: str) -> None:
     inventory = gpunode("n1", 15109)
+    inventory["status"]["heartbeatSeconds"] = every
     inventory["status"]["observedAt"] = seen.isoformat().replace("+00:00", "Z")
     (row,) = nodes.rows(ClusterView.of([inventory], [node("n1")], []), NOW)
     assert row["nodeState"] == want

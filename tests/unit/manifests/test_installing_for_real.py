@@ -29,6 +29,8 @@ HOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-g
 PODS = "/api/v1/namespaces/team-a/pods"
 STRATEGIC = "application/strategic-merge-patch+json"
 OVERLAYS = below("overlays")
+SECRET = paths.secrets(names.NAMESPACE, "gpufraction-webhook-certs")
+WRITTEN = {"tls.crt": "eA==", "tls.key": "eQ==", "ca.crt": "eg=="}
 
 
 class Installed:
@@ -80,9 +82,12 @@ def asks(memory: str = "1Gi") -> JSON:
     return {"limits": {str(names.GPU_MEMORY): memory}}
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_every_overlay_is_taken_without_a_warning(name: str, installed: Installed) -> None:
-    installed.apply(f"overlays/{name}")
+@pytest.mark.parametrize("folder", ["base", *(f"overlays/{name}" for name in OVERLAYS)])
+def test_after_an_apply_without_a_warning_a_diff_shows_nothing(folder: str, installed: Installed) -> None:
+    installed.apply(folder)
+    written_by_the_keeper(installed)
+    done = installed.kubectl("diff", "-k", str(MANIFESTS / folder))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 GOES_WITH = {name: ("node-access",) for name in ("mps", "preload", "delivery-dra")}
@@ -94,22 +99,54 @@ def test_every_component_is_taken_without_a_warning(name: str, installed: Instal
     wanted = with_components(*GOES_WITH.get(name, ()), name)
     done = installed.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(wanted))
     assert (done.returncode, done.stderr) == (0, "")
+    done = installed.kubectl("diff", "-f", "-", given=yaml.safe_dump_all(wanted))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_former_webhook_ends_with_its_component_and_stays_without(installed: Installed) -> None:
+    former = {
+        "name": "pods.gpufraction.io",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": {"service": {"name": "gpufraction-webhook", "namespace": str(names.NAMESPACE)}},
+    }
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+    given = json.dumps({**kind, "metadata": {"name": "gpufraction-webhook"}, "webhooks": [former]})
+    path = HOOK.replace("zz-", "")
+    for components, left in (((), ["pods.gpufraction.io"]), (("former-webhook",), [])):
+        assert installed.kubectl("apply", "-f", "-", given=given).returncode == 0
+        # The keeper of that version has written its authority.
+        trusted = {"webhooks": [{"name": former["name"], "clientConfig": {"caBundle": "eA=="}}]}
+        put = installed.cluster.call(MASTER, "PATCH", path, trusted, form=STRATEGIC)
+        assert put.code == 200, put
+        done = installed.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(with_components(*components)))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert [hook["name"] for hook in installed.cluster.must("GET", path).get("webhooks") or []] == left
+    assert installed.kubectl("delete", "mutatingwebhookconfiguration", "gpufraction-webhook").returncode == 0
+
+
+@functools.cache
+def authority() -> bytes:
+    """One authority for all tests: the keeper goes on trusting the one before."""
+    return renewed(None, datetime.datetime.now(datetime.UTC), ["n"]).ca
+
+
+def written_by_the_keeper(installed: Installed) -> None:
+    """Write an authority and a certificate, as the keeper of certificates does."""
+    kube = Kube.connect(kubeconfig=str(installed.config))
+    configuration.trust(kube, "zz-gpufraction-webhook", authority(), now=datetime.datetime.now(datetime.UTC))
+    kube.patch_merge(SECRET, {"data": WRITTEN})
 
 
 def test_an_upgrade_keeps_the_authority_and_the_certificate_that_were_put_in(installed: Installed) -> None:
     installed.apply("base")
-    now = datetime.datetime.now(datetime.UTC)
-    ca = renewed(None, now, ["n"]).ca
+    written_by_the_keeper(installed)
     kube = Kube.connect(kubeconfig=str(installed.config))
-    configuration.trust(kube, "zz-gpufraction-webhook", ca, now=now)
-    secret = paths.secrets(names.NAMESPACE, "gpufraction-webhook-certs")
-    written = {"tls.crt": "eA==", "tls.key": "eQ==", "ca.crt": "eg=="}
-    kube.patch_merge(secret, {"data": written})
     for folder in ("base", "overlays/aks", "base"):
         installed.apply(folder)
-        assert kube.get(secret)["data"] == written
+        assert kube.get(SECRET)["data"] == WRITTEN
         bundles = [hook["clientConfig"]["caBundle"] for hook in installed.hook()["webhooks"]]
-        assert [base64.b64decode(bundle) for bundle in bundles] == [ca] * len(bundles)
+        assert [base64.b64decode(bundle) for bundle in bundles] == [authority()] * len(bundles)
 
 
 MEETS: dict[str, tuple[Callable[[Installed], tuple[int, str]], bool]] = {

@@ -96,7 +96,7 @@ def test_the_pages_commands_install_upgrade_and_uninstall(cluster: Cluster) -> N
             [label] = re.findall(r"kubectl label --overwrite namespace .*", done.stdout)
             cluster.types(label)
     assert cluster.labels()["pod-security.kubernetes.io/enforce"] == "restricted"
-    assert cluster.hooks() == {"gpufraction-webhook": [], "zz-gpufraction-webhook": ["pods.gpufraction.io"]}
+    assert cluster.hooks() == {"zz-gpufraction-webhook": ["pods.gpufraction.io"]}
     written = {"tls.crt": "eA==", "tls.key": "eQ=="}
     trusted = {"webhooks": [{"name": "pods.gpufraction.io", "clientConfig": {"caBundle": "eA=="}}]}
     cluster.kube.patch_merge(SECRET, {"data": written})

@@ -179,14 +179,46 @@ def test_each_alert_links_to_its_panel_and_its_page() -> None:
         notes = alert["annotations"]
         assert notes["__dashboardUid__"] == UID
         assert titles[notes["__panelId__"]] == alert["alert"]
-        file, _, heading = notes["runbook"].partition("#")
-        headings = re.findall(r"^#+ (.+)$", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
-        assert heading in {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+RUNBOOKS = "https://gpufraction.invalid/docs/runbooks.md"
+
+
+def built_from_page(folder: Path, word: str) -> list[JSON]:
+    """The objects of the kustomization in docs/monitoring.md that has this word."""
+    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```yaml\n(apiVersion: kustomize.+?)```", text, re.DOTALL)
+    [found] = [block for block in blocks if word in block]
+    above = os.path.relpath(MANIFESTS, folder.resolve())  # kustomize takes relative paths only
+    (folder / "kustomization.yaml").write_text(re.sub(r"(?<=- )manifests/", f"{above}/", found), encoding="utf-8")
+    return parsed(folder.resolve())
+
+
+def alerting(item: JSON) -> bool:
+    return (item["kind"], item["metadata"]["name"]) == ("PrometheusRule", "gpufraction")
+
+
+def test_each_alert_has_its_section_of_the_runbooks_and_no_other_is_there() -> None:
+    text = (ROOT / "docs/runbooks.md").read_text(encoding="utf-8")
+    parts = dict(re.findall(r"^## (\w+)\n(.+?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    said = {name: re.findall(r"^\*\*(.+?):\*\* ", part, re.MULTILINE) for name, part in parts.items()}
+    alerts = rules("alerts.yaml")
+    sections = [alert["alert"] for alert in alerts]
+    assert said == {name: ["For pods", "Cause", "Cure"] for name in sections}
+    urls = [alert["annotations"]["runbook_url"] for alert in alerts]
+    assert urls == [f"{RUNBOOKS}#{section.lower()}" for section in sections]
+
+
+def test_the_address_of_the_runbooks_is_set_once(tmp_path: Path) -> None:
+    [rule] = [item for item in built_from_page(tmp_path, "replacements:") if alerting(item)]
+    mine = "https://git.example.com/platform/gpufraction/blob/v0.1.0/docs/runbooks.md"
+    made = [each["annotations"]["runbook_url"] for group in rule["spec"]["groups"] for each in group["rules"]]
+    assert made == [each["annotations"]["runbook_url"].replace(RUNBOOKS, mine) for each in rules("alerts.yaml")]
 
 
 def test_an_alert_says_what_to_do() -> None:
     for alert in rules("alerts.yaml"):
-        assert set(alert["annotations"]) == {"summary", "description", "runbook", "__dashboardUid__", "__panelId__"}
+        assert set(alert["annotations"]) == {"summary", "description", "runbook_url", "__dashboardUid__", "__panelId__"}
         assert alert["annotations"]["description"].endswith(".")
 
 
@@ -232,11 +264,7 @@ def test_what_an_alert_looks_at_is_its_expression_without_the_comparison() -> No
 
 
 def test_the_kustomization_of_the_page_labels_what_prometheus_selects(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
-    [found] = re.findall(r"```yaml\n(apiVersion: kustomize.+?)```", text, re.DOTALL)
-    above = os.path.relpath(MANIFESTS, tmp_path.resolve())  # kustomize takes relative paths only
-    (tmp_path / "kustomization.yaml").write_text(re.sub(r"(?<=- )manifests/", f"{above}/", found), encoding="utf-8")
-    items = parsed(tmp_path.resolve())
+    items = built_from_page(tmp_path, "kube-prometheus-stack")
     labelled = [i for i in items if i["metadata"].get("labels", {}).get("release") == "kube-prometheus-stack"]
     assert sorted(item["kind"] for item in labelled) == [*["PodMonitor"] * 2, *["PrometheusRule"] * 2]
 

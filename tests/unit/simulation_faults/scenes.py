@@ -532,16 +532,20 @@ def _ready(stage: Stage) -> str:
     return next(str(c["status"]) for c in node["status"]["conditions"] if c["type"] == "Ready")
 
 
-def _machine(name: str, **arguments: object) -> Scene:
+def _placed(stage: Stage) -> bool:
+    pod = stage.world.api.store.get("pods", ("team-a", "meanwhile")) or {}
+    return bool(pod.get("spec", {}).get("nodeName"))
+
+
+def _machine(name: str, *, seconds: float = 60.0, **arguments: object) -> Scene:
     def play(stage: Stage) -> JSON:
         before = _cards(stage)
         end = stage.begin(name, node="n1", **arguments)
-        stage.wait(60.0)
+        stage.wait(seconds)
         during, ready, agent = _cards(stage), _ready(stage), stage.world.agents["n1"].alive
         error = stage.pod("meanwhile")
         stage.wait(10.0)
-        pod = stage.world.api.store.get("pods", ("team-a", "meanwhile")) or {}
-        placed = bool(pod.get("spec", {}).get("nodeName"))
+        placed = _placed(stage)
         end()
         stage.wait(60.0)
         return {
@@ -552,6 +556,7 @@ def _machine(name: str, **arguments: object) -> Scene:
             "agent": agent,
             "error": error,
             "placed": placed,
+            "placed after": _placed(stage),
             "ready after": _ready(stage),
             "agent after": stage.world.agents["n1"].alive,
             "own": simulated_uuid("n1", 0),
@@ -569,6 +574,7 @@ SCENES["card.changed and is gone"] = _machine("card.changed", card=0, what="vani
 SCENES["cards.shrunk"] = _machine("cards.shrunk")
 SCENES["driver.broken"] = _machine("driver.broken", failure="DriverGone")
 SCENES["agent.silent"] = _machine("agent.silent")
+SCENES["agent.silent for long"] = _machine("agent.silent", seconds=310.0)
 
 
 # -- rights -----------------------------------------------------------------------------------------------------------

@@ -202,6 +202,13 @@ def test_a_broken_driver_shows_no_card(seen: Seen) -> None:
 def test_a_silent_agent_leaves_what_it_said_last(seen: Seen) -> None:
     found = seen("agent.silent")
     assert (found["agent"], found["during"], found["agent after"]) == (False, found["before"], True)
+    assert (found["placed"], found["placed after"]) == (True, True)
+
+
+def test_an_agent_that_is_silent_for_long_closes_its_node(seen: Seen) -> None:
+    found = seen("agent.silent for long")
+    assert (found["agent"], found["during"], found["ready"]) == (False, found["before"], found["ready after"])
+    assert (found["placed"], found["placed after"]) == (False, True)
 
 
 # -- rights -----------------------------------------------------------------------------------------------------------

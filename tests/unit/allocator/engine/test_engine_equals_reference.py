@@ -218,10 +218,10 @@ class TwoEngines(RuleBasedStateMachine):
         self.fast.drop(name)
         self.placed = [(a, c) for a, c in self.placed if c.node != name]
 
-    @rule(name=st.sampled_from(NAMES), cordoned=st.booleans(), ready=st.booleans())
-    def facts_change(self, name: str, cordoned: bool, ready: bool) -> None:
+    @rule(name=st.sampled_from(NAMES), cordoned=st.booleans(), ready=st.booleans(), silent=st.booleans())
+    def facts_change(self, name: str, cordoned: bool, ready: bool, silent: bool) -> None:
         if name in self.snapshot:
-            self._put(replace(self.snapshot[name], cordoned=cordoned, ready=ready))
+            self._put(replace(self.snapshot[name], cordoned=cordoned, ready=ready, silent=silent))
 
     @rule(ask=asks(), refused=REFUSED, liked=LIKED)
     def decide(self, ask: SchedulingRequest, refused: Mapping[str, Reason], liked: Mapping[str, int] | None) -> None:

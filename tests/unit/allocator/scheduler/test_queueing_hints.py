@@ -445,6 +445,7 @@ CHANGES: Mapping[str, tuple[Any, Cure]] = {
     "taints": ((), Cure.TAINTS),
     "cordoned": (True, Cure.TAINTS),
     "ready": (False, Cure.READY),
+    "silent": (True, Cure.READY),
     "allocatable": (Compute(cpu=1), Cure.ALLOCATABLE),
     "requested": (Compute(cpu=1000, pods=1), Cure.ROOM),
     "host_ports": (frozenset(), Cure.PORTS),

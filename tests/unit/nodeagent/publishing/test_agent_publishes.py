@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from dataclasses import dataclass, field
@@ -13,8 +14,10 @@ from contract.options import NO_OPTIONS, PoolOptions, VgpuOptions
 from nodeagent import machine as machines
 from nodeagent.agent import Agent
 from nodeagent.gpus.observation import Observation
+from nodeagent.publishing.reconcile import jittered
 from nodeagent.publishing.status import DEFAULT_TERMS, JSON, Terms
 from nodeagent.publishing.terms import PoolDocument
+from nodeagent.settings import PaceSettings
 from playground.api.api import Api
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.paths import gpunodes, nodes
@@ -94,7 +97,7 @@ def test_other_resources_of_the_node_are_left_alone(machine: Machine) -> None:
 def test_nothing_is_written_or_read_while_nothing_changes(machine: Machine) -> None:
     machine.step()
     machine.cluster.network.reads, machine.cluster.network.writes = 0, []
-    for _ in range(26):
+    for _ in range(10):
         machine.step(after=10)
     assert (machine.cluster.network.reads, machine.written()) == (0, [])
 
@@ -171,7 +174,7 @@ def test_a_removal_that_is_always_refused_is_tried_ever_more_seldom() -> None:
         before, machine.now = guarded.refusals, 1_000_000.0 + second
         machine.step()
         tried += [second] * (guarded.refusals - before)
-    assert (tried[:-1], len(tried)) == ([0, 10, 30, 70, 150, 310], 7)
+    assert (tried[:-1], len(tried)) == ([0, 10, 30, 70, 150, 268, 386, 504], 9)
     found = {item["type"]: item for item in machine.cluster.gpunode("n1")["status"]["conditions"]}
     assert "taints of the pool stay" in found["StartupTaint"]["message"]
     assert len(guarded.writes) < 10, "the figures once, the condition once, and heartbeats"
@@ -217,6 +220,7 @@ def test_the_heartbeat_writes_the_status_alone(machine: Machine) -> None:
     after = machine.cluster.gpunode("n1")["status"]
     assert machine.written() == ["PATCH n1/status"]
     assert after == {**before, "observedAt": after["observedAt"]} != before
+    assert after["heartbeatSeconds"] == math.ceil(jittered(PaceSettings().heartbeat, "n1"))
 
 
 def test_a_restarted_agent_writes_nothing(machine: Machine) -> None:

@@ -30,7 +30,7 @@ IDLE = frozenset((IdleShare(0, "uid-a"),))
 REPORTS = frozenset(
     (PodReport(0, "uid-a", PodEventReason.MEMORY_OVERUSE, 0, "GPU-0", 2, 1, evict=True, evict_after=1),)
 )
-WANTED = replace(desired("n1", observation(FULL), terms=TERMS).under(HELD), idle=IDLE, reports=REPORTS)
+WANTED = replace(desired("n1", observation(FULL), terms=TERMS).under(HELD), idle=IDLE, reports=REPORTS, heartbeat=120)
 STATUS = status_of(WANTED, previous={}, now=0)
 TYPES = {"string": str, "boolean": bool, "integer": int, "array": list, "object": dict}
 

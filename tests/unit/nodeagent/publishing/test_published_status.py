@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -25,6 +25,7 @@ TERMS = Terms(reserve=Reserve(256 * MIB), host=HostSystem("6.8.0-45-generic", "v
 
 def test_a_status_is_complete_and_the_allocator_reads_back_what_was_meant() -> None:
     wanted = desired("n1", observation(card(0), card(1, healthy=False, reason="XID 79")), terms=TERMS)
+    wanted = replace(wanted, heartbeat=130)
     status = status_of(wanted, previous={}, now=1_000_000_000.9)
     assert status == {
         "driverVersion": "550.54.15",
@@ -36,6 +37,7 @@ def test_a_status_is_complete_and_the_allocator_reads_back_what_was_meant() -> N
         "isolation": [],
         "pool": "",
         "options": [],
+        "heartbeatSeconds": 130,
         "idle": None,
         "reports": None,
         "observedAt": "2001-09-09T01:46:40Z",

@@ -1,0 +1,52 @@
+"""
+Nodes whose agents are silent take no new pods, and an Event says so once for each silence.
+
+Only a replica that decides judges silence, and it counts from when it began to: before, it may have been cut off from
+the API server, as the agents may have been. So an outage of the API server closes no node. Pure; the shell holds the
+lock.
+"""
+
+from __future__ import annotations
+
+from allocator.queue.records import EventRecord
+from allocator.scheduler.events import AgentsHeard
+from allocator.scheduler.leadership import SchedulerState
+from contract.reasons.gpunodes import NodeEventReason
+
+_MESSAGE = "its agent has been silent for {} s: the node takes no new pods until it writes again; running pods stay"
+
+
+class SilentAgents:
+    """What becomes of nodes whose agents do not write."""
+
+    def __init__(self, state: SchedulerState) -> None:
+        self._cache = state.cache
+        self._records = state.records
+        self._trigger = state.trigger
+        self._leadership = state.leadership
+        self._judges = False
+        """Whether this replica decided at the last tick, without a pause since."""
+
+    def heard(self, event: AgentsHeard, now: float) -> None:
+        """GPUNodes are new, changed or deleted."""
+        if event.listed:
+            self._cache.retain_agents(event.beats)
+        helped = [self._cache.hear(node, beat, now, listed=event.listed) for node, beat in event.beats.items()]
+        if any(helped):
+            self._trigger.requeue_helped()
+
+    def tick(self, now: float) -> None:
+        """Close the nodes whose agents have become silent."""
+        judged, self._judges = self._judges, self._leadership.holds()
+        if self._judges and not judged:
+            self._cache.restart_silence(now)
+        if not self._judges:
+            return
+        found = self._cache.take_silent(now)
+        for node, seconds in found.items():
+            text = _MESSAGE.format(round(seconds))
+            self._records.note(EventRecord("Node", node, node, NodeEventReason.AGENT_SILENT, text))
+        if found:
+            # Pods learn a new reason, and nothing else becomes of them.
+            self._trigger.retell()
+            self._trigger.wake()
