@@ -1,0 +1,82 @@
+"""
+Rules about what keeps programs within their shares: what each node enforces, and the one command that enforces more.
+
+Pure. A default installation enforces nothing by itself, which nobody sees until a program takes its neighbours' memory.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from contract import names
+from contract.isolation import ISOLATION, LEAST_DRIVER, LIMITING, PRELOAD
+from kubectl_gpufraction.check.facts import ClusterFacts, installed, name_of, settings
+from kubectl_gpufraction.check.findings import OK, WARN, Finding
+from kubectl_gpufraction.check.install import APPLY
+from kubectl_gpufraction.check.nodes import SEE, shared_gpus
+from kubectl_gpufraction.output.wording import few
+
+JSON = dict[str, Any]
+_ADD = f"kustomize edit add component manifests/components/{{}} && {APPLY}"
+_BY_DRIVER = f"kubectl -n {names.NAMESPACE} set env daemonset/gpufraction-nodeagent GPUFRACTION_DRIVER_LIMITS=true"
+_STEPS = "see docs/enforcement.md, which chooses the way by what the node has"
+_CHOICES = ("driver-limits", "limiters-mps", "limiters-preload")
+"""The agent's settings that switch a limiting level on."""
+_OWN_KIND = "runtime.nvidia.com/gpu"
+"""The CDI kind that NVIDIA's runtime describes itself: it takes no other device alongside."""
+
+
+def findings(facts: ClusterFacts) -> Iterator[Finding]:
+    """A line for all nodes that enforce the same and are cured the same; nothing where no GPU is shared."""
+    if installed(facts) is False or not isinstance(facts.gpunodes, tuple):
+        return
+    together = defaultdict[tuple[tuple[str, ...], str], list[str]](list)
+    for gpunode in facts.gpunodes:
+        if shared_gpus(gpunode):
+            levels = _levels(gpunode)
+            together[levels, _more(facts, gpunode, levels)].append(name_of(gpunode))
+    for (levels, cure), where in sorted(together.items()):
+        limiting = next((level for level in levels if level in LIMITING), "")
+        bypassed = ", unless they bypass its library" if limiting == PRELOAD.name else ""
+        if limiting:
+            yield Finding(OK, "enforcement", f"{few(where)}: {limiting} limits programs to their shares{bypassed}")
+            continue
+        found = "use beyond a share is reported (watch), and nothing" if levels else "shares are counted, and nothing"
+        found = f"{few(where)}: {found} limits a program to its share"
+        yield Finding(WARN, "enforcement", found, cure.format(node=where[0]))
+
+
+def _levels(gpunode: JSON) -> tuple[str, ...]:
+    """What the agent has seen working, the strongest first."""
+    said = (gpunode.get("status") or {}).get("isolation") or []
+    return tuple(level for level in ISOLATION if level in said)
+
+
+def _more(facts: ClusterFacts, gpunode: JSON, levels: tuple[str, ...]) -> str:
+    """The command after which the node enforces more, with a place for a node's name; empty where it limits already."""
+    if any(level in LIMITING for level in levels):
+        return ""
+    if not isinstance(facts.daemonsets, tuple):
+        return _STEPS
+    agent = settings(facts, "nodeagent")
+    if not levels and "host-root" not in agent:
+        return _ADD.format("node-access")
+    # What is chosen and does not work, a condition of the GPUNode explains.
+    if not levels or any(agent.get(each, "") not in ("", "false") for each in _CHOICES):
+        return SEE
+    if _major(gpunode) >= LEAST_DRIVER:
+        return _BY_DRIVER
+    return _ADD.format(PRELOAD.name) if _takes_devices(gpunode) else _STEPS
+
+
+def _major(gpunode: JSON) -> int:
+    major = str((gpunode.get("status") or {}).get("driverVersion") or "").partition(".")[0]
+    return int(major) if major.isdecimal() else 0
+
+
+def _takes_devices(gpunode: JSON) -> bool:
+    """Whether containers there get CDI devices of other kinds too, so that the library needs no volume."""
+    delivery = (gpunode.get("status") or {}).get("delivery") or {}
+    return bool(delivery.get("byAnnotation")) or delivery.get("cdiKind", "") not in ("", _OWN_KIND)
