@@ -22,7 +22,7 @@ JSON = dict[str, Any]
 _ADD = f"kustomize edit add component manifests/components/{{}} && {APPLY}"
 _BY_DRIVER = f"kubectl -n {names.NAMESPACE} set env daemonset/gpufraction-nodeagent GPUFRACTION_DRIVER_LIMITS=true"
 _STEPS = "see docs/enforcement.md, which chooses the way by what the node has"
-_CHOICES = ("driver-limits", "limiters-mps", "limiters-preload")
+CHOICES = ("driver-limits", "limiters-mps", "limiters-preload")
 """The agent's settings that switch a limiting level on."""
 _OWN_KIND = "runtime.nvidia.com/gpu"
 """The CDI kind that NVIDIA's runtime describes itself: it takes no other device alongside."""
@@ -64,7 +64,7 @@ def _more(facts: ClusterFacts, gpunode: JSON, levels: tuple[str, ...]) -> str:
     if not levels and "host-root" not in agent:
         return _ADD.format("node-access")
     # What is chosen and does not work, a condition of the GPUNode explains.
-    if not levels or any(agent.get(each, "") not in ("", "false") for each in _CHOICES):
+    if not levels or any(agent.get(each, "") not in ("", "false") for each in CHOICES):
         return SEE
     if _major(gpunode) >= LEAST_DRIVER:
         return _BY_DRIVER

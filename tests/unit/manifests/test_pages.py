@@ -187,6 +187,16 @@ def test_what_the_comparison_says_of_placement_was_measured() -> None:
     assert compared == {name: f"{measured[policy][3]} %" for name, policy in POLICIES.items()}
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_makes_is_a_target(page: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    blocks = re.findall(
+        r"^```(?:console)?\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    named = {name for block in blocks for name in re.findall(r"^(?:\$ )?make ([a-z-]+)(?: |$)", block, re.MULTILINE)}
+    assert named <= targets
+
+
 def typed(page: str) -> list[str]:
     """What a page has people type, without the prompt."""
     blocks = re.findall(r"^```console\n(.*?)^```$", text(page), re.MULTILINE | re.DOTALL)
