@@ -7,7 +7,7 @@ Pure. A default installation enforces nothing by itself, which nobody sees until
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from contract import names
@@ -24,6 +24,7 @@ _BY_DRIVER = f"kubectl -n {names.NAMESPACE} set env daemonset/gpufraction-nodeag
 _STEPS = "see docs/enforcement.md, which chooses the way by what the node has"
 CHOICES = ("driver-limits", "limiters-mps", "limiters-preload")
 """The agent's settings that switch a limiting level on."""
+_WHOLE_SLICES = "let a pod have a slice for itself: gpufraction.io/gpu-count: 1"
 _OWN_KIND = "runtime.nvidia.com/gpu"
 """The CDI kind that NVIDIA's runtime describes itself: it takes no other device alongside."""
 
@@ -32,39 +33,40 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
     """A line for all nodes that enforce the same and are cured the same; nothing where no GPU is shared."""
     if installed(facts) is False or not isinstance(facts.gpunodes, tuple):
         return
-    together = defaultdict[tuple[tuple[str, ...], str], list[str]](list)
+    agent = settings(facts, "nodeagent") if isinstance(facts.daemonsets, tuple) else None
+    together = defaultdict[tuple[str, str, str], list[str]](list)
     for gpunode in facts.gpunodes:
         if shared_gpus(gpunode):
-            levels = _levels(gpunode)
-            together[levels, _more(facts, gpunode, levels)].append(name_of(gpunode))
-    for (levels, cure), where in sorted(together.items()):
-        limiting = next((level for level in levels if level in LIMITING), "")
-        bypassed = ", unless they bypass its library" if limiting == PRELOAD.name else ""
-        if limiting:
-            yield Finding(OK, "enforcement", f"{few(where)}: {limiting} limits programs to their shares{bypassed}")
-            continue
-        found = "use beyond a share is reported (watch), and nothing" if levels else "shares are counted, and nothing"
-        found = f"{few(where)}: {found} limits a program to its share"
-        yield Finding(WARN, "enforcement", found, cure.format(node=where[0]))
+            together[_enforced(gpunode, agent)].append(name_of(gpunode))
+    for (level, found, cure), where in together.items():
+        yield Finding(level, "enforcement", f"{few(where)}: {found}", cure.format(node=where[0]))
 
 
-def _levels(gpunode: JSON) -> tuple[str, ...]:
-    """What the agent has seen working, the strongest first."""
+def _enforced(gpunode: JSON, agent: Mapping[str, str] | None) -> tuple[str, str, str]:
+    """
+    The level of a node's finding, what is enforced there, and the cure, with a place for a node's name. `agent`: the
+    agent's settings; None where the user may not see them.
+    """
     said = (gpunode.get("status") or {}).get("isolation") or []
-    return tuple(level for level in ISOLATION if level in said)
+    levels = [level for level in ISOLATION if level in said]
+    limiting = next((level for level in levels if level in LIMITING), "")
+    if limiting:
+        bypassed = ", unless they bypass its library" if limiting == PRELOAD.name else ""
+        return OK, f"{limiting} limits programs to their shares{bypassed}", ""
+    if any(gpu.get("parent") for gpu in (gpunode.get("status") or {}).get("gpus") or []):
+        return WARN, "a MIG slice limits all its pods together, and nothing limits each of them", _WHOLE_SLICES
+    found = "use beyond a share is reported (watch), and nothing" if levels else "shares are counted, and nothing"
+    return WARN, f"{found} limits a program to its share", _more(gpunode, agent, watched=bool(levels))
 
 
-def _more(facts: ClusterFacts, gpunode: JSON, levels: tuple[str, ...]) -> str:
-    """The command after which the node enforces more, with a place for a node's name; empty where it limits already."""
-    if any(level in LIMITING for level in levels):
-        return ""
-    if not isinstance(facts.daemonsets, tuple):
+def _more(gpunode: JSON, agent: Mapping[str, str] | None, *, watched: bool) -> str:
+    """The command after which a node that limits nothing enforces more."""
+    if agent is None:
         return _STEPS
-    agent = settings(facts, "nodeagent")
-    if not levels and "host-root" not in agent:
+    if not watched and "host-root" not in agent:
         return _ADD.format("node-access")
     # What is chosen and does not work, a condition of the GPUNode explains.
-    if not levels or any(agent.get(each, "") not in ("", "false") for each in CHOICES):
+    if not watched or any(agent.get(each, "") not in ("", "false") for each in CHOICES):
         return SEE
     if _major(gpunode) >= LEAST_DRIVER:
         return _BY_DRIVER

@@ -19,13 +19,15 @@ DRIVER = "kubectl -n gpufraction-system set env daemonset/gpufraction-nodeagent 
 STEPS = "see docs/enforcement.md, which chooses the way by what the node has"
 
 
-def gpunode(name: str, *levels: str, driver: str = "595.10", health: str = "Healthy", **delivery: Any) -> JSON:
-    """The inventory of a node of one card, with what it enforces."""
+def gpunode(
+    name: str, *levels: str, driver: str = "595.10", health: str = "Healthy", parent: str = "", **delivery: Any
+) -> JSON:
+    """The inventory of a node of one card or slice, with what it enforces."""
     status = {
         "driverVersion": driver,
         "isolation": list(levels),
         "delivery": delivery,
-        "gpus": [{"health": health, "usableBytes": 1}],
+        "gpus": [{"health": health, "usableBytes": 1, "parent": parent}],
         "conditions": [{"type": "Ready", "status": "True"}],
     }
     return {"metadata": {"name": name}, "status": status}
@@ -75,10 +77,21 @@ CASES: dict[str, tuple[tuple[JSON, ...], Any, list[tuple[str, str, str]]]] = {
         (gpunode("a", "driver", "watch"), gpunode("b", "mps"), gpunode("c", "preload", "watch"), gpunode("d")),
         BASE,
         [
-            (WARN, f"d: {COUNTED}", ACCESS),
             (OK, "a: driver limits programs to their shares", ""),
             (OK, "b: mps limits programs to their shares", ""),
             (OK, "c: preload limits programs to their shares, unless they bypass its library", ""),
+            (WARN, f"d: {COUNTED}", ACCESS),
+        ],
+    ),
+    "slices of MIG": (
+        (gpunode("a", driver="615.1", parent="GPU-1"), gpunode("b", "watch", parent="GPU-2")),
+        ACCESSIBLE,
+        [
+            (
+                WARN,
+                "a, b: a MIG slice limits all its pods together, and nothing limits each of them",
+                "let a pod have a slice for itself: gpufraction.io/gpu-count: 1",
+            )
         ],
     ),
     "who may not see the agent": (
