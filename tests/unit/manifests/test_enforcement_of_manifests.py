@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kubectl_gpufraction.check import enforcement
-from kubectl_gpufraction.check.facts import ClusterFacts
+from kubectl_gpufraction.check.facts import ClusterFacts, settings
 from release.chart.settings import PROGRAMS
 from runtime.settings import every_setting
-from tests.unit.manifests.kube import ROOT, with_components
+from tests.unit.manifests.kube import ROOT, below, with_components
 
 JSON = dict[str, Any]
 SEE = "kubectl get gpunode a -o yaml"
@@ -50,7 +50,7 @@ def test_the_check_knows_which_components_an_agent_has(components: tuple[str, ..
 
 
 def test_what_the_check_sets_and_reads_are_settings_of_the_agent() -> None:
-    settings = {each.env: each.flag for each in every_setting(PROGRAMS["nodeagent"])}
+    flags = {each.env: each.flag for each in every_setting(PROGRAMS["nodeagent"])}
     accessible = tuple(item for item in with_components("node-access") if item["kind"] == "DaemonSet")
     *command, assigned = proposed(accessible, gpunode(("watch",), driver="615.1")).split()
     variable, _, value = assigned.partition("=")
@@ -62,5 +62,15 @@ def test_what_the_check_sets_and_reads_are_settings_of_the_agent() -> None:
         "env",
         f"daemonset/{accessible[0]['metadata']['name']}",
     ]
-    assert (settings[variable], value) == ("--driver-limits", "true")
-    assert {f"--{choice}" for choice in enforcement.CHOICES} <= set(settings.values())
+    assert (flags[variable], value) == ("--driver-limits", "true")
+    assert {f"--{choice}" for choice in enforcement.CHOICES} <= set(flags.values())
+
+
+@pytest.mark.parametrize("resource", ["base", *(f"overlays/{name}" for name in below("overlays"))])
+def test_a_default_installation_enforces_nothing_as_the_readme_says(resource: str) -> None:
+    items = tuple(item for item in with_components(resource=resource) if item["kind"] in ("DaemonSet", "ConfigMap"))
+    daemonsets, configmaps = (tuple(i for i in items if i["kind"] == kind) for kind in ("DaemonSet", "ConfigMap"))
+    agent = settings(ClusterFacts(0.0, (1, 36), daemonsets=daemonsets, configmaps=configmaps), "nodeagent")
+    assert agent
+    assert [name for name in (*enforcement.CHOICES, "host-root") if agent.get(name, "") not in ("", "false")] == []
+    assert "**A default install enforces nothing**" in (ROOT / "README.md").read_text(encoding="utf-8")
