@@ -202,9 +202,12 @@ URL ?= https://SERVER/OWNER/gpufraction
 release-files: plugin chart dist ## make every file of a release in build/release: plugin, krew's manifest, chart, wheel, sources; URL=the repository's page
 	@$(RUN) -m release.assemble --url "$(URL)"
 
+# Translations carry digests of texts that name the version. None may be behind before, since all are renewed after.
 set-version: $(STAMP) ## write VERSION everywhere that the version stands
 	@test -n "$(VERSION)" || { echo "VERSION must be the new version, such as 0.2.0"; exit 1; }
+	@$(RUN) -m playground.translations
 	@$(RUN) -m release.version --set "$(VERSION)"
+	@$(RUN) -m playground.translations README_zh.md docs/zh/*.md
 	@$(MAKE) --no-print-directory docs
 
 # Any of the three engines; IMAGE is the name it gets, ENGINE and BUILD choose another engine or its flags. With PLATFORMS

@@ -28,6 +28,8 @@ class Level:
 
 DRIVER = Level("driver", shows_share=True)
 """The driver enforces memory limits of control groups."""
+LEAST_DRIVER = 615
+"""The first release of NVIDIA's driver that does."""
 MPS = Level("mps", shows_share=False, volumes=True)
 """NVIDIA MPS enforces memory limits of its clients."""
 PRELOAD = Level("preload", shows_share=True, volumes=True)

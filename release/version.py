@@ -1,5 +1,5 @@
 """
-The version: in `pyproject.toml`, and copied to where an image of ours is named with its tag.
+The version: in `pyproject.toml`, and copied to where our image, our chart and the project are named with it.
 
     python -m release.version                 # print it; fails where a copy differs
     python -m release.version --tag v0.1.0    # fails also if the tag names another version
@@ -29,6 +29,10 @@ _COPIES = (
         r"(?P<before>\bname: gpufraction\n(?:(?: *#| *newName:).*\n)* *newTag: [\"']?)"
         r"(?P<version>\d+\.\d+\.\d+[0-9a-z]*)"
     ),
+    # The chart's file.
+    re.compile(r"(?P<before>\bgpufraction-)(?P<version>\d+\.\d+\.\d+[0-9a-z]*)(?=\.tgz)"),
+    # The first lines of the READMEs.
+    re.compile(r"(?P<before>\bVersion |版本 )(?P<version>\d+\.\d+\.\d+[0-9a-z]*)"),
 )
 _PLACES = ("README*.md", "docs/**/*.md", "manifests/**/*.yaml", "manifests/**/*.md")
 _NOT = "docs/decisions/"
@@ -42,7 +46,7 @@ def version(project: Path = PROJECT) -> str:
 
 
 def files(project: Path) -> Iterator[Path]:
-    """The files that may name an image of ours."""
+    """The files that may have the version."""
     for pattern in _PLACES:
         for path in sorted(project.glob(pattern)):
             if not path.relative_to(project).as_posix().startswith(_NOT):

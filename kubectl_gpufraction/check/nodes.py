@@ -33,9 +33,9 @@ _WRONG_STATUS = {
     "CordonNamesNoGpu": "True",
 }
 """The status of each condition of a GPUNode that tells of a problem."""
-_SEE = "kubectl get gpunode {node} -o yaml"
+SEE = "kubectl get gpunode {node} -o yaml"
 _CURES = {
-    "Ready": _SEE,
+    "Ready": SEE,
     "Held": f"kubectl -n {names.NAMESPACE} get pods -l {names.HOLDER}=true -o wide",
     "OptionsRefused": f"kubectl -n {names.NAMESPACE} edit configmap {names.OPTIONS}",
     "NoAgent": f"kubectl -n {names.NAMESPACE} get pods -l app.kubernetes.io/component=nodeagent -o wide",
@@ -55,7 +55,7 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
         yield Finding(UNKNOWN, check, f"unknown: {facts.gpunodes.why}")
         return
     problems = _problems(facts)
-    sharing = {name_of(each): count for each in facts.gpunodes if (count := _shared(each))}
+    sharing = {name_of(each): count for each in facts.gpunodes if (count := shared_gpus(each))}
     known = {name_of(each) for each in facts.gpunodes}
     if isinstance(facts.nodes, tuple):
         known |= {name_of(each) for each in gpu_nodes(facts.nodes)}
@@ -76,11 +76,11 @@ def _findings(problems: list[tuple[str, str, str]]) -> Iterator[Finding]:
         if kind != _CONFLICT:
             together[kind, message].append(node)
     for (kind, message), where in sorted(together.items()):
-        cure = _CURES.get(kind, _SEE).format(node=where[0])
+        cure = _CURES.get(kind, SEE).format(node=where[0])
         yield Finding(WARN, "node-problems", f"{few(where)}: {kind}: {message}", cure)
 
 
-def _shared(gpunode: JSON) -> int:
+def shared_gpus(gpunode: JSON) -> int:
     """How many GPUs of a node take pods."""
     status = gpunode.get("status") or {}
     if _conditions(gpunode).get("Ready", {}).get("status") != "True":

@@ -1,5 +1,5 @@
 """
-All rules in order: the cluster, the installation, the nodes' GPUs, the namespaces.
+All rules in order: the cluster, the installation, the nodes' GPUs and what they enforce, the namespaces.
 
 Pure: facts in, findings out. An object that a group of rules cannot read costs that group alone, which then is unknown.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kubectl_gpufraction.check import cluster, install, nodes, tenants
+from kubectl_gpufraction.check import cluster, enforcement, install, nodes, tenants
 from kubectl_gpufraction.check.facts import ClusterFacts
 from kubectl_gpufraction.check.findings import UNKNOWN, Finding
 
@@ -17,7 +17,13 @@ Rules = Callable[[ClusterFacts], Iterable[Finding]]
 
 def findings(facts: ClusterFacts) -> list[Finding]:
     """Every finding on a cluster."""
-    rules: tuple[Rules, ...] = (cluster.findings, install.findings, nodes.findings, tenants.findings)
+    rules: tuple[Rules, ...] = (
+        cluster.findings,
+        install.findings,
+        nodes.findings,
+        enforcement.findings,
+        tenants.findings,
+    )
     return [finding for rule in rules for finding in _found(rule, facts)]
 
 

@@ -28,6 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 
+from contract.isolation import LEAST_DRIVER
 from contract.model import Gpu, GpuShare
 from nodeagent.gpus.library import DriverLimits, MemoryLimit
 from nodeagent.gpus.observation import Observation
@@ -37,7 +38,6 @@ from nodeagent.sharing.residents import Resident
 from nodeagent.sharing.usage import container_of
 from runtime.settings import setting
 
-LEAST_DRIVER = 615
 PAUSE = 0.5
 """Seconds between two looks for containers whose group is new."""
 _AGAIN = 120

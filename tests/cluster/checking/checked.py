@@ -51,6 +51,12 @@ def ok(check_: str, found: str) -> Line:
     return ("OK", check_, found, None)
 
 
+def watched(nodes: str) -> Line:
+    """What is found of nodes whose agents see processes, as those of the playground do, and limit nothing."""
+    found = f"{nodes}: use beyond a share is reported (watch), and nothing limits a program to its share"
+    return ("WARN", "enforcement", found, "see docs/enforcement.md, which chooses the way by what the node has")
+
+
 def kubernetes(kube: Kube) -> Line:
     """What is found of the server's version."""
     version = kube.version()
@@ -81,6 +87,7 @@ def healthy(cluster: Cluster) -> Want:
         ok("program-rights", "our service accounts may do what their settings need (12 looked at)"),
         ok("dry-run", "a pod in namespace default: the webhook answers; the pod would run on t4"),
         ok("gpus", "2 of 2 nodes share 4 GPUs"),
+        watched("t4, v100"),
         ok("namespaces", "served: default"),
         ok("unserved-pods", "no pod asks for a share where none is given"),
     )

@@ -28,7 +28,7 @@ from runtime.kubernetes.transport import connect_transport
 from runtime.kubernetes.warnings import WarningTransport
 from tests.builders import pod
 from tests.cluster.checking import faults
-from tests.cluster.checking.checked import Line, check, healthy, kubernetes
+from tests.cluster.checking.checked import Line, check, healthy, kubernetes, watched
 from tests.cluster.checking.conftest import BarePlane, expect
 
 pytestmark = pytest.mark.system
@@ -88,6 +88,7 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
             OFFERED,
             ok("dry-run", f"{CHECKED}: the webhook answers; the pod would run on v100"),
             warn("gpus", "1 of 2 nodes share 2 GPUs; t4: PluginConflict"),
+            watched("v100"),
         ),
         (),
     ),

@@ -197,14 +197,25 @@ def serves(cluster: Cluster, replica: int) -> bool:
     return cluster.webhook_answers(replica) and bool(invariants.figures(cluster, replica))
 
 
+def is_refused(cluster: Cluster, builder: PodBuilder) -> bool:
+    """Whether such a pod is refused, because its namespace gives no shares."""
+    try:
+        cluster.kube.create(paths.pods("default"), builder.manifest(), {"dryRun": "All"})
+    except KubeError as error:
+        return "given only in namespaces with the label" in str(error)
+    return False
+
+
 def test_uninstalling_leaves_running_pods_alone(doomed: Cluster) -> None:
-    """It takes the cluster apart, in the order of docs/operations.md."""
+    """It takes the cluster apart, in the order of docs/why.md and docs/operations.md."""
     kube = doomed.kube
     for name in ("a", "b", "waits"):
         created(doomed, share(name, 10_000))
     scenarios.settled(kube, 3, running=2)
     invariants.check(doomed)
     before = versions(doomed)
+    kube.patch_merge(paths.namespaces("default"), {"metadata": {"labels": {names.INJECT_LABEL: None}}})
+    wait_for(partial(is_refused, doomed, share("late", 1_000)), "the namespace is still served")
     policies = list(installing.shipped(installing.BASE.parent / "policies"))
     kube.delete(CONFIGURATION)
     remove(doomed, policies)

@@ -6,6 +6,8 @@ import base64
 import datetime
 import functools
 import json
+import re
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +20,7 @@ from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 from tests.unit.manifests import foreign
-from tests.unit.manifests.kube import JSON, MANIFESTS, below, built, with_components
+from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, below, built, with_components
 from tests.unit.manifests.realcluster import MASTER, REAL, RealCluster, running
 from webhook.certificates import configuration
 from webhook.certificates.authority import renewed
@@ -31,6 +33,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 OVERLAYS = below("overlays")
 SECRET = paths.secrets(names.NAMESPACE, "gpufraction-webhook-certs")
 WRITTEN = {"tls.crt": "eA==", "tls.key": "eQ==", "ca.crt": "eg=="}
+PAGE = ROOT / "docs" / "operations.md"
 
 
 class Installed:
@@ -211,6 +214,23 @@ def test_uninstalling_leaves_running_pods_as_they_are(installed: Installed) -> N
     assert versions(installed) == before
     wait_for(lambda: installed.kubectl(*release, "-p", ungate).returncode == 0, "the policies are still there")
     finalizers_are_taken_off(installed)
+
+
+def test_the_page_takes_our_marks_off_a_node(installed: Installed) -> None:
+    block = re.findall(
+        r"^```\n(kubectl patch node .*?)```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    labels = {str(names.OWNERSHIP): "dedicated", "kubernetes.io/os": "linux"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worn", "labels": labels}}
+    capacity = {str(names.GPU_MEMORY): "16Gi", str(names.GPU_CORES): "100", "cpu": "8"}
+    made = installed.cluster.must("POST", "/api/v1/nodes", node)
+    installed.cluster.must("PUT", "/api/v1/nodes/worn/status", {**made, "status": {"capacity": capacity}})
+    for line in block[0].replace("NODE", "worn").splitlines():
+        done = installed.kubectl(*shlex.split(line)[1:])
+        assert (done.returncode, done.stderr) == (0, ""), line
+    after = installed.cluster.must("GET", "/api/v1/nodes/worn")
+    assert after["status"]["capacity"] == {"cpu": "8"}
+    assert after["metadata"]["labels"] == {"kubernetes.io/os": "linux"}
 
 
 ELASTIC = "/apis/elasticgpu.io/v1alpha1"

@@ -140,6 +140,63 @@ def test_the_table_of_renamed_metrics_names_metrics_that_are_and_that_were() -> 
     assert [old for old, _ in rows if old in names] == []
 
 
+SIDES = {
+    "time slicing": "`time-slicing`",
+    "gpufraction, bound by name": "we, by nodeName",
+    "gpufraction, bound by kube-scheduler": "we, by affinity",
+    "DRA": "`dra`",
+    "KAI": "`kai`",
+    "HAMi": "`hami`, of 200",
+}
+POLICIES = {
+    "gpufraction, by default": "value",
+    "FGD, the best published rule, which knows the trace": "fragmentation (FGD)",
+    "DRA, kube-scheduler's default profile": "DRA, default profile",
+    "HAMi, by default": "HAMi's defaults",
+    "KAI, by default": "KAI's defaults",
+    "DRA, packed profile": "DRA, packed profile",
+}
+
+
+def rows(page: str, heading: str) -> dict[str, list[str]]:
+    """The rows of the first table below a heading, by their first cell and, of the same name, their number."""
+    lines = text(page).partition(f"\n{heading}\n")[2].partition("\n| ")[2].partition("\n\n")[0].splitlines()[2:]
+    cells = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
+    found = dict[str, list[str]]()
+    for name, *others in cells:
+        found[name if name not in found else f"{name}, again"] = others
+    return found
+
+
+def test_what_the_comparison_says_of_costs_was_measured() -> None:
+    page = text("benchmarks.md").partition("This is the table")[2].partition("What the columns mean")[0]
+    measured = {line.split("|")[1].strip(): line.split("|")[2:] for line in page.splitlines() if line.startswith("| ")}
+    compared = rows("why.md", "## What does a pod cost?")
+    for name, (_, cost, rate, own) in compared.items():
+        side = f"{SIDES[name.removesuffix(', again')]}{', in that run' if name.endswith(', again') else ''}"
+        _, by_second, milliseconds, _, added, *_ = (cell.strip() for cell in measured[side])
+        memory = f"{added} MiB" if added != "0" else "0"
+        assert [cost, rate, own] == [f"{milliseconds} ms", str(round(float(by_second))), memory]
+    assert {name.removesuffix(", again") for name in compared} == SIDES.keys()
+
+
+def test_what_the_comparison_says_of_placement_was_measured() -> None:
+    measured = rows("placement-quality.md", "## The default list")
+    compared = {name: cells[0] for name, cells in rows("why.md", "## How full do the cards get?").items()}
+    assert compared.pop("MPS, MIG, time slicing") == "not measured"
+    assert compared == {name: f"{measured[policy][3]} %" for name, policy in POLICIES.items()}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_makes_is_a_target(page: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    blocks = re.findall(
+        r"^```(?:console)?\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+    named = {name for block in blocks for name in re.findall(r"^(?:\$ )?make ([a-z-]+)(?: |$)", block, re.MULTILINE)}
+    assert named <= targets
+
+
 def typed(page: str) -> list[str]:
     """What a page has people type, without the prompt."""
     blocks = re.findall(r"^```console\n(.*?)^```$", text(page), re.MULTILINE | re.DOTALL)

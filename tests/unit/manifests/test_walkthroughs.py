@@ -9,13 +9,15 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from contract import names
 from tests.unit.manifests.kube import MANIFESTS, ROOT
 
-PAGES = [*sorted((ROOT / "docs" / "clouds").glob("[a-z]*.md")), ROOT / "docs" / "enforcement.md"]
+CLOUDS = sorted((ROOT / "docs" / "clouds").glob("[a-z]*.md"))
+PAGES = [*CLOUDS, ROOT / "docs" / "enforcement.md"]
 
 
 def shown(text: str) -> list[str]:
@@ -59,6 +61,40 @@ def test_the_files_that_it_applies_exist(page: str, block: str) -> None:
 def test_names_of_ours_are_registered(page: str, block: str) -> None:
     used = set(re.findall(rf"(?<![\w.-]){re.escape(names.GROUP)}/[a-z-]+\w", block))
     assert used <= {str(key) for key in names.REGISTRY}
+
+
+REMOVING = (
+    "delete mutatingwebhookconfiguration zz-gpufraction-webhook",
+    "delete -k manifests/policies",
+    "delete -k ",
+    "label namespace default gpufraction.io/inject-",
+)
+"""Our own part of a removal, without the client's name: the policies refuse pods that the webhook did not see."""
+of_clouds = pytest.mark.parametrize("page", CLOUDS, ids=[page.stem for page in CLOUDS])
+
+
+@of_clouds
+def test_each_cloud_says_how_the_image_gets_there(page: Path) -> None:
+    made = r"^make image IMAGE=(\S+/gpufraction:[0-9][0-9a-z.]*)\npodman push \1$"
+    assert re.search(made, page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@of_clouds
+def test_each_cloud_says_how_it_is_removed(page: Path) -> None:
+    below = re.split(r"^#+ .*Remove it\n", page.read_text(encoding="utf-8"), maxsplit=1, flags=re.MULTILINE)[1]
+    typed = [line.partition(" ")[2] for line in shown(below)[0].splitlines()]
+    first = next(number for number, line in enumerate(typed) if line == REMOVING[0])
+    ours = typed[first : first + len(REMOVING)]
+    assert [line[: len(step)] for line, step in zip(ours, REMOVING, strict=True)] == list(REMOVING)
+
+
+@of_clouds
+def test_each_cloud_says_what_to_do_with_the_vendors_operator(page: Path) -> None:
+    said = page.read_text(encoding="utf-8")
+    assert "GPU operator" in said
+    # On OpenShift it comes from OperatorHub.
+    without = ("openshift", "superedge")
+    assert ("helm install gpu-operator nvidia/gpu-operator" in said) == (page.stem not in without)
 
 
 def test_the_accounts_and_objects_that_the_pages_name_exist() -> None:

@@ -394,6 +394,7 @@ def test_the_notes_say_the_namespaces_labels(tmp_path: Path, components: tuple[s
     notes = done.stdout.partition("NOTES:")[2]
     assert f"pod-security.kubernetes.io/enforce={level}" in notes
     assert "kubectl label --overwrite namespace gpufraction-system " in notes
+    assert "shares are counted and nothing limits a program to" in notes
 
 
 def test_the_pages_values_are_taken_and_its_refusal_is_what_helm_says(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_the_version_is_the_same_everywhere() -> None:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project with the files that have the version, and what a release is made of."""
-    for name in ("pyproject.toml", "LICENSE", "CHANGELOG.md", "docs/installing.md"):
+    for name in ("pyproject.toml", "LICENSE", "CHANGELOG.md", "README.md", "README_zh.md", "docs/installing.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     shutil.copytree(ROOT / "manifests" / "base", tmp_path / "manifests" / "base")
@@ -48,20 +48,31 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_copy_that_differs_is_named_with_its_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = project / "docs" / "installing.md"
-    held = version.version(project)
+COPIES = (
+    ("docs/installing.md", "gpufraction:{}"),
+    ("docs/installing.md", "gpufraction-{}.tgz"),
+    ("README.md", "Version {}"),
+    ("README_zh.md", "版本 {}"),
+)
+"""Where the version stands, by file and with the words around it."""
+
+
+@pytest.mark.parametrize(("name", "around"), COPIES)
+def test_a_copy_that_differs_is_named_with_its_line(
+    project: Path, capsys: pytest.CaptureFixture[str], name: str, around: str
+) -> None:
+    page, held = project / name, version.version(project)
     page.write_text(
-        page.read_text(encoding="utf-8").replace(f"gpufraction:{held}", "gpufraction:9.9.9", 1), encoding="utf-8"
+        page.read_text(encoding="utf-8").replace(around.format(held), around.format("9.9.9"), 1), encoding="utf-8"
     )
     assert version.main([], project) == 1
-    assert re.fullmatch(rf"docs/installing\.md:\d+: 9\.9\.9, not {held}\n", capsys.readouterr().err)
+    assert re.fullmatch(rf"{re.escape(name)}:\d+: 9\.9\.9, not {held}\n", capsys.readouterr().err)
 
 
 def test_a_new_version_is_written_everywhere(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert version.main(["--set", "7.8.9rc1"], project) == 0
     written = set(capsys.readouterr().out.split())
-    assert {"pyproject.toml", "docs/installing.md"} <= written
+    assert {"pyproject.toml", "README.md", "README_zh.md", "docs/installing.md"} <= written
     assert "manifests/base/kustomization.yaml" in written
     assert version.version(project) == "7.8.9rc1"
     assert version.differing(project) == []
