@@ -29,12 +29,12 @@ PRODUCTION = ("contract", "runtime", "webhook", "allocator", "nodeagent", "kubec
 VOCABULARY = ("contract", "runtime")
 TOOLS = ("playground", "benchmarks")
 LINES = {
-    "contract": 12_850,
+    "contract": 12_900,
     "runtime": 4_000,
     "webhook": 3_800,
     "allocator": 22_100,
     "nodeagent": 6_800,
-    "kubectl_gpufraction": 6_025,
+    "kubectl_gpufraction": 7_200,
 }
 """The most lines of code that each package may have: a little more than it has. A change that needs more raises it, so
 that growth is a decision; record 125 says where the last ones came from."""
