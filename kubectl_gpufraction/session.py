@@ -22,7 +22,7 @@ from contract.options import BadOption
 from contract.scheduling import default_spread
 from contract.scheduling.clusterfilters.objects import Profile
 from kubectl_gpufraction.cluster import neighbours, options
-from kubectl_gpufraction.cluster.leadership import NOTHING_KNOWN, Leadership, leader
+from kubectl_gpufraction.cluster.leadership import NOTHING_KNOWN, LeaderStatus, leader
 from kubectl_gpufraction.cluster.neighbours import NeighbourReader, PendingPod, Surroundings
 from kubectl_gpufraction.cluster.programs import settings_of
 from kubectl_gpufraction.cluster.state import ClusterView, trimmed
@@ -257,7 +257,7 @@ class Session:
         except (KubeForbidden, KubeNotFound):
             return None
 
-    def leadership(self) -> Leadership:
+    def leadership(self) -> LeaderStatus:
         """Whether an allocator leads, and the nodes that it reserves; nothing where the user may not read the Lease."""
         try:
             lease = self.kube.get(paths.leases(names.NAMESPACE, names.LEASE))
@@ -265,7 +265,7 @@ class Session:
             lease = None
         except KubeForbidden:
             return NOTHING_KNOWN
-        return Leadership(leader(lease, self.now())[1], reserved_nodes(lease))
+        return LeaderStatus(leader(lease, self.now())[1], reserved_nodes(lease))
 
     def unserved(self, state: ClusterView) -> list[str]:
         """The sentences about pods that ask for a share in vain, in the namespace that is shown, or in all."""

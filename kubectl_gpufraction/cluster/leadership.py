@@ -36,7 +36,7 @@ def leader(lease: JSON | None, now: float, doubt: float = DOUBT) -> tuple[str, s
 
 
 @dataclass(frozen=True, slots=True)
-class Leadership:
+class LeaderStatus:
     """What the Lease tells. `missing`: why no allocator places pods now; empty where one does, or nobody may know."""
 
     missing: str = ""
@@ -44,4 +44,4 @@ class Leadership:
     """The uids of the pods for which each node is reserved."""
 
 
-NOTHING_KNOWN = Leadership()
+NOTHING_KNOWN = LeaderStatus()

@@ -18,7 +18,7 @@ from contract.reasons.pods import PodReason
 from contract.scheduling.demand import usage_of
 from contract.scheduling.filters import DEFAULT_LIMITS, gpu_reason, lasting_reason
 from kubectl_gpufraction.cluster import targets
-from kubectl_gpufraction.cluster.leadership import NOTHING_KNOWN, Leadership
+from kubectl_gpufraction.cluster.leadership import NOTHING_KNOWN, LeaderStatus
 from kubectl_gpufraction.cluster.neighbours import NO_VERDICT, NeighbourReader, NeighbourVerdict, PendingPod
 from kubectl_gpufraction.cluster.state import ClusterView, Node, Pod
 from kubectl_gpufraction.cluster.targets import BadTarget, Target
@@ -46,20 +46,20 @@ _MOST_EXPLAINED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Surely:
+class PodContext:
     """What is known of a pod that waits besides the objects in the view. `verdict`: what other pods and volumes say."""
 
     verdict: NeighbourVerdict = NO_VERDICT
     closed: frozenset[str] = frozenset()
     """Nodes that do not take the pod whatever their GPUs have, such as for a taint."""
-    leadership: Leadership = NOTHING_KNOWN
+    leadership: LeaderStatus = NOTHING_KNOWN
     """Whether an allocator leads, and for whom it reserves nodes."""
 
 
-UNKNOWN = Surely()
+UNKNOWN = PodContext()
 
 
-def explanation(state: ClusterView, pod: Pod, known: Surely = UNKNOWN) -> list[str]:
+def explanation(state: ClusterView, pod: Pod, known: PodContext = UNKNOWN) -> list[str]:
     """Where a pod is, or why it waits, its place in the queue, and which pods' end would make room."""
     verdict = known.verdict
     lines = [f"{pod.key} asks for {request_text(pod)} ({pod.request.dialect})"]
@@ -108,7 +108,7 @@ def explanation(state: ClusterView, pod: Pod, known: Surely = UNKNOWN) -> list[s
     return lines
 
 
-def _not_for(state: ClusterView, pod: Pod, known: Surely) -> frozenset[str]:
+def _not_for(state: ClusterView, pod: Pod, known: PodContext) -> frozenset[str]:
     """The nodes that do not take the pod, whatever their GPUs have: those that are reserved for others among them."""
     reserved = state.held_for(known.leadership.reserved)
     return known.closed | {node for node, pods in reserved.items() if pod not in pods}
@@ -144,7 +144,7 @@ def _judged(verdict: NeighbourVerdict) -> Iterator[str]:
         yield f"Not evaluated: {'; '.join(named)}"
 
 
-def row(state: ClusterView, pod: Pod, lines: Sequence[str], known: Surely = UNKNOWN) -> Row:
+def row(state: ClusterView, pod: Pod, lines: Sequence[str], known: PodContext = UNKNOWN) -> Row:
     """The same for programs. `lines`: the sentences."""
     waits, verdict = pod.waits, known.verdict
     return {
@@ -363,7 +363,9 @@ def _output(
     )
 
 
-def _known(session: Session, state: ClusterView, pods: Sequence[Pod], reader: NeighbourReader) -> Mapping[str, Surely]:
+def _known(
+    session: Session, state: ClusterView, pods: Sequence[Pod], reader: NeighbourReader
+) -> Mapping[str, PodContext]:
     """What is known of those that wait, by `namespace/name`; pods that are alike are judged once."""
     pending = {pod.key: reader.pending[pod.key] for pod in pods if pod.waits and pod.key in reader.pending}
     if not pending:
@@ -371,7 +373,7 @@ def _known(session: Session, state: ClusterView, pods: Sequence[Pod], reader: Ne
     around = session.surroundings(reader, tuple(pending.values()), whole=state.whole)
     nodes, leadership = [node.name for node in state.nodes], session.leadership()
     judged = {
-        each: Surely(around.judge(each, nodes), _closed(state, reader, each), leadership)
+        each: PodContext(around.judge(each, nodes), _closed(state, reader, each), leadership)
         for each in dict.fromkeys(pending.values())
     }
     return {pod.key: judged[pending[pod.key]] if pod.key in pending else UNKNOWN for pod in pods}

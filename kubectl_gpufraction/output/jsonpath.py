@@ -39,12 +39,12 @@ class BadTemplate(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class TemplatePart:
     """A part of a template: text, or the values that `path` finds. `body`: what is printed of each of them."""
 
     text: str = ""
     path: tuple[Step, ...] | None = None
-    body: tuple[Template, ...] | None = None
+    body: tuple[TemplatePart, ...] | None = None
 
     def of(self, value: Any) -> str:
         """What is printed of a document."""
@@ -56,7 +56,7 @@ class Template:
         return "".join(part.of(each) for each in found for part in self.body)
 
 
-def compiled(text: str) -> tuple[Template, ...]:
+def compiled(text: str) -> tuple[TemplatePart, ...]:
     """The template's parts. Raises `BadTemplate`."""
     if len(text) > _MOST:
         raise BadTemplate(f"a template of {len(text)} characters; {_MOST} are read")
@@ -81,25 +81,25 @@ def printed(text: str, document: Mapping[str, Any]) -> str:
 
 def _block(
     words: Sequence[tuple[bool, str]], *, inside: bool
-) -> tuple[tuple[Template, ...], Sequence[tuple[bool, str]]]:
+) -> tuple[tuple[TemplatePart, ...], Sequence[tuple[bool, str]]]:
     """The parts up to the end, or up to the `{end}` of a range; and the words after it."""
-    parts = list[Template]()
+    parts = list[TemplatePart]()
     while words:
         (is_path, word), words = words[0], words[1:]
         word = word.strip() if is_path else word
         if not is_path:
-            parts.append(Template(word))
+            parts.append(TemplatePart(word))
         elif word == "end":
             if not inside:
                 raise BadTemplate("{end} without a {range ...} before it")
             return tuple(parts), words
         elif word.startswith("range "):
             body, words = _block(words, inside=True)
-            parts.append(Template(path=_path(word.removeprefix("range ").strip()), body=body))
+            parts.append(TemplatePart(path=_path(word.removeprefix("range ").strip()), body=body))
         elif word[:1] in ("'", '"'):
-            parts.append(Template(re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), word[1:-1])))
+            parts.append(TemplatePart(re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), word[1:-1])))
         else:
-            parts.append(Template(path=_path(word)))
+            parts.append(TemplatePart(path=_path(word)))
     if inside:
         raise BadTemplate("{range ...} without its {end}")
     return tuple(parts), words

@@ -8,35 +8,36 @@ from typing import Any
 
 import pytest
 
-from kubectl_gpufraction.cluster.leadership import Leadership, leader
+from contract import names
+from kubectl_gpufraction.cluster.leadership import LeaderStatus, leader
 from kubectl_gpufraction.cluster.state import ClusterView
 from kubectl_gpufraction.commands import explain
-from kubectl_gpufraction.commands.explain import Surely
+from kubectl_gpufraction.commands.explain import PodContext
 from tests.unit.kubectl_gpufraction.objects import admitted, gpunode, node
 from tests.unit.kubectl_gpufraction.test_manners import DEFAULT, FULL, GPUNODES, LEASE, RUNS, WAITS, called
-from tests.unit.kubectl_gpufraction.test_tenants import collection
+from tests.unit.kubectl_gpufraction.test_tenants import NO, collection
 
 JSON = dict[str, Any]
 ENDS = "The end of any one of these pods would make room on a GPU: default/runs on GPU 0 of n1"
 ROOM = "There is room on GPU 0 of n2 now, so its turn comes without the end of another pod."
 LAST = {
-    "a node that is full": ((gpunode("n1", 15109),), Surely(), ENDS),
-    "a node that has room": ((gpunode("n1", 15109), gpunode("n2", 15109)), Surely(), ROOM),
+    "a node that is full": ((gpunode("n1", 15109),), PodContext(), ENDS),
+    "a node that has room": ((gpunode("n1", 15109), gpunode("n2", 15109)), PodContext(), ROOM),
     "room on a node that does not take it": (
         (gpunode("n1", 15109), gpunode("n2", 15109)),
-        Surely(closed=frozenset({"n2"})),
+        PodContext(closed=frozenset({"n2"})),
         ENDS,
     ),
     "no leader": (
         (gpunode("n1", 15109),),
-        Surely(leadership=Leadership("no allocator leads: pods wait")),
+        PodContext(leadership=LeaderStatus("no allocator leads: pods wait")),
         "    kubectl -n gpufraction-system get pods,leases",
     ),
 }
 
 
 @pytest.mark.parametrize(("inventories", "known", "last"), LAST.values(), ids=LAST.keys())
-def test_what_would_help_a_pod_that_waits(inventories: tuple[JSON, ...], known: Surely, last: str) -> None:
+def test_what_would_help_a_pod_that_waits(inventories: tuple[JSON, ...], known: PodContext, last: str) -> None:
     state = ClusterView.of(inventories, [node("n1"), node("n2")], [RUNS, WAITS])
     (waits,) = state.waiting()
     lines = explain.explanation(state, waits, known)
@@ -74,6 +75,38 @@ LEASES: dict[str, tuple[JSON | None, tuple[str, str]]] = {
 @pytest.mark.parametrize(("lease", "want"), LEASES.values(), ids=LEASES.keys())
 def test_who_leads(lease: JSON | None, want: tuple[str, str]) -> None:
     assert leader(lease, 1_767_603_600.0) == want
+
+
+def reserving(**reserved: list[str]) -> dict[str, tuple[int, Any]]:
+    found = {"spec": {"holderIdentity": "replica-1_7", "renewTime": "2126-01-05T09:00:00Z"}}
+    return {LEASE: (200, found | {"metadata": {"annotations": {str(names.RESERVED_NODES): json.dumps(reserved)}}})}
+
+
+NO_END = "No single pod's end would make room on a GPU that it accepts."
+FOR_IT = "Node n1 is reserved for it: it starts there as soon as enough of the other pods there end."
+RESERVED: dict[str, tuple[list[str], str, str]] = {
+    "for another pod": (["also"], "Node n1 is reserved for default/also", NO_END),
+    "for the pod itself": (["waits"], FOR_IT, ENDS),
+    "for a pod that is not there": (["gone"], "", ENDS),
+}
+
+
+@pytest.mark.parametrize(("uids", "line", "last"), RESERVED.values(), ids=RESERVED.keys())
+def test_the_pod_that_a_node_is_reserved_for_is_named(uids: list[str], line: str, last: str, tmp_path: Path) -> None:
+    given = reserving(n1=uids)
+    lines = called(tmp_path, "explain", "waits", given=given)[1].splitlines()
+    assert lines[2:] == [*([line] if line else []), last]
+    note = f"Node n1 is reserved for default/{uids[0]}"
+    assert (note in called(tmp_path, "waiting", given=given)[1]) == bool(line)
+    [item] = json.loads(called(tmp_path, "explain", "waits", "-o", "json", given=given)[1])["items"]
+    assert item["reservedNodes"] == ([{"node": "n1", "pods": [f"default/{uids[0]}"]}] if line else [])
+
+
+def test_a_tenant_who_may_not_read_the_lease_learns_no_name(tmp_path: Path) -> None:
+    given = {"/api/v1/nodes": NO, "/api/v1/pods": NO, GPUNODES: NO, LEASE: NO}
+    shown = called(tmp_path, "waiting", given=given)[1] + called(tmp_path, "explain", "waits", given=given)[1]
+    assert "reserved for" not in shown
+    assert "Nothing is placed" not in shown
 
 
 def test_without_a_leader_pods_are_told_that_nothing_is_placed(tmp_path: Path) -> None:
