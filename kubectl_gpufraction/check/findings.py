@@ -73,9 +73,13 @@ _CAUSES = (
 
 
 def by_cause(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings by level, the worst first, and those of one level so that a cause comes before its effects."""
+    """The findings by level, the worst first, and the failures so that a cause comes before its effects."""
     rank = {check: number for number, check in enumerate(_CAUSES)}
-    return sorted(findings, key=lambda each: (_LEVELS.index(each.level), rank.get(each.check, len(rank))))
+
+    def order(finding: Finding) -> tuple[int, int]:
+        return _LEVELS.index(finding.level), rank.get(finding.check, len(rank)) if finding.level == FAIL else 0
+
+    return sorted(findings, key=order)
 
 
 def first_to_fix(findings: Sequence[Finding]) -> list[str]:
