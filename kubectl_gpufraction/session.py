@@ -28,6 +28,7 @@ from kubectl_gpufraction.cluster.programs import settings_of
 from kubectl_gpufraction.cluster.state import ClusterView, trimmed
 from kubectl_gpufraction.cluster.unserved import UnservedPod, cure, is_served
 from kubectl_gpufraction.output.forms import CommandOutput
+from kubectl_gpufraction.output.wording import suggestion
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeForbidden, KubeNotFound
 from runtime.kubernetes.warnings import WarningTransport
@@ -187,9 +188,20 @@ class Session:
         return found
 
     def nothing(self, what: str) -> str:
-        """The sentence for an empty table of pods."""
-        where = "" if self.given.all_namespaces else f" in namespace {self.namespace}; -A looks in all"
-        return f"No {what}{where}."
+        """The sentence for an empty table of pods; a namespace that does not exist is named with one that does."""
+        what = f"No {what}" + (f" and has the labels {self.given.selector}" if self.given.selector else "")
+        if self.given.all_namespaces:
+            return f"{what}."
+        try:
+            self.kube.get(paths.namespaces(self.namespace))
+        except KubeNotFound:
+            there = self.items(paths.namespaces(), KubeForbidden, KubeNotFound)
+            known = (str((each.get("metadata") or {}).get("name", "")) for each in there)
+            close = suggestion(self.namespace, known) or "."
+            return f"{what} in namespace {self.namespace}, which is not there{close}"
+        except KubeForbidden:
+            pass
+        return f"{what} in namespace {self.namespace}; -A looks in all."
 
     def items(self, path: str, *absent: type[KubeError]) -> list[JSON]:
         """A whole collection; none on one of the errors `absent`."""

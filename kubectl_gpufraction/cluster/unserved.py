@@ -47,9 +47,9 @@ def asks_in_vain(pod: JSON) -> bool:
     """
     Whether a pod asks for a share and did not pass admission. A whole GPU of the vendor's device plugin is not meant.
     """
-    if pods.finished(pod) or names.REQUEST in pods.annotations_of(pod) or not DIALECTS.detect(pod):
+    if not pod.get("spec") or names.REQUEST in pods.annotations_of(pod) or pods.finished(pod):
         return False
-    return DIALECTS.normalise(pod, Options(whole_gpus=VENDOR)) is not None
+    return bool(DIALECTS.detect(pod)) and DIALECTS.normalise(pod, Options(whole_gpus=VENDOR)) is not None
 
 
 def unserved_pod(pod: JSON) -> UnservedPod | None:

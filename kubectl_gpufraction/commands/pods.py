@@ -94,7 +94,7 @@ def run(session: Session) -> CommandOutput:
     return CommandOutput(
         (*((Column("namespace", "NAMESPACE"),) if session.given.all_namespaces else ()), *COLUMNS),
         found,
-        empty="\n".join(missed or [session.nothing("pod asks for a GPU share")]),
+        empty="\n".join(missed or [session.nothing("pod asks for a GPU share")]) if not found else "",
         notes=[totals(found), *trouble[:_MOST_TROUBLE], *missed],
         names=[f"pod/{row['name']}" for row in found],
     )

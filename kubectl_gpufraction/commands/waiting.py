@@ -116,7 +116,7 @@ def run(session: Session) -> CommandOutput:
         COLUMNS,
         spoken,
         in_table=numbered,
-        empty="\n".join([session.nothing("pod waits for a GPU share"), *missed]),
+        empty="\n".join([session.nothing("pod waits for a GPU share"), *missed]) if not found else "",
         notes=[
             totals(spoken),
             *([f"Nothing is placed now, since {leadership.missing}"] if leadership.missing else ()),

@@ -32,7 +32,7 @@ def run(session: Session) -> CommandOutput:
     return CommandOutput(
         COLUMNS,
         found,
-        empty=session.nothing("share is known to be idle"),
+        empty=session.nothing("share is known to be idle") if not found else "",
         notes=[totals(found), *_whether_evicted(session)],
         names=[f"pod/{row['name']}" for row in found],
     )

@@ -54,7 +54,7 @@ def test_every_command(cluster: Cluster, tmp_path: Path) -> None:
     assert waiting[3].startswith("[1] 1 pod: 0 of 3 GPU nodes fit: ")
     assert (
         plugin(cluster, "waiting", "-n", "elsewhere")
-        == "No pod waits for a GPU share in namespace elsewhere; -A looks in all.\n"
+        == "No pod waits for a GPU share in namespace elsewhere, which is not there.\n"
     )
     explained = plugin(cluster, "explain", "pod/late").splitlines()
     assert explained[1].startswith("It waits, 1 of 1 in the queue: 0 of 3 GPU nodes fit: ")

@@ -12,7 +12,7 @@ from kubectl_gpufraction.output.forms import CommandOutput, Form
 from kubectl_gpufraction.output.tables import Column, wrapped
 from tests.unit.kubectl_gpufraction.objects import admitted, gpunode, node
 from tests.unit.kubectl_gpufraction.test_manners import DEFAULT, FULL, GPUNODES, NEW, RUNS, WAITS, called
-from tests.unit.kubectl_gpufraction.test_tenants import collection, plain
+from tests.unit.kubectl_gpufraction.test_tenants import NO, collection, plain
 
 JSON = dict[str, Any]
 TWO: dict[str, tuple[int, Any]] = {
@@ -135,3 +135,41 @@ def test_pods_that_share_a_place_are_told_what_it_means(tmp_path: Path) -> None:
     note = "Place 1-2: pods created in the same second, in an order that only the allocator knows"
     assert called(tmp_path, "waiting", given=both)[1].splitlines()[-1] == note
     assert note not in called(tmp_path, "waiting")[1]
+
+
+TEAM = {"metadata": {"name": "team"}}
+NONE: dict[str, tuple[tuple[str, ...], dict[str, tuple[int, Any]], str]] = {
+    "a namespace without such pods": (
+        ("pods", "-n", "team"),
+        {"/api/v1/namespaces/team": (200, TEAM)},
+        "No pod asks for a GPU share in namespace team; -A looks in all.",
+    ),
+    "a namespace that is not there": (
+        ("waiting", "-n", "taem"),
+        {"/api/v1/namespaces": collection(TEAM)},
+        "No pod waits for a GPU share in namespace taem, which is not there; did you mean 'team'?",
+    ),
+    "one that resembles none": (
+        ("idle", "-n", "x"),
+        {"/api/v1/namespaces": NO},
+        "No share is known to be idle in namespace x, which is not there.",
+    ),
+    "a tenant who may not see it": (
+        ("pods", "-n", "team"),
+        {"/api/v1/namespaces/team": NO},
+        "No pod asks for a GPU share in namespace team; -A looks in all.",
+    ),
+    "labels that no pod has": (
+        ("pods", "-A", "-l", "app=x"),
+        {},
+        "No pod asks for a GPU share and has the labels app=x.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "given", "message"), NONE.values(), ids=NONE.keys())
+def test_an_empty_table_says_where_it_looked(
+    words: tuple[str, ...], given: dict[str, tuple[int, Any]], message: str, tmp_path: Path
+) -> None:
+    empty = {f"/api/v1/namespaces/{words[-1]}/pods": collection(), "/api/v1/pods": collection()}
+    assert called(tmp_path, *words, given=empty | given)[1] == f"{message}\n"

@@ -113,7 +113,8 @@ def test_a_pod_that_cannot_be_explained_gets_the_reason(name: str, why: str, ask
 
 
 def test_flags_may_stand_before_the_command(ask: Any) -> None:
-    elsewhere = {"/api/v1/namespaces/elsewhere/pods": collection()}
+    there = {"/api/v1/namespaces/elsewhere": (200, {"metadata": {"name": "elsewhere"}})}
+    elsewhere = there | {"/api/v1/namespaces/elsewhere/pods": collection()}
     want = "No pod waits for a GPU share in namespace elsewhere; -A looks in all.\n"
     for arguments in (("-n", "elsewhere", "waiting"), ("waiting", "-n", "elsewhere")):
         assert ask(SEEN | elsewhere, *arguments) == (0, want, "")
