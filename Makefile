@@ -154,7 +154,7 @@ fmt: $(STAMP) ## format the code and mend what can be mended
 	$(VENV)/bin/ruff check --fix .
 
 tutorial: $(STAMP) ## type what docs/tutorial.md says, and write into the page what is printed; needs kubectl
-	GPUFRACTION_RENEW_TUTORIAL=1 $(RUN) -m pytest -q tests/cluster/acceptance/test_tutorial.py
+	GPUFRACTION_RENEW_TUTORIAL=1 $(RUN) -m pytest -q -m long tests/cluster/acceptance/test_tutorial.py
 
 translations: $(STAMP) ## which translated pages are older than their originals; PAGES="docs/zh/x.md ..." were brought up to date
 	@$(RUN) -m playground.translations $(PAGES)

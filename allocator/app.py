@@ -43,6 +43,7 @@ from contract.dialects.table import Dialects
 from contract.encoding import resourceclaims
 from contract.metrics import allocator as specs
 from contract.metrics import metrics_of
+from contract.nodes.reservations import annotation
 from contract.options import NO_OPTIONS, PoolOptions, pool_options
 from contract.scheduling import fairness, gates
 from contract.scheduling.clusterfilters import FILTERS, Filter
@@ -176,6 +177,10 @@ def start(
     fed = _informers(shell, [upkeep.seen, *(each.seen for each in running if each.seen is not None)], running)
     servers = _servers(shell, fed, serve)
     loop = _loop(shell, woken, fed, running)
+    elected.annotations = lambda: {
+        str(names.RESERVED_NODES): None,
+        **annotation((each.node, each.uid) for each in controller.reserved_nodes()),
+    }
     fed.start()
     elected.start()
     threads: dict[str, Thread] = {

@@ -64,6 +64,13 @@ QUEUE_WEIGHT = Key(
     doc="With the allocator's `queue.order: fair`: what the namespace may hold in proportion to others before its "
     "waiting pods come after theirs, a whole number from 1 to 1000. 1 where it is absent or cannot be read.",
 )
+RESERVED_NODES = Key(
+    f"{GROUP}/reserved-nodes",
+    on="Lease annotation",
+    writer="allocator",
+    doc="On the Lease of the leading allocator: the nodes that are reserved for waiting pods, and the uids of these "
+    "pods, as JSON. It is for people: `kubectl gpufraction explain` and `waiting` name the pods.",
+)
 DEFRAGMENT = Key(
     f"{GROUP}/defragment",
     on="Namespace label",

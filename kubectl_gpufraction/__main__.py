@@ -15,7 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TextIO
 
+from kubectl_gpufraction import commandline, connection
 from kubectl_gpufraction.check import command as check
+from kubectl_gpufraction.commandline import Parser, UsageError
 from kubectl_gpufraction.commands import (
     advise,
     completion,
@@ -31,17 +33,15 @@ from kubectl_gpufraction.commands import (
     waiting,
 )
 from kubectl_gpufraction.idle import command as idle
-from kubectl_gpufraction.output.forms import FORMS, Form
+from kubectl_gpufraction.output.forms import Form
 from kubectl_gpufraction.output.tables import joined
 from kubectl_gpufraction.output.terminal import CLEAR, Terminal
 from kubectl_gpufraction.session import Command, Exit, Failed, Session
 from kubectl_gpufraction.ui import command as ui
 from runtime import logs
 from runtime.kubernetes.client import Kube, KubeConfigError, KubeError, KubeForbidden, KubeUnavailable
-from runtime.kubernetes.transport import connect_transport
 from runtime.kubernetes.warnings import WarningTransport
 
-_AGENT = "kubectl-gpufraction"
 _COMPLETE = "__complete"
 """The word before which the scripts of `completion` put the line so far."""
 _EVERY = 2.0
@@ -67,66 +67,25 @@ COMMANDS: tuple[Command, ...] = (
 )
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The arguments."""
-    common = _common()
-    top = argparse.ArgumentParser(
-        prog="kubectl gpufraction", description="GPU shares: which pods have them, and which wait."
-    )
-    unset = {"kubeconfig": None, "context": None, "namespace": None, "all_namespaces": False}
-    top.set_defaults(**unset, output="table", watch=False, no_headers=False)
-    top.add_argument("--version", action="version", version=f"%(prog)s {version.own()}")
-    _add_common(top, shown=False)
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        made = commands.add_parser(command.name, help=command.help, parents=[common])
-        made.set_defaults(command=command)
-        command.arguments(made)
-    return top
-
-
-def _common() -> argparse.ArgumentParser:
-    """
-    The flags of every command, which may stand before it or after it. The one after it must not reset the one before it
-    to its default.
-    """
-    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    _add_common(common)
-    return common
+    return commandline.parser(COMMANDS, version.own())
 
 
 def _candidates(words: Sequence[str]) -> list[str]:
     """What may stand in place of the last of these words, for the completion of shells."""
-    common, commands = _common(), dict[str, Sequence[argparse.Action]]()
-    for command in COMMANDS:
-        made = argparse.ArgumentParser(add_help=False)
-        command.arguments(made)
-        commands[command.name] = made._actions
-    unset = argparse.Namespace(kubeconfig=None, context=None, namespace=None, all_namespaces=False)
+    common = commandline.common()
+    commands = {command.name: commandline.actions(command) for command in COMMANDS}
+    commands[commandline.HELP] = commandline.help_actions(COMMANDS)
 
     def objects(metavar: str) -> Iterable[str]:
         try:
-            given, _ = common.parse_known_args(list(words), unset)
+            given, _ = common.parse_known_args(list(words), argparse.Namespace(**commandline.UNSET))
             return completion.objects_of(_session(given), words)(metavar)
-        except (KubeError, SystemExit):
+        except (KubeError, UsageError, SystemExit):
             return ()
 
     return completion.candidates(commands, common._actions, words, objects)
-
-
-def _add_common(to: argparse.ArgumentParser, *, shown: bool = True) -> None:
-    """The flags of every command. `shown`: whether the help lists them."""
-
-    def says(text: str) -> str:
-        return text if shown else argparse.SUPPRESS
-
-    to.add_argument("--kubeconfig", help=says("kubeconfig file; else $KUBECONFIG, else ~/.kube/config"))
-    to.add_argument("--context", help=says("context in it"))
-    to.add_argument("-n", "--namespace", help=says("namespace; else the context's"))
-    to.add_argument("-A", "--all-namespaces", action="store_true", help=says("all namespaces"))
-    to.add_argument("-o", "--output", choices=FORMS, help=says("form of the output"))
-    to.add_argument("-w", "--watch", action="store_true", help=says("print again whenever it changes"))
-    to.add_argument("--no-headers", action="store_true", help=says("the table's rows, without headings and totals"))
 
 
 def main(
@@ -145,14 +104,17 @@ def main(
         screen.write(joined(_candidates(words[1:])))
         return Exit.OK
     try:
-        given = parser().parse_args(words)
+        given = commandline.parsed(parser(), words)
     except SystemExit as end:
         return int(end.code or 0)
-    once = "--evict" if getattr(given, "evict", False) else given.command.name if given.command.once else ""
-    if given.watch and once:
-        errors.say(f"{once} is done once; leave --watch out")
+    except UsageError as error:
+        errors.say(error)
         return Exit.USAGE
-    form = Form(given.output, screen.is_screen and "NO_COLOR" not in environment, not given.no_headers)
+    if given.watch and getattr(given, "evict", False):
+        errors.say("--evict is done once; leave --watch out")
+        return Exit.USAGE
+    colour = screen.is_screen and "NO_COLOR" not in environment
+    form = Form(given.output, colour, not given.no_headers, width=screen.width)
     try:
         return _carried_out(given, screen, stop or threading.Event(), form)
     except KeyboardInterrupt:
@@ -227,7 +189,13 @@ def _between(before: str, for_people: bool, *, redraws: bool) -> str:
 
 
 def _session(given: argparse.Namespace) -> Session:
-    transport = connect_transport(kubeconfig=given.kubeconfig, context=given.context, user_agent=_AGENT)
+    transport = connection.connect(
+        given.kubeconfig,
+        given.context,
+        user=given.as_user or "",
+        groups=given.as_group,
+        timeout=given.request_timeout,
+    )
     listening = WarningTransport(transport)
     return Session(given, Kube(listening), listening, given.namespace or _namespace(given.kubeconfig, given.context))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -17,14 +17,18 @@ from contract import kinds, names
 from contract.encoding import moments
 from contract.nodes import excluded
 from contract.nodes.excluded import KeptOut
+from contract.nodes.reservations import reserved_nodes
 from contract.options import BadOption
 from contract.scheduling import default_spread
 from contract.scheduling.clusterfilters.objects import Profile
 from kubectl_gpufraction.cluster import neighbours, options
+from kubectl_gpufraction.cluster.leadership import NOTHING_KNOWN, LeaderStatus, leader
 from kubectl_gpufraction.cluster.neighbours import NeighbourReader, PendingPod, Surroundings
 from kubectl_gpufraction.cluster.programs import settings_of
 from kubectl_gpufraction.cluster.state import ClusterView, trimmed
+from kubectl_gpufraction.cluster.unserved import UnservedPod, cure, is_served
 from kubectl_gpufraction.output.forms import CommandOutput
+from kubectl_gpufraction.output.wording import suggestion
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeForbidden, KubeNotFound
 from runtime.kubernetes.warnings import WarningTransport
@@ -32,6 +36,8 @@ from runtime.kubernetes.warnings import WarningTransport
 JSON = dict[str, Any]
 _MOST_READ = 100_000
 """Objects of one kind that are read to judge a pod by; filters that need more are not evaluated."""
+_MOST_CURED = 3
+"""Namespaces for which the cure of pods that ask in vain is printed."""
 _STORAGE = "storage.k8s.io/v1"
 _PATHS = {
     neighbours.NAMESPACES: paths.namespaces(),
@@ -48,6 +54,12 @@ _PATHS = {
         )
     },
 }
+
+
+def _named(found: JSON) -> JSON:
+    """An object's name alone."""
+    metadata = found.get("metadata") or {}
+    return {"metadata": {key: metadata[key] for key in ("namespace", "name") if key in metadata}}
 
 
 class Exit(IntEnum):
@@ -176,9 +188,20 @@ class Session:
         return found
 
     def nothing(self, what: str) -> str:
-        """The sentence for an empty table of pods."""
-        where = "" if self.given.all_namespaces else f" in namespace {self.namespace}; -A looks in all"
-        return f"No {what}{where}."
+        """The sentence for an empty table of pods; a namespace that does not exist is named with one that does."""
+        what = f"No {what}" + (f" and has the labels {self.given.selector}" if self.given.selector else "")
+        if self.given.all_namespaces:
+            return f"{what}."
+        try:
+            self.kube.get(paths.namespaces(self.namespace))
+        except KubeNotFound:
+            there = self.items(paths.namespaces(), KubeForbidden, KubeNotFound)
+            known = (str((each.get("metadata") or {}).get("name", "")) for each in there)
+            close = suggestion(self.namespace, known) or "."
+            return f"{what} in namespace {self.namespace}, which is not there{close}"
+        except KubeForbidden:
+            pass
+        return f"{what} in namespace {self.namespace}; -A looks in all."
 
     def items(self, path: str, *absent: type[KubeError]) -> list[JSON]:
         """A whole collection; none on one of the errors `absent`."""
@@ -230,6 +253,46 @@ class Session:
         metadata = [each.get("metadata") or {} for each in labelled]
         return {each["name"]: str((each.get("labels") or {}).get(names.QUEUE_WEIGHT, "")) for each in metadata}
 
+    def selected(self, path: str) -> Collection[tuple[str, str]] | None:
+        """Namespace and name of the objects that have the labels of `--selector`; None where it is not given."""
+        selector = self.given.selector
+        if not selector:
+            return None
+        found = self.kube.list(path, {"labelSelector": selector}, of=kinds.SHOWN, trim=_named).items
+        metadata = [each.get("metadata") or {} for each in found]
+        return {(str(each.get("namespace", "")), str(each.get("name", ""))) for each in metadata}
+
+    def is_served(self, namespace: str) -> bool | None:
+        """Whether pods of the namespace reach the webhook; None where the user may not see its labels."""
+        try:
+            return is_served(self.kube.get(paths.namespaces(namespace)))
+        except (KubeForbidden, KubeNotFound):
+            return None
+
+    def leadership(self) -> LeaderStatus:
+        """Whether an allocator leads, and the nodes that it reserves; nothing where the user may not read the Lease."""
+        try:
+            lease = self.kube.get(paths.leases(names.NAMESPACE, names.LEASE))
+        except KubeNotFound:
+            lease = None
+        except KubeForbidden:
+            return NOTHING_KNOWN
+        return LeaderStatus(leader(lease, self.now())[1], reserved_nodes(lease))
+
+    def unserved(self, state: ClusterView) -> list[str]:
+        """The sentences about pods that ask for a share in vain, in the namespace that is shown, or in all."""
+        by_namespace: dict[str, list[UnservedPod]] = {}
+        for pod in state.unserved:
+            if self.shown_namespace() in (None, pod.namespace):
+                by_namespace.setdefault(pod.namespace, []).append(pod)
+        lines = [
+            line
+            for namespace, found in list(by_namespace.items())[:_MOST_CURED]
+            for line in cure(namespace, found, served=self.is_served(namespace))
+        ]
+        more = len(by_namespace) - _MOST_CURED
+        return [*lines, f"{more} more of the namespaces have such pods; -n shows them"] if more > 0 else lines
+
     def shown_namespace(self) -> str | None:
         """The namespace to show, None for all."""
         return None if self.given.all_namespaces else self.namespace
@@ -242,6 +305,15 @@ class Session:
     def for_people(self) -> bool:
         """Whether a person reads the output; else a program does."""
         return self.given.output in ("table", "wide")
+
+
+OUTPUT = frozenset(("output",))
+"""The flag of commands whose answer does not change while one looks."""
+TABLE = OUTPUT | {"watch", "no_headers"}
+LABELLED = TABLE | {"selector"}
+OF_PODS = TABLE | {"namespace", "all_namespaces"}
+IN_NAMESPACE = OUTPUT | {"watch", "namespace"}
+"""The common flags that a command may have; those of the connection all have."""
 
 
 def _none(parser: argparse.ArgumentParser) -> None:
@@ -258,3 +330,7 @@ class Command:
     arguments: Callable[[argparse.ArgumentParser], None] = _none
     once: bool = False
     """Whether it changes something, so that --watch makes no sense."""
+    flags: frozenset[str] = TABLE
+    """The common flags that it has and its help lists, besides those of the connection."""
+    example: str = ""
+    """Lines to type, each after a comment that says what for."""

@@ -1,5 +1,6 @@
 """
-What pods hold beyond what their node's GPUs promise, and which pods hold a GPU that does not exist any more.
+What pods hold beyond what their node's GPUs promise, and which pods hold a GPU that is unhealthy or does not exist any
+more.
 
 The node's agent needs the first for the node's capacity (`contract.nodes.capacity`), and reads it in an annotation of
 the GPUNode. The second is reported to the pods. Only nodes that changed are looked at, and each of them again until the
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 from allocator.cache.cache import Cache
 from allocator.cache.ledger import OWN, Reservation, ReservationState
+from contract.encoding.plain import plain
 from contract.model import Gpu, Inventory
 from contract.nodes import capacity
 from contract.reasons.pods import PodEventReason
@@ -24,12 +26,19 @@ AGAIN = 30.0
 _AT_ONCE = 500
 """Nodes that are looked at in one turn: some milliseconds."""
 _LASTS = 3.0
-"""Seconds for which a GPU must be missing until that is reported to its pods; agents publish while a machine starts."""
+"""
+Seconds for which a GPU must be missing or unhealthy until that is reported to its pods; agents publish while a machine
+starts.
+"""
+_RESTS = 600.0
+"""Seconds for which a GPU must be healthy until its pods are told again that it is not: one may change every second."""
+_MOST_WHY = 200
+"""Bytes of an agent's reason in an Event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """A pod that holds a share of a GPU that does not exist."""
+    """A pod that holds a share of a GPU that is unhealthy or does not exist."""
 
     key: str
     """`namespace/name`."""
@@ -59,6 +68,10 @@ class Capacities:
         """GPUs that pods hold and that do not exist, by node, and since when."""
         self._reported: set[tuple[str, str]] = set()
         """Pods and GPUs that were reported."""
+        self._unhealthy: dict[str, dict[str, float]] = {}
+        """GPUs that pods hold and that are unhealthy, by node, and since when."""
+        self._warned: dict[tuple[str, str], float] = {}
+        """Pods that were told of an unhealthy GPU, and when it was last unhealthy."""
 
     def see(self, node: str, text: str) -> None:
         """What a GPUNode's annotation says now."""
@@ -68,7 +81,7 @@ class Capacities:
 
     def drop(self, node: str) -> None:
         """A GPUNode was deleted."""
-        for notes in (self._seen, self._requested, self._owing, self._missing):
+        for notes in (self._seen, self._requested, self._owing, self._missing, self._unhealthy):
             notes.pop(node, None)
 
     def look(self, cache: Cache, now: float) -> list[HeldBeyond]:
@@ -80,7 +93,7 @@ class Capacities:
             inventory = cache.inventory(node)
             if inventory is None or node not in self._seen:
                 continue
-            self._note_missing(inventory, cache, now)
+            self._note_gpus(inventory, cache, now)
             promised = capacity.promises(inventory.gpus)
             wanted = capacity.to_text(capacity.beyond(promised, cache.ledger.used(node), cache.unserved(node)))
             if wanted == self._seen[node]:
@@ -93,26 +106,45 @@ class Capacities:
                 words.append(HeldBeyond(node, wanted))
         return words
 
-    def _note_missing(self, inventory: Inventory, cache: Cache, now: float) -> None:
-        """Note the GPUs that are missing. While the driver does not answer its GPUs do not count as missing."""
-        here = {gpu.uuid for gpu in inventory.gpus}
-        missing = [] if inventory.problem else sorted(cache.ledger.used(inventory.node).keys() - here)
-        before = self._missing.pop(inventory.node, {})
-        if missing:
-            self._missing[inventory.node] = {uuid: before.get(uuid, now) for uuid in missing}
+    def _note_gpus(self, inventory: Inventory, cache: Cache, now: float) -> None:
+        """
+        Note the GPUs that are missing or unhealthy. While the driver does not answer its GPUs do not count as missing,
+        and one that an administrator withholds works.
+        """
+        used = cache.ledger.used(inventory.node).keys()
+        missing = set[str]() if inventory.problem else used - {gpu.uuid for gpu in inventory.gpus}
+        unhealthy = used & {gpu.uuid for gpu in inventory.gpus if not gpu.healthy and not gpu.withheld}
+        for notes, uuids in ((self._missing, missing), (self._unhealthy, unhealthy)):
+            before = notes.pop(inventory.node, {})
+            if uuids:
+                notes[inventory.node] = {uuid: before.get(uuid, now) for uuid in sorted(uuids)}
 
     def stranded(self, cache: Cache, now: float) -> list[Stranded]:
         """The pods to report to, each once for as long as it lasts."""
         found = {
             (holding.key, uuid): _stranded(holding, uuid, cache.inventory(node))
-            for node, missing in self._missing.items()
-            for uuid, since in missing.items()
-            if now - since >= _LASTS
-            for holding in _holders(cache, node, uuid)
+            for node, uuid, holding in _lasting(self._missing, cache, now)
         }
         new = [stranded for about, stranded in found.items() if about not in self._reported]
         self._reported = set(found)
+        ill = {
+            (holding.key, uuid): _on_unhealthy(holding, uuid, cache.inventory(node))
+            for node, uuid, holding in _lasting(self._unhealthy, cache, now)
+        }
+        new += [stranded for about, stranded in ill.items() if about not in self._warned]
+        rest = {about: at for about, at in self._warned.items() if now - at < _RESTS}
+        self._warned = rest | dict.fromkeys(ill, now)
         return new
+
+
+def _lasting(
+    notes: Mapping[str, Mapping[str, float]], cache: Cache, now: float
+) -> Iterator[tuple[str, str, Reservation]]:
+    """Of the GPUs that have been noted for long enough the node, the UUID, and who holds a share there."""
+    for node, gpus in notes.items():
+        for uuid, since in gpus.items():
+            if now - since >= _LASTS:
+                yield from ((node, uuid, holding) for holding in _holders(cache, node, uuid))
 
 
 def _holders(cache: Cache, node: str, uuid: str) -> Iterator[Reservation]:
@@ -136,3 +168,14 @@ def _stranded(holding: Reservation, uuid: str, inventory: Inventory | None) -> S
         "running without it. Delete the pod, so that it is placed again"
     )
     return Stranded(holding.pod, holding.key, PodEventReason.GPU_REPLACED if replaced else PodEventReason.GPU_GONE, why)
+
+
+def _on_unhealthy(holding: Reservation, uuid: str, inventory: Inventory | None) -> Stranded:
+    index = _shares(holding)[uuid]
+    gpus: tuple[Gpu, ...] = inventory.gpus if inventory is not None else ()
+    reason = plain(next((gpu.reason for gpu in gpus if gpu.uuid == uuid), ""), _MOST_WHY)
+    why = (
+        f"GPU {index} of node {holding.allocation.node}, of which this pod has a share, is unhealthy "
+        f"({reason or 'no reason given'}); the pod keeps running. Delete the pod, so that it is placed on another GPU"
+    )
+    return Stranded(holding.pod, holding.key, PodEventReason.UNHEALTHY, why)

@@ -28,6 +28,7 @@ from typing import TypeVar, get_args
 from allocator.cache.cache import Cache, FrozenCluster
 from allocator.cache.ledger import Change, Journal
 from allocator.cache.podinfo import PodEvent
+from allocator.cache.reserved import HeldNode
 from allocator.faults import Faulted, surfaced
 from allocator.queue.records import Binding, Eviction, Report
 from allocator.scheduler import view
@@ -525,6 +526,10 @@ class Controller:
         with self._lock:
             found = {uid: self._queue.pod(uid) for uid in uids}
             return {uid: entry.ask for uid, entry in found.items() if entry is not None}
+
+    def reserved_nodes(self) -> tuple[HeldNode, ...]:
+        """The reservations of nodes, each with the pod that it is for."""
+        return self._cache.reservations  # one attribute, so no lock
 
     def view(self) -> SchedulerView:
         """Exactly what the next decision will see."""

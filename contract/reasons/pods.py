@@ -298,7 +298,11 @@ class PodEventReason(Reasons):
     )
     UNHEALTHY = (
         "GPUUnhealthy",
-        _event("The pod's GPU is unhealthy.", "Have an administrator repair the GPU; restart the pod elsewhere."),
+        _event(
+            "The pod's GPU is unhealthy; the pod keeps running.",
+            "Delete the pod, so that it is placed on another GPU. `kubectl gpufraction nodes` has the agent's reason.",
+            "operations.md",
+        ),
     )
     MPS_FAULT = (
         "MPSFault",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kubectl_gpufraction.check import reader, rules
-from kubectl_gpufraction.check.findings import COLUMNS, FAIL, in_table, row, summary
+from kubectl_gpufraction.check.findings import COLUMNS, FAIL, by_cause, first_to_fix, in_table, row, summary
 from kubectl_gpufraction.output.forms import CommandOutput
-from kubectl_gpufraction.session import Command, Exit, Session
+from kubectl_gpufraction.session import TABLE, Command, Exit, Session
 
 
 def run(session: Session) -> CommandOutput:
@@ -16,11 +16,22 @@ def run(session: Session) -> CommandOutput:
     return CommandOutput(
         COLUMNS,
         [row(each) for each in found],
-        in_table=[in_table(each) for each in found],
+        in_table=[in_table(each) for each in by_cause(found)],
+        head=first_to_fix(found),
         notes=[summary(found)],
         names=[f"check/{each.check}" for each in found],
         status=Exit.FAILED if failed else Exit.OK,
     )
 
 
-COMMAND = Command("check", "whether the cluster fits and the installation works; each finding with its cure", run)
+COMMAND = Command(
+    "check",
+    "whether the cluster fits and the installation works; each finding with its cure",
+    run,
+    flags=TABLE | {"namespace"},
+    example="""\
+# Before the installation, after it, and when something is wrong
+kubectl gpufraction check
+# Try the dry run in a namespace of your own, without the right to list namespaces
+kubectl gpufraction check -n team""",
+)

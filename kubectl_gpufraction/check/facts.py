@@ -22,9 +22,6 @@ CONFIGURATION = names.CONFIGURATION
 """The MutatingWebhookConfiguration of the manifests."""
 ADMISSION, CERTS, AGENT = "gpufraction", "gpufraction-certs", "gpufraction-nodeagent"
 """The Deployments and the DaemonSet of the manifests."""
-INJECT = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
-"""The label of served namespaces, as kubectl takes it."""
-LEASE = "gpufraction-allocator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +109,6 @@ def installed(facts: ClusterFacts) -> bool | None:
         return True
     hidden = [fact for fact in (facts.webhook, facts.gpunodes, facts.deployments) if isinstance(fact, Unseen)]
     return None if hidden else False
-
-
-def is_served(namespace: Mapping[str, Any]) -> bool:
-    """Whether pods of the namespace reach the webhook."""
-    enabled = labels_of(namespace).get(names.INJECT_LABEL) == names.INJECT_ENABLED
-    return enabled and name_of(namespace) not in names.UNSERVED_NAMESPACES
 
 
 def workloads(facts: ClusterFacts) -> Iterator[tuple[str, JSON]]:

@@ -52,6 +52,46 @@ def in_table(finding: Finding) -> dict[str, Any]:
     return row(finding) | {"found": f"{finding.found}; {word}: {finding.cure}" if finding.cure else finding.found}
 
 
+_CAUSES = (
+    "kubernetes",
+    "installation",
+    "own-pod-security",
+    "image",
+    "program-rights",
+    "runtime-class",
+    "certificates",
+    "keeper-of-certificates",
+    "webhook",
+    "leader",
+    "dry-run",
+    "policies",
+    "device-plugins",
+    "node-labels",
+    "gpus",
+)
+"""Checks in the order of cause and effect: what fails in one of them makes those after it fail too."""
+
+
+def by_cause(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings by level, the worst first, and the failures so that a cause comes before its effects."""
+    rank = {check: number for number, check in enumerate(_CAUSES)}
+
+    def order(finding: Finding) -> tuple[int, int]:
+        return _LEVELS.index(finding.level), rank.get(finding.check, len(rank)) if finding.level == FAIL else 0
+
+    return sorted(findings, key=order)
+
+
+def first_to_fix(findings: Sequence[Finding]) -> list[str]:
+    """The failure that others may come of, with its cure; nothing where none or only one fails."""
+    failing = [each for each in by_cause(findings) if each.level == FAIL]
+    if len(failing) < 2:
+        return []
+    first = failing[0]
+    cure = [f"    {first.cure}"] if first.cure else []
+    return [f"Fix this one first, since others may come of it: {first.check}: {first.found}", *cure, ""]
+
+
 def summary(findings: Sequence[Finding]) -> str:
     """How many there are of each level: `2 FAIL, 1 WARN, 14 OK`."""
     counted = [(sum(each.level == level for each in findings), level) for level in _LEVELS]

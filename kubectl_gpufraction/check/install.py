@@ -12,14 +12,12 @@ from typing import Any
 
 from contract import components, names
 from contract.components import Access
-from contract.encoding import moments
 from kubectl_gpufraction.check import trial
 from kubectl_gpufraction.check.facts import (
     ADMISSION,
     AGENT,
     CERTS,
     CONFIGURATION,
-    LEASE,
     ClusterFacts,
     ProgramRight,
     installed,
@@ -31,7 +29,8 @@ from kubectl_gpufraction.check.facts import (
 )
 from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, number, unknown
 from kubectl_gpufraction.check.tenants import ENFORCE
-from kubectl_gpufraction.cluster.programs import pod_spec
+from kubectl_gpufraction.cluster.leadership import leader
+from kubectl_gpufraction.cluster.programs import PROGRAMS, pod_spec
 from kubectl_gpufraction.output.wording import few
 
 JSON = dict[str, Any]
@@ -51,9 +50,7 @@ POLICIES = (
     "gpufraction-pod-update",
 )
 """The admission policies of manifests/policies."""
-_OURS = ("webhook", "allocator", "nodeagent")
-_SILENT = 15.0
-"""Seconds after which a Lease that was not renewed is free."""
+
 _SOON = 7 * 86400.0
 _HOST = ("hostNetwork", "hostPID", "hostIPC")
 
@@ -62,7 +59,7 @@ _BASE = (
     ProgramRight(components.ALLOCATOR, Access("patch", "", "pods")),
     ProgramRight(components.ALLOCATOR, Access("list", "", "nodes")),
     ProgramRight(components.ALLOCATOR, Access("list", names.GROUP, "gpunodes")),
-    ProgramRight(components.ALLOCATOR, Access("update", "coordination.k8s.io", "leases", names.NAMESPACE, LEASE)),
+    ProgramRight(components.ALLOCATOR, Access("update", "coordination.k8s.io", "leases", names.NAMESPACE, names.LEASE)),
     *(
         ProgramRight(account, Access("create", group, resource))
         for account in (components.ALLOCATOR, components.AGENT)
@@ -127,7 +124,7 @@ def _image(facts: ClusterFacts) -> Finding:
     images, behind = dict[str, list[str]](), False
     for kind, workload in workloads(facts):
         for container in pod_spec(workload).get("containers") or []:
-            if list(container.get("command") or [])[2:3] and container["command"][2] in _OURS:
+            if list(container.get("command") or [])[2:3] and container["command"][2] in PROGRAMS:
                 images.setdefault(str(container.get("image", "")), []).append(f"{kind}/{name_of(workload)}")
         behind = behind or (kind == "deployment" and not _is_ready(workload))
     if hidden is not None and not images:
@@ -281,19 +278,9 @@ def _leader(facts: ClusterFacts) -> Finding:
     check, lease = "leader", facts.lease
     if isinstance(lease, Unseen):
         return Finding(UNKNOWN, check, f"unknown: {lease.why}")
-    spec = (lease or {}).get("spec") or {}
     logs = f"kubectl -n {names.NAMESPACE} logs -l app.kubernetes.io/component=admission -c allocator --tail=50"
-    # A replica's identity is its name and, after an underscore, a number of its own.
-    holder = str(spec.get("holderIdentity") or "").partition("_")[0]
-    if not holder:
-        return Finding(FAIL, check, "no allocator leads: pods wait", logs)
-    renewed = moments.seconds(spec.get("renewTime"))
-    if renewed is None:
-        return Finding(FAIL, check, f"the Lease {LEASE} has no time of renewal", logs)
-    age = facts.now - renewed
-    if age > float(spec.get("leaseDurationSeconds") or _SILENT) + facts.clock_doubt:
-        return Finding(FAIL, check, f"no allocator leads: {holder} last renewed its Lease {age:.0f} s ago", logs)
-    return Finding(OK, check, f"{holder} leads")
+    holder, why = leader(lease, facts.now, facts.clock_doubt)
+    return Finding(OK, check, f"{holder} leads") if holder else Finding(FAIL, check, why, logs)
 
 
 def program_rights(facts: ClusterFacts) -> tuple[ProgramRight, ...]:
@@ -315,7 +302,7 @@ def program_rights(facts: ClusterFacts) -> tuple[ProgramRight, ...]:
 
 def _open_metrics(facts: ClusterFacts) -> Iterator[Finding]:
     """A warning where a setting opens the metrics to everybody."""
-    opened = [name for name in _OURS if settings(facts, name).get("metrics-access", "").lower() == "open"]
+    opened = [name for name in PROGRAMS if settings(facts, name).get("metrics-access", "").lower() == "open"]
     if opened:
         found = f"everybody who reaches the port reads the metrics of {' and '.join(opened)}, which name pods"
         cure = (

@@ -21,7 +21,6 @@ from contract.options import BadOption, PoolOptions
 from kubectl_gpufraction.check import cluster, install, trial
 from kubectl_gpufraction.check.facts import (
     CONFIGURATION,
-    LEASE,
     Authorities,
     ClusterFacts,
     DryRun,
@@ -31,17 +30,16 @@ from kubectl_gpufraction.check.facts import (
 )
 from kubectl_gpufraction.check.findings import Unseen
 from kubectl_gpufraction.cluster import options
+from kubectl_gpufraction.cluster.leadership import DOUBT
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeForbidden, KubeNotFound
 from runtime.kubernetes.warnings import WarningTransport
 
 JSON = dict[str, Any]
 T = TypeVar("T")
-_DOUBT = 60.0
-"""Seconds by which a user's clock may be wrong, where the API server sent no time."""
+_LEASE = paths.leases(names.NAMESPACE, names.LEASE)
 _ADMISSION, _AUTHORIZATION = "admissionregistration.k8s.io/v1", "authorization.k8s.io/v1"
 _BINDINGS = paths.ClusterResource(_ADMISSION, "validatingadmissionpolicybindings")
-_DAEMONSETS = paths.NamespacedResource("apps/v1", "daemonsets")
 
 
 def read(kube: Kube, listening: WarningTransport, now: float, wished: str = "") -> ClusterFacts:
@@ -63,9 +61,9 @@ def read(kube: Kube, listening: WarningTransport, now: float, wished: str = "") 
         webhook=webhook,
         policies=_policies(kube),
         deployments=_listed(kube, paths.deployments(names.NAMESPACE), f"deployments in {names.NAMESPACE}"),
-        daemonsets=_listed(kube, _DAEMONSETS(names.NAMESPACE), f"daemonsets in {names.NAMESPACE}"),
+        daemonsets=_listed(kube, paths.daemonsets(names.NAMESPACE), f"daemonsets in {names.NAMESPACE}"),
         configmaps=_listed(kube, paths.configmaps(names.NAMESPACE), f"configmaps in {names.NAMESPACE}"),
-        lease=_tried(f"read leases in {names.NAMESPACE}", lambda: _absent(kube, paths.leases(names.NAMESPACE, LEASE))),
+        lease=_tried(f"read leases in {names.NAMESPACE}", lambda: _absent(kube, _LEASE)),
         options=_tried(f"read configmaps in {names.NAMESPACE}", lambda: _options(kube)),
         authorities=_authorities(webhook) if isinstance(webhook, dict) else Authorities(),
     )
@@ -75,7 +73,7 @@ def read(kube: Kube, listening: WarningTransport, now: float, wished: str = "") 
     tried = _tried(f"create pods in {where}", lambda: _dry_run(kube, listening, where)) if where else None
     found = replace(facts, granted=granted, dry_run=tried)
     made = _server_time(tried)
-    return replace(found, clock_doubt=_DOUBT) if made is None else replace(found, now=made)
+    return replace(found, clock_doubt=DOUBT) if made is None else replace(found, now=made)
 
 
 def _server_time(tried: DryRun | Unseen | None) -> float | None:

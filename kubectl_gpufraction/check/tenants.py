@@ -12,10 +12,11 @@ from typing import Any
 
 from contract import names, pods
 from contract.dialects import DIALECTS
-from contract.options import VENDOR, Options
+from contract.options import VENDOR
 from contract.scheduling import consent, fairness
-from kubectl_gpufraction.check.facts import INJECT, ClusterFacts, installed, is_served, labels_of, name_of, settings
+from kubectl_gpufraction.check.facts import ClusterFacts, installed, labels_of, name_of, settings
 from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, number
+from kubectl_gpufraction.cluster.unserved import INJECT, asks_in_vain, is_served
 from kubectl_gpufraction.output.wording import few
 
 JSON = dict[str, Any]
@@ -122,10 +123,10 @@ def _unserved_pods(facts: ClusterFacts) -> Iterator[Finding]:
 
 def _asks_in_vain(pod: JSON, facts: ClusterFacts) -> bool:
     """Whether a pod asks for a share and did not pass admission. Whole GPUs of a vendor's plugin are not meant."""
+    if asks_in_vain(pod):
+        return True
     if pods.finished(pod) or names.REQUEST in pods.annotations_of(pod) or not DIALECTS.detect(pod):
         return False
-    if DIALECTS.normalise(pod, Options(whole_gpus=VENDOR)) is not None:
-        return True
     bound = bool((pod.get("spec") or {}).get("nodeName"))
     return not (bound or isinstance(facts.options, Unseen)) and facts.options.base.whole_gpus != VENDOR
 

@@ -11,19 +11,21 @@ from typing import Any
 
 from contract import names, pods
 from contract.encoding import codec
+from contract.encoding.plain import plain
 from contract.encoding.reading import Malformed
 from kubectl_gpufraction.check.facts import (
     CERTS,
-    INJECT,
+    CONFIGURATION,
     ClusterFacts,
     DryRun,
     certificates_by_another,
-    is_served,
+    labels_of,
     name_of,
     named,
     settings,
 )
 from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, unknown
+from kubectl_gpufraction.cluster.unserved import INJECT, is_served
 
 JSON = dict[str, Any]
 _WEBHOOK = "pods.gpufraction.io"
@@ -34,6 +36,8 @@ _PODS = f"kubectl -n {names.NAMESPACE} get pods -o wide"
 _LOGS = f"kubectl -n {names.NAMESPACE} logs deployment/{CERTS}"
 _SECRET = "gpufraction-webhook-certs"
 _RENEW = f"kubectl -n {names.NAMESPACE} patch secret {_SECRET} --type merge -p '{{\"data\":null}}'"
+_MOST_SAID = 300
+"""Bytes of the API server's own words."""
 _UNREACHED = "no answer in time: a firewall, or an overloaded webhook"
 _FIREWALL = "open TCP port {port} from the API server to the pods (the page of your cloud in docs/installing.md)"
 _FAULTS = (
@@ -121,12 +125,35 @@ def _meaning(tried: DryRun, facts: ClusterFacts) -> Finding:
 
 
 def _not_called(tried: DryRun, facts: ClusterFacts) -> Finding:
-    """The cure is the label, if the namespace is known to lack it."""
-    found = f"a pod in namespace {tried.namespace} asked for a share, and the webhook was not called"
-    space = named(facts.namespaces, tried.namespace)
+    """Why the webhook was not called, as far as it is to be seen, and the cure."""
+    why, cure = _why_not_called(tried.namespace, facts)
+    found = f"a pod in namespace {tried.namespace} asked for a share, and the webhook was not called: {why}"
+    return Finding(FAIL, "dry-run", found, cure)
+
+
+def _why_not_called(where: str, facts: ClusterFacts) -> tuple[str, str]:
+    apply, space = "kubectl apply -k YOUR_KUSTOMIZATION", named(facts.namespaces, where)
+    if where in names.UNSERVED_NAMESPACES:
+        return "that namespace is never served", "kubectl gpufraction check -n ANOTHER_NAMESPACE"
     if space is not None and not is_served(space):
-        return Finding(FAIL, "dry-run", found, f"kubectl label namespace {tried.namespace} {INJECT}")
-    return Finding(FAIL, "dry-run", found, "kubectl apply -k YOUR_KUSTOMIZATION")
+        label, value = f"kubectl label namespace {where} {INJECT}", labels_of(space).get(names.INJECT_LABEL)
+        if value is None:
+            return f"the namespace lacks the label {INJECT}", label
+        odd = f"{names.INJECT_LABEL}={value}, and only the value {names.INJECT_ENABLED} counts"
+        return f"the namespace has the label {odd}", f"{label} --overwrite"
+    if facts.webhook is None:
+        return f"the MutatingWebhookConfiguration {CONFIGURATION} is not there", apply
+    if isinstance(facts.webhook, Unseen):
+        return f"{facts.webhook.why}, so the reason is unknown", apply
+    entry = next((each for each in facts.webhook.get("webhooks") or () if each.get("name") == _WEBHOOK), None)
+    if entry is None:
+        return f"{CONFIGURATION} has no webhook {_WEBHOOK}", apply
+    if entry.get("failurePolicy") == "Ignore":
+        logs = f"kubectl -n {names.NAMESPACE} get pods -o wide"
+        return f"{CONFIGURATION} has failurePolicy Ignore, so a call that fails goes unnoticed", logs
+    if space is None:
+        return "whether the namespace is enabled is unknown", f"kubectl label namespace {where} {INJECT}"
+    return f"{CONFIGURATION} selects other namespaces or pods than the manifests do", apply
 
 
 def _refused(tried: DryRun, facts: ClusterFacts) -> Finding:
@@ -138,6 +165,9 @@ def _refused(tried: DryRun, facts: ClusterFacts) -> Finding:
             ((explanation, cure) for word, explanation, cure in _FAULTS if word in called), (why, _PODS)
         )
         found = f"{where}: the API server cannot call the webhook: {explanation}"
+        said = plain(called.partition('": ')[2], _MOST_SAID)
+        if said and explanation != why:
+            found += f" (it says: {said})"
         port = settings(facts, "webhook").get("bind", "").rpartition(":")[2] or _PORT
         if cure in (_LOGS, _RENEW):
             cure = certificate_cure(facts, cure)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 JSON = dict[str, Any]
+PROGRAMS = ("webhook", "allocator", "nodeagent")
+"""The modules that run permanently."""
 _PREFIX = "GPUFRACTION_"
 _VERBS = ("run", "serve")
 """What the programs that run permanently are started with; others, such as holders, have settings of their own."""
@@ -39,3 +42,32 @@ def settings_of(workloads: Iterable[JSON], program: str, configmaps: Iterable[JS
                 key, _, value = str(flag).removeprefix("--").partition("=")
                 found[key] = value or "true"
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """One of our programs in a workload. `version`: the tag of its image; empty where it has a digest alone."""
+
+    program: str
+    image: str
+    version: str
+    ready: str
+    """`2/3`: how many of the workload's pods are Ready."""
+
+
+def installed(workloads: Iterable[JSON]) -> Iterator[Installed]:
+    """Our programs in these Deployments and DaemonSets."""
+    for workload in workloads:
+        status, spec = workload.get("status") or {}, workload.get("spec") or {}
+        wanted = status.get("desiredNumberScheduled", spec.get("replicas", 1))
+        ready = f"{status.get('numberReady') or status.get('readyReplicas') or 0}/{wanted}"
+        for container in pod_spec(workload).get("containers") or []:
+            module = [*(container.get("command") or []), "", "", ""][2]
+            if module in PROGRAMS:
+                image = str(container.get("image", ""))
+                yield Installed(module, image, _tag(image), ready)
+
+
+def _tag(image: str) -> str:
+    last = image.partition("@")[0].rpartition("/")[2]
+    return last.partition(":")[2].removeprefix("v")

@@ -22,12 +22,13 @@ from contract.nodes import attributes
 from contract.nodes.excluded import KeptOut
 from contract.nodes.heartbeat import shown_silent_after
 from contract.nodes.inventories import inventory_from_object
-from contract.reasons.pods import PodReason
+from contract.reasons.pods import PodEventReason, PodReason
 from contract.scheduling import fairness
 from contract.scheduling.demand import Demand, demands, of_claim
 from contract.scheduling.fairness import NOTHING, Held, QueuePlace, Shares
 from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.needs import queue_order
+from kubectl_gpufraction.cluster.unserved import UnservedPod, asks_in_vain, unserved_pod
 
 JSON = dict[str, Any]
 T = TypeVar("T")
@@ -58,6 +59,7 @@ class Pod:
     """Since when it waits for that reason, RFC 3339."""
     unbound: str = ""
     """Why kube-scheduler has not bound it although it has its share, or empty."""
+    uid: str = ""
     deleted: bool = False
     """It was deleted while it waited, and a finalizer keeps it: it is not in the queue."""
 
@@ -166,6 +168,25 @@ class Node:
         return self.inventory.node
 
 
+GPU_UNHEALTHY, GPU_GONE = str(PodEventReason.UNHEALTHY), str(PodEventReason.GPU_GONE)
+
+
+@dataclass(frozen=True, slots=True)
+class CardTrouble:
+    """A pod's card that is unhealthy or gone. `code`: as in the pod's Events. `why`: as the agent reports it."""
+
+    code: str
+    index: int
+    uuid: str
+    node: str
+    why: str = ""
+
+    def __str__(self) -> str:
+        if self.code == GPU_GONE:
+            return f"GPU {self.index} of {self.node} is gone ({self.uuid})"
+        return f"GPU {self.index} of {self.node} is unhealthy ({self.why or 'no reason given'})"
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """The first and last possible place of a pod in the queue; pods created in the same second share their places."""
@@ -204,6 +225,8 @@ class ClusterView:
     """Whether this is the whole cluster; else only the pods of the one namespace that the user may list."""
     weights: Mapping[str, str] | None = None
     """The weights on namespaces' labels where the queue is fair; None where it is in the order of age."""
+    unserved: tuple[UnservedPod, ...] = ()
+    """The pods that ask for a share in vain, by name."""
     _by_gpu: Mapping[str, tuple[tuple[Pod | ListedClaim, Demand], ...]] = field(init=False, repr=False, compare=False)
     """The holders by UUID, sorted out once: a large cluster has thousands of GPUs and ten times the pods."""
     _held: Mapping[str, Held] = field(init=False, repr=False, compare=False)
@@ -254,13 +277,16 @@ class ClusterView:
         """
         by_name = dict(legible(lambda node: (str((node.get("metadata") or {}).get("name", "")), node), nodes))
         found = legible(lambda gpunode: _node(gpunode, by_name, kept_out), gpunodes)
-        read = legible(lambda pod: None if pods.finished(pod) else pod_of(pod), all_pods)
+        listed = tuple(all_pods)
+        read = legible(lambda pod: None if pods.finished(pod) else pod_of(pod), listed)
+        missed = legible(unserved_pod, listed)
         return cls(
             tuple(sorted(found, key=lambda node: node.name)),
             tuple(sorted(read, key=lambda pod: (pod.namespace, pod.name))),
             claims_of(elasticgpus),
             whole,
             weights,
+            tuple(sorted(missed, key=lambda pod: (pod.namespace, pod.name))),
         )
 
     def waiting(self) -> tuple[Pod, ...]:
@@ -336,6 +362,30 @@ class ClusterView:
         """The holders of shares of a GPU. A claim's share belongs to the claim, however many pods use it."""
         return self._by_gpu.get(gpu.uuid, ())
 
+    def trouble(self, pod: Pod) -> tuple[CardTrouble, ...]:
+        """
+        What is wrong with the cards of a pod that has a share. A card that an administrator keeps out works; and while
+        a node's driver does not answer, its cards do not count as gone.
+        """
+        node = next((each for each in self.nodes if pod.allocation is not None and each.name == pod.node), None)
+        if node is None or pod.allocation is None:
+            return ()
+        cards = {gpu.uuid: gpu for gpu in node.inventory.gpus}
+        found = dict[str, CardTrouble]()
+        for share in (share for each in pod.allocation.containers for share in each.shares):
+            card = cards.get(share.uuid)
+            if card is None and not node.inventory.problem:
+                found[share.uuid] = CardTrouble(GPU_GONE, share.index, share.uuid, node.name)
+            elif card is not None and not card.healthy and not card.withheld:
+                found[share.uuid] = CardTrouble(GPU_UNHEALTHY, card.index, share.uuid, node.name, card.reason)
+        return tuple(found.values())
+
+    def held_for(self, reserved: Mapping[str, Iterable[str]]) -> dict[str, tuple[Pod, ...]]:
+        """The waiting pods for which nodes are reserved, by node. `reserved`: their uids."""
+        waits = {pod.uid: pod for pod in self.pods if pod.waits and pod.uid}
+        found = {node: tuple(waits[uid] for uid in uids if uid in waits) for node, uids in reserved.items()}
+        return {node: pods for node, pods in found.items() if pods}
+
     def booked(self) -> Iterator[tuple[str, str, Allocation, Mapping[str, Demand]]]:
         """Every share once: the holder's namespace and name, the allocation, and what it uses of each GPU."""
         for claim in self.claims:
@@ -396,7 +446,7 @@ def _node(gpunode: JSON, nodes: Mapping[str, JSON], kept_out: Mapping[str, KeptO
 def trimmed(pod: JSON) -> JSON:
     """What `pod_of` reads of a pod. Of a large cluster's pods, most of which ask for no share, all would be held."""
     metadata = pod.get("metadata") or {}
-    if names.REQUEST not in (metadata.get("annotations") or {}):
+    if names.REQUEST not in (metadata.get("annotations") or {}) and not any(legible(asks_in_vain, [pod])):
         return {"metadata": {key: metadata[key] for key in ("namespace", "name") if key in metadata}}
     lean = {key: value for key, value in metadata.items() if key != "managedFields"}
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key not in ("volumes", "affinity")}
@@ -434,6 +484,7 @@ def pod_of(pod: JSON) -> Pod | None:
         unbound=_word(bound.get("message") or bound.get("reason"), MESSAGE)
         if bound.get("status") == "False" and not waits
         else "",
+        uid=_word(metadata.get("uid")),
         deleted=deleted,
     )
 

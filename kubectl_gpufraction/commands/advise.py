@@ -21,7 +21,7 @@ from kubectl_gpufraction.cluster.room import RoomRequest
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
 from kubectl_gpufraction.output.wording import few, request_text
-from kubectl_gpufraction.session import Command, Exit, Failed, Session
+from kubectl_gpufraction.session import IN_NAMESPACE, Command, Exit, Failed, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
 from runtime.kubernetes.evictions import evict
@@ -197,4 +197,11 @@ COMMAND = Command(
     "the fewest evictions that let a pod start, or free whole GPUs; changes nothing without --evict",
     run,
     _arguments,
+    flags=IN_NAMESPACE,
+    example="""\
+# What would let the first pod of the queue start, or a pod of your choice
+kubectl gpufraction advise
+kubectl gpufraction advise web-0
+# Free two whole GPUs, and have the pods evicted
+kubectl gpufraction advise --gpus 2 --evict""",
 )

@@ -14,8 +14,9 @@ from typing import Any
 
 from kubectl_gpufraction.cluster.state import inventory_of, pod_of
 from kubectl_gpufraction.cluster.targets import KINDS
-from kubectl_gpufraction.output.forms import CommandOutput
-from kubectl_gpufraction.session import Command, Failed, Session
+from kubectl_gpufraction.output import jsonpath
+from kubectl_gpufraction.output.forms import FORMS, CommandOutput
+from kubectl_gpufraction.session import OUTPUT, Command, Failed, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError
 
@@ -133,7 +134,8 @@ def candidates(
         found = _values(_option(known, flag), part, objects)
         return [each if each in (FILES, NO_FILES) else f"{flag}={each}" for each in found]
     if last.startswith("-"):
-        return _starting({flag for each in known for flag in each.option_strings if flag.startswith("--")}, last)
+        offered = commands.get(command, known)
+        return _starting({flag for each in offered for flag in each.option_strings if flag.startswith("--")}, last)
     if not command:
         return _starting(commands, last)
     return _values(_argument([each for each in known if not each.option_strings], positional), last, objects)
@@ -155,6 +157,8 @@ def _values(action: argparse.Action | None, last: str, objects: Objects) -> list
     """The values of an option or an argument."""
     if action is None:
         return [NO_FILES]
+    if action.dest == "output":
+        return _starting((*FORMS, jsonpath.PREFIX), last)
     if action.choices is not None:
         return _starting(map(str, action.choices), last)
     if action.dest in ("filename", "kubeconfig"):
@@ -191,7 +195,7 @@ def objects_of(session: Session, words: Sequence[str]) -> Objects:
                 return [str(gpu.index) for node in nodes if node is not None for gpu in node.gpus]
             if metavar == "NAMESPACE":
                 return [_name(each) for each in session.items(paths.path("v1", "namespaces"))]
-            if metavar.startswith("POD"):
+            if metavar in ("NAME",) or metavar.startswith("POD"):
                 raw = session.items(paths.pods(session.namespace))
                 return [*(_name(each) for each in raw if pod_of(each) is not None), *kinds]
         except (KubeError, Failed):
@@ -210,4 +214,10 @@ COMMAND = Command(
     "the script with which bash, zsh, fish or kubectl completes words",
     lambda session: script(session.given.shell),
     _arguments,
+    flags=OUTPUT,
+    example="""\
+# In ~/.bashrc, after kubectl's own completion
+source <(kubectl gpufraction completion bash)
+# For every shell that kubectl completes in itself
+kubectl gpufraction completion kubectl > ~/.local/bin/kubectl_complete-gpufraction""",
 )

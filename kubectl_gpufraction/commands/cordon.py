@@ -17,7 +17,8 @@ from contract.model import Gpu
 from kubectl_gpufraction.cluster.state import inventory_of
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
-from kubectl_gpufraction.session import Command, Exit, Failed, Session
+from kubectl_gpufraction.output.wording import suggestion
+from kubectl_gpufraction.session import OUTPUT, Command, Exit, Failed, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeConflict, KubeForbidden, KubeNotFound
 
@@ -120,7 +121,10 @@ def _run(session: Session, change: Any) -> CommandOutput:
     try:
         inventory = inventory_of(session.kube.get(paths.gpunodes(node)), {})
     except KubeNotFound:
-        raise Failed(f"node {node!r} has no GPUNode; kubectl get gpunodes lists those that have one") from None
+        there = session.items(paths.gpunodes(), KubeForbidden, KubeNotFound)
+        known = suggestion(node, (str((each.get("metadata") or {}).get("name", "")) for each in there))
+        listed = "kubectl gpufraction nodes lists those that have one"
+        raise Failed(f"node {node!r} has no GPUNode{known or '; ' + listed}") from None
     if inventory is None:
         raise Failed(f"the GPUNode {node!r} cannot be read")
     for _ in range(_TRIES):
@@ -174,6 +178,10 @@ CORDON = Command(
     lambda session: _run(session, cordoned),
     lambda parser: _arguments(parser, least="+"),
     once=True,
+    flags=OUTPUT | {"no_headers"},
+    example="""\
+# Two GPUs of a node, by index; a UUID names one too
+kubectl gpufraction cordon NODE 0 1""",
 )
 UNCORDON = Command(
     "uncordon",
@@ -181,4 +189,9 @@ UNCORDON = Command(
     lambda session: _run(session, uncordoned),
     lambda parser: _arguments(parser, least="*"),
     once=True,
+    flags=OUTPUT | {"no_headers"},
+    example="""\
+# One GPU of a node, and all of them
+kubectl gpufraction uncordon NODE 0
+kubectl gpufraction uncordon NODE""",
 )

@@ -33,7 +33,7 @@ from kubectl_gpufraction.cluster.state import legible
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
 from kubectl_gpufraction.output.wording import few, many
-from kubectl_gpufraction.session import Command, Exit, Failed, Session
+from kubectl_gpufraction.session import OUTPUT, Command, Exit, Failed, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
 from runtime.kubernetes.errors import KubeForbidden, KubeInvalid
@@ -262,4 +262,10 @@ COMMAND = Command(
     "where a manifest's pods would go now, all replicas; changes nothing; exits 3 if one is refused, 4 if one waits",
     run,
     _arguments,
+    flags=OUTPUT | {"namespace", "no_headers", "watch"},
+    example="""\
+# Where the pods of a manifest would go
+kubectl gpufraction dry-run -f web.yaml
+# The same for what another program writes
+kubectl kustomize overlays/test | kubectl gpufraction dry-run -f -""",
 )

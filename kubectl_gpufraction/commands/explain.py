@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from contract import names
 from contract import pods as podfields
-from contract.dialects import DIALECTS
 from contract.encoding import moments
 from contract.encoding.quantity import mib
-from contract.model import FractionRequest, Gpu
+from contract.model import FREE, FractionRequest, Gpu
 from contract.reasons import WAITING, Cure
 from contract.reasons import nodes as reasons
 from contract.reasons.nodes import Code
 from contract.reasons.pods import PodReason
 from contract.scheduling.demand import usage_of
-from contract.scheduling.filters import DEFAULT_LIMITS, gpu_reason
+from contract.scheduling.filters import DEFAULT_LIMITS, gpu_reason, lasting_reason
 from kubectl_gpufraction.cluster import targets
-from kubectl_gpufraction.cluster.neighbours import NO_VERDICT, NeighbourReader, NeighbourVerdict
+from kubectl_gpufraction.cluster.leadership import NOTHING_KNOWN, LeaderStatus
+from kubectl_gpufraction.cluster.neighbours import NO_VERDICT, NeighbourReader, NeighbourVerdict, PendingPod
 from kubectl_gpufraction.cluster.state import ClusterView, Node, Pod
 from kubectl_gpufraction.cluster.targets import BadTarget, Target
+from kubectl_gpufraction.cluster.unserved import cure, unserved_pod, without_share
+from kubectl_gpufraction.commands.select import why_absent
 from kubectl_gpufraction.output.forms import CommandOutput
-from kubectl_gpufraction.output.wording import behind, few, many, reason, request_text
-from kubectl_gpufraction.session import Command, Exit, Failed, Session
+from kubectl_gpufraction.output.wording import behind, few, many, plain_reason, reason, request_text
+from kubectl_gpufraction.session import IN_NAMESPACE, Command, Exit, Failed, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 
@@ -44,11 +45,23 @@ _MOST_EXPLAINED = 5
 """Pods of a workload that are explained in full; -o json has all."""
 
 
-def explanation(state: ClusterView, pod: Pod, verdict: NeighbourVerdict = NO_VERDICT) -> list[str]:
-    """
-    Where a pod is, or why it waits, its place in the queue, and which pods' end would make room. `verdict`: what other
-    pods and volumes say of it.
-    """
+@dataclass(frozen=True, slots=True)
+class PodContext:
+    """What is known of a pod that waits besides the objects in the view. `verdict`: what other pods and volumes say."""
+
+    verdict: NeighbourVerdict = NO_VERDICT
+    closed: frozenset[str] = frozenset()
+    """Nodes that do not take the pod whatever their GPUs have, such as for a taint."""
+    leadership: LeaderStatus = NOTHING_KNOWN
+    """Whether an allocator leads, and for whom it reserves nodes."""
+
+
+UNKNOWN = PodContext()
+
+
+def explanation(state: ClusterView, pod: Pod, known: PodContext = UNKNOWN) -> list[str]:
+    """Where a pod is, or why it waits, its place in the queue, and which pods' end would make room."""
+    verdict = known.verdict
     lines = [f"{pod.key} asks for {request_text(pod)} ({pod.request.dialect})"]
     if pod.allocation is not None:
         lines.append(f"It is {pod.phase} on node {pod.node}:")
@@ -59,12 +72,20 @@ def explanation(state: ClusterView, pod: Pod, verdict: NeighbourVerdict = NO_VER
             if share["limitMiB"] > share["memoryMiB"]:
                 memory += f", up to {share['limitMiB']} MiB while nobody else needs it"
             lines.append(f"  {share['container']}: GPU {share['gpu']} ({card}), {memory}{cores}")
+        lines += [f"{each}: the pod keeps running without it" for each in state.trouble(pod)]
+        if state.trouble(pod):
+            lines += [
+                "Delete the pod, so that it is placed again:",
+                f"    kubectl -n {pod.namespace} delete pod {pod.name}",
+            ]
         if pod.unbound:
             lines.append(f"kube-scheduler has not bound it, which is not for us to change: {pod.unbound}")
         return lines
     if pod.deleted:
         return [*lines, f"It is being deleted: {pod.reason}"]
-    why = reason(state, pod) or f"not decided yet; if this lasts, no allocator leads: {_LEADS}"
+    missing = known.leadership.missing
+    undecided = "not decided yet" if missing else f"not decided yet; if this lasts, no allocator leads: {_LEADS}"
+    why = plain_reason(state, pod) or undecided
     if not state.whole:
         return [*lines, f"It waits: {why}", *_judged(verdict), *_cures_of_claim(pod), _MORE]
     queue, places, group = state.waiting(), state.places(), state.groups()
@@ -75,13 +96,31 @@ def explanation(state: ClusterView, pod: Pod, verdict: NeighbourVerdict = NO_VER
     before = [f"{other.key} ({request_text(other)})" for other in queue[: place.first - 1]]
     if before:
         lines.append(f"Before it: {few(before)}")
-    others = [f"{other.key} ({request_text(other)})" for other in beside if other != pod]
+    others = [other.key for other in beside if other != pod]
     if others:
         lines.append(f"Created in the same second, in an order that only the allocator knows: {few(others)}")
     lines += _models(state, pod)
     lines += _judged(verdict)
-    lines += _cures(state, pod)
+    if missing:
+        return [*lines, f"Nothing is placed now, since {missing}. An administrator sees why:", f"    {_LEADS}"]
+    lines += _reserved(state.held_for(known.leadership.reserved), pod)
+    lines += _cures(state, pod, _not_for(state, pod, known))
     return lines
+
+
+def _not_for(state: ClusterView, pod: Pod, known: PodContext) -> frozenset[str]:
+    """The nodes that do not take the pod, whatever their GPUs have: those that are reserved for others among them."""
+    reserved = state.held_for(known.leadership.reserved)
+    return known.closed | {node for node, pods in reserved.items() if pod not in pods}
+
+
+def _reserved(reserved: Mapping[str, Sequence[Pod]], pod: Pod) -> Iterator[str]:
+    """The nodes that are reserved for the pod, or for pods that wait before it."""
+    for node, pods in sorted(reserved.items()):
+        if pod in pods:
+            yield f"Node {node} is reserved for it: it starts there as soon as enough of the other pods there end."
+        else:
+            yield f"Node {node} is reserved for {few([each.key for each in pods])}"
 
 
 def _judged(verdict: NeighbourVerdict) -> Iterator[str]:
@@ -105,9 +144,9 @@ def _judged(verdict: NeighbourVerdict) -> Iterator[str]:
         yield f"Not evaluated: {'; '.join(named)}"
 
 
-def row(state: ClusterView, pod: Pod, lines: Sequence[str], verdict: NeighbourVerdict = NO_VERDICT) -> Row:
+def row(state: ClusterView, pod: Pod, lines: Sequence[str], known: PodContext = UNKNOWN) -> Row:
     """The same for programs. `lines`: the sentences."""
-    waits = pod.waits
+    waits, verdict = pod.waits, known.verdict
     return {
         "namespace": pod.namespace,
         "name": pod.name,
@@ -125,8 +164,14 @@ def row(state: ClusterView, pod: Pod, lines: Sequence[str], verdict: NeighbourVe
         "since": (pod.since or moments.shown(pod.created)) if waits else "",
         "unbound": pod.unbound,
         "roomAfter": [
-            {"pod": other, "node": node.name, "gpu": gpu.index} for node, gpu, other in _whose_end_helps(state, pod)
+            {"pod": other, "node": node.name, "gpu": gpu.index}
+            for node, gpu, other in _whose_end_helps(state, pod, _not_for(state, pod, known))
         ],
+        "reservedNodes": [
+            {"node": node, "pods": [each.key for each in pods]}
+            for node, pods in sorted(state.held_for(known.leadership.reserved).items())
+        ],
+        "gpuTrouble": [{"code": each.code, "gpu": each.index, "uuid": each.uuid} for each in state.trouble(pod)],
         "refusedBy": [
             {"node": each.node, "filter": each.filter, "code": str(each.reason.code.word)} for each in verdict.refused
         ],
@@ -166,14 +211,18 @@ _MORE = (
 )
 
 
-def _cures(state: ClusterView, pod: Pod) -> list[str]:
+def _cures(state: ClusterView, pod: Pod, closed: frozenset[str]) -> list[str]:
     if pod.request.claim:
         return _cures_of_claim(pod)
     if not _an_end_helps(pod):
         return []
     if not _one_share(pod):
         return ["It needs several shares at once, so no single pod's end is sure to make room."]
-    found = [f"{other} on GPU {gpu.index} of {node.name}" for node, gpu, other in _whose_end_helps(state, pod)]
+    room = list(_room(state, pod.request.containers[0], closed))
+    if room:
+        where = few([f"GPU {gpu.index} of {node.name}" for node, gpu in room])
+        return [f"There is room on {where} now, so its turn comes without the end of another pod."]
+    found = [f"{other} on GPU {gpu.index} of {node.name}" for node, gpu, other in _whose_end_helps(state, pod, closed)]
     if found:
         return [f"The end of any one of these pods would make room on a GPU: {few(found)}"]
     if pod.code in _NO_NODE_COMES:
@@ -189,10 +238,11 @@ def _one_share(pod: Pod) -> bool:
     return len(pod.request.containers) == 1 and pod.request.containers[0].count == 1
 
 
-def _whose_end_helps(state: ClusterView, pod: Pod) -> list[tuple[Node, Gpu, str]]:
+def _whose_end_helps(state: ClusterView, pod: Pod, closed: frozenset[str]) -> list[tuple[Node, Gpu, str]]:
     if not pod.waits or pod.request.claim or not _an_end_helps(pod) or not _one_share(pod):
         return []
-    return list(_freeing(state, pod.request.containers[0]))
+    fraction = pod.request.containers[0]
+    return [] if any(_room(state, fraction, closed)) else list(_freeing(state, fraction, closed))
 
 
 def _cures_of_claim(pod: Pod) -> list[str]:
@@ -200,36 +250,31 @@ def _cures_of_claim(pod: Pod) -> list[str]:
     return [f"kubectl describe egpuc {claim} says where its claim stands."] if claim else []
 
 
-def _freeing(state: ClusterView, fraction: FractionRequest) -> Iterator[tuple[Node, Gpu, str]]:
-    """Pods whose end alone makes room for the share on a GPU."""
+def _cards(state: ClusterView, closed: frozenset[str]) -> Iterator[tuple[Node, Gpu]]:
+    """The cards of the nodes that may take the pod."""
     for node in state.nodes:
-        if not node.ready or node.cordoned:
-            continue
-        for gpu in node.inventory.gpus:
-            holders = state.holders(gpu)
-            for other, _ in holders:
-                if not isinstance(other, Pod):
-                    continue  # no pod's end gives a claim's share back
-                rest = tuple(share for holder, share in holders if holder != other)
-                if gpu_reason(gpu, usage_of(rest), fraction, DEFAULT_LIMITS) is None:
-                    yield node, gpu, other.key
+        if node.ready and not node.cordoned and node.name not in closed:
+            yield from ((node, gpu) for gpu in node.inventory.gpus)
 
 
-def without_share(pod: JSON) -> str:
-    """One sentence about a pod that neither waits for a share nor has one, and what to do."""
-    phase = str((pod.get("status") or {}).get("phase", ""))
-    if podfields.finished(pod):
-        return f"it has finished ({phase}) and no longer holds a share"
-    if names.GATE in podfields.gates(pod):
-        return "its request annotation contradicts its resources, so it is never placed; delete it"
-    found = DIALECTS.detect(pod)
-    if not found:
-        return "it asks for no GPU share"
-    return (
-        f"it asks for one ({', '.join(dialect.title for dialect in found)}), and admission did not see it: it was "
-        f"created before its namespace had the label {names.INJECT_LABEL}={names.INJECT_ENABLED}, or while the webhook "
-        "was not configured; create it again"
-    )
+def _room(state: ClusterView, fraction: FractionRequest, closed: frozenset[str]) -> Iterator[tuple[Node, Gpu]]:
+    """Cards that have room for the share now."""
+    for node, gpu in _cards(state, closed):
+        taken = usage_of(share for _, share in state.holders(gpu))
+        if gpu_reason(gpu, taken, fraction, DEFAULT_LIMITS) is None:
+            yield node, gpu
+
+
+def _freeing(state: ClusterView, fraction: FractionRequest, closed: frozenset[str]) -> Iterator[tuple[Node, Gpu, str]]:
+    """Pods whose end alone makes room for the share on a GPU."""
+    for node, gpu in _cards(state, closed):
+        holders = state.holders(gpu)
+        for other, _ in holders:
+            if not isinstance(other, Pod):
+                continue  # no pod's end gives a claim's share back
+            rest = tuple(share for holder, share in holders if holder != other)
+            if gpu_reason(gpu, usage_of(rest), fraction, DEFAULT_LIMITS) is None:
+                yield node, gpu, other.key
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -251,12 +296,17 @@ def run(session: Session) -> CommandOutput:
     if target.kind == "pod":
         found = known.get(f"{target.namespace}/{target.name}")
         if found is None:
-            raise Failed(f"{target}: {_unknown(session, target)}")
+            there = {pod.name: pod for pod in state.pods if pod.namespace == target.namespace}
+            raise Failed(f"{target}: {why_absent(session, target.namespace, target.name, there)}")
         return _output(session, state, [found], reader)
     raw = _pods_of(session, target)
     shared = [known[key] for key in map(podfields.key, raw) if key in known]
     if not shared:
-        raise Failed(f"{target}: none of its {many(len(raw), 'pod')} has a share or waits: {without_share(raw[0])}")
+        why = without_share(raw[0], session.is_served)
+        missed = list(filter(None, map(unserved_pod, raw)))
+        if missed:
+            why = "\n".join(cure(target.namespace, missed, served=session.is_served(target.namespace)))
+        raise Failed(f"{target}: none of its {many(len(raw), 'pod')} has a share or waits: {why}")
     waiting = [pod for pod in shared if pod.waits]
     deleted = [pod for pod in shared if pod.deleted]
     have, rest = len(shared) - len(waiting) - len(deleted), len(raw) - len(shared)
@@ -264,13 +314,6 @@ def run(session: Session) -> CommandOutput:
     beside += f"; {rest} without a share" if rest else ""
     head = f"{target.kind}/{target.name}: {many(len(raw), 'pod')}, {have} with a share, {len(waiting)} waiting{beside}"
     return _output(session, state, [*waiting, *(pod for pod in shared if not pod.waits)], reader, head)
-
-
-def _unknown(session: Session, target: Target) -> str:
-    try:
-        return without_share(session.kube.get(paths.pods(target.namespace, target.name)))
-    except KubeNotFound:
-        return "not there; -n names another namespace"
 
 
 def _pods_of(session: Session, target: Target) -> list[JSON]:
@@ -294,34 +337,76 @@ def _pods_of(session: Session, target: Target) -> list[JSON]:
 def _output(
     session: Session, state: ClusterView, pods: Sequence[Pod], reader: NeighbourReader, head: str = ""
 ) -> CommandOutput:
-    """The pods explained; for people the first few of them, with an empty line between two."""
-    verdicts = _verdicts(session, state, pods, reader)
-    explained = [[session.spoken(line) for line in explanation(state, pod, verdicts[pod.key])] for pod in pods]
+    """The pods explained; for people the first few of them, and those that wait for the same reason together."""
+    known = _known(session, state, pods, reader)
+    explained = {pod.key: [session.spoken(line) for line in explanation(state, pod, known[pod.key])] for pod in pods}
+    alike: dict[object, list[Pod]] = {}
+    held = state.held_for(next(iter(known.values())).leadership.reserved) if known else {}
+    for pod in pods:
+        itself = [node for node, pods in held.items() if pod in pods]
+        same = (request_text(pod), pod.code, pod.reason, known[pod.key].verdict, *itself) if pod.waits else pod.key
+        alike.setdefault(same, []).append(pod)
     lines = [head] if head else []
-    for number, each in enumerate(explained[:_MOST_EXPLAINED]):
-        lines += ["", *each] if head or number else each
-    if len(explained) > _MOST_EXPLAINED:
-        lines += ["", f"{len(explained) - _MOST_EXPLAINED} more; -o json has all of them"]
+    for number, group in enumerate(list(alike.values())[:_MOST_EXPLAINED]):
+        lines += [""] if head or number else []
+        lines += explained[group[0].key]
+        if len(group) > 1:
+            others = few([pod.name for pod in group[1:]])
+            lines.append(f"{many(len(group) - 1, 'more pod')} of the same request for the same reason: {others}")
+    more = sum(map(len, list(alike.values())[_MOST_EXPLAINED:]))
+    if more:
+        lines += ["", f"{more} more; -o json has all of them"]
     return CommandOutput(
-        rows=[row(state, pod, each, verdicts[pod.key]) for pod, each in zip(pods, explained, strict=True)],
+        rows=[row(state, pod, explained[pod.key], known[pod.key]) for pod in pods],
         lines=lines,
         names=[f"pod/{pod.name}" for pod in pods],
     )
 
 
-def _verdicts(
+def _known(
     session: Session, state: ClusterView, pods: Sequence[Pod], reader: NeighbourReader
-) -> Mapping[str, NeighbourVerdict]:
-    """What other pods and volumes say of those that wait, by `namespace/name`; pods that are alike are judged once."""
+) -> Mapping[str, PodContext]:
+    """What is known of those that wait, by `namespace/name`; pods that are alike are judged once."""
     pending = {pod.key: reader.pending[pod.key] for pod in pods if pod.waits and pod.key in reader.pending}
     if not pending:
-        return dict.fromkeys((pod.key for pod in pods), NO_VERDICT)
+        return dict.fromkeys((pod.key for pod in pods), UNKNOWN)
     around = session.surroundings(reader, tuple(pending.values()), whole=state.whole)
-    nodes = [node.name for node in state.nodes]
-    judged = {each: around.judge(each, nodes) for each in dict.fromkeys(pending.values())}
-    return {pod.key: judged[pending[pod.key]] if pod.key in pending else NO_VERDICT for pod in pods}
+    nodes, leadership = [node.name for node in state.nodes], session.leadership()
+    judged = {
+        each: PodContext(around.judge(each, nodes), _closed(state, reader, each), leadership)
+        for each in dict.fromkeys(pending.values())
+    }
+    return {pod.key: judged[pending[pod.key]] if pod.key in pending else UNKNOWN for pod in pods}
+
+
+def _closed(state: ClusterView, reader: NeighbourReader, pod: PendingPod) -> frozenset[str]:
+    """The nodes that do not take the pod whatever their GPUs have."""
+    found = set[str]()
+    for node in state.nodes:
+        here, inventory = reader.nodes.get(node.name), node.inventory
+        if here is not None:
+            seen = replace(
+                here,
+                gpus=inventory.gpus,
+                usage=(FREE,) * len(inventory.gpus),
+                delivery=inventory.delivery,
+                isolation=inventory.isolation,
+            )
+            if lasting_reason(seen, pod.needs) is not None:
+                found.add(node.name)
+    return frozenset(found)
 
 
 COMMAND = Command(
-    "explain", "why a pod waits, its place in the queue, and which pods' end would make room", run, _arguments
+    "explain",
+    "why a pod waits, its place in the queue, and which pods' end would make room",
+    run,
+    _arguments,
+    flags=IN_NAMESPACE,
+    example="""\
+# One pod, in your namespace or in another
+kubectl gpufraction explain web-0
+kubectl gpufraction explain team/web-0
+# The pods of a workload, those that wait first
+kubectl gpufraction explain deployment/web""",
 )

@@ -24,7 +24,7 @@ from contract.scheduling import needs
 from kubectl_gpufraction.cluster.state import ClusterView, address_of, legible
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import tabwriter
-from kubectl_gpufraction.session import Command, Session
+from kubectl_gpufraction.session import OUTPUT, Command, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 
@@ -294,4 +294,14 @@ def run(session: Session) -> CommandOutput:
     )
 
 
-COMMAND = Command("inspect", "the same text as kubectl-inspect-gpushare", run, _arguments)
+COMMAND = Command(
+    "inspect",
+    "the same text as kubectl-inspect-gpushare",
+    run,
+    _arguments,
+    flags=OUTPUT | {"watch"},
+    example="""\
+# All nodes, and one with its pods
+kubectl gpufraction inspect
+kubectl gpufraction inspect NODE --details""",
+)

@@ -18,7 +18,7 @@ from contract.encoding import quantity
 from contract.options import BadOption, Options
 from kubectl_gpufraction.cluster import options
 from kubectl_gpufraction.output.forms import CommandOutput
-from kubectl_gpufraction.session import Command, Failed, Session
+from kubectl_gpufraction.session import OUTPUT, Command, Failed, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 
@@ -98,4 +98,12 @@ def run(session: Session) -> CommandOutput:
     )
 
 
-COMMAND = Command("kueue-config", "what Kueue needs in its configuration to count GPU shares of Jobs", run)
+COMMAND = Command(
+    "kueue-config",
+    "what Kueue needs in its configuration to count GPU shares of Jobs",
+    run,
+    flags=OUTPUT,
+    example="""\
+# To be merged into Kueue's ConfigMap
+kubectl gpufraction kueue-config > kueue-resources.yaml""",
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -12,15 +13,18 @@ from contract.model import WHOLE, Gpu
 from contract.scheduling.demand import usage_of
 from contract.scheduling.filters import DEFAULT_LIMITS, free
 from kubectl_gpufraction.cluster.state import ClusterView, Node
+from kubectl_gpufraction.commands import select
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
 from kubectl_gpufraction.output.wording import age, bar, few, many
-from kubectl_gpufraction.session import Command, Session
+from kubectl_gpufraction.session import LABELLED, Command, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeForbidden, KubeNotFound
 
 JSON = dict[str, Any]
 Row = Mapping[str, Any]
+_MOST_ILL = 5
+"""Unhealthy cards whose reason is printed below the table; `-o wide` has all."""
 
 COLUMNS = (
     Column("node", "NODE"),
@@ -28,20 +32,26 @@ COLUMNS = (
     Column("model", "MODEL"),
     Column("shares", "SHARES"),
     Column("memoryMiB", "USED", of=lambda row, _: bar(row["memoryMiB"], row["promisedMiB"])),
-    Column("memoryMiB", "USED-MiB"),
     Column("freeMiB", "FREE-MiB"),
     Column("promisedMiB", "OF-MiB", of=lambda row, _: _promised(row)),
+    Column("health", "STATE", of=lambda row, _: _state(row)),
+    Column("memoryMiB", "USED-MiB", wide=True),
     Column("limitsMiB", "LIMITS-MiB", of=lambda row, _: _limits(row), wide=True),
-    Column("cores", "CORES%"),
-    Column("health", "HEALTH"),
-    Column("isolation", "ISOLATION"),
-    Column("nodeState", "NODE-STATE"),
+    Column("cores", "CORES%", wide=True),
+    Column("isolation", "ISOLATION", wide=True),
     Column("uuid", "UUID", wide=True),
     Column("reason", "REASON", wide=True),
     Column("driver", "DRIVER", wide=True),
     Column("seen", "AGENT-SEEN", wide=True, of=age("seen")),
     Column("pods", "PODS", wide=True),
 )
+
+
+def _state(row: Row) -> str:
+    """The card's health, and what is out of the ordinary with its node: `Healthy,NotReady`."""
+    return ",".join(
+        dict.fromkeys([row["health"], *(each for each in row["nodeState"].split(",") if each not in ("", "Ready"))])
+    )
 
 
 def rows(state: ClusterView, now: datetime) -> list[Row]:
@@ -183,9 +193,16 @@ def run(session: Session) -> CommandOutput:
         found = sorted(rows_of_cards(session.items(path, KubeNotFound, KubeForbidden)), key=_place)
         if not found:
             raise
-        return _output(found, [_OF_CARDS])
-    refused = sorted({f"{node.name}: {node.refused}" for node in state.nodes if node.refused})
-    return _output(rows(state, datetime.fromtimestamp(session.now(), UTC)), refused)
+        return _output(select.nodes(session, found), [_OF_CARDS])
+    shown = select.nodes(session, rows(state, datetime.fromtimestamp(session.now(), UTC)))
+    here = {row["node"] for row in shown}
+    refused = sorted({f"{node.name}: {node.refused}" for node in state.nodes if node.refused and node.name in here})
+    ill = [
+        f"GPU {row['gpu']} of {row['node']}: {row['reason']}"
+        for row in shown
+        if row["health"] == "Unhealthy" and row["reason"]
+    ]
+    return _output(shown, [*refused, *ill[:_MOST_ILL]])
 
 
 def _place(row: Row) -> tuple[str, int]:
@@ -202,4 +219,21 @@ def _output(found: Sequence[Row], notes: Sequence[str]) -> CommandOutput:
     )
 
 
-COMMAND = Command("nodes", "every GPU: who shares it, what is free, whether it is well, what is enforced", run)
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NODE", help="these nodes only")
+
+
+COMMAND = Command(
+    "nodes",
+    "every GPU: who shares it, what is free, whether it is well",
+    run,
+    _arguments,
+    flags=LABELLED,
+    example="""\
+# All GPUs, and with the pods on each, what is enforced and the driver
+kubectl gpufraction nodes
+kubectl gpufraction nodes -o wide
+# The GPUs of one node, and of a pool of nodes
+kubectl gpufraction nodes NODE
+kubectl gpufraction nodes -l pool=gpu""",
+)

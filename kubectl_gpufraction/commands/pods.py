@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,22 +10,24 @@ from contract.encoding import moments
 from contract.encoding.quantity import mib
 from contract.scheduling.demand import usage_of
 from kubectl_gpufraction.cluster.state import ClusterView, Pod
+from kubectl_gpufraction.commands import select
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
 from kubectl_gpufraction.output.wording import age, many, request_text
-from kubectl_gpufraction.session import Command, Session
+from kubectl_gpufraction.session import LABELLED, OF_PODS, Command, Session
 
 Row = Mapping[str, Any]
+_MOST_TROUBLE = 20
+_RESTART = "the pod keeps running without it; delete the pod, so that it is placed again"
 COLUMNS = (
-    Column("namespace", "NAMESPACE"),
     Column("name", "NAME"),
-    Column("status", "STATUS"),
+    Column("status", "STATUS", of=lambda row, _: _status(row)),
     Column("asks", "ASKS"),
     Column("node", "NODE"),
     Column("gpus", "GPUS"),
     Column("memoryMiB", "MEMORY-MiB"),
-    Column("cores", "CORES%"),
     Column("created", "AGE", of=age("created")),
+    Column("cores", "CORES%", wide=True),
     Column("limitMiB", "LIMIT-MiB", wide=True),
     Column("dialect", "DIALECT", wide=True),
     Column("claim", "CLAIM", wide=True),
@@ -34,13 +37,14 @@ COLUMNS = (
 
 def rows(state: ClusterView, namespace: str | None) -> list[Row]:
     """Every pod that requested a share, of one namespace or of all."""
-    return [_pod_row(pod) for pod in state.pods if namespace in (None, pod.namespace)]
+    return [_pod_row(state, pod) for pod in state.pods if namespace in (None, pod.namespace)]
 
 
-def _pod_row(pod: Pod) -> Row:
+def _pod_row(state: ClusterView, pod: Pod) -> Row:
     given = [share for each in pod.allocation.containers for share in each.shares] if pod.allocation else []
     index_of = {share.uuid: share.index for share in given}
     taken = usage_of(pod.shares().values())
+    trouble = state.trouble(pod)
     return {
         "namespace": pod.namespace,
         "name": pod.name,
@@ -55,7 +59,13 @@ def _pod_row(pod: Pod) -> Row:
         "dialect": pod.request.dialect,
         "claim": pod.request.claim,
         "uuids": sorted(index_of),
+        "gpuTrouble": [{"code": each.code, "gpu": each.index, "uuid": each.uuid, "why": each.why} for each in trouble],
     }
+
+
+def _status(row: Row) -> str:
+    """The phase, and what is wrong with the pod's cards, which Kubernetes does not know."""
+    return ",".join(dict.fromkeys([row["status"], *(each["code"] for each in row["gpuTrouble"])]))
 
 
 def totals(found: Sequence[Row]) -> str:
@@ -66,16 +76,40 @@ def totals(found: Sequence[Row]) -> str:
     return f"{many(len(found), 'pod')}: {have} of {held} MiB, {waiting} waiting"
 
 
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="POD", help="these pods only")
+
+
 def run(session: Session) -> CommandOutput:
-    """The pods of one namespace, or of all."""
-    found = rows(session.seen(), session.shown_namespace())
+    """The pods of one namespace, or of all; those that are named, or have the labels, where some are."""
+    state = session.seen()
+    found = select.pods(session, state, rows(state, session.shown_namespace()))
+    trouble = [
+        f"{pod.key}: {each}; {_RESTART}"
+        for pod in state.pods
+        if any((row["namespace"], row["name"]) == (pod.namespace, pod.name) and row["gpuTrouble"] for row in found)
+        for each in state.trouble(pod)
+    ]
+    missed = [] if select.is_narrowed(session) else session.unserved(state)
     return CommandOutput(
-        COLUMNS,
+        (*((Column("namespace", "NAMESPACE"),) if session.given.all_namespaces else ()), *COLUMNS),
         found,
-        empty=session.nothing("pod asks for a GPU share"),
-        notes=[totals(found)],
+        empty="\n".join(missed or [session.nothing("pod asks for a GPU share")]) if not found else "",
+        notes=[totals(found), *trouble[:_MOST_TROUBLE], *missed],
         names=[f"pod/{row['name']}" for row in found],
     )
 
 
-COMMAND = Command("pods", "pods that asked for a GPU share, and where they have it", run)
+COMMAND = Command(
+    "pods",
+    "pods that asked for a GPU share, and where they have it",
+    run,
+    _arguments,
+    flags=OF_PODS | LABELLED,
+    example="""\
+# The pods of your namespace, and those of all
+kubectl gpufraction pods
+kubectl gpufraction pods -A -l app=web
+# On which card a pod is
+kubectl gpufraction pods web-0 -o jsonpath='{.items[*].uuids}'""",
+)

@@ -129,4 +129,11 @@ def run(session: Session) -> CommandOutput:
     return CommandOutput(COLUMNS, shown, empty=NONE, notes=notes, names=[f"pool/{row['pool']}" for row in shown])
 
 
-COMMAND = Command("pools", "the pools from which nodes may come: what is asked for, and why nothing is", run)
+COMMAND = Command(
+    "pools",
+    "the pools from which nodes may come: what is asked for, and why nothing is",
+    run,
+    example="""\
+# Which nodes are on their way, and why a pool brings none
+kubectl gpufraction pools""",
+)

@@ -1,15 +1,30 @@
-"""`kubectl gpufraction version`: this command's version, and the cluster's as far as it answers."""
+"""`kubectl gpufraction version`: this command's version, and what is installed in the cluster as far as it answers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from importlib import metadata
+from typing import Any
 
+from contract import names
+from kubectl_gpufraction.cluster.programs import Installed, installed
 from kubectl_gpufraction.output.forms import CommandOutput
-from kubectl_gpufraction.output.tables import Column
+from kubectl_gpufraction.output.tables import Column, Row
+from kubectl_gpufraction.output.wording import many
 from kubectl_gpufraction.session import Command, Failed, Session
-from runtime.kubernetes.client import KubeError
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeError, KubeForbidden, KubeNotFound
 
-_COLUMNS = (Column("plugin", "PLUGIN"), Column("kubernetes", "KUBERNETES"), Column("nodes", "GPU-NODES"))
+JSON = dict[str, Any]
+_PLUGIN = "plugin"
+_COLUMNS = (
+    Column("component", "COMPONENT"),
+    Column("version", "VERSION"),
+    Column("ready", "READY"),
+    Column("image", "IMAGE"),
+)
+_UNSEEN = f"what is installed is unknown: you may not list deployments and daemonsets in {names.NAMESPACE}"
+_ELSEWHERE = f"no program of gpufraction runs in {names.NAMESPACE}"
 
 
 def own() -> str:
@@ -20,20 +35,57 @@ def own() -> str:
         return "unknown"
 
 
-def versions(kubernetes: str | None = None, nodes: int | None = None) -> CommandOutput:
+def versions(
+    kubernetes: str | None = None, programs: Iterable[Installed] = (), notes: Sequence[str] = ()
+) -> CommandOutput:
     """This command's version, and the cluster's if known: a user who asks for versions often has a broken cluster."""
-    row = {"plugin": own(), "kubernetes": kubernetes, "nodes": nodes}
-    return CommandOutput(_COLUMNS, [row], names=[f"kubectl-gpufraction/{own()}"])
+    rows: list[Row] = [_row(_PLUGIN, own()), _row("kubernetes", kubernetes)]
+    rows += [_row(each.program, each.version, each.image, each.ready) for each in programs]
+    return CommandOutput(
+        _COLUMNS, rows, notes=notes, names=[f"{row['component']}/{row['version'] or 'unknown'}" for row in rows]
+    )
+
+
+def _row(component: str, version: str | None, image: str = "", ready: str = "") -> Row:
+    return {"component": component, "version": version or None, "ready": ready, "image": image}
+
+
+def differing(plugin: str, programs: Iterable[Installed]) -> list[str]:
+    """The sentence about programs of another version than this command, whose objects it may misread."""
+    others = sorted({each.version for each in programs if each.version} - {plugin})
+    if not others:
+        return []
+    return [
+        f"The plugin is {plugin} and the cluster runs {', '.join(others)}: use the plugin of the cluster's version."
+    ]
 
 
 def run(session: Session) -> CommandOutput:
     """The versions. Raises `Failed` with those that are known."""
-    kubernetes = ".".join(map(str, session.kube.version()))
+    kubernetes, programs, notes = ".".join(map(str, session.kube.version())), list[Installed](), list[str]()
+    try:
+        programs = list(installed(_workloads(session)))
+        notes = differing(own(), programs) if programs else [_ELSEWHERE]
+    except KubeForbidden:
+        notes = [_UNSEEN]
     try:
         nodes = len(session.gpunodes())
     except (KubeError, Failed) as error:
-        raise Failed(str(error), shown=versions(kubernetes)) from error
-    return versions(kubernetes, nodes)
+        raise Failed(str(error), shown=versions(kubernetes, programs, notes)) from error
+    return versions(kubernetes, programs, [f"{many(nodes, 'node')} reported GPUs", *notes])
 
 
-COMMAND = Command("version", "versions of this command and of the cluster", run)
+def _workloads(session: Session) -> list[JSON]:
+    kinds = (paths.deployments(names.NAMESPACE), paths.daemonsets(names.NAMESPACE))
+    return [each for path in kinds for each in session.items(path, KubeNotFound)]
+
+
+COMMAND = Command(
+    "version",
+    "the versions of this command, of Kubernetes, and of the programs that are installed in the cluster",
+    run,
+    flags=frozenset(("output", "no_headers")),
+    example="""\
+# What to send with a question
+kubectl gpufraction version""",
+)

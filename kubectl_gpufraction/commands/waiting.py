@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contract.encoding import moments
+from kubectl_gpufraction.cluster.leadership import NOTHING_KNOWN
 from kubectl_gpufraction.cluster.state import TERMINATING, ClusterView
+from kubectl_gpufraction.commands import select
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
-from kubectl_gpufraction.output.wording import age, many, reason, request_text
-from kubectl_gpufraction.session import Command, Session
+from kubectl_gpufraction.output.wording import age, few, many, reason, request_text
+from kubectl_gpufraction.session import LABELLED, OF_PODS, Command, Session
 
 Row = Mapping[str, Any]
+_MOST_RESERVED = 10
+"""Reserved nodes that are named."""
 COLUMNS = (
     Column("place", "PLACE"),
     Column("namespace", "NAMESPACE"),
@@ -83,19 +88,56 @@ def totals(found: Sequence[Row]) -> str:
     return f"{text}; {many(deleted, 'pod is', 'pods are')} being deleted" if deleted else text
 
 
+def together(found: Sequence[Row]) -> list[str]:
+    """What a place such as `1-6` means, where there is one."""
+    shared = next((row["place"] for row in found if isinstance(row["place"], str)), None)
+    if shared is None:
+        return []
+    return [f"Place {shared}: pods created in the same second, in an order that only the allocator knows"]
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="POD", help="these pods only")
+
+
 def run(session: Session) -> CommandOutput:
     """The waiting pods of one namespace, or of all. A reason that many pods have is printed once, below the table."""
-    found = rows(session.seen(), session.shown_namespace())
+    state = session.seen()
+    found = select.pods(session, state, rows(state, session.shown_namespace()), "does not wait: it has its share")
     spoken = [{**row, "reason": session.spoken(row["reason"])} for row in found]
     numbered, reasons = folded(spoken)
+    missed = [] if select.is_narrowed(session) else session.unserved(state)
+    leadership = session.leadership() if found else NOTHING_KNOWN
+    reserved = [
+        f"Node {node} is reserved for {few([pod.key for pod in pods])}"
+        for node, pods in sorted(state.held_for(leadership.reserved).items() if state.whole else ())
+    ]
     return CommandOutput(
         COLUMNS,
         spoken,
         in_table=numbered,
-        empty=session.nothing("pod waits for a GPU share"),
-        notes=[totals(spoken), *reasons],
+        empty="\n".join([session.nothing("pod waits for a GPU share"), *missed]) if not found else "",
+        notes=[
+            totals(spoken),
+            *([f"Nothing is placed now, since {leadership.missing}"] if leadership.missing else ()),
+            *reasons,
+            *reserved[:_MOST_RESERVED],
+            *together(spoken),
+            *missed,
+        ],
         names=[f"pod/{row['name']}" for row in found],
     )
 
 
-COMMAND = Command("waiting", "the queue: which pods wait, for what, and why", run)
+COMMAND = Command(
+    "waiting",
+    "the queue: which pods wait, for what, and why",
+    run,
+    _arguments,
+    flags=OF_PODS | LABELLED,
+    example="""\
+# The whole queue, with each pod's reason
+kubectl gpufraction waiting -A -o wide
+# The pods of one application
+kubectl gpufraction waiting -l app=web""",
+)

@@ -7,7 +7,7 @@ from kubectl_gpufraction.idle.shares import gives_way, rows, totals
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
 from kubectl_gpufraction.output.wording import age
-from kubectl_gpufraction.session import Command, Session
+from kubectl_gpufraction.session import OF_PODS, Command, Session
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeForbidden
 
@@ -32,7 +32,7 @@ def run(session: Session) -> CommandOutput:
     return CommandOutput(
         COLUMNS,
         found,
-        empty=session.nothing("share is known to be idle"),
+        empty=session.nothing("share is known to be idle") if not found else "",
         notes=[totals(found), *_whether_evicted(session)],
         names=[f"pod/{row['name']}" for row in found],
     )
@@ -56,4 +56,12 @@ def _whether_evicted(session: Session) -> list[str]:
     return ["Nobody is evicted for it: the allocator's setting idle.evict is off."]
 
 
-COMMAND = Command("idle", "pods whose shares compute nothing, for how long, and whether they give way", run)
+COMMAND = Command(
+    "idle",
+    "pods whose shares compute nothing, for how long, and whether they give way",
+    run,
+    flags=OF_PODS,
+    example="""\
+# The idle pods of all namespaces, and whose word it is that they give way
+kubectl gpufraction idle -A -o wide""",
+)

@@ -14,19 +14,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract.encoding.plain import LINE, plain, plain_values
-from kubectl_gpufraction.output.tables import Column, Row, joined, table
+from kubectl_gpufraction.output import jsonpath
+from kubectl_gpufraction.output.tables import Column, Row, joined, table, wrapped
 
 FORMS = ("table", "wide", "json", "yaml", "name")
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How an output is printed: one of `FORMS`, with colours and headings or without, and the present."""
+    """
+    How an output is printed: one of `FORMS` or a JSONPath template, with colours and headings or without, and the
+    present.
+    """
 
     name: str = "table"
     colour: bool = False
     headers: bool = True
     now: float = 0.0
+    width: int = 0
+    """Columns of the terminal, at which sentences go on in the next line; 0: each is one line, as for a pipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,8 @@ class CommandOutput:
     rows: Sequence[Row] = ()
     in_table: Sequence[Row] | None = None
     """The rows of the table, where people see them in other words than programs."""
+    head: Sequence[str] = ()
+    """For people, above the table: what to read first."""
     empty: str = ""
     """The text of a table without rows."""
     lines: Sequence[str] | None = None
@@ -54,20 +62,31 @@ class CommandOutput:
 
     def text(self, form: Form) -> str:
         """The output in one form, with a final newline; empty where it names nothing."""
+        document = self.document or {"items": [dict(row) for row in self.rows]}
         if form.name in ("json", "yaml"):
-            return serialized(self.document or {"items": [dict(row) for row in self.rows]}, form.name)
+            return serialized(document, form.name)
+        if form.name.startswith(jsonpath.PREFIX):
+            return jsonpath.printed(form.name.removeprefix(jsonpath.PREFIX), plain_values(document))
         if form.name == "name":
             return joined(dict.fromkeys(self.names))
         if self.exact:
             return "\n".join(plain(line, LINE) for line in self.exact.split("\n"))
         if self.lines is not None:
-            return joined(self.lines)
+            return wrapped(self.lines, form.width)
         rows = self.rows if self.in_table is None else self.in_table
         if not rows:
-            return joined(self.empty.split("\n"))
+            return wrapped(self.empty.split("\n"), form.width)
         wide = form.name == "wide"
-        shown = table(self.columns, rows, wide=wide, colour=form.colour, headers=form.headers, now=form.now)
-        return shown + joined(self.notes) if form.headers else shown
+        shown = table(
+            self.columns,
+            rows,
+            wide=wide,
+            colour=form.colour,
+            headers=form.headers,
+            now=form.now,
+            width=form.width,
+        )
+        return wrapped(self.head, form.width) + shown + wrapped(self.notes, form.width) if form.headers else shown
 
 
 def serialized(document: Mapping[str, Any], form: str) -> str:

@@ -6,6 +6,7 @@ Pure. A table is a tuple of columns and rows of plain values by the columns' key
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,11 @@ _COLOURS = {
     "Unhealthy": RED,
     "Cordoned": YELLOW,
     "Failed": RED,
+    "GPUUnhealthy": RED,
+    "GPUGone": RED,
+    "NotReady": RED,
+    "AgentSilent": YELLOW,
+    "OptionsRefused": YELLOW,
     "Waiting": YELLOW,
     "Placed": GREEN,
     "Denied": RED,
@@ -48,16 +54,45 @@ class Column:
         return cell(row[self.key] if self.of is None else self.of(row, now))
 
 
+_GAP = "   "
+_LEAST = 30
+"""Columns of a last cell that goes on in the next line; where there are fewer, it is left as it is."""
+
+
 def table(
-    columns: Sequence[Column], rows: Sequence[Row], *, wide: bool, colour: bool, headers: bool, now: float
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    *,
+    wide: bool,
+    colour: bool,
+    headers: bool,
+    now: float,
+    width: int = 0,
 ) -> str:
-    """The rows in aligned columns, under their headings unless `headers` is False."""
+    """
+    The rows in aligned columns, under their headings unless `headers` is False. `width`: of the terminal, at which the
+    last cell goes on in the next line; 0: it does not.
+    """
     shown = [column for column in columns if wide or not column.wide]
     cells = [[column.shown(row, now) for column in shown] for row in rows]
     if headers:
         cells.insert(0, [column.heading for column in shown])
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "".join(_line(line, widths, colour and (number > 0 or not headers)) for number, line in enumerate(cells))
+    left = width - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
+    return "".join(
+        _line(part, widths, colour and (number > 0 or not headers))
+        for number, line in enumerate(cells)
+        for part in _folded(line, left)
+    )
+
+
+def _folded(line: Sequence[str], left: int) -> Iterable[Sequence[str]]:
+    """The line, and those in which its last cell goes on where `left` columns are too few for it."""
+    if left < _LEAST or len(line[-1]) <= left:
+        return (line,)
+    first, *rest = textwrap.wrap(line[-1], left, break_long_words=False, break_on_hyphens=False)
+    empty = [""] * (len(line) - 1)
+    return ([*line[:-1], first], *([*empty, each] for each in rest))
 
 
 def cell(value: object) -> str:
@@ -72,11 +107,12 @@ def _line(line: Sequence[str], widths: Sequence[int], colour: bool) -> str:
     padded[-1] = line[-1]
     if colour:
         padded = [_coloured(text) for text in padded]
-    return "   ".join(padded).rstrip() + "\n"
+    return _GAP.join(padded).rstrip() + "\n"
 
 
 def _coloured(text: str) -> str:
-    found = _COLOURS.get(text.strip())
+    words = {_COLOURS[word] for word in text.strip().split(",") if word in _COLOURS}
+    found = next((colour for colour in (RED, YELLOW, GREEN) if colour in words), "")
     return f"{found}{text}{PLAIN}" if found else text
 
 
@@ -107,3 +143,33 @@ def _block(lines: Sequence[Sequence[str]], row: int, column: int) -> int:
 def joined(parts: Iterable[str]) -> str:
     """Lines, made fit to be shown, to one text that ends in a newline."""
     return "".join(f"{plain(part, LINE)}\n" for part in parts)
+
+
+def wrapped(lines: Iterable[str], width: int) -> str:
+    """
+    Sentences as lines of at most `width` columns, each indented as it began, and by two more where it goes on. 0: one
+    line each. A word that is longer than a line is not broken, so that commands and names can be copied.
+    """
+    if not width:
+        return joined(lines)
+    parts = list[str]()
+    for line in lines:
+        text = plain(line, LINE)
+        indent = text[: len(text) - len(text.lstrip())]
+        if indent.startswith(COMMAND):
+            parts.append(text)
+            continue
+        found = textwrap.wrap(
+            text.strip(),
+            max(width, _LEAST),
+            initial_indent=indent,
+            subsequent_indent=f"{indent}  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        parts += found or [""]
+    return joined(parts)
+
+
+COMMAND = " " * 4
+"""The indent of a command to copy, which stays on one line."""

@@ -8,6 +8,8 @@ before it is laid out (`CommandOutput.text`), and here nothing passes that is ne
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from typing import TextIO
 
@@ -30,6 +32,15 @@ class Terminal:
     def is_screen(self) -> bool:
         """Whether somebody looks on, so that colours make sense."""
         return self._stream.isatty()
+
+    @property
+    def width(self) -> int:
+        """The columns of the screen; 0 where nobody looks on, or it does not say."""
+        if not self.is_screen:
+            return 0
+        with contextlib.suppress(OSError, ValueError):
+            return os.get_terminal_size(self._stream.fileno()).columns
+        return 0
 
     def write(self, text: str) -> None:
         """Text that was laid out already, with our colours and line breaks in it."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from contract.encoding import moments
+from contract.encoding.plain import NAME
 from contract.encoding.quantity import format_bytes
 from contract.model import FractionRequest
 from contract.scheduling.fairness import BEHIND
@@ -40,6 +42,12 @@ def many(number: int, one: str, several: str = "") -> str:
     return f"{number} {one if number == 1 else several or one + 's'}"
 
 
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'pods'?` where one of the known words is close to this one; else empty."""
+    found = difflib.get_close_matches(word[:NAME], [each for each in known if each != word], 1, 0.6)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
 def few(texts: Sequence[str]) -> str:
     """The first few of them, and how many more there are."""
     more = len(texts) - _MOST_SHOWN
@@ -72,6 +80,11 @@ def reason(state: ClusterView, pod: Pod) -> str:
         return pod.reason
     known, ahead = pod.reason.replace(f"; {BEHIND}", ""), state.ahead(pod)
     return known if ahead is None else f"{known}; behind {ahead[0].namespace}, which holds less"
+
+
+def plain_reason(state: ClusterView, pod: Pod) -> str:
+    """The same without that namespace, for whoever names it in a sentence of its own (`behind`)."""
+    return pod.reason.replace(f"; {BEHIND}", "") if state.ahead(pod) is not None else pod.reason
 
 
 def behind(state: ClusterView, pod: Pod) -> list[str]:

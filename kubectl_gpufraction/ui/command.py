@@ -178,5 +178,12 @@ def run(session: Session) -> CommandOutput:
 
 
 COMMAND = Command(
-    "ui", "GPUs, queue and each pod's story as a page in the browser, on this machine alone", run, add_arguments
+    "ui",
+    "GPUs, queue and each pod's story as a page in the browser, on this machine alone",
+    run,
+    add_arguments,
+    flags=frozenset(("namespace",)),
+    example="""\
+# Print the page's address, and serve it until Ctrl-C
+kubectl gpufraction ui --port 8080""",
 )

@@ -417,6 +417,18 @@ PAGE = FeatureEdges(
         ),
         Edge(
             TOKEN,
+            "the allocator's: the reserved nodes on its Lease, which the plugin shows",
+            "`contract.nodes.reservations`",
+            "64 KiB, 64 nodes; uids, which name pods only to those who may list them; nothing decides by it",
+            (
+                "unit/contract/nodes/test_reservations.py::test_what_is_odd_counts_as_absent",
+                "unit/contract/nodes/test_reservations.py::test_nothing_ends_the_reader",
+                "unit/kubectl_gpufraction/test_explaining.py::test_a_tenant_who_may_not_read_the_lease_learns_no_name",
+            ),
+            names_of(names.RESERVED_NODES),
+        ),
+        Edge(
+            TOKEN,
             "the page's, with the component ui: nothing; it reads",
             "API server",
             "rights to list, and to get a pod; the roles for tenants only read too",

@@ -37,7 +37,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -285,6 +285,17 @@ def _held(lease: JSON, me: str, term: int, ours: JSON | None, wall: str, timing:
     return {**lease, "metadata": {**metadata, **({"annotations": annotations} if annotations else {})}, "spec": spec}
 
 
+def annotated(lease: JSON, annotations: Mapping[str, str | None]) -> JSON:
+    """The Lease with these annotations, and without those that are None. No decision reads them."""
+    if not annotations:
+        return lease
+    metadata = lease.get("metadata") or {}
+    merged = {**(metadata.get("annotations") or {}), **annotations}
+    kept = {key: value for key, value in merged.items() if value is not None}
+    bare = {key: value for key, value in metadata.items() if key != "annotations"}
+    return {**lease, "metadata": {**bare, **({"annotations": kept} if kept else {})}}
+
+
 def _vacant(observed: Observed, timing: LeaseTiming) -> JSON:
     """A record that nobody holds, for a Lease that is missing. It is taken when it is old enough."""
     return {
@@ -424,6 +435,8 @@ class Leader:
         self._on_change = on_change
         self._clock = clock
         self._wall = wall
+        self.annotations: Callable[[], Mapping[str, str | None]] = dict
+        """What the leader writes into the Lease's annotations when it renews; None removes one."""
         # A round must end early enough for another to save the term.
         self._call_timeout = self._timing.renew_deadline / 2
         self._observed = Observed()  # replaced whole, so readers on other threads need no lock
@@ -563,7 +576,8 @@ class Leader:
 
     def _write(self, call: LeaseWrite) -> JSON:
         if call.verb == "replace":
-            return self._kube.replace(self._path(), call.body, timeout=self._call_timeout)
+            body = annotated(call.body, self.annotations() if self.is_leader() else {})
+            return self._kube.replace(self._path(), body, timeout=self._call_timeout)
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",

@@ -41,6 +41,7 @@ NO_TARGET_MODULES = {
     "kubectl_gpufraction.commands.dryrun": "a manifest of the plugin's own user",
     "kubectl_gpufraction.commands.inspect": "one annotation of gpushare, which is caught",
     "kubectl_gpufraction.cluster.options": "the options, for the target options",
+    "kubectl_gpufraction.output.jsonpath": "a template of the plugin's own user, on rows of ours",
     "runtime.httpserver": "a body that the targets socket-question and page-query read",
 }
 MOST_CORPUS = 1 << 20

@@ -54,7 +54,7 @@ def test_every_command(cluster: Cluster, tmp_path: Path) -> None:
     assert waiting[3].startswith("[1] 1 pod: 0 of 3 GPU nodes fit: ")
     assert (
         plugin(cluster, "waiting", "-n", "elsewhere")
-        == "No pod waits for a GPU share in namespace elsewhere; -A looks in all.\n"
+        == "No pod waits for a GPU share in namespace elsewhere, which is not there.\n"
     )
     explained = plugin(cluster, "explain", "pod/late").splitlines()
     assert explained[1].startswith("It waits, 1 of 1 in the queue: 0 of 3 GPU nodes fit: ")
@@ -65,7 +65,7 @@ def test_every_command(cluster: Cluster, tmp_path: Path) -> None:
     refused = plugin(cluster, "inspect", "no-such-node")
     assert refused.startswith("Failed due to GET /api/v1/nodes/no-such-node: 404")
     assert refused.endswith("\n")
-    assert plugin(cluster, "version").splitlines()[1].split()[-1] == "3"
+    assert plugin(cluster, "version").splitlines()[3] == "3 nodes reported GPUs"
 
     manifest = tmp_path / "wrong.yaml"
     manifest.write_text((SAMPLES / "superedge-nano-gpu.yaml").read_text().replace('"20"', '"120"'))
@@ -129,7 +129,7 @@ def test_a_watch_prints_again_what_has_changed(cluster: Cluster) -> None:
         stop.set()
         watching.join(10)
     assert not watching.is_alive()
-    assert out.getvalue().startswith("No pod asks for a GPU share in namespace default; -A looks in all.\n\nNAMESPACE ")
+    assert out.getvalue().startswith("No pod asks for a GPU share in namespace default; -A looks in all.\n\nNAME ")
 
 
 def _deployment(made: PodBuilder) -> JSON:

@@ -42,6 +42,7 @@ DAEMONSET = paths.path("apps/v1", "daemonsets", OURS, "gpufraction-nodeagent")
 LOGS = f"kubectl -n {OURS} logs deployment/gpufraction-certs"
 INJECT = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
 CHECKED = "a pod in namespace default"
+NOT_MUTATED = f"{CHECKED} asked for a share, and the webhook was not called"
 NOT_CALLED = f"{CHECKED}: the API server cannot call the webhook"
 
 
@@ -107,7 +108,9 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
         lambda cluster: faults.deleted(cluster, faults.CONFIGURATION),
         (
             fail("installation", "the MutatingWebhookConfiguration zz-gpufraction-webhook: not there", APPLY),
-            fail("dry-run", f"{CHECKED} asked for a share, and the webhook was not called", APPLY),
+            fail(
+                "dry-run", f"{NOT_MUTATED}: the MutatingWebhookConfiguration zz-gpufraction-webhook is not there", APPLY
+            ),
         ),
         ("certificates",),
     ),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kubectl_gpufraction import connection
 from playground import scenarios
 from playground.api.kinds.values import ADMIN, User
 from playground.machinery.objects.nodes import NodeSpec, node_object
@@ -79,6 +80,16 @@ def test_a_service_account_that_is_not_there_has_no_token(plane: Real) -> None:
 def test_what_no_credential_can_say_is_refused(plane: Real) -> None:
     with pytest.raises(ValueError, match="extra"):
         plane.kubeconfig(User("tenant", extra={"a": ("b",)}))
+
+
+def test_the_plugin_asks_as_the_user_and_the_groups_that_are_named(plane: Real, kube: Kube, tmp_path: Any) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(plane.kubeconfig(ADMIN))
+    asked = connection.connect(str(path), None, user="mia", groups=("dev", "ops"), timeout=5.0)
+    info = who(Kube(asked))
+    assert (info["username"], set(info["groups"])) == ("mia", {"dev", "ops", "system:authenticated"})
+    with pytest.raises(KubeForbidden, match='User "mia" cannot list resource "pods"'):
+        Kube(asked).list(paths.pods("default"))
 
 
 def test_a_user_is_who_its_certificate_says(plane: Real, kube: Kube, tmp_path: Any) -> None:

@@ -21,7 +21,18 @@ from contract.encoding import codec, resourceclaims
 from contract.encoding.quantity import BadQuantity
 from contract.encoding.reading import Malformed, words
 from contract.model import Gpu, PodRequest
-from contract.nodes import attributes, capacity, excluded, heartbeat, idle, inventories, pool_status, repeated, reports
+from contract.nodes import (
+    attributes,
+    capacity,
+    excluded,
+    heartbeat,
+    idle,
+    inventories,
+    pool_status,
+    repeated,
+    reports,
+    reservations,
+)
 from contract.nodes.pool_status import PoolsStatus, PoolStatus
 from nodeagent.conditions import listed
 from nodeagent.gpus.library import Card
@@ -509,6 +520,20 @@ def _pool_seeds() -> tuple[bytes, ...]:
     return (pool_status.document(PoolsStatus(1.5, (status,), "trouble")).encode(),)
 
 
+def _reserved(data: bytes) -> None:
+    text = data.decode(errors="replace")
+    found = reservations.reserved_nodes({"metadata": {"annotations": {str(names.RESERVED_NODES): text}}})
+    bounded(len(found), 64, "nodes", times=1, more=0)
+    presentable("".join(found), "the names of nodes")
+    pairs = {(node, uid) for node, uids in found.items() for uid in uids}
+    again = reservations.reserved_nodes({"metadata": {"annotations": reservations.annotation(pairs)}})
+    same({(node, uid) for node, uids in again.items() for uid in uids}, pairs, "reading nodes that were written")
+
+
+def _reserved_seeds() -> tuple[bytes, ...]:
+    return (reservations.annotation([("a", "1"), ("a", "2"), ("b", "3")])[str(names.RESERVED_NODES)].encode(),)
+
+
 def _lease_seeds() -> tuple[bytes, ...]:
     spec = {
         "holderIdentity": "a_1",
@@ -691,6 +716,7 @@ TARGETS = (
         _NOT_JSON,
         form="typed",
     ),
+    Target("reserved-nodes", _reserved, ("contract.nodes.reservations:reserved_nodes",), _reserved_seeds),
     Target("pool-status", _pools, ("contract.nodes.pool_status:read",), _pool_seeds, (Malformed,)),
     Target("lease", _lease, ("runtime.kubernetes.lease:step",), _lease_seeds, _NOT_JSON, form="typed"),
 )

@@ -17,8 +17,8 @@ from tests.unit.kubectl_gpufraction.test_tenants import collection, plain
 
 KINDS = ["daemonset/", "deployment/", "job/", "pod/", "replicaset/", "statefulset/"]
 WORDS: dict[str, tuple[list[str], list[str]]] = {
-    "commands": ([""], [*sorted(command.name for command in COMMANDS), ":4"]),
-    "no word at all": ([], [*sorted(command.name for command in COMMANDS), ":4"]),
+    "commands": ([""], [*sorted(["help", *(command.name for command in COMMANDS)]), ":4"]),
+    "no word at all": ([], [*sorted(["help", *(command.name for command in COMMANDS)]), ":4"]),
     "the first letter": (["w"], ["waiting", ":4"]),
     "after a flag": (["-A", "po"], ["pods", "pools", ":4"]),
     "after a flag with a value": (["-n", "team", "po"], ["pods", "pools", ":4"]),
@@ -36,6 +36,12 @@ WORDS: dict[str, tuple[list[str], list[str]]] = {
     "more GPUs of the node": (["uncordon", "n2", "0", ""], ["0", "1", ":4"]),
     "namespaces": (["-n", ""], ["default", "team", ":4"]),
     "nothing more": (["explain", "x", ""], [":4"]),
+    "commands to be helped with": (["help", "po"], ["pods", "pools", ":4"]),
+    "only the flags that the command has": (["nodes", "--n"], ["--no-headers", ":4"]),
+    "flags of the connection": (["nodes", "--as"], ["--as", "--as-group", ":4"]),
+    "a JSONPath": (["nodes", "-o", "json"], ["json", "jsonpath=", ":4"]),
+    "pods by name": (["pods", ""], ["runs", "waits", ":4"]),
+    "more nodes by name": (["nodes", "n1", "n"], ["n1", "n2", ":4"]),
     "an unknown command": (["sing", ""], [":4"]),
 }
 SEEN = {

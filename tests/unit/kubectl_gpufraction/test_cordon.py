@@ -122,7 +122,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no such node": (
         ("cordon", "n2", "0"),
         1,
-        "node 'n2' has no GPUNode; kubectl get gpunodes lists those that have one\n",
+        "node 'n2' has no GPUNode; kubectl gpufraction nodes lists those that have one\n",
     ),
     "with --watch": (("cordon", "n1", "0", "--watch"), 2, "cordon is done once; leave --watch out\n"),
 }

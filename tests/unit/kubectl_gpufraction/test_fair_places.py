@@ -68,7 +68,7 @@ def test_who_sees_the_cluster_reads_which_namespace_holds_less() -> None:
     (pod,) = [pod for pod in state.waiting() if pod.namespace == "team-a"]
     lines = explain.explanation(state, pod)
     assert lines[1:4] == [
-        f"It waits, 2 of 2 in the queue: {FULL}; behind team-b, which holds less",
+        f"It waits, 2 of 2 in the queue: {FULL}",
         "Behind team-b, which holds less: 0 % of the cluster; team-a: 50 % of the cluster",
         "Before it: team-b/w0 (1x25%mem+25%)",
     ]
@@ -121,8 +121,9 @@ def test_pods_of_one_second_share_the_places_of_their_namespace() -> None:
     (pod,) = [pod for pod in state.waiting() if pod.key == "b/x"]
     assert explain.explanation(state, pod)[2:] == [
         "Before it: a/x (1x25%mem+25%)",
-        "Created in the same second, in an order that only the allocator knows: b/y (1x25%mem+25%)",
-        "No single pod's end would make room on a GPU that it accepts.",
+        "Created in the same second, in an order that only the allocator knows: b/y",
+        "There is room on GPU 0 of n, GPU 1 of n, GPU 2 of n, GPU 3 of n now, so its turn comes without the end of "
+        "another pod.",
     ]
 
 

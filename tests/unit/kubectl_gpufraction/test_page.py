@@ -11,10 +11,13 @@ import pytest
 
 from contract import names
 from kubectl_gpufraction.__main__ import COMMANDS
+from kubectl_gpufraction.commands import version
 from kubectl_gpufraction.session import Exit
+from tests.builders import pod
 from tests.unit.kubectl_gpufraction.objects import admitted, gpunode, node
 from tests.unit.kubectl_gpufraction.test_manners import DEFAULT, GPUNODES, called
 from tests.unit.kubectl_gpufraction.test_tenants import collection
+from tests.unit.kubectl_gpufraction.test_version import DAEMONSETS, DEPLOYMENTS, listing, workload
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "kubectl.md"
 RENEW = "GPUFRACTION_RENEW_KUBECTL_PAGE"
@@ -38,6 +41,11 @@ WEB = {
 }
 
 
+IMAGE = f"registry.example.com/gpufraction:{version.own()}"
+ADMISSION = [workload("gpufraction", {"readyReplicas": 2}, ("webhook", IMAGE), ("allocator", IMAGE))]
+AGENT = workload("gpufraction-nodeagent", {"numberReady": 1, "desiredNumberScheduled": 1}, ("nodeagent", IMAGE))
+
+
 def printed(command: str, tmp_path: Path) -> str:
     """What the command prints of the cluster of the tests."""
     manifest = tmp_path / "web.yaml"
@@ -48,8 +56,17 @@ def printed(command: str, tmp_path: Path) -> str:
     idle = gpunode("n1", 15109)
     idle["status"]["idle"] = [{"pod": "runs", "since": "2026-01-05T09:00:00Z"}]
     agrees = {"metadata": {"name": "default", "labels": {str(names.IDLE_AFTER): "2h"}}}
+    team = {"metadata": {"name": "team", "labels": {}}}
+    missed = pod("train-0", "team").asks("aliyun.com/gpu-mem", 5).json()
+    missed["metadata"]["ownerReferences"] = [{"kind": "StatefulSet", "name": "train", "uid": "t", "controller": True}]
     given = {f"POST {DEFAULT}": (201, answer), "/api/v1/nodes": roomy, "/api/v1/namespaces": collection(agrees)}
-    return called(tmp_path, *words, given={**given, GPUNODES: collection(idle)})[1]
+    given |= {"/api/v1/namespaces/team": (200, team), "/api/v1/namespaces/team/pods": collection(missed)}
+    if "team" in words:
+        given["/api/v1/pods"] = collection(missed)
+    if command == "version":
+        given |= {DEPLOYMENTS: listing(*ADMISSION), DAEMONSETS: listing(AGENT)}
+    text = called(tmp_path, *words, given={**given, GPUNODES: collection(idle)})[1]
+    return text.replace(version.own(), "0.1.0")
 
 
 def test_the_examples_are_what_is_printed(tmp_path: Path) -> None:
@@ -62,11 +79,13 @@ def test_the_examples_are_what_is_printed(tmp_path: Path) -> None:
     found = _EXAMPLE.findall(page)
     assert [command for command, _ in found] == [
         "nodes",
+        "pods -n team",
         "waiting",
         "idle",
         "explain deployment/web",
         "dry-run -f web.yaml",
         "cordon n1 0",
+        "version",
     ]
     for command, shown in found:
         assert _AGE.sub(" AGE ", shown) == _AGE.sub(" AGE ", printed(command, tmp_path)), f"{RENEW}=1 writes {PAGE}"
@@ -81,4 +100,4 @@ def test_every_exit_status_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("command", [command.name for command in COMMANDS])
 def test_every_command_is_named(command: str) -> None:
-    assert re.search(rf"\b{command}\b", PAGE.read_text(encoding="utf-8")) or command == "version"
+    assert re.search(rf"\b{command}\b", PAGE.read_text(encoding="utf-8"))

@@ -62,6 +62,6 @@ def test_pods_of_one_second_share_their_places() -> None:
         "It waits, 2-3 of 4 in the queue: not decided yet; if this lasts, no allocator leads: "
         "kubectl -n gpufraction-system get pods,leases",
         "Before it: default/c (1x5Gi)",
-        "Created in the same second, in an order that only the allocator knows: default/a (1x5Gi)",
+        "Created in the same second, in an order that only the allocator knows: default/a",
     ]
     assert explained["d"][2:3] == ["Before it: default/c (1x5Gi), default/a (1x5Gi), default/b (1x5Gi)"]

@@ -136,6 +136,33 @@ def test_a_pod_whose_gpu_stays_removed_is_reported_once() -> None:
     assert stranded(70.0) == []
 
 
+def test_a_pod_whose_gpu_stays_unhealthy_is_told_once() -> None:
+    capacities = Capacities()
+    capacities.see(NODE, "")
+    cluster = cluster_of(gpu("a"), gpu("b", index=1), holdings=(held("p", "a", 40), held("q", "b", 1, index=1)))
+
+    def told(now: float, *gpus: Gpu) -> list[Stranded]:
+        cluster.put_inventory(Inventory(NODE, gpus))
+        capacities.look(cluster, now)
+        return capacities.stranded(cluster, now)
+
+    well, withheld = gpu("a"), gpu("b", index=1, withheld="Cordoned")
+    ill = replace(well, healthy=False, reason="XID 79")
+    assert told(0.0, ill, withheld) == [], "agents publish while a machine starts"
+    why = (
+        "GPU 0 of node n, of which this pod has a share, is unhealthy (XID 79); the pod keeps running. Delete the pod, "
+        "so that it is placed on another GPU"
+    )
+    assert told(3.0, ill, withheld) == [Stranded("team/p", "p", PodEventReason.UNHEALTHY, why)]
+    assert told(60.0, ill, withheld) == []
+    assert [told(now, gpu_, withheld) for now, gpu_ in ((61.0, well), (62.0, ill), (66.0, ill))] == [[], [], []]
+    assert told(67.0, well, withheld) == []
+    assert told(700.0, ill, withheld) == []
+    assert [each.uid for each in told(704.0, ill, withheld)] == ["p"], "after a rest it is news again"
+    capacities.drop(NODE)
+    assert capacities.stranded(cluster, 9_000.0) == []
+
+
 def test_a_pod_that_is_assumed_only_is_not_reported() -> None:
     capacities, cluster = Capacities(), cluster_of(gpu("new"))
     capacities.see(NODE, "")

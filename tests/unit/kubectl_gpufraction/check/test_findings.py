@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from kubectl_gpufraction.check.findings import FAIL, OK, UNKNOWN, WARN, Finding, Unseen, in_table, row, summary, unknown
+from kubectl_gpufraction.check.findings import (
+    FAIL,
+    OK,
+    UNKNOWN,
+    WARN,
+    Finding,
+    Unseen,
+    by_cause,
+    first_to_fix,
+    in_table,
+    row,
+    summary,
+    unknown,
+)
 
 
 def test_a_table_has_one_line_a_finding_and_programs_have_the_cure_apart() -> None:
@@ -14,6 +27,20 @@ def test_a_table_has_one_line_a_finding_and_programs_have_the_cure_apart() -> No
         "found": "not there: x",
         "cure": "kubectl apply -k YOUR_KUSTOMIZATION",
     }
+
+
+def test_of_several_failures_the_cause_comes_first() -> None:
+    effects = [
+        Finding(FAIL, "dry-run", "no answer", "see"),
+        Finding(OK, "leader", "a leads"),
+        Finding(FAIL, "gpus", "none"),
+    ]
+    cause = Finding(FAIL, "certificates", "the authority has expired", "kubectl logs x")
+    found = [Finding(WARN, "image", "local"), *effects, cause]
+    assert [each.check for each in by_cause(found)] == ["certificates", "dry-run", "gpus", "image", "leader"]
+    first = "Fix this one first, since others may come of it: certificates: the authority has expired"
+    assert first_to_fix(found) == [first, "    kubectl logs x", ""]
+    assert first_to_fix([cause]) == [], "of one failure there is nothing to choose"
 
 
 def test_what_is_well_has_a_next_step_and_no_cure() -> None:

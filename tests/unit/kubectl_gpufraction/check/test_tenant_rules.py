@@ -196,9 +196,14 @@ def failure(why: str) -> str:
 SEES = f"kubectl -n {names.NAMESPACE} get pods -o wide"
 LOGS = f"kubectl -n {names.NAMESPACE} logs deployment/gpufraction-certs"
 FIREWALL = "open TCP port {} from the API server to the pods (the page of your cloud in docs/installing.md)"
+UNKNOWN_CA = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+EXPIRED = "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: ..."
 SLOW = "no answer in time: a firewall, or an overloaded webhook"
 CANNOT = "a pod in namespace a: the API server cannot call the webhook: "
-NOT_CALLED = "a pod in namespace a asked for a share, and the webhook was not called"
+NOT_CALLED = "a pod in namespace a asked for a share, and the webhook was not called: "
+NO_ENTRY = "zz-gpufraction-webhook has no webhook pods.gpufraction.io"
+NO_LABEL = "the namespace lacks the label gpufraction.io/inject=enabled"
+APPLY = "kubectl apply -k YOUR_KUSTOMIZATION"
 RENEW = f"kubectl -n {names.NAMESPACE} patch secret gpufraction-webhook-certs --type merge -p '{{\"data\":null}}'"
 
 
@@ -207,34 +212,50 @@ RENEW = f"kubectl -n {names.NAMESPACE} patch secret gpufraction-webhook-certs --
     [
         (
             failure("dial tcp 10.96.0.7:443: connect: connection refused"),
-            (FAIL, f"{CANNOT}connection refused, so no webhook runs", SEES),
+            (
+                FAIL,
+                f"{CANNOT}connection refused, so no webhook runs (it says: dial tcp 10.96.0.7:443: connect: connection "
+                "refused)",
+                SEES,
+            ),
         ),
         (
             failure('no endpoints available for service "gpufraction-webhook"'),
-            (FAIL, f"{CANNOT}no webhook is Ready", SEES),
-        ),
-        (failure("context deadline exceeded"), (FAIL, f"{CANNOT}{SLOW}", FIREWALL.format(9443))),
-        (failure("dial tcp 10.1.1.7:9443: i/o timeout"), (FAIL, f"{CANNOT}{SLOW}", FIREWALL.format(9443))),
-        (
-            failure("tls: failed to verify certificate: x509: certificate signed by unknown authority"),
-            (FAIL, f"{CANNOT}it does not trust the webhook's certificate", LOGS),
+            (
+                FAIL,
+                f'{CANNOT}no webhook is Ready (it says: no endpoints available for service "gpufraction-webhook")',
+                SEES,
+            ),
         ),
         (
-            failure("tls: failed to verify certificate: x509: certificate has expired or is not yet valid: ..."),
-            (FAIL, f"{CANNOT}the webhook's certificate has expired or is not yet valid", RENEW),
+            failure("context deadline exceeded"),
+            (FAIL, f"{CANNOT}{SLOW} (it says: context deadline exceeded)", FIREWALL.format(9443)),
+        ),
+        (
+            failure("dial tcp 10.1.1.7:9443: i/o timeout"),
+            (FAIL, f"{CANNOT}{SLOW} (it says: dial tcp 10.1.1.7:9443: i/o timeout)", FIREWALL.format(9443)),
+        ),
+        (
+            failure(UNKNOWN_CA),
+            (FAIL, f"{CANNOT}it does not trust the webhook's certificate (it says: {UNKNOWN_CA})", LOGS),
+        ),
+        (
+            failure(EXPIRED),
+            (FAIL, f"{CANNOT}the webhook's certificate has expired or is not yet valid (it says: {EXPIRED})", RENEW),
         ),
         (
             failure('service "gpufraction-webhook" not found'),
             (
                 FAIL,
-                f"{CANNOT}the Service gpufraction-webhook does not exist",
+                f"{CANNOT}the Service gpufraction-webhook does not exist (it says: service "
+                '"gpufraction-webhook" not found)',
                 "kubectl apply -k YOUR_KUSTOMIZATION",
             ),
         ),
         (failure("something new"), (FAIL, f"{CANNOT}{failure('something new').partition('call webhook: ')[2]}", SEES)),
         (
             "ValidatingAdmissionPolicy 'x' denied request: the admission webhook of gpufraction.io did not see it",
-            (FAIL, NOT_CALLED, "kubectl apply -k YOUR_KUSTOMIZATION"),
+            (FAIL, f"{NOT_CALLED}{NO_ENTRY}", APPLY),
         ),
         (
             'admission webhook "pods.gpufraction.io" denied the request: at least 2Gi',
@@ -288,10 +309,10 @@ ALLOCATOR = f"kubectl -n {names.NAMESPACE} logs deployment/gpufraction -c alloca
             DryRun("a", WAITS, ("waiting: the allocator does not answer; the pod is placed as soon as it does",)),
             (FAIL, "a pod in namespace a: the webhook answers, and its allocator does not", ALLOCATOR),
         ),
-        (DryRun("a", asking("p", "a").json()), (FAIL, NOT_CALLED, "kubectl apply -k YOUR_KUSTOMIZATION")),
+        (DryRun("a", asking("p", "a").json()), (FAIL, f"{NOT_CALLED}{NO_ENTRY}", APPLY)),
         (
             DryRun("b", asking("p", "b").json()),
-            (FAIL, NOT_CALLED.replace("namespace a", "namespace b"), LABEL.format("b")),
+            (FAIL, f"{NOT_CALLED.replace('namespace a', 'namespace b')}{NO_LABEL}", LABEL.format("b")),
         ),
         (None, (UNKNOWN, "unknown: not tried, because no namespace is labelled", LABEL.format("NAMESPACE"))),
         (Unseen("you may not create pods in a"), (UNKNOWN, "unknown: you may not create pods in a", "")),
@@ -301,6 +322,58 @@ def test_answers_to_the_dry_run(tried: Any, wanted: tuple[str, str, str]) -> Non
     spaces = (SERVED, namespace("b"))
     each = trial.finding(replace(BASE, namespaces=spaces, dry_run=tried))
     assert (each.level, each.found, each.cure) == wanted
+
+
+def webhook(policy: str = "Fail") -> JSON:
+    return {"webhooks": [{"name": "pods.gpufraction.io", "failurePolicy": policy}]}
+
+
+PODS = f"kubectl -n {names.NAMESPACE} get pods -o wide"
+WHY_NOT: dict[str, tuple[dict[str, Any], str, str]] = {
+    "no configuration": (
+        {"webhook": None},
+        "the MutatingWebhookConfiguration zz-gpufraction-webhook is not there",
+        APPLY,
+    ),
+    "no right to see it": (
+        {"webhook": Unseen("you may not read it")},
+        "you may not read it, so the reason is unknown",
+        APPLY,
+    ),
+    "a configuration of somebody else": ({"webhook": {}}, NO_ENTRY, APPLY),
+    "failures that go unnoticed": (
+        {"webhook": webhook("Ignore")},
+        "zz-gpufraction-webhook has failurePolicy Ignore, so a call that fails goes unnoticed",
+        PODS,
+    ),
+    "another selector": (
+        {"webhook": webhook()},
+        "zz-gpufraction-webhook selects other namespaces or pods than the manifests do",
+        APPLY,
+    ),
+    "no right to see namespaces": (
+        {"webhook": webhook(), "namespaces": Unseen("no")},
+        "whether the namespace is enabled is unknown",
+        LABEL.format("a"),
+    ),
+    "no label": ({"namespaces": (namespace("a"),)}, NO_LABEL, LABEL.format("a")),
+    "another value of the label": (
+        {"namespaces": (namespace("a", "true"),)},
+        "the namespace has the label gpufraction.io/inject=true, and only the value enabled counts",
+        f"{LABEL.format('a')} --overwrite",
+    ),
+}
+
+
+@pytest.mark.parametrize(("known", "why", "cure"), WHY_NOT.values(), ids=WHY_NOT.keys())
+def test_why_the_webhook_was_not_called(known: dict[str, Any], why: str, cure: str) -> None:
+    each = trial.finding(replace(BASE, dry_run=DryRun("a", asking("p", "a").json()), **known))
+    assert (each.level, each.found, each.cure) == (FAIL, f"{NOT_CALLED}{why}", cure)
+
+
+def test_a_namespace_that_is_never_served_says_so() -> None:
+    each = trial.finding(replace(BASE, dry_run=DryRun("kube-system", asking("p", "kube-system").json())))
+    assert each.found.endswith("the webhook was not called: that namespace is never served")
 
 
 def test_where_it_is_tried() -> None:

@@ -19,6 +19,7 @@ from runtime.kubernetes.lease import (
     LeaseWrite,
     Observed,
     TakeReleased,
+    annotated,
     identity,
     released,
     step,
@@ -247,6 +248,37 @@ def test_a_new_lease_is_led_when_it_is_old_enough_and_no_sooner() -> None:
     assert not candidate.is_leader()
     candidate.tick()
     assert heard == [True, False]
+
+
+NOTED: dict[str, tuple[dict[str, str], dict[str, str | None], dict[str, str] | None]] = {
+    "nothing to write": ({"a": "1"}, {}, {"a": "1"}),
+    "a new one": ({"a": "1"}, {"b": "2"}, {"a": "1", "b": "2"}),
+    "another value": ({"b": "1"}, {"b": "2"}, {"b": "2"}),
+    "one that goes": ({"a": "1", "b": "1"}, {"b": None}, {"a": "1"}),
+    "the last one": ({"b": "1"}, {"b": None}, None),
+}
+
+
+@pytest.mark.parametrize(("before", "written", "after"), NOTED.values(), ids=NOTED.keys())
+def test_annotations_of_a_lease(
+    before: dict[str, str], written: dict[str, str | None], after: dict[str, str] | None
+) -> None:
+    found = annotated({"metadata": {"name": "l", "annotations": before}, "spec": VACANT}, written)
+    wanted = {"name": "l"} if after is None else {"name": "l", "annotations": after}
+    assert found == {"metadata": wanted, "spec": VACANT}
+
+
+def test_a_leader_writes_its_annotations_when_it_renews_and_no_sooner() -> None:
+    candidate, script, clock = elected(Answer(200, taken(1)), Answer(200, taken(1)))
+    assert "annotations" not in (script.sent[-1].body or {})["metadata"]
+    candidate.annotations = lambda: {"reserved": "x"}
+    clock.now += 2.0
+    candidate.tick()
+    assert (script.sent[-1].method, (script.sent[-1].body or {})["metadata"]["annotations"]) == (
+        "PUT",
+        {"reserved": "x"},
+    )
+    assert candidate.is_leader()
 
 
 def test_an_unanswered_takeover_does_not_lead_although_the_record_names_us() -> None:
