@@ -50,7 +50,7 @@ POLICIES = (
     "gpufraction-pod-create",
     "gpufraction-pod-update",
 )
-"""The admission policies of manifests/policies."""
+"""The admission policies of manifests/policies that refuse something. The one that warns may be left out."""
 _OURS = ("webhook", "allocator", "nodeagent")
 _SILENT = 15.0
 """Seconds after which a Lease that was not renewed is free."""

@@ -18,7 +18,11 @@ from typing import Any
 
 import yaml
 
-from contract.dialects import DIALECTS, elastic, hami
+from contract.dialects import DIALECTS, elastic, hami, kai
+from contract.dialects.base import NOTHING_STARTS, WITH_UNIT
+from contract.dialects.spelling import REMOVE, UNDER_LIMITS, UNKNOWN, UNREAD, did_you_mean
+from contract.encoding.quantity import mib
+from contract.model import LEAST_USED
 from contract.names import GPU_MEMORY, GPU_MEMORY_LIMIT, INJECT_ENABLED, INJECT_LABEL, REQUEST, UNSERVED_NAMESPACES
 from release.warnings import cel, names
 
@@ -26,8 +30,6 @@ NAME = "gpufraction-warnings"
 MOST_CONTAINERS, MOST_RESOURCES = 16, 16
 """Containers of each kind, and limits of one."""
 MOST_ANNOTATIONS = 64
-LEAST_MIB = 256
-"""MiB of a share: no CUDA program starts in less, and a number below it is meant in GiB, of which no card has more."""
 COUNT_MIB = (hami.MEM, *elastic.MEMORIES)
 """Resources that count MiB unless they have a binary suffix."""
 
@@ -232,11 +234,11 @@ def _misspelt() -> Iterator[Variable]:
         f"  variables.written.filter(k, {cel.misspells('q')}).map(k, k.name).join(' ').split(' ')[0])[0]",
         "What the first of them may mean; empty where it resembles none.",
     )
-    written = cel.texts((*names.WRITTEN, *names.NATIVE))
+    written = cel.texts(names.WRITTEN)
     yield Variable(
         "misplaced",
         "variables.above.filter(a, !(a in variables.annotations) &&\n"
-        f"  (a in {written} ||\n  {cel.some('a', names.WRITTEN_PREFIXES)}))",
+        f"  (a in {written} || {cel.some('a', (names.OURS, *names.WRITTEN_PREFIXES))}))",
         "Annotations of the workload that are read only on pods.",
     )
 
@@ -255,20 +257,26 @@ def _of_shares() -> Iterator[Variable]:
         "  .map(a, variables.at + 'metadata.annotations[' + a + ']')",
         "Fields that ask for a share. Of a pod, another policy refuses our own resources where nothing gives them.",
     )
-    mib = f"r in {cel.texts(COUNT_MIB)} && !string(p.limits[r]).endsWith('i')"
+    amount, plain = "string(p.limits[r])", f"r in {cel.texts(COUNT_MIB)} && !string(p.limits[r]).endsWith('i')"
+    least = mib(LEAST_USED)
+    mebibytes = f"variables.annotations[{cel.text(kai.MEMORY)}]"
     yield Variable(
         "little",
         _listed(
             f"r in {cel.texts((*COUNT_MIB, GPU_MEMORY))} && !variables.reviewed &&\n"
-            "quantity(string(p.limits[r])).isGreaterThan(quantity('0')) &&\n"
-            f"quantity(string(p.limits[r])).isLessThan(quantity({mib} ? '{LEAST_MIB}' : '{LEAST_MIB}Mi'))",
-            f"p.at + '[' + r + ']: found ' + string(p.limits[r]) + ({mib} ?\n"
-            "    ' MiB, in which no CUDA program starts; for ' + string(p.limits[r]) + ' GiB give ' +\n"
-            "      string(p.limits[r]) + 'Gi' :\n"
-            "    ', in which no CUDA program starts; give memory with its unit, such as 8Gi')",
+            f"!({cel.text(GPU_MEMORY_LIMIT)} in p.limits) && quantity({amount}).isGreaterThan(quantity('0')) &&\n"
+            f"quantity({amount}).isLessThan(quantity({plain} ? '{least}' : '{least}Mi'))",
+            f"p.at + '[' + r + ']: found ' + {amount} + ({plain} ?\n"
+            f"    ' MiB, {NOTHING_STARTS}; for ' + {amount} + ' GiB give ' + {amount} + 'Gi' :\n"
+            f"    ', {NOTHING_STARTS}; {WITH_UNIT}')",
             "|",
-        ),
-        "Amounts of memory that are too small to be meant.",
+        )
+        + f" +\n({cel.text(kai.MEMORY)} in variables.annotations &&\n"
+        f"  ![{cel.text(REQUEST)}, {cel.text(kai.MEMORY_LIMIT)}].exists(each, each in variables.annotations) &&\n"
+        f"  {mebibytes}.matches('^[1-9][0-9]?[0-9]?$') && int({mebibytes}) < {least} ?\n"
+        f"  [variables.at + 'metadata.annotations[{kai.MEMORY}]: found ' + {mebibytes} +\n"
+        f"    ' MiB, {NOTHING_STARTS}; for ' + {mebibytes} + ' GiB give ' + string(int({mebibytes}) * 1024)] : [])",
+        "Amounts of memory that are too small to be meant. With a limit above it, such an amount is enough to start.",
     )
     limit, request = (f"p.limits[{cel.text(name)}]" for name in (GPU_MEMORY_LIMIT, GPU_MEMORY))
     yield Variable(
@@ -285,23 +293,23 @@ def _of_shares() -> Iterator[Variable]:
 
 
 def _validations() -> Iterator[Validation]:
-    amount = "'an amount goes under resources.limits of a container'"
+    amount = cel.text(UNDER_LIMITS)
     yield Validation(
         "variables.odd.size() == 0",
-        "variables.odd[0].split('|')[0] + '[' + variables.odd[0].split('|')[1] + ']: found an unknown resource; ' +\n"
-        f"(variables.meant != '' ? 'did you mean ' + variables.meant + '?' : 'give one of {', '.join(names.NATIVE)}')",
+        f"variables.odd[0].split('|')[0] + '[' + variables.odd[0].split('|')[1] + ']: found {UNKNOWN}; ' +\n"
+        f"(variables.meant != '' ? {_suggested('variables.meant')} : 'give one of {', '.join(names.NATIVE)}')",
         "a container has an unknown resource",
     )
     yield Validation(
         "variables.unread.size() == 0",
-        "variables.at + 'metadata.annotations[' + variables.unread[0] + ']: nothing reads it; ' +\n"
+        f"variables.at + 'metadata.annotations[' + variables.unread[0] + ']: {UNREAD}; ' +\n"
         f"(variables.unread[0] in variables.resources ? {amount} :\n"
-        " variables.intended != '' ? 'did you mean ' + variables.intended + '?' : 'remove it')",
+        f" variables.intended != '' ? {_suggested('variables.intended')} : {cel.text(REMOVE)})",
         "nothing reads an annotation of the template",
     )
     yield Validation(
         "variables.misplaced.size() == 0",
-        "'metadata.annotations[' + variables.misplaced[0] + ']: nothing reads it here; ' +\n"
+        f"'metadata.annotations[' + variables.misplaced[0] + ']: {UNREAD} here; ' +\n"
         f"(variables.misplaced[0] in variables.resources ? {amount} :\n"
         " 'move it to ' + variables.at + 'metadata.annotations')",
         "an annotation is on the workload instead of its template",
@@ -329,6 +337,12 @@ def _listed(condition: str, shown: str, between: str) -> str:
         f"variables.places.map(p, p.limits.filter(r,\n    {inner})\n  .map(r, {shown}){joined}){joined}"
         f".split({cel.text(between)}).filter(f, f != '')"
     )
+
+
+def _suggested(near: str) -> str:
+    """An expression: the cure that names this text."""
+    before, after = did_you_mean("|").split("|")
+    return f"{cel.text(before)} + {near} + {cel.text(after)}"
 
 
 def _annotations(where: str) -> str:

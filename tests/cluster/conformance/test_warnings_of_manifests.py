@@ -12,7 +12,7 @@ from playground.waiting import wait_for
 from release.warnings import names, policy
 from tests.cluster.conformance.asking import JSON, MERGE, Api, Ask
 from tests.cluster.conformance.conftest import Server
-from tests.unit.manifests.kube import MANIFESTS, documents
+from tests.unit.manifests.kube import MANIFESTS, SAMPLES, documents
 
 _GROUP = "/apis/admissionregistration.k8s.io/v1"
 _BEFORE = f"Validation failed for ValidatingAdmissionPolicy '{policy.NAME}' with binding '{policy.NAME}': "
@@ -240,6 +240,23 @@ CASES: dict[str, tuple[Made, list[str]]] = {
             )
         ],
     ),
+    "little that may burst": (Made({MEANT: "8Mi", "gpufraction.io/gpu-memory-limit": "8Gi"}), []),
+    "an annotation of MiB": (
+        Made(annotations={"gpu-memory": "8"}),
+        [
+            "spec.template.metadata.annotations[gpu-memory]: found 8 MiB, in which no CUDA program starts; "
+            "for 8 GiB give 8192"
+        ],
+    ),
+    "an annotation of MiB enough": (Made(annotations={"gpu-memory": "256"}), []),
+    "an annotation that is no number": (Made(annotations={"gpu-memory": "some"}), []),
+    "an unknown annotation of the workload in our domain": (
+        Made({MEANT: "8Gi"}, own={"gpufraction.io/gpu-model": "H100"}),
+        [
+            "metadata.annotations[gpufraction.io/gpu-model]: nothing reads it here; "
+            "move it to spec.template.metadata.annotations"
+        ],
+    ),
     "several mistakes": (
         Made({"nvidia.com/gpumem": 8, "nvidia.com/gpucore": 30}, own={"nvidia.com/use-gputype": "A100"}, label=""),
         [
@@ -335,3 +352,18 @@ def test_whatever_a_manifest_has_it_is_accepted(made: Made, namespaces: Mapping[
         found = warned(api, applied(api, replace(made, kind=kind)))
         assert [text for text in found if len(text) > 480 or not text.isprintable()] == []
         assert len(found) <= len(policy.documents()[0]["spec"]["validations"])
+
+
+def test_our_own_manifests_and_samples_get_no_warning(namespaces: Mapping[str, Api]) -> None:
+    api, found = namespaces["enabled"], {}
+    for file in [*(MANIFESTS / "base").glob("*.yaml"), *SAMPLES.rglob("*.yaml")]:
+        for document in documents(file):
+            if document["kind"] in _PATHS and document["apiVersion"] == _PATHS[document["kind"]][0]:
+                metadata = {key: value for key, value in document["metadata"].items() if key != "namespace"}
+                # The namespace has no PriorityClasses; admission refuses a pod that names one.
+                spec = {key: value for key, value in document["spec"].items() if key != "priorityClassName"}
+                body = {**document, "metadata": metadata, "spec": spec}
+                ask = Ask("POST", path(api, document["kind"]), body, query={"dryRun": "All"})
+                found[f"{file.name} {metadata.get('name')}"] = warned(api, ask)
+    assert len(found) > 30
+    assert {name: texts for name, texts in found.items() if texts} == {}
