@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from benchmarks.admission import cost, creation, latency
+from benchmarks.admission import cost, creation, latency, warnings
 from benchmarks.decisions import neighbours, report, scale, waiting
 from benchmarks.latencies import coldstart, freed, large, nodes, stored_first
 from benchmarks.progress import say
@@ -26,6 +26,7 @@ SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
     "admission": latency.admission,
     "review": cost.costs,
     "creation": creation.real,
+    "warnings": warnings.warnings,
     "stored": stored_first.stored_first,
     "freed": freed.freed,
     "nodes": nodes.nodes,

@@ -18,6 +18,9 @@ MOST_ON_NODE = 1_024
 MOST_MEMORY = 1 << 46
 """Bytes of memory on one GPU; none has more, and a larger number is a typing error. With this bound, all that a pod can
 ask for stays within the 64 bits in which the allocator counts."""
+LEAST_USED = 256 << 20
+"""Bytes of memory: no CUDA program starts in less, so a smaller share is a typing error. No card has as many GiB, so it
+is most often GiB where a resource counts MiB."""
 MOST_CONTAINERS = 256
 """Containers of a pod that asks for a share; a pod rarely has more than ten. Each gets environment entries, and each
 message, annotation and decision about the pod grows with their number."""

@@ -106,7 +106,9 @@ _RULES: tuple[tuple[str, str], ...] = (
     (
         "a resource whose name is nearly one of these (`nvidia.com/gpu-mem`, `nano-gpu/gpu-percentage`)",
         "Beside a share it is refused, with the name that was meant. Alone it is a warning, and the pod waits for a "
-        "resource that no node has. An annotation or a label is a warning.",
+        "resource that no node has. An annotation or a label is a warning. kubectl shows "
+        "[a warning](troubleshooting.md#kubectl-warns-of-a-manifest) for the templates of Deployments, Jobs and the "
+        "like too, and for a misspelt domain (`gpufracton.io`).",
     ),
     (
         "a container that another webhook adds after us",

@@ -296,6 +296,10 @@ class Charge:
     """The resource of the same container that multiplies it; empty for none."""
 
 
+NOTHING_STARTS, WITH_UNIT = "in which no CUDA program starts", "give memory with its unit, such as 8Gi"
+"""What is said of an amount of memory below `model.LEAST_USED`, and the cure."""
+
+
 def annotation_field(key: str) -> str:
     """The path of a pod's annotation for messages."""
     return f"metadata.annotations[{key}]"

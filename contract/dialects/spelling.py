@@ -23,6 +23,10 @@ MOST_REPORTED = 16
 """Unknown names of one kind that a pod's author gets one by one: Kubernetes keeps 4,096 characters in all."""
 LONGEST = 100
 """Characters of a name that may be a misspelt one; the known names have at most 60."""
+UNKNOWN, UNREAD, REMOVE = "an unknown resource", "nothing reads it", "remove it"
+"""What is found of a misspelt resource and of a misspelt annotation, and the cure where it resembles nothing."""
+UNDER_LIMITS = "an amount goes under resources.limits of a container"
+"""The cure for a resource that is written as an annotation."""
 
 _SEPARATORS = re.compile(r"[-_.]")
 _LONG = 5
@@ -31,6 +35,11 @@ _SLIPS = 8
 """Characters from which two may be."""
 _ALIKE = 0.6
 """Of `SequenceMatcher.ratio`, from which on two names of our own domain are alike."""
+
+
+def did_you_mean(near: str) -> str:
+    """The cure for a name that resembles this known one."""
+    return f"did you mean {near}?"
 
 
 class Known:

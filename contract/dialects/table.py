@@ -16,6 +16,8 @@ from contract.dialects import claims, hami, limitranges, native
 from contract.dialects.base import (
     ANNOTATION,
     LABEL,
+    NOTHING_STARTS,
+    WITH_UNIT,
     ContainerReader,
     Decided,
     Dialect,
@@ -26,11 +28,11 @@ from contract.dialects.base import (
     annotation_field,
     object_of,
 )
-from contract.dialects.spelling import MOST_REPORTED, Known, Spelling
+from contract.dialects.spelling import MOST_REPORTED, UNDER_LIMITS, UNKNOWN, UNREAD, Known, Spelling, did_you_mean
 from contract.dialects.unread import OURS, unread_annotations
 from contract.encoding import quantity
 from contract.encoding.reading import shown
-from contract.model import UNKNOWN_DIALECT, Allocation, PodRequest
+from contract.model import LEAST_USED, UNKNOWN_DIALECT, Allocation, PodRequest
 from contract.options import DEFAULTS, VENDOR, Options
 from contract.scheduling import needs
 
@@ -100,6 +102,11 @@ class Dialects:
             *request.warnings,
             *unread_annotations(context.annotations, spelling),
             *self._misspelt_elsewhere(context, spelling),
+            *(
+                f"container {each.container}: {quantity.format_bytes(each.memory)}, {NOTHING_STARTS}; {WITH_UNIT}"
+                for each in request.containers
+                if each.memory and max(each.memory, each.limit) < LEAST_USED
+            ),
             *(
                 f"container {container}: {', '.join(sorted(resources))} was set by a LimitRange of the namespace"
                 for container, resources in ranged.items()
@@ -305,14 +312,10 @@ class Dialects:
                     continue
                 near = spelling.suggest(resource, self._known_resources)
                 if near is not None:
-                    yield Refusal(
-                        container.field(shown(resource)[1:-1]), "an unknown resource", f"did you mean {near}?"
-                    )
+                    yield Refusal(container.field(shown(resource)[1:-1]), UNKNOWN, did_you_mean(near))
                 elif resource.startswith(OURS):
                     listed = ", ".join(native.DIALECT.resources)
-                    yield Refusal(
-                        container.field(shown(resource)[1:-1]), "an unknown resource", f"give one of {listed}"
-                    )
+                    yield Refusal(container.field(shown(resource)[1:-1]), UNKNOWN, f"give one of {listed}")
 
     def _misspelt_elsewhere(self, context: PodReader, spelling: Spelling) -> Iterator[str]:
         """A warning for each annotation and label that resembles an older system's, or has the name of a resource."""
@@ -325,12 +328,12 @@ class Dialects:
                 if key.startswith(OURS) or key in known.names:
                     continue
                 if key in self.resources:
-                    cure = "an amount goes under resources.limits of a container"
+                    cure = UNDER_LIMITS
                 elif (near := spelling.suggest(key, known)) is not None:
-                    cure = f"did you mean {near}?"
+                    cure = did_you_mean(near)
                 else:
                     continue
-                yield f"metadata.{what}[{shown(key)[1:-1]}]: nothing reads it; {cure}"
+                yield f"metadata.{what}[{shown(key)[1:-1]}]: {UNREAD}; {cure}"
                 reported += 1
                 if reported == MOST_REPORTED:
                     break

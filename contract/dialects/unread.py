@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from contract import names
 from contract.dialects import native
-from contract.dialects.spelling import MOST_REPORTED, Spelling
+from contract.dialects.spelling import MOST_REPORTED, REMOVE, UNDER_LIMITS, UNREAD, Spelling, did_you_mean
 from contract.encoding.reading import shown
 
 OURS = f"{names.GROUP}/"
@@ -32,13 +32,13 @@ def unread_annotations(annotations: Iterable[str], spelling: Spelling | None = N
         if each.startswith(OURS) and each not in _WHOLE_NAMES and not each.startswith(_PREFIXES)
     )
     for each in unread[:MOST_REPORTED]:
-        yield f"metadata.annotations[{shown(each)[1:-1]}]: nothing reads it; {_cure(each, spelling)}"
+        yield f"metadata.annotations[{shown(each)[1:-1]}]: {UNREAD}; {_cure(each, spelling)}"
     if len(unread) > MOST_REPORTED:
         yield f"metadata.annotations: nothing reads {len(unread) - MOST_REPORTED} more of {names.GROUP}; remove them"
 
 
 def _cure(name: str, spelling: Spelling) -> str:
     if name in native.DIALECT.resources:
-        return "an amount goes under resources.limits of a container"
+        return UNDER_LIMITS
     near = spelling.closest(name.removeprefix(OURS), _TENANTS)
-    return f"did you mean {OURS}{near}?" if near else "remove it"
+    return did_you_mean(f"{OURS}{near}") if near else REMOVE

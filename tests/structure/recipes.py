@@ -74,11 +74,15 @@ def missing(files: Iterable[str], top: Path = _TOP) -> list[str]:
 
 
 def naming_all(recipe: Recipe, top: Path = _TOP) -> list[str]:
-    """The files of programs and manifests that name every entry of the recipe's table; none where it has no table."""
+    """
+    The files of programs and manifests that name every entry of the recipe's table, none where it has no table. Files
+    that are made from the table are not counted.
+    """
     patterns = [re.compile(pattern) for pattern in recipe.entries.values()]
     found = (file for folder in _FOLDERS for file in sorted((top / folder).rglob("*")) if patterns)
     texts = ((file, file.read_text()) for file in found if file.suffix in (".py", ".yaml"))
-    return [str(file.relative_to(top)) for file, text in texts if all(each.search(text) for each in patterns)]
+    written = ((file, text) for file, text in texts if not text.startswith("# Made by `python -m "))
+    return [str(file.relative_to(top)) for file, text in written if all(each.search(text) for each in patterns)]
 
 
 def main() -> int:

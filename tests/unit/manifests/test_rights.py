@@ -14,6 +14,7 @@ from contract.nodes import excluded as keptout
 from contract.reasons.gpunodes import FORMER
 from contract.scheduling import protection
 from nodeagent.publishing import changes
+from release.warnings import policy as warnings
 from tests.unit.manifests.install import CONFIGURATION, pods
 from tests.unit.manifests.kube import MANIFESTS, of, one, sources, texts
 
@@ -240,6 +241,7 @@ def test_policies_keep_exactly_the_reserved_annotations() -> None:
     patterns = {
         found
         for policy in of(sources(), "ValidatingAdmissionPolicy")
+        if policy["metadata"]["name"] != warnings.NAME
         for text in texts(policy)
         for found in re.findall(r"matches\(\s*'(.+?)'\)", text)
     }
@@ -313,8 +315,10 @@ def test_policies_and_webhook_serve_the_same_namespaces() -> None:
     assert re.findall(r"'([a-z-]+)'(?=[,\]])", served.partition(" in ")[2]) == excluded["values"]
 
 
-def test_every_policy_is_bound_to_deny_and_fails_closed() -> None:
+def test_every_policy_denies_and_fails_closed_or_only_warns() -> None:
     policies = {item["metadata"]["name"]: item["spec"] for item in of(sources(), "ValidatingAdmissionPolicy")}
     bindings = {item["metadata"]["name"]: item["spec"] for item in of(sources(), "ValidatingAdmissionPolicyBinding")}
-    assert bindings == {name: {"policyName": name, "validationActions": ["Deny"]} for name in policies}
-    assert {spec["failurePolicy"] for spec in policies.values()} == {"Fail"}
+    actions = {name: ["Warn"] if name == warnings.NAME else ["Deny"] for name in policies}
+    assert bindings == {name: {"policyName": name, "validationActions": actions[name]} for name in policies}
+    fails = {name: "Ignore" if name == warnings.NAME else "Fail" for name in policies}
+    assert {name: spec["failurePolicy"] for name, spec in policies.items()} == fails

@@ -196,6 +196,18 @@ WARNED: dict[str, tuple[PodBuilder, tuple[str, ...]]] = {
         elastic(gpu_core=200, gpu_memory=256),
         (f"{LIMITS}[elasticgpu.io/gpu-memory]: not counted, since 2 whole cards are given with all their memory",),
     ),
+    "MiB that are meant as GiB": (
+        pod("p").asks("nvidia.com/gpumem", 8),
+        ("container main: 8Mi, in which no CUDA program starts; give memory with its unit, such as 8Gi",),
+    ),
+    "little that may burst": (
+        pod("p").asks("gpufraction.io/gpu-memory", "8Mi").asks("gpufraction.io/gpu-memory-limit", "8Gi"),
+        (),
+    ),
+    "a percentage with a limit": (
+        pod("p").asks("gpufraction.io/gpu-percent", 1).asks("gpufraction.io/gpu-percent-limit", 60),
+        (),
+    ),
     "a third": (
         kai(gpu_fraction="0.333"),
         ("metadata.annotations[gpu-fraction]: '0.333' is served as 33 percent of the card's memory",),
