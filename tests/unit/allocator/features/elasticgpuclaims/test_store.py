@@ -139,7 +139,7 @@ def test_the_card_of_an_elastic_gpu_that_cannot_be_read_is_closed() -> None:
         found.append((on.booked() != {}, on.cache.suspects()))
     on.store.replace(objects.SHARES, [])
     share = f"{OWN}egpu-u"
-    assert found == [(True, set()), (False, {share}), (True, set())]
+    assert found == [(True, frozenset()), (False, frozenset((share,))), (True, frozenset())]
     assert on.cache.suspects() == set()
 
 
