@@ -216,6 +216,7 @@ _ALLOCATOR = PanelRow(
             (
                 Query(over("max", allocator.UNCOUNTED_PODS), "uncounted"),
                 Query(over("max", allocator.UNREADABLE_PODS), "unreadable"),
+                Query(over("max", allocator.UNREAD_SHARES), "share unread"),
                 Query(over("max", allocator.QUARANTINED_PODS), "quarantined"),
                 Query(increase(allocator.LATE_PODS), "stored too late"),
             ),
