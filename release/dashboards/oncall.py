@@ -211,12 +211,13 @@ _ALLOCATOR = PanelRow(
         Panel(
             "Pods that need a look",
             "Pods that no placement helps: uncounted (created without the webhook), unreadable, quarantined after an "
-            "internal error, or stored too late. When it is not 0, their conditions and Events say what to do.",
+            "internal error, with a share that cannot be read, or stored too late. When it is not 0, their conditions "
+            "and Events say what to do.",
             "short",
             (
                 Query(over("max", allocator.UNCOUNTED_PODS), "uncounted"),
                 Query(over("max", allocator.UNREADABLE_PODS), "unreadable"),
-                Query(over("max", allocator.UNREAD_SHARES), "share unread"),
+                Query(over("max", allocator.UNREAD_SHARES), "unread share"),
                 Query(over("max", allocator.QUARANTINED_PODS), "quarantined"),
                 Query(increase(allocator.LATE_PODS), "stored too late"),
             ),

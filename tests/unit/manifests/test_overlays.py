@@ -410,12 +410,6 @@ def test_alerts_look_at_metrics_and_labels_that_there_are() -> None:
                 assert [value for value in values.split("|") if value not in spec.help] == [], rule["alert"]
 
 
-def test_every_alert_is_explained() -> None:
-    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    explained = re.findall(r"^\| `(Gpufraction\w+)` \|", text, re.MULTILINE)
-    assert explained == [rule["alert"] for rule in alerts()]
-
-
 def test_what_is_scraped_has_those_ports() -> None:
     items = with_components("monitoring")
     ports = [e["port"] for e in one(items, "PodMonitor", "gpufraction")["spec"]["podMetricsEndpoints"]]
