@@ -16,7 +16,6 @@ from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError, KubeForbidden, KubeNotFound
 
 JSON = dict[str, Any]
-_PLUGIN = "plugin"
 _COLUMNS = (
     Column("component", "COMPONENT"),
     Column("version", "VERSION"),
@@ -36,13 +35,23 @@ def own() -> str:
 
 
 def versions(
-    kubernetes: str | None = None, programs: Iterable[Installed] = (), notes: Sequence[str] = ()
+    kubernetes: str | None = None,
+    nodes: int | None = None,
+    programs: Sequence[Installed] = (),
+    notes: Sequence[str] = (),
 ) -> CommandOutput:
-    """This command's version, and the cluster's if known: a user who asks for versions often has a broken cluster."""
-    rows: list[Row] = [_row(_PLUGIN, own()), _row("kubernetes", kubernetes)]
-    rows += [_row(each.program, each.version, each.image, each.ready) for each in programs]
+    """
+    This command's version, and the cluster's if known: a user who asks for versions often has a broken cluster.
+    `nodes`: how many have reported GPUs.
+    """
+    there = [_row(each.program, each.version, each.image, each.ready) for each in programs]
+    reported = [f"{many(nodes, 'node')} reported GPUs"] if nodes is not None else []
     return CommandOutput(
-        _COLUMNS, rows, notes=notes, names=[f"{row['component']}/{row['version'] or 'unknown'}" for row in rows]
+        _COLUMNS,
+        [{"plugin": own(), "kubernetes": kubernetes, "nodes": nodes, "programs": there}],
+        in_table=[_row("plugin", own()), _row("kubernetes", kubernetes), *there],
+        notes=[*reported, *notes],
+        names=[f"kubectl-gpufraction/{own()}"],
     )
 
 
@@ -71,8 +80,8 @@ def run(session: Session) -> CommandOutput:
     try:
         nodes = len(session.gpunodes())
     except (KubeError, Failed) as error:
-        raise Failed(str(error), shown=versions(kubernetes, programs, notes)) from error
-    return versions(kubernetes, programs, [f"{many(nodes, 'node')} reported GPUs", *notes])
+        raise Failed(str(error), shown=versions(kubernetes, programs=programs, notes=notes)) from error
+    return versions(kubernetes, nodes, programs, notes)
 
 
 def _workloads(session: Session) -> list[JSON]:

@@ -423,6 +423,7 @@ PAGE = FeatureEdges(
             (
                 "unit/contract/nodes/test_reservations.py::test_what_is_odd_counts_as_absent",
                 "unit/contract/nodes/test_reservations.py::test_nothing_ends_the_reader",
+                "fuzzing reserved-nodes",
                 "unit/kubectl_gpufraction/test_explaining.py::test_a_tenant_who_may_not_read_the_lease_learns_no_name",
             ),
             names_of(names.RESERVED_NODES),

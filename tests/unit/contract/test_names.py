@@ -17,6 +17,7 @@ PINNED = {
     "GPUS_LABEL": "gpufraction.io/gpus",
     "UNGUARDED": "unguarded",
     "QUEUE_WEIGHT": "gpufraction.io/queue-weight",
+    "RESERVED_NODES": "gpufraction.io/reserved-nodes",
     "DEFRAGMENT": "gpufraction.io/defragment",
     "INJECT_LABEL": "gpufraction.io/inject",
     "DELIVERY": "gpufraction.io/delivery",

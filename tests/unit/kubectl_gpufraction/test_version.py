@@ -77,9 +77,7 @@ def test_the_forms_for_programs_hold_nothing_but_the_versions(
 ) -> None:
     status, out, err = version(nobody, "-o", form)
     assert (status, err) == (1, REFUSED)
-    none = {"ready": "", "image": ""}
-    own, cluster = ({"component": "plugin", "version": OURS}, {"component": "kubernetes", "version": None})
-    assert read(out) == {"items": [own | none, cluster | none]}
+    assert read(out) == {"items": [{"plugin": OURS, "kubernetes": None, "nodes": None, "programs": []}]}
 
 
 def test_without_a_kubeconfig_it_says_so(tmp_path: Path) -> None:
@@ -124,7 +122,14 @@ INSTALLED = (
 
 
 def test_what_is_installed_is_shown_with_its_images(version: Ask, serve: Serve) -> None:
-    assert version(serve(CLUSTER)) == (0, f"{table('1.36', *INSTALLED)}1 node reported GPUs\n", "")
+    port = serve(CLUSTER)
+    assert version(port) == (0, f"{table('1.36', *INSTALLED)}1 node reported GPUs\n", "")
+    [found] = json.loads(version(port, "-o", "json")[1])["items"]
+    programs = [
+        {"component": name, "version": number, "ready": ready, "image": image}
+        for name, number, ready, image in INSTALLED
+    ]
+    assert found == {"plugin": OURS, "kubernetes": "1.36", "nodes": 1, "programs": programs}
 
 
 DAEMONSET = CLUSTER[DAEMONSETS][1]["items"][0]
