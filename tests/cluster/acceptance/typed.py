@@ -19,6 +19,7 @@ _CHANCE = (
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "TIME"),
     (re.compile(r"(?: \(x\d+ over [\dhms]+\))"), ""),
     (re.compile(r"(?<![\w.=-])(?:\d+d)?(?:\d+h)?(?:\d+m)?\d+[smhd](?![\w-])"), "AGE"),
+    (re.compile(r"\b\d+ (?:s|min|h|d) ago\b"), "AGE ago"),
     (re.compile(r"http://127\.0\.0\.1:\d+/[\w-]+/"), "URL"),
     (re.compile(r"\b10\.\d+\.\d+\.\d+\b"), "ADDRESS"),
     (re.compile(r"egpu-[0-9a-f-]{36}"), "egpu-UID"),
