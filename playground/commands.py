@@ -117,13 +117,19 @@ def _reported(action: Action) -> Action:
 
 
 def _cluster(directory: Path, proceed: Callable[[], None]) -> Cluster:
-    """The demo's nodes, with two replicas as the manifests have them, and with preemption."""
+    """
+    The demo's nodes, with two replicas as the manifests have them, and with preemption. An agent that is silent is
+    noticed sooner than in production, where the image of a new version must be pulled meanwhile.
+    """
     return Cluster(
         nodes=[shapes.described_by_file(node, directory) for node in shapes.DEMO],
         directory=directory,
         replicas=2,
         components=(*DEFAULT_COMPONENTS, "allocator-eviction"),
-        settings={"allocator": ("--preemption=true",)},
+        settings={
+            "allocator": ("--preemption=true", "--agent-silence", "20s"),
+            "nodeagent": ("--heartbeat", "10s"),
+        },
         proceed=proceed,
     )
 

@@ -35,6 +35,7 @@ _NODE = "t4"
 _DESCRIBED = next(node for node in DEMO if node.spec.name == _NODE)
 _AGENT = f"nodeagent-{_NODE}"
 _CARD = "0"
+_CLOSED = f'gpufraction_agent_silent{{node="{_NODE}"}} 1.0'
 _SILENT_SECONDS = 1200.0
 """How long ago a stopped agent has reported: longer than anybody waits before calling one silent."""
 _SECONDS = 30.0
@@ -117,6 +118,12 @@ def _agent_ends(cluster: Cluster) -> None:
     agent = Kube.connect(kubeconfig=cluster.programs[_AGENT].environment["KUBECONFIG"], user_agent="playground")
     then = moments.stamp(time.time() - _SILENT_SECONDS)
     agent.patch_merge(paths.gpunodes(_NODE, "status"), {"status": {"observedAt": then}})
+    wait_for(lambda: _is_closed(cluster), "the leader does not call the agent silent", 2 * _SECONDS)
+
+
+def _is_closed(cluster: Cluster) -> bool:
+    """Whether the leader places nothing on the node, because it has heard nothing of its agent for a while."""
+    return any(_CLOSED in cluster.metrics(replica.number) for replica in cluster.replicas)
 
 
 def _agent_is_mended(cluster: Cluster) -> None:
@@ -128,6 +135,7 @@ def _agent_is_mended(cluster: Cluster) -> None:
         return seen is not None and time.time() - seen < _SILENT_SECONDS / 2
 
     wait_for(reports, "the agent does not report", _SECONDS)
+    wait_for(lambda: not _is_closed(cluster), "the leader still calls the agent silent", _SECONDS)
 
 
 def _leader_loses_its_rights(cluster: Cluster) -> None:

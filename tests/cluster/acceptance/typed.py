@@ -22,6 +22,7 @@ _CHANCE = (
     (re.compile(r"\b\d+ (?:s|min|h|d) ago\b"), "AGE ago"),
     (re.compile(r"http://127\.0\.0\.1:\d+/[\w-]+/"), "URL"),
     (re.compile(r"\b10\.\d+\.\d+\.\d+\b"), "ADDRESS"),
+    (re.compile(r"\breplica-\d\b"), "REPLICA"),
     (re.compile(r"egpu-[0-9a-f-]{36}"), "egpu-UID"),
     (re.compile(r" +$", re.MULTILINE), ""),
     (re.compile(r" {2,}"), "  "),
