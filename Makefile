@@ -13,10 +13,10 @@ CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufract
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-tenants playground playground-upgrade test test-long test-realcluster test-differential test-realnode test-engines test-hostile test-browser screenshots simulate simulate-points simulate-mutants storm fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
+.PHONY: help setup demo demo-tenants playground playground-upgrade playground-break playground-mend test test-long test-realcluster test-differential test-realnode test-engines test-hostile test-browser screenshots simulate simulate-points simulate-mutants storm fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
 
 help: ## what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## install everything into .venv
 
@@ -44,6 +44,12 @@ playground: $(STAMP) ## start the embedded cluster and leave it running for kube
 
 playground-upgrade: $(STAMP) ## replace the programs of a running playground one by one; DIRECTORY=its folder
 	@$(RUN) -m playground upgrade $(if $(DIRECTORY),--directory "$(DIRECTORY)")
+
+playground-break: $(STAMP) ## a fire drill: break a part of a running playground; WHAT=card, agent, leader, webhook, certificate or node; DIRECTORY=its folder
+	@$(RUN) -m playground break $(WHAT) $(if $(DIRECTORY),--directory "$(DIRECTORY)")
+
+playground-mend: $(STAMP) ## mend it again: WHAT=what was broken, everything without it; DIRECTORY=its folder
+	@$(RUN) -m playground mend $(WHAT) $(if $(DIRECTORY),--directory "$(DIRECTORY)")
 
 # Files in the order of their names: those of clusters, which take longest, come first, and short ones even the end out.
 test: $(STAMP) ## run the tests
@@ -153,7 +159,7 @@ fmt: $(STAMP) ## format the code and mend what can be mended
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-tutorial: $(STAMP) ## type what docs/tutorial.md says, and write into the page what is printed; needs kubectl
+tutorial: $(STAMP) ## type what docs/tutorial.md and docs/fire-drill.md say, and write into the pages what is printed; needs kubectl
 	GPUFRACTION_RENEW_TUTORIAL=1 $(RUN) -m pytest -q -m long tests/cluster/acceptance/test_tutorial.py
 
 translations: $(STAMP) ## which translated pages are older than their originals; PAGES="docs/zh/x.md ..." were brought up to date

@@ -86,6 +86,7 @@ class Cluster:
 
     `components` are those of the manifests; of what they change of the workloads, the settings of
     `contract.components` count, except `pod_settings`. `modules`: by program the Python module that runs in its place.
+    `proceed` is called between the steps of whatever takes long; what it raises ends that.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Cluster:
         route: Callable[[str, str], str] = lambda program, kubeconfig: kubeconfig,
         components: Sequence[str] = DEFAULT_COMPONENTS,
         modules: Mapping[str, str] | None = None,
+        proceed: Callable[[], None] = lambda: None,
     ) -> None:
         self.nodes = tuple(nodes)
         self._own_directory = directory is None
@@ -121,6 +123,7 @@ class Cluster:
         self._route = route
         self._components = tuple(components)
         self._modules = dict(modules or {})
+        self._proceed = proceed
         self._scraper_token = ""
         self.programs: dict[str, Program] = {}
         self.kubeconfig = self.directory / "kubeconfig"
@@ -159,7 +162,7 @@ class Cluster:
         self._mounted = Mounted(self.kube, names.NAMESPACE, names.OPTIONS, self._options)
         self._mounted.start()
         self._start_programs()
-        self._wait_until_up(timeout)
+        self.await_up(timeout)
 
     def stop(self) -> None:
         """Stop everything that was started."""
@@ -235,7 +238,7 @@ class Cluster:
         for name in programs:
             self.programs[name].wait()
             self.programs[name].start()
-        self._wait_until_up(_REPLACED_SECONDS)
+        self.await_up()
 
     def _webhook_ports(self) -> list[int]:
         return [each.webhook_port for each in self.replicas if self._asked in (None, each.number)]
@@ -270,11 +273,13 @@ class Cluster:
             if document["kind"] == "MutatingWebhookConfiguration":
                 document, beside = self.reached(document)
             for each in (*beside, document):
+                self._proceed()
                 installing.apply(self.kube, each)
         for document in installing.documents(scraping.manifest()):
             installing.apply(self.kube, document)
 
     def _start_programs(self) -> None:
+        self._proceed()
         certs = self.directory / "certs"
         certificate_names = ",".join(self.control_plane.webhook_names)
         self._program(
@@ -286,6 +291,7 @@ class Cluster:
             ],
             account("gpufraction-certs"),
         ).run()
+        self._proceed()
         for replica in self.replicas:
             self._start_replica(replica, certs)
         for node in self.nodes:
@@ -354,8 +360,11 @@ class Cluster:
         self.programs[name] = program
         return program
 
-    def _wait_until_up(self, timeout: float) -> None:
+    def await_up(self, timeout: float = _REPLACED_SECONDS) -> None:
+        """Wait until every part serves. Raises `NotUp`, or `ProgramFailed` for a program that has ended."""
+
         def up() -> bool:
+            self._proceed()
             for name, program in self.programs.items():
                 if name != "certs":
                     program.check()

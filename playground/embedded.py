@@ -43,6 +43,12 @@ class ControlPlane(Protocol):
     def use_plugins(self, plugins: Plugins) -> None:
         """Have the kubelets ask these plugins for the devices of ResourceClaims."""
 
+    def fail_node(self, name: str) -> None:
+        """Have a node fall silent, as one whose machine is down. Only of kubelets that are played."""
+
+    def restart_node(self, name: str) -> None:
+        """Have such a node come back."""
+
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
         """
         How the API server reaches a webhook on a loopback port.
@@ -93,6 +99,14 @@ class Embedded:
     def use_plugins(self, plugins: Plugins) -> None:
         """Have the kubelets that are played ask these plugins for the devices of ResourceClaims."""
         self.machinery.use_plugins(plugins)
+
+    def fail_node(self, name: str) -> None:
+        """Have a node fall silent."""
+        self.machinery.fail_node(name)
+
+    def restart_node(self, name: str) -> None:
+        """Have it come back."""
+        self.machinery.restart_node(name)
 
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
         """Through the Service, as in production: its endpoint is the loopback port."""

@@ -7,8 +7,11 @@ A10 behind the taint and the labels that managed clusters give their GPU pools.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from playground.machinery.objects.nodes import NodeSpec
 
@@ -34,6 +37,25 @@ def gpu_node(
         address=address or "10.0.0.1",
     )
     return GpuNode(spec, gpus)
+
+
+def described_by_file(node: GpuNode, directory: Path) -> GpuNode:
+    """The node, whose agent reads its GPUs from a file in this folder at every look: `describe` can change them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    describe(node, directory)
+    return replace(node, gpus=f"@{_description(node, directory)}")
+
+
+def describe(node: GpuNode, directory: Path, cards: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    """Write what the file of a node says: its GPUs, and by index what is different about a card from now on."""
+    path = _description(node, directory)
+    written = path.with_suffix(".new")
+    written.write_text(json.dumps({"gpus": node.gpus, "cards": cards or {}}))
+    written.replace(path)
+
+
+def _description(node: GpuNode, directory: Path) -> Path:
+    return directory / f"gpus-{node.spec.name}.json"
 
 
 DEMO = (

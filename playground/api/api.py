@@ -43,7 +43,7 @@ from playground.api.store.selection import Predicate, everything, field_selector
 from playground.api.store.store import Change, Snapshot, StaleRevision, Store, unobserved
 from playground.api.store.watching import Watch, WatchOptions
 from playground.api.verbs.removal import Remover
-from playground.api.verbs.subresources import LogProvider, Subresources
+from playground.api.verbs.subresources import LogProvider, Subresources, TokenIssuer
 from playground.api.verbs.writes import Writer
 
 __all__ = ["ADMIN", "Api", "ApiError", "User", "Watch"]
@@ -155,6 +155,10 @@ class Api:
     @log_provider.setter
     def log_provider(self, provider: LogProvider | None) -> None:
         self._subresources.log_provider = provider
+
+    def issue_tokens(self, issue: TokenIssuer) -> None:
+        """Answer TokenRequests by this; they are refused without."""
+        self._subresources.issue = issue
 
     def call(
         self,

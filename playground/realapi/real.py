@@ -123,6 +123,14 @@ class Real:
         """Have the kubelets that are played ask these plugins for the devices of ResourceClaims."""
         self.machinery.use_plugins(plugins)
 
+    def fail_node(self, name: str) -> None:
+        """Have a node fall silent. Only of kubelets that are played."""
+        self.machinery.fail_node(name)
+
+    def restart_node(self, name: str) -> None:
+        """Have it come back."""
+        self.machinery.restart_node(name)
+
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
         """By URL: nothing here implements Services, so an API server cannot reach one."""
         return called_by_url(configuration, port), []

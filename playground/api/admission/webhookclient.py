@@ -65,10 +65,8 @@ class WebhookClient:
                 closed = any(isinstance(part, http.client.RemoteDisconnected) for part in failure.args)
                 if not closed or attempt == 2:
                     raise CallFailed(f'failed to call webhook: Post "{url}": EOF') from None
-            except urllib3.exceptions.TimeoutError:
-                raise CallFailed(f'failed to call webhook: Post "{url}": context deadline exceeded') from None
             except (urllib3.exceptions.HTTPError, OSError) as failure:
-                raise CallFailed(f'failed to call webhook: Post "{url}": {failure}') from None
+                raise CallFailed(f'failed to call webhook: Post "{url}": {_words(failure, pool)}') from None
         return None
 
     def _answer(self, response: Any, url: str) -> Any:
@@ -138,6 +136,26 @@ class WebhookClient:
             if port is not None:
                 found += [(address["ip"], port) for address in subset.get("addresses") or ()]
         return found
+
+
+def _words(failure: Exception, pool: urllib3.HTTPSConnectionPool) -> str:
+    """Why there is no answer, as an API server says it; people and `check` look for its words."""
+    if isinstance(failure, urllib3.exceptions.NewConnectionError):  # it counts as a timeout, whatever happened
+        refused = isinstance(failure.__cause__, ConnectionRefusedError)
+        return f"dial tcp {pool.host}:{pool.port}: connect: connection refused" if refused else str(failure)
+    if isinstance(failure, urllib3.exceptions.TimeoutError):
+        return "context deadline exceeded"
+    cause = failure.args[0] if failure.args else None
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        why = _UNTRUSTED.get(cause.verify_code, cause.verify_message)
+        return f"tls: failed to verify certificate: x509: {why}"
+    return str(failure)
+
+
+_OUTSIDE_ITS_TIME = "certificate has expired or is not yet valid"
+_STRANGER = "certificate signed by unknown authority"
+_UNTRUSTED = {9: _OUTSIDE_ITS_TIME, 10: _OUTSIDE_ITS_TIME, **dict.fromkeys((18, 19, 20, 21), _STRANGER)}
+"""By X509_V_ERR_... of OpenSSL."""
 
 
 def _port(ports: Any, wanted: JSON) -> int | None:

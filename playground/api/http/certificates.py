@@ -34,20 +34,22 @@ class Authority:
     def pem(self) -> bytes:
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def server(self, names: Sequence[str]) -> tuple[bytes, bytes]:
-        """Certificate and key, PEM, for host names and IP addresses."""
+    def server(self, names: Sequence[str], *, life: datetime.timedelta = _VALID) -> tuple[bytes, bytes]:
+        """Certificate and key, PEM, for host names and IP addresses, valid for `life` from now: below zero, expired."""
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
-        return self._issue(subject, ExtendedKeyUsageOID.SERVER_AUTH, names)
+        return self._issue(subject, ExtendedKeyUsageOID.SERVER_AUTH, names, life)
 
     def client(self, user: User) -> tuple[bytes, bytes]:
         """Certificate and key, PEM, that authenticate a user: its name as CN, its groups as O."""
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in user.groups]
         subject = x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, user.name)])
-        return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, ())
+        return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, (), _VALID)
 
-    def _issue(self, subject: x509.Name, use: x509.ObjectIdentifier, names: Sequence[str]) -> tuple[bytes, bytes]:
+    def _issue(
+        self, subject: x509.Name, use: x509.ObjectIdentifier, names: Sequence[str], life: datetime.timedelta
+    ) -> tuple[bytes, bytes]:
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(subject, self._name, key.public_key())
+        builder = _builder(subject, self._name, key.public_key(), life)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=False)
         builder = builder.add_extension(_usage(signs=False), critical=True)
@@ -62,9 +64,11 @@ class Authority:
         return certificate.public_bytes(serialization.Encoding.PEM), private
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, life: datetime.timedelta = _VALID
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
-    builder = x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number(), now - _SLACK, now + _VALID)
+    builder = x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number(), now - _SLACK, now + life)
     return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
 
 

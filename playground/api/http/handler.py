@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from playground.api.api import Api
-from playground.api.http import answers
+from playground.api.http import answers, impersonation
 from playground.api.kinds import errors, requests
 from playground.api.kinds.requests import Response
 from playground.api.kinds.values import ANONYMOUS, User
@@ -58,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
         query = dict(parse_qsl(url.query, keep_blank_values=True))
         try:
             body = self._body()
-            user = self._user()
+            user = impersonation.effective(self._user(), self.headers, self.backend.api.authorizer)
             if requests.is_watch(self.command, query):
                 self._watch(url.path, query, user)
                 return

@@ -1,88 +1,22 @@
 """
-The few request bodies that kubectl sends as protobuf whatever the server prefers: reviews, and simple kinds.
+The few request bodies that kubectl sends as protobuf whatever the server prefers: reviews, and what it creates.
 
-Reading only, by hand-made tables of the published `generated.proto` field numbers. A kind that is not in the tables is
-refused with 415; every answer is JSON.
+Reading only, by the tables of `messages`. A kind that is not in them is refused with 415; every answer is JSON.
 """
 
 import base64
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from typing import Any
 
-from playground.api.kinds.errors import bad_request, unsupported_media_type
+from playground.api.http.messages import SHAPES, Field, Shape
+from playground.api.kinds.errors import ApiError, bad_request, unsupported_media_type
 from playground.api.kinds.values import JSON
 
 MEDIA = "application/vnd.kubernetes.protobuf"
 _ACCEPTED = ("application/json", "application/yaml")
 _MAGIC = b"k8s\x00"
-
-Shape: TypeAlias = Mapping[int, "Field"]
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """`kind`: text, bytes, raw, int, bool, map, bytemap, ignored, or a message of a shape."""
-
-    name: str
-    kind: str = "text"
-    shape: Shape | None = None
-    repeated: bool = False
-
-
-def _message(name: str, shape: Shape, *, repeated: bool = False) -> Field:
-    return Field(name, "message", shape, repeated)
-
-
-_META: Shape = {
-    1: Field("name"),
-    2: Field("generateName"),
-    3: Field("namespace"),
-    5: Field("uid"),
-    6: Field("resourceVersion"),
-    11: Field("labels", "map"),
-    12: Field("annotations", "map"),
-    14: Field("finalizers", repeated=True),
-}
-_RESOURCE: Shape = {
-    1: Field("namespace"),
-    2: Field("verb"),
-    3: Field("group"),
-    4: Field("version"),
-    5: Field("resource"),
-    6: Field("subresource"),
-    7: Field("name"),
-}
-_NON_RESOURCE: Shape = {1: Field("path"), 2: Field("verb")}
-_PRECONDITIONS: Shape = {1: Field("uid"), 2: Field("resourceVersion")}
-_DELETE: Shape = {
-    1: Field("gracePeriodSeconds", "int"),
-    2: _message("preconditions", _PRECONDITIONS),
-    3: Field("orphanDependents", "bool"),
-    4: Field("propagationPolicy"),
-    5: Field("dryRun", repeated=True),
-}
-_ACCESS: Shape = {1: _message("resourceAttributes", _RESOURCE), 2: _message("nonResourceAttributes", _NON_RESOURCE)}
-_METADATA = _message("metadata", _META)
-_STATUS = Field("status", "ignored")  # the server sets its own
-_SHAPES: Mapping[str, Shape] = {
-    "Namespace": {1: _METADATA, 2: Field("spec", "ignored"), 3: _STATUS},
-    "ServiceAccount": {1: _METADATA},
-    "ConfigMap": {
-        1: _METADATA,
-        2: Field("data", "map"),
-        3: Field("binaryData", "bytemap"),
-        4: Field("immutable", "bool"),
-    },
-    "Secret": {1: _METADATA, 2: Field("data", "bytemap"), 3: Field("type"), 4: Field("stringData", "map")},
-    "SelfSubjectAccessReview": {1: _METADATA, 2: _message("spec", _ACCESS), 3: _STATUS},
-    "SelfSubjectRulesReview": {1: _METADATA, 2: _message("spec", {1: Field("namespace")}), 3: _STATUS},
-    "SelfSubjectReview": {1: _METADATA, 2: _STATUS},
-    "Eviction": {1: _METADATA, 2: _message("deleteOptions", _DELETE)},
-    "DeleteOptions": _DELETE,
-}
 _UNKNOWN: Shape = {
-    1: _message("typeMeta", {1: Field("apiVersion"), 2: Field("kind")}),
+    1: Field("typeMeta", "message", {1: Field("apiVersion"), 2: Field("kind")}),
     2: Field("raw", "raw"),
     3: Field("contentEncoding", "ignored"),
     4: Field("contentType", "ignored"),
@@ -96,12 +30,27 @@ def decode(content: bytes) -> JSON:
     try:
         envelope = _read(content[len(_MAGIC) :], _UNKNOWN)
         about = envelope.get("typeMeta") or {}
-        shape = _SHAPES.get(about.get("kind", ""))
+        shape = SHAPES.get(about.get("kind", ""))
         if shape is None:
-            raise unsupported_media_type(_ACCEPTED)
+            raise _unread(about.get("kind", ""))
         return {**about, **_read(envelope.get("raw", b""), shape)}
     except (IndexError, UnicodeDecodeError) as failure:
         raise bad_request(f"the body is not a Kubernetes protobuf message: {failure}") from None
+
+
+_MAPS = {
+    "map": Field("value"),
+    "bytemap": Field("value", "bytes"),
+    "quantities": Field("value", "message", {1: Field("")}),
+}
+"""What the values of each kind of map are."""
+
+
+def _unread(kind: str) -> ApiError:
+    """A refusal with what works: kubectl shows it to somebody who did nothing wrong."""
+    refusal = unsupported_media_type(_ACCEPTED)
+    hint = f" (the playground reads no {kind[:64]} as protobuf: add `--dry-run=client -o yaml | kubectl apply -f -`)"
+    return ApiError(refusal.code, refusal.reason, refusal.message + (hint if kind else ""), {})
 
 
 def _read(content: bytes, shape: Shape) -> JSON:
@@ -113,9 +62,12 @@ def _read(content: bytes, shape: Shape) -> JSON:
             raise unsupported_media_type(_ACCEPTED)
         if field is None or field.kind == "ignored":
             continue
-        if field.kind in ("map", "bytemap"):
-            entry = _read(part, {1: Field("key"), 2: Field("value", "text" if field.kind == "map" else "bytes")})
-            value.setdefault(field.name, {})[entry.get("key", "")] = entry.get("value", "")
+        if field.kind in _MAPS:
+            entry = _read(part, {1: Field("key"), 2: _MAPS[field.kind]})
+            found = entry.get("value", "")
+            value.setdefault(field.name, {})[entry.get("key", "")] = (
+                found.get("", "") if isinstance(found, dict) else found
+            )
         elif field.repeated:
             value.setdefault(field.name, []).append(_single(field, part))
         else:

@@ -6,6 +6,7 @@ Authentication happens here (a bearer token or a client certificate becomes a `U
 
 import base64
 import contextlib
+import math
 import os
 import secrets
 import socket
@@ -77,7 +78,9 @@ class HttpsServer:
         self._users: dict[str, User] = {}
         self._tokens: dict[_UserKey, str] = {}
         self._lock = threading.Lock()
+        self._ends: dict[str, float] = {}
         api.authenticate = self.user_of
+        api.issue_tokens(self.issue)
         names = ("localhost", host, "kubernetes", "kubernetes.default", "kubernetes.default.svc")
         self._listener = _Listener((host, port), self._context(names), self)
         self._thread: threading.Thread | None = None
@@ -125,8 +128,17 @@ class HttpsServer:
                 self._users[self._tokens[key]] = user
             return self._tokens[key]
 
+    def issue(self, user: User, until: float) -> str:
+        """A new bearer token of a user, which ends."""
+        token = secrets.token_urlsafe(24)
+        self._ends[token] = until
+        self._users[token] = user
+        return token
+
     def user_of(self, token: str) -> User | None:
-        return self._users.get(token)
+        """Whose it is; None where it is nobody's, or has ended."""
+        ended = self._ends.get(token, math.inf) <= self.api.clock()
+        return None if ended else self._users.get(token)
 
     def client_certificate(self, user: User) -> tuple[bytes, bytes]:
         """Certificate and key, PEM. A certificate cannot carry the user's `extra`."""

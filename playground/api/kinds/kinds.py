@@ -70,7 +70,7 @@ BUILT_IN: tuple[Kind, ...] = (
     Kind("", "v1", "configmaps", "ConfigMap", True, ("cm",)),
     Kind("", "v1", "secrets", "Secret"),
     Kind("", "v1", "podtemplates", "PodTemplate", generation=True),
-    Kind("", "v1", "serviceaccounts", "ServiceAccount", True, ("sa",)),
+    Kind("", "v1", "serviceaccounts", "ServiceAccount", True, ("sa",), subresources=("token",)),
     Kind("", "v1", "resourcequotas", "ResourceQuota", True, ("quota",), status=True),
     Kind("", "v1", "limitranges", "LimitRange", True, ("limits",)),
     Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, ("pvc",), status=True),

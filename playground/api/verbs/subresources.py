@@ -1,5 +1,5 @@
 """
-The subresources that are not a view of the object itself: binding, eviction, scale, log.
+The subresources that are not a view of the object itself: binding, eviction, scale, log, token.
 
 /status needs nothing here: it is an update with another strategy.
 """
@@ -11,7 +11,7 @@ from playground.api.admission.attributes import Attributes, Plugin
 from playground.api.kinds import errors
 from playground.api.kinds.kinds import PODS
 from playground.api.kinds.requests import Request
-from playground.api.kinds.values import JSON, copy_json, dig, timestamp
+from playground.api.kinds.values import JSON, User, copy_json, dig, timestamp
 from playground.api.store.selection import matches
 from playground.api.store.store import Store
 from playground.api.tables.tables import json_path
@@ -21,6 +21,9 @@ from playground.api.verbs.writes import Writer
 
 _FINISHED = ("Succeeded", "Failed")
 LogProvider = Callable[[str, str, str], str]
+TokenIssuer = Callable[[User, float], str]
+"""A token of a user until a moment, in seconds since the epoch."""
+_TOKEN_SECONDS, _LEAST_TOKEN_SECONDS = 3600, 600
 
 
 class Subresources:
@@ -33,6 +36,7 @@ class Subresources:
         self._admission = admission
         self._clock = clock
         self.log_provider: LogProvider | None = None
+        self.issue: TokenIssuer | None = None
 
     def serve(self, request: Request) -> tuple[int, Any]:
         """Status code and body."""
@@ -43,6 +47,8 @@ class Subresources:
                 return 201, self.evict(request)
             case "log", "get":
                 return 200, self._log(request)
+            case "token", "create":
+                return 201, self._token(request)
             case "scale", "get":
                 return 200, scale_of(request, self._writer.existing(request))
             case "scale", "update" | "patch":
@@ -136,6 +142,26 @@ class Subresources:
         text = self.log_provider(request.namespace, request.name, container) if self.log_provider else ""
         tail = request.query.get("tailLines")
         return "".join(text.splitlines(keepends=True)[-int(tail) :]) if tail and int(tail) else text
+
+    def _token(self, request: Request) -> JSON:
+        """A token of a service account for a while, as `kubectl create token` gets one."""
+        if self.issue is None:
+            raise errors.method_not_allowed()
+        self._writer.existing(request)
+        body: JSON = {**(request.body or {}), "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+        seconds = dig(body, "spec", "expirationSeconds") or _TOKEN_SECONDS
+        if not isinstance(seconds, int) or seconds < _LEAST_TOKEN_SECONDS:
+            detail = "may not specify a duration less than 10 minutes"
+            problem = errors.invalid_field("spec.expirationSeconds", seconds, detail)
+            about = {"group": "authentication.k8s.io", "kind": "TokenRequest", "causes": [problem.cause()]}
+            text = f'TokenRequest.authentication.k8s.io "" is invalid: {problem}'
+            raise errors.ApiError(422, "Invalid", text, about)
+        until = self._clock() + seconds
+        account = User(f"system:serviceaccount:{request.namespace}:{request.name}")
+        body["metadata"] = {"name": request.name, "namespace": request.namespace}
+        body["spec"] = {**(body.get("spec") or {}), "expirationSeconds": seconds}
+        body["status"] = {"token": self.issue(account.authenticated(), until), "expirationTimestamp": timestamp(until)}
+        return body
 
     def _rescale(self, request: Request) -> JSON:
         def produce(old: JSON) -> JSON:

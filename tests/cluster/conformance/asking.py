@@ -42,6 +42,7 @@ class Ask:
     body: Any = None
     content_type: str = "application/json"
     query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Api:
     def ask(self, ask: Ask) -> Answer:
         """Send it."""
         path = ask.path if ask.path.startswith("/") else f"/api/v1/namespaces/{self.namespace}/{ask.path}"
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": "application/json", **ask.headers}
         body = None
         if ask.body is not None:
             headers["Content-Type"] = ask.content_type

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import itertools
 import json
 import ssl
@@ -25,9 +26,11 @@ Respond = Callable[[JSON, JSON], "JSON | bytes | int"]
 
 
 class Hook:
-    """A server whose every path is a webhook of its own; it records what it was asked."""
+    """
+    A server whose every path is a webhook of its own; it records what it was asked. `days`: of its certificate.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *, days: float = 30.0) -> None:
         self.seen: list[tuple[str, JSON]] = []
         self.answers: dict[str, Callable[[JSON], Any]] = {}
         self.authority = Authority("hook-ca")
@@ -35,7 +38,7 @@ class Hook:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "pair.pem")
-            path.write_bytes(b"".join(self.authority.server(["localhost"])))
+            path.write_bytes(b"".join(self.authority.server(["localhost"], life=datetime.timedelta(days=days))))
             context.load_cert_chain(path)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), name="hook", daemon=True).start()

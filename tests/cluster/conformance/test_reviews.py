@@ -60,3 +60,32 @@ def test_a_review_of_nobody_or_of_nothing_is_refused(api: Api) -> None:
         )
     ]
     assert found == [422, 422, 422]
+
+
+REQUEST = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+
+
+def requested(api: Api, seconds: int, account: str = "default") -> tuple[int, JSON]:
+    answer = api.ask(
+        Ask("POST", f"serviceaccounts/{account}/token", {**REQUEST, "spec": {"expirationSeconds": seconds}})
+    )
+    return answer.code, answer.body
+
+
+def test_a_requested_token_is_the_service_accounts(api: Api) -> None:
+    code, found = requested(api, 900)
+    assert (code, found["kind"], found["spec"]["expirationSeconds"]) == (201, "TokenRequest", 900)
+    _, review = reviewed(api, TOKENS, "TokenReview", {"token": found["status"]["token"]})
+    user = review["status"]["user"]
+    groups = ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{api.namespace}"]
+    assert (user["username"], sorted(user["groups"])) == (f"system:serviceaccount:{api.namespace}:default", groups)
+
+
+def test_a_token_that_is_too_short_lived_or_nobodys_is_refused(api: Api) -> None:
+    code, status = requested(api, 60)
+    assert (code, status["message"]) == (
+        422,
+        'TokenRequest.authentication.k8s.io "" is invalid: '
+        "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 10 minutes",
+    )
+    assert requested(api, 900, "ghost")[0] == 404

@@ -154,6 +154,33 @@ def test_it_is_not_called(api: Api, hook: Hook, case: tuple[JSON, int, str]) -> 
     assert [name for name, _ in hook.calls() if name == "a"] == []
 
 
+UNREACHED = {
+    "its authority is another one": ({"authority": "other"}, "tls: ...: x509: certificate signed by unknown authority"),
+    "its certificate has ended": ({"days": -0.02}, "tls: ...: x509: certificate has expired or is not yet valid"),
+    "nobody listens": ({"port": 1}, "dial tcp 127.0.0.1:1: connect: connection refused"),
+}
+
+
+@pytest.mark.parametrize(("how", "why"), UNREACHED.values(), ids=UNREACHED.keys())
+def test_why_it_is_not_reached(api: Api, hook: Hook, how: JSON, why: str) -> None:
+    hook.answers["first"] = lambda _: allowed()
+    other = Hook(days=how.get("days", 30.0))
+    authority = Authority("somebody else") if "authority" in how else other.authority
+    host = "127.0.0.1" if "port" in how else "localhost"
+    client = {
+        "url": f"https://{host}:{how.get('port', other.port)}/a",
+        "caBundle": base64.b64encode(authority.pem).decode(),
+    }
+    try:
+        with registered(api, hook, first={}, a={"clientConfig": client}):
+            answer = api.ask(create(pod("p")))
+    finally:
+        other.stop()
+    said = why.replace("...", "failed to verify certificate")
+    begin = f'{FAILED}failed to call webhook: Post "{client["url"]}?timeout=10s": {said}'
+    assert (answer.code, answer.message[: len(begin)]) == (500, begin)
+
+
 def test_what_it_receives(api: Api, hook: Hook) -> None:
     hook.answers["a"] = lambda _: allowed()
     body = pod("p", {"gpufraction.io/gpu-memory": "8192Mi", "cpu": "1000m"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
+import pty
 import shutil
 import signal
 import subprocess
@@ -42,20 +42,110 @@ def playground(directory: Path, output: Path) -> Iterator[subprocess.Popen[bytes
         assert process.wait(30) == 0
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of one that runs. Its name has a space, as folders of people have."""
+    top = tmp_path_factory.mktemp("playground")
+    with playground(top / "my run", top / "said"):
+        yield top / "my run"
+
+
+def typed(line: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """What somebody types in another terminal."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory.parent), "NO_PROXY": "*"}
+    return subprocess.run(
+        ["bash", "-c", line], cwd=_TOP, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def command(directory: Path, *arguments: str) -> tuple[int, str]:
+    """`python -m playground` with these arguments: the exit status, and all that it prints."""
+    line = [sys.executable, "-m", "playground", *arguments, "--directory", str(directory)]
+    done = subprocess.run(line, cwd=_TOP, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def processes(directory: Path) -> list[str]:
+    """The command lines of this machine's processes that name the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if str(directory) in line]
+
+
 @pytest.mark.kubectl
-def test_a_kubectl_works_with_what_it_prints_and_ctrl_c_ends_it(tmp_path: Path) -> None:
+def test_a_kubectl_works_with_the_lines_that_it_prints(running: Path) -> None:
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl 1.30 or newer on PATH")
-    output = tmp_path / "said"
-    with playground(tmp_path / "run", output):
-        found = re.search(r"export KUBECONFIG=(\S+)", output.read_text())
-        assert found is not None
-        kubectl = ["kubectl", "--kubeconfig", found[1], "--cache-dir", str(tmp_path / "cache")]
-        for command in (
-            ["apply", "-f", str(scenarios.SAMPLES / "superedge-nano-gpu.yaml")],
-            ["wait", "pod/gpu-pod", "--for=condition=Ready", "--timeout=30s"],
-        ):
-            subprocess.run([*kubectl, *command], check=True, capture_output=True, timeout=60)
+    said = (running.parent / "said").read_text()
+    lines = [line.strip() for line in said.splitlines() if line.startswith("    ")]
+    done = typed("\n".join(["set -e", *lines, "kubectl delete -f samples/4paradigm-vgpu.yaml"]), running)
+    assert (done.returncode, len(lines)) == (0, 4), done.stderr
+    assert done.stdout.startswith("deployment.apps/vgpu-test created\n"), done.stdout
+
+
+def test_a_part_of_it_is_broken_and_mended(running: Path) -> None:
+    """`tests/cluster/acceptance/test_tutorial.py` breaks every part."""
+    broken = (
+        "Broken: card. What would you look at? docs/fire-drill.md leads to the cure.\n"
+        "To undo it: make playground-mend WHAT=card\n"
+    )
+    assert command(running, "break", "card") == (0, broken)
+    assert command(running, "break", "card") == (
+        1,
+        "card is broken already; to mend it: make playground-mend WHAT=card\n",
+    )
+    refused = "The upgrade failed: card is broken; first: make playground-mend\n"
+    assert command(running, "upgrade") == (1, refused)
+    assert command(running, "mend") == (0, "Mended: card.\n")
+    assert command(running, "mend") == (0, "nothing is broken\n")
+    assert command(running, "mend", "card") == (0, "card is not broken\n")
+
+
+def test_a_drill_without_a_part_names_the_parts(running: Path) -> None:
+    parts = "it is one of card, agent, leader, webhook, certificate, node"
+    assert command(running, "break") == (2, f"WHAT is missing; {parts}: make playground-break WHAT=card\n")
+    assert command(running, "break", "brain") == (2, f"WHAT is 'brain'; {parts}: make playground-break WHAT=card\n")
+    assert command(running, "mend", "brain") == (2, f"WHAT is 'brain'; {parts}\n")
+
+
+def test_a_terminal_that_closes_ends_it_and_what_it_started(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process, terminal = pty.fork()
+    if process == 0:  # The first process of the terminal is one that waits, as make does.
+        line = f"trap '' HUP; {sys.executable} -m playground up --directory {run}; true"
+        os.execvp("bash", ["bash", "-c", line])
+    said = b""
+    while b"Ctrl-C" not in said:
+        said += os.read(terminal, 4096)
+    assert len(processes(run)) > 7
+    os.close(terminal)
+    os.waitpid(process, 0)
+    wait_for(lambda: processes(run) == [], lambda: "\n".join(processes(run)), timeout=20)
+
+
+STARTING = {"as it imports": "", "as it installs": "kubeconfig", "as programs start": "webhook.log"}
+
+
+@pytest.mark.parametrize("file", STARTING.values(), ids=STARTING.keys())
+def test_ctrl_c_twice_while_it_starts_ends_it_without_a_word(file: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    line = [sys.executable, "-X", "importtime", "-m", "playground", "up", "--directory", str(run)]
+    with (tmp_path / "said").open("wb") as out:
+        process = subprocess.Popen(line, cwd=_TOP, stdout=out, stderr=subprocess.STDOUT)
+    imported = "playground.ending\n"
+    wait_for(
+        lambda: (run / file).exists() if file else imported in (tmp_path / "said").read_text(),
+        lambda: (tmp_path / "said").read_text(),
+        every=0.01,
+    )
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+    assert process.wait(30) in (0, -signal.SIGINT)
+    said = (tmp_path / "said").read_text().splitlines()
+    assert [each for each in said if not each.startswith("import time:")] == []
+    assert processes(run) == []
 
 
 def up(directory: Path) -> subprocess.CompletedProcess[str]:

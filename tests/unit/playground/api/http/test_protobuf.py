@@ -33,8 +33,31 @@ def test_a_message_becomes_the_object_it_means() -> None:
     }
 
 
+def test_a_deployment_has_its_template() -> None:
+    """What `kubectl create deployment web --image=nginx` sends, and amounts as `kubectl create quota` sends them."""
+    labels = field(1, b"app") + field(2, b"web")
+    limits = field(8, field(1, field(1, b"cpu") + field(2, field(1, b"2"))))
+    container = field(2, field(1, b"web") + field(2, b"nginx") + limits)
+    template = field(3, field(1, field(11, labels)) + field(2, container))
+    spec = field(1, 1) + field(2, field(1, labels)) + template + field(4, field(1, b""))
+    assert decode(envelope("Deployment", field(1, field(1, b"web")) + field(2, spec)))["spec"] == {
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": "web"}},
+        "strategy": {},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "web", "image": "nginx", "resources": {"limits": {"cpu": "2"}}}]},
+        },
+    }
+
+
+def test_a_kind_that_is_not_read_comes_with_what_works() -> None:
+    with pytest.raises(ApiError, match="reads no Ingress as protobuf: add `--dry-run=client -o yaml"):
+        decode(envelope("Ingress", b""))
+
+
 REFUSED = {
-    "a kind that is not in the tables": (envelope("Deployment", b""), 415),
+    "a kind that is not in the tables": (envelope("Ingress", b""), 415),
     "a field that is not in the tables": (envelope("ServiceAccount", field(4, 1)), 415),
     "no envelope": (b"{}", 400),
     "a field longer than the message": (b"k8s\x00\x0a\x7f", 400),

@@ -1,0 +1,159 @@
+"""
+The commands of the playground: what they print, and their exit statuses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from playground import control, demo, ending, shapes
+from playground.alone import Unusable, alone
+from playground.cluster import DEFAULT_COMPONENTS, Cluster, NotUp
+from playground.control import Action, Report
+from playground.drill import FAULTS, Drill
+from playground.ending import Ended, Ending
+from playground.picture import draw
+from playground.programs.process import ProgramFailed
+from playground.tenants import demo as tenants
+from playground.waiting import NotInTime
+from runtime.kubernetes.client import KubeError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status."""
+    given = _parser().parse_args(arguments)
+    try:
+        return _COMMANDS[given.command](given)
+    except (Unusable, NotUp, ProgramFailed) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="python -m playground", description="A cluster with gpufraction, on this machine."
+    )
+    commands = top.add_subparsers(dest="command", required=True)
+    shown = commands.add_parser("demo", help="run the samples on it, show what came of them, and end")
+    shown.add_argument("--keep", action="store_true", help="then show the plugin's page of it, until Ctrl-C")
+    commands.add_parser("demo-tenants", help="show what several teams on few cards get, and end")
+    commands.add_parser("up", help="start it and leave it running until Ctrl-C")
+    commands.add_parser("upgrade", help="replace the programs of a running one by those of this checkout")
+    broken = commands.add_parser("break", help="break a part of a running one, to find out what and to mend it")
+    mended = commands.add_parser("mend", help="mend what was broken")
+    for command in ("up", "upgrade", "break", "mend"):
+        commands.choices[command].add_argument(
+            "--directory", default=".playground", help="where kubeconfig and logs go"
+        )
+    broken.add_argument("what", nargs="?", default="", help=", ".join(FAULTS))
+    mended.add_argument("what", nargs="?", default="", help="everything without it")
+    return top
+
+
+def _up(directory: Path) -> int:
+    signals = Ending()
+    signal.signal(control.SIGNAL, lambda *_: signals.woken.set())
+    try:
+        with alone(directory), _cluster(directory, signals.check) as cluster:
+            _introduce(cluster)
+            actions = _actions(cluster)
+            while True:
+                signals.woken.wait()
+                signals.woken.clear()
+                signals.check()
+                control.carry_out(directory, actions)
+    except Ended:
+        return 0
+
+
+def _introduce(cluster: Cluster) -> None:
+    print(f"\n{draw(cluster.kube)}\n\nThe cluster is up. In another terminal, in this folder:\n")
+    print(f"    export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
+    print(f"    export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH      # for kubectl gpufraction")
+    print("    kubectl apply -f samples/4paradigm-vgpu.yaml")
+    print("    kubectl get pods -o wide\n")
+    if shutil.which("kubectl") is None:
+        print("There is no kubectl on PATH. docs/tutorial.md says how to get one; kubectl-gpufraction works without.")
+    print("docs/tutorial.md leads through an hour with it, and docs/fire-drill.md through its failures.")
+    print(f"Logs are in {cluster.directory}. Ctrl-C ends it.", flush=True)
+
+
+def _actions(cluster: Cluster) -> Mapping[str, Action]:
+    drill = Drill(cluster)
+
+    def upgrade(_: str, report: Report) -> int:
+        if drill.broken:
+            report(f"The upgrade failed: {', '.join(drill.broken)} is broken; first: make playground-mend")
+            return 1
+        cluster.upgrade(report)
+        report("The upgrade is done.")
+        return 0
+
+    return {
+        name: _reported(action)
+        for name, action in (("upgrade", upgrade), ("break", drill.break_), ("mend", drill.mend))
+    }
+
+
+def _reported(action: Action) -> Action:
+    """The action, whose failure is an answer: it must not end the playground."""
+
+    def carried_out(about: str, report: Report) -> int:
+        try:
+            return action(about, report)
+        except (NotUp, NotInTime, ProgramFailed, KubeError, OSError) as error:
+            report(f"That failed: {error}")
+            return 1
+
+    return carried_out
+
+
+def _cluster(directory: Path, proceed: Callable[[], None]) -> Cluster:
+    """
+    The demo's nodes, with two replicas as the manifests have them, and with preemption. An agent that is silent is
+    noticed sooner than in production, where the image of a new version must be pulled meanwhile.
+    """
+    return Cluster(
+        nodes=[shapes.described_by_file(node, directory) for node in shapes.DEMO],
+        directory=directory,
+        replicas=2,
+        components=(*DEFAULT_COMPONENTS, "allocator-eviction"),
+        settings={
+            "allocator": ("--preemption=true", "--agent-silence", "20s"),
+            "nodeagent": ("--heartbeat", "10s"),
+        },
+        proceed=proceed,
+    )
+
+
+def _demo(keep: bool) -> int:
+    ending.by_one_interrupt()
+    return demo.run(keep=keep)
+
+
+def _tenants() -> int:
+    ending.by_one_interrupt()
+    return tenants.run()
+
+
+def _ask(given: argparse.Namespace) -> int:
+    ending.by_one_interrupt()
+    return control.ask(Path(given.directory).resolve(), given.command, getattr(given, "what", ""))
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "demo": lambda given: _demo(given.keep),
+    "demo-tenants": lambda given: _tenants(),
+    "up": lambda given: _up(Path(given.directory).resolve()),
+    "upgrade": _ask,
+    "break": _ask,
+    "mend": _ask,
+}
