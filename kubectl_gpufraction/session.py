@@ -121,7 +121,7 @@ class Session:
         What filters read to judge these pods, as far as the user may list it. `whole`: nodes, GPUNodes and all pods
         were listed, and `reader` has them.
         """
-        unread = {} if whole else self._unlisted()
+        unread = {} if whole else self.unlisted()
         profiles = self._profiles(unread)
         wanted = neighbours.kinds_for(pending, profiles)
         found = {kind: self._bounded(kind, unread) for kind in _PATHS if kind in wanted}
@@ -158,7 +158,7 @@ class Session:
             unread[neighbours.OPTIONS] = f"{options.WHERE}: {error}"
         return None
 
-    def _unlisted(self) -> dict[str, str]:
+    def unlisted(self) -> dict[str, str]:
         """Which of nodes, GPUNodes and all pods the user may not list: one object of each is requested."""
         found = {}
         tried = ((neighbours.NODES, paths.nodes()), (neighbours.GPU_NODES, paths.gpunodes()))
