@@ -279,11 +279,11 @@ class Session:
             return NOTHING_KNOWN
         return LeaderStatus(leader(lease, self.now())[1], reserved_nodes(lease))
 
-    def unserved(self, state: ClusterView) -> list[str]:
-        """The sentences about pods that ask for a share in vain, in the namespace that is shown, or in all."""
+    def unserved(self, state: ClusterView, *, everywhere: bool = False) -> list[str]:
+        """The sentences about pods that ask for a share in vain, in the namespace that is shown, or `everywhere`."""
         by_namespace: dict[str, list[UnservedPod]] = {}
         for pod in state.unserved:
-            if self.shown_namespace() in (None, pod.namespace):
+            if everywhere or self.shown_namespace() in (None, pod.namespace):
                 by_namespace.setdefault(pod.namespace, []).append(pod)
         lines = [
             line

@@ -233,6 +233,7 @@ class _Around:
             InstallationHealth(facts, self._lease.unchanged(facts.lease, time.monotonic())),
             () if view.whole else tuple(session.unlisted()),
             self._options(),
+            tuple(session.unserved(view, everywhere=True)),
         )
 
     def _options(self) -> PoolOptions:

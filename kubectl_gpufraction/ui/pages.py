@@ -98,6 +98,8 @@ class About:
     unlisted: tuple[str, ...] = ()
     """What the user may not list, without which no GPU is shown."""
     options: PoolOptions = NO_OPTIONS
+    unserved: tuple[str, ...] = ()
+    """Lines about pods that ask for a share in vain, and what to do about it."""
 
 
 NOTHING_ELSE = About()
@@ -220,6 +222,7 @@ class Picture:
             "dashboard": about.dashboard,
             "measured": about.measured,
             "unlisted": list(about.unlisted),
+            "unserved": list(about.unserved),
             "banners": health.banners(watched, silent) if watched is not None else [],
             "unseen": health.unseen(watched) if watched is not None else [],
         }

@@ -257,7 +257,7 @@ function head(sums) {
   $("cluster").textContent = sums.cluster ? `${sums.cluster} ·` : "";
   $("dashboard").hidden = !sums.dashboard;
   if (sums.dashboard) $("dashboard").href = sums.dashboard;
-  show($("banners"), sums.banners.map(banner));
+  show($("banners"), sums.banners.map(banner), sums.unserved.length ? h("div", { class: "banner warn", "data-key": "unserved" }, sums.unserved.map((line) => h("div", {}, line))) : null);
   show($("rights"), rights(sums));
   if (!sums.whole) {
     show($("head"),

@@ -24,6 +24,7 @@ from kubectl_gpufraction.ui import server as served
 from kubectl_gpufraction.ui.reading import PictureReader
 from playground.waiting import wait_for
 from runtime.kubernetes.client import KubeUnavailable
+from tests.builders import pod
 from tests.unit.kubectl_gpufraction.answering import answering, kubeconfig
 from tests.unit.kubectl_gpufraction.objects import admitted, gpunode, node
 from tests.unit.kubectl_gpufraction.test_tenants import NO, SEEN, WHOLE, collection
@@ -178,6 +179,15 @@ def test_the_pool_of_a_node_is_that_of_the_administrators_options(tmp_path: Path
         given: dict[str, tuple[int, Any]] = {where: answer}
         with page(WHOLE | {"/api/v1/nodes": collection(labelled)} | given, tmp_path) as shown:
             assert shown.view("/api/gpus")["view"]["rows"][0]["pool"] == want
+
+
+def test_pods_that_ask_in_vain_are_named_with_the_cure(tmp_path: Path) -> None:
+    vain = pod("missed").container("main", resources={"limits": {"aliyun.com/gpu-mem": "5"}}).json()
+    given = {"/api/v1/pods": collection(vain), "/api/v1/namespaces/default": (200, {"metadata": {"name": "default"}})}
+    with page(WHOLE | given, tmp_path, "-n", "elsewhere") as shown:
+        lines = shown.view("/api/pods")["head"]["unserved"]
+    assert "since namespace default is not enabled: missed" in lines[0]
+    assert lines[1] == "Label the namespace, then recreate the pod:"
 
 
 PROXY = "/api/v1/namespaces/monitoring/services/prometheus:9090/proxy"
