@@ -111,7 +111,7 @@ $(BROWSER): $(STAMP)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,browser]'
 	@touch $(BROWSER)
 
-test-browser: $(BROWSER) ## the page of `kubectl gpufraction ui` in a headless Chromium: 3 nodes, 1,000 nodes, keys, sizes, contrast
+test-browser: $(BROWSER) ## the page of `kubectl gpufraction ui` in a headless Chromium: 3 nodes, 1,000 nodes, states of trouble, keys, sizes, contrast
 	$(RUN) -m pytest -q -m browser tests/browser
 
 screenshots: $(BROWSER) ## take the pictures of the page that docs/ui.md shows

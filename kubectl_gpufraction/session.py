@@ -121,7 +121,7 @@ class Session:
         What filters read to judge these pods, as far as the user may list it. `whole`: nodes, GPUNodes and all pods
         were listed, and `reader` has them.
         """
-        unread = {} if whole else self._unlisted()
+        unread = {} if whole else self.unlisted()
         profiles = self._profiles(unread)
         wanted = neighbours.kinds_for(pending, profiles)
         found = {kind: self._bounded(kind, unread) for kind in _PATHS if kind in wanted}
@@ -158,7 +158,7 @@ class Session:
             unread[neighbours.OPTIONS] = f"{options.WHERE}: {error}"
         return None
 
-    def _unlisted(self) -> dict[str, str]:
+    def unlisted(self) -> dict[str, str]:
         """Which of nodes, GPUNodes and all pods the user may not list: one object of each is requested."""
         found = {}
         tried = ((neighbours.NODES, paths.nodes()), (neighbours.GPU_NODES, paths.gpunodes()))
@@ -279,11 +279,11 @@ class Session:
             return NOTHING_KNOWN
         return LeaderStatus(leader(lease, self.now())[1], reserved_nodes(lease))
 
-    def unserved(self, state: ClusterView) -> list[str]:
-        """The sentences about pods that ask for a share in vain, in the namespace that is shown, or in all."""
+    def unserved(self, state: ClusterView, *, everywhere: bool = False) -> list[str]:
+        """The sentences about pods that ask for a share in vain, in the namespace that is shown, or `everywhere`."""
         by_namespace: dict[str, list[UnservedPod]] = {}
         for pod in state.unserved:
-            if self.shown_namespace() in (None, pod.namespace):
+            if everywhere or self.shown_namespace() in (None, pod.namespace):
                 by_namespace.setdefault(pod.namespace, []).append(pod)
         lines = [
             line

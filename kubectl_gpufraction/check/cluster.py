@@ -89,10 +89,11 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
 
 def gpu_nodes(nodes: Iterable[JSON]) -> list[JSON]:
     """The nodes on which the agent runs, by their labels."""
-    return [node for node in nodes if _has_agent_label(labels_of(node))]
+    return [node for node in nodes if has_agent_label(labels_of(node))]
 
 
-def _has_agent_label(labels: Mapping[str, str]) -> bool:
+def has_agent_label(labels: Mapping[str, str]) -> bool:
+    """Whether the agent runs on a node with these labels."""
     return any(key in labels and value in (None, labels[key]) for key, value in AGENT_LABELS.items())
 
 

@@ -89,7 +89,7 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
     yield from _others_images(facts)
     yield from _own_pod_security(facts)
     yield _policies(facts)
-    yield from _programs(facts)
+    yield from programs(facts)
     if facts.webhook is not None:
         yield _certificates(facts)
     yield _leader(facts)
@@ -210,7 +210,8 @@ def _ready(workload: JSON) -> tuple[int, int]:
     return int(status.get("readyReplicas") or 0), int(spec.get("replicas", 1))
 
 
-def _programs(facts: ClusterFacts) -> Iterator[Finding]:
+def programs(facts: ClusterFacts) -> Iterator[Finding]:
+    """Whether the replicas of our Deployments are Ready; nothing about one that is not there."""
     for check, name in (("webhook", ADMISSION), ("keeper-of-certificates", CERTS)):
         workload = named(facts.deployments, name)
         if isinstance(facts.deployments, Unseen):

@@ -76,6 +76,20 @@ def read(kube: Kube, listening: WarningTransport, now: float, wished: str = "") 
     return replace(found, clock_doubt=DOUBT) if made is None else replace(found, now=made)
 
 
+def running(kube: Kube, now: float) -> ClusterFacts:
+    """
+    The part of `read` that tells whether allocator and webhook work: three requests, for who looks every few seconds.
+    """
+    return ClusterFacts(
+        now=now,
+        version=(0, 0),
+        webhook=_tried(f"get the MutatingWebhookConfiguration {CONFIGURATION}", lambda: _webhook(kube)),
+        deployments=_listed(kube, paths.deployments(names.NAMESPACE), f"deployments in {names.NAMESPACE}"),
+        lease=_tried(f"get leases in {names.NAMESPACE}", lambda: _absent(kube, _LEASE)),
+        clock_doubt=DOUBT,
+    )
+
+
 def _server_time(tried: DryRun | Unseen | None) -> float | None:
     """The API server's clock, as it stamped the pod of the dry run: the user's own may be wrong."""
     if not isinstance(tried, DryRun) or tried.pod is None:

@@ -8,7 +8,7 @@ read counts as absent: whoever wrote it, everybody else's rows are shown. Must n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -17,10 +17,11 @@ from contract import names, pods
 from contract.encoding import codec, moments
 from contract.encoding.plain import MESSAGE, NAME, plain
 from contract.encoding.reading import Malformed
-from contract.model import WHOLE, Allocation, Gpu, Inventory, PodRequest
+from contract.model import WHOLE, Allocation, Gpu, GpuShare, Inventory, PodRequest
 from contract.nodes import attributes
 from contract.nodes.excluded import KeptOut
 from contract.nodes.heartbeat import shown_silent_after
+from contract.nodes.idle import idle_from_object
 from contract.nodes.inventories import inventory_from_object
 from contract.reasons.pods import PodEventReason, PodReason
 from contract.scheduling import fairness
@@ -36,6 +37,11 @@ T = TypeVar("T")
 
 TERMINATING = "Terminating"
 """The code of a pod that was deleted while it waited."""
+MISSING = "Missing"
+"""The health of a GPU that pods have shares of and that no agent reports any more."""
+_MISSING = "its node's agent no longer reports it"
+_MOST_MISSING = 64
+"""GPUs of one node that are listed as missing."""
 _DELETED = "it was deleted while it waited, so it gets no share; a finalizer keeps it"
 
 
@@ -161,6 +167,12 @@ class Node:
     """Why the administrator's options are refused there; empty if they are not."""
     silent_after: float = 0.0
     """Seconds after `seen` from which its agent is silent."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The labels of the Node object."""
+    idle: Mapping[str, float] = field(default_factory=dict)
+    """Since when its agent has seen pods compute nothing, in seconds since 1970, by the pods' uids."""
+    reported: bool = True
+    """Whether it has a GPUNode that can be read; else only shares tell of its GPUs."""
 
     @property
     def name(self) -> str:
@@ -185,6 +197,14 @@ class CardTrouble:
         if self.code == GPU_GONE:
             return f"GPU {self.index} of {self.node} is gone ({self.uuid})"
         return f"GPU {self.index} of {self.node} is unhealthy ({self.why or 'no reason given'})"
+
+
+@dataclass(frozen=True, slots=True)
+class BareNode:
+    """A node without a GPUNode. `created`: in seconds since 1970."""
+
+    labels: Mapping[str, str]
+    created: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +243,8 @@ class ClusterView:
     claims: tuple[ListedClaim, ...] = ()
     whole: bool = True
     """Whether this is the whole cluster; else only the pods of the one namespace that the user may list."""
+    bare: Mapping[str, BareNode] = field(default_factory=dict)
+    """The nodes without a GPUNode, by name."""
     weights: Mapping[str, str] | None = None
     """The weights on namespaces' labels where the queue is fair; None where it is in the order of age."""
     unserved: tuple[UnservedPod, ...] = ()
@@ -276,7 +298,8 @@ class ClusterView:
         allocator.
         """
         by_name = dict(legible(lambda node: (str((node.get("metadata") or {}).get("name", "")), node), nodes))
-        found = legible(lambda gpunode: _node(gpunode, by_name, kept_out), gpunodes)
+        found = tuple(legible(lambda gpunode: _node(gpunode, by_name, kept_out), gpunodes))
+        inventories = {node.name for node in found}
         listed = tuple(all_pods)
         read = legible(lambda pod: None if pods.finished(pod) else pod_of(pod), listed)
         missed = legible(unserved_pod, listed)
@@ -285,6 +308,7 @@ class ClusterView:
             tuple(sorted(read, key=lambda pod: (pod.namespace, pod.name))),
             claims_of(elasticgpus),
             whole,
+            {name: bare for name, node in by_name.items() if (bare := _bare(node, inventories)) is not None},
             weights,
             tuple(sorted(missed, key=lambda pod: (pod.namespace, pod.name))),
         )
@@ -386,6 +410,38 @@ class ClusterView:
         found = {node: tuple(waits[uid] for uid in uids if uid in waits) for node, uids in reserved.items()}
         return {node: pods for node, pods in found.items() if pods}
 
+    def cards(self, last: Mapping[str, Mapping[str, Gpu]] = MappingProxyType({})) -> list[tuple[Node, tuple[Gpu, ...]]]:
+        """
+        Every node with its GPUs, by name: those that its agent reports, and after them those that it no longer reports,
+        although pods or claims have shares of them.
+
+        last: what is known of GPUs that are no longer reported, by node and UUID; these are listed without shares too.
+        """
+        missing, nodes = self._missing(last), {node.name: node for node in self.nodes}
+        lost = {name: Node(Inventory(name, ()), ready=False, reported=False) for name in missing.keys() - nodes.keys()}
+        return [
+            (node, node.inventory.gpus + tuple(missing.get(name, ()))) for name, node in sorted((nodes | lost).items())
+        ]
+
+    def _missing(self, last: Mapping[str, Mapping[str, Gpu]]) -> Mapping[str, list[Gpu]]:
+        """The GPUs that no agent reports, by node, by index; none for a user who sees no reports."""
+        if not self.whole:
+            return {}
+        known = {gpu.uuid for node in self.nodes for gpu in node.inventory.gpus}
+        found = {
+            node: {uuid: missing_gpu(gpu) for uuid, gpu in gpus.items() if uuid not in known}
+            for node, gpus in last.items()
+        }
+        for _, _, allocation, _ in self.booked():
+            for share in (share for each in allocation.containers for share in each.shares):
+                if share.uuid not in known:
+                    found.setdefault(_word(allocation.node), {}).setdefault(share.uuid, missing_gpu(share))
+        return {
+            node: sorted(gpus.values(), key=lambda gpu: (gpu.index, gpu.uuid))[:_MOST_MISSING]
+            for node, gpus in found.items()
+            if gpus
+        }
+
     def booked(self) -> Iterator[tuple[str, str, Allocation, Mapping[str, Demand]]]:
         """Every share once: the holder's namespace and name, the allocation, and what it uses of each GPU."""
         for claim in self.claims:
@@ -403,6 +459,12 @@ class ClusterView:
                 yield pod
             if claim:
                 counted.add(claim)
+
+
+def missing_gpu(last: Gpu | GpuShare) -> Gpu:
+    """The GPU as far as its last report, or a share of it, tells of it: it takes no pods."""
+    model, memory = (last.model, last.memory) if isinstance(last, Gpu) else ("", last.gpu_memory)
+    return Gpu(last.uuid, last.index, _word(model), memory, memory, healthy=False, reason=_MISSING, withheld=MISSING)
 
 
 def address_of(node: Mapping[str, Any]) -> str:
@@ -440,7 +502,18 @@ def _node(gpunode: JSON, nodes: Mapping[str, JSON], kept_out: Mapping[str, KeptO
         _word(",".join(map(str, isolation))) if isinstance(isolation, list) and isolation else "-",
         _word(_condition(published, "OptionsRefused").get("message"), MESSAGE),
         shown_silent_after(gpunode),
+        labels=here.labels,
+        idle=idle_from_object(gpunode).shares,
     )
+
+
+def _bare(node: JSON, inventories: Collection[str]) -> BareNode | None:
+    """The node, if it has no inventory and labels that can be read."""
+    metadata = node.get("metadata") or {}
+    labels = metadata.get("labels")
+    if metadata.get("name") in inventories or not isinstance(labels, dict):
+        return None
+    return BareNode(labels, moments.created(node))
 
 
 def trimmed(pod: JSON) -> JSON:

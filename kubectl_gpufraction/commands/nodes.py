@@ -12,7 +12,7 @@ from contract.encoding.quantity import mib
 from contract.model import WHOLE, Gpu
 from contract.scheduling.demand import usage_of
 from contract.scheduling.filters import DEFAULT_LIMITS, free
-from kubectl_gpufraction.cluster.state import ClusterView, Node
+from kubectl_gpufraction.cluster.state import MISSING, ClusterView, Node
 from kubectl_gpufraction.commands import select
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
@@ -25,6 +25,8 @@ JSON = dict[str, Any]
 Row = Mapping[str, Any]
 _MOST_ILL = 5
 """Unhealthy cards whose reason is printed below the table; `-o wide` has all."""
+NO_GPUNODE = "NoGPUNode"
+"""The state of a node whose inventory is gone, or cannot be read, while pods have shares there."""
 
 COLUMNS = (
     Column("node", "NODE"),
@@ -55,19 +57,22 @@ def _state(row: Row) -> str:
 
 
 def rows(state: ClusterView, now: datetime) -> list[Row]:
-    """Every GPU of every node."""
-    return [_gpu_row(state, node, gpu, now) for node in state.nodes for gpu in node.inventory.gpus]
+    """Every GPU of every node, also those that pods have shares of and that no agent reports any more."""
+    return [gpu_row(state, node, gpu, now) for node, gpus in state.cards() for gpu in gpus]
 
 
-def _node_state(node: Node, now: datetime) -> str:
+def node_state(node: Node, now: datetime) -> str:
     """The state, with a mark for a silent agent: the node takes no new pods, and its figures may be old."""
+    if not node.reported:
+        return NO_GPUNODE
     state = "NotReady" if not node.ready else "Cordoned" if node.cordoned else "Ready"
     state = f"{state},OptionsRefused" if node.refused else state
     seen = moments.seconds(node.seen)
     return f"{state},AgentSilent" if seen is not None and now.timestamp() - seen > node.silent_after else state
 
 
-def _gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:
+def gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:
+    """One GPU."""
     holders = state.holders(gpu)
     usage = usage_of(share for _, share in holders)
     promised = gpu.sharing.promised(gpu.usable)
@@ -86,7 +91,7 @@ def _gpu_row(state: ClusterView, node: Node, gpu: Gpu, now: datetime) -> Row:
         "health": gpu.withheld or ("Healthy" if gpu.healthy else "Unhealthy"),
         "reason": gpu.reason,
         "isolation": node.isolation,
-        "nodeState": _node_state(node, now),
+        "nodeState": node_state(node, now),
         "seen": node.seen,
         "uuid": gpu.uuid,
         "driver": node.inventory.driver,
@@ -113,7 +118,9 @@ def _times(amount: int, total: int) -> str:
 
 
 def totals(found: Sequence[Row]) -> list[str]:
-    """All GPUs together, and those that promise or have given more than they have."""
+    """All GPUs together, and those that are missing, or promise or have given more than they have."""
+    missing = [f"GPU {row['gpu']} of {row['node']}" for row in found if row["health"] == MISSING]
+    found = [row for row in found if row["health"] != MISSING]
     used, promised = (sum(row[key] for row in found) for key in ("memoryMiB", "promisedMiB"))
     well = sum(row["health"] == "Healthy" for row in found)
     percent = f", {used * 100 // promised} %" if promised else ""
@@ -121,6 +128,8 @@ def totals(found: Sequence[Row]) -> list[str]:
         f"{many(len({row['node'] for row in found}), 'node')}, {many(len(found), 'GPU')}, {well} healthy: "
         f"{bar(used, promised)} {used} of {promised} MiB{percent}"
     ]
+    if missing:
+        lines.append(f"Missing, pods have shares of what no agent reports any more: {few(missing)}")
     oversold = [f"GPU {row['gpu']} of {row['node']}" for row in found if row["promisedMiB"] > row["totalMiB"]]
     if oversold:
         lines.append(f"Oversubscribed by the options (deviceMemoryScaling): {few(oversold)}")

@@ -13,16 +13,24 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
-from contract import kinds
+from contract import kinds, names
+from contract.encoding.plain import NAME, plain
+from contract.options import NO_OPTIONS, BadOption, PoolOptions
+from kubectl_gpufraction.check import reader as checked
+from kubectl_gpufraction.cluster import options
 from kubectl_gpufraction.cluster.state import ClusterView
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.terminal import Terminal
 from kubectl_gpufraction.session import Command, Exit, Failed, Session
-from kubectl_gpufraction.ui import pages
-from kubectl_gpufraction.ui.reading import LEAST_REST, PictureReader, Stories
+from kubectl_gpufraction.ui import pages, usage
+from kubectl_gpufraction.ui.health import InstallationHealth, LeaseWatch
+from kubectl_gpufraction.ui.pages import About, Selection
+from kubectl_gpufraction.ui.reading import LEAST_REST, KeptAnswers, PictureReader
 from kubectl_gpufraction.ui.server import LIMITS, routes
 from runtime.httpserver import HttpError, HttpServer, serve_http
 from runtime.kubernetes import paths
@@ -34,6 +42,8 @@ _LOOPBACK = "127.0.0.1"
 _EVENTS_READ = 200
 """Events of one pod that are read; a pod that fails for days has many."""
 _EVENTS_PAGE = 50
+_USE_KEPT, _USE_TIMEOUT = 30.0, 15.0
+"""Seconds for which the answer about the use of GPUs is kept, and that Prometheus has for one."""
 _PAGES_READ = 8
 """Whoever may create Events chooses how long they are: a page has 8 MiB at most, or is one Event."""
 
@@ -49,6 +59,20 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
         help="serve there without a token: everybody who can connect sees what this account may see",
     )
     to.add_argument("--host", action="append", default=[], metavar="NAME", help="a name of this server, with --listen")
+    to.add_argument(
+        "--cluster-name",
+        default="",
+        metavar="NAME",
+        help="what the page calls the cluster; else its name in the kubeconfig",
+    )
+    to.add_argument(
+        "--prometheus",
+        type=_service,
+        default=None,
+        metavar="NAMESPACE/SERVICE:PORT",
+        help="show what GPUs really use: Prometheus' Service, which is asked through the API server with your rights",
+    )
+    to.add_argument("--dashboard", type=_link, default=None, metavar="URL", help="link to this dashboard")
 
 
 def _port(text: str) -> int:
@@ -64,6 +88,24 @@ def _address(text: str) -> tuple[str, int]:
     return address.removeprefix("[").removesuffix("]"), _port(port)
 
 
+def _service(text: str) -> str:
+    """The path of the Service's proxy on the API server."""
+    namespace, _, service = text.partition("/")
+    try:
+        if not namespace or not service.rpartition(":")[0]:
+            raise KubeBadName(text)
+        return paths.path("v1", "services", namespace, service, "proxy")
+    except KubeBadName:
+        expected = "expected NAMESPACE/SERVICE:PORT, such as monitoring/prometheus-operated:9090"
+        raise argparse.ArgumentTypeError(f"{text!r}: {expected}") from None
+
+
+def _link(text: str) -> str:
+    if urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).netloc:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an address that begins with https:// or http://")
+    return text
+
+
 @contextlib.contextmanager
 def serving(
     kube: Kube,
@@ -75,23 +117,52 @@ def serving(
     hosts: Collection[str] = (),
     errors: tuple[type[Exception], ...] = (KubeError,),
     least_rest: float = LEAST_REST,
+    about: Callable[[ClusterView], About] = lambda _: About(),
+    prometheus: str | None = None,
 ) -> Iterator[HttpServer]:
     """
     The page's server while it runs.
 
-    `read` gives the cluster, and may raise one of `errors`; `token`: see `server.routes`. Raises OSError if the address
-    is taken.
+    `read` gives the cluster, `about` what else the page tells, and both may raise one of `errors`; `token`: see
+    `server.routes`; `prometheus`: the path of its proxy. Raises OSError if the address is taken.
     """
-    reader = PictureReader(read, namespace, errors=errors, least_rest=least_rest)
+    reader = PictureReader(read, namespace, errors=errors, least_rest=least_rest, about=about)
     try:
-        stories = Stories(lambda namespace, name: _story(kube, reader, namespace, name), keep=least_rest)
-        server = serve_http(routes(reader, stories, token=token, hosts=hosts), address, name="ui", limits=LIMITS)
+        stories = KeptAnswers[tuple[str, str]](lambda key: _story(kube, reader, *key), keep=least_rest)
+        use = None
+        if prometheus is not None:
+            use = KeptAnswers[Selection](lambda wanted: _use(kube, reader, prometheus, wanted), keep=_USE_KEPT)
+        served = routes(reader, stories, use, token=token, hosts=hosts)
+        server = serve_http(served, address, name="ui", limits=LIMITS)
         try:
             yield server
         finally:
             server.close(1.0)
     finally:
         reader.close()
+
+
+def of_session(
+    session: Session,
+    *,
+    token: str,
+    address: tuple[str, int] = (_LOOPBACK, 0),
+    hosts: Collection[str] = (),
+    least_rest: float = LEAST_REST,
+) -> contextlib.AbstractContextManager[HttpServer]:
+    """The page's server with what the session's flags say; see `serving`."""
+    return serving(
+        session.kube,
+        session.seen,
+        session.namespace,
+        token=token,
+        address=address,
+        hosts=hosts,
+        errors=(KubeError, Failed),
+        least_rest=least_rest,
+        about=_Around(session).read,
+        prometheus=session.given.prometheus,
+    )
 
 
 def _story(kube: Kube, reader: PictureReader, namespace: str, name: str) -> JSON:
@@ -124,6 +195,67 @@ def _story(kube: Kube, reader: PictureReader, namespace: str, name: str) -> JSON
     return pages.story(seen.picture, found, pod, *_events(kube, pod))
 
 
+def _use(kube: Kube, reader: PictureReader, prometheus: str, wanted: Selection) -> JSON:
+    """What the GPUs of the selected nodes used in the last hour; `why`: why that is not known, or empty."""
+    picture = reader.current().picture
+    nodes = [row["name"] for row in picture.gpus(wanted)["rows"]] if picture is not None else []
+    end = int(time.time()) // usage.STEP * usage.STEP
+    try:
+        answers = {
+            figure: kube.get(f"{prometheus}/api/v1/query_range", usage.query(figure, nodes, end), timeout=_USE_TIMEOUT)
+            for figure in usage.FIGURES
+            if nodes
+        }
+    except KubeForbidden:
+        return {"gpus": {}, "why": f"you may not get {prometheus.removeprefix('/api/v1/')}"}
+    except KubeError as error:
+        return {"gpus": {}, "why": str(error)}
+    return {"gpus": usage.figures(answers, end), "why": ""}
+
+
+class _Around:
+    """Reads what the page tells besides GPUs and pods: whether the programs work, what is not listed, the pools."""
+
+    def __init__(self, session: Session) -> None:
+        given = session.given
+        self._session = session
+        self._lease = LeaseWatch()
+        self._cluster = plain(given.cluster_name or cluster_name(given.kubeconfig, given.context), NAME)
+
+    def read(self, view: ClusterView) -> About:
+        """As far as the user's rights go. Raises `KubeError` where the API server does not answer."""
+        session, given = self._session, self._session.given
+        facts = checked.running(session.kube, session.now())
+        return About(
+            self._cluster,
+            given.dashboard or "",
+            given.prometheus is not None,
+            InstallationHealth(facts, self._lease.unchanged(facts.lease, time.monotonic())),
+            () if view.whole else tuple(session.unlisted()),
+            self._options(),
+            tuple(session.unserved(view, everywhere=True)),
+        )
+
+    def _options(self) -> PoolOptions:
+        try:
+            return options.options_of(self._session.kube.get(paths.configmaps(names.NAMESPACE, names.OPTIONS)))
+        except (KubeError, BadOption):  # the page then groups by the cloud's pools
+            return NO_OPTIONS
+
+
+def cluster_name(kubeconfig: str | None, context: str | None) -> str:
+    """What the kubeconfig calls the context's cluster; empty without one, as in a pod."""
+    from kubernetes import config
+
+    try:
+        listed: Any = config.list_kube_config_contexts
+        contexts, active = listed(config_file=kubeconfig)
+    except Exception:  # its errors depend on what is wrong with the file; the page needs no name
+        return ""
+    chosen = next((each for each in contexts if each["name"] == context), active)
+    return str((chosen.get("context") or {}).get("cluster") or "")
+
+
 def _events(kube: Kube, pod: JSON) -> tuple[list[JSON], str]:
     """The Events of this very pod, as far as they are read, and why not all of them can be shown."""
     metadata, found = pod["metadata"], list[JSON]()
@@ -151,15 +283,7 @@ def serve(session: Session, out: Terminal, stop: threading.Event) -> int:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs are started with SIGINT ignored
             signal.signal(number, lambda *_: stop.set())
-    page = serving(
-        session.kube,
-        session.seen,
-        session.namespace,
-        token=token,
-        address=address,
-        hosts=given.host,
-        errors=(KubeError, Failed),
-    )
+    page = of_session(session, token=token, address=address, hosts=given.host)
     try:
         with page as server:
             out.say(f"http://{address[0]}:{server.port}/{token and token + '/'}")

@@ -7,28 +7,43 @@ rows, and its map of the cluster at most `MOST_TILES`, whatever the size of the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from itertools import groupby
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from contract import names
 from contract.encoding import moments
+from contract.encoding.plain import NAME, plain
 from contract.encoding.quantity import mib
-from contract.model import WHOLE
+from contract.model import WHOLE, Gpu
+from contract.options import NO_OPTIONS, PoolOptions
 from contract.scheduling.demand import Demand, usage_of
-from kubectl_gpufraction.cluster.state import ClusterView, ListedClaim, Node, Pod, legible
+from kubectl_gpufraction.check.cluster import has_agent_label
+from kubectl_gpufraction.cluster.state import MISSING, TERMINATING, ClusterView, ListedClaim, Node, Pod, legible
 from kubectl_gpufraction.commands import explain, waiting
 from kubectl_gpufraction.commands import nodes as nodes_command
 from kubectl_gpufraction.commands import pods as pods_command
 from kubectl_gpufraction.output.wording import few, request_text
+from kubectl_gpufraction.ui import health
+from kubectl_gpufraction.ui.groups import groups, model_of, pool_of, word
+from kubectl_gpufraction.ui.health import InstallationHealth
 
 JSON = dict[str, Any]
 MOST = 100
 """Rows of one answer; the browser asks for the next ones."""
-MOST_TILES = 2_000
-"""Nodes on the map."""
+MOST_NAMED = 12
+"""Namespaces in the legend, those with most memory."""
+MOST_REASONS = 24
+"""Groups of the queue of which the first rows of an answer tell."""
+SORTS = ("place", "name", "since", "priority")
+"""What the queue can be ordered by."""
+_STARTS = 600.0
+"""Seconds from a node's creation in which its agent may start, and its driver before that."""
+_REMEMBERED = timedelta(hours=1)
+"""For how long a card that its agent no longer reports keeps its row, where no pod has a share of it."""
 _MOST_SHARERS = 24
 """Sharers of one GPU that are drawn by themselves; those with the least memory are drawn as one."""
 TONES = 8
@@ -52,6 +67,8 @@ class Selection:
     filter: str = ""
     start: int = 0
     count: int = 50
+    sort: str = ""
+    """One of `SORTS`, after a `-` in descending order; empty: the order of the queue, by reason."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -67,6 +84,36 @@ class Selection:
         return {"total": len(found), "from": start, "rows": found[start:end]}
 
 
+@dataclass(frozen=True, slots=True)
+class About:
+    """What was read besides the objects that views are made of."""
+
+    cluster: str = ""
+    """The cluster's name, as the kubeconfig or a flag says."""
+    dashboard: str = ""
+    """The address of a dashboard, or empty."""
+    measured: bool = False
+    """Whether the page can ask for what GPUs really use."""
+    health: InstallationHealth | None = None
+    unlisted: tuple[str, ...] = ()
+    """What the user may not list, without which no GPU is shown."""
+    options: PoolOptions = NO_OPTIONS
+    unserved: tuple[str, ...] = ()
+    """Lines about pods that ask for a share in vain, and what to do about it."""
+
+
+NOTHING_ELSE = About()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCard:
+    """A GPU as its agent last reported it. `since`: when that was found missing; None while it is reported."""
+
+    node: str
+    gpu: Gpu
+    since: datetime | None = None
+
+
 class Picture:
     """
     One reading of the cluster, and the views made of it; each is made when it is first requested, and kept.
@@ -74,10 +121,20 @@ class Picture:
     Two threads that ask at once may both make it, and make the same.
     """
 
-    def __init__(self, state: ClusterView, at: datetime, namespace: str) -> None:
+    def __init__(
+        self,
+        state: ClusterView,
+        at: datetime,
+        namespace: str,
+        about: About = NOTHING_ELSE,
+        before: Picture | None = None,
+    ) -> None:
+        """`before`: the reading before, which knows the GPUs that have gone since."""
         self.state = state
         self.at = at
         self.namespace = namespace
+        self.about = about
+        self.cards: Mapping[str, KnownCard] = remembered(before.cards if before is not None else {}, state, at)
         self._made: dict[str, Any] = {}
 
     def head(self) -> JSON:
@@ -95,13 +152,15 @@ class Picture:
         return {
             **found,
             "rows": [_public(row) for row in found["rows"]],
-            "map": [_tile(row) for row in matching[:MOST_TILES]],
+            "map": groups(matching),
+            "legend": self._once("legend", lambda: legend(self.state)),
         }
 
     def queue(self, wanted: Selection) -> JSON:
-        """The pods that wait."""
-        rows = self._once("queue", lambda: [dict(row) for row in waiting.rows(self.state, None)])
-        return wanted.of(rows, _text_of("namespace", "name", "asks", "reason", "dialect"))
+        """The pods that wait, in groups of one reason unless they are sorted otherwise."""
+        rows = self._once("queue", lambda: [_waits(dict(row)) for row in waiting.rows(self.state, None)])
+        found = wanted.of(ordered(rows, wanted.sort), _queue_text)
+        return {**found, "reasons": reasons(rows), "sort": wanted.sort}
 
     def pods(self, wanted: Selection) -> JSON:
         """The pods that requested a share."""
@@ -123,16 +182,16 @@ class Picture:
         return self._made[key]
 
     def _nodes(self) -> list[JSON]:
-        return nodes(self.state, self.at)
+        return nodes(self.state, self.at, self.about.options, self.cards)
 
     def _head(self) -> JSON:
-        gpus = [gpu for row in self._once("nodes", self._nodes) for gpu in row["gpus"]]
-        open_gpus = [
-            (gpu, row["name"]) for row in self._once("nodes", self._nodes) if row["open"] for gpu in row["gpus"]
-        ]
+        rows: list[JSON] = self._once("nodes", self._nodes)
+        gpus = [gpu for row in rows for gpu in row["gpus"] if gpu["health"] != MISSING]
+        open_gpus = [(gpu, row["name"]) for row in rows if row["open"] for gpu in row["gpus"]]
         pieces = [(gpu["freeMiB"], name, gpu["gpu"]) for gpu, name in open_gpus if takes_pods(gpu)]
         largest = max(pieces, key=lambda piece: piece[0], default=None)
         return {
+            **self._said(rows),
             "whole": self.state.whole,
             "namespace": self.namespace,
             "nodes": len(self.state.nodes),
@@ -142,11 +201,47 @@ class Picture:
             "cores": round(sum(gpu["cores"] for gpu in gpus) / len(gpus)) if gpus else 0,
             "unhealthy": sum(gpu["health"] == "Unhealthy" for gpu in gpus),
             "withheld": sum(gpu["health"] not in ("Healthy", "Unhealthy") for gpu in gpus),
-            "untouched": sum(not gpu["shares"] and takes_pods(gpu) for gpu, _ in open_gpus),
+            "missing": sum(gpu["health"] == MISSING for row in rows for gpu in row["gpus"]),
+            "unused": sum(not gpu["shares"] and takes_pods(gpu) for gpu, _ in open_gpus),
             "largest": {"freeMiB": largest[0], "node": largest[1], "gpu": largest[2]} if largest else None,
             "pods": len(self.state.pods),
             "waiting": sum(pod.waits for pod in self.state.pods),
         }
+
+    def _said(self, rows: Sequence[JSON]) -> JSON:
+        """Whose page this is, what is wrong with the installation, and what the user's rights do not show."""
+        about = self.about
+        silent = [row["name"] for row in rows if "AgentSilent" in row["state"]] + [
+            f"{plain(name, NAME)} (never reported)"
+            for name, node in sorted(self.state.bare.items())
+            if has_agent_label(node.labels) and self.at.timestamp() - node.created > _STARTS
+        ]
+        watched = about.health
+        return {
+            "cluster": about.cluster,
+            "dashboard": about.dashboard,
+            "measured": about.measured,
+            "unlisted": list(about.unlisted),
+            "unserved": list(about.unserved),
+            "banners": health.banners(watched, silent) if watched is not None else [],
+            "unseen": health.unseen(watched) if watched is not None else [],
+        }
+
+
+def remembered(before: Mapping[str, KnownCard], state: ClusterView, at: datetime) -> dict[str, KnownCard]:
+    """
+    The GPUs by UUID that are reported, and those that were reported within the last hour by nodes that are still there.
+
+    MIG slices are left out: an administrator makes and removes them.
+    """
+    now = {gpu.uuid: KnownCard(node.name, gpu) for node in state.nodes for gpu in node.inventory.gpus if not gpu.parent}
+    there = {node.name for node in state.nodes}
+    gone = {
+        uuid: replace(card, since=card.since or at)
+        for uuid, card in before.items()
+        if uuid not in now and card.node in there and at - (card.since or at) < _REMEMBERED
+    }
+    return gone | now
 
 
 def takes_pods(gpu: Mapping[str, Any]) -> bool:
@@ -157,42 +252,62 @@ def takes_pods(gpu: Mapping[str, Any]) -> bool:
 # -- nodes ----------------------------------------------------------------------------------------------------------
 
 
-def nodes(state: ClusterView, at: datetime) -> list[JSON]:
-    """Every node with its GPUs and their sharers."""
-    by_node = {
-        name: list(rows) for name, rows in groupby(nodes_command.rows(state, at), key=lambda row: str(row["node"]))
-    }
-    tones = {namespace: at % TONES for at, namespace in enumerate(sorted({each[0] for each in state.booked()}))}
-    return [_node(state, node, by_node.get(node.name, []), tones) for node in state.nodes]
+def nodes(
+    state: ClusterView,
+    at: datetime,
+    options: PoolOptions = NO_OPTIONS,
+    known: Mapping[str, KnownCard] = MappingProxyType({}),
+) -> list[JSON]:
+    """Every node with its GPUs and their sharers; `known`: those that are missing keep their rows."""
+    last: dict[str, dict[str, Gpu]] = {}
+    for uuid, card in known.items():
+        if card.since is not None:
+            last.setdefault(card.node, {})[uuid] = card.gpu
+    tones = _tones(state)
+    return [_node(state, node, gpus, at, options, tones) for node, gpus in state.cards(last)]
 
 
-def _node(state: ClusterView, node: Node, rows: Sequence[Mapping[str, Any]], tones: Mapping[str, int]) -> JSON:
+def _tones(state: ClusterView) -> dict[str, int]:
+    return {namespace: at % TONES for at, namespace in enumerate(sorted({each[0] for each in state.booked()}))}
+
+
+def _node(
+    state: ClusterView,
+    node: Node,
+    cards: Sequence[Gpu],
+    at: datetime,
+    options: PoolOptions,
+    tones: Mapping[str, int],
+) -> JSON:
     gpus = []
-    for gpu, row in zip(node.inventory.gpus, rows, strict=True):
-        holders = state.holders(gpu)
+    for gpu in cards:
+        row, holders = nodes_command.gpu_row(state, node, gpu, at), state.holders(gpu)
         gpus.append(
             {
                 **{key: row[key] for key in _OF_A_ROW},
                 "exclusive": usage_of(share for _, share in holders).exclusive,
                 "parent": gpu.parent,
-                **_sharers(holders, tones),
+                **_sharers(holders, tones, node.idle),
             }
         )
-    first: Mapping[str, Any] = rows[0] if rows else {}
     return {
         "name": node.name,
-        "state": first.get("nodeState", "Ready" if node.ready else "NotReady"),
+        "state": nodes_command.node_state(node, at),
         "open": node.ready and not node.cordoned,
         "isolation": [] if node.isolation == "-" else node.isolation.split(","),
         "driver": node.inventory.driver,
         "problem": node.inventory.problem,
         "seen": node.seen,
+        "model": model_of(gpus),
+        "pool": plain(pool_of(node.labels, options), NAME),
         "gpus": gpus,
         "_text": "",
     }
 
 
-def _sharers(holders: Sequence[tuple[Pod | ListedClaim, Demand]], tones: Mapping[str, int]) -> JSON:
+def _sharers(
+    holders: Sequence[tuple[Pod | ListedClaim, Demand]], tones: Mapping[str, int], idle: Mapping[str, float]
+) -> JSON:
     """The sharers of one GPU, those with most memory first, and the sum of those that are too many to draw."""
     rows = [
         {
@@ -203,6 +318,7 @@ def _sharers(holders: Sequence[tuple[Pod | ListedClaim, Demand]], tones: Mapping
             "cores": share.cores,
             "exclusive": share.exclusive,
             "tone": tones.get(holder.namespace, 0),
+            "idleSince": moments.shown(idle.get(holder.uid, 0.0)) if isinstance(holder, Pod) else "",
         }
         for holder, share in holders
     ]
@@ -221,10 +337,12 @@ def _sharers(holders: Sequence[tuple[Pod | ListedClaim, Demand]], tones: Mapping
 def _node_text(row: JSON) -> str:
     """What a filter finds a node by: names, models, UUIDs, and words such as `is:unhealthy`."""
     if not row["_text"]:
-        words = {row["name"], row["state"], *row["isolation"]}
+        words = {row["name"], row["state"], *row["isolation"], word("model", row["model"])}
+        words |= {row["pool"], word("pool", row["pool"])} if row["pool"] else set()
         for gpu in row["gpus"]:
             words |= {gpu["model"], gpu["uuid"], gpu["health"], gpu["reason"]}
             words |= {f"{sharer['namespace']}/{sharer['name']}" for sharer in gpu["sharers"]}
+            words |= {word("ns", sharer["namespace"]) for sharer in gpu["sharers"]}
             words |= {f"is:{word}" for word in _marks(row, gpu)}
         row["_text"] = " ".join(sorted(words)).lower()
     return str(row["_text"])
@@ -232,12 +350,15 @@ def _node_text(row: JSON) -> str:
 
 def _marks(row: JSON, gpu: JSON) -> Iterable[str]:
     if gpu["health"] != "Healthy":
-        yield "unhealthy" if gpu["health"] == "Unhealthy" else "withheld"
+        yield {"Unhealthy": "unhealthy", MISSING: "missing"}.get(gpu["health"], "withheld")
     elif row["open"] and takes_pods(gpu):
-        yield "free" if gpu["shares"] else "untouched"
         yield "free"
+        if not gpu["shares"]:
+            yield "unused"
     if not row["open"]:
         yield "closed"
+    if any(sharer["idleSince"] for sharer in gpu["sharers"]):
+        yield "idle"
     if gpu["oversubscribed"]:
         yield "oversubscribed"
 
@@ -246,21 +367,68 @@ def _public(row: JSON) -> JSON:
     return {key: value for key, value in row.items() if not key.startswith("_")}
 
 
-def _tile(row: JSON) -> list[Any]:
-    """One node on the map: its name, how full its memory is in percent, and what is the matter with it."""
-    total, used = sum(gpu["promisedMiB"] for gpu in row["gpus"]), sum(gpu["memoryMiB"] for gpu in row["gpus"])
-    matter = "closed" if not row["open"] else "well"
-    if any(gpu["health"] == "Unhealthy" for gpu in row["gpus"]):
-        matter = "unhealthy"
-    return [row["name"], min(WHOLE, round(WHOLE * used / total)) if total else 0, matter]
-
-
 def _text_of(*keys: str) -> Callable[[JSON], str]:
     def text(row: JSON) -> str:
         namespaced = f"{row['namespace']}/{row['name']}" if "name" in row else ""
-        return " ".join((namespaced, *(str(row[key]) for key in keys))).lower()
+        return " ".join((namespaced, word("ns", row["namespace"]), *(str(row[key]) for key in keys))).lower()
 
     return text
+
+
+# -- the queue ------------------------------------------------------------------------------------------------------
+
+
+def _waits(row: JSON) -> JSON:
+    """A row of `waiting` with the code that it is grouped by."""
+    return row | {"code": row["code"] if row["reason"] or row["code"] == TERMINATING else ""}
+
+
+def _queue_text(row: JSON) -> str:
+    return f"{_text_of('namespace', 'name', 'asks', 'reason', 'dialect')(row)} {word('why', row['code'] or UNDECIDED)}"
+
+
+UNDECIDED = "undecided"
+"""What stands for the code of a pod for which the allocator has not decided yet."""
+
+
+def reasons(rows: Sequence[JSON]) -> list[JSON]:
+    """
+    Each code with the number of its pods, the most frequent first, and its sentence where all of them have the same.
+    """
+    texts: dict[str, set[str]] = {}
+    for row in rows:
+        texts.setdefault(row["code"], set()).add(row["reason"])
+    return [
+        {
+            "code": code,
+            "count": count,
+            "reason": next(iter(texts[code])) if len(texts[code]) == 1 else "",
+            "filter": word("why", code or UNDECIDED),
+        }
+        for code, count in _by_count(rows)[:MOST_REASONS]
+    ]
+
+
+def _by_count(rows: Sequence[JSON]) -> list[tuple[str, int]]:
+    """Codes with their numbers of pods, the most frequent first; last the pods that are being deleted."""
+    found = Counter(row["code"] for row in rows).items()
+    return sorted(found, key=lambda each: (each[0] == TERMINATING, -each[1], each[0]))
+
+
+def ordered(rows: Sequence[JSON], sort: str) -> list[JSON]:
+    """The queue in the order of `Selection.sort`. `rows`: in the order of the queue."""
+    if not sort:
+        rank = {code: at for at, (code, _) in enumerate(_by_count(rows))}
+        return sorted(rows, key=lambda row: rank[row["code"]])
+    key = sort.removeprefix("-")
+    keyed: Mapping[str, Callable[[JSON], Any]] = {
+        "name": lambda row: (row["namespace"], row["name"]),
+        "since": lambda row: row["since"],
+        "priority": lambda row: row["priority"],
+    }
+    if key in keyed:
+        return sorted(rows, key=keyed[key], reverse=sort.startswith("-"))
+    return list(reversed(rows)) if sort.startswith("-") else list(rows)
 
 
 # -- namespaces -----------------------------------------------------------------------------------------------------
@@ -286,6 +454,23 @@ def namespaces(state: ClusterView) -> list[JSON]:
     for each in found.values():
         each["gpus"] = len(each["gpus"])
     return sorted(found.values(), key=lambda each: (-each["memoryMiB"], each["namespace"]))
+
+
+def legend(state: ClusterView) -> JSON:
+    """The namespaces with shares: those with most memory, each with its colour, and how many more there are."""
+    holding, tones = [row for row in namespaces(state) if row["holders"]], _tones(state)
+    return {
+        "names": [
+            {
+                "namespace": row["namespace"],
+                "tone": tones[row["namespace"]],
+                "memoryMiB": row["memoryMiB"],
+                "filter": word("ns", row["namespace"]),
+            }
+            for row in holding[:MOST_NAMED]
+        ],
+        "more": max(0, len(holding) - MOST_NAMED),
+    }
 
 
 # -- a pod's story --------------------------------------------------------------------------------------------------

@@ -12,13 +12,13 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from kubectl_gpufraction.cluster.state import ClusterView
-from kubectl_gpufraction.ui.pages import Picture
+from kubectl_gpufraction.ui.pages import About, Picture
 from runtime.kubernetes.client import KubeError
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _SLOW = 15.0
 """Seconds after which a read that still runs makes the picture count as old."""
 _FIRST = 25.0
 """Seconds that a browser waits for the first picture."""
-_MOST_STORIES = 64
+_MOST_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,11 @@ class LatestPicture:
 
 
 class PictureReader:
-    """Reads the cluster for all tabs; `close` ends it. `read` raises `KubeError`, or another error with a message."""
+    """
+    Reads the cluster for all tabs; `close` ends it. `read` raises `KubeError`, or another error with a message.
+
+    `about` reads what else the page tells, after each `read`, and raises the same errors.
+    """
 
     def __init__(
         self,
@@ -53,8 +57,10 @@ class PictureReader:
         *,
         least_rest: float = LEAST_REST,
         errors: tuple[type[Exception], ...] = (KubeError,),
+        about: Callable[[ClusterView], About] = lambda _: About(),
     ) -> None:
         self._read = read
+        self._about = about
         self._namespace = namespace
         self._least_rest = least_rest
         self._errors = errors
@@ -106,7 +112,9 @@ class PictureReader:
 
     def _once(self) -> LatestPicture:
         try:
-            return LatestPicture(Picture(self._read(), datetime.now(UTC), self._namespace))
+            view = self._read()
+            at, about = datetime.now(UTC), self._about(view)
+            return LatestPicture(Picture(view, at, self._namespace, about, self._seen.picture))
         except self._errors as error:
             return LatestPicture(self._seen.picture, str(error) or type(error).__name__)
         except Exception:
@@ -114,24 +122,26 @@ class PictureReader:
             return LatestPicture(self._seen.picture, "internal error; the command's terminal has it")
 
 
-class Stories:
-    """What `read` says of single objects, kept for `keep` seconds, so that many tabs cost no more than one."""
+K = TypeVar("K", bound=Hashable)
 
-    def __init__(self, read: Callable[[str, str], JSON], *, keep: float = LEAST_REST) -> None:
+
+class KeptAnswers(Generic[K]):
+    """What `read` says of each key, kept for `keep` seconds, so that many tabs cost no more than one."""
+
+    def __init__(self, read: Callable[[K], JSON], *, keep: float = LEAST_REST) -> None:
         self._read = read
         self._keep = keep
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, str], tuple[float, JSON]] = OrderedDict()
+        self._kept: OrderedDict[K, tuple[float, JSON]] = OrderedDict()
 
-    def get(self, namespace: str, name: str) -> JSON:
+    def get(self, key: K) -> JSON:
         """The newest, or one that is hardly older. Raises what `read` raises."""
-        key = (namespace, name)
         with self._lock:  # one read at a time: a page that asks for many pods is not a storm on the API server
             kept = self._kept.get(key)
             if kept is None or time.monotonic() - kept[0] > self._keep:
-                kept = (time.monotonic(), self._read(namespace, name))
+                kept = (time.monotonic(), self._read(key))
                 self._kept[key] = kept
                 self._kept.move_to_end(key)
-                if len(self._kept) > _MOST_STORIES:
+                if len(self._kept) > _MOST_KEPT:
                     self._kept.popitem(last=False)
             return kept[1]

@@ -25,8 +25,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from contract.encoding.plain import plain_values
-from kubectl_gpufraction.ui.pages import Picture, Selection
-from kubectl_gpufraction.ui.reading import LatestPicture, PictureReader, Stories
+from kubectl_gpufraction.ui.pages import SORTS, Picture, Selection
+from kubectl_gpufraction.ui.reading import KeptAnswers, LatestPicture, PictureReader
 from runtime.httpserver import Handler, HttpError, Reply, Request, Routes, ServerLimits, json_reply
 
 JSON = dict[str, Any]
@@ -61,10 +61,18 @@ _LONGEST = 200
 _MOST_BODIES = 64
 
 
-def routes(reader: PictureReader, stories: Stories, *, token: str = "", hosts: Collection[str] = ()) -> Routes:
+def routes(
+    reader: PictureReader,
+    stories: KeptAnswers[tuple[str, str]],
+    use: KeptAnswers[Selection] | None = None,
+    *,
+    token: str = "",
+    hosts: Collection[str] = (),
+) -> Routes:
     """
     What is served, by method and path.
 
+    `use`: what GPUs really use, of the nodes of a selection; None: it is not known.
     `token`: what every path begins with; empty: anyone who can connect is answered. `hosts`: names of this server
     besides addresses and localhost.
     """
@@ -76,6 +84,8 @@ def routes(reader: PictureReader, stories: Stories, *, token: str = "", hosts: C
     for path, view in VIEWS.items():
         found["GET", f"{base}{path}"] = _guarded(views.answer(path, view), known, own=True)
     found["GET", f"{base}/api/pod"] = _guarded(_story(stories), known, own=True)
+    if use is not None:
+        found["GET", f"{base}/api/use"] = _guarded(_use(use), known, own=True)
     if not token:
         found["GET", "/healthz"] = lambda _: Reply(200, b"ok\n")
     return found
@@ -155,20 +165,27 @@ class _Views:
             return self._bodies[key]
 
 
-def _story(stories: Stories) -> Handler:
+def _story(stories: KeptAnswers[tuple[str, str]]) -> Handler:
     def answer(request: Request) -> Reply:
         parameters = _query(request.query)
-        return json_reply(plain_values(stories.get(parameters.get("namespace", ""), parameters.get("name", ""))))
+        return json_reply(plain_values(stories.get((parameters.get("namespace", ""), parameters.get("name", "")))))
 
     return answer
+
+
+def _use(use: KeptAnswers[Selection]) -> Handler:
+    return lambda request: json_reply(plain_values(use.get(wanted_of(request.query))))
 
 
 def wanted_of(query: str) -> Selection:
     """The rows that a query asks for. Raises HttpError 400."""
     parameters = _query(query)
+    sort = parameters.get("sort", "")
+    if sort and sort.removeprefix("-") not in SORTS:
+        raise HttpError(400, f"sort: expected one of {', '.join(SORTS)}, or one of them after a -")
     try:
         return Selection(
-            parameters.get("filter", ""), int(parameters.get("from", "0")), int(parameters.get("count", "50"))
+            parameters.get("filter", ""), int(parameters.get("from", "0")), int(parameters.get("count", "50")), sort
         )
     except ValueError:
         raise HttpError(400, "from, count: expected numbers") from None

@@ -8,6 +8,7 @@ from playground.edges.edge import (
     LOCAL,
     NODE,
     STOLEN,
+    STRANGER,
     TENANT,
     TOKEN,
     Edge,
@@ -386,6 +387,13 @@ PAGE = FeatureEdges(
             ),
         ),
         Edge(
+            STRANGER,
+            "what Prometheus has of the use of GPUs, with `--prometheus`",
+            "`kubectl_gpufraction.ui.usage`",
+            "20 MiB of an answer; 8,192 series of 31 points; finite figures only",
+            ("unit/kubectl_gpufraction/ui/test_usage.py", "fuzzing page-use"),
+        ),
+        Edge(
             LOCAL,
             "requests at the page's port, also from other pages",
             "`kubectl_gpufraction.ui.server`",
@@ -405,6 +413,7 @@ PAGE = FeatureEdges(
                 "GET /api/pod",
                 "GET /api/pods",
                 "GET /api/queue",
+                "GET /api/use",
                 "GET /healthz",
             ),
         ),
@@ -440,6 +449,7 @@ PAGE = FeatureEdges(
             ),
             rights("gpufraction-ui", "list", "nodes events namespaces gpunodes elasticgpus deployments")
             + rights("gpufraction-ui", "get list", "pods")
+            + rights("gpufraction-ui", "get", "mutatingwebhookconfigurations leases configmaps")
             + rights("gpufraction-view", "get list watch", "gpunodes elasticgpuclaims elasticgpuclasses gpus")
             + rights("gpufraction-free-gpus", "get list watch", "gpunodes gpus"),
         ),

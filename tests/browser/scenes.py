@@ -10,8 +10,9 @@ from typing import Any
 
 from contract import names
 from kubectl_gpufraction.__main__ import parser
+from kubectl_gpufraction.check.facts import ADMISSION, CONFIGURATION
 from kubectl_gpufraction.session import Session
-from kubectl_gpufraction.ui.command import serving
+from kubectl_gpufraction.ui.command import of_session
 from playground.api.kinds.values import ADMIN, timestamp
 from playground.cluster import Cluster
 from playground.embedded import Embedded
@@ -21,7 +22,9 @@ from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.transport import connect_transport
 from runtime.kubernetes.warnings import WarningTransport
+from tests.unit.kubectl_gpufraction.answering import answering, kubeconfig
 from tests.unit.kubectl_gpufraction.objects import admitted, gpunode, node
+from tests.unit.kubectl_gpufraction.test_tenants import WHOLE, collection
 
 JSON = dict[str, Any]
 TOKEN = "a-token-of-this-test"
@@ -30,12 +33,12 @@ _TEAMS = tuple(f"team-{letter}" for letter in "abcdefghij")
 
 
 @contextmanager
-def page(kubeconfig: Path) -> Iterator[str]:
-    """The page of the cluster of that kubeconfig; its address."""
-    given = parser().parse_args(["ui", "--kubeconfig", str(kubeconfig)])
-    listening = WarningTransport(connect_transport(kubeconfig=str(kubeconfig), context=None, user_agent="test"))
+def page(config: Path, *flags: str) -> Iterator[str]:
+    """The page of the cluster of that kubeconfig, with these flags of the command; its address."""
+    given = parser().parse_args(["ui", "--kubeconfig", str(config), *flags])
+    listening = WarningTransport(connect_transport(kubeconfig=str(config), context=None, user_agent="test"))
     session = Session(given, Kube(listening), listening, "default")
-    with serving(session.kube, session.seen, session.namespace, token=TOKEN, least_rest=0.5) as server:
+    with of_session(session, token=TOKEN, least_rest=0.5) as server:
         yield f"http://127.0.0.1:{server.port}/{TOKEN}/"
 
 
@@ -86,16 +89,19 @@ class Large(Embedded):
         """Fill the store and listen."""
         self.server.start()
         for document in installing.to_apply():
-            if document["kind"] == "CustomResourceDefinition":
+            if document["kind"] in ("CustomResourceDefinition", "MutatingWebhookConfiguration", "Namespace"):
                 self.api.call("POST", installing.path_of(document), body=document)
         now = time.time()
         created = timestamp(now - 5_000)
+        self.api.call("POST", paths.leases(names.NAMESPACE), body=lease(timestamp(now), seconds=86_400))
         for number in range(self._nodes):
             name = f"gpu-{number:04}"
             model, size = _SIZES[number // 7 % len(_SIZES)]
             made = gpunode(name, *[size] * 8, model=model, unhealthy=5 if number % 83 == 11 else -1)
             made["status"] |= {"observedAt": timestamp(now), "isolation": ["mps"] if number % 3 else []}
-            self._put("nodes", "", node(name, cordoned=number % 41 == 17))
+            made_node = node(name, cordoned=number % 41 == 17)
+            made_node["metadata"]["labels"] = {"karpenter.sh/nodepool": "batch" if number % 5 else "notebooks"}
+            self._put("nodes", "", made_node)
             self._put(f"{names.GPUNODE_PLURAL}.{names.GROUP}", "", made | {"apiVersion": names.GPUNODE_GROUP_VERSION})
             for gpu in range(8):
                 sharers = (number * 31 + gpu * (number % 7 + 1)) % 5
@@ -133,3 +139,70 @@ def large(directory: Path, nodes: int = 1_000) -> Iterator[Path]:
         yield file
     finally:
         plane.stop()
+
+
+# -- states of trouble ----------------------------------------------------------------------------------------------
+
+
+def lease(renewed: str, *, holder: str = "gpufraction-0_1", seconds: int = 15) -> JSON:
+    """The allocators' Lease."""
+    spec = {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": seconds}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": names.LEASE, "namespace": names.NAMESPACE},
+        "spec": spec,
+    }
+
+
+def deployment(ready: int) -> JSON:
+    """The Deployment of webhook and allocator, of which so many replicas are Ready."""
+    metadata = {"name": ADMISSION, "namespace": names.NAMESPACE}
+    return {"metadata": metadata, "spec": {"replicas": 2}, "status": {"readyReplicas": ready}}
+
+
+HOOK = {"webhooks": [{"failurePolicy": "Fail"}]}
+LEASES = paths.leases(names.NAMESPACE, names.LEASE)
+DEPLOYMENTS = paths.deployments(names.NAMESPACE)
+HOOKS = paths.mutatingwebhookconfigurations(CONFIGURATION)
+PROMETHEUS = "/api/v1/namespaces/monitoring/services/prometheus:9090/proxy/api/v1/query_range"
+WELL: dict[str, tuple[int, Any]] = WHOLE | {
+    LEASES: (200, lease("2100-01-01T00:00:00Z")),
+    DEPLOYMENTS: collection(deployment(2)),
+    HOOKS: (200, HOOK),
+}
+"""Answers of an API server: one node with two pods, and programs that work."""
+TROUBLED = WELL | {
+    LEASES: (200, lease("2026-01-01T00:00:00Z")),
+    DEPLOYMENTS: collection(deployment(0)),
+}
+"""The same, and none of the programs works."""
+
+
+WITH_PROMETHEUS = ("--prometheus", "monitoring/prometheus:9090", "--dashboard", "https://grafana.example/d/gpufraction")
+
+
+def measured(now: float) -> dict[str, tuple[int, Any]]:
+    """
+    Answers about two GPUs, and of Prometheus about the first of them in the last hour.
+
+    Both questions get both series: as memory the first is less than 1 MiB, and as a ratio the second is too large.
+    """
+    end = int(now) // 120 * 120
+    values = [[end - 120 * at, str((30 - at) * (7 + at % 5) / 11 / 31)] for at in range(31)]
+    sizes = [[end - 120 * at, str(1_700_000_000 - at % 7 * 90_000_000)] for at in range(31)]
+    card = {"node": "n1", "gpu": "GPU-n1-0"}
+    series = [{"metric": card, "values": each} for each in (values, sizes)]
+    inventory = gpunode("n1", 15109, 15109)
+    inventory["status"]["idle"] = [{"pod": "runs", "since": timestamp(now - 7_500)}]
+    return WELL | {
+        "/apis/gpufraction.io/v1alpha1/gpunodes": collection(inventory),
+        PROMETHEUS: (200, {"data": {"result": series}}),
+    }
+
+
+@contextmanager
+def answered(given: dict[str, tuple[int, Any]], directory: Path, *flags: str) -> Iterator[str]:
+    """The page before an API server with these answers; its address."""
+    with answering(given) as port, page(kubeconfig(directory, port), *flags) as address:
+        yield address

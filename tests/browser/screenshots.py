@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from playground.waiting import wait_for
@@ -11,15 +12,24 @@ from tests.browser import scenes
 from tests.browser.chromium import Browser, chromium, missing
 
 FOLDER = Path(__file__).parents[2] / "docs" / "ui"
-_MOST_BYTES = 200_000
+NAMED = ("--cluster-name", "prod-eu")
+_MOST_BYTES = 150_000
 
 
-def taken(browser: Browser, name: str, address: str, *, size: tuple[int, int], scheme: str = "light") -> None:
-    """One picture."""
+def taken(
+    browser: Browser,
+    name: str,
+    address: str,
+    *,
+    size: tuple[int, int],
+    scheme: str = "light",
+    until: str = "main .node, tbody tr",
+) -> None:
+    """One picture, as soon as there is what `until` selects."""
     browser.size(*size)
     browser.prefers(color_scheme=scheme)
     browser.open(address)
-    wait_for(lambda: browser.count("main .node, tbody tr") > 0, lambda: browser.text("body"), timeout=60)
+    wait_for(lambda: browser.count(until) > 0, lambda: browser.text("body"), timeout=60)
     if "pod=" in address:
         wait_for(lambda: browser.count("dialog[open] .events li") > 0, lambda: browser.text("body"), timeout=20)
     file = FOLDER / f"{name}.png"
@@ -45,6 +55,10 @@ def main() -> int:
             taken(browser, "story", f"{address}#queue?pod=team-b/train-huge-0", size=(1200, 700))
             taken(browser, "namespaces", f"{address}#namespaces", size=(1200, 400))
             taken(browser, "narrow", f"{address}#gpus?filter=t4", size=(360, 700))
+        with scenes.answered(scenes.TROUBLED, Path(directory), *NAMED) as address:
+            taken(browser, "trouble", address, size=(1200, 330))
+        with scenes.answered(scenes.measured(time.time()), Path(directory), *NAMED, *scenes.WITH_PROMETHEUS) as address:
+            taken(browser, "use", address, size=(1200, 360), until=".use")
         with scenes.large(Path(directory)) as kubeconfig, scenes.page(kubeconfig) as address:
             taken(browser, "thousand-nodes", address, size=(1200, 900))
     return 0

@@ -3,11 +3,12 @@
  * The page: asks for one view every few seconds, and draws it. What there is to show comes from the API as JSON and goes
  * into the page as text only, never as HTML: names and messages are written by strangers.
  *
- * The address after # keeps what is looked at: #queue?filter=team-a&from=50&pod=default/train-0
+ * The address after # keeps what is looked at: #queue?filter=ns:team-a/&from=50&sort=-priority&pod=default/train-0
  */
 
 const EVERY = 3000;      // milliseconds between two looks
 const AFTER_FAILURE = 6000;
+const USE_EVERY = 60000; // between two questions about what GPUs really use
 const ROWS = { gpus: 25, queue: 50, pods: 50, namespaces: 50 };
 const VIEWS = ["gpus", "queue", "pods", "namespaces"];
 const $ = (id) => document.getElementById(id);
@@ -21,6 +22,7 @@ let lostSince = 0;
 let timer = 0;
 let asking = null;       // the request under way
 let asTable = false;
+let use = { address: "", at: 0, gpus: {}, why: "" }; // what GPUs really use, of the nodes that are shown
 let spoken = "";         // the state that assistive technology was told
 
 // -- making elements ------------------------------------------------------------------------------------------------
@@ -37,6 +39,27 @@ function h(name, attributes, ...children) {
     if (child === null || child === undefined || child === false || child === "") continue;
     made.append(child instanceof Node ? child : document.createTextNode(String(child)));
   }
+  return made;
+}
+
+/** A line of figures from 0 to `most`, oldest first; where nothing is known there is a gap. */
+function spark(figures, most, label) {
+  const NS = "http://www.w3.org/2000/svg", WIDE = 120, HIGH = 20;
+  const made = document.createElementNS(NS, "svg");
+  for (const [key, value] of Object.entries({ class: "spark", viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": label, preserveAspectRatio: "none" })) made.setAttribute(key, value);
+  const title = document.createElementNS(NS, "title");
+  title.textContent = label;
+  const line = document.createElementNS(NS, "path");
+  let pen = "M", path = "";
+  figures.forEach((figure, at) => {
+    if (figure === null) { pen = "M"; return; }
+    const x = (WIDE * at) / Math.max(1, figures.length - 1), y = HIGH - 1 - ((HIGH - 2) * Math.min(figure, most)) / (most || 1);
+    path += `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
+    if (pen === "M") path += "h.5"; // a moment alone is a dot
+    pen = "L";
+  });
+  line.setAttribute("d", path);
+  made.append(title, line);
   return made;
 }
 
@@ -120,6 +143,7 @@ function place() {
   return {
     view: VIEWS.includes(view) ? view : "gpus",
     filter: asked.get("filter") || "",
+    sort: asked.get("sort") || "",
     from: Math.max(0, parseInt(asked.get("from") || "0", 10) || 0),
     pod: asked.get("pod") || "",
   };
@@ -130,6 +154,7 @@ function go(change) {
   const asked = new URLSearchParams();
   if (now.filter) asked.set("filter", now.filter);
   if (now.from) asked.set("from", String(now.from));
+  if (now.sort && now.view === "queue") asked.set("sort", now.sort);
   if (now.pod) asked.set("pod", now.pod);
   const text = asked.toString();
   const hash = `#${now.view}${text ? "?" + text : ""}`;
@@ -142,8 +167,9 @@ async function look() {
   clearTimeout(timer);
   if (asking) asking.abort();
   const mine = (asking = new AbortController());
-  const { view, filter, from } = place();
-  const address = `api/${view}?${new URLSearchParams({ filter, from: String(from), count: String(ROWS[view]) })}`;
+  const { view, filter, from, sort } = place();
+  const wanted = new URLSearchParams({ filter, from: String(from), count: String(ROWS[view]) });
+  const address = `api/${view}?${wanted}${view === "queue" && sort ? `&sort=${encodeURIComponent(sort)}` : ""}`;
   let next = EVERY;
   try {
     const headers = tag && tagged === address ? { "If-None-Match": tag } : {};
@@ -166,9 +192,23 @@ async function look() {
   }
   if (mine !== asking) return;
   asking = null;
+  if (seen && !seen.head.whole && !location.hash) { // a tenant's own pods come first
+    location.replace("#pods");
+    return;
+  }
   draw();
   await story();
+  await used(`api/use?${wanted}`, view);
   timer = setTimeout(look, next);
+}
+
+/** Ask what the GPUs that are shown really use, where the page can know it. */
+async function used(address, view) {
+  if (view !== "gpus" || !seen || !seen.head.measured || lost) return;
+  if (use.address === address && Date.now() - use.at < USE_EVERY) return;
+  const told = await fetch(address, { cache: "no-store" }).then((answer) => answer.json()).catch(() => ({}));
+  use = { address, at: Date.now(), gpus: told.gpus || {}, why: told.why || told.error || "" };
+  if (place().view === "gpus") draw();
 }
 
 // -- drawing --------------------------------------------------------------------------------------------------------
@@ -200,7 +240,7 @@ function status() {
   const old = lost ? { since: seen ? readAt : lostSince, why: lost } : seen && seen.old ? { since: Date.parse(seen.old.since), why: seen.old.why } : null;
   const text = old
     ? `${seen ? "This picture is old, from" : "No picture since"} ${clock(old.since)} (${duration((Date.now() - old.since) / 1000)} ago): ${old.why}`
-    : seen ? `read ${duration((Date.now() - readAt) / 1000)} ago` : "";
+    : seen ? `updated ${duration((Date.now() - readAt) / 1000)} ago` : "";
   const state = old ? old.why : "";
   const element = $("status");
   element.classList.toggle("old", Boolean(old));
@@ -211,27 +251,51 @@ function status() {
 }
 
 function head(sums) {
+  const name = sums.cluster ? `${sums.cluster} · GPU shares` : "GPU shares";
   $("waiting").textContent = sums.waiting ? String(sums.waiting) : "";
-  document.title = sums.waiting ? `(${sums.waiting}) GPU shares` : "GPU shares";
+  document.title = sums.waiting ? `(${sums.waiting}) ${name}` : name;
+  $("cluster").textContent = sums.cluster ? `${sums.cluster} ·` : "";
+  $("dashboard").hidden = !sums.dashboard;
+  if (sums.dashboard) $("dashboard").href = sums.dashboard;
+  show($("banners"), sums.banners.map(banner), sums.unserved.length ? h("div", { class: "banner warn", "data-key": "unserved" }, sums.unserved.map((line) => h("div", {}, line))) : null);
+  show($("rights"), rights(sums));
   if (!sums.whole) {
     show($("head"),
       figure("Pods with a share", many(sums.pods - sums.waiting, "pod"), `in namespace ${sums.namespace}`),
       figure("Waiting", String(sums.waiting), "for a share"));
     return;
   }
-  const used = percent(sums.usedMiB, sums.memoryMiB);
-  const trouble = sums.unhealthy + sums.withheld;
+  const part = percent(sums.usedMiB, sums.memoryMiB);
+  const trouble = sums.unhealthy + sums.withheld + sums.missing;
   show($("head"),
-    h("dl", { class: "figure", "data-key": "memory" }, h("dt", {}, "GPU memory that is shared out"),
+    h("dl", { class: "figure", "data-key": "memory" }, h("dt", {}, "GPU memory allocated"),
       h("dd", {}, `${memory(sums.usedMiB)} of ${memory(sums.memoryMiB)}`,
-        h("div", { class: "meter", role: "img", "aria-label": `${used} % of the memory` }, h("i", { style: { width: `${used}%` } })),
-        h("small", {}, `${used} % of the memory, ${sums.cores} % of the cores`))),
+        h("div", { class: "meter", role: "img", "aria-label": `${part} % of the memory` }, h("i", { style: { width: `${part}%` } })),
+        h("small", {}, `${part} % of the memory, ${sums.cores} % of the cores`))),
     figure("GPUs", sums.gpus.toLocaleString("en"), `on ${many(sums.nodes, "node")}`),
-    figure("Untouched", sums.untouched.toLocaleString("en"), sums.untouched === 1 ? "GPU without a share" : "GPUs without a share"),
-    figure("Largest free piece", sums.largest ? memory(sums.largest.freeMiB) : "none", sums.largest ? `GPU ${sums.largest.gpu} of ${sums.largest.node}` : "no GPU takes another pod"),
+    figure("Unused", sums.unused.toLocaleString("en"), sums.unused === 1 ? "GPU without a share" : "GPUs without a share"),
+    figure("Largest unused", sums.largest ? memory(sums.largest.freeMiB) : "none", sums.largest ? `GPU ${sums.largest.gpu} of ${sums.largest.node}` : "no GPU takes another pod"),
     figure("Waiting", sums.waiting.toLocaleString("en"), sums.waiting === 1 ? "pod in the queue" : "pods in the queue"),
-    trouble ? figure("Out of use", `✕ ${trouble}`, [sums.unhealthy && `${sums.unhealthy} unhealthy`, sums.withheld && `${sums.withheld} withheld`].filter(Boolean).join(", "), "bad") : null);
+    trouble ? figure("Out of use", `✕ ${trouble}`, [sums.missing && `${sums.missing} missing`, sums.unhealthy && `${sums.unhealthy} unhealthy`, sums.withheld && `${sums.withheld} withheld`].filter(Boolean).join(", "), "bad") : null);
 }
+
+function banner(each) {
+  return h("div", { class: `banner ${each.kind === "agents" ? "warn" : "bad"}`, role: "alert", "data-key": each.kind },
+    h("b", {}, `! ${each.what}.`), h("span", {}, ` ${each.means} `), h("span", { class: "cure" }, "Look at: ", h("code", {}, each.cure)));
+}
+
+/** What the user's rights do not show, and which rights would. */
+function rights(sums) {
+  const lines = [];
+  if (!sums.whole) {
+    lines.push(`You see the pods of namespace ${sums.namespace}; kubectl gpufraction ui -n NAMESPACE shows those of another one.`);
+    lines.push(`To see GPUs, who shares them and places in the queue, you need the right to list nodes, gpunodes and the pods of all namespaces.${sums.unlisted.length ? ` You may not list ${sums.unlisted.join(", ")}.` : ""}`);
+  }
+  if (sums.unseen.length) lines.push(`Not shown: ${sums.unseen.join("; ")}.`);
+  if (!lines.length) return null;
+  return h("details", { class: "note", "data-key": "rights" }, h("summary", {}, "What you may not see here"), lines.map((line) => h("p", {}, line)));
+}
+
 const figure = (name, value, small, kind = "") => h("dl", { class: `figure ${kind}`.trim(), "data-key": name }, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("small", {}, small)));
 
 function pager(view) {
@@ -255,21 +319,42 @@ const LEVELS = {
 };
 
 function gpus(view, sums) {
-  if (!sums.whole) return h("p", { class: "empty" }, `You may not list nodes and GPUNodes, so the GPUs are not shown. The pods of namespace ${sums.namespace} are under Queue and Pods.`);
+  if (!sums.whole) return h("p", { class: "empty" }, `GPUs are not shown. You need the right to list nodes, gpunodes and the pods of all namespaces${sums.unlisted.length ? `; you may not list ${sums.unlisted.join(", ")}` : ""}. Queue and Pods show namespace ${sums.namespace}.`);
   if (!view.rows.length) return nothing(place().filter ? "No node" : "No node with GPUs");
   return [
+    legend(view.legend),
+    use.why && sums.measured ? h("p", { class: "note", "data-key": "why" }, `What the GPUs really use is not shown: ${use.why}`) : null,
     view.map.length ? map(view) : null,
     asTable ? gpuTable(view.rows) : view.rows.map(node),
   ];
 }
 
+/** The namespaces with their colours. Each one filters; once more, and all are shown again. */
+function legend(named) {
+  if (!named.names.length) return null;
+  const now = place().filter;
+  return h("div", { class: "legend", role: "group", "aria-label": "Namespaces", "data-key": "legend" },
+    named.names.map((each) => h("button", { class: `c${each.tone}`, "data-key": each.namespace, "data-action": "filter", "data-filter": now === each.filter ? "" : each.filter, "aria-pressed": String(now === each.filter), title: `${memory(each.memoryMiB)} allocated` }, each.namespace)),
+    named.more ? h("button", { "data-view": "namespaces", "data-key": "+" }, `and ${named.more} more`) : null);
+}
+
 function map(view) {
+  const drawn = view.map.reduce((sum, group) => sum + group.tiles.length, 0);
   return h("section", { class: "map", "data-key": "map" },
-    h("h2", {}, many(view.total, "node"), h("span", {}, "height: memory shared out"), h("span", {}, "striped: takes no new pods"), h("span", {}, "!: a GPU is unhealthy")),
-    h("div", { class: "tiles", "data-rove": "flat", role: "group", "aria-label": "All nodes" },
-      view.map.map(([name, full, matter]) => h("button", { class: `tile ${matter}`, "data-key": name, "data-action": "filter", "data-filter": name, title: `${name}: ${full} %`, "aria-label": `${name}, ${full} % of the memory shared out${matter === "well" ? "" : ", " + matter}` },
-        h("i", { style: { height: `${full}%` } })))),
-    view.total > view.map.length ? h("p", { class: "note" }, `The first ${view.map.length.toLocaleString("en")}; the filter finds the others.`) : null);
+    h("h2", {}, many(view.total, "node"), h("span", {}, "height: memory allocated"), h("span", {}, "striped: takes no new pods"), h("span", {}, "!: a GPU is unhealthy or missing")),
+    view.map.map(group),
+    view.total > drawn ? h("p", { class: "note" }, `${drawn.toLocaleString("en")} are drawn; the filter finds the others.`) : null);
+}
+
+function group(each) {
+  const name = each.model + (each.pool ? `, pool ${each.pool}` : "");
+  const part = percent(each.usedMiB, each.memoryMiB);
+  const figures = [many(each.nodes, "node"), many(each.gpus, "GPU"), `${part} % allocated`, each.largestMiB ? `largest unused ${memory(each.largestMiB)}` : "nothing unused", each.out ? `${each.out} out of use` : ""];
+  return h("section", { class: "group", "data-key": name, "aria-label": name },
+    h("h3", {}, each.filter ? h("button", { class: "link", "data-action": "filter", "data-filter": each.filter }, name) : name, h("small", {}, figures.filter(Boolean).join(" · "))),
+    h("div", { class: "tiles", "data-rove": "flat", role: "group", "aria-label": `Nodes: ${name}` },
+      each.tiles.map(([node, full, matter]) => h("button", { class: `tile ${matter}`, "data-key": node, "data-action": "filter", "data-filter": node, title: `${node}: ${full} %`, "aria-label": `${node}, ${full} % of the memory allocated${matter === "well" ? "" : ", " + matter}` },
+        h("i", { style: { height: `${full}%` } })))));
 }
 
 function stateBadge(state) {
@@ -288,20 +373,21 @@ function node(row) {
   const models = new Set(row.gpus.map((gpu) => gpu.model));
   return h("section", { class: "node", "data-key": row.name, "aria-label": `Node ${row.name}` },
     h("header", {}, h("h2", {}, row.name), stateBadge(row.state), levels(row.isolation),
-      h("span", { class: "driver" }, [many(row.gpus.length, "GPU"), row.driver && `driver ${row.driver}`].filter(Boolean).join(" · "))),
+      h("span", { class: "driver" }, [row.pool && `pool ${row.pool}`, many(row.gpus.length, "GPU"), row.driver && `driver ${row.driver}`].filter(Boolean).join(" · "))),
     row.problem ? h("p", { class: "note" }, row.problem) : null,
     h("div", { "data-rove": "grid" }, row.gpus.map((gpu) => card(row, gpu, models))));
 }
 
+const isBad = (gpu) => gpu.health === "Unhealthy" || gpu.health === "Missing";
 const closed = (row, gpu) => gpu.health !== "Healthy" || !row.open;
 
 function card(row, gpu) {
-  const free = closed(row, gpu) ? "takes no new pods" : gpu.exclusive ? "one pod has it whole" : gpu.cores >= 100 && gpu.freeMiB ? `${memory(gpu.freeMiB)} free, no cores` : gpu.freeMiB ? `${memory(gpu.freeMiB)} free` : "";
-  const shut = gpu.health === "Unhealthy" ? " sick" : closed(row, gpu) ? " shut" : "";
+  const free = closed(row, gpu) ? "takes no new pods" : gpu.exclusive ? "one pod has it whole" : gpu.cores >= 100 && gpu.freeMiB ? `${memory(gpu.freeMiB)} unused, no cores` : gpu.freeMiB ? `${memory(gpu.freeMiB)} unused` : "";
+  const shut = isBad(gpu) ? " sick" : closed(row, gpu) ? " shut" : "";
   const coresLeft = Math.max(0, 100 - gpu.cores);
   return h("div", { class: "gpu", "data-key": gpu.uuid },
     h("div", { class: "who" }, h("b", {}, `GPU ${gpu.gpu}`),
-      gpu.health !== "Healthy" ? h("span", { class: `badge ${gpu.health === "Unhealthy" ? "bad" : "warn"}`, title: gpu.reason }, `${gpu.health === "Unhealthy" ? "✕" : "‖"} ${gpu.health}`) : null,
+      gpu.health !== "Healthy" ? h("span", { class: `badge ${isBad(gpu) ? "bad" : "warn"}`, title: gpu.reason }, `${isBad(gpu) ? "✕" : "‖"} ${gpu.health}`) : null,
       h("small", { title: gpu.uuid }, gpu.model)),
     h("div", { class: "bars", role: "group", "aria-label": `GPU ${gpu.gpu} of ${row.name}: ${summary(row, gpu)}` },
       h("div", { class: `bar${shut}` },
@@ -315,52 +401,105 @@ function card(row, gpu) {
     h("div", { class: "what" },
       h("div", {}, `${memory(gpu.memoryMiB)} of ${memory(gpu.promisedMiB)}`, gpu.oversubscribed ? [" ", h("span", { class: "badge warn", title: oversubscription(gpu) }, gpu.memoryMiB > gpu.promisedMiB ? "! over" : `${(gpu.promisedMiB / gpu.totalMiB).toFixed(1)}×`)] : null, bursting(gpu) ? [" ", h("span", { class: "badge level", title: bursting(gpu) }, `limits ${(gpu.limitsMiB / gpu.totalMiB).toFixed(1)}×`)] : null),
       h("div", { class: "free" }, `cores ${gpu.cores} % · ${many(gpu.shares, "share")}`),
+      inUse(row, gpu),
       gpu.reason ? h("div", { class: "free" }, gpu.reason) : null));
+}
+
+const latest = (figures) => (figures || []).reduce((last, each) => (each === null ? last : each), null);
+
+function usedNow(found) {
+  const [size, busy] = [latest(found.memoryMiB), latest(found.busy)];
+  return [size === null ? "" : `${memory(size)} used`, busy === null ? "" : `busy ${busy} %`].filter(Boolean).join(", ");
+}
+
+/** What the GPU really uses, now and in the last hour; nothing where nothing is known. */
+function inUse(row, gpu) {
+  const found = use.gpus[`${row.name}/${gpu.uuid}`];
+  if (!found) return null;
+  const says = usedNow(found);
+  const hour = (figures, unit) => { const known = figures.filter((each) => each !== null); return `${unit(Math.min(...known))} to ${unit(Math.max(...known))} in the last hour`; };
+  return h("div", { class: "use", "data-key": "use" }, h("span", {}, `in use: ${says}`),
+    found.memoryMiB ? spark(found.memoryMiB, gpu.totalMiB, `Memory used: ${hour(found.memoryMiB, memory)}`) : null,
+    found.busy ? spark(found.busy, 100, `Busy: ${hour(found.busy, (each) => `${each} %`)}`) : null);
 }
 
 const bursting = (gpu) => (gpu.limitsMiB > Math.max(gpu.totalMiB, gpu.memoryMiB) ? `Memory limits add up to ${memory(gpu.limitsMiB)} of a card with ${memory(gpu.totalMiB)}` : "");
 const oversubscription = (gpu) => (gpu.memoryMiB > gpu.promisedMiB ? "Pods hold more than there is" : `The options promise ${memory(gpu.promisedMiB)} of a card with ${memory(gpu.totalMiB)}`);
-const summary = (row, gpu) => `${gpu.model}, ${gpu.health}, ${memory(gpu.memoryMiB)} of ${memory(gpu.promisedMiB)} shared out, cores ${gpu.cores} %, ${many(gpu.shares, "share")}${gpu.oversubscribed ? `, ${oversubscription(gpu)}` : ""}${bursting(gpu) ? `, ${bursting(gpu)}` : ""}${closed(row, gpu) ? ", takes no new pods" : `, ${memory(gpu.freeMiB)} free`}`;
+const summary = (row, gpu) => `${gpu.model}, ${gpu.health}, ${memory(gpu.memoryMiB)} of ${memory(gpu.promisedMiB)} allocated, cores ${gpu.cores} %, ${many(gpu.shares, "share")}${gpu.oversubscribed ? `, ${oversubscription(gpu)}` : ""}${bursting(gpu) ? `, ${bursting(gpu)}` : ""}${closed(row, gpu) ? ", takes no new pods" : `, ${memory(gpu.freeMiB)} unused`}`;
 
 function part(gpu, sharer) {
   const name = `${sharer.namespace}/${sharer.name}`;
-  const says = `${sharer.kind === "claim" ? "claim " : ""}${name}: ${memory(sharer.memoryMiB)}${sharer.cores ? `, ${sharer.cores} % of the cores` : ""}${sharer.exclusive ? ", the whole GPU" : ""}`;
+  const idle = sharer.idleSince ? duration((Date.now() - Date.parse(sharer.idleSince)) / 1000) : "";
+  const says = `${sharer.kind === "claim" ? "claim " : ""}${name}: ${memory(sharer.memoryMiB)}${sharer.cores ? `, ${sharer.cores} % of the cores` : ""}${sharer.exclusive ? ", the whole GPU" : ""}${idle ? `, idle for ${idle}` : ""}`;
   return h("button", {
     class: `part ${sharer.kind} c${sharer.tone}`, "data-key": `${sharer.kind}/${name}`,
     "data-action": sharer.kind === "pod" ? "pod" : "filter-pods", "data-pod": name, "data-filter": sharer.name,
     title: says, "aria-label": says, style: { flexGrow: Math.max(1, sharer.memoryMiB) },
-  }, h("span", {}, " ", sharer.name));
+  }, h("span", {}, " ", sharer.name), idle ? h("small", {}, ` idle ${idle}`) : null);
 }
 
 function gpuTable(rows) {
+  const measured = seen.head.measured;
   const lines = rows.flatMap((row) => row.gpus.map((gpu) => [row.name + gpu.uuid,
     [row.name, "name"], [gpu.gpu, "number"], [gpu.model], [memory(gpu.memoryMiB), "number"], [closed(row, gpu) ? "–" : memory(gpu.freeMiB), "number"], [`${gpu.cores} %`, "number"],
-    [gpu.reason ? `${gpu.health}: ${gpu.reason}` : gpu.health], [row.isolation.join(", ") || "none"], [row.state],
+    [gpu.reason ? `${gpu.health}: ${gpu.reason}` : gpu.health], [row.isolation.join(", ") || "none"], [row.state], ...(measured ? [[usedNow(use.gpus[`${row.name}/${gpu.uuid}`] || {}) || "–"]] : []),
     [gpu.sharers.map((sharer, at) => [at ? ", " : "", sharer.kind === "pod" ? podLink(`${sharer.namespace}/${sharer.name}`) : `claim ${sharer.name}`]).concat(gpu.more.count ? [` and ${gpu.more.count} more`] : []), "long"]]));
-  return table("GPUs", ["Node", "#GPU", "Model", "#Shared out", "#Free", "#Cores", "Health", "Limits", "Node's state", "Shares"], lines);
+  return table("GPUs", ["Node", "#GPU", "Model", "#Allocated", "#Unused", "#Cores", "Health", "Limits", "Node's state", ...(measured ? ["In use"] : []), "Shares"], lines);
 }
 
 // -- tables ---------------------------------------------------------------------------------------------------------
 
-/** A table. A heading that begins with # has figures below it; a row begins with its key, then [content, class]. */
-function table(name, headings, rows) {
+/**
+ * A table. A heading that begins with # has figures below it; a row begins with its key, then [content, class]. A row of
+ * one element is a heading over the rows after it. `sorts`: what a heading sorts by, by its number.
+ */
+function table(name, headings, rows, sorts = {}) {
   const labels = headings.map((heading) => heading.replace(/^#/, ""));
+  const line = ([key, ...cells]) => h("tr", { "data-key": key }, cells.map(([content, kind], at) => h("td", { class: kind || null, "data-label": labels[at] }, h("div", {}, content))));
   return h("div", { class: "scroll stack", "data-key": `table-${name}`, tabindex: "-1" },
     h("table", {}, h("caption", { class: "hidden" }, name),
-      h("thead", {}, h("tr", {}, headings.map((heading, at) => h("th", { scope: "col", class: heading.startsWith("#") ? "number" : null }, labels[at])))),
-      h("tbody", { "data-rove": "rows" }, rows.map(([key, ...cells]) => h("tr", { "data-key": key }, cells.map(([content, kind], at) => h("td", { class: kind || null, "data-label": labels[at] }, h("div", {}, content))))))));
+      h("thead", {}, h("tr", {}, headings.map((heading, at) => h("th", { scope: "col", class: heading.startsWith("#") ? "number" : null, "aria-sort": sorts[at] ? sorted(sorts[at]) : null }, sorts[at] ? sorter(sorts[at], labels[at]) : labels[at])))),
+      h("tbody", { "data-rove": "rows" }, rows.map((row) => (row instanceof Node ? row : line(row))))));
+}
+
+const sorted = (key) => ({ [key]: "ascending", [`-${key}`]: "descending" })[place().sort] || "none";
+function sorter(key, label) {
+  const now = sorted(key), next = now === "none" ? key : now === "ascending" ? `-${key}` : "";
+  return h("button", { class: "sort", "data-action": "sort", "data-sort": next, title: next ? `Sort by ${label}` : "Group by reason" }, label, h("span", { "aria-hidden": "true" }, { ascending: " ↑", descending: " ↓", none: "" }[now]));
 }
 
 const podLink = (name) => h("button", { class: "link", "data-action": "pod", "data-pod": name, "data-key": name }, name);
 const dash = (value) => (value === null || value === undefined || value === "" ? "–" : value);
 
+const DECIDED_LATER = "not decided yet";
+
 function queue(view, sums) {
   if (!view.rows.length) return nothing("No pod waits for a GPU share");
+  const grouped = !view.sort, known = new Map(view.reasons.map((each) => [each.code, each]));
+  const now = place().filter, lines = [];
+  let last = null, above = null;
+  for (const row of view.rows) {
+    const group = known.get(row.code);
+    if (grouped && row.code !== last) {
+      lines.push(reason(row.code, group));
+      above = group ? group.reason : "";
+    }
+    const same = grouped && row.reason && row.reason === above;
+    [last, above] = [row.code, row.reason];
+    lines.push([`${row.namespace}/${row.name}`, [dash(row.place), "number"], [podLink(`${row.namespace}/${row.name}`), "name"], [row.asks], [age(row.since, "for")],
+      [same ? h("span", { class: "soft" }, "as above") : row.reason || DECIDED_LATER, "long"], [row.priority, "number"]]);
+  }
   return [
     sums.whole ? null : h("p", { class: "note" }, `Only namespace ${sums.namespace}: you may not list the pods of all namespaces, so places in the queue are not known.`),
-    table("Queue", ["#Place", "Pod", "Asks for", "Waits", "Why", "#Priority"], view.rows.map((row) => [`${row.namespace}/${row.name}`,
-      [dash(row.place), "number"], [podLink(`${row.namespace}/${row.name}`), "name"], [row.asks], [age(row.since, "for")], [row.reason || "not decided yet", "long"], [row.priority, "number"]])),
+    h("div", { class: "legend", role: "group", "aria-label": "Reasons", "data-key": "reasons" }, view.reasons.map((each) => h("button", { "data-key": each.code, "data-action": "filter", "data-filter": now === each.filter ? "" : each.filter, "aria-pressed": String(now === each.filter) }, `${each.code || DECIDED_LATER} ${each.count.toLocaleString("en")}`))),
+    table("Queue", ["#Place", "Pod", "Asks for", "Waits", "Why", "#Priority"], lines, { 0: "place", 1: "name", 3: "since", 5: "priority" }),
   ];
+}
+
+/** The heading over the pods that wait for one reason. */
+function reason(code, group) {
+  const text = [code || DECIDED_LATER, group ? `: ${many(group.count, "pod")}` : ""].join("");
+  return h("tr", { class: "reason", "data-key": `reason ${code}` }, h("th", { colspan: 6, scope: "rowgroup" }, h("b", {}, text), group && group.reason ? h("span", {}, ` ${group.reason}`) : null));
 }
 
 function pods(view) {
@@ -377,7 +516,7 @@ function namespaces(view, sums) {
   return table("Namespaces", ["Namespace", "#Memory", "Of the cluster", "#Cores", "#GPUs", "#Shares", "#Waiting"], view.rows.map((row) => {
     const part = percent(row.memoryMiB, sums.memoryMiB);
     return [row.namespace,
-      [h("button", { class: "link", "data-action": "filter-pods", "data-filter": `${row.namespace}/` }, row.namespace), "name"],
+      [h("button", { class: "link", "data-action": "filter-pods", "data-filter": `ns:${row.namespace}/` }, row.namespace), "name"],
       [memory(row.memoryMiB), "number"],
       [sums.whole ? [`${part} %`, h("div", { class: "meter", role: "img", "aria-label": `${part} % of the cluster's GPU memory` }, h("i", { style: { width: `${Math.min(100, part)}%` } }))] : "–"],
       [`${row.cores} %`, "number"], [row.gpus, "number"], [row.holders, "number"], [row.waiting, "number"]];
@@ -425,6 +564,7 @@ const ACTIONS = {
   pod: (target) => go({ pod: target.dataset.pod }),
   page: (target) => { go({ from: Number(target.dataset.from) }); scrollTo(0, 0); },
   filter: (target) => go({ filter: target.dataset.filter, from: 0 }),
+  sort: (target) => go({ sort: target.dataset.sort, from: 0 }),
   "filter-pods": (target) => go({ view: "pods", filter: target.dataset.filter, from: 0 }),
   "as-table": () => { asTable = !asTable; draw(); },
   help: () => $("help").showModal(),
@@ -485,12 +625,12 @@ function arrow(key, from) {
   const group = from.closest("[data-rove]");
   if (!group) return false;
   if (group.dataset.rove === "flat") {
-    const tiles = [...group.children];
+    const tiles = [...group.querySelectorAll("button")];
     const second = tiles.findIndex((tile) => tile.offsetTop !== tiles[0].offsetTop);
     return focus(moved(tiles, from, across ? step : step * (second < 0 ? tiles.length : second)));
   }
   if (group.dataset.rove === "grid" && across) return focus(moved([...from.parentElement.querySelectorAll("button")], from, step));
-  const lines = [...document.querySelectorAll(group.dataset.rove === "grid" ? ".gpu" : "[data-rove=rows] tr")].filter((line) => line.querySelector("button"));
+  const lines = [...document.querySelectorAll(group.dataset.rove === "grid" ? ".gpu" : "[data-rove=rows] tr:not(.reason)")].filter((line) => line.querySelector("button"));
   if (group.dataset.rove === "rows" && across) return false;
   const to = moved(lines, from.closest(".gpu, tr"), step);
   return focus(to && to.querySelector("button"));

@@ -10,6 +10,7 @@ from contract import names
 from kubectl_gpufraction.cluster import state
 from kubectl_gpufraction.cluster.state import ClusterView
 from kubectl_gpufraction.commands import pods, waiting
+from kubectl_gpufraction.ui import usage
 from kubectl_gpufraction.ui.pages import Picture, Selection
 from tests.builders import node
 from tests.fuzzing.judge import NotJson, Target, bounded, document, length
@@ -57,6 +58,17 @@ def _views(data: bytes) -> None:
     bounded(length([rows, shown]), len(data), "what is shown", times=32, more=64 << 10)
 
 
+def _use(data: bytes) -> None:
+    found = document(data)
+    if not isinstance(found, dict):
+        raise NotJson
+    shown = usage.figures(dict.fromkeys(usage.FIGURES, found), 7_200)
+    bounded(length(shown), len(data), "what is shown", times=32, more=64 << 10)
+
+
+_ANSWER = {"data": {"result": [{"metric": {"node": "n1", "gpu": "GPU-1"}, "values": [[7_200, "0.5"], [7_080, "NaN"]]}]}}
+
+
 def _are_objects(items: object) -> bool:
     if not isinstance(items, list):
         return False
@@ -76,5 +88,13 @@ TARGETS = (
         form="typed",
         modules=("kubectl_gpufraction.ui.pages", "kubectl_gpufraction.commands.pods"),
         weight=2,
+    ),
+    Target(
+        "page-use",
+        _use,
+        ("kubectl_gpufraction.ui.usage:figures",),
+        lambda: (json.dumps(_ANSWER).encode(),),
+        (NotJson,),
+        modules=("kubectl_gpufraction.ui.usage",),
     ),
 )

@@ -51,6 +51,23 @@ def test_every_gpu_with_what_is_taken_and_free() -> None:
     ]
 
 
+def test_a_gpu_that_no_agent_reports_is_listed_while_a_pod_has_a_share_of_it() -> None:
+    lost = admitted("lost", "gpufraction.io/gpu-memory", "2Gi", on="n2", gpu=3)
+    objects = [admitted("small", "gpufraction.io/gpu-memory", "2Gi", on="n1", gpu=1), lost]
+    state = ClusterView.of([gpunode("n1", 15109)], [node("n1"), node("n2")], objects)
+    found = nodes.rows(state, NOW)
+    assert columns(found, "node", "gpu", "health", "nodeState", "memoryMiB", "freeMiB", "pods") == [
+        ("n1", 0, "Healthy", "Ready", 0, 15109, []),
+        ("n1", 1, "Missing", "Ready", 2048, 0, ["default/small"]),
+        ("n2", 3, "Missing", "NoGPUNode", 2048, 0, ["default/lost"]),
+    ]
+    assert nodes.totals(found) == [
+        "1 node, 1 GPU, 1 healthy: .......... 0 of 15109 MiB, 0 %",
+        "Missing, pods have shares of what no agent reports any more: GPU 1 of n1, GPU 3 of n2",
+    ]
+    assert nodes.rows(ClusterView.of((), (), objects, whole=False), NOW) == []
+
+
 KEPT_OUT = "named in the ConfigMap kube-system/unhealthy-gpu-n1"
 
 

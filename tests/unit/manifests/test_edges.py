@@ -94,7 +94,7 @@ def routes() -> Iterator[str]:
     served = {
         "allocator": socket_routes(SchedulerHarness().controller, Metrics(metrics_of("allocator"))),
         "metrics": {**health_routes(metrics, ready=HealthChecks()), **health.routes(metrics)},
-        "page": page.routes(None, None),  # type: ignore[arg-type]
+        "page": page.routes(None, None, object()),  # type: ignore[arg-type]
     }
     for server, found in served.items():
         for method, path in found:

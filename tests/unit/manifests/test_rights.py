@@ -113,7 +113,13 @@ def test_only_its_component_grants_the_allocator_rights_on_kueues_objects() -> N
 
 def test_the_page_reads_what_it_shows_and_writes_nothing() -> None:
     kinds = ("nodes", "pods", "events", "namespaces", "gpunodes", "elasticgpus", "deployments")
-    assert rights("gpufraction-ui", "ui") == {(kind, "list", ()) for kind in kinds} | {("pods", "get", ())}
+    named = {("mutatingwebhookconfigurations", names.CONFIGURATION), ("leases", names.LEASE)}
+    named |= {("configmaps", str(names.OPTIONS))}
+    assert rights("gpufraction-ui", "ui") == (
+        {(kind, "list", ()) for kind in kinds}
+        | {("pods", "get", ())}
+        | {(kind, "get", (name,)) for kind, name in named}
+    )
     deployments = one(sources("components/ui"), "Role", "gpufraction-ui")
     assert deployments["metadata"]["namespace"] == names.NAMESPACE, "the Deployments of others are not its business"
 

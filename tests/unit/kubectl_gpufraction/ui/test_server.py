@@ -24,9 +24,10 @@ from kubectl_gpufraction.ui import server as served
 from kubectl_gpufraction.ui.reading import PictureReader
 from playground.waiting import wait_for
 from runtime.kubernetes.client import KubeUnavailable
+from tests.builders import pod
 from tests.unit.kubectl_gpufraction.answering import answering, kubeconfig
 from tests.unit.kubectl_gpufraction.objects import admitted, gpunode, node
-from tests.unit.kubectl_gpufraction.test_tenants import SEEN, WHOLE, collection
+from tests.unit.kubectl_gpufraction.test_tenants import NO, SEEN, WHOLE, collection
 
 JSON = dict[str, Any]
 STATIC = Path(served.__file__).parent / "static"
@@ -149,6 +150,101 @@ def test_a_tenant_sees_the_pods_of_his_namespace(tmp_path: Path) -> None:
         assert [row["name"] for row in found["view"]["rows"]] == ["runs", "waits"]
         assert shown.view("/api/queue")["view"]["rows"][0]["place"] is None
         assert shown.view("/api/gpus")["view"]["rows"] == []
+
+
+def test_the_page_names_the_cluster_and_what_the_user_may_not_read(tmp_path: Path) -> None:
+    hidden = {
+        "/apis/coordination.k8s.io/v1/namespaces/gpufraction-system/leases/gpufraction-allocator": NO,
+        "/apis/apps/v1/namespaces/gpufraction-system/deployments": NO,
+    }
+    with page(SEEN | hidden, tmp_path) as shown:
+        head = shown.view("/api/pods")["head"]
+    assert (head["cluster"], head["unlisted"]) == ("here", ["nodes", "gpunodes", "pods of all namespaces"])
+    assert head["unseen"] == [
+        "whether an allocator leads: you may not get leases in gpufraction-system",
+        "whether the webhook is ready: you may not list deployments in gpufraction-system",
+    ]
+    with page(WHOLE, tmp_path, "--cluster-name", "prod-eu", "--dashboard", "https://grafana.example/d/x") as shown:
+        head = shown.view("/api/gpus")["head"]
+    assert (head["cluster"], head["dashboard"], head["unlisted"]) == ("prod-eu", "https://grafana.example/d/x", [])
+
+
+def test_the_pool_of_a_node_is_that_of_the_administrators_options(tmp_path: Path) -> None:
+    labelled = node("n1")
+    labelled["metadata"]["labels"] = {"pool": "n", "agentpool": "cloud"}
+    options = "pools: [{name: notebooks, nodeSelector: {matchLabels: {pool: n}}}]"
+    where = "/api/v1/namespaces/gpufraction-system/configmaps/gpufraction-options"
+    answers = [(404, {}), NO, (200, {"data": {"options.yaml": "7"}}), (200, {"data": {"options.yaml": options}})]
+    for answer, want in zip(answers, ("cloud", "cloud", "cloud", "notebooks"), strict=True):
+        given: dict[str, tuple[int, Any]] = {where: answer}
+        with page(WHOLE | {"/api/v1/nodes": collection(labelled)} | given, tmp_path) as shown:
+            assert shown.view("/api/gpus")["view"]["rows"][0]["pool"] == want
+
+
+def test_pods_that_ask_in_vain_are_named_with_the_cure(tmp_path: Path) -> None:
+    vain = pod("missed").container("main", resources={"limits": {"aliyun.com/gpu-mem": "5"}}).json()
+    given = {"/api/v1/pods": collection(vain), "/api/v1/namespaces/default": (200, {"metadata": {"name": "default"}})}
+    with page(WHOLE | given, tmp_path, "-n", "elsewhere") as shown:
+        lines = shown.view("/api/pods")["head"]["unserved"]
+    assert "since namespace default is not enabled: missed" in lines[0]
+    assert lines[1] == "Label the namespace, then recreate the pod:"
+
+
+PROXY = "/api/v1/namespaces/monitoring/services/prometheus:9090/proxy"
+
+
+def test_actual_use_comes_from_prometheus_with_the_users_rights(tmp_path: Path) -> None:
+    answer = {"data": {"result": [{"metric": {"node": "n1", "gpu": "GPU-n1-0"}, "values": [[0, "1"]]}]}}
+    given = WHOLE | {"asked": (0, []), f"{PROXY}/api/v1/query_range": (200, answer)}
+    with page(given, tmp_path, "--prometheus", "monitoring/prometheus:9090") as shown:
+        assert shown.view("/api/gpus")["head"]["measured"] is True
+        assert shown.view("/api/use?count=25") == {"gpus": {}, "why": ""}  # the figure is older than an hour
+        assert shown.view("/api/use?count=25") == {"gpus": {}, "why": ""}
+    asked = [parse_qs(each.partition("?")[2])["query"][0] for each in given["asked"][1] if each.startswith(PROXY)]
+    assert [each.partition("{")[0].rpartition("(")[2] for each in asked] == [
+        "gpufraction_gpu_memory_used_bytes",
+        "gpufraction_gpu_utilization_ratio",
+    ]
+
+
+def test_without_the_right_to_ask_prometheus_the_page_names_it(tmp_path: Path) -> None:
+    with page(
+        WHOLE | {f"{PROXY}/api/v1/query_range": NO}, tmp_path, "--prometheus", "monitoring/prometheus:9090"
+    ) as it:
+        assert it.view("/api/use") == {
+            "gpus": {},
+            "why": "you may not get namespaces/monitoring/services/prometheus:9090/proxy",
+        }
+
+
+def test_without_a_flag_nothing_is_known_of_actual_use(tmp_path: Path) -> None:
+    with page(WHOLE, tmp_path) as shown:
+        assert shown.view("/api/gpus")["head"]["measured"] is False
+        assert shown.ask(f"{shown.base}/api/use")[0].status == 404
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "expected"),
+    [
+        ("--prometheus", "prometheus:9090", "expected NAMESPACE/SERVICE:PORT"),
+        ("--prometheus", "monitoring/prometheus", "expected NAMESPACE/SERVICE:PORT"),
+        ("--prometheus", "monitoring/../secrets:1", "expected NAMESPACE/SERVICE:PORT"),
+        ("--dashboard", "javascript:alert(1)", "expected an address that begins with https:// or http://"),
+        ("--dashboard", "https:", "expected an address that begins with https:// or http://"),
+    ],
+)
+def test_an_address_of_another_form_is_refused(
+    flag: str, value: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ui", flag, value], environment={}) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_a_sort_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with page(WHOLE, tmp_path) as shown:
+        answer, body = shown.ask(f"{shown.base}/api/queue?sort=secret")
+        want = {"error": "sort: expected one of place, name, since, priority, or one of them after a -"}
+        assert (answer.status, json.loads(body)) == (400, want)
 
 
 def test_a_story_needs_the_right_to_get_the_pod_and_says_what_it_cannot_show(tmp_path: Path) -> None:
