@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 
-from playground import ending
+from playground.operating import ending
 
 if __name__ == "__main__":
     ending.at_once()

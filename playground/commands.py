@@ -12,12 +12,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from playground import control, demo, ending, shapes
+from playground import demo, shapes
 from playground.alone import Unusable, alone
 from playground.cluster import DEFAULT_COMPONENTS, Cluster, NotUp
-from playground.control import Action, Report
-from playground.drill import FAULTS, Drill
-from playground.ending import Ended, Ending
+from playground.operating import control, ending
+from playground.operating.control import Action, Report
+from playground.operating.drill import FAULTS, Drill
+from playground.operating.ending import Ended, Ending
 from playground.picture import draw
 from playground.programs.process import ProgramFailed
 from playground.tenants import demo as tenants

@@ -129,6 +129,14 @@ class Nodes:
         """All nodes are there from the start. Raises ValueError."""
         raise ValueError(f"node {spec.name}: nodes are created when the control plane starts")
 
+    def fail_node(self, name: str) -> None:
+        """No kubelet runs here, so none can fail. Raises ValueError."""
+        raise ValueError(f"node {name}: it has no kubelet")
+
+    def restart_node(self, name: str) -> None:
+        """As `fail_node`. Raises ValueError."""
+        self.fail_node(name)
+
     def use_plugins(self, plugins: Plugins) -> None:
         """No kubelet runs here, so none is asked."""
 

@@ -134,7 +134,7 @@ def test_ctrl_c_twice_while_it_starts_ends_it_without_a_word(file: str, tmp_path
     line = [sys.executable, "-X", "importtime", "-m", "playground", "up", "--directory", str(run)]
     with (tmp_path / "said").open("wb") as out:
         process = subprocess.Popen(line, cwd=_TOP, stdout=out, stderr=subprocess.STDOUT)
-    imported = "playground.ending\n"
+    imported = "playground.operating.ending\n"
     wait_for(
         lambda: (run / file).exists() if file else imported in (tmp_path / "said").read_text(),
         lambda: (tmp_path / "said").read_text(),

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from playground import control
 from playground.alone import Unusable, alone
-from playground.control import Report
+from playground.operating import control
+from playground.operating.control import Report
 
 
 def _greet(about: str, report: Report) -> int:

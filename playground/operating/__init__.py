@@ -1,0 +1,1 @@
+"""What is done to a playground that runs: it is asked for something, broken and mended, and ended."""
