@@ -120,7 +120,9 @@ def test_every_path_of_the_api_is_built_in_one_place() -> None:
         if (literals := _literals(file))
     }
     assert found == {
-        # A group's own document, which has a fixed name; and the paths of the page's own server.
+        # A group's own document, which has a fixed name; what Prometheus serves, behind a path that is built; and the
+        # paths of the page's own server.
         "allocator/features/kueue/informers.py": ["/apis/"],
+        "kubectl_gpufraction/ui/command.py": ["/api/v1/query_range", "/api/v1/"],
         "kubectl_gpufraction/ui/server.py": ["/api/gpus", "/api/queue", "/api/pods", "/api/namespaces", "/api/pod"],
     }
