@@ -124,5 +124,12 @@ def test_every_path_of_the_api_is_built_in_one_place() -> None:
         # paths of the page's own server.
         "allocator/features/kueue/informers.py": ["/apis/"],
         "kubectl_gpufraction/ui/command.py": ["/api/v1/query_range", "/api/v1/"],
-        "kubectl_gpufraction/ui/server.py": ["/api/gpus", "/api/queue", "/api/pods", "/api/namespaces", "/api/pod"],
+        "kubectl_gpufraction/ui/server.py": [
+            "/api/gpus",
+            "/api/queue",
+            "/api/pods",
+            "/api/namespaces",
+            "/api/pod",
+            "/api/use",
+        ],
     }
