@@ -132,8 +132,8 @@ class Capacities:
             for node, uuid, holding in _lasting(self._unhealthy, cache, now)
         }
         new += [stranded for about, stranded in ill.items() if about not in self._warned]
-        rest = {about: at for about, at in self._warned.items() if now - at < _RESTS}
-        self._warned = rest | dict.fromkeys(ill, now)
+        held = {about: at for about, at in self._warned.items() if cache.ledger.holding(about[0]) is not None}
+        self._warned = {about: at for about, at in held.items() if now - at < _RESTS} | dict.fromkeys(ill, now)
         return new
 
 
