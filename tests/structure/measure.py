@@ -32,7 +32,7 @@ LINES = {
     "contract": 13_050,
     "runtime": 4_000,
     "webhook": 3_800,
-    "allocator": 22_330,
+    "allocator": 22_380,
     "nodeagent": 6_820,
     "kubectl_gpufraction": 7_850,
 }

@@ -8,7 +8,8 @@ times are passed in. Must not: decide where a share goes, or when a claim whose 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from allocator.cache.cache import Cache
 from allocator.cache.ledger import Reservation, ReservationState
@@ -27,6 +28,10 @@ class _Going:
     due: float
     out: bool = False
     """It is being written, and the outcome is not in yet."""
+    sent: bool = False
+    """It was written at least once, so that it may be on the API server."""
+    term: int | None = None
+    """The leadership in which it was sent last."""
 
 
 class InFlight:
@@ -60,22 +65,39 @@ class InFlight:
         if going.bind.allocation.id != allocation:
             self._cache.forget(going.bind.allocation.id)
 
-    def take(self, now: float) -> list[ClaimBinding]:
-        """What is to be written now, each until its outcome is in. One that was not seen in time is written again."""
+    def take(self, now: float, term: int | None = None) -> list[ClaimBinding]:
+        """
+        What is to be written now in this leadership, each until its outcome is in. One that was not seen in time is
+        written again, or looked for where it is known to have been written.
+
+        To be called once all ElasticGPUs were listed for the leadership: what was sent in an earlier one and is not
+        known to have been written is given up, because that list does not have it.
+        """
+        self._give_up(lambda going: going.sent and going.term != term and not going.bind.written)
         due = [going for going in self._going.values() if not going.out and going.due <= now]
         for going in due:
-            going.out = True
+            going.out = going.sent = True
+            going.term = term
         return [going.bind for going in due]
 
     def abandon(self) -> None:
-        """Give up what is not being written now."""
+        """
+        Give up what was never sent, since this replica does not decide. What was sent may be on the API server, and
+        stays reserved: where nobody else has led meanwhile, nothing is listed again that would show it.
+        """
+        self._give_up(lambda going: not going.sent)
+
+    def _give_up(self, which: Callable[[_Going], bool]) -> None:
         for uid, going in list(self._going.items()):
-            if not going.out:
+            if not going.out and which(going):
                 del self._going[uid]
                 self._cache.forget(going.bind.allocation.id)
 
     def written(self, bind: ClaimBinding, now: float) -> None:
         """It was written; the watch will bring it."""
+        if self._is_current(bind):
+            going = self._going[bind.claim.uid]
+            going.bind = replace(going.bind, written=True)
         self._again(bind, now + _SEEN_WITHIN)
 
     def unresolved(self, bind: ClaimBinding, now: float) -> None:

@@ -63,7 +63,8 @@ class ClaimsPart:
         if not leadership.holds():
             self.manager.bindings.abandon()
             return leadership.number(), [], []
-        return leadership.number(), self.manager.bindings.take(self._core.clock()), self.manager.steps.take()
+        term = leadership.number()
+        return term, self.manager.bindings.take(self._core.clock(), term), self.manager.steps.take()
 
     def counts(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
         """How many claims there are by phase and reason, and how many ElasticGPUs of ours by phase."""

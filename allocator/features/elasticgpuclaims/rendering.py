@@ -33,6 +33,8 @@ class ClaimBinding:
     reclaim: str
     allocation: Allocation
     share: ElasticShare | None = None
+    written: bool = False
+    """The API server has said that it was written: if it is not there any more, somebody deleted or changed it."""
 
     @property
     def moves(self) -> bool:

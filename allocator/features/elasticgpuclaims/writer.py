@@ -33,6 +33,8 @@ def bind(kube: Kube, order: ClaimBinding, *, timeout: float) -> ClaimOutcome:
     """Write a binding and find out what became of it."""
     fields = {"claim": order.claim.key, "node": order.allocation.node, "moves": order.moves}
     where = path(objects.SHARES, name=order.claim.own_share)
+    if order.written:
+        return _still_there(kube, order, where, timeout)
     try:
         if order.share is None:
             kube.create(path(objects.SHARES), rendering.document(order), timeout=timeout)
@@ -57,6 +59,17 @@ def bind(kube: Kube, order: ClaimBinding, *, timeout: float) -> ClaimOutcome:
     if order.share is None or found.version != order.share.version:
         return "failed"
     return "unknown" if open_end else failed
+
+
+def _still_there(kube: Kube, order: ClaimBinding, where: str, timeout: float) -> ClaimOutcome:
+    """What is there of a binding that was written and that the watch has not shown."""
+    try:
+        found = objects.share(kube.get(where, timeout=timeout))
+    except KubeNotFound:
+        return "failed"
+    except KubeError:
+        return "succeeded"  # as it was when it was written
+    return "succeeded" if found.allocation is not None and found.allocation.id == order.allocation.id else "failed"
 
 
 def step(kube: Kube, order: Step, *, timeout: float) -> JSON | Refused | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from allocator.cache.cache import Cache
 from allocator.cache.ledger import OWN
 from allocator.engine.engine import Engine
 from allocator.faults import surfaced
-from allocator.features.elasticgpuclaims import objects, rendering
+from allocator.features.elasticgpuclaims import objects, rendering, writer
 from allocator.features.elasticgpuclaims.inflight import InFlight
 from allocator.features.elasticgpuclaims.manager import ClaimManager
 from allocator.features.elasticgpuclaims.objects import DELETE, PENDING, Claim, Status
@@ -22,6 +23,9 @@ from contract import names
 from contract.encoding.quantity import GIB
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from contract.reasons.claims import ClaimReason
+from runtime.kubernetes.client import Kube
+from runtime.kubernetes.errors import KubeError, KubeNotFound, KubeUnavailable
+from tests.wires import Answer, Script
 
 JSON = dict[str, Any]
 NO_ROOM = Status(PENDING, ClaimReason.NAMESPACE_LIMIT, "too much")
@@ -187,3 +191,50 @@ def test_a_claim_that_comes_during_a_round_is_none_for_which_a_pod_was_tried() -
     manager.store.put(objects.CLAIMS, a_claim())
     manager.bind_the_rest()
     assert manager.store.claims["default/c"].pending is not None
+
+
+def test_what_was_sent_stays_reserved_while_nobody_leads() -> None:
+    """A leader that is paused beyond its lease leads on in the same term, for which nothing is listed again."""
+    on = Kept()
+    on.bindings.start(binding(), on.now)
+    on.bindings.take(on.now, 1)
+    on.bindings.written(binding(), on.now)
+    on.bindings.abandon()
+    assert (list(on.booked()), claim().uid in on.bindings) == ([allocation().id], True)
+    assert on.bindings.take(on.now, 1) == []
+    on.now += 10
+    assert on.bindings.take(on.now, 1) == [dataclasses.replace(binding(), written=True)]
+    on.store.put(objects.SHARES, a_share("a"))
+    assert (list(on.booked()), claim().uid in on.bindings) == ([f"{OWN}egpu-u"], False)
+
+
+def test_what_was_never_sent_is_given_up_while_another_leads() -> None:
+    on = Kept()
+    on.bindings.start(binding(), on.now)
+    on.bindings.abandon()
+    assert (on.booked(), claim().uid in on.bindings) == ({}, False)
+
+
+def test_what_an_earlier_term_sent_is_given_up_once_the_next_one_has_listed() -> None:
+    on = Kept()
+    on.bindings.start(binding(), on.now)
+    on.bindings.take(on.now, 1)
+    assert (on.bindings.take(on.now, 2), list(on.booked())) == ([], [allocation().id]), "it is being written"
+    on.bindings.unresolved(binding(), on.now)
+    assert (on.bindings.take(on.now, 2), on.booked()) == ([], {})
+
+
+OTHER = rendering.document(ClaimBinding(objects.claim(a_claim()), DELETE, allocation(key="own/2")))
+LOOKS: dict[str, tuple[Answer | KubeError, str]] = {
+    "it is there": (Answer(200, a_share("a")), "succeeded"),
+    "it was deleted": (KubeNotFound("gone"), "failed"),
+    "another one has its name": (Answer(200, OTHER), "failed"),
+    "nobody knows": (KubeUnavailable("away"), "succeeded"),
+}
+
+
+@pytest.mark.parametrize(("answer", "outcome"), LOOKS.values(), ids=LOOKS.keys())
+def test_what_was_written_is_looked_for_and_not_made_again(answer: Answer | KubeError, outcome: str) -> None:
+    script = Script(answer)
+    assert writer.bind(Kube(script), dataclasses.replace(binding(), written=True), timeout=1) == outcome
+    assert [each.method for each in script.sent] == ["GET"]
