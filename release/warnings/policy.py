@@ -35,7 +35,7 @@ COUNT_MIB = (hami.MEM, *elastic.MEMORIES)
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class CelVariable:
     """A variable of the policy, which those after it may use."""
 
     name: str
@@ -145,37 +145,39 @@ def _concerns() -> str:
     )
 
 
-def _variables() -> Iterator[Variable]:
+def _variables() -> Iterator[CelVariable]:
     longest = max(len(names.plain(each)) for each in (*names.RESOURCES, *names.WRITTEN))
-    yield Variable(
+    yield CelVariable(
         "ordinary",
         cel.texts(names.ORDINARY),
         "Names of other systems that resemble known ones. Add those that your cluster has.",
     )
-    yield Variable("resources", cel.texts(names.RESOURCES), "By which containers ask.")
-    yield Variable("known", cel.known(names.RESOURCES), "The same, and without capitals and separators.")
-    yield Variable("written", cel.known(names.WRITTEN), "Annotations that tenants write.")
-    yield Variable("read", cel.texts(names.READ), "Annotations that something reads, and beginnings of such.")
-    yield Variable("letters", "[" + ", ".join(map(str, range(longest + 1))) + "]", "Letters of a name, by number.")
-    yield Variable("template", _TEMPLATE)
+    yield CelVariable("resources", cel.texts(names.RESOURCES), "By which containers ask.")
+    yield CelVariable("known", cel.known(names.RESOURCES), "The same, and without capitals and separators.")
+    yield CelVariable("written", cel.known(names.WRITTEN), "Annotations that tenants write.")
+    yield CelVariable("read", cel.texts(names.READ), "Annotations that something reads, and beginnings of such.")
+    yield CelVariable("letters", "[" + ", ".join(map(str, range(longest + 1))) + "]", "Letters of a name, by number.")
+    yield CelVariable("template", _TEMPLATE)
     at = _TEMPLATE.replace("dyn(object).spec.jobTemplate.spec.template :", "'spec.jobTemplate.spec.template.' :")
     at = at.replace("? dyn(object).spec.template : dyn(object)", "? 'spec.template.' : ''")
-    yield Variable("at", at, "Where the template is; a pod is its own.")
-    yield Variable("annotations", _annotations("variables.template"), "Of the template; none where there are too many.")
-    yield Variable(
+    yield CelVariable("at", at, "Where the template is; a pod is its own.")
+    yield CelVariable(
+        "annotations", _annotations("variables.template"), "Of the template; none where there are too many."
+    )
+    yield CelVariable(
         "above",
         f"variables.at == '' || {_too_many('variables.template')} ? {{}} :\n" + _annotations("object"),
         "Of the workload, likewise.",
     )
-    yield Variable("labels", "has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}")
+    yield CelVariable("labels", "has(namespaceObject.metadata.labels) ? namespaceObject.metadata.labels : {}")
     label = cel.text(INJECT_LABEL)
-    yield Variable(
+    yield CelVariable(
         "reviewed",
         f"variables.at == '' && {label} in variables.labels &&\n"
         f"variables.labels[{label}] == {cel.text(INJECT_ENABLED)}",
         "Whether the webhook sees a pod of its own, and warns itself of what it reads.",
     )
-    yield Variable(
+    yield CelVariable(
         "places",
         " +\n".join(map(_places, _KINDS)),
         "The API server takes an extended resource only with a limit equal to its request, so limits are enough.",
@@ -195,10 +197,10 @@ def _places(kind: str) -> str:
     )
 
 
-def _misspelt() -> Iterator[Variable]:
+def _misspelt() -> Iterator[CelVariable]:
     ours = cel.text(names.OURS)
     stems = cel.some("r", (stem for dialect in DIALECTS for stem in dialect.stems))
-    yield Variable(
+    yield CelVariable(
         "odd",
         _listed(
             "r.contains('/') && !(r in variables.resources) && !(r in variables.ordinary) &&\n"
@@ -211,7 +213,7 @@ def _misspelt() -> Iterator[Variable]:
         "Resources that nothing reads and that are of our domain or resemble a known one, each after its field.",
     )
     first = cel.plain("variables.odd[0].split('|')[1]")
-    yield Variable(
+    yield CelVariable(
         "meant",
         f"variables.odd.size() == 0 ? '' : [{first}].map(q,\n"
         f"  (variables.known.filter(k, {cel.misspells('q')}) +\n"
@@ -219,7 +221,7 @@ def _misspelt() -> Iterator[Variable]:
         f"  variables.known.filter(k, {cel.lengthens('q')})).map(k, k.name).join(' ').split(' ')[0])[0]",
         "What the first of them may mean; empty where it resembles none.",
     )
-    yield Variable(
+    yield CelVariable(
         "unread",
         f"{cel.text(REQUEST)} in variables.annotations ? [] :\n"
         f"variables.annotations.filter(a, !(a in variables.read) && a.size() <= {names.LONGEST} &&\n"
@@ -228,14 +230,14 @@ def _misspelt() -> Iterator[Variable]:
         f"    [{cel.plain('a')}].exists(q,\n{cel.matches('q', names.patterns(names.WRITTEN))}))))",
         "Annotations of the template that nothing reads and that are of our domain or resemble a known one.",
     )
-    yield Variable(
+    yield CelVariable(
         "intended",
         f"variables.unread.size() == 0 ? '' : [{cel.plain('variables.unread[0]')}].map(q,\n"
         f"  variables.written.filter(k, {cel.misspells('q')}).map(k, k.name).join(' ').split(' ')[0])[0]",
         "What the first of them may mean; empty where it resembles none.",
     )
     written = cel.texts(names.WRITTEN)
-    yield Variable(
+    yield CelVariable(
         "misplaced",
         "variables.above.filter(a, !(a in variables.annotations) &&\n"
         f"  (a in {written} || {cel.some('a', (names.OURS, *names.WRITTEN_PREFIXES))}))",
@@ -243,8 +245,8 @@ def _misspelt() -> Iterator[Variable]:
     )
 
 
-def _of_shares() -> Iterator[Variable]:
-    yield Variable(
+def _of_shares() -> Iterator[CelVariable]:
+    yield CelVariable(
         "asks",
         _listed(
             f"r in variables.resources && !(r in {cel.texts(names.NO_SHARES)}) &&\n"
@@ -260,7 +262,7 @@ def _of_shares() -> Iterator[Variable]:
     amount, plain = "string(p.limits[r])", f"r in {cel.texts(COUNT_MIB)} && !string(p.limits[r]).endsWith('i')"
     least = mib(LEAST_USED)
     mebibytes = f"variables.annotations[{cel.text(kai.MEMORY)}]"
-    yield Variable(
+    yield CelVariable(
         "little",
         _listed(
             f"r in {cel.texts((*COUNT_MIB, GPU_MEMORY))} && !variables.reviewed &&\n"
@@ -279,7 +281,7 @@ def _of_shares() -> Iterator[Variable]:
         "Amounts of memory that are too small to be meant. With a limit above it, such an amount is enough to start.",
     )
     limit, request = (f"p.limits[{cel.text(name)}]" for name in (GPU_MEMORY_LIMIT, GPU_MEMORY))
-    yield Variable(
+    yield CelVariable(
         "below",
         _listed(
             f"r == {cel.text(GPU_MEMORY_LIMIT)} && {cel.text(GPU_MEMORY)} in p.limits && !variables.reviewed &&\n"
@@ -359,7 +361,7 @@ def _indented(value: str) -> str:
     return "\n".join(" " * 8 + line for line in value.splitlines())
 
 
-def _variable(made: Variable) -> str:
+def _variable(made: CelVariable) -> str:
     comment = f"    # {made.why}\n" if made.why else ""
     return f"{comment}    - name: {made.name}\n      expression: |-\n{_indented(made.expression)}"
 
