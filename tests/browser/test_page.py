@@ -76,6 +76,13 @@ def test_every_card_is_a_bar_with_its_sharers_to_scale(browser: Browser, small: 
             assert any(abs(width - size / card) < 0.02 for card in (15109, 23028, 32768)), (name, width)
 
 
+def test_who_only_reports_limits_nothing(browser: Browser, small: str) -> None:
+    """The playground's agents have the level `watch`."""
+    ready(browser, small)
+    said = "return [...document.querySelectorAll('.badge.level')].map(each => each.textContent)"
+    assert browser.run(said) == ["limits: none"] * 3
+
+
 def test_the_sums_and_the_queue_are_those_of_the_cluster(browser: Browser, small: str) -> None:
     ready(browser, small)
     assert "85 GiB of 183 GiB" in browser.text("#head")

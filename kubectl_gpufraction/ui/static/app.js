@@ -366,7 +366,8 @@ function stateBadge(state) {
 
 function levels(isolation) {
   const text = isolation.map((level) => LEVELS[level] || level).join("; ") || "nothing stops a pod that takes more than its share";
-  return h("span", { class: `badge level ${isolation.length ? "" : "none"}`.trim(), title: text }, `limits: ${isolation.join(", ") || "none"}`);
+  const limiting = isolation.filter((level) => level !== "watch"); // it reports, and limits nothing
+  return h("span", { class: `badge level ${limiting.length ? "" : "none"}`.trim(), title: text }, `limits: ${limiting.join(", ") || "none"}`);
 }
 
 function node(row) {
