@@ -79,7 +79,7 @@ def test_every_card_is_a_bar_with_its_sharers_to_scale(browser: Browser, small: 
 def test_who_only_reports_limits_nothing(browser: Browser, small: str) -> None:
     """The playground's agents have the level `watch`."""
     ready(browser, small)
-    said = "return [...document.querySelectorAll('.badge.level')].map(each => each.textContent)"
+    said = "return [...document.querySelectorAll('.node .badge.level')].map(each => each.textContent)"
     assert browser.run(said) == ["limits: none"] * 3
 
 
