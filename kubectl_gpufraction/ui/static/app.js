@@ -315,7 +315,7 @@ const LEVELS = {
   driver: "the driver stops a pod that takes more memory than its share",
   mps: "NVIDIA MPS stops a pod that takes more than its share",
   preload: "a library in the container stops a program that takes more memory than its share",
-  watch: "a pod that takes more than its share is warned and evicted",
+  watch: "a pod that takes more than its share is reported",
 };
 
 function gpus(view, sums) {
