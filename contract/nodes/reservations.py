@@ -1,7 +1,7 @@
 """
 Which nodes the leading allocator keeps for which waiting pods: an annotation of its Lease, for people.
 
-Pods are named by their uids, so whoever may read the Lease learns no name that the pods themselves would not tell.
+The annotation names pods by their uids, so a reader of the Lease learns no pod's name from it.
 Nothing decides by it. What cannot be read counts as absent. Pure.
 """
 

@@ -83,7 +83,7 @@ def reason(state: ClusterView, pod: Pod) -> str:
 
 
 def plain_reason(state: ClusterView, pod: Pod) -> str:
-    """The same without that namespace, for whoever names it in a sentence of its own (`behind`)."""
+    """The same without that namespace, for messages that name it in another sentence (`behind`)."""
     return pod.reason.replace(f"; {BEHIND}", "") if state.ahead(pod) is not None else pod.reason
 
 
