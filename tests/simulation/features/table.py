@@ -30,6 +30,7 @@ from tests.simulation.features import (
     rest,
     rights,
     settings,
+    silence,
     watches,
     workload,
 )
@@ -60,6 +61,7 @@ FEATURES: tuple[Feature, ...] = (
     admission.FEATURE,
     certificates.FEATURE,
     machines.FEATURE,
+    silence.FEATURE,
     rights.FEATURE,
     checks.FEATURE,
     operations.FEATURE,

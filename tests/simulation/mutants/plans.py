@@ -24,10 +24,13 @@ def plan(
     latency: tuple[float, float] = _QUICK,
     replicas: int = 2,
     preempt: float = 0.0,
+    flags: dict[str, list[str]] | None = None,
 ) -> Plan:
     """A plan whose seed is its name."""
     found = [step for each in steps for step in (each if isinstance(each, list) else [each])]
     shape: dict[str, Any] = {"cards": cards or {"n1": CARD}, "replicas": replicas, "latency": latency}
+    if flags:
+        shape["flags"] = flags
     return Plan(name, tuple(sorted(found, key=lambda step: step.at)), shape, preempt)
 
 
@@ -472,6 +475,15 @@ A_NODE_IS_CORDONED = plan(
     Step(30, "node.uncordon", {"node": "n1"}),
     runs(35, "patient"),
 )
+
+AN_AGENT_IS_SILENT = plan(
+    "an agent is silent",
+    fault(5, 120, "agent.silent", node="n1"),
+    pod(70, "patient", memory(1000)),
+    runs(140, "patient"),
+    flags={"allocator": ["--agent-silence=30s"], "nodeagent": ["--heartbeat=10s"]},
+)
+"""Its node takes no pods until it writes again."""
 
 A_DRY_RUN_LEAVES_NOTHING = plan(
     "a dry run leaves nothing",

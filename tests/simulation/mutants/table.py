@@ -478,6 +478,13 @@ _NODES = (
         plans.A_CARD_FAILS,
     ),
     Mutant(
+        "silence-is-never-noticed",
+        "kept too long",
+        "A node whose agent is silent takes no new pods.",
+        Mutation("allocator.scheduler.silence", "if self._judges and not judged:", "if self._judges:"),
+        plans.AN_AGENT_IS_SILENT,
+    ),
+    Mutant(
         "status-before-capacity",
         "order swapped",
         "An agent writes the Node's resources before it reports cards that have more.",
@@ -578,6 +585,17 @@ _REST = (
         "A dry run reserves nothing.",
         Mutation("webhook.admission.admit", "dry_run=submitted.dry_run, held=held", "dry_run=False, held=held"),
         plans.A_DRY_RUN_LEAVES_NOTHING,
+    ),
+    Mutant(
+        "refused-pods-are-stored",
+        "precondition dropped",
+        "A pod that asks for a share is stored only as the webhook admitted it.",
+        Mutation(
+            "webhook.admission.admit",
+            """            _release(submitted, pod, reserve)
+            return _denied(submitted, message, code)""",
+            "            return _untouched(submitted)",
+        ),
     ),
     Mutant(
         "priority-does-not-count",

@@ -1,0 +1,119 @@
+"""
+Nodes whose agents are silent: nothing new is placed there once the leader can know.
+
+How long an agent was silent is read from the GPUNodes that the store has committed, by the simulation's own clock. A
+leader begins the count again whenever it may not have heard: at a change of the Lease, after a list, and after faults
+that are not of machines. So the invariant judges only where none of these happened since the agent's last write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from allocator.features.elasticgpuclaims import objects
+from contract import names, pods
+from contract.nodes.heartbeat import PATIENCE, heartbeat_of
+from playground.api.kinds.values import JSON
+from playground.api.store.store import Change
+from runtime.settings import parse_duration
+from tests.simulation.feature import Feature, Invariant, Violation
+from tests.simulation.features.cards import GPUNODES, SHARES, allocation_of
+from tests.simulation.run import Run
+from tests.simulation.world.network import Call
+
+_DECIDED = 10.0
+"""Seconds in which what was decided before the silence may still be written."""
+_LINGERS = 60.0
+"""Seconds for which a step that may have kept the leader from hearing counts after its end."""
+_HARMLESS = ("pod.", "pods.", "claim.", "share.", "job.", "node.silent", "agent.", "card.", "cards.", "driver.")
+"""Kinds of steps that keep no leader from hearing the agents that write."""
+_FLAG = "--agent-silence="
+
+
+class _Silences:
+    """When each node's agent last wrote, and since when a leader has heard all of them."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._wrote: dict[str, tuple[float, JSON]] = {}
+        self._heard_since = 0.0
+        self._holder: object = None
+        run.world.network.seen.append(self._answered)
+
+    def holds(self, change: Change) -> Violation | None:
+        """Take a change in; what is wrong with it."""
+        now = self._run.kernel.seconds()
+        if change.resource == GPUNODES:
+            self._note(change, now)
+        elif change.resource.startswith("leases") and change.object["metadata"]["name"] == names.LEASE:
+            self._note_lease(change, now)
+        node = _newly_on(change)
+        return None if node is None else self._wrong(node, change.object, now)
+
+    def _note(self, change: Change, now: float) -> None:
+        name = change.object["metadata"]["name"]
+        if change.type == "DELETED":
+            self._wrote.pop(name, None)
+            return
+        before = self._wrote.get(name)
+        if before is None or heartbeat_of(before[1]) != heartbeat_of(change.object):
+            self._wrote[name] = (now, change.object)
+
+    def _note_lease(self, change: Change, now: float) -> None:
+        spec = change.object.get("spec") or {}
+        holder = None if change.type == "DELETED" else (spec.get("holderIdentity"), spec.get("leaseTransitions"))
+        if holder != self._holder:
+            self._holder, self._heard_since = holder, now
+
+    def _answered(self, call: Call, status: int) -> None:
+        listed = call.method == "GET" and not call.is_watch and call.path.endswith(f"/{names.GPUNODE_PLURAL}")
+        if listed and call.program.startswith("allocator"):
+            self._heard_since = self._run.kernel.seconds()
+
+    def _wrong(self, node: str, placed: JSON, now: float) -> Violation | None:
+        found = self._wrote.get(node)
+        bound = None if found is None else heartbeat_of(found[1]).bound(_patience(self._run))
+        if found is None or bound is None:
+            return None
+        silent = now - max(found[0], self._heard_since)
+        if silent <= bound + _DECIDED or self._disturbed(found[0]):
+            return None
+        return f"{pods.key(placed)} is placed on {node}, silent for {silent:.0f} s, with a bound of {bound:.0f} s"
+
+    def _disturbed(self, since: float) -> bool:
+        """Whether a step may have kept the leader from hearing after that moment."""
+        began = self._run.began / 1e9
+        ends = (began + each.at + each.seconds + _LINGERS for each in self._run.plan.steps if not _harmless(each.kind))
+        return any(end >= since for end in ends)
+
+
+def _harmless(kind: str) -> bool:
+    return kind.startswith(_HARMLESS)
+
+
+def _patience(run: Run) -> float:
+    """Seconds, as the administrator has set them."""
+    flags = run.world.flags.get("allocator", ())
+    chosen = [flag.removeprefix(_FLAG) for flag in flags if flag.startswith(_FLAG)]
+    return parse_duration(chosen[-1]) if chosen else PATIENCE
+
+
+def _newly_on(change: Change) -> str | None:
+    """The node on which a pod or claim has just been placed. A claim's share is placed with the claim."""
+    before, after = _node_of(change.resource, change.previous), _node_of(change.resource, change.object)
+    return after if change.type in ("ADDED", "MODIFIED") and before is None else None
+
+
+def _node_of(resource: str, value: JSON | None) -> str | None:
+    if value is None or resource not in ("pods", SHARES):
+        return None
+    allocation = allocation_of(value) if resource == "pods" else objects.share(value).allocation
+    return None if allocation is None or (resource == "pods" and allocation.claim) else allocation.node
+
+
+def _make(run: Run) -> Callable[[Any], Violation | None]:
+    return _Silences(run).holds
+
+
+FEATURE = Feature("silence", invariants=(Invariant("nothing is placed on a node whose agent is silent", _make),))
