@@ -13,7 +13,7 @@ from typing import Any
 
 from allocator.features.elasticgpuclaims import objects
 from contract import names, pods
-from contract.nodes.heartbeat import PATIENCE, heartbeat_of
+from contract.nodes.heartbeat import PATIENCE, UNHEARD, Heartbeat, heartbeat_of
 from playground.api.kinds.values import JSON
 from playground.api.store.store import Change
 from runtime.settings import parse_duration
@@ -36,7 +36,7 @@ class _Silences:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._wrote: dict[str, tuple[float, JSON]] = {}
+        self._wrote: dict[str, tuple[float, Heartbeat]] = {}
         self._heard_since = 0.0
         self._holder: object = None
         run.world.network.seen.append(self._answered)
@@ -48,6 +48,8 @@ class _Silences:
             self._note(change, now)
         elif change.resource.startswith("leases") and change.object["metadata"]["name"] == names.LEASE:
             self._note_lease(change, now)
+        if not any(self._silent(node, now) for node in self._wrote):
+            return None  # what a change says is read only where it may be wrong, since there are many changes
         node = _newly_on(change)
         return None if node is None else self._wrong(node, change.object, now)
 
@@ -56,9 +58,9 @@ class _Silences:
         if change.type == "DELETED":
             self._wrote.pop(name, None)
             return
-        before = self._wrote.get(name)
-        if before is None or heartbeat_of(before[1]) != heartbeat_of(change.object):
-            self._wrote[name] = (now, change.object)
+        beat = heartbeat_of(change.object)
+        if name not in self._wrote or self._wrote[name][1] != beat:
+            self._wrote[name] = (now, beat)
 
     def _note_lease(self, change: Change, now: float) -> None:
         spec = change.object.get("spec") or {}
@@ -71,15 +73,18 @@ class _Silences:
         if listed and call.program.startswith("allocator"):
             self._heard_since = self._run.kernel.seconds()
 
+    def _silent(self, node: str, now: float) -> float:
+        """For how many seconds the agent has been silent; 0 where a leader may not know it yet."""
+        wrote, beat = self._wrote.get(node, (now, UNHEARD))
+        silent = now - max(wrote, self._heard_since)
+        bound = beat.bound(_patience(self._run))
+        return silent if bound is not None and silent > bound + _DECIDED else 0.0
+
     def _wrong(self, node: str, placed: JSON, now: float) -> Violation | None:
-        found = self._wrote.get(node)
-        bound = None if found is None else heartbeat_of(found[1]).bound(_patience(self._run))
-        if found is None or bound is None:
+        silent = self._silent(node, now)
+        if not silent or self._disturbed(self._wrote[node][0]):
             return None
-        silent = now - max(found[0], self._heard_since)
-        if silent <= bound + _DECIDED or self._disturbed(found[0]):
-            return None
-        return f"{pods.key(placed)} is placed on {node}, silent for {silent:.0f} s, with a bound of {bound:.0f} s"
+        return f"{pods.key(placed)} is placed on {node}, whose agent has been silent for {silent:.0f} s"
 
     def _disturbed(self, since: float) -> bool:
         """Whether a step may have kept the leader from hearing after that moment."""
