@@ -107,7 +107,7 @@ def _record(settings: RecorderSettings) -> int:
 
 
 def _made(words: Sequence[str], out: TextIO) -> int:
-    given = _parser().parse_args(words)
+    given = parser().parse_args(words)
     if given.command == "export":
         for line in lines(given.recording):
             out.write(line)
@@ -174,9 +174,10 @@ def _options(path: Path) -> PoolOptions:
     return found
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m shadow")
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+def parser() -> argparse.ArgumentParser:
+    """The arguments of the commands that read a recording."""
+    top = _Parser(prog="python -m shadow")
+    commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
     default = RecorderSettings().directory
     for name in COMMANDS:
         command = commands.add_parser(name)
@@ -198,7 +199,7 @@ def _parser() -> argparse.ArgumentParser:
             add("--cards", action="append", default=[], metavar="MODEL[:MEMORY]=NUMBER", help="further cards")
             add("--mig", action="append", default=[], metavar="MODEL=PROFILE,...", help="cards in MIG slices")
             add("--quota", action="append", default=[], metavar="NAMESPACE=MEMORY[,CORES]", help="a namespace's quota")
-    return parser
+    return top
 
 
 def run() -> NoReturn:

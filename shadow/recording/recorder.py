@@ -45,8 +45,15 @@ OF_ONE = 4
 MOST_NEW = 5_000
 """Pods of one namespace that are recorded within an hour. One takes about 400 bytes of a file."""
 MOST_NODES = 10_000
-MOST_TEMPLATES = 20_000
-"""Different templates in one file; pods of further ones are left out until the next file begins."""
+MOST_TEMPLATES = 16 << 20
+"""Bytes of all templates in one file, of which one namespace has a part; pods of further ones are left out until the
+next file begins."""
+MOST_MOVES = 32
+"""Changes of what one pod holds that are recorded: whoever may edit a pod may change its annotations all day."""
+MOST_CHANGES = 60
+"""Changes of one node that are recorded within an hour; the next one after it has the node as it is then."""
+_LARGEST_LABELS = 32 << 10
+"""Bytes of a node's labels; of a node with more, none is recorded."""
 _HOUR = 3600.0
 
 
@@ -61,6 +68,7 @@ class _Followed:
     node: str = ""
     on: float = 0.0
     held: Parts = ()
+    moves: int = 0
 
 
 @dataclass(slots=True)
@@ -73,6 +81,8 @@ class _SeenNode:
     listed: Cards = ()
     written: tuple[Any, ...] | None = None
     """What was recorded of it last; None where it was not."""
+    changes: int = 0
+    """Its changes in this hour."""
 
 
 class Recorder:
@@ -85,6 +95,8 @@ class Recorder:
         self._nodes: dict[str, _SeenNode] = {}
         self._templates: dict[str, int] = {}
         """By text; their numbers are those of the file that is written."""
+        self._sizes: dict[str, int] = {}
+        """Bytes of the templates that each namespace brought into it."""
         self._texts: dict[int, JSON] = {}
         self._new: dict[str, int] = {}
         self._of: dict[str, int] = {}
@@ -148,6 +160,9 @@ class Recorder:
         return self._changed(name, seen, now)
 
     def _changed(self, name: str, seen: _SeenNode, now: float) -> list[Record]:
+        return [*self._each_hour(now), *self._node_changed(name, seen, now)]
+
+    def _node_changed(self, name: str, seen: _SeenNode, now: float) -> list[Record]:
         if seen.facts is None:
             return []
         record = _node_record(name, seen, now)
@@ -155,9 +170,9 @@ class Recorder:
             gone, seen.written = seen.written is not None, None
             return [NodeGone(now, record.name)] if gone else []
         content = (record.system, record.cards, record.node)
-        if content == seen.written:
+        if content == seen.written or (seen.changes >= MOST_CHANGES and seen.written is not None):
             return []
-        seen.written = content
+        seen.written, seen.changes = content, seen.changes + 1
         return [record]
 
     def has_cards(self, node: str) -> bool:
@@ -197,10 +212,10 @@ class Recorder:
         if known is None or not node:
             return made
         held = held_by(pod)
-        if (node, held) == (known.node, known.held):
+        if (node, held) == (known.node, known.held) or known.moves >= MOST_MOVES:
             return made
         at = trimming.bound_at(pod, max(now, known.created)) if not known.node else now
-        self._pods[uid] = replace(known, node=node, held=held, on=at)
+        self._pods[uid] = replace(known, node=node, held=held, on=at, moves=known.moves + 1)
         return [*made, PodOn(at, uid, plain(node, NAME), held)]
 
     def pod_deleted(self, uid: str, now: float) -> list[Record]:
@@ -222,7 +237,7 @@ class Recorder:
             return
         template = trimming.template_of(pod) if asks else trimming.besides(pod)
         text = json.dumps(template, separators=(",", ":"), sort_keys=True) if template is not None else ""
-        if not text or (text not in self._templates and len(self._templates) >= MOST_TEMPLATES):
+        if not text or (text not in self._templates and not self._has_room(namespace, len(text))):
             self._left[namespace] = self._left.get(namespace, 0) + 1
             return
         self._new[namespace], self._of[namespace] = number + 1, mine + 1
@@ -233,6 +248,14 @@ class Recorder:
         created = moments.created(pod) or now
         self._pods[uid] = _Followed(namespace, name, created, self._templates[text])
         yield PodSeen(created, uid, namespace, name, self._templates[text])
+
+    def _has_room(self, namespace: str, size: int) -> bool:
+        """Whether a further template of the namespace is taken into this file; it is counted then."""
+        mine = self._sizes.get(namespace, 0) + size
+        if mine * OF_ONE > MOST_TEMPLATES or sum(self._sizes.values()) + size > MOST_TEMPLATES:
+            return False
+        self._sizes[namespace] = mine
+        return True
 
     def _end(self, uid: str, at: float, how: str) -> list[Record]:
         known = self._pods.pop(uid, None)
@@ -257,6 +280,8 @@ class Recorder:
             return
         yield from self.left_out(now)
         self._hour, self._new = now + _HOUR, {}
+        for seen in self._nodes.values():
+            seen.changes = 0
 
     def left_out(self, now: float) -> list[Record]:
         """What was left out since the last call."""
@@ -273,7 +298,7 @@ class Recorder:
         for followed in self._pods.values():
             used.setdefault(followed.template, len(used))
         texts = {used[number]: self._texts[number] for number in used}
-        self._texts = texts
+        self._texts, self._sizes = texts, {}
         self._templates = {
             json.dumps(each, separators=(",", ":"), sort_keys=True): number for number, each in texts.items()
         }
@@ -291,6 +316,8 @@ def _facts(node: Mapping[str, Any]) -> JSON:
     """The fields of a Node that decisions read, without those that change with each heartbeat."""
     slim = attributes.trim(node)
     metadata = {key: slim["metadata"][key] for key in ("name", "labels") if key in slim["metadata"]}
+    if len(json.dumps(metadata)) > _LARGEST_LABELS:
+        metadata.pop("labels", None)
     status = slim["status"]
     conditions = [{"type": each.get("type"), "status": each.get("status")} for each in status["conditions"]]
     return {"metadata": metadata, "spec": slim["spec"], "status": {**status, "conditions": conditions}}

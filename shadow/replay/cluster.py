@@ -78,7 +78,8 @@ _PHASES = (
     TickPhase.BINDINGS,
     TickPhase.RESERVATIONS,
 )
-_FIRST_TICK = 1.0
+_LIST = 1.0
+"""Seconds that the first list of nodes takes."""
 Translate = Callable[[PodDemand], JSON]
 """The pod's manifest as it is created after the switch."""
 
@@ -167,10 +168,9 @@ class VirtualCluster:
 
     def run(self) -> Fates:
         """Replay it all."""
-        self._begin()
-        window = self._window
+        window, initial = self._window, {id(each) for each in self._begin()}
         for change in window.nodes:
-            if change.at > window.begin and change not in self._initial:
+            if id(change) not in initial:
                 self._at(change.at, 0, lambda change=change: self._node(change))  # type: ignore[misc]
         for pod in window.pods:
             if pod.besides is None:
@@ -240,25 +240,26 @@ class VirtualCluster:
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        """The nodes that were there from the start: those that were listed before any pod came."""
+    def _begin(self) -> list[NodeSeen]:
+        """The nodes that were there from the start: those that were in the first list of nodes."""
         window, first = self._window, dict[str, NodeSeen]()
-        until = window.begin + _FIRST_TICK
+        until = self._listed()
         for change in window.nodes:
-            if isinstance(change, NodeSeen) and change.name not in first and change.at <= max(until, self._listed()):
+            if isinstance(change, NodeSeen) and change.name not in first and change.at <= until:
                 first[change.name] = change
-        self._initial = list(first.values())
-        self._controller.handle(NodesListed(tuple(map(cards.facts_of, self._initial))))
-        self._controller.handle(InventoriesListed(tuple(map(self._inventory, self._initial))))
+        initial = list(first.values())
+        self._controller.handle(NodesListed(tuple(map(cards.facts_of, initial))))
+        self._controller.handle(InventoriesListed(tuple(map(self._inventory, initial))))
         self._controller.handle(ExcludedGpusListed(()))
         self._controller.handle(NamespacesLabelled({}))
         self._controller.handle(pods_listed(()))
         if self._choices.weights:
             self._controller.handle(QueueWeighed(self._choices.weights))
+        return initial
 
     def _listed(self) -> float:
         """When the first node was seen, and a little more: a list takes a moment."""
-        return next((each.at for each in self._window.nodes), self._window.begin) + _LOOK_EVERY
+        return next((each.at for each in self._window.nodes), self._window.begin) + _LIST
 
     def _node(self, change: NodeSeen | NodeGone) -> None:
         if isinstance(change, NodeGone):
@@ -309,8 +310,8 @@ class VirtualCluster:
         """The creation of a pod: the webhook's answer, then the quota's."""
         try:
             self._admitted(pod)
-        except (PatchFailed, ValueError, KeyError, TypeError) as error:
-            # An error of ours stays with its pod, as it does in the programs.
+        except Exception as error:
+            # An error of ours stays with its pod, as it does in the programs. It is counted, and reported.
             self._faults += 1
             self._refuse(pod, f"it could not be replayed: {type(error).__name__}")
 
@@ -431,6 +432,7 @@ class VirtualCluster:
         pod.gone = True
         self._waiting.pop(pod.demand.uid, None)
         if pod.stored is not None:
+            pod.stored = None  # nobody looks at it any more, and there may be very many
             self._controller.handle(PodDeleted(pod.demand.uid))
             spent = self._spent[pod.demand.namespace]
             spent[0] -= pod.charge[0]

@@ -8,7 +8,7 @@ at the latest. Pure.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,8 +31,9 @@ from shadow.recording.trimming import PLAIN
 from shadow.systems.base import Parts
 
 JSON = dict[str, Any]
-MOST_PODS = 300_000
-"""Pods of a recording that are read; of a longer one the last ones. One takes about 1 KiB of memory."""
+MOST_PODS = 100_000
+"""Pods of a recording that are read: of a longer one the last that ended, and the window begins after those before.
+One takes about 1 KiB of memory, and some 12 ms to replay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +106,14 @@ class DemandWindow:
 
 @dataclass
 class _Reading:
+    most: int
     begin: float | None = None
     last: float = 0.0
     templates: dict[int, JSON] = field(default_factory=dict)
     nodes: list[NodeSeen | NodeGone] = field(default_factory=list)
     known: dict[str, NodeSeen] = field(default_factory=dict)
     live: dict[str, PodDemand] = field(default_factory=dict)
-    done: list[PodDemand] = field(default_factory=list)
+    done: deque[PodDemand] = field(default_factory=deque)
     before: set[str] = field(default_factory=set)
     """Pods that were there before a recorder began again, and were not listed since."""
     nodes_before: set[str] = field(default_factory=set)
@@ -120,9 +122,9 @@ class _Reading:
     unread: int = 0
 
 
-def demand_of(lines: Iterable[str]) -> DemandWindow:
-    """What a recording says. Never raises for what its lines have."""
-    reading = _Reading()
+def demand_of(lines: Iterable[str], *, most: int = MOST_PODS) -> DemandWindow:
+    """What a recording says, of so many pods at most. Never raises for what its lines have."""
+    reading = _Reading(most)
     for line in lines:
         record = decode(line)
         if record is None:
@@ -134,12 +136,19 @@ def demand_of(lines: Iterable[str]) -> DemandWindow:
     return DemandWindow(
         begin,
         max(reading.last, begin),
-        tuple(reading.nodes),
-        tuple(pods[-MOST_PODS:]),
+        _since(reading.nodes, begin),
+        tuple(pods),
         reading.paused,
         tuple(sorted(reading.left_out.items())),
         reading.unread,
     )
+
+
+def _since(nodes: list[NodeSeen | NodeGone], begin: float) -> tuple[NodeSeen | NodeGone, ...]:
+    """The changes of nodes from this time on, after the nodes as they were then."""
+    last = {change.name: change for change in nodes if change.at <= begin}
+    there = (change for change in last.values() if isinstance(change, NodeSeen))
+    return (*(replace(change, at=begin) for change in there), *(change for change in nodes if change.at > begin))
 
 
 def _take(reading: _Reading, record: Record) -> None:
@@ -219,3 +228,6 @@ def _ended(reading: _Reading, uid: str, at: float, how: str) -> None:
     reading.before.discard(uid)
     if known is not None:
         reading.done.append(replace(known, ended=max(at, known.created), how=how))
+        if len(reading.done) > reading.most:
+            first = reading.done.popleft()
+            reading.begin = max(reading.begin or 0.0, first.ended or 0.0)

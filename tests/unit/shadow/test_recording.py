@@ -86,7 +86,7 @@ def test_one_namespace_cannot_fill_what_is_followed() -> None:
 
 
 def test_a_large_pod_is_recorded_by_what_it_asks_for_alone() -> None:
-    pod = played.hami_pod("p", mib=1000, annotations=None)
+    pod = played.hami_pod("p", mib=1000)
     pod["metadata"]["labels"] = {f"label-{at}": "x" * 60 for at in range(60)}
     pod["spec"]["nodeSelector"] = {f"label-{at}": "x" * 60 for at in range(600)}
     found = template_of(pod)
@@ -247,3 +247,45 @@ def test_records_name_pods_fit_to_be_shown() -> None:
     assert "\x1b" not in found.namespace
     assert "\u202e" not in found.name
     assert decode(encode(PodOn(1.0, "u", "n", ()))) == PodOn(1.0, "u", "n", ())
+
+
+def test_a_node_that_changes_all_the_time_is_recorded_so_often_at_most() -> None:
+    cluster = Played(played.hami_node("n"))
+    for at in range(500):
+        node = played.hami_node("n")
+        node["metadata"]["labels"]["beat"] = str(at)
+        cluster.take(cluster.recorder.node_changed(node, START + 10 + at))
+    assert len(cluster.window().nodes) == 60
+    cluster.take(cluster.recorder.node_changed(node, START + 4000))
+    last = cluster.window().nodes[-1]
+    assert getattr(last, "node", {})["metadata"]["labels"]["beat"] == "499"
+
+
+def test_a_pod_whose_annotations_change_all_the_time_is_recorded_so_often_at_most() -> None:
+    cluster = Played(played.hami_node("n"))
+    for at in range(200):
+        cluster.see(played.hami_pod("p", mib=at + 1, card="GPU-n-0", node="n", phase="Running"), START + at)
+    assert sum('"k":"on"' in line for line in cluster.lines()) == 32
+
+
+def test_templates_of_one_namespace_take_a_part_of_their_room() -> None:
+    cluster = Played(played.hami_node("n"))
+    for at in range(200):
+        pod = played.hami_pod(f"p-{at}", mib=1, namespace="flood")
+        pod["spec"]["nodeSelector"] = {f"key-{at}-{number}": "x" * 60 for number in range(300)}
+        cluster.see(pod, START + at)
+    cluster.see(played.hami_pod("own", mib=2), START + 300)
+    window = cluster.window()
+    size = sum(len(line) for line in cluster.lines() if '"k":"template"' in line)
+    assert size < 5 << 20
+    assert window.pods[-1].name == "own"
+
+
+def test_of_a_long_recording_the_last_pods_are_read() -> None:
+    whole = Played(played.hami_node("n"))
+    for at in range(40):
+        whole.runs(f"p-{at}", START + at, START + at, START + at + 100, mib=1000, card="GPU-n-0", node="n")
+    window = demand_of(whole.lines(), most=10)
+    assert [pod.name for pod in window.pods] == [f"p-{at}" for at in range(30, 40)]
+    assert window.begin == START + 29 + 100
+    assert [(each.name, each.at) for each in window.nodes] == [("n", window.begin)]
