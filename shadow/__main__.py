@@ -164,13 +164,12 @@ def _changes(given: argparse.Namespace) -> ChangeSet:
 
 
 def _options(path: Path) -> PoolOptions:
-    try:
-        file = yaml_file(path, pool_options)
-        found = file.value()
-    except OSError as error:
-        raise BadChange(f"--options {path}: {error.strerror or error}") from error
+    if not path.is_file():
+        raise BadChange(f"--options {path}: there is no such file")
+    file = yaml_file(path, pool_options)
+    found = file.value()
     if file.trouble or found is None:
-        raise BadChange(f"--options {path}: {file.trouble or 'there is no such file'}")
+        raise BadChange(f"--options {path}: {file.trouble}")
     return found
 
 

@@ -204,7 +204,7 @@ def _nodes_for(window: DemandWindow, change: MoreCards, number: int) -> list[Nod
     left, made = change.count, list[NodeSeen]()
     while left > 0:
         own = replace(first, cards=first.cards[: min(left, len(first.cards))])
-        made.append(replace(cards.renamed(own, f"what-if-{number + len(made)}"), at=window.begin))
+        made.append(cards.renamed(own, f"what-if-{number + len(made)}", window.begin))
         left -= len(own.cards)
     return made
 

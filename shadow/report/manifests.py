@@ -114,11 +114,15 @@ def admitted(pod: JSON, namespace: str, options: PoolOptions) -> tuple[bool, JSO
     if not response["allowed"]:
         return False, {}, plain(str((response.get("status") or {}).get("message", ""))), warnings
     operations = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
-    return True, patched(pod, operations), "", tuple(each for each in warnings if "does not answer" not in each)
+    return True, patched(pod, operations), "", tuple(each for each in warnings if _WHEN not in each)
+
+
+_WHEN = "it is placed when it is created"
+"""In place of a reason to wait: of a manifest, and not of a pod, no card is wanted."""
 
 
 def _waits(question: Question) -> Answer | None:
-    return Wait(AnswerReason.QUEUED, "it is placed when it is created")
+    return Wait(AnswerReason.QUEUED, _WHEN)
 
 
 def _pod(template: JSON, namespace: str, name: str) -> JSON:
@@ -139,7 +143,7 @@ def shown(found: Iterator[WorkloadManifest]) -> str:
     """All of them as text."""
     parts = []
     for each in found:
-        head = f"# {each.namespace}: {each.kind} {each.name}, {each.pods} pods"
+        head = f"# {each.namespace}: {each.kind} {each.name}, {each.pods} pod{'' if each.pods == 1 else 's'}"
         lines = [plain(head, LINE)]
         if each.cut:
             lines.append("# Only its resources and annotations were recorded: the pod is large.")

@@ -45,7 +45,8 @@ def report(found: ShadowReport) -> str:
 def _head(found: ShadowReport) -> list[str]:
     window = found.window
     served = ", ".join(
-        f"{_TITLES.get(name, name)}: {nodes} nodes, {cards} cards" for name, nodes, cards in found.systems
+        f"{_TITLES.get(name, name)}: {_number(nodes, 'node')}, {_number(cards, 'card')}"
+        for name, nodes, cards in found.systems
     )
     lines = [
         f"Recorded for {moments.duration(window.length)}, from {moments.stamp(window.begin)} to "

@@ -56,8 +56,8 @@ def test_the_report_says_what_was_seen_and_what_would_have_been() -> None:
 def test_the_report_for_people_has_each_part() -> None:
     shown = text.report(reported(cluster().window(), Choices()))
     for part in (
-        "HAMi: 1 nodes, 4 cards.",
-        "cards in use, most                        4",
+        "HAMi: 1 node, 4 cards.",
+        f"{'cards in use, most':41}4          3\n",
         "gpufraction would have saved",
         "1 overcommitted card seen:",
         "150000 of 81920 MiB",

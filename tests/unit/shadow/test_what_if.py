@@ -75,7 +75,7 @@ def test_pods_of_time_sliced_cards_ask_for_as_large_a_part() -> None:
     made = changes.translation(window)(window.pods[0])
     made["metadata"] |= {"name": "p"}
     request = DIALECTS.read(made)
-    assert getattr(request, "containers", None) == (FractionRequest("main", percent=25),)
+    assert getattr(request, "containers", None) == (FractionRequest("main", percent=25, cores=25),)
     assert with_changes(cluster, START + 100).use.most == 1
     assert with_changes(cluster, START + 100, replica=50).use.most == 2
 
