@@ -9,7 +9,6 @@ from typing import Any
 
 from contract.encoding import moments, quantity
 from contract.encoding.plain import CELL, LINE, plain
-from shadow.recording.records import NodeSeen
 from shadow.replay.outcome import CardUse, Fates
 from shadow.report.figures import ShadowReport, WaitFigures, waits
 
@@ -300,8 +299,3 @@ def _waits(found: WaitFigures) -> JSON:
         "neverStarted": found.never,
         "refused": found.refused,
     }
-
-
-def nodes_of(found: ShadowReport) -> int:
-    """The nodes with cards that were seen."""
-    return len({change.name for change in found.window.nodes if isinstance(change, NodeSeen)})
