@@ -144,12 +144,11 @@ class _Actual:
             self._again(name)
 
     def _take(self, uid: str, node: str, part: HeldPart, at: float, *, back: bool) -> None:
-        card = self._cards.get(part.uuid)
+        card, known = self._cards.get(part.uuid), self._nodes.setdefault(node, _Node())
+        if back:
+            known.parts.pop(uid, None)  # its card may have become known since
         if card is None:
-            known = self._nodes.setdefault(node, _Node())
-            if back:
-                known.parts.pop(uid, None)
-            else:
+            if not back:
                 known.parts[uid] = (*known.parts.get(uid, ()), part)
                 if not part.uuid:
                     self._unknown.add(uid)

@@ -34,6 +34,8 @@ JSON = dict[str, Any]
 MOST_PODS = 100_000
 """Pods of a recording that are read: of a longer one the last that ended, and the window begins after those before.
 One takes about 1 KiB of memory, and some 12 ms to replay."""
+_MOST_MOVES = 64
+"""Changes of what one pod holds that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +176,19 @@ def _happened(reading: _Reading, record: NodeSeen | NodeGone | PodOn | PodEnded 
             _node_gone(reading, at, name)
         case PodOn(at, uid, node, held):
             known = reading.live.get(uid)
-            if known is not None and (not known.moves or known.moves[-1][1:] != (node, held)):
-                reading.live[uid] = replace(known, moves=(*known.moves[-7:], (max(at, known.created), node, held)))
+            if known is not None and _moves(known, node, held):
+                reading.live[uid] = replace(known, moves=(*known.moves, (max(at, known.created), node, held)))
         case PodEnded(at, uid, how):
             _ended(reading, uid, at, how)
         case Listed(at):
             _listed(reading, at)
         case LeftOut(_, namespace, number):
             reading.left_out[namespace] += number
+
+
+def _moves(known: PodDemand, node: str, held: Parts) -> bool:
+    """Whether this is a change of what a pod holds that is read."""
+    return len(known.moves) < _MOST_MOVES and (not known.moves or known.moves[-1][1:] != (node, held))
 
 
 def _pod_seen(reading: _Reading, record: PodSeen) -> None:

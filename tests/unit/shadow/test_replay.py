@@ -198,3 +198,13 @@ def test_operations_change_a_copy() -> None:
 def test_an_operation_that_does_not_fit_is_refused(operation: dict[str, object]) -> None:
     with pytest.raises(PatchFailed):
         patched({"a": 1, "l": [1, 2]}, [operation])
+
+
+def test_a_card_that_is_seen_after_its_pod_is_free_once_the_pod_ends() -> None:
+    cluster = Played(played.plain_node("n"))
+    cluster.runs("p", START + 10, START + 20, None, mib=1000, card="GPU-n-0", node="n")
+    cluster.take(cluster.recorder.node_changed(played.hami_node("n"), START + 30))
+    cluster.take(cluster.recorder.pod_deleted("uid-team-a-p", START + 50))
+    found = actual(cluster.window(until=START + 110))
+    assert (found.stray, found.fates.use.most) == (1, 1)
+    assert found.fates.use.mean == pytest.approx(30 / 110)
