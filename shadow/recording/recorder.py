@@ -34,7 +34,7 @@ from shadow.recording.records import (
     Record,
     Template,
 )
-from shadow.systems import cards_of, held_by
+from shadow.systems import cards_of, held_by, reserves
 from shadow.systems.base import Cards, Parts
 
 JSON = dict[str, Any]
@@ -224,7 +224,7 @@ class Recorder:
 
     def _follow(self, uid: str, pod: Mapping[str, Any], node: str, now: float) -> Iterator[Record]:
         asks = trimming.asks(pod)
-        if not (asks or self.has_cards(node)) or not is_uid(uid):
+        if not (asks or self.has_cards(node)) or not is_uid(uid) or reserves(pod):
             return
         metadata = pod.get("metadata") or {}
         namespace, name = plain(str(metadata.get("namespace", "")), NAME), plain(str(metadata.get("name", "")), NAME)

@@ -66,6 +66,10 @@ def _summary(found: ShadowReport) -> list[str]:
         words = f"gpufraction would have saved {mean:.1f} cards in the mean ({part:.0f} %){busiest}."
     else:
         words = "gpufraction would have saved no cards with these requests."
+        if any(name == "nvidia" for name, _, _ in found.systems):
+            words += (
+                " Pods with whole cards stay on whole cards; --whole 40 assumes that they ask for 40 percent of each."
+            )
     return [*table(("", "as it is", "with gpufraction"), rows), "", words]
 
 

@@ -17,6 +17,12 @@ def cards_of(node: Mapping[str, Any]) -> tuple[str, Cards]:
     return next(((each.name, found) for each in SYSTEMS if (found := each.cards(node))), ("", ()))
 
 
+def reserves(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod is one by which a system holds cards for others."""
+    namespace = (pod.get("metadata") or {}).get("namespace")
+    return any(namespace in each.reserving for each in SYSTEMS)
+
+
 def held_by(pod: Mapping[str, Any]) -> Parts:
     """What a pod holds; none where it holds nothing, or has no node."""
     return next((found for each in SYSTEMS if (found := each.held(pod))), ())

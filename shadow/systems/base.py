@@ -63,7 +63,8 @@ class SharingSystem:
     """
     One system. `cards`: the cards that a node has by it, none where it does not serve the node. `held`: what a pod with
     a node holds by it, none where another system serves the pod. `passing`: annotations and labels that it writes on
-    pods it has placed, by prefix; they are no part of what the pod's author wrote.
+    pods it has placed, by prefix; they are no part of what the pod's author wrote. `reserving`: namespaces of its own
+    pods that hold cards for others, and use nothing themselves.
     """
 
     name: str
@@ -71,6 +72,7 @@ class SharingSystem:
     cards: Callable[[Mapping[str, Any]], Cards]
     held: Callable[[Mapping[str, Any]], Parts]
     passing: tuple[str, ...] = ()
+    reserving: frozenset[str] = frozenset()
 
 
 def annotations_of(document: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -100,5 +100,5 @@ SYSTEM = SharingSystem(
     "HAMi",
     cards=_cards,
     held=_held,
-    passing=("hami.io/vgpu", "hami.io/bind", "hami.io/", "4pd.io/"),
+    passing=("hami.io/", "4pd.io/"),
 )

@@ -39,8 +39,8 @@ _SHARED = "-SHARED"
 """What GPU feature discovery appends to the model of a card that is time-sliced."""
 _GROUP, _GROUPS = "runai-gpu-group", "runai-gpu-group."
 """Labels of KAI: the pods with one group on a node share a card; with several cards there is a label for each."""
-_RESERVATIONS = "kai-resource-reservation"
-"""The namespace of the pods by which KAI holds shared cards. They use nothing themselves."""
+_RESERVATIONS = frozenset(("kai-resource-reservation", "runai-reservation", "kai-scale-adjust"))
+"""Namespaces of the pods by which KAI holds shared cards, and by which it has an autoscaler bring nodes."""
 SHARED = f"{VENDOR_GPU}.shared"
 
 
@@ -74,8 +74,6 @@ def units_of(pod: Mapping[str, Any]) -> int:
 def _held(pod: Mapping[str, Any]) -> Parts:
     if not (pod.get("spec") or {}).get("nodeName"):
         return ()
-    if (pod.get("metadata") or {}).get("namespace") == _RESERVATIONS:
-        return ()
     groups, annotations = _groups(pod), annotations_of(pod)
     if groups:
         amount, part = mebibytes(annotations.get(kai.MEMORY)), _percent(annotations.get(kai.FRACTION))
@@ -104,4 +102,5 @@ SYSTEM = SharingSystem(
     cards=_cards,
     held=_held,
     passing=("runai-", "runai/", "run.ai/", "received-resource-type", "nvidia.com/container."),
+    reserving=_RESERVATIONS,
 )

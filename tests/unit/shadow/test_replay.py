@@ -133,6 +133,8 @@ def test_groups_of_kai_are_cards() -> None:
         given = {"gpu-fraction": "0.25"}
         pod = played.pod(f"p-{at}", START + 10, annotations=given, labels=labels, node="n", limits={}, phase="Running")
         cluster.see(pod, START + 10)
+    holder = played.pod("holder", namespace="kai-resource-reservation", limits={"nvidia.com/gpu": "1"}, node="n")
+    cluster.see(holder, START + 10)
     window = cluster.window(until=START + 110)
     assert (actual(window).fates.use.most, replayed(window).use.most) == (2, 1)
 

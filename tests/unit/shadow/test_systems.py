@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shadow.systems import cards_of, held_by
+from shadow.systems import cards_of, held_by, reserves
 from shadow.systems.base import HeldPart, SeenCard
 from tests.unit.shadow import played
 
@@ -80,9 +80,10 @@ def test_pods_of_kai_with_one_group_hold_one_card() -> None:
     assert held_by(pod) == (HeldPart("n/g-1", percent=25),)
 
 
-def test_the_pods_by_which_kai_holds_cards_hold_nothing() -> None:
-    pod = played.pod("p", namespace="kai-resource-reservation", limits={"nvidia.com/gpu": "1"}, node="n")
-    assert held_by(pod) == ()
+def test_the_pods_by_which_kai_holds_cards_are_told_from_others() -> None:
+    asks = {"nvidia.com/gpu": "1"}
+    assert reserves(played.pod("p", namespace="kai-resource-reservation", limits=asks, node="n"))
+    assert not reserves(played.pod("p", limits=asks, node="n"))
 
 
 def test_whole_cards_are_held_without_a_name() -> None:
