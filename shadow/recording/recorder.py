@@ -141,8 +141,11 @@ class Recorder:
         if name not in self._nodes and len(self._nodes) >= MOST_NODES:
             return []
         seen = self._nodes.setdefault(name, _SeenNode())
-        seen.facts = _facts(node)
-        seen.system, seen.cards = cards_of(node)
+        try:
+            seen.facts = _facts(node)
+            seen.system, seen.cards = cards_of(node)
+        except Exception:  # a node that cannot be read has no cards, and the others are recorded
+            seen.facts, seen.system, seen.cards = {}, "", ()
         return self._changed(name, seen, now)
 
     def node_deleted(self, name: str, now: float) -> list[Record]:
@@ -200,7 +203,15 @@ class Recorder:
         return made
 
     def pod_changed(self, pod: Mapping[str, Any], now: float) -> list[Record]:
-        """A pod is new or changed."""
+        """A pod is new or changed. One that an error of ours comes of is left out, and the others are recorded."""
+        try:
+            return self._pod_changed(pod, now)
+        except Exception:
+            namespace = plain(str((pod.get("metadata") or {}).get("namespace", "")), NAME)
+            self._left[namespace] = self._left.get(namespace, 0) + 1
+            return []
+
+    def _pod_changed(self, pod: Mapping[str, Any], now: float) -> list[Record]:
         uid = pods.uid(pod)
         if pods.finished(pod):
             return self._end(uid, trimming.ended_at(pod, now), DONE)

@@ -289,3 +289,18 @@ def test_of_a_long_recording_the_last_pods_are_read() -> None:
     assert [pod.name for pod in window.pods] == [f"p-{at}" for at in range(30, 40)]
     assert window.begin == START + 29 + 100
     assert [(each.name, each.at) for each in window.nodes] == [("n", window.begin)]
+
+
+def test_a_pod_or_node_that_cannot_be_read_leaves_the_others_recorded() -> None:
+    cluster = Played(played.hami_node("n"))
+    poison = played.hami_pod("poison", mib=1, namespace="odd")
+    poison["spec"]["containers"] = [7]
+    cluster.see(poison, START + 1)
+    broken = played.hami_node("broken")
+    broken["status"]["conditions"] = 7
+    cluster.take(cluster.recorder.node_changed(broken, START + 2))
+    cluster.see(played.hami_pod("own", mib=2), START + 3)
+    cluster.take(cluster.recorder.left_out(START + 4))
+    window = cluster.window()
+    assert ([pod.name for pod in window.pods], window.left_out) == (["own"], (("odd", 1),))
+    assert {change.name for change in window.nodes} == {"n"}
