@@ -12,13 +12,14 @@ import contextlib
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from contract.encoding.reading import is_label
+from contract.encoding.reading import is_label, shown
 from contract.options import NO_OPTIONS, PoolOptions, pool_options
 from runtime import logs
 from runtime.kubernetes.client import Kube, KubeError
@@ -30,12 +31,13 @@ from shadow.recording.store import RecordingError, lines
 from shadow.replay import changes
 from shadow.replay.changes import BadChange, ChangeSet
 from shadow.replay.cluster import replayed
-from shadow.replay.demand import DemandWindow, demand_of
+from shadow.replay.demand import DemandWindow, demand_of, last_of
 from shadow.report import manifests, text
 from shadow.report.figures import reported
 from shadow.settings import RecorderSettings
 
 log = logging.getLogger("shadow")
+_LAST = re.compile("([0-9]{1,4})(h|d)")
 COMMANDS = ("report", "manifests", "what-if", "export")
 _USAGE = """usage: python -m shadow record [--settings FILE] [--SETTING VALUE ...]
        python -m shadow report|manifests|what-if|export [--recording DIRECTORY|FILE] [flags]
@@ -112,9 +114,11 @@ def _made(words: Sequence[str], out: TextIO) -> int:
         for line in lines(given.recording):
             out.write(line)
         return 0
+    length = _length(given.last) if given.last else 0.0
     window = demand_of(lines(given.recording))
     if not window.nodes and not window.pods:
         raise RecordingError(f"{given.recording}: nothing was recorded yet")
+    window = last_of(window, length) if length else window
     for text_ in {"report": _report, "manifests": _manifests, "what-if": _what_if}[given.command](given, window):
         out.write(text_)
     return 0
@@ -163,6 +167,13 @@ def _changes(given: argparse.Namespace) -> ChangeSet:
     )
 
 
+def _length(text: str) -> float:
+    found = _LAST.fullmatch(text)
+    if found is None or not int(found[1]):
+        raise BadChange(f"--last {shown(text)}: give hours or days, such as 12h or 3d")
+    return int(found[1]) * (3600.0 if found[2] == "h" else 86400.0)
+
+
 def _options(path: Path) -> PoolOptions:
     if not path.is_file():
         raise BadChange(f"--options {path}: there is no such file")
@@ -186,6 +197,7 @@ def parser() -> argparse.ArgumentParser:
         if name == "export":
             continue
         add = command.add_argument
+        add("--last", default="", metavar="TIME", help="only the last part of the recording, such as 12h or 3d")
         add("--replica", default="", metavar="PERCENT", help="what pods with a replica of a time-sliced card ask for")
         add("--whole", default="", metavar="PERCENT", help="what pods with whole cards ask for")
         add("--options", type=Path, metavar="FILE", help="the options document, as options.yaml")

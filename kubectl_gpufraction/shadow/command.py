@@ -25,7 +25,7 @@ _TIMEOUT = 3600.0
 _KUBECTL = "kubectl"
 _LARGEST = 512 << 20
 """Bytes of an answer that are taken."""
-_FLAGS = ("allocator", "replica", "whole")
+_FLAGS = ("allocator", "last", "replica", "whole")
 _CHANGES = ("cards", "mig", "quota", *_FLAGS)
 
 
@@ -69,9 +69,9 @@ def _cure(words: str) -> str:
 def _shadow(session: Session) -> CommandOutput:
     given = session.given
     programs = not session.for_people
-    words = [given.what, *_passed(given, _FLAGS if given.what == "report" else ("replica", "whole"))]
+    words = [given.what, *_passed(given, _FLAGS if given.what == "report" else ("last", "replica", "whole"))]
     if given.what == "export":
-        if given.allocator or given.replica or given.whole:
+        if given.allocator or given.last or given.replica or given.whole:
             raise Failed("export has none of these flags: it is the recording as it is")
         words = ["export"]
     if given.what == "manifests" and given.allocator:
@@ -86,7 +86,7 @@ def _shadow(session: Session) -> CommandOutput:
 def _what_if(session: Session) -> CommandOutput:
     given, programs = session.given, not session.for_people
     words = ["what-if", *_passed(given, _CHANGES), *(["--output", "json"] if programs else [])]
-    if len(words) == 1 or (programs and len(words) == 3):
+    if not any(getattr(given, name) for name in _CHANGES if name != "last"):
         raise Failed("give a change, such as --cards A100=10; kubectl gpufraction help what-if lists them")
     return _output(session, words, given.file, programs)
 
@@ -130,6 +130,7 @@ def _choices(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a setting of the allocator, such as queue.order=fair; may be repeated",
     )
+    add("--last", metavar="TIME", help="only the last part of the recording, such as 12h or 3d")
     add("--replica", metavar="PERCENT", help="what pods with a replica of a time-sliced card ask for")
     add("--whole", metavar="PERCENT", help="what pods with whole cards ask for")
 

@@ -149,6 +149,7 @@ def test_export_prints_the_recording_as_it_is(recording: Path) -> None:
         (("report", "--options", "/none"), 2, "there is no such file"),
         (("manifests", "-n", "Team A"), 2, "give the name of a namespace"),
         (("report", "--output", "xml"), 2, "invalid choice"),
+        (("report", "--last", "0d"), 2, "give hours or days"),
     ],
 )
 def test_a_wrong_word_is_named(
@@ -162,3 +163,17 @@ def test_an_empty_recording_says_so(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "recording-000001.jsonl").write_text("")
     assert run("report", "--recording", str(tmp_path))[0] == 1
     assert "nothing was recorded yet" in capsys.readouterr().err
+
+
+def test_the_last_part_of_a_recording_stands_alone(tmp_path: Path) -> None:
+    found = Played(played.hami_node("n"))
+    for at in range(6):
+        begin = START + 3600 * at
+        found.runs(f"p-{at}", begin + 1, begin + 1, begin + 1800, mib=1000, card="GPU-n-0", node="n")
+    path = tmp_path / "export.jsonl"
+    path.write_text("".join(found.lines()))
+    whole, last = (
+        json.loads(run("report", "--recording", str(path), "-o", "json", *words)[1]) for words in ((), ("--last", "2h"))
+    )
+    assert (whole["before"]["pods"], last["before"]["pods"]) == (6, 2)
+    assert (last["systems"], last["before"]["cards"]) == (whole["systems"], 4)
