@@ -254,12 +254,20 @@ def writes(cluster: PlayedHami) -> Iterator[tuple[str, Any]]:
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
         "subjects": [],
     }
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "honest", "namespace": "default"},
+    }
     yield "create", lambda: kube.create(paths.configmaps(NAMESPACE), configmap)
     yield "dry run", lambda: kube.create(paths.configmaps(NAMESPACE), configmap, {"dryRun": "All"})
     yield "patch", lambda: kube.patch_merge(pod, {"metadata": {"labels": {"x": "y"}}})
-    yield "status", lambda: kube.patch_merge(f"{paths.nodes('node-a')}/status", {"status": {}})
+    yield (
+        "status",
+        lambda: kube.patch_merge(f"{paths.nodes('node-a')}/status", {"status": {"capacity": {"example.org/x": "1"}}}),
+    )
     yield "delete", lambda: kube.delete(pod)
-    yield "evict", lambda: kube.create(f"{pod}/eviction", {"apiVersion": "policy/v1", "kind": "Eviction"})
+    yield "evict", lambda: kube.create(f"{pod}/eviction", eviction)
     yield "namespace", lambda: kube.delete(paths.namespaces("default"))
     yield "binding", lambda: kube.create(paths.path(RBAC, "clusterrolebindings"), role)
 
