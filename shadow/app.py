@@ -128,8 +128,7 @@ class RunningRecorder:
         recorder = self._recorder
         match event:
             case Replaced(items):
-                for each in items:
-                    self._take(lambda now, each=each: recorder.gpunode_changed(each, now))  # type: ignore[misc]
+                self._take(lambda now: recorder.gpunodes_listed(items, now))
             case Put(gpunode):
                 self._take(lambda now: recorder.gpunode_changed(gpunode, now))
             case Deleted(gpunode):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from contract import names, pods
+from contract import pods
 from contract.encoding import moments
 from contract.encoding.plain import NAME, plain
 from contract.encoding.reading import is_uid
@@ -36,6 +36,7 @@ from shadow.recording.records import (
 )
 from shadow.systems import cards_of, held_by, reserves
 from shadow.systems.base import Cards, Parts
+from shadow.systems.gpufraction import SYSTEM as OURS
 
 JSON = dict[str, Any]
 MOST_PODS = 50_000
@@ -152,6 +153,19 @@ class Recorder:
         """A Node was deleted."""
         seen = self._nodes.pop(name, None)
         return [NodeGone(now, plain(name, NAME))] if seen is not None and seen.written is not None else []
+
+    def gpunodes_listed(self, gpunodes: Iterable[Mapping[str, Any]], now: float) -> list[Record]:
+        """All GPUNodes that there are."""
+        found = list(gpunodes)
+        there = {str((each.get("metadata") or {}).get("name", "")) for each in found}
+        made: list[Record] = []
+        for name, seen in self._nodes.items():
+            if seen.listed and name not in there:
+                seen.listed = ()
+                made += self._changed(name, seen, now)
+        for each in found:
+            made += self.gpunode_changed(each, now)
+        return made
 
     def gpunode_changed(self, gpunode: Mapping[str, Any], now: float, *, deleted: bool = False) -> list[Record]:
         """A GPUNode of ours is new or changed, or was deleted."""
@@ -336,5 +350,5 @@ def _facts(node: Mapping[str, Any]) -> JSON:
 
 def _node_record(name: str, seen: _SeenNode, now: float) -> NodeSeen:
     ours = bool(seen.listed)
-    cards, system = (seen.listed, names.GROUP.partition(".")[0]) if ours else (seen.cards, seen.system)
+    cards, system = (seen.listed, OURS.name) if ours else (seen.cards, seen.system)
     return NodeSeen(now, plain(name, NAME), system, cards, seen.facts or {})

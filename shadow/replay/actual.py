@@ -7,9 +7,8 @@ as can hold them. So a saving is never overstated. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 
 from contract.model import MOST_ON_NODE, WHOLE
 from shadow.recording.records import NodeGone, NodeSeen
@@ -243,12 +242,3 @@ def _fate(pod: PodDemand, window: DemandWindow) -> PodFate:
 def actual(window: DemandWindow) -> ActualRun:
     """What happened in the cluster that was recorded."""
     return _Actual(window).run()
-
-
-def part_of(cards: Iterable[SeenCard]) -> Fraction:
-    """The part of a card that one replica is, by the most frequent number of replicas."""
-    counts: dict[int, int] = {}
-    for card in cards:
-        counts[card.replicas] = counts.get(card.replicas, 0) + 1
-    most = max(counts, key=lambda replicas: (counts[replicas], replicas), default=1)
-    return Fraction(1, most)

@@ -17,8 +17,9 @@ import heapq
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from allocator.cache.cache import Cache
@@ -55,7 +56,7 @@ from allocator.workers import binder
 from contract import names, pods
 from contract.encoding import moments, quantity
 from contract.encoding.plain import plain
-from contract.model import GpuKind, Inventory, PodRequest
+from contract.model import Inventory, PodRequest
 from contract.options import NO_OPTIONS, PoolOptions
 from contract.scheduling.filters import DEFAULT_LIMITS
 from shadow.recording.records import DONE, NodeGone, NodeSeen
@@ -171,12 +172,12 @@ class VirtualCluster:
         window, initial = self._window, {id(each) for each in self._begin()}
         for change in window.nodes:
             if id(change) not in initial:
-                self._at(change.at, 0, lambda change=change: self._node(change))  # type: ignore[misc]
+                self._at(change.at, 0, partial(self._node, change))
         for pod in window.pods:
             if pod.besides is None:
-                self._at(max(pod.created, window.begin), 2, lambda pod=pod: self._create(pod))  # type: ignore[misc]
+                self._at(max(pod.created, window.begin), 2, partial(self._create, pod))
             elif pod.on is not None:
-                self._at(max(pod.on, window.begin), 1, lambda pod=pod: self._beside(pod))  # type: ignore[misc]
+                self._at(max(pod.on, window.begin), 1, partial(self._beside, pod))
         while self._events and self._events[0][0] <= window.end:
             self._step()
         self._meter.until(window.end)
@@ -297,12 +298,12 @@ class VirtualCluster:
         self._controller.handle(pod_event(self._identified(demand, {"metadata": {}, "spec": spec})))
         if demand.ended is not None:
             uid = demand.uid
-            self._at(max(demand.ended, self._now), 0, lambda: self._controller.handle(PodDeleted(uid)))
+            self._at(max(demand.ended, self._now), 0, partial(self._controller.handle, PodDeleted(uid)))
 
     def _create(self, demand: PodDemand) -> None:
         found = self._pods[demand.uid] = _Pod(demand, self._now)
         if demand.ended is not None and demand.how != DONE:
-            self._at(max(demand.ended, self._now), 0, lambda: self._leave(found))
+            self._at(max(demand.ended, self._now), 0, partial(self._leave, found))
         self._waiting[demand.uid] = None
         self._admit(found)
 
@@ -409,7 +410,7 @@ class VirtualCluster:
             self._used[uuid] += 1
         length = _ran(pod.demand)
         if length is not None:
-            self._at(self._now + length, 0, lambda: self._leave(pod))
+            self._at(self._now + length, 0, partial(self._leave, pod))
 
     def _bind(self, binding: Binding) -> None:
         pod = self._pods.get(binding.pod.uid)
@@ -480,22 +481,6 @@ def _charge(stored: JSON) -> tuple[int, int]:
     return memory, cores
 
 
-def kinds_of(window: DemandWindow) -> Iterator[GpuKind]:
-    """The kinds of cards that a recording has, each once."""
-    seen: set[GpuKind] = set()
-    for change in window.nodes:
-        for card in change.cards if isinstance(change, NodeSeen) else ():
-            kind = GpuKind(card.model, card.real, card.real)
-            if kind not in seen:
-                seen.add(kind)
-                yield kind
-
-
 def replayed(window: DemandWindow, choices: Choices | None = None) -> Fates:
     """What becomes of the recorded demand by these choices."""
     return VirtualCluster(window, choices or Choices()).run()
-
-
-def with_settings(choices: Choices, **changes: Any) -> Choices:
-    """The same choices with other settings of the allocator."""
-    return replace(choices, settings=replace(choices.settings, **changes))

@@ -11,16 +11,12 @@ from contract.encoding import moments, quantity
 from contract.encoding.plain import CELL, LINE, plain
 from shadow.replay.outcome import CardUse, Fates
 from shadow.report.figures import ShadowReport, WaitFigures, waits
+from shadow.systems import SYSTEMS
 
 JSON = dict[str, Any]
 _GAP = "   "
 _MOST_ROWS = 20
-_TITLES = {
-    "hami": "HAMi",
-    "nvidia": "NVIDIA's device plugin",
-    "time-slicing": "time slicing",
-    "gpufraction": "gpufraction",
-}
+_TITLES = {each.name: each.title for each in SYSTEMS} | {"time-slicing": "time slicing"}
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
