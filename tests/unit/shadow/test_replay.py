@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.nodes.inventories import inventory_to_status
 from contract.options import pool_options
 from shadow.replay.actual import actual
 from shadow.replay.cluster import Choices, Quota, VirtualCluster, replayed
@@ -210,3 +211,27 @@ def test_a_card_that_is_seen_after_its_pod_is_free_once_the_pod_ends() -> None:
     found = actual(cluster.window(until=START + 110))
     assert (found.stray, found.fates.use.most) == (1, 1)
     assert found.fates.use.mean == pytest.approx(30 / 110)
+
+
+def test_what_gpufraction_serves_is_recorded_and_replayed_in_the_same_form() -> None:
+    """After the switch: a pod as admission and the allocator left it, and the cards of its node's GPUNode."""
+    before = Played(played.hami_node("n", cards=2))
+    before.see(played.hami_pod("p", START + 10, mib=10000), START + 10)
+    first = VirtualCluster(before.window(until=START + 100), Choices())
+    first.run()
+    stored = first._pods["uid-team-a-p"].stored
+    assert stored is not None
+    after = Played(played.plain_node("n"))
+    status = inventory_to_status(first._inventories["n"])
+    after.take(after.recorder.gpunodes_listed([{"metadata": {"name": "n"}, "status": status}], START))
+    running = {**stored, "status": {"phase": "Running"}}
+    after.see({**running, "metadata": {**stored["metadata"], "creationTimestamp": "2026-05-28T20:30:00Z"}}, START + 300)
+    window = after.window(until=START + 400)
+    (pod,) = window.pods
+    assert [(part.uuid, part.memory) for part in pod.held] == [("GPU-n-0", 10000 * MIB)]
+    assert "gpufraction.io/allocation" not in pod.pod["metadata"]["annotations"]
+    assert (actual(window).fates.use.most, replayed(window).use.most) == (1, 1)
+    assert [fate.placed for fate in replayed(window).pods.values()] == [True]
+    after.take(after.recorder.gpunodes_listed([], START + 500))
+    assert after.window().nodes[-1].name == "n"
+    assert not hasattr(after.window().nodes[-1], "cards")
