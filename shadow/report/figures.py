@@ -71,6 +71,8 @@ class ShadowReport:
     unknown: int = 0
     stray: int = 0
     faults: int = 0
+    crowded: int = 0
+    """Pods that were there when the recording began, and that find no room at first."""
 
     @property
     def saved(self) -> tuple[float, float]:
@@ -95,6 +97,7 @@ def reported(window: DemandWindow, choices: Choices) -> ShadowReport:
         was.unknown,
         was.stray,
         would.faults,
+        sum(not fate.fresh and not fate.refused and fate.waited > SOON for fate in would.pods.values()),
     )
 
 

@@ -178,6 +178,11 @@ def _limits(found: ShadowReport) -> list[str]:
         "Pods that were there when the recording began are placed again, and do not count as created. Volumes, labels "
         "of namespaces and pods on nodes without cards are not known here; no pod is evicted.",
     ]
+    if found.crowded:
+        lines.append(
+            f"{_number(found.crowded, 'pod')} that were there when the recording began find no room at first, as where "
+            "cards are overcommitted. How long they wait is not counted above."
+        )
     if found.unknown:
         lines.append(
             f"{_number(found.unknown, 'pod')} hold cards that the API server does not name. Their cards are counted as "
@@ -264,6 +269,7 @@ def report_json(found: ShadowReport) -> JSON:
         ],
         "leftOut": dict(window.left_out),
         "unreadLines": window.unread,
+        "crowdedAtBegin": found.crowded,
         "cardNotNamed": found.unknown,
         "cardNotReported": found.stray,
         "faults": found.faults,

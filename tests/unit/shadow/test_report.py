@@ -177,3 +177,14 @@ def test_the_last_part_of_a_recording_stands_alone(tmp_path: Path) -> None:
     )
     assert (whole["before"]["pods"], last["before"]["pods"]) == (6, 2)
     assert (last["systems"], last["before"]["cards"]) == (whole["systems"], 4)
+
+
+def test_pods_that_were_there_and_find_no_room_are_told() -> None:
+    found = Played(at=START)
+    for at in range(3):
+        pod = played.hami_pod(f"p-{at}", START - 100, mib=60000, card="GPU-n-0", node="n", phase="Running")
+        found.see(pod, START)
+    found.take(found.recorder.node_changed(played.hami_node("n", cards=1), START))
+    report = reported(found.window(until=START + 500), Choices())
+    assert (report.crowded, report.waits[1].pods) == (2, 0)
+    assert "2 pods that were there when the recording began find no room at first" in text.report(report)
