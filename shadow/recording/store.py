@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -32,7 +32,7 @@ class RecordingError(Exception):
 
 def files(directory: Path) -> list[Path]:
     """The files of a recording, the oldest first."""
-    found = {}
+    found: dict[int, Path] = {}
     for path in sorted(directory.iterdir()):
         match = _NAME.fullmatch(path.name)
         if match and path.is_file():
@@ -139,7 +139,7 @@ def lines(source: Path) -> Iterator[str]:
                 yield line
 
 
-def _lines_of(path: Path) -> Iterator[str]:
+def _lines_of(path: Path) -> Generator[str, None, None]:
     try:
         with _opened(path) as file:
             while line := file.readline(LONGEST_LINE + 1):

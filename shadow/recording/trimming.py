@@ -65,7 +65,7 @@ def template_of(pod: Mapping[str, Any]) -> JSON | None:
         if kinds in body:
             whole = spec.get(kinds) or ()
             body[kinds] = [_with_environment(*each) for each in zip(body[kinds], whole, strict=True)]
-    made = {"metadata": {"labels": labels, "annotations": annotations}, "spec": body, "owner": [kind, name]}
+    made: JSON = {"metadata": {"labels": labels, "annotations": annotations}, "spec": body, "owner": [kind, name]}
     if _size(made) <= LARGEST_TEMPLATE:
         return made
     small = {"containers": [_resources(each) for each in spec.get("containers") or ()]}

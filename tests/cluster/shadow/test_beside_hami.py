@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ class PlayedHami:
         wait_for(lambda: installing.takes_pods(self.kube, NAMESPACE), "the namespace has no account")
         for name in ("node-a", "node-b"):
             self.plane.add_node(NodeSpec(name))
-            wait_for(lambda name=name: self._there(name), f"{name} is not there")  # type: ignore[misc]
+            wait_for(partial(self._there, name), f"{name} is not there")
             self.dress(name)
 
     def _there(self, name: str) -> bool:
