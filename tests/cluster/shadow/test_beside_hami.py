@@ -126,14 +126,14 @@ class PlayedHami:
 
     def create(self, name: str, mib: int, **annotations: str) -> str:
         """A tenant's pod as HAMi's webhook leaves it; its uid."""
-        container = {"name": "main", "image": "registry.example/train:1"}
+        limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(mib)}
+        container = {"name": "main", "image": "registry.example/train:1", "resources": {"limits": limits}}
         pod: JSON = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name, "annotations": annotations, "labels": {"app": "train"}},
             "spec": {"schedulerName": "hami-scheduler", "containers": [container]},
         }
-        container["resources"] = {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(mib)}}  # type: ignore[assignment]
         return str(self.kube.create(paths.pods("default"), pod)["metadata"]["uid"])
 
     def place(self, name: str, node: str, card: int, mib: int) -> None:

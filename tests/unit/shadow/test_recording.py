@@ -14,7 +14,7 @@ from shadow.recording.recorder import Recorder
 from shadow.recording.records import LONGEST_LINE, LOST, LeftOut, PodOn, PodSeen, decode, encode
 from shadow.recording.store import FILES, RecordingError, RecordingWriter, files, lines
 from shadow.recording.trimming import LARGEST_TEMPLATE, template_of
-from shadow.replay.demand import demand_of
+from shadow.replay.demand import DemandWindow, demand_of
 from shadow.systems.base import HeldPart
 from tests.unit.shadow import played
 from tests.unit.shadow.played import START, Played
@@ -151,8 +151,8 @@ def test_a_snapshot_is_read_as_all_that_was_before_it(order: list[str], cut: int
     cluster.records = list(cluster.recorder.snapshot(at))
     part = cluster.window()
 
-    def living(window: object) -> set[tuple[str, str]]:
-        return {(pod.name, pod.node) for pod in window.pods if pod.ended is None}  # type: ignore[attr-defined]
+    def living(window: DemandWindow) -> set[tuple[str, str]]:
+        return {(pod.name, pod.node) for pod in window.pods if pod.ended is None}
 
     assert living(part) == living(whole)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from contract.dialects import DIALECTS
@@ -16,8 +19,8 @@ from tests.unit.shadow.played import START, Played
 GIB = 1 << 30
 
 
-def with_changes(cluster: Played, until: float, **given: object) -> Fates:
-    change = ChangeSet(**given)  # type: ignore[arg-type]
+def with_changes(cluster: Played, until: float, **given: Any) -> Fates:
+    change = ChangeSet(**given)
     window = changes.enlarged(cluster.window(until=until), change.cards)
     return replayed(window, changes.choices_of(change, window))
 
@@ -99,8 +102,8 @@ def test_whole_cards_stay_whole_unless_a_part_is_assumed() -> None:
         (changes.quota, "team-a=,400", ("team-a", Quota(None, 400))),
     ],
 )
-def test_a_change_is_read(read: object, text: str, made: object) -> None:
-    assert read(text) == made  # type: ignore[operator]
+def test_a_change_is_read(read: Callable[[str], object], text: str, made: object) -> None:
+    assert read(text) == made
 
 
 @pytest.mark.parametrize(
@@ -126,9 +129,9 @@ def test_a_change_is_read(read: object, text: str, made: object) -> None:
         (lambda text: changes.settings_of([text]), "no.such=1"),
     ],
 )
-def test_a_change_that_cannot_be_read_says_what_would_work(read: object, text: str) -> None:
+def test_a_change_that_cannot_be_read_says_what_would_work(read: Callable[[str], object], text: str) -> None:
     with pytest.raises(BadChange):
-        read(text)  # type: ignore[operator]
+        read(text)
 
 
 def test_slices_that_no_card_has_room_for_are_refused() -> None:
