@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Of `make test`: one more than there are cores, at most 4, because tests of running clusters wait for half of their time.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -ge 3 ] && echo 4 || echo $$((n + 1)))
 WORKFLOWS := $(wildcard .github/workflows/*.yaml)
-CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction release benchmarks tests
+CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufraction shadow release benchmarks tests
 
 # Compiled modules are kept, also where the environment says otherwise: three processes read every test, and each test of
 # a command line starts another.

@@ -18,6 +18,7 @@ from benchmarks.admission import cost, creation, latency, warnings
 from benchmarks.decisions import neighbours, report, scale, waiting
 from benchmarks.latencies import coldstart, freed, large, nodes, stored_first
 from benchmarks.progress import say
+from shadow import __main__ as shadow
 
 SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
     "decision": report.decisions,
@@ -36,18 +37,23 @@ SECTIONS: Mapping[str, Callable[[], Iterator[str]]] = {
 }
 _ON_REQUEST = frozenset({"scale", "large"})
 """Sections that take as long as all the others."""
+_WHAT_IF = "what-if"
+"""A recording of shadow mode with a change and without it (`shadow.__main__`)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the sections requested; the exit status."""
+    """Run the sections requested, or `what-if` with its own flags; the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == [_WHAT_IF]:
+        return shadow.main(words)
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure on this machine.")
     parser.add_argument(
         "sections",
         nargs="*",
         metavar="SECTION",
-        help=f"{', '.join(SECTIONS)}; without any all but {', '.join(_ON_REQUEST)}",
+        help=f"{', '.join(SECTIONS)}; without any all but {', '.join(_ON_REQUEST)}; {_WHAT_IF} has flags of its own",
     )
-    given = parser.parse_args(arguments).sections or [name for name in SECTIONS if name not in _ON_REQUEST]
+    given = parser.parse_args(words).sections or [name for name in SECTIONS if name not in _ON_REQUEST]
     unknown = [name for name in given if name not in SECTIONS]
     if unknown:
         parser.error(f"no section {unknown[0]!r}; there are {', '.join(SECTIONS)}")

@@ -164,6 +164,30 @@ PODS_COMPARED = ObjectKind(
 """For the repair's look, which reads each pod as it comes and keeps none."""
 
 
+_CONTAINER_RECORDED = _keys("name", "resources", "ports", "restartPolicy", "env")
+RECORDED_PODS = ObjectKind(
+    "pods",
+    512 * _KIB,
+    "it is not recorded",
+    {
+        "metadata": {**_IDENTITY, **_keys("generateName", "labels", "annotations", "ownerReferences")},
+        "spec": {
+            **_keys(*pods.PLACED_BY),
+            **_keys("affinity"),
+            "initContainers": _CONTAINER_RECORDED,
+            "containers": _CONTAINER_RECORDED,
+        },
+        "status": {
+            **_keys("phase"),
+            "conditions": _keys("type", "status", "lastTransitionTime"),
+            "containerStatuses": {"name": {}, "state": {"terminated": {"finishedAt": {}}}},
+        },
+    },
+    page=100,
+)
+"""For shadow mode, which keeps a small part of each (`shadow.recording.trimming`)."""
+
+
 def _resident_beyond(pod: JSON) -> JSON:
     metadata = {key: value for key, value in (pod.get("metadata") or {}).items() if key != "labels"}
     return {"metadata": metadata, "status": project(pod.get("status") or {}, _keys("phase"))}
@@ -201,6 +225,18 @@ OWN_NODE = ObjectKind(
         "status": _keys("capacity", "allocatable", "conditions", "nodeInfo", "addresses"),
     },
 )
+RECORDED_NODES = ObjectKind(
+    "nodes",
+    512 * _KIB,
+    "its cards are not recorded",
+    {
+        "metadata": {**_IDENTITY, **_keys("labels", "annotations")},
+        "spec": _keys("taints", "unschedulable"),
+        "status": {**_keys("capacity", "allocatable"), "conditions": _keys("type", "status")},
+    },
+    page=100,
+)
+"""For shadow mode: other systems write a node's cards into its annotations."""
 GPUNODES = ObjectKind("gpunodes", 512 * _KIB, "the node's GPUs take no new pods", _WHOLE)
 
 

@@ -32,7 +32,7 @@ _METADATA = (
     "labels",
     "ownerReferences",
 )
-_SPEC = (
+PLACED_BY = (
     "nodeName",
     "nodeSelector",
     "tolerations",
@@ -47,6 +47,7 @@ _SPEC = (
     "topologySpreadConstraints",
     "resourceClaims",
 )
+"""Fields of a spec that a placement needs whole, besides its containers, volumes and affinity."""
 _VOLUMES = frozenset(
     (
         "persistentVolumeClaim",
@@ -89,7 +90,7 @@ def trim(pod: Mapping[str, Any]) -> JSON:
     annotations = metadata.get("annotations")
     if annotations:
         slim["annotations"] = {key: value for key, value in annotations.items() if not key.startswith(_FOREIGN)}
-    body: JSON = {key: spec[key] for key in _SPEC if spec.get(key)}
+    body: JSON = {key: spec[key] for key in PLACED_BY if spec.get(key)}
     if spec.get("hostUsers") is False:
         body["hostUsers"] = False
     for kind in ("initContainers", "containers"):

@@ -37,6 +37,7 @@ from kubectl_gpufraction.output.forms import Form
 from kubectl_gpufraction.output.tables import joined
 from kubectl_gpufraction.output.terminal import CLEAR, Terminal
 from kubectl_gpufraction.session import Command, Exit, Failed, Session
+from kubectl_gpufraction.shadow import command as shadow
 from kubectl_gpufraction.ui import command as ui
 from runtime import logs
 from runtime.kubernetes.client import Kube, KubeConfigError, KubeError, KubeForbidden, KubeUnavailable
@@ -63,6 +64,8 @@ COMMANDS: tuple[Command, ...] = (
     version.COMMAND,
     inspect.COMMAND,
     ui.COMMAND,
+    shadow.SHADOW,
+    shadow.WHAT_IF,
     completion.COMMAND,
 )
 

@@ -31,6 +31,7 @@ from playground.edges.features import (
     PAGE,
 )
 from playground.edges.programs import ADMISSION, PLACEMENT
+from playground.edges.shadow import SHADOW
 
 FEATURES: tuple[FeatureEdges, ...] = (
     ADMISSION,
@@ -45,6 +46,7 @@ FEATURES: tuple[FeatureEdges, ...] = (
     KUEUE,
     NODES,
     PAGE,
+    SHADOW,
 )
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tests.structure import paths
 
-PRODUCTION = ("contract", "runtime", "webhook", "allocator", "nodeagent", "kubectl_gpufraction")
+PRODUCTION = ("contract", "runtime", "webhook", "allocator", "nodeagent", "kubectl_gpufraction", "shadow")
 VOCABULARY = ("contract", "runtime")
 TOOLS = ("playground", "benchmarks")
 LINES = {
@@ -34,7 +34,8 @@ LINES = {
     "webhook": 3_800,
     "allocator": 22_380,
     "nodeagent": 6_820,
-    "kubectl_gpufraction": 7_850,
+    "kubectl_gpufraction": 7_950,
+    "shadow": 3_200,
 }
 """The most lines of code that each package may have: a little more than it has. A change that needs more raises it, so
 that growth is a decision; record 125 says where the last ones came from."""

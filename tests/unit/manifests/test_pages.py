@@ -71,7 +71,7 @@ def test_the_tests_that_show_an_invariant_exist() -> None:
 
 
 def test_the_modules_of_a_pods_way_exist() -> None:
-    programs = "contract|runtime|webhook|allocator|nodeagent|kubectl_gpufraction|playground|benchmarks"
+    programs = "contract|runtime|webhook|allocator|nodeagent|kubectl_gpufraction|playground|shadow|benchmarks"
     named = set(re.findall(rf"(?<![\w/])((?:{programs})/[\w/]+(?:\.py|/))(?!\w)", text("architecture.md")))
     assert named
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
@@ -91,7 +91,7 @@ def test_the_layers_are_those_that_are_checked() -> None:
     linter.read(ROOT / ".importlinter")
     checked = linter["importlinter:contract:top-layers"]["layers"].strip().splitlines()
     rows = re.findall(
-        r"^\| (?:publishing|measurements|programs|plumbing|vocabulary) \| ([^:|]+)",
+        r"^\| (?:publishing|measurements|shadow mode|programs|plumbing|vocabulary) \| ([^:|]+)",
         text("architecture.md"),
         re.MULTILINE,
     )

@@ -18,7 +18,7 @@ from contract.reasons.nodes import Code
 from contract.reasons.pods import of_claim
 
 ROOT = Path(__file__).parents[4]
-PROGRAMS = ("contract", "runtime", "webhook", "allocator", "nodeagent", "kubectl_gpufraction")
+PROGRAMS = ("contract", "runtime", "webhook", "allocator", "nodeagent", "kubectl_gpufraction", "shadow")
 REPORTERS = {
     "StatusUpdate": 3,
     "EventRecord": 3,

@@ -28,7 +28,7 @@ from tests.wires import Answer, Script, Sent, Transport
 
 JSON = dict[str, Any]
 ROOT = Path(__file__).parents[4]
-PROGRAMS = ("contract", "runtime", "webhook", "allocator", "nodeagent", "kubectl_gpufraction")
+PROGRAMS = ("contract", "runtime", "webhook", "allocator", "nodeagent", "kubectl_gpufraction", "shadow")
 ROWS = {name: row for name, row in vars(kinds).items() if isinstance(row, ObjectKind) and row is not kinds.ANYTHING}
 MIB = 1 << 20
 

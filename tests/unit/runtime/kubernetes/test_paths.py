@@ -112,7 +112,7 @@ def _literals(file: Path) -> list[str]:
 
 
 def test_every_path_of_the_api_is_built_in_one_place() -> None:
-    programs = ("contract", "runtime", "webhook", "allocator", "nodeagent", "kubectl_gpufraction")
+    programs = ("contract", "runtime", "webhook", "allocator", "nodeagent", "kubectl_gpufraction", "shadow")
     found = {
         str(file.relative_to(ROOT)): literals
         for program in programs
