@@ -13,7 +13,7 @@ CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufract
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-tenants playground playground-upgrade playground-break playground-mend test test-long test-realcluster test-differential test-realnode test-engines test-hostile test-browser screenshots simulate simulate-points simulate-mutants storm fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
+.PHONY: help setup demo demo-tenants playground playground-upgrade playground-break playground-mend test test-long test-realcluster test-differential test-realnode test-versions test-engines test-hostile test-browser screenshots simulate simulate-points simulate-mutants storm fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -62,6 +62,10 @@ test-realcluster: $(STAMP) ## run the cluster tests, but for the attacks, on a r
 test-differential: $(STAMP) ## our filters beside the real kube-scheduler of KUBEBUILDER_ASSETS, on generated clusters; STATES=how many
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd, kube-apiserver and kube-scheduler"; exit 1; }
 	$(if $(STATES),GPUFRACTION_DIFFERENTIAL_STATES=$(STATES)) $(RUN) -m pytest -q -s tests/cluster/differential
+
+# The long ones on the embedded control plane, all of them on a real one where there is one.
+test-versions: $(STAMP) ## programs of the previous commit, of this one and of a later one in every mix, rolled forward and back under load; on a real kube-apiserver as well with KUBEBUILDER_ASSETS
+	$(RUN) -m pytest -q -n 2 --no-loadscope-reorder -m 'system or realcluster' tests/cluster/versions
 
 test-engines: $(STAMP) ## run Kueue and Cluster Autoscaler from ENGINES_ASSETS beside us on a real control plane from KUBEBUILDER_ASSETS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }

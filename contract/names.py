@@ -16,6 +16,9 @@ from contract import isolation
 GROUP = "gpufraction.io"
 NAMESPACE = "gpufraction-system"
 VERSION = "v1alpha1"
+"""Of the GPUNode: what programs of this release read and write."""
+NEXT_VERSION = "v1beta1"
+"""The same, as a later release will: served already, and of the same form."""
 
 
 class Key(str):

@@ -6,7 +6,7 @@ Pods are trimmed once, when they arrive from the webhook's question or the watch
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -453,6 +453,16 @@ class UnreadShare:
     node: str
     texts: frozenset[str]
     why: str
+
+    def cards(self, uuids: Collection[str]) -> frozenset[str]:
+        """The cards that it may hold, of all cards of its node."""
+        return unread_cards(self.texts, uuids)
+
+
+def unread_cards(texts: frozenset[str], uuids: Collection[str]) -> frozenset[str]:
+    """The cards of a node that these texts name; all of them where they name none, since it may be any."""
+    every = frozenset(uuids)
+    return texts & every or every
 
 
 def unread_share(pod: Mapping[str, Any]) -> UnreadShare | None:

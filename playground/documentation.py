@@ -14,6 +14,7 @@ from pathlib import Path
 
 from contract import names
 from contract.bounds import MOST_GATES, MOST_SELECTING, MOST_TERMS
+from contract.deprecations import DEPRECATED
 from contract.dialects import DIALECTS
 from contract.dialects.base import Dialect, Example, Refusal
 from contract.encoding.quantity import format_bytes
@@ -47,7 +48,8 @@ def names_page() -> str:
         _table(("Name", "On", "Written by", "Meaning"), rows),
         "A container whose name does not fit behind a prefix is known by the start of its name, `_` and a hash.",
         "## Custom resources",
-        f"`{names.GPUNODE_KIND}` (`{names.GPUNODE_PLURAL}.{names.GROUP}`, version `{names.VERSION}`, cluster scoped): "
+        f"`{names.GPUNODE_KIND}` (`{names.GPUNODE_PLURAL}.{names.GROUP}`, versions `{names.VERSION}` and "
+        f"`{names.NEXT_VERSION}`, cluster scoped): "
         "one for each node with GPUs, of the same name, written by that node's agent.",
         "`ElasticGPUClaim`, `ElasticGPUClass`, `ElasticGPU` and `GPU` of `elasticgpu.io/v1alpha1`, as that system has "
         "them: see [claims.md](claims.md).",
@@ -350,7 +352,22 @@ _SCRAPED = (
     ("nodeagent", "Port `http` of the DaemonSet's pods (9445)."),
 )
 
+
+def deprecations_page() -> str:
+    """`docs/deprecations.md`: what a later release does not read."""
+    rows = [(f"`{each.name}`", each.since, each.until, each.instead) for each in DEPRECATED]
+    table = _table(("Name", "Deprecated since", "Read until", "Instead"), rows)
+    return _page(
+        "# Deprecated names",
+        "Annotations, labels and resources that pods may still have, and that a later release does not read. While you "
+        "use one, kubectl shows a warning when the pod is created, and the metric `gpufraction_deprecated_names_total` "
+        "counts it. [compatibility.md](compatibility.md#how-a-name-is-deprecated) says what you can rely on.",
+        table if rows else "Nothing is deprecated.",
+    )
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
+    "deprecations.md": deprecations_page,
     "edges.md": edges_page,
     "names.md": names_page,
     "dialects.md": dialects_page,

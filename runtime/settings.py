@@ -26,6 +26,7 @@ import difflib
 import functools
 import operator
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -63,13 +64,15 @@ def setting(
     maximum: float | None = None,
     secret: bool = False,
     formerly: str = "",
+    deprecated: str = "",
 ) -> Any:
     """
     A field of a settings dataclass. doc: what it does, why this default. secret: never shown. formerly: its old name in
-    its group; a value under that name is refused, and the error has the new name.
+    its group; a value under that name is refused, and the error has the new name. deprecated: the same one release
+    earlier: a value under that name is still read, and `load` warns of it.
     """
     bounds = {"minimum": minimum, "maximum": maximum}
-    metadata = {"doc": doc, "unit": unit, "secret": secret, "formerly": formerly, **bounds}
+    metadata = {"doc": doc, "unit": unit, "secret": secret, "formerly": formerly, "deprecated": deprecated, **bounds}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -134,10 +137,17 @@ class Leaf:
         old = self.metadata.get("formerly")
         return dataclasses.replace(self, path=(*self.path[:-1], old), metadata={}) if old else None
 
+    @property
+    def deprecated(self) -> Leaf | None:
+        """The setting under the name that is still read; None if it has none. `metadata["becomes"]` is its place."""
+        old = self.metadata.get("deprecated")
+        return dataclasses.replace(self, path=(*self.path[:-1], old), metadata={"becomes": self.path}) if old else None
+
 
 def _known(cls: type[Any]) -> tuple[Leaf, ...]:
-    """All settings, and those that are refused with what to give in their place."""
-    return (*every_setting(cls), *removed(cls))
+    """All settings, those under a deprecated name, and those that are refused with what to give in their place."""
+    settings = tuple(every_setting(cls))
+    return (*settings, *(old for each in settings if (old := each.deprecated) is not None), *removed(cls))
 
 
 def removed(cls: type[Any], prefix: tuple[str, ...] = ()) -> Iterator[Leaf]:
@@ -168,13 +178,23 @@ class _Given:
     source: str
 
 
-def load(cls: type[T], *, file: Path | None, env: Mapping[str, str], argv: Sequence[str]) -> T:
-    """The settings of a program. argv: flags only, without the program's name. Raises SettingsError."""
+def load(
+    cls: type[T],
+    *,
+    file: Path | None,
+    env: Mapping[str, str],
+    argv: Sequence[str],
+    warn: Callable[[str], None] | None = None,
+) -> T:
+    """
+    The settings of a program. argv: flags only, without the program's name. `warn` gets a line for each setting
+    that was given under a deprecated name; standard error by default, where the errors go too. Raises SettingsError.
+    """
     errors: list[str] = []
     leaves = {leaf.path: leaf for leaf in _known(cls)}
     given: dict[tuple[str, ...], _Given] = {}
     for layer in (_from_file(leaves, file, errors), _from_env(leaves, env, errors), _from_flags(leaves, argv, errors)):
-        given.update(layer)
+        given.update(_renamed(layer, leaves, errors, warn or _warn))
     for path in [path for path in given if "removed" in leaves[path].metadata]:
         source = given.pop(path).source
         errors.append(f"{leaves[path].name} ({source}): removed; {leaves[path].metadata['removed']}")
@@ -184,6 +204,30 @@ def load(cls: type[T], *, file: Path | None, env: Mapping[str, str], argv: Seque
         raise SettingsError(errors)
     assert isinstance(built, cls)
     return built
+
+
+def _warn(text: str) -> None:
+    print(f"settings: {text}", file=sys.stderr)
+
+
+def _renamed(
+    layer: Mapping[tuple[str, ...], _Given],
+    leaves: Mapping[tuple[str, ...], Leaf],
+    errors: list[str],
+    warn: Callable[[str], None],
+) -> dict[tuple[str, ...], _Given]:
+    """What one source gives, each setting under its present name. Both names in one source are an error."""
+    found = dict(layer)
+    for path in layer:
+        becomes = leaves[path].metadata.get("becomes")
+        if becomes is None:
+            continue
+        one = found.pop(path)
+        if becomes in layer:
+            errors.append(f"{leaves[path].name} ({one.source}): beside its new name {leaves[becomes].name}; remove it")
+        warn(f"the setting {leaves[path].name} ({one.source}) is deprecated: give {leaves[becomes].name}")
+        found.setdefault(becomes, one)
+    return found
 
 
 def settings_file(argv: Sequence[str]) -> tuple[Path | None, list[str]]:
@@ -349,7 +393,7 @@ def _stranger(given: str, leaves: Iterable[Leaf], name: Callable[[Leaf], str]) -
     """The error for a name without a setting. `name`: a setting's name in that source."""
     known = {}
     for leaf in leaves:
-        if "removed" in leaf.metadata:
+        if "removed" in leaf.metadata or "becomes" in leaf.metadata:
             continue
         if leaf.former and name(leaf.former) == given:
             return f"renamed to {name(leaf)}"

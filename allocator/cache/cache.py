@@ -43,6 +43,7 @@ from contract.nodes.attributes import NodeFacts
 from contract.nodes.capacity import Amounts
 from contract.nodes.heartbeat import PATIENCE, Heartbeat
 from contract.nodes.idle import IdleReport
+from contract.pods import unread_cards
 from contract.reasons.base import Cure
 from contract.reasons.nodes import Reason
 from contract.scheduling.clusterfilters import FILTERS, Filter
@@ -499,7 +500,7 @@ class Cache:
         if suspects is None:
             return inventory.gpus
         uuids = {gpu.uuid for gpu in inventory.gpus}
-        closed = set[str]().union(*(cards & uuids or uuids for cards in suspects.values()))
+        closed = set[str]().union(*(unread_cards(texts, uuids) for texts in suspects.values()))
         return tuple(
             replace(gpu, healthy=False, reason=_SUSPECT) if gpu.uuid in closed else gpu for gpu in inventory.gpus
         )

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from contract import names
+from contract.deprecations import DEPRECATED, Deprecation, used
 from contract.dialects import claims, hami, limitranges, native
 from contract.dialects.base import (
     ANNOTATION,
@@ -43,8 +44,9 @@ _ACCOUNTING = frozenset((str(names.GPU_MEMORY), str(names.GPU_CORES), str(names.
 class Dialects:
     """The dialects in which pods may ask. `contract.dialects.DIALECTS` is the table of the programs."""
 
-    def __init__(self, dialects: Iterable[Dialect]) -> None:
+    def __init__(self, dialects: Iterable[Dialect], deprecations: Iterable[Deprecation] = DEPRECATED) -> None:
         self._dialects = tuple(dialects)
+        self._deprecations = tuple(deprecations)
         self._by_name = {dialect.name: dialect for dialect in self._dialects}
         self.resources = frozenset(resource for dialect in self._dialects for resource in dialect.resources)
         """Every resource name by which a container can ask for a share."""
@@ -58,6 +60,10 @@ class Dialects:
 
     def __iter__(self) -> Iterator[Dialect]:
         return iter(self._dialects)
+
+    def deprecated(self, pod: Mapping[str, Any]) -> tuple[Deprecation, ...]:
+        """What the pod has of names that a later release does not read."""
+        return used(pod, self._deprecations)
 
     def known(self, name: str) -> str:
         """The name of a dialect as a stored request has it, or `UNKNOWN_DIALECT`: its author may have made it up."""

@@ -31,6 +31,12 @@ QUESTIONS = PROGRAM.counter(
     "leads) or why there was none (unreachable, late, not-ready, refused, malformed).",
     labels=("answer",),
 )
+DEPRECATED_NAMES = PROGRAM.counter(
+    "gpufraction_deprecated_names_total",
+    "Pods with a share that were admitted with a deprecated annotation, label or resource, by its name. Absent while "
+    "nothing is deprecated; docs/deprecations.md lists what is.",
+    labels=("name",),
+)
 CERTIFICATE_EXPIRY = PROGRAM.gauge(
     "gpufraction_certificate_expiry_timestamp_seconds",
     "When the webhook's serving certificate ends, in seconds since 1970.",

@@ -53,6 +53,14 @@ class GPUNodeReason(Reasons):
         "RepeatedUUID",
         _is("GpusUnique: another node reports the same UUID; the GPU takes new pods on one node.", "Do what it says."),
     )
+    SHARE_UNREAD = (
+        "ShareUnread",
+        _is(
+            "SharesRead: the agent cannot read a pod's share; its GPUs take no new pods.",
+            "Run the version that placed the pod, or a later one.",
+            "compatibility.md",
+        ),
+    )
     CANNOT_BE_READ = (
         "CannotBeRead",
         _is("OptionsRefused: the ConfigMap cannot be read; the former options are in effect.", "Correct the line."),

@@ -27,6 +27,7 @@ _WRONG_STATUS = {
     "DeliversByClaim": "False",
     "MpsDaemons": "False",
     "PreloadedLibrary": "False",
+    "SharesRead": "False",
     _CONFLICT: "True",
     "OptionsRefused": "True",
     "StartupTaint": "True",
@@ -41,6 +42,7 @@ _CURES = {
     "NoAgent": f"kubectl -n {names.NAMESPACE} get pods -l app.kubernetes.io/component=nodeagent -o wide",
     "AgentSilent": f"kubectl -n {names.NAMESPACE} get pods -l app.kubernetes.io/component=nodeagent -o wide",
     "DeliversByClaim": "see docs/dra.md",
+    "SharesRead": "see docs/compatibility.md",
     "KubernetesTooOld": f"kubectl label node {{node}} {names.DELIVERY}-",
     "NoDelivery": "install NVIDIA's container toolkit on the node: docs/isolation.md",
 }

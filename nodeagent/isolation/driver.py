@@ -14,6 +14,9 @@ A container's group exists before the pod's status has the container's id. Until
 identifies the pod, and the group gets the smallest share among the pod's containers without an id: with too little a
 program gets an error for a moment, with too much it could take another pod's memory.
 
+A share that the agent cannot read, such as one that a later version wrote, holds its GPUs. Its containers keep the
+limits that they have. The others there get what they have booked and no more, since a burst could take its memory.
+
 Off by default: we have not tried the call and the form of the path on a card.
 
 Pure but for what it applied; the driver and the groups are passed in. Must not: talk to the API server.
@@ -35,6 +38,7 @@ from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.effects import NO_EFFECTS, Effects
 from nodeagent.isolation.mechanism import Handle, Mechanism, MechanismEntry, NodePods
 from nodeagent.sharing.residents import Resident
+from nodeagent.sharing.unread import unread_on
 from nodeagent.sharing.usage import container_of
 from runtime.settings import setting
 
@@ -58,7 +62,8 @@ class Limiter:
     """
     Keeps the driver's limits equal to the shares. `groups` returns the groups of the containers of pods, by pod uids.
 
-    `trouble`: why limits are not enforced; empty while they are. One thread uses it.
+    `trouble`: why limits are not enforced; empty while they are. `cards`: the UUIDs of all cards and slices here. One
+    thread uses it, but for `cards`.
     """
 
     def __init__(self, limits: DriverLimits, groups: Callable[[Collection[str]], Mapping[str, Group]]) -> None:
@@ -66,11 +71,13 @@ class Limiter:
         self._groups = groups
         self._applied: dict[tuple[str, str], MemoryLimit] = {}
         self.trouble = ""
+        self.cards: frozenset[str] = frozenset()
 
     def apply(self, residents: Iterable[Resident], *, again: bool = False) -> None:
         """Make the limits those of these pods. `again`: also set, and read back, those that were set before."""
-        here = tuple(resident for resident in residents if resident.allocation is not None)
-        wanted = wanted_limits(here, self._groups({resident.uid for resident in here})) if here else {}
+        here = tuple(resident for resident in residents if resident.allocation is not None or resident.unread)
+        groups = self._groups({resident.uid for resident in here}) if here else {}
+        wanted = {**self._kept(here, groups), **wanted_limits(here, groups, unread_on(here, self.cards))}
         failed = ""
         for key, limit in wanted.items():
             if again or self._applied.get(key) != limit:
@@ -85,6 +92,14 @@ class Limiter:
             self._limits.limit_memory(*key, None)
             del self._applied[key]
         self.trouble = failed
+
+    def _kept(
+        self, residents: Iterable[Resident], groups: Mapping[str, Group]
+    ) -> Mapping[tuple[str, str], MemoryLimit]:
+        """The limits that containers have whose share cannot be read any more."""
+        unread = {resident.uid for resident in residents if resident.unread is not None}
+        paths = {group.path for group in groups.values() if group.pod in unread}
+        return {key: limit for key, limit in self._applied.items() if key[1] in paths}
 
 
 class LimitedByDriver:
@@ -101,7 +116,9 @@ class LimitedByDriver:
         self._rounds = 0
 
     def look(self, observation: Observation) -> Effects:
-        """Whether the driver can limit at all."""
+        """Whether the driver can limit at all, and which cards there are; where none can be seen, those before."""
+        if not observation.problem:
+            self._limiter.cards = frozenset(card.uuid for card in observation.cards if card.uuid)
         self._possible = not observation.problem and not possible(observation.driver, self._cgroup)
         return NO_EFFECTS
 
@@ -153,15 +170,18 @@ def build(handle: Handle, chosen: DriverSettings) -> Mechanism | None:
 ENTRY = MechanismEntry(build, DriverSettings, group="")
 
 
-def wanted_limits(residents: Iterable[Resident], groups: Mapping[str, Group]) -> dict[tuple[str, str], MemoryLimit]:
+def wanted_limits(
+    residents: Iterable[Resident], groups: Mapping[str, Group], unread: Collection[str] = ()
+) -> dict[tuple[str, str], MemoryLimit]:
     """
     Limits by GPU and group; `groups` is by container id. A container without a group gets its limit in a later round.
+    `unread`: the GPUs that a share may hold of which nobody knows how much it is.
 
     A restarted container has a new id, and while the API server is away the pod's status still has the old one. So an
     id without a group counts as unknown.
     """
     by_uid = {resident.uid: resident for resident in residents}
-    bursting = {share.uuid for resident in by_uid.values() for share in _shares(resident) if share.burst}
+    bursting = {share.uuid for resident in by_uid.values() for share in _shares(resident) if share.burst} | {*unread}
     wanted: dict[tuple[str, str], MemoryLimit] = {}
     for cid, group in groups.items():
         resident = by_uid.get(group.pod)
@@ -175,16 +195,17 @@ def wanted_limits(residents: Iterable[Resident], groups: Mapping[str, Group]) ->
                 continue
             for share in container.shares:
                 key = (share.uuid, group.path)
-                limit = _limit(share, guaranteed=share.uuid in bursting)
+                limit = _limit(share, guaranteed=share.uuid in bursting, bursts=share.uuid not in unread)
                 least = wanted.get(key, limit)
                 wanted[key] = MemoryLimit(min(limit.hard, least.hard), min(limit.soft, least.soft))
     return wanted
 
 
-def _limit(share: GpuShare, *, guaranteed: bool) -> MemoryLimit:
+def _limit(share: GpuShare, *, guaranteed: bool, bursts: bool) -> MemoryLimit:
     # With oversubscription a share may exceed the card's memory; the driver refuses such a limit.
     most = share.gpu_memory or share.limit
-    return MemoryLimit(min(share.limit, most), min(share.memory, most) if guaranteed else 0)
+    hard = share.limit if bursts else share.memory
+    return MemoryLimit(min(hard, most), min(share.memory, most) if guaranteed else 0)
 
 
 def _shares(resident: Resident) -> Iterator[GpuShare]:

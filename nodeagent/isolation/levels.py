@@ -24,6 +24,7 @@ from nodeagent.isolation.cdi import NOTHING, Edits
 from nodeagent.isolation.effects import NO_EFFECTS, Faults, together
 from nodeagent.isolation.mechanism import Delivered, DeliveryWay, Handle, Mechanism, MechanismEntry, MechanismTable, Run
 from nodeagent.isolation.reach import Reach
+from nodeagent.sharing.unread import unread_shares
 from runtime.settings import NoSettings
 
 NO_LABELS: Mapping[str, str] = {}
@@ -51,7 +52,7 @@ class Enforcement:
     levels: tuple[str, ...] = ()
     conditions: tuple[Condition, ...] = ()
     unreachable: Mapping[str, str] = field(default_factory=dict)
-    """GPUs that no new container can get, by UUID, each with the reason."""
+    """GPUs that no new container can get, or shall get, by UUID, each with the reason."""
 
 
 class Isolation:
@@ -96,7 +97,9 @@ class Isolation:
         for way in self._ways:
             found = way.conclude(found, inventory, now, labels)
         delivery = self.apply(inventory, found.delivery)
-        return Enforcement(delivery, self.levels(), (*found.conditions, *self.conditions()), found.unreachable)
+        unread = unread_shares(self._pods.all(), [gpu.uuid for gpu in inventory.gpus])
+        conditions = (*found.conditions, *self.conditions(), *unread.conditions)
+        return Enforcement(delivery, self.levels(), conditions, {**unread.closed, **found.unreachable})
 
     def apply(self, inventory: Inventory, delivery: Delivery | None) -> Delivery | None:
         """The node's delivery with what limits containers; None if it is unknown. Writes what they get."""

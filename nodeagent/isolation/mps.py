@@ -40,6 +40,7 @@ from nodeagent.mps.exchange import (
 )
 from nodeagent.mps.lifecycle import Phase
 from nodeagent.mps.partitions import COMMON, cores_of
+from nodeagent.sharing.unread import unread_on
 from runtime.settings import setting
 
 DAEMONS = "MpsDaemons"
@@ -165,14 +166,21 @@ def wanted_gpus(
 
 
 def wanted_shares(
-    gpus: Collection[str], allocations: Collection[Allocation], before: Shares, *, wanted: bool, known: bool
+    gpus: Collection[str],
+    allocations: Collection[Allocation],
+    before: Shares,
+    *,
+    wanted: bool,
+    known: bool,
+    unread: Collection[str] = (),
 ) -> Shares:
     """
     The shares of the GPUs that are to be partitioned: percent of the cores, by the key of the share.
 
     `gpus`: those that need a daemon; `before`: what was wanted before; `wanted`: whether cores shall be reserved;
     `known`: whether all pods here are known. A GPU changes between partitions and percentages only while no pod has a
-    share of it: a program that names no partition fails under a daemon that gives them out.
+    share of it: a program that names no partition fails under a daemon that gives them out. On the GPUs of `unread` a
+    share may be that cannot be read: they stay as they are, and no partition there is taken away.
 
     Pods without cores of their own, or that were placed before, use one partition together.
     """
@@ -185,6 +193,8 @@ def wanted_shares(
             cores, keys = own.get(uuid, 0), found.setdefault(uuid, {})
             key = allocation.partition(uuid) if cores else COMMON
             keys[key] = max(keys.get(key, 0), cores)
+    for uuid in unread:
+        found[uuid] = {**before.get(uuid, {}), **found.get(uuid, {})}
     chosen = {uuid for uuid in gpus if (uuid in before if uuid in found else wanted)}
     return {uuid: found.get(uuid, {}) for uuid in sorted(chosen)}
 
@@ -270,7 +280,8 @@ class MpsDaemons:
     def _want(self, inventory: Inventory, reached: Reached) -> None:
         text, allocations = read_text(self._paths.wanted), tuple(self._pods.allocations())
         before = wanted_from_text(text) or frozenset()
-        used = {s.uuid for a in allocations for container in a.containers for s in container.shares}
+        unread = unread_on(self._pods.all(), [gpu.uuid for gpu in inventory.gpus])
+        used = {s.uuid for a in allocations for container in a.containers for s in container.shares} | unread
         self._wanted = wanted_gpus(inventory, before, used, reaches=reached.really)
         shares = wanted_shares(
             self._wanted,
@@ -278,6 +289,7 @@ class MpsDaemons:
             shares_from_text(text),
             wanted=self._partitions and self._by_cdi,
             known=self._pods.known,
+            unread=unread,
         )
         self._files.keep(self._paths.wanted, wanted_to_text(self._wanted, shares))
 

@@ -18,15 +18,22 @@ from contract import names, pods
 from contract.encoding import codec
 from contract.encoding.reading import Malformed, words
 from contract.model import Allocation
+from contract.pods import UnreadShare
 from runtime.kubernetes.client import JSON
 from runtime.kubernetes.watch import Deleted, Event, Put, Replaced
 
 _ANNOTATIONS = (names.ALLOCATION, names.HELD_GPUS)
+_MARKS = (names.REQUEST, pods.MIRROR)
+"""Annotations of which only the presence is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A pod with shares or with GPUs held for us. `containers`: name by container id, without the runtime's prefix."""
+    """
+    A pod with shares or with GPUs held for us. `containers`: name by container id, without the runtime's prefix.
+
+    `unread`: a share that this agent cannot read, such as one that a later version wrote; `allocation` is None then.
+    """
 
     uid: str
     namespace: str
@@ -34,6 +41,7 @@ class Resident:
     allocation: Allocation | None = None
     held: frozenset[str] = frozenset()
     containers: tuple[tuple[str, str], ...] = ()
+    unread: UnreadShare | None = None
 
 
 def trim(pod: JSON) -> JSON:
@@ -44,12 +52,14 @@ def trim(pod: JSON) -> JSON:
         slim["deletionTimestamp"] = metadata["deletionTimestamp"]
     annotations = metadata.get("annotations") or {}
     slim["annotations"] = {key: annotations[key] for key in _ANNOTATIONS if key in annotations}
+    slim["annotations"] |= dict.fromkeys((key for key in _MARKS if key in annotations), "")
     statuses = [
         {"name": item.get("name", ""), "containerID": item.get("containerID") or ""}
         for kind in ("initContainerStatuses", "containerStatuses")
         for item in status.get(kind) or ()
     ]
-    return {"metadata": slim, "status": {"phase": status.get("phase", ""), "containerStatuses": statuses}}
+    outcome = {"phase": status.get("phase", ""), "containerStatuses": statuses}
+    return {"metadata": slim, "spec": {"nodeName": (pod.get("spec") or {}).get("nodeName", "")}, "status": outcome}
 
 
 def resident(pod: Mapping[str, Any]) -> Resident | None:
@@ -62,8 +72,8 @@ def resident(pod: Mapping[str, Any]) -> Resident | None:
         allocation = codec.allocation_from_text(annotations[names.ALLOCATION])
     except (KeyError, Malformed):
         allocation = None
-    held = _held(pod)
-    if allocation is None and not held:
+    held, unread = _held(pod), _unread(pod)
+    if allocation is None and unread is None and not held:
         return None
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     return Resident(
@@ -75,7 +85,16 @@ def resident(pod: Mapping[str, Any]) -> Resident | None:
         containers=tuple(
             (item["containerID"].rpartition("//")[2], item["name"]) for item in statuses if item["containerID"]
         ),
+        unread=unread,
     )
+
+
+def _unread(pod: Mapping[str, Any]) -> UnreadShare | None:
+    """The share of a pod that was admitted, where it cannot be read. Kubelets write mirror pods past admission."""
+    annotations = pods.annotations_of(pod)
+    if names.REQUEST not in annotations or pods.MIRROR in annotations:
+        return None
+    return pods.unread_allocation(pod)
 
 
 def _held(pod: Mapping[str, Any]) -> frozenset[str]:

@@ -8,6 +8,8 @@ from contract.encoding.quantity import GIB
 from contract.model import FractionRequest, PodRequest
 
 FEATHERS = "feather.example/feathers"
+PLUMES = "feather.example/plumes"
+"""A former name of an annotation, which nothing reads."""
 CARD, FLIES = "feather.example/card", "feather.example/flies"
 
 

@@ -19,12 +19,14 @@ from playground.cluster import Cluster
 from playground.shapes import gpu_node
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
+from runtime.kubernetes.transport import HttpRequest, connect_transport
 from runtime.settings import SettingsError, describe, load
 from tests.builders import PodBuilder, pod
 from tests.cluster.system import invariants
 from tests.proof import damp, feathers
 from tests.proof.allocator import REGISTRY
 from tests.proof.greeting import FEATURE
+from tests.proof.webhook import DEPRECATED
 
 JSON = dict[str, Any]
 POLICY = "gpufraction-allocator-pods"
@@ -116,6 +118,18 @@ def test_a_pod_that_asks_in_a_dialect_is_placed_and_told_in_it(cluster: Cluster)
     wait_for(lambda: feathers.FLIES in now(cluster, "light")["metadata"]["annotations"], "it does not fly")
     wait_for(lambda: 'dialect="feathers"' in cluster.metrics(), "no card hours in its name")
     assert 'dialect="feathers"' in cluster.metrics(of="webhook")
+
+
+def test_a_deprecated_name_is_warned_of_and_counted(cluster: Cluster) -> None:
+    made = pod("plumed").annotated(feathers.PLUMES, "3").asks(feathers.FEATHERS, 1).manifest()
+    body = json.dumps(made).encode()
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    transport = connect_transport(kubeconfig=str(cluster.kubeconfig), context=None, user_agent="proof")
+    answer = transport.request(HttpRequest("POST", paths.pods("default"), {}, headers, body, 20.0))
+    answer.read()
+    assert (answer.status, DEPRECATED.warning in answer.headers.get("warning", "")) == (201, True)
+    line = f'gpufraction_deprecated_names_total{{name="{feathers.PLUMES}"}} 1.0'
+    wait_for(lambda: line in cluster.metrics(of="webhook"), "it is not counted")
 
 
 def test_a_pod_that_asks_for_too_much_waits_in_the_dialects_words(cluster: Cluster) -> None:

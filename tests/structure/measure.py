@@ -33,7 +33,7 @@ LINES = {
     "runtime": 4_000,
     "webhook": 3_800,
     "allocator": 22_380,
-    "nodeagent": 6_820,
+    "nodeagent": 7_000,
     "kubectl_gpufraction": 7_950,
     "shadow": 3_200,
 }

@@ -78,11 +78,15 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """The body of the answer to a review; and for the metric, its outcome and the dialect of the pod's request."""
+    """
+    The body of the answer to a review; and for the metrics, its outcome, the dialect of the pod's request, and the
+    deprecated names that the pod has.
+    """
 
     body: bytes
     outcome: str
     dialect: str = ""
+    deprecated: tuple[str, ...] = ()
 
 
 class TooLate(Exception):
@@ -201,8 +205,11 @@ def _settled(
     if isinstance(answer, Placed) and not answer.allocation.by_claim:
         after = {**after, "spec": resourceclaims.without_claim(after["spec"])}
     warnings = (*settled.warnings, configuration.warning) if configuration.warning else settled.warnings
+    deprecated = configuration.dialects.deprecated(submitted.pod)
+    warnings = (*warnings, *(each.warning for each in deprecated))
     encoded = review.allowed(submitted.uid, before=submitted.pod, after=after, warnings=warnings)
-    return Reviewed(encoded, "placed" if isinstance(answer, Placed) else "gated", dialect)
+    outcome, found = "placed" if isinstance(answer, Placed) else "gated", tuple(each.name for each in deprecated)
+    return Reviewed(encoded, outcome, dialect, found)
 
 
 def _untouched(submitted: Review, warnings: tuple[str, ...] = ()) -> Reviewed:

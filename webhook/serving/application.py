@@ -18,7 +18,7 @@ from flask import Flask, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException
 
 from contract.encoding.protocol import Answer, Question, Wait
-from contract.metrics.webhook import ADMISSION_REQUESTS, ADMISSION_SECONDS, QUESTIONS
+from contract.metrics.webhook import ADMISSION_REQUESTS, ADMISSION_SECONDS, DEPRECATED_NAMES, QUESTIONS
 from contract.reasons.pods import AnswerReason
 from runtime.httpserver import Reply
 from runtime.metrics import Metrics
@@ -58,7 +58,7 @@ def create_app(
     # One more than allowed: Flask cuts a body without a declared length at this limit instead of refusing it.
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY + 1
     reviews, seconds = metrics.counter(ADMISSION_REQUESTS), metrics.histogram(ADMISSION_SECONDS)
-    counted = _counted(allocator, metrics)
+    deprecated, counted = metrics.counter(DEPRECATED_NAMES), _counted(allocator, metrics)
 
     @app.post("/mutate")
     def mutate() -> Response:
@@ -79,13 +79,15 @@ def create_app(
         def reserve(question: Question) -> Answer | None:
             return counted(question, answer_by - clock())
 
-        response, outcome, dialect = _guarded(
+        response, reviewed = _guarded(
             lambda: admit(
                 review.decode(body), configuration(), reserve, allocator.offers, now_ns=now_ns(), on_time=on_time
             )
         )
-        reviews.labels(outcome, dialect).inc()
-        seconds.labels(outcome).observe(clock() - started)
+        reviews.labels(reviewed.outcome, reviewed.dialect).inc()
+        seconds.labels(reviewed.outcome).observe(clock() - started)
+        for name in reviewed.deprecated:
+            deprecated.labels(name).inc()
         return response
 
     @app.get("/healthz")
@@ -103,21 +105,21 @@ def create_app(
     return app
 
 
-def _guarded(answer: Callable[[], Reviewed]) -> tuple[Response, str, str]:
-    """The response to a review, also where answering it fails; and its outcome and dialect for the metric."""
+def _guarded(answer: Callable[[], Reviewed]) -> tuple[Response, Reviewed]:
+    """The response to a review, also where answering it fails; and what the metrics count of it."""
     try:
         reviewed = answer()
     except BadReview as error:
-        return _message(str(error), 400), "malformed", ""
+        return _message(str(error), 400), Reviewed(b"", "malformed")
     except TooLate:
-        return _message(_LATE, 503), "late", ""
+        return _message(_LATE, 503), Reviewed(b"", "late")
     except RecursionError:
-        return _message("the object is nested too deep", 400), "malformed", ""
+        return _message("the object is nested too deep", 400), Reviewed(b"", "malformed")
     except Exception as error:
         fault = secrets.token_hex(4)
         log.error("fault", extra={"fault": fault, "kind": type(error).__name__}, exc_info=_without_text(error))
-        return _message(f"internal error, logged as fault {fault}", 500), "error", ""
-    return Response(reviewed.body, content_type="application/json"), reviewed.outcome, reviewed.dialect
+        return _message(f"internal error, logged as fault {fault}", 500), Reviewed(b"", "error")
+    return Response(reviewed.body, content_type="application/json"), reviewed
 
 
 def _counted(allocator: Allocator, metrics: Metrics) -> Callable[[Question, float], Answer | None]:

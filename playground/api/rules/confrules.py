@@ -111,6 +111,23 @@ def binding(value: JSON) -> list[FieldError]:
     return [required(f"spec.{field}") for field in fields if not spec.get(field)]
 
 
+def redefinition(old: JSON, new: JSON) -> list[FieldError]:
+    """A changed CustomResourceDefinition: no version goes in which objects may be stored."""
+    named = {version.get("name") for version in (new.get("spec") or {}).get("versions") or ()}
+    stored = (old.get("status") or {}).get("storedVersions") or ()
+    return definition(new) + [
+        invalid_field(
+            f"status.storedVersions[{place}]",
+            version,
+            f"missing from spec.versions; {version} was previously a storage version, and must remain in spec.versions "
+            f"until a storage migration ensures no data remains persisted in {version} and removes {version} from "
+            "status.storedVersions",
+        )
+        for place, version in enumerate(stored)
+        if version not in named
+    ]
+
+
 def definition(value: JSON) -> list[FieldError]:
     """CustomResourceDefinitions, as far as they would be unusable otherwise."""
     spec, problems = value.get("spec") or {}, []

@@ -2,7 +2,9 @@
 CustomResourceDefinitions: from a stored definition to served kinds, and what a served custom object must be.
 """
 
+import re
 from collections.abc import Callable
+from typing import Any
 
 from playground.api.kinds import errors
 from playground.api.kinds.errors import FieldError
@@ -14,9 +16,9 @@ from playground.api.store.store import Store
 
 
 def kinds_of(definition: JSON) -> list[Kind]:
-    """A kind per served version; the storage version first, as the preferred one."""
+    """A kind per served version; the one first that clients prefer, whichever is stored."""
     spec, names = definition["spec"], definition["spec"]["names"]
-    versions = sorted((v for v in spec["versions"] if v.get("served")), key=lambda v: not v.get("storage"))
+    versions = sorted((v for v in spec["versions"] if v.get("served")), key=lambda v: preference(v["name"]))
     return [
         Kind(
             spec["group"],
@@ -33,6 +35,19 @@ def kinds_of(definition: JSON) -> list[Kind]:
         )
         for version in versions
     ]
+
+
+_VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
+_STABLE = "stable"
+
+
+def preference(version: str) -> tuple[Any, ...]:
+    """Sorts versions as Kubernetes prefers them: v2, v1, v1beta2, v1beta1, v1alpha1, then others by their names."""
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        return (1, version)
+    major, stability, minor = found.groups(default="")
+    return (0, (_STABLE, "beta", "alpha").index(stability or _STABLE), -int(major), -int(minor or 0))
 
 
 def established(definition: JSON, now: float) -> JSON:

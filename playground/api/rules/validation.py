@@ -239,7 +239,7 @@ _UPDATE: Mapping[str, _OnUpdate] = {
     "rolebindings.rbac.authorization.k8s.io": _role_ref,
     "clusterrolebindings.rbac.authorization.k8s.io": _role_ref,
     "priorityclasses.scheduling.k8s.io": _priority_class,
-    "customresourcedefinitions.apiextensions.k8s.io": lambda _, new: confrules.definition(new),
+    "customresourcedefinitions.apiextensions.k8s.io": confrules.redefinition,
     "validatingadmissionpolicies.admissionregistration.k8s.io": lambda _, new: confrules.policy(new),
     "validatingadmissionpolicybindings.admissionregistration.k8s.io": lambda _, new: confrules.binding(new),
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": lambda _, new: confrules.mutating(new),

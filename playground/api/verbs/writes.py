@@ -140,7 +140,8 @@ class Writer:
         kind = request.kind
         check_metadata(request, new)
         defaults.apply(kind, new)
-        attributes = Attributes(request, "UPDATE", new, old, options(request, "UpdateOptions"))
+        before = old if kind.custom is None else {**old, "apiVersion": kind.api_version}
+        attributes = Attributes(request, "UPDATE", new, before, options(request, "UpdateOptions"))
         self._admission.mutate(attributes)
         new = strategies.prepare_update(kind, request.subresource, old, attributes.object or new)
         if problems := validation.on_update(kind, request.subresource, old, new):

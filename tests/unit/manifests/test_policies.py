@@ -34,6 +34,7 @@ DEVICES = names.per_container(names.DEVICES_PREFIX, "main")
 NRI = names.nri_annotation("main")
 MEMORY = {str(names.GPU_MEMORY): "1Gi"}
 GPUNODES = f"/apis/{names.GPUNODE_GROUP_VERSION}/{names.GPUNODE_PLURAL}"
+NEXT_GPUNODES = f"/apis/{names.GROUP}/{names.NEXT_VERSION}/{names.GPUNODE_PLURAL}"
 NODE = "/api/v1/nodes/n1"
 
 
@@ -265,6 +266,15 @@ CASES = {
         False, HERE, f"{GPUNODES}/n2/status", {"status": {"driverVersion": "1"}}
     ),
     "a tenant writes a status": writes(False, TENANT, f"{GPUNODES}/n2/status", {"status": {"driverVersion": "1"}}),
+    "an agent writes its status in the next version": writes(
+        True, THERE, f"{NEXT_GPUNODES}/n2/status", {"status": {"driverVersion": "1"}}
+    ),
+    "an agent writes another's status in the next version": writes(
+        False, HERE, f"{NEXT_GPUNODES}/n2/status", {"status": {"driverVersion": "1"}}
+    ),
+    "the allocator labels a GPUNode in the next version": writes(
+        False, ALLOCATOR, f"{NEXT_GPUNODES}/n2", {"metadata": {"labels": {"a": "b"}}}
+    ),
     "an agent labels its GPUNode": writes(True, THERE, f"{GPUNODES}/n2", {"metadata": {"labels": {"a": "b"}}}),
     "an agent labels another's": writes(False, HERE, f"{GPUNODES}/n2", {"metadata": {"labels": {"a": "b"}}}),
     "the allocator says what pods hold beyond": writes(

@@ -12,6 +12,7 @@ from contract.dialects.base import Dialect, Example
 from contract.metrics import METRICS
 from playground.documentation import (
     PAGES,
+    deprecations_page,
     dialects_page,
     edges_page,
     main,
@@ -32,6 +33,7 @@ def test_the_committed_page_is_up_to_date(page: str) -> None:
 def test_the_pages_are_written_where_they_are_wanted(tmp_path: Path) -> None:
     assert main([str(tmp_path)]) == 0
     assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == {
+        "deprecations.md": deprecations_page(),
         "edges.md": edges_page(),
         "names.md": names_page(),
         "dialects.md": dialects_page(),

@@ -127,6 +127,62 @@ def test_what_kubelet_puts_there_for_our_services_is_not_a_setting() -> None:
     assert load(Tree, file=None, env=env, argv=[]) == Tree()
 
 
+RENAMED = {
+    "by a flag": (
+        {},
+        ["--shared-hue=red"],
+        "the setting shared.hue (flag --shared-hue) is deprecated: give shared.color",
+    ),
+    "by the environment": (
+        {"GPUFRACTION_SHARED_HUE": "red"},
+        [],
+        "the setting shared.hue (environment GPUFRACTION_SHARED_HUE) is deprecated: give shared.color",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Painted:
+    color: Literal["red", "blue"] = setting("blue", "Which one.", deprecated="hue")
+
+
+@dataclass(frozen=True)
+class Paint:
+    shared: Painted = field(default_factory=Painted)
+
+
+@pytest.mark.parametrize(("env", "argv", "line"), RENAMED.values(), ids=RENAMED.keys())
+def test_a_deprecated_name_is_read_and_warned_of(
+    env: dict[str, str], argv: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines: list[str] = []
+    assert load(Paint, file=None, env=env, argv=argv, warn=lines.append) == Paint(Painted("red"))
+    assert lines == [line]
+    load(Paint, file=None, env=env, argv=argv)
+    assert capsys.readouterr().err == f"settings: {line}\n"
+    assert effective(Paint(Painted("red"))) == {"shared": {"color": "red"}}
+    assert "hue" not in describe(Paint)
+
+
+def test_a_deprecated_name_counts_by_its_source(file: Path) -> None:
+    file.write_text("shared: {hue: red}")
+    assert load(Paint, file=file, env={}, argv=[], warn=str) == Paint(Painted("red"))
+    assert load(Paint, file=file, env={}, argv=["--shared-color=blue"], warn=str) == Paint()
+    file.write_text("shared: {color: red}")
+    assert load(Paint, file=file, env={}, argv=["--shared-hue=blue"], warn=str) == Paint()
+
+
+def test_a_deprecated_name_beside_the_new_one_and_a_wrong_value_of_it(file: Path) -> None:
+    file.write_text("shared: {hue: red, color: blue}")
+    with pytest.raises(SettingsError) as caught:
+        load(Paint, file=file, env={}, argv=[], warn=str)
+    assert list(caught.value.errors) == [f"shared.hue (file {file}): beside its new name shared.color; remove it"]
+    with pytest.raises(SettingsError, match=r"shared.color \(flag --shared-hue\): 'green'"):
+        load(Paint, file=None, env={}, argv=["--shared-hue=green"], warn=str)
+    with pytest.raises(SettingsError, match="unknown; did you mean --shared-color"):
+        load(Paint, file=None, env={}, argv=["--shared-colour=red"], warn=str)
+
+
 def errors(*, file: Path | None = None, env: dict[str, str] | None = None, argv: list[str] | None = None) -> list[str]:
     with pytest.raises(SettingsError) as caught:
         load(Tree, file=file, env=env or {}, argv=argv or [])

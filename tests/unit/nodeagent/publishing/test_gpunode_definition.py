@@ -47,6 +47,13 @@ def test_it_defines_what_the_contract_names() -> None:
     assert DEFINITION["metadata"]["name"] == f"{names.GPUNODE_PLURAL}.{names.GROUP}"
 
 
+def test_its_versions_are_one_form_under_two_names() -> None:
+    """So the API server converts by itself: docs/decisions/0264-gpunodes-have-two-versions-of-one-form.md."""
+    first, second = DEFINITION["spec"]["versions"]
+    assert second == {**first, "name": names.NEXT_VERSION, "storage": False}
+    assert (first["storage"], DEFINITION["spec"]["conversion"]) == (True, {"strategy": "None"})
+
+
 def test_every_field_is_explained() -> None:
     # The API server refuses a definition that describes metadata.
     assert [path for path, schema in fields("", SCHEMA) if not schema.get("description")] == [".metadata"]

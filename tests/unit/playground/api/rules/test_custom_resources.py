@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from playground.api.api import Api, User
+from playground.api.rules.crds import preference
 from tests.unit.playground.api.manifests import MERGE, STRATEGIC, names, ok, refusal
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -161,3 +162,24 @@ def test_a_definition_under_another_name_is_refused(api: Api) -> None:
     spec = {"group": "example.com", "scope": "Cluster", "names": NAMES, "versions": [VERSION]}
     answer = refusal(api.call("POST", DEFINITIONS, body={"metadata": {"name": "other.example.com"}, "spec": spec}))
     assert 'must be spec.names.plural+"."+spec.group' in answer[2]
+
+
+def test_versions_are_preferred_as_kubernetes_does() -> None:
+    wanted = ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "foo1", "foo10"]
+    assert sorted(reversed(wanted), key=preference) == wanted
+
+
+def test_a_version_in_which_objects_are_stored_stays(api: Api) -> None:
+    second = {**VERSION, "name": "v2", "storage": False}
+    define(api, VERSION, second)
+    path = f"{DEFINITIONS}/things.example.com"
+    swapped = [{**VERSION, "storage": False}, {**second, "storage": True}]
+    ok(api.call("PATCH", path, body={"spec": {"versions": swapped}}, content_type=MERGE))
+    for left in ([{**VERSION, "storage": True}], [{**second, "storage": True}]):
+        code, _, message = refusal(api.call("PATCH", path, body={"spec": {"versions": left}}, content_type=MERGE))
+        gone = "v1" if left[0]["name"] == "v2" else "v2"
+        assert code == 422
+        assert f"missing from spec.versions; {gone} was previously a storage version" in message
+    ok(api.call("PATCH", f"{path}/status", body={"status": {"storedVersions": ["v2"]}}, content_type=MERGE))
+    ok(api.call("PATCH", path, body={"spec": {"versions": [{**second, "storage": True}]}}, content_type=MERGE))
+    assert refusal(api.call("GET", THINGS))[0] == 404
