@@ -366,6 +366,18 @@ PLACEMENT = FeatureEdges(
         ),
         Edge(
             NODE,
+            "the status of canaries on it, which is a proof of its own limits",
+            "`allocator.features.canary.pods`",
+            "a verdict is one of two exit codes; it counts for that node alone, as long as the agent's setting says",
+            (
+                "unit/allocator/features/canary/test_canaries.py::test_only_two_exit_codes_are_a_verdict",
+                "unit/contract/nodes/test_proofs.py::test_any_text_is_a_proof_or_none",
+            ),
+            names_of(names.PROOF, names.CANARY, names.CONFORMANCE)
+            + rights("gpufraction-allocator-canary", "create delete", "pods"),
+        ),
+        Edge(
+            NODE,
             "what the MPS supervisor and the agent tell each other",
             "`nodeagent.mps.exchange`",
             "root of the host only; a report that is old or cannot be read serves nobody",

@@ -1,0 +1,258 @@
+"""
+The namespaces and pods of a run: made, awaited, and removed whatever happens.
+
+    leftovers removed ──▶ namespaces there ──▶ pods, one check after another ──▶ pods gone ──▶ namespaces deleted
+
+One run uses a cluster at a time: a second one removes what the first has, and the first then ends. A namespace with the
+kit's name and without its label is somebody else's, and is left alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from contract import kinds, names, pods
+from kubectl_gpufraction.conformance import checks
+from kubectl_gpufraction.conformance.codes import CheckReason
+from kubectl_gpufraction.conformance.pods import (
+    CONTAINER,
+    LABELS,
+    MOST_LOG,
+    NAMESPACES,
+    SELECTOR,
+    hopeless,
+    late,
+    phase,
+)
+from kubectl_gpufraction.session import Failed
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeForbidden, KubeInvalid, KubeNotFound
+
+JSON = dict[str, Any]
+T = TypeVar("T")
+_POLL = 0.5
+"""Seconds between two looks at a pod."""
+_REMOVED_WITHIN = 60.0
+"""Seconds that pods have to end."""
+_READY_WITHIN = 30.0
+"""Seconds until a new namespace has its service account, and an ending one is gone."""
+
+
+class Stopped(Exception):
+    """The run ends before its checks are done: Ctrl-C (`INTERRUPTED`), or its time is over (`OUT_OF_TIME`)."""
+
+    def __init__(self, reason: CheckReason) -> None:
+        super().__init__(reason.text)
+        self.reason = reason
+
+
+class NotThere(Exception):
+    """A pod did not come to where a check needs it."""
+
+    def __init__(self, reason: CheckReason) -> None:
+        super().__init__(reason.text)
+        self.reason = reason
+
+
+class RunPause:
+    """Waits, until it is stopped or the run's time is over. `wait(seconds)`: whether it was stopped."""
+
+    def __init__(
+        self, seconds: float, wait: Callable[[float], bool], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._end = monotonic() + seconds
+        self._wait = wait
+        self.monotonic = monotonic
+
+    def __call__(self, seconds: float = _POLL) -> None:
+        """Wait. Raises `Stopped`."""
+        if self._wait(seconds):
+            raise Stopped(CheckReason.INTERRUPTED)
+        if self.monotonic() > self._end:
+            raise Stopped(CheckReason.OUT_OF_TIME)
+
+    def until(self, seconds: float, look: Callable[[], T | None]) -> T | None:
+        """What `look` gives, asked again and again for so long; None where it gave nothing. Raises `Stopped`."""
+        end = self.monotonic() + seconds
+        while True:
+            found = look()
+            if found is not None or self.monotonic() > end:
+                return found
+            self()
+
+
+class Workspace:
+    """The namespaces of a run, and the pods in them. Use it as a context."""
+
+    def __init__(self, kube: Kube, pause: RunPause, *, volumes: bool) -> None:
+        """`volumes`: whether pods with a share get volumes of the host, which Pod Security must allow."""
+        self._kube = kube
+        self._pause = pause
+        self._level = "privileged" if volumes else "restricted"
+        self._uids: dict[str, str] = {}
+        self._count = 0
+
+    def __enter__(self) -> Workspace:
+        """Raises `Failed` and `KubeError`."""
+        try:
+            for kind, name in NAMESPACES.items():
+                self._uids[name] = self._made(kind, name)
+            for name in NAMESPACES.values():
+                remove_pods(self._kube, name)
+                self._pause.until(_READY_WITHIN, lambda name=name: self._takes_pods(name))  # type: ignore[misc]
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
+        remove(self._kube, self._uids)
+
+    def _made(self, kind: str, name: str) -> str:
+        """Make the namespace, or take over one of ours; its uid. Raises `Failed`."""
+        served = {str(names.INJECT_LABEL): names.INJECT_ENABLED if kind == checks.SERVED else None}
+        labels = {**LABELS, **served, "pod-security.kubernetes.io/enforce": self._level}
+        present = {key: value for key, value in labels.items() if value is not None}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": present}}
+
+        def there() -> str | None:
+            try:
+                return str(self._kube.create(paths.namespaces(), body)["metadata"]["uid"])
+            except KubeConflict:
+                found = self._get(paths.namespaces(name))
+            if found is None or found["metadata"].get("deletionTimestamp"):
+                return None  # one that is ending
+            if not _is_ours(found):
+                raise Failed(f"the namespace {name} is not the kit's own, so it is left alone; remove it, or its pods")
+            patched = self._kube.patch_merge(paths.namespaces(name), {"metadata": {"labels": labels}})
+            return str(patched["metadata"]["uid"])
+
+        uid = self._pause.until(_READY_WITHIN + _REMOVED_WITHIN, there)
+        if uid is None:
+            raise Failed(f"the namespace {name} of an earlier run does not end; look at what is left in it")
+        return uid
+
+    def _get(self, path: str) -> JSON | None:
+        try:
+            return self._kube.get(path)
+        except KubeNotFound:
+            return None
+
+    def _takes_pods(self, name: str) -> bool | None:
+        """Whether the namespace has its service account, without which the API server takes no pod."""
+        found = self._get(paths.path("v1", "serviceaccounts", name, "default"))
+        return True if found is not None else None
+
+    def create(self, kind: str, pod: JSON) -> JSON:
+        """Create a pod. Raises `NotThere` where the API server refuses it."""
+        self._count += 1
+        metadata = {**pod["metadata"], "name": f"{pod['metadata']['name']}-{self._count}"}
+        namespace = NAMESPACES[kind]
+        try:
+            return self._kube.create(paths.pods(namespace), {**pod, "metadata": {**metadata, "namespace": namespace}})
+        except (KubeForbidden, KubeInvalid) as error:
+            raise NotThere(CheckReason.REJECTED) from error
+
+    def awaited(self, pod: JSON, seconds: float, there: Callable[[JSON], bool]) -> JSON:
+        """The pod once it is as `there` says. Raises `NotThere` and `Stopped`."""
+        path, uid = paths.pods(*_place(pod)), pods.uid(pod)
+        latest = [pod]
+
+        def look() -> JSON | None:
+            found = self._get(path)
+            if found is None or pods.uid(found) != uid:
+                raise Stopped(CheckReason.INTERRUPTED)  # another run, or a person, has removed it
+            latest[0] = found
+            if there(found):
+                return found
+            reason = hopeless(found)
+            if reason is not None:
+                raise NotThere(reason)
+            return None
+
+        found = self._pause.until(seconds, look)
+        if found is None:
+            raise NotThere(late(latest[0]))
+        return found
+
+    def log(self, pod: JSON) -> str:
+        """The end of the container's log; empty while there is none."""
+        query: dict[str, str | int | bool] = {"container": CONTAINER, "tailLines": 400, "limitBytes": MOST_LOG}
+        try:
+            return self._kube.text(paths.pods(*_place(pod), "log"), query)
+        except KubeError:  # the kubelet is away, or the container has not started
+            return ""
+
+    def now(self, pod: JSON) -> JSON | None:
+        """The pod as it is; None where it is gone."""
+        found = self._get(paths.pods(*_place(pod)))
+        return found if found is not None and pods.uid(found) == pods.uid(pod) else None
+
+    def delete(self, pod: JSON) -> None:
+        """Delete a pod, and wait until it is gone, so that the next one has its room. Raises `Stopped`."""
+        path = paths.pods(*_place(pod))
+        with suppress(KubeNotFound):
+            self._kube.delete(path, {"gracePeriodSeconds": 1})
+        self._pause.until(_REMOVED_WITHIN, lambda: True if self.now(pod) is None else None)
+
+
+def _place(pod: JSON) -> tuple[str, str]:
+    return str(pod["metadata"]["namespace"]), str(pod["metadata"]["name"])
+
+
+def _is_ours(namespace: JSON) -> bool:
+    labels = namespace["metadata"].get("labels") or {}
+    return bool(labels.get(str(names.CONFORMANCE)) == LABELS[str(names.CONFORMANCE)])
+
+
+def remove_pods(kube: Kube, namespace: str, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Delete the pods of earlier checks there, and wait until they are gone, for a bounded time."""
+    end = time.monotonic() + _REMOVED_WITHIN
+    while time.monotonic() < end:
+        found = kube.list(paths.pods(namespace), {"labelSelector": SELECTOR}, of=kinds.SHOWN).items
+        for pod in found:
+            if not pod["metadata"].get("deletionTimestamp"):
+                with suppress(KubeNotFound):
+                    kube.delete(paths.pods(namespace, pod["metadata"]["name"]), {"gracePeriodSeconds": 1})
+        if not found:
+            return
+        sleep(_POLL)
+
+
+def remove(kube: Kube, uids: dict[str, str]) -> list[str]:
+    """
+    Remove the pods and the namespaces of a run, by the namespaces' names and uids; what could not be removed, and why.
+
+    A namespace that has another uid is another run's.
+    """
+    failed = []
+    for name, uid in uids.items():
+        try:
+            if kube.get(paths.namespaces(name))["metadata"]["uid"] == uid:
+                remove_pods(kube, name)
+                kube.delete(paths.namespaces(name), {"preconditions": {"uid": uid}})
+        except (KubeNotFound, KubeConflict):
+            continue
+        except KubeError as error:
+            failed.append(f"{name}: {error}")
+    return failed
+
+
+def leftovers(kube: Kube) -> dict[str, str]:
+    """The namespaces of earlier runs, by name, with their uids."""
+    found = {}
+    for name in NAMESPACES.values():
+        with suppress(KubeNotFound):
+            namespace = kube.get(paths.namespaces(name))
+            if _is_ours(namespace):
+                found[name] = str(namespace["metadata"]["uid"])
+    return found
+
+
+__all__ = ["NotThere", "RunPause", "Stopped", "Workspace", "leftovers", "phase", "remove", "remove_pods"]
