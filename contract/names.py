@@ -287,7 +287,7 @@ CANARY = Key(
     f"{GROUP}/canary",
     on="Pod label",
     writer="allocator",
-    doc="The node on which a canary tries to exceed its share, in the namespace `gpufraction-canary`.",
+    doc="`true` on canaries, which try to exceed their share, in the namespace `gpufraction-canary`.",
 )
 CANARY_NAMESPACE = "gpufraction-canary"
 """Where canaries run; the component canary creates it."""

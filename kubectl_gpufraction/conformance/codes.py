@@ -13,14 +13,14 @@ PASSED, FAILED, NOT_TRIED = "passed", "failed", "not tried"
 RESULTS = (PASSED, FAILED, NOT_TRIED)
 
 
-class CheckReason(StrEnum):
+class ReportReason(StrEnum):
     """Why a check failed, or was not tried. Members are codes; `text` and `cure` are for people."""
 
     result: str
     text: str
     cure: str
 
-    def __new__(cls, code: str, result: str, text: str, cure: str = "") -> CheckReason:
+    def __new__(cls, code: str, result: str, text: str, cure: str = "") -> ReportReason:
         """One row."""
         member = str.__new__(cls, code)
         member._value_ = code
@@ -128,6 +128,12 @@ class CheckReason(StrEnum):
     )
     NO_BASELINE = "NothingToCompare", NOT_TRIED, "a check that it is compared with gave no figures"
     NO_RIGHT = "NoRight", NOT_TRIED, "you lack a right that it takes", "run it as an administrator"
+    NO_ANSWER = (
+        "NoAnswer",
+        NOT_TRIED,
+        "the API server did not answer, or refused what the check needs",
+        "look at the API server, and at your rights",
+    )
     INTERRUPTED = "Interrupted", NOT_TRIED, "the run ended before"
     OUT_OF_TIME = "OutOfTime", NOT_TRIED, "the time of the run was over before", "give more by --timeout"
     UNREADABLE = (
@@ -138,4 +144,4 @@ class CheckReason(StrEnum):
     )
 
 
-BY_CODE = {str(reason): reason for reason in CheckReason}
+BY_CODE = {str(reason): reason for reason in ReportReason}

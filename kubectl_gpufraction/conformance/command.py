@@ -134,7 +134,7 @@ def run(session: Session) -> CommandOutput:
     session.say(f"node {node.name}; probes have the image {image}, pods without a share {given.cuda_image}")
     with _stopping(session.stop):
         pause = RunPause(given.timeout, session.stop.wait)
-        with Workspace(session.kube, pause, volumes=node.volumes) as space:
+        with Workspace(session.kube, pause, volumes=node.volumes, say=session.say) as space:
             run = Run(session.kube, node, options, pause, space, session.say, session.now)
             results = run.all()
     found = _report(session, node, run, results)

@@ -18,13 +18,15 @@ from contract import names, pods
 from contract.encoding import codec
 from contract.encoding.reading import Malformed, is_gpu
 from kubectl_gpufraction.conformance import checks
-from kubectl_gpufraction.conformance.codes import CheckReason
+from kubectl_gpufraction.conformance.codes import ReportReason
 from runtime import cudaprobe
 
 JSON = dict[str, Any]
 NAMESPACES = {checks.SERVED: "gpufraction-conformance", checks.UNSERVED: "gpufraction-conformance-unserved"}
 """By whether pods there are served. They are the kit's own; one with the name and without our label is left alone."""
 CONTAINER = "probe"
+OUT_OF_MEMORY = cudaprobe.OUT_OF_MEMORY
+"""CUDA's code for memory that is refused."""
 LABELS = {str(names.CONFORMANCE): "run"}
 SELECTOR = f"{names.CONFORMANCE}=run"
 _BEGIN, _DEVICE, _GPU, _MODULE, _END = (f"gpufraction-{word}" for word in ("begin", "device", "gpu", "module", "end"))
@@ -218,25 +220,25 @@ def phase(pod: JSON) -> str:
     return str((pod.get("status") or {}).get("phase") or "Pending")
 
 
-def hopeless(pod: JSON) -> CheckReason | None:
+def hopeless(pod: JSON) -> ReportReason | None:
     """Why it makes no sense to wait for the pod any longer; None while it does."""
     status, state = pod.get("status") or {}, status_of(pod).get("state") or {}
     terminated, waiting = state.get("terminated") or {}, state.get("waiting") or {}
     if waiting.get("reason") in _UNPULLED:
-        return CheckReason.NO_IMAGE
+        return ReportReason.NO_IMAGE
     if terminated.get("reason") in _UNSTARTED or terminated.get("exitCode") in _NOT_FOUND:
-        return CheckReason.NO_PROGRAM
+        return ReportReason.NO_PROGRAM
     if phase(pod) == "Failed" and not terminated and status.get("reason") != "DeadlineExceeded":
-        return CheckReason.REJECTED
+        return ReportReason.REJECTED
     if phase(pod) == "Failed" and status.get("reason") == "DeadlineExceeded":
-        return CheckReason.NOT_STARTED
+        return ReportReason.NOT_STARTED
     return None
 
 
-def late(pod: JSON) -> CheckReason:
+def late(pod: JSON) -> ReportReason:
     """Why a pod is not where it should be when the time is over."""
     if not (pod.get("spec") or {}).get("nodeName"):
-        return CheckReason.NO_ROOM
+        return ReportReason.NO_ROOM
     if (status_of(pod).get("state") or {}).get("waiting", {}).get("reason") in _UNPULLED:
-        return CheckReason.NO_IMAGE
-    return CheckReason.NOT_STARTED
+        return ReportReason.NO_IMAGE
+    return ReportReason.NOT_STARTED

@@ -27,7 +27,7 @@ from contract.encoding.reading import Malformed, shown
 from contract.isolation import ISOLATION
 from kubectl_gpufraction.conformance import vocabulary
 from kubectl_gpufraction.conformance.checks import CHECKS, FIGURES, WAYS
-from kubectl_gpufraction.conformance.codes import BY_CODE, PASSED, RESULTS, CheckReason
+from kubectl_gpufraction.conformance.codes import BY_CODE, PASSED, RESULTS, ReportReason
 
 JSON = dict[str, Any]
 SCHEMA, VERSION = "gpufraction.io/conformance", 1
@@ -57,7 +57,7 @@ def passed(check: str, variant: str = "", **figures: int) -> Result:
     return Result(check, variant, PASSED, "", figures)
 
 
-def because(reason: CheckReason, check: str, variant: str = "", **figures: int) -> Result:
+def because(reason: ReportReason, check: str, variant: str = "", **figures: int) -> Result:
     """One that failed or was not tried, as the reason says."""
     return Result(check, variant, reason.result, str(reason), figures)
 

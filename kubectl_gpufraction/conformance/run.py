@@ -18,7 +18,7 @@ from contract.encoding import moments
 from contract.isolation import LIMITING
 from kubectl_gpufraction.conformance import checks, verdicts
 from kubectl_gpufraction.conformance.checks import BY_PLUGIN, CHECKS, LIMITING_CORES, SERVED, UNSERVED, WAYS
-from kubectl_gpufraction.conformance.codes import CheckReason
+from kubectl_gpufraction.conformance.codes import ReportReason
 from kubectl_gpufraction.conformance.node import ChosenNode, idle_gpu
 from kubectl_gpufraction.conformance.pods import (
     LOOK_AGAIN,
@@ -102,16 +102,24 @@ class Run:
             for check, results in self._checks().items():
                 if self.options.only and check not in self.options.only:
                     variants = CHECKS[check].variants
-                    self.results += [because(CheckReason.NOT_ASKED, check, variant) for variant in variants]
+                    self.results += [because(ReportReason.NOT_ASKED, check, variant) for variant in variants]
                     continue
                 self.say(f"{check}: {CHECKS[check].question}?")
-                self.results += results()
+                self.results += self._answered(check, results)
         except Stopped as stopped:
             self._rest(stopped.reason)
-        self._rest(CheckReason.INTERRUPTED)
+        self._rest(ReportReason.INTERRUPTED)
         return tuple(self.results)
 
-    def _rest(self, reason: CheckReason) -> None:
+    def _answered(self, check: str, results: Callable[[], list[Result]]) -> list[Result]:
+        """What a check comes to; where the API server fails, all of its variants were not tried."""
+        try:
+            return results()
+        except KubeError as error:
+            self.say(f"{check}: {error}")
+            return [because(ReportReason.NO_ANSWER, check, variant) for variant in CHECKS[check].variants]
+
+    def _rest(self, reason: ReportReason) -> None:
         done = {(each.check, each.variant) for each in self.results}
         wanted = [(name, variant) for name, check in CHECKS.items() for variant in check.variants]
         self.results += [because(reason, *each) for each in wanted if each not in done]
@@ -134,7 +142,7 @@ class Run:
     def _guarded(self, check: str, variant: str, run: Callable[[], Result]) -> Result:
         """What a check comes to; where the node's agent is away, or its pods do not come up, the reason."""
         if self.node.away:
-            return because(CheckReason.AGENT_AWAY, check, variant)
+            return because(ReportReason.AGENT_AWAY, check, variant)
         try:
             return run()
         except NotThere as missing:
@@ -147,13 +155,13 @@ class Run:
         there = [way for way in WAYS if way in modes and way != "none"]
         found: dict[str, Result] = {}
         if self.node.away:
-            found = {way: because(CheckReason.AGENT_AWAY, checks.DELIVERY, way) for way in WAYS}
+            found = {way: because(ReportReason.AGENT_AWAY, checks.DELIVERY, way) for way in WAYS}
         elif there:
             used, result = self._delivered(there[0])
             found[used] = result
         for way in WAYS:
             if way != "none":
-                yield found.get(way) or because(CheckReason.OTHER_WAY, checks.DELIVERY, way)
+                yield found.get(way) or because(ReportReason.OTHER_WAY, checks.DELIVERY, way)
         yield self._guarded(checks.DELIVERY, BY_PLUGIN, self._plugin)
 
     def _delivered(self, expected: str) -> tuple[str, Result]:
@@ -164,15 +172,15 @@ class Run:
             return expected, because(missing.reason, checks.DELIVERY, expected)
         way = way_of(pod) or expected
         if look is None:
-            return way, because(CheckReason.UNREADABLE, checks.DELIVERY, way)
+            return way, because(ReportReason.UNREADABLE, checks.DELIVERY, way)
         return way, verdicts.sees(look, given_of(pod), checks.DELIVERY, way, self._parents())
 
     def _plugin(self) -> Result:
         if not self.node.by_plugin:
-            return because(CheckReason.OTHER_WAY, checks.DELIVERY, BY_PLUGIN)
+            return because(ReportReason.OTHER_WAY, checks.DELIVERY, BY_PLUGIN)
         _, look = self._look("plugin", None, kind=UNSERVED, plugin=True)
         if look is None:
-            return because(CheckReason.UNREADABLE, checks.DELIVERY, BY_PLUGIN)
+            return because(ReportReason.UNREADABLE, checks.DELIVERY, BY_PLUGIN)
         return verdicts.counts(look, 1, checks.DELIVERY, BY_PLUGIN)
 
     def _parents(self) -> tuple[str, ...]:
@@ -185,7 +193,9 @@ class Run:
             _, look = self._look(kind, None, kind=kind, image=self.options.cuda_image)
         except NotThere as missing:
             return because(missing.reason, checks.HIDDEN, kind)
-        return verdicts.hidden(look, kind) if look is not None else because(CheckReason.UNREADABLE, checks.HIDDEN, kind)
+        return (
+            verdicts.hidden(look, kind) if look is not None else because(ReportReason.UNREADABLE, checks.HIDDEN, kind)
+        )
 
     def _look(
         self, name: str, share: Share | None, *, kind: str = SERVED, plugin: bool = False, image: str = ""
@@ -239,7 +249,7 @@ class Run:
             )
 
         if not self.node.away and level not in self.node.levels:
-            return because(CheckReason.NOT_PUBLISHED, checks.MEMORY, level)
+            return because(ReportReason.NOT_PUBLISHED, checks.MEMORY, level)
         return self._guarded(checks.MEMORY, level, tried)
 
     def _cores(self, level: str) -> Result:
@@ -250,9 +260,9 @@ class Run:
             return verdicts.cores(full, quarter, level)
 
         if level not in LIMITING_CORES:
-            return because(CheckReason.NO_CORES, checks.CORES, level)
+            return because(ReportReason.NO_CORES, checks.CORES, level)
         if not self.node.away and level not in self.node.levels:
-            return because(CheckReason.NOT_PUBLISHED, checks.CORES, level)
+            return because(ReportReason.NOT_PUBLISHED, checks.CORES, level)
         return self._guarded(checks.CORES, level, tried)
 
     def _idle_share(self, level: str = "", cores: int = 0, *, slices: bool = False) -> Share:
@@ -262,7 +272,7 @@ class Run:
         inventory = self.node.inventory
         uuid, mib, _ = idle_gpu(inventory, listed, slices=slices) if inventory is not None else ("", 0, "")
         if not uuid:
-            raise NotThere(CheckReason.NO_IDLE_GPU)
+            raise NotThere(ReportReason.NO_IDLE_GPU)
         return Share(_SHARE if mib >= 2 * _SHARE else _SMALL, cores, uuid, level)
 
     def _answer(self, name: str, share: Share, arguments: tuple[str, ...]) -> ProbeAnswer:
@@ -275,7 +285,7 @@ class Run:
         finally:
             self.space.delete(pod)
         if answer is None:
-            raise NotThere(CheckReason.UNREADABLE)
+            raise NotThere(ReportReason.UNREADABLE)
         return answer
 
     def _ended(self, pod: JSON) -> bool:
@@ -300,11 +310,11 @@ class Run:
 
     def _slice(self) -> Result:
         if not self.node.environment.slices:
-            return because(CheckReason.NO_SLICES, checks.SLICES)
+            return because(ReportReason.NO_SLICES, checks.SLICES)
         share = self._idle_share(slices=True)
         pod, look = self._look("slice", Share(_SMALL, uuid=share.uuid))
         if look is None:
-            return because(CheckReason.UNREADABLE, checks.SLICES)
+            return because(ReportReason.UNREADABLE, checks.SLICES)
         return verdicts.sees(look, given_of(pod), checks.SLICES, parents=self._parents())
 
     # -- restarts -----------------------------------------------------------------------------------------------------
@@ -329,19 +339,19 @@ class Run:
 
     def _agent(self) -> Result:
         if not self.options.restart_agent:
-            return because(CheckReason.NOT_ASKED, checks.AGENT)
+            return because(ReportReason.NOT_ASKED, checks.AGENT)
         return self._across(checks.AGENT, self._restart_agent)
 
-    def _restart_agent(self) -> CheckReason | None:
+    def _restart_agent(self) -> ReportReason | None:
         """Delete the agent's pod on the node, and wait until another one is Ready and has published."""
         try:
             before = self._agents()
             for pod in before:
                 self.kube.delete(paths.pods(names.NAMESPACE, str(pod["metadata"]["name"])))
         except KubeForbidden:
-            return CheckReason.NO_RIGHT
+            return ReportReason.NO_RIGHT
         if not before:
-            return CheckReason.AGENT_AWAY
+            return ReportReason.AGENT_AWAY
         deleted, old = self.clock(), {pods.uid(pod) for pod in before}
         self.say("the agent's pod is deleted; waiting for the next one")
 
@@ -351,7 +361,7 @@ class Run:
             written = moments.seconds(status.get("observedAt"))
             return True if fresh and written is not None and written >= int(deleted) else None
 
-        return None if self.pause.until(self.options.hand, back) else CheckReason.NOT_BACK
+        return None if self.pause.until(self.options.hand, back) else ReportReason.NOT_BACK
 
     def _agents(self) -> list[JSON]:
         fields = paths.fields({"spec.nodeName": self.node.name})
@@ -360,10 +370,10 @@ class Run:
 
     def _kubelet(self) -> Result:
         if not self.options.restart_kubelet:
-            return because(CheckReason.NOT_ASKED, checks.KUBELET)
+            return because(ReportReason.NOT_ASKED, checks.KUBELET)
         return self._across(checks.KUBELET, self._await_kubelet)
 
-    def _await_kubelet(self) -> CheckReason | None:
+    def _await_kubelet(self) -> ReportReason | None:
         """Ask a person to restart the kubelet, and wait until it says that it starts."""
         asked = int(self.clock())
         hand = round(self.options.hand)
@@ -376,9 +386,9 @@ class Run:
             times = (moments.seconds(each.get("lastTimestamp")) for each in found)
             return True if any(time is not None and time >= asked for time in times) else None
 
-        return None if self.pause.until(self.options.hand, restarted) else CheckReason.NOT_DONE
+        return None if self.pause.until(self.options.hand, restarted) else ReportReason.NOT_DONE
 
-    def _across(self, check: str, restart: Callable[[], CheckReason | None]) -> Result:
+    def _across(self, check: str, restart: Callable[[], ReportReason | None]) -> Result:
         """A pod that looks again and again while something restarts, and another one that starts afterwards."""
         pod = self.space.create(SERVED, self._pod("across", ("sh", "-c", LOOK_AGAIN), Share()))
         try:
@@ -400,7 +410,7 @@ class Run:
             return result
         fresh, look = self._look("afterwards", Share())
         if look is None:
-            return because(CheckReason.UNREADABLE, check)
+            return because(ReportReason.UNREADABLE, check)
         later = verdicts.sees(look, given_of(fresh), check, parents=self._parents())
         return later if later.reason else result
 

@@ -5,10 +5,9 @@ What a check comes to: figures in, a result out. Pure.
 from __future__ import annotations
 
 from kubectl_gpufraction.conformance import checks
-from kubectl_gpufraction.conformance.codes import CheckReason
-from kubectl_gpufraction.conformance.pods import Look, ProbeAnswer
+from kubectl_gpufraction.conformance.codes import ReportReason
+from kubectl_gpufraction.conformance.pods import OUT_OF_MEMORY, Look, ProbeAnswer
 from kubectl_gpufraction.conformance.report import Result, because, passed
-from runtime import cudaprobe
 
 QUARTER = 25
 """Percent of a GPU's cores that the slower of two programs asks for."""
@@ -25,9 +24,9 @@ def sees(look: Look, given: tuple[str, ...], check: str, variant: str = "", pare
     figures = {"seen": look.seen, "given": len(given)}
     named = set(look.uuids)
     if named - set(given) - set(parents) or (not named and len(look.devices) > len(given)):
-        return because(CheckReason.OTHER_GPUS, check, variant, **figures)
+        return because(ReportReason.OTHER_GPUS, check, variant, **figures)
     if (named and not set(given) <= named) or look.seen < len(given) or not given:
-        return because(CheckReason.NO_GPUS, check, variant, **figures)
+        return because(ReportReason.NO_GPUS, check, variant, **figures)
     return passed(check, variant, **figures)
 
 
@@ -36,13 +35,13 @@ def counts(look: Look, number: int, check: str, variant: str) -> Result:
     figures = {"seen": look.seen, "given": number}
     if look.seen == number:
         return passed(check, variant, **figures)
-    return because(CheckReason.OTHER_GPUS if look.seen > number else CheckReason.NO_GPUS, check, variant, **figures)
+    return because(ReportReason.OTHER_GPUS if look.seen > number else ReportReason.NO_GPUS, check, variant, **figures)
 
 
 def hidden(look: Look, variant: str) -> Result:
     """Whether a pod without a share sees no GPU."""
     if look.seen:
-        return because(CheckReason.SEES_GPUS, checks.HIDDEN, variant, seen=look.seen)
+        return because(ReportReason.SEES_GPUS, checks.HIDDEN, variant, seen=look.seen)
     return passed(checks.HIDDEN, variant, seen=0)
 
 
@@ -50,13 +49,13 @@ def memory(answer: ProbeAnswer, level: str, share: int) -> Result:
     """Whether the program was refused what is beyond its share of so many MiB."""
     code = answer.figures.get("code", 0)
     if answer.full:
-        return because(CheckReason.NO_IDLE_GPU, checks.MEMORY, level)
-    if answer.failed or "tookMiB" not in answer.figures or code not in (0, cudaprobe.OUT_OF_MEMORY):
-        return because(CheckReason.PROGRAM_FAILED, checks.MEMORY, level, cudaError=code)
+        return because(ReportReason.NO_IDLE_GPU, checks.MEMORY, level)
+    if answer.failed or "tookMiB" not in answer.figures or code not in (0, OUT_OF_MEMORY):
+        return because(ReportReason.PROGRAM_FAILED, checks.MEMORY, level, cudaError=code)
     took = answer.figures["tookMiB"]
     figures = {"shareMiB": share, "tookMiB": took, "shownMiB": answer.figures.get("shownMiB", 0)}
     if took > share or not code:
-        return because(CheckReason.NOT_HELD, checks.MEMORY, level, **figures)
+        return because(ReportReason.NOT_HELD, checks.MEMORY, level, **figures)
     return passed(checks.MEMORY, level, **figures)
 
 
@@ -64,10 +63,10 @@ def cores(full: ProbeAnswer, quarter: ProbeAnswer, level: str) -> Result:
     """Whether the program with a quarter of the cores was slower than the one with all."""
     for each in (full, quarter):
         if each.failed or not each.figures.get("perSecond"):
-            return because(CheckReason.PROGRAM_FAILED, checks.CORES, level, cudaError=each.figures.get("code", 0))
+            return because(ReportReason.PROGRAM_FAILED, checks.CORES, level, cudaError=each.figures.get("code", 0))
     figures = {"fullPerSecond": full.figures["perSecond"], "quarterPerSecond": quarter.figures["perSecond"]}
     if figures["quarterPerSecond"] * _SLOWER > figures["fullPerSecond"]:
-        return because(CheckReason.NOT_HELD, checks.CORES, level, **figures)
+        return because(ReportReason.NOT_HELD, checks.CORES, level, **figures)
     return passed(checks.CORES, level, **figures)
 
 
@@ -75,7 +74,7 @@ def neighbour(alone: ProbeAnswer, beside: ProbeAnswer) -> Result:
     """How long a kernel takes alone, and beside a greedy neighbour. It has no bound: a figure is what is wanted."""
     for each in (alone, beside):
         if each.failed or not each.figures.get("kernels"):
-            return because(CheckReason.PROGRAM_FAILED, checks.NEIGHBOUR, cudaError=each.figures.get("code", 0))
+            return because(ReportReason.PROGRAM_FAILED, checks.NEIGHBOUR, cudaError=each.figures.get("code", 0))
     return passed(
         checks.NEIGHBOUR,
         aloneP50Microseconds=alone.figures.get("p50Microseconds", 0),
@@ -88,5 +87,5 @@ def neighbour(alone: ProbeAnswer, beside: ProbeAnswer) -> Result:
 def kept(before: Look, after: Look | None, check: str, seconds: int) -> Result:
     """Whether a container sees after a restart what it saw before it."""
     if after is None or (after.uuids, after.devices) != (before.uuids, before.devices) or not after.seen:
-        return because(CheckReason.LOST, check, seen=after.seen if after is not None else 0, given=before.seen)
+        return because(ReportReason.LOST, check, seen=after.seen if after is not None else 0, given=before.seen)
     return passed(check, seen=after.seen, given=before.seen, seconds=seconds)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from contract import kinds, names, pods
 from kubectl_gpufraction.conformance import checks
-from kubectl_gpufraction.conformance.codes import CheckReason
+from kubectl_gpufraction.conformance.codes import ReportReason
 from kubectl_gpufraction.conformance.pods import (
     CONTAINER,
     LABELS,
@@ -29,14 +29,24 @@ from kubectl_gpufraction.conformance.pods import (
 )
 from kubectl_gpufraction.session import Failed
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeForbidden, KubeInvalid, KubeNotFound
+from runtime.kubernetes.client import (
+    Kube,
+    KubeConflict,
+    KubeError,
+    KubeForbidden,
+    KubeInvalid,
+    KubeNotFound,
+    KubeUnavailable,
+)
 
 JSON = dict[str, Any]
 T = TypeVar("T")
 _POLL = 0.5
 """Seconds between two looks at a pod."""
-_REMOVED_WITHIN = 60.0
-"""Seconds that pods have to end."""
+_GONE_WITHIN = 15.0
+"""Seconds that a check waits for its pod to end. The next one has room beside it, where a kubelet is away."""
+_FORCED_AFTER, _REMOVED_WITHIN = 20.0, 60.0
+"""Seconds after which pods are removed by force, which their kubelet does not end, and that all of it may take."""
 _READY_WITHIN = 30.0
 """Seconds until a new namespace has its service account, and an ending one is gone."""
 
@@ -44,7 +54,7 @@ _READY_WITHIN = 30.0
 class Stopped(Exception):
     """The run ends before its checks are done: Ctrl-C (`INTERRUPTED`), or its time is over (`OUT_OF_TIME`)."""
 
-    def __init__(self, reason: CheckReason) -> None:
+    def __init__(self, reason: ReportReason) -> None:
         super().__init__(reason.text)
         self.reason = reason
 
@@ -52,7 +62,7 @@ class Stopped(Exception):
 class NotThere(Exception):
     """A pod did not come to where a check needs it."""
 
-    def __init__(self, reason: CheckReason) -> None:
+    def __init__(self, reason: ReportReason) -> None:
         super().__init__(reason.text)
         self.reason = reason
 
@@ -70,15 +80,20 @@ class RunPause:
     def __call__(self, seconds: float = _POLL) -> None:
         """Wait. Raises `Stopped`."""
         if self._wait(seconds):
-            raise Stopped(CheckReason.INTERRUPTED)
+            raise Stopped(ReportReason.INTERRUPTED)
         if self.monotonic() > self._end:
-            raise Stopped(CheckReason.OUT_OF_TIME)
+            raise Stopped(ReportReason.OUT_OF_TIME)
 
     def until(self, seconds: float, look: Callable[[], T | None]) -> T | None:
         """What `look` gives, asked again and again for so long; None where it gave nothing. Raises `Stopped`."""
         end = self.monotonic() + seconds
         while True:
-            found = look()
+            try:
+                found = look()
+            except KubeUnavailable:  # such as an API server that restarts; a write may have taken effect
+                if self.monotonic() > end:
+                    raise
+                found = None
             if found is not None or self.monotonic() > end:
                 return found
             self()
@@ -87,8 +102,14 @@ class RunPause:
 class Workspace:
     """The namespaces of a run, and the pods in them. Use it as a context."""
 
-    def __init__(self, kube: Kube, pause: RunPause, *, volumes: bool) -> None:
-        """`volumes`: whether pods with a share get volumes of the host, which Pod Security must allow."""
+    def __init__(
+        self, kube: Kube, pause: RunPause, *, volumes: bool, say: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """
+        `volumes`: whether pods with a share get volumes of the host, which Pod Security must allow. `say`: is told what
+        could not be removed.
+        """
+        self._say = say
         self._kube = kube
         self._pause = pause
         self._level = "privileged" if volumes else "restricted"
@@ -112,7 +133,8 @@ class Workspace:
         self._remove()
 
     def _remove(self) -> None:
-        remove(self._kube, self._uids)
+        for each in remove(self._kube, self._uids):
+            self._say(f"not removed: {each}; run kubectl gpufraction conformance --clean")
 
     def _made(self, kind: str, name: str) -> str:
         """Make the namespace, or take over one of ours; its uid. Raises `Failed`."""
@@ -157,7 +179,7 @@ class Workspace:
         try:
             return self._kube.create(paths.pods(namespace), {**pod, "metadata": {**metadata, "namespace": namespace}})
         except (KubeForbidden, KubeInvalid) as error:
-            raise NotThere(CheckReason.REJECTED) from error
+            raise NotThere(ReportReason.REJECTED) from error
 
     def awaited(self, pod: JSON, seconds: float, there: Callable[[JSON], bool]) -> JSON:
         """The pod once it is as `there` says. Raises `NotThere` and `Stopped`."""
@@ -167,7 +189,7 @@ class Workspace:
         def look() -> JSON | None:
             found = self._get(path)
             if found is None or pods.uid(found) != uid:
-                raise Stopped(CheckReason.INTERRUPTED)  # another run, or a person, has removed it
+                raise Stopped(ReportReason.INTERRUPTED)  # another run, or a person, has removed it
             latest[0] = found
             if there(found):
                 return found
@@ -199,7 +221,7 @@ class Workspace:
         path = paths.pods(*_place(pod))
         with suppress(KubeNotFound):
             self._kube.delete(path, {"gracePeriodSeconds": 1})
-        self._pause.until(_REMOVED_WITHIN, lambda: True if self.now(pod) is None else None)
+        self._pause.until(_GONE_WITHIN, lambda: True if self.now(pod) is None else None)
 
 
 def _place(pod: JSON) -> tuple[str, str]:
@@ -213,13 +235,15 @@ def _is_ours(namespace: JSON) -> bool:
 
 def remove_pods(kube: Kube, namespace: str, sleep: Callable[[float], None] = time.sleep) -> None:
     """Delete the pods of earlier checks there, and wait until they are gone, for a bounded time."""
-    end = time.monotonic() + _REMOVED_WITHIN
-    while time.monotonic() < end:
+    began = time.monotonic()
+    while (took := time.monotonic() - began) < _REMOVED_WITHIN:
         found = kube.list(paths.pods(namespace), {"labelSelector": SELECTOR}, of=kinds.SHOWN).items
         for pod in found:
-            if not pod["metadata"].get("deletionTimestamp"):
+            forced = took > _FORCED_AFTER
+            if forced or not pod["metadata"].get("deletionTimestamp"):
                 with suppress(KubeNotFound):
-                    kube.delete(paths.pods(namespace, pod["metadata"]["name"]), {"gracePeriodSeconds": 1})
+                    seconds = {"gracePeriodSeconds": 0 if forced else 1}
+                    kube.delete(paths.pods(namespace, pod["metadata"]["name"]), seconds)
         if not found:
             return
         sleep(_POLL)

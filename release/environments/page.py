@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kubectl_gpufraction.conformance import checks
 from kubectl_gpufraction.conformance.checks import CHECKS
-from kubectl_gpufraction.conformance.codes import BY_CODE, FAILED, NOT_TRIED, PASSED, CheckReason
+from kubectl_gpufraction.conformance.codes import BY_CODE, FAILED, NOT_TRIED, PASSED, ReportReason
 from kubectl_gpufraction.conformance.report import ConformanceReport, Environment, Result
 
 MADE = "<!-- Made by `python -m release.environments`; change the code or the reports, not this page. -->"
@@ -101,7 +101,7 @@ def page(reports: Mapping[str, ConformanceReport]) -> str:
             "",
             "## Why a check failed, or was not tried",
             "",
-            *table(("reason", "result", "meaning", "what to do"), (_reason(each) for each in CheckReason)),
+            *table(("reason", "result", "meaning", "what to do"), (_reason(each) for each in ReportReason)),
             "",
         )
     )
@@ -201,5 +201,5 @@ def _questions() -> list[list[str]]:
     ]
 
 
-def _reason(reason: CheckReason) -> list[str]:
+def _reason(reason: ReportReason) -> list[str]:
     return [f"`{reason}`", BY_CODE[reason].result, reason.text, reason.cure]

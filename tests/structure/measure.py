@@ -34,7 +34,7 @@ LINES = {
     "webhook": 3_800,
     "allocator": 22_820,
     "nodeagent": 7_010,
-    "kubectl_gpufraction": 9_600,
+    "kubectl_gpufraction": 9_650,
 }
 """The most lines of code that each package may have: a little more than it has. A change that needs more raises it, so
 that growth is a decision; record 125 says where the last ones came from."""

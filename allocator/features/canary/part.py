@@ -5,7 +5,7 @@ way.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -20,10 +20,10 @@ from contract.scheduling import fit
 from contract.scheduling.filters import Limits, node_reason
 from contract.scheduling.fit import Fit
 
-_MOST_ASKED = 64
-"""Waiting pods that are asked whether they would fit, the first of the queue: each is compared with few nodes."""
+_MOST_ASKED = 32
+"""Waiting pods that are asked whether they would fit, the first of the queue: some milliseconds under the lock."""
 _OURS = f"{names.CANARY_NAMESPACE}/"
-_STARTED_AT_ONCE = 16
+_STARTED_AT_ONCE = 4
 """Nodes that await a proof and are looked at in one step, the first ones by name: canaries are few at a time."""
 
 
@@ -42,38 +42,49 @@ class CanaryPart:
         """
         if not self._state.leadership.holds():
             return None
-        settled = not (self._state.trigger.requeued or self._state.trigger.running)
-        cache, used = self._state.cache, self._state.cache.ledger.used
-        awaiting = [name for name in sorted(cache.snapshot) if settled and self._awaits(name)]
+        cache = self._state.cache
+        return CanaryView(
+            tuple(self._node(cache.snapshot[name]) for name in self._turns()),
+            frozenset(self._wanted(pods, limits)),
+            frozenset(self._crowded(pods)),
+            {name: found.driver for name in cache.snapshot if (found := cache.inventory(name)) is not None},
+        )
+
+    def _turns(self) -> list[str]:
+        """Some of the nodes that await a proof, in turn."""
+        if self._state.trigger.requeued or self._state.trigger.running:
+            return []
+        awaiting = [name for name in sorted(self._state.cache.snapshot) if self._awaits(name)]
         after = [name for name in awaiting if name > self._turn]
         chosen = (after + [name for name in awaiting if name <= self._turn])[:_STARTED_AT_ONCE]
         self._turn = chosen[-1] if chosen else ""
-        nodes = {
-            name: cache.snapshot[name] for name in {*chosen, *(pod.node for pod in pods)} if name in cache.snapshot
-        }
-        waiting = [
-            each
-            for each in islice(self._state.order.in_order(), 4 * _MOST_ASKED)
-            if not each.key.startswith(_OURS) and not each.foreign
-        ][:_MOST_ASKED]
-        canaries = {pod.uid: pod for pod in pods}
-        shares = {uid: pod for uid in canaries if (pod := cache.allocated.get(uid)) is not None}
-        crowded = {
-            uid
-            for uid, held in shares.items()
-            for uuid in held.demands
-            if used(held.node).get(uuid) is not None and used(held.node)[uuid].sharers > 1
-        }
-        without = {
-            name: self._without(state, {uuid for held in shares.values() if held.node == name for uuid in held.demands})
-            for name, state in nodes.items()
-        }
-        return CanaryView(
-            tuple(self._node(nodes[name]) for name in chosen if name in nodes),
-            frozenset(name for name, state in without.items() if any(_fits(state, each, limits) for each in waiting)),
-            frozenset(crowded),
-            {name: found.driver for name in cache.snapshot if (found := cache.inventory(name)) is not None},
-        )
+        return chosen
+
+    def _wanted(self, pods: Collection[CanaryPod], limits: Limits) -> Iterator[str]:
+        """
+        The nodes with canaries on which a pod that waits would fit without them. Where there is no canary, the queue
+        has been tried: what waits does not fit.
+        """
+        first = islice(self._state.order.in_order(), 4 * _MOST_ASKED) if pods else ()
+        waiting = [each for each in first if not each.key.startswith(_OURS) and not each.foreign][:_MOST_ASKED]
+        for name in {pod.node for pod in pods}:
+            state = self._state.cache.snapshot.get(name)
+            if state is not None:
+                without = _without(state, {uuid for pod in pods for uuid in self._cards(pod, name)})
+                if any(_fits(without, each, limits) for each in waiting):
+                    yield name
+
+    def _crowded(self, pods: Collection[CanaryPod]) -> Iterator[str]:
+        """The uids of canaries on whose card somebody else has a share."""
+        for pod in pods:
+            used = self._state.cache.ledger.used(pod.node)
+            if any(used[uuid].sharers > 1 for uuid in self._cards(pod, pod.node) if uuid in used):
+                yield pod.uid
+
+    def _cards(self, pod: CanaryPod, node: str) -> Collection[str]:
+        """The cards of the node on which the canary has its share."""
+        held = self._state.cache.allocated.get(pod.uid)
+        return held.demands.keys() if held is not None and held.node == node else ()
 
     def _awaits(self, name: str) -> bool:
         found, state = self._state.cache.inventory(name), self._state.cache.snapshot[name]
@@ -89,9 +100,11 @@ class CanaryPart:
         ]
         return CanaryNode(state.name, found.driver if found is not None else "", tuple(idle))
 
-    def _without(self, state: NodeState, uuids: Collection[str]) -> NodeState:
-        usage = tuple(FREE if gpu.uuid in uuids else usage for gpu, usage in zip(state.gpus, state.usage, strict=True))
-        return replace(state, usage=usage)
+
+def _without(state: NodeState, uuids: Collection[str]) -> NodeState:
+    """The node as it is when nobody has a share of these cards."""
+    usage = tuple(FREE if gpu.uuid in uuids else usage for gpu, usage in zip(state.gpus, state.usage, strict=True))
+    return replace(state, usage=usage)
 
 
 def _fits(state: NodeState, entry: QueuedPodInfo, limits: Limits) -> bool:

@@ -24,6 +24,7 @@ from playground.tenants import limiter
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
+from tests.cluster.hiding import hide_gpus
 from tests.cluster.kit.played import PlayedPrograms
 
 JSON = dict[str, Any]
@@ -80,6 +81,7 @@ def kit_cluster(directory: Path, control_plane: MakeControlPlane | None = None) 
     ) as cluster:
         programs = PlayedPrograms(directory / "programs", tuple(NAMESPACES.values()))
         cluster.control_plane.use_programs(programs)
+        hide_gpus(cluster)
         kit = Kit(cluster, programs)
         wait_for(lambda: "preload" in (kit.gpunode()["status"].get("isolation") or ()), "the level is not published")
         yield kit

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kubectl_gpufraction.conformance import report
-from kubectl_gpufraction.conformance.codes import CheckReason
+from kubectl_gpufraction.conformance.codes import ReportReason
 from kubectl_gpufraction.conformance.report import ConformanceReport, Environment, Probe, because, passed
 from release.environments.__main__ import FOLDER, PAGE, main, read
 from release.environments.page import WANTED, page
@@ -32,7 +32,7 @@ NODE = Environment(
 )
 RESULTS = (
     passed("delivery", "env-class-cdi", seen=1, given=1),
-    because(CheckReason.SEES_GPUS, "without-share", "unserved", seen=4),
+    because(ReportReason.SEES_GPUS, "without-share", "unserved", seen=4),
     passed("memory", "mps", shareMiB=2048, tookMiB=1700),
     passed(
         "neighbour",
@@ -41,7 +41,7 @@ RESULTS = (
         besideP50Microseconds=1500,
         besideP99Microseconds=9000,
     ),
-    because(CheckReason.NOT_ASKED, "restart-agent"),
+    because(ReportReason.NOT_ASKED, "restart-agent"),
 )
 REPORT = ConformanceReport("2026-11", "0.1.0", Probe("given"), NODE, RESULTS)
 UBUNTU = (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from contract.encoding.reading import Malformed
 from kubectl_gpufraction.conformance import report
 from kubectl_gpufraction.conformance.checks import CHECKS, FIGURES
-from kubectl_gpufraction.conformance.codes import FAILED, NOT_TRIED, CheckReason
+from kubectl_gpufraction.conformance.codes import FAILED, NOT_TRIED, ReportReason
 from kubectl_gpufraction.conformance.report import ConformanceReport, Environment, Probe, Result, because, passed
 
 JSON = dict[str, Any]
@@ -41,8 +41,8 @@ WHOLE = ConformanceReport(
     ),
     (
         passed("delivery", "env-class-cdi", seen=1, given=1),
-        because(CheckReason.NOT_HELD, "memory", "mps", shareMiB=2048, tookMiB=2112),
-        because(CheckReason.NOT_ASKED, "restart-agent"),
+        because(ReportReason.NOT_HELD, "memory", "mps", shareMiB=2048, tookMiB=2112),
+        because(ReportReason.NOT_ASKED, "restart-agent"),
     ),
 )
 
@@ -109,7 +109,7 @@ _RESULTS = st.sampled_from([(name, variant) for name, check in CHECKS.items() fo
         lambda reason, figures: Result(
             *key, reason.result if reason else "passed", str(reason) if reason else "", figures
         ),
-        st.sampled_from([None, *CheckReason]),
+        st.sampled_from([None, *ReportReason]),
         st.dictionaries(st.sampled_from(sorted(FIGURES)), st.integers(0, 1 << 53), max_size=4),
     )
 )
@@ -122,5 +122,5 @@ def test_any_results_are_read_back(results: list[Result]) -> None:
 
 
 def test_every_reason_is_a_failure_or_no_attempt_and_says_so() -> None:
-    assert {reason.result for reason in CheckReason} == {FAILED, NOT_TRIED}
-    assert [reason for reason in CheckReason if not reason.text or (reason.result == FAILED and not reason.cure)] == []
+    assert {reason.result for reason in ReportReason} == {FAILED, NOT_TRIED}
+    assert [reason for reason in ReportReason if not reason.text or (reason.result == FAILED and not reason.cure)] == []

@@ -9,33 +9,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubectl_gpufraction.conformance import pods, verdicts
-from kubectl_gpufraction.conformance.codes import CheckReason
+from kubectl_gpufraction.conformance.codes import ReportReason
 from kubectl_gpufraction.conformance.pods import Look, ProbeAnswer, Share, answer_of, look_of
 from kubectl_gpufraction.conformance.report import Result, because, passed
 from runtime import cudaprobe
 
 A, B, CARD = "GPU-a", "GPU-b", "GPU-card"
-SEEN: dict[str, tuple[Look, tuple[str, ...], tuple[str, ...], CheckReason | None]] = {
+SEEN: dict[str, tuple[Look, tuple[str, ...], tuple[str, ...], ReportReason | None]] = {
     "its own": (Look(("0",), (A,)), (A,), (), None),
     "its own, by files alone": (Look(("0",)), (A,), (), None),
     "its own, by names alone": (Look((), (A,)), (A,), (), None),
-    "another one": (Look(("0",), (B,)), (A,), (), CheckReason.OTHER_GPUS),
-    "one more": (Look(("0", "1"), (A, B)), (A,), (), CheckReason.OTHER_GPUS),
-    "one file more": (Look(("0", "1")), (A,), (), CheckReason.OTHER_GPUS),
-    "none": (Look(), (A,), (), CheckReason.NO_GPUS),
-    "one of two": (Look(("0",), (A,)), (A, B), (), CheckReason.NO_GPUS),
-    "a pod that was given none": (Look(), (), (), CheckReason.NO_GPUS),
+    "another one": (Look(("0",), (B,)), (A,), (), ReportReason.OTHER_GPUS),
+    "one more": (Look(("0", "1"), (A, B)), (A,), (), ReportReason.OTHER_GPUS),
+    "one file more": (Look(("0", "1")), (A,), (), ReportReason.OTHER_GPUS),
+    "none": (Look(), (A,), (), ReportReason.NO_GPUS),
+    "one of two": (Look(("0",), (A,)), (A, B), (), ReportReason.NO_GPUS),
+    "a pod that was given none": (Look(), (), (), ReportReason.NO_GPUS),
     "its slice, and the slice's card": (Look((), ("MIG-a", CARD)), ("MIG-a",), (CARD,), None),
-    "another slice": (Look((), ("MIG-b", CARD)), ("MIG-a",), (CARD,), CheckReason.OTHER_GPUS),
+    "another slice": (Look((), ("MIG-b", CARD)), ("MIG-a",), (CARD,), ReportReason.OTHER_GPUS),
 }
 
 
 @pytest.mark.parametrize(("look", "own", "parents", "reason"), SEEN.values(), ids=SEEN.keys())
 def test_a_container_sees_its_own_and_no_other(
-    look: Look, own: tuple[str, ...], parents: tuple[str, ...], reason: CheckReason | None
+    look: Look, own: tuple[str, ...], parents: tuple[str, ...], reason: ReportReason | None
 ) -> None:
     figures = {"seen": look.seen, "given": len(own)}
-    wanted = because(reason, "mig", **figures) if reason else passed("mig", **figures)
+    wanted = because(reason, "mig", "", **figures) if reason else passed("mig", "", **figures)
     assert verdicts.sees(look, own, "mig", parents=parents) == wanted
 
 
@@ -50,25 +50,25 @@ MEMORY: dict[str, tuple[ProbeAnswer, Result]] = {
     ),
     "refused beyond the share": (
         ProbeAnswer({"tookMiB": 2112, "code": 2, "shownMiB": 0}),
-        because(CheckReason.NOT_HELD, "memory", "mps", shareMiB=2048, tookMiB=2112, shownMiB=0),
+        because(ReportReason.NOT_HELD, "memory", "mps", shareMiB=2048, tookMiB=2112, shownMiB=0),
     ),
     "never refused": (
         ProbeAnswer({"tookMiB": 2048, "code": 0}),
-        because(CheckReason.NOT_HELD, "memory", "mps", shareMiB=2048, tookMiB=2048, shownMiB=0),
+        because(ReportReason.NOT_HELD, "memory", "mps", shareMiB=2048, tookMiB=2048, shownMiB=0),
     ),
     "no context": (
         ProbeAnswer({"code": 2}, failed=True),
-        because(CheckReason.PROGRAM_FAILED, "memory", "mps", cudaError=2),
+        because(ReportReason.PROGRAM_FAILED, "memory", "mps", cudaError=2),
     ),
     "a card that others have filled": (
         ProbeAnswer({"code": 2}, failed=True, full=True),
-        because(CheckReason.NO_IDLE_GPU, "memory", "mps"),
+        because(ReportReason.NO_IDLE_GPU, "memory", "mps"),
     ),
     "another refusal": (
         ProbeAnswer({"tookMiB": 0, "code": 700}),
-        because(CheckReason.PROGRAM_FAILED, "memory", "mps", cudaError=700),
+        because(ReportReason.PROGRAM_FAILED, "memory", "mps", cudaError=700),
     ),
-    "an answer without figures": (ProbeAnswer(), because(CheckReason.PROGRAM_FAILED, "memory", "mps", cudaError=0)),
+    "an answer without figures": (ProbeAnswer(), because(ReportReason.PROGRAM_FAILED, "memory", "mps", cudaError=0)),
 }
 
 
@@ -86,7 +86,7 @@ def test_cores_are_held_where_a_quarter_is_slower_by_half(full: int, quarter: in
 def test_a_program_that_computes_nothing_is_no_limit_that_holds() -> None:
     assert (
         verdicts.cores(ProbeAnswer({"perSecond": 900}), ProbeAnswer({"perSecond": 0}), "mps").reason
-        == CheckReason.PROGRAM_FAILED
+        == ReportReason.PROGRAM_FAILED
     )
 
 
@@ -125,19 +125,19 @@ def _pod(phase: str = "Pending", node: str = "n", reason: str = "", **state: Any
     return {"spec": {"nodeName": node}, "status": status}
 
 
-HOPELESS: dict[str, tuple[dict[str, Any], CheckReason | None]] = {
+HOPELESS: dict[str, tuple[dict[str, Any], ReportReason | None]] = {
     "one that starts": (_pod(waiting={"reason": "ContainerCreating"}), None),
     "one that runs": (_pod("Running", running={}), None),
-    "no image": (_pod(waiting={"reason": "ImagePullBackOff"}), CheckReason.NO_IMAGE),
-    "no program": (_pod("Failed", terminated={"reason": "StartError", "exitCode": 128}), CheckReason.NO_PROGRAM),
-    "no interpreter": (_pod("Failed", terminated={"reason": "Error", "exitCode": 127}), CheckReason.NO_PROGRAM),
-    "refused by its node": (_pod("Failed", reason="OutOfcpu"), CheckReason.REJECTED),
-    "past its deadline": (_pod("Failed", reason="DeadlineExceeded"), CheckReason.NOT_STARTED),
+    "no image": (_pod(waiting={"reason": "ImagePullBackOff"}), ReportReason.NO_IMAGE),
+    "no program": (_pod("Failed", terminated={"reason": "StartError", "exitCode": 128}), ReportReason.NO_PROGRAM),
+    "no interpreter": (_pod("Failed", terminated={"reason": "Error", "exitCode": 127}), ReportReason.NO_PROGRAM),
+    "refused by its node": (_pod("Failed", reason="OutOfcpu"), ReportReason.REJECTED),
+    "past its deadline": (_pod("Failed", reason="DeadlineExceeded"), ReportReason.NOT_STARTED),
 }
 
 
 @pytest.mark.parametrize(("pod", "reason"), HOPELESS.values(), ids=HOPELESS.keys())
-def test_what_no_waiting_helps(pod: dict[str, Any], reason: CheckReason | None) -> None:
+def test_what_no_waiting_helps(pod: dict[str, Any], reason: ReportReason | None) -> None:
     assert pods.hopeless(pod) == reason
 
 

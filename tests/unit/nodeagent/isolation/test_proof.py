@@ -69,7 +69,7 @@ def test_a_level_that_stopped_working_needs_a_new_proof() -> None:
     assert judged(proofs, replace(HELD, at=10_003), now=10_004.0) == (ProofState.HELD, True)
 
 
-def test_after_a_restart_what_was_published_stays_and_what_was_not_needs_a_proof() -> None:
+def test_after_a_restart_only_what_was_published_stays() -> None:
     assert judged(Proofs(WITHIN)) == (ProofState.HELD, True)
     proofs = Proofs(WITHIN)
     assert proofs.judge(["mps"], HELD, "570", 10_001.0, []).lets("mps") is False
