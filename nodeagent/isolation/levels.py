@@ -65,7 +65,7 @@ class Enforcement:
     conditions: tuple[Condition, ...] = ()
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """GPUs that no new container can get, by UUID, each with the reason."""
-    proof: str = ""
+    proof: str | None = None
     """As in `Inventory`."""
 
 
@@ -129,7 +129,7 @@ class Isolation:
         works = [level for level, each in self._works().items() if each]
         gate = self._proofs.judge(works, published.proof, inventory.driver, now, published.levels)
         conditions = (*found.conditions, *self.conditions(), *gate.conditions)
-        return Enforcement(delivery, tuple(filter(gate.lets, works)), conditions, found.unreachable, gate.state)
+        return Enforcement(delivery, tuple(filter(gate.lets, works)), conditions, found.unreachable, gate.state or None)
 
     def apply(self, inventory: Inventory, delivery: Delivery | None) -> Delivery | None:
         """The node's delivery with what limits containers; None if it is unknown. Writes what they get."""
@@ -156,7 +156,7 @@ class Isolation:
         return {level: works and gate.lets(level) for level, works in self._works().items()}
 
     def proof(self) -> str:
-        """Where the proof of the levels that limit stands, as in `Inventory.proof`. From any thread."""
+        """Where the proof of the levels that limit stands; empty where none is needed. From any thread."""
         return self._proofs.gate.state
 
     def _works(self) -> dict[str, bool]:

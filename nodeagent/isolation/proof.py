@@ -33,7 +33,7 @@ _ALWAYS = float("-inf")
 class ProofGate:
     """
     What is let through. `proven`: the levels that limit and may be published; None: none of them needs a proof.
-    `state`: as in `Inventory.proof`.
+    `state`: as in `Inventory.proof`; empty for None.
     """
 
     proven: frozenset[str] | None = None

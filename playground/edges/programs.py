@@ -256,8 +256,8 @@ PLACEMENT = FeatureEdges(
             fields(
                 "GPUNode",
                 "status.",
-                "driverVersion cudaVersion problem kernelVersion cgroupMode isolation[] pool "
-                "observedAt heartbeatSeconds options[].name options[].value "
+                "driverVersion cudaVersion problem kernelVersion cgroupMode isolation[] isolationProof "
+                "pool observedAt heartbeatSeconds options[].name options[].value "
                 "summary.gpus summary.healthy summary.models summary.memory",
             )
             + fields(

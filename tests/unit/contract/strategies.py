@@ -154,7 +154,7 @@ def inventories(draw: st.DrawFn) -> Inventory:
         tuple(level for level in ISOLATION if draw(st.booleans())),
         draw(TEXT),
         options,
-        draw(st.sampled_from(["", *ProofState])),
+        draw(st.sampled_from([None, *map(str, ProofState)])),
     )
 
 
