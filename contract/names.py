@@ -82,7 +82,7 @@ CONFORMANCE = Key(
     f"{GROUP}/conformance",
     on="Namespace and Pod label",
     writer="kubectl gpufraction conformance",
-    doc="`run`: made by the command, which removes it at its end, or at the beginning of the next run.",
+    doc="An id of the run that made it. The command removes it at its end, or at the beginning of the next run.",
 )
 UNSERVED_NAMESPACES = frozenset(("kube-system", "kube-node-lease", "kube-public", NAMESPACE))
 """Never served, whatever their labels: pods there must start while the webhook is down."""

@@ -28,7 +28,7 @@ from kubectl_gpufraction.conformance.node import ChosenNode, candidates, chosen,
 from kubectl_gpufraction.conformance.pods import program
 from kubectl_gpufraction.conformance.report import ConformanceReport, Probe, Result
 from kubectl_gpufraction.conformance.run import Run, RunOptions
-from kubectl_gpufraction.conformance.workspace import RunPause, Workspace, leftovers, remove
+from kubectl_gpufraction.conformance.workspace import RunPause, Stopped, Workspace, leftovers, remove
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
 from kubectl_gpufraction.output.wording import many
@@ -134,9 +134,13 @@ def run(session: Session) -> CommandOutput:
     session.say(f"node {node.name}; probes have the image {image}, pods without a share {given.cuda_image}")
     with _stopping(session.stop):
         pause = RunPause(given.timeout, session.stop.wait)
-        with Workspace(session.kube, pause, volumes=node.volumes, say=session.say) as space:
-            run = Run(session.kube, node, options, pause, space, session.say, session.now)
-            results = run.all()
+        space = Workspace(session.kube, pause, volumes=node.volumes, say=session.say)
+        run = Run(session.kube, node, options, pause, space, session.say, session.now)
+        try:
+            with space:
+                results = run.all()
+        except Stopped as stopped:  # before the namespaces were there
+            results = run.rest(stopped.reason)
     found = _report(session, node, run, results)
     if target is not None:
         _write(target, report.to_text(found))

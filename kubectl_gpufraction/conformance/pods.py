@@ -125,7 +125,7 @@ def manifest(
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": dict(LABELS), "annotations": annotations},
+        "metadata": {"name": name, "annotations": annotations},
         "spec": {
             "restartPolicy": restart,
             **({"runtimeClassName": runtime_class} if runtime_class else {}),

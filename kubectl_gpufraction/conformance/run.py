@@ -97,7 +97,7 @@ class Run:
     results: list[Result] = field(default_factory=list)
 
     def all(self) -> tuple[Result, ...]:
-        """Every result; where the run is stopped, what was not tried says so."""
+        """Every result; where the run is stopped, what was not tried says so. Once."""
         try:
             for check, results in self._checks().items():
                 if self.options.only and check not in self.options.only:
@@ -107,9 +107,8 @@ class Run:
                 self.say(f"{check}: {CHECKS[check].question}?")
                 self.results += self._answered(check, results)
         except Stopped as stopped:
-            self._rest(stopped.reason)
-        self._rest(ReportReason.INTERRUPTED)
-        return tuple(self.results)
+            return self.rest(stopped.reason)
+        return self.rest(ReportReason.INTERRUPTED)
 
     def _answered(self, check: str, results: Callable[[], list[Result]]) -> list[Result]:
         """What a check comes to; where the API server fails, all of its variants were not tried."""
@@ -119,12 +118,13 @@ class Run:
             self.say(f"{check}: {error}")
             return [because(ReportReason.NO_ANSWER, check, variant) for variant in CHECKS[check].variants]
 
-    def _rest(self, reason: ReportReason) -> None:
+    def rest(self, reason: ReportReason) -> tuple[Result, ...]:
+        """The results, with this one for every check that has none."""
         done = {(each.check, each.variant) for each in self.results}
         wanted = [(name, variant) for name, check in CHECKS.items() for variant in check.variants]
         self.results += [because(reason, *each) for each in wanted if each not in done]
         order = {each: number for number, each in enumerate(wanted)}
-        self.results.sort(key=lambda each: order[each.check, each.variant])
+        return tuple(sorted(self.results, key=lambda each: order[each.check, each.variant]))
 
     def _checks(self) -> dict[str, Callable[[], list[Result]]]:
         return {

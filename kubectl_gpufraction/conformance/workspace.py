@@ -3,12 +3,14 @@ The namespaces and pods of a run: made, awaited, and removed whatever happens.
 
     leftovers removed ──▶ namespaces there ──▶ pods, one check after another ──▶ pods gone ──▶ namespaces deleted
 
-One run uses a cluster at a time: a second one removes what the first has, and the first then ends. A namespace with the
-kit's name and without its label is somebody else's, and is left alone.
+One run uses a cluster at a time: a second one puts its id on the namespaces and removes what the first has, and the
+first then ends. It removes nothing more, since the namespaces have another id. A namespace with the kit's name and
+without its label is somebody else's, and is left alone.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,13 +21,10 @@ from kubectl_gpufraction.conformance import checks
 from kubectl_gpufraction.conformance.codes import ReportReason
 from kubectl_gpufraction.conformance.pods import (
     CONTAINER,
-    LABELS,
     MOST_LOG,
     NAMESPACES,
-    SELECTOR,
     hopeless,
     late,
-    phase,
 )
 from kubectl_gpufraction.session import Failed
 from runtime.kubernetes import paths
@@ -47,6 +46,8 @@ _GONE_WITHIN = 15.0
 """Seconds that a check waits for its pod to end. The next one has room beside it, where a kubelet is away."""
 _FORCED_AFTER, _REMOVED_WITHIN = 20.0, 60.0
 """Seconds after which pods are removed by force, which their kubelet does not end, and that all of it may take."""
+_TRIES = 5
+"""How often a namespace is deleted that others change meanwhile."""
 _READY_WITHIN = 30.0
 """Seconds until a new namespace has its service account, and an ending one is gone."""
 
@@ -113,14 +114,16 @@ class Workspace:
         self._kube = kube
         self._pause = pause
         self._level = "privileged" if volumes else "restricted"
-        self._uids: dict[str, str] = {}
+        self._id = secrets.token_hex(8)
+        self._made: list[str] = []
         self._count = 0
 
     def __enter__(self) -> Workspace:
         """Raises `Failed` and `KubeError`."""
         try:
             for kind, name in NAMESPACES.items():
-                self._uids[name] = self._made(kind, name)
+                self._take(kind, name)
+                self._made.append(name)
             for name in NAMESPACES.values():
                 remove_pods(self._kube, name)
                 self._pause.until(_READY_WITHIN, lambda name=name: self._takes_pods(name))  # type: ignore[misc]
@@ -133,32 +136,31 @@ class Workspace:
         self._remove()
 
     def _remove(self) -> None:
-        for each in remove(self._kube, self._uids):
+        for each in remove(self._kube, dict.fromkeys(self._made, self._id)):
             self._say(f"not removed: {each}; run kubectl gpufraction conformance --clean")
 
-    def _made(self, kind: str, name: str) -> str:
-        """Make the namespace, or take over one of ours; its uid. Raises `Failed`."""
+    def _take(self, kind: str, name: str) -> None:
+        """Make the namespace, or take over one of ours. Raises `Failed`."""
         served = {str(names.INJECT_LABEL): names.INJECT_ENABLED if kind == checks.SERVED else None}
-        labels = {**LABELS, **served, "pod-security.kubernetes.io/enforce": self._level}
+        labels = {**_label(self._id), **served, "pod-security.kubernetes.io/enforce": self._level}
         present = {key: value for key, value in labels.items() if value is not None}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": present}}
 
-        def there() -> str | None:
+        def there() -> bool | None:
             try:
-                return str(self._kube.create(paths.namespaces(), body)["metadata"]["uid"])
+                self._kube.create(paths.namespaces(), body)
+                return True
             except KubeConflict:
                 found = self._get(paths.namespaces(name))
             if found is None or found["metadata"].get("deletionTimestamp"):
                 return None  # one that is ending
-            if not _is_ours(found):
+            if not _run_of(found):
                 raise Failed(f"the namespace {name} is not the kit's own, so it is left alone; remove it, or its pods")
-            patched = self._kube.patch_merge(paths.namespaces(name), {"metadata": {"labels": labels}})
-            return str(patched["metadata"]["uid"])
+            self._kube.patch_merge(paths.namespaces(name), {"metadata": {"labels": labels}})
+            return True
 
-        uid = self._pause.until(_READY_WITHIN + _REMOVED_WITHIN, there)
-        if uid is None:
+        if not self._pause.until(_READY_WITHIN + _REMOVED_WITHIN, there):
             raise Failed(f"the namespace {name} of an earlier run does not end; look at what is left in it")
-        return uid
 
     def _get(self, path: str) -> JSON | None:
         try:
@@ -174,10 +176,10 @@ class Workspace:
     def create(self, kind: str, pod: JSON) -> JSON:
         """Create a pod. Raises `NotThere` where the API server refuses it."""
         self._count += 1
-        metadata = {**pod["metadata"], "name": f"{pod['metadata']['name']}-{self._count}"}
-        namespace = NAMESPACES[kind]
+        name, namespace = f"{pod['metadata']['name']}-{self._count}", NAMESPACES[kind]
+        metadata = {**pod["metadata"], "name": name, "namespace": namespace, "labels": _label(self._id)}
         try:
-            return self._kube.create(paths.pods(namespace), {**pod, "metadata": {**metadata, "namespace": namespace}})
+            return self._kube.create(paths.pods(namespace), {**pod, "metadata": metadata})
         except (KubeForbidden, KubeInvalid) as error:
             raise NotThere(ReportReason.REJECTED) from error
 
@@ -228,16 +230,25 @@ def _place(pod: JSON) -> tuple[str, str]:
     return str(pod["metadata"]["namespace"]), str(pod["metadata"]["name"])
 
 
-def _is_ours(namespace: JSON) -> bool:
-    labels = namespace["metadata"].get("labels") or {}
-    return bool(labels.get(str(names.CONFORMANCE)) == LABELS[str(names.CONFORMANCE)])
+def _label(run: str) -> dict[str, str]:
+    return {str(names.CONFORMANCE): run}
 
 
-def remove_pods(kube: Kube, namespace: str, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Delete the pods of earlier checks there, and wait until they are gone, for a bounded time."""
+def _run_of(namespace: JSON) -> str:
+    """The id of the run that has the namespace; empty where it is none of ours."""
+    return str((namespace["metadata"].get("labels") or {}).get(str(names.CONFORMANCE)) or "")
+
+
+def remove_pods(kube: Kube, namespace: str, run: str = "", sleep: Callable[[float], None] = time.sleep) -> None:
+    """
+    Delete the pods of a run there, or of every run, and wait until they are gone, for a bounded time.
+
+    A pod whose kubelet does not end it is removed by force at last: it ends by its own deadline.
+    """
+    selector = f"{names.CONFORMANCE}={run}" if run else str(names.CONFORMANCE)
     began = time.monotonic()
     while (took := time.monotonic() - began) < _REMOVED_WITHIN:
-        found = kube.list(paths.pods(namespace), {"labelSelector": SELECTOR}, of=kinds.SHOWN).items
+        found = kube.list(paths.pods(namespace), {"labelSelector": selector}, of=kinds.SHOWN).items
         for pod in found:
             forced = took > _FORCED_AFTER
             if forced or not pod["metadata"].get("deletionTimestamp"):
@@ -249,34 +260,48 @@ def remove_pods(kube: Kube, namespace: str, sleep: Callable[[float], None] = tim
         sleep(_POLL)
 
 
-def remove(kube: Kube, uids: dict[str, str]) -> list[str]:
+def remove(kube: Kube, runs: dict[str, str]) -> list[str]:
     """
-    Remove the pods and the namespaces of a run, by the namespaces' names and uids; what could not be removed, and why.
+    Remove the pods and the namespaces of a run, by the namespaces' names with its id; what could not be removed.
 
-    A namespace that has another uid is another run's.
+    A namespace that has another id is another run's.
     """
     failed = []
-    for name, uid in uids.items():
+    for name, run in runs.items():
         try:
-            if kube.get(paths.namespaces(name))["metadata"]["uid"] == uid:
-                remove_pods(kube, name)
-                kube.delete(paths.namespaces(name), {"preconditions": {"uid": uid}})
-        except (KubeNotFound, KubeConflict):
-            continue
+            if not any(_removed(kube, name, run) for _ in range(_TRIES)):
+                failed.append(f"{name}: it changes all the time")
         except KubeError as error:
             failed.append(f"{name}: {error}")
     return failed
 
 
+def _removed(kube: Kube, name: str, run: str) -> bool:
+    """Whether the namespace and the pods of this run there are gone; False where it has changed meanwhile."""
+    try:
+        found = kube.get(paths.namespaces(name))
+        if _run_of(found) != run:
+            remove_pods(kube, name, run)
+            return True
+        remove_pods(kube, name)
+        found = kube.get(paths.namespaces(name))
+        if _run_of(found) != run:
+            return False
+        same = {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
+        kube.delete(paths.namespaces(name), {"preconditions": same})
+    except KubeConflict:
+        return False
+    except KubeNotFound:
+        return True
+    return True
+
+
 def leftovers(kube: Kube) -> dict[str, str]:
-    """The namespaces of earlier runs, by name, with their uids."""
+    """The namespaces of earlier runs, by name, with the runs' ids."""
     found = {}
     for name in NAMESPACES.values():
         with suppress(KubeNotFound):
-            namespace = kube.get(paths.namespaces(name))
-            if _is_ours(namespace):
-                found[name] = str(namespace["metadata"]["uid"])
+            run = _run_of(kube.get(paths.namespaces(name)))
+            if run:
+                found[name] = run
     return found
-
-
-__all__ = ["NotThere", "RunPause", "Stopped", "Workspace", "leftovers", "phase", "remove", "remove_pods"]
