@@ -268,7 +268,7 @@ class Run:
     def _idle_share(self, level: str = "", cores: int = 0, *, slices: bool = False) -> Share:
         """A share of a GPU on which nobody else has one. Raises `NotThere`."""
         query = {"fieldSelector": paths.fields({"spec.nodeName": self.node.name})}
-        listed = self.kube.list(paths.pods(), query, of=kinds.PODS).items
+        listed = self.kube.list(paths.pods(), query, of=kinds.RESIDENTS).items
         inventory = self.node.inventory
         uuid, mib, _ = idle_gpu(inventory, listed, slices=slices) if inventory is not None else ("", 0, "")
         if not uuid:
