@@ -88,6 +88,11 @@ COMPONENTS = (
         ),
     ),
     Component(
+        "canary",
+        settings={"allocator": {"canary-enabled": "true"}, "nodeagent": {"proven-within": "24h"}},
+        grants=(Grant(ALLOCATOR, Access("create", "", "pods", names.CANARY_NAMESPACE), ("canary-enabled",)),),
+    ),
+    Component(
         "cert-manager",
         needs={"external-certificates": "cert-manager makes the certificates, so gpufraction-certs must not"},
         excluded_by={"openshift": "OpenShift's service-ca makes the certificates there"},

@@ -358,6 +358,8 @@ class Inventory:
     """The node pool whose options apply here; empty where only the cluster's do."""
     options: tuple[tuple[str, str], ...] = ()
     """The administrator's options that apply: (name, value), sorted by name; see `inventories.sharing_of`."""
+    proof: str | None = None
+    """Where the proof of the levels that limit stands, as `contract.nodes.proofs.ProofState`; None: none is needed."""
 
 
 @dataclass(frozen=True, slots=True)

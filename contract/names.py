@@ -81,6 +81,12 @@ DEFRAGMENT = Key(
     doc="`allowed`: consent that pods here are evicted where each of them has room on another node and a larger pod "
     "then starts, if the allocator's setting `defragmentation.evictions_per_hour` is above 0.",
 )
+CONFORMANCE = Key(
+    f"{GROUP}/conformance",
+    on="Namespace and Pod label",
+    writer="kubectl gpufraction conformance",
+    doc="An id of the run that made it. The command removes it at its end, or at the beginning of the next run.",
+)
 UNSERVED_NAMESPACES = frozenset(("kube-system", "kube-node-lease", "kube-public", NAMESPACE))
 """Never served, whatever their labels: pods there must start while the webhook is down."""
 
@@ -272,6 +278,22 @@ IDLE_AFTER = Key(
     "equal or higher priority may have the pod evicted, where the allocator's setting `idle.evict` is on. The pod's "
     "word counts before its namespace's; `0` or nothing is no consent.",
 )
+
+PROOF = Key(
+    f"{GROUP}/isolation-proof",
+    on="GPUNode annotation",
+    writer="allocator",
+    doc="With the component canary: whether the last canary on the node was held to its share, when it was created, "
+    "and the driver's version then. The agent publishes levels that limit only while it is fresh.",
+)
+CANARY = Key(
+    f"{GROUP}/canary",
+    on="Pod label",
+    writer="allocator",
+    doc="`true` on canaries, which try to exceed their share, in the namespace `gpufraction-canary`.",
+)
+CANARY_NAMESPACE = "gpufraction-canary"
+"""Where canaries run; the component canary creates it."""
 
 NUMA_BIND = _by_tenant(
     "numa-bind",

@@ -32,6 +32,7 @@ from kubectl_gpufraction.commands import (
     version,
     waiting,
 )
+from kubectl_gpufraction.conformance import command as conformance
 from kubectl_gpufraction.idle import command as idle
 from kubectl_gpufraction.output.forms import Form
 from kubectl_gpufraction.output.tables import joined
@@ -60,6 +61,7 @@ COMMANDS: tuple[Command, ...] = (
     cordon.CORDON,
     cordon.UNCORDON,
     check.COMMAND,
+    conformance.COMMAND,
     kueueconfig.COMMAND,
     version.COMMAND,
     inspect.COMMAND,
@@ -119,7 +121,7 @@ def main(
     colour = screen.is_screen and "NO_COLOR" not in environment
     form = Form(given.output, colour, not given.no_headers, width=screen.width)
     try:
-        return _carried_out(given, screen, stop or threading.Event(), form)
+        return _carried_out(given, screen, errors, stop or threading.Event(), form)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
@@ -138,14 +140,14 @@ def main(
         return Exit.FAILED
 
 
-def _carried_out(given: argparse.Namespace, out: Terminal, stop: threading.Event, form: Form) -> int:
+def _carried_out(given: argparse.Namespace, out: Terminal, errors: Terminal, stop: threading.Event, form: Form) -> int:
     """Carry the command out; the exit status."""
     if given.command is completion.COMMAND:  # needs no cluster
         out.write(completion.script(given.shell).text(form))
         return Exit.OK
     if given.command is ui.COMMAND:
         return ui.serve(_session(given), out, stop)
-    return _print(_session(given), out, stop, form)
+    return _print(replace(_session(given), say=errors.say, stop=stop), out, stop, form)
 
 
 def _report(error: KubeError, given: argparse.Namespace, out: Terminal, err: Terminal, form: Form) -> None:

@@ -7,9 +7,10 @@ A command is a value (`Command`): its name, its help, its arguments, and a funct
 from __future__ import annotations
 
 import argparse
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -97,6 +98,10 @@ class Session:
     listening: WarningTransport
     namespace: str
     now: Callable[[], float] = time.time
+    say: Callable[[object], None] = lambda message: None
+    """Tells the user what is going on, while a command takes long."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set when a command that takes long shall end."""
 
     def state(self, reader: NeighbourReader | None = None) -> ClusterView:
         """The cluster now. `reader` takes in the nodes and pods too."""

@@ -26,6 +26,8 @@ from dataclasses import replace
 
 from contract.backoff import backoff, with_jitter
 from contract.encoding import moments
+from contract.nodes import proofs
+from nodeagent.isolation.levels import PublishedLevels
 from nodeagent.machine import Machine
 from nodeagent.publishing.beyond import ExcessCapacity
 from nodeagent.publishing.changes import Change
@@ -174,7 +176,9 @@ class Agent:
             wanted, beyond=beyond, idle=report.idle, reports=report.reports, heartbeat=math.ceil(self._pace.heartbeat)
         )
         now = self._clock()
-        wanted = wanted.under(self._machine.enforce(wanted.inventory, now, published.node.labels))
+        wanted = wanted.under(
+            self._machine.enforce(wanted.inventory, now, published.node.labels, _published(published))
+        )
         self._apply(reconcile(wanted, published, self._history, now, self._pace), wanted, published)
         self._trouble = "" if wanted.condition.ready else wanted.condition.message
 
@@ -279,6 +283,16 @@ class Agent:
         known = self._published
         if known is not None and any(getattr(known, what) != view for what, view in seen.items()):
             self._published = None
+
+
+def _published(published: Published) -> PublishedLevels:
+    """The levels that the GPUNode has, which may be of another version or damaged, and its proof."""
+    if published.gpunode is None:
+        return PublishedLevels()
+    levels = published.gpunode.status.get("isolation")
+    return PublishedLevels(
+        tuple(map(str, levels)) if isinstance(levels, list) else (), proofs.from_text(published.gpunode.proof)
+    )
 
 
 def _object_of(event: Event) -> JSON | None:

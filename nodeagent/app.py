@@ -101,7 +101,10 @@ def start(
     residents = Residents(on_change=lambda: agent.wake(), followed=settings.pods)
     site = Site(kube, settings, latest=lambda: latest(), changed=lambda: agent.wake())
     isolation = Isolation(
-        _handle(library, settings, residents, mechanisms, host), mechanisms, [build(site) for build in ways]
+        _handle(library, settings, residents, mechanisms, host),
+        mechanisms,
+        [build(site) for build in ways],
+        proven_within=settings.proven_within,
     )
     idleness = IdleTracker(least=settings.idle_least, gap=max(ACTIVE_SECONDS, 2 * settings.pace.interval))
 
@@ -131,6 +134,7 @@ def start(
         isolation.look(observation)
         gauges.show(observation)
         gauges.show_isolation(isolation.enforced())
+        gauges.show_proof(isolation.proof())
         gauges.show_mechanisms(isolation.effects)
         # No pod is evicted because a mechanism closes its GPU: its programs may continue.
         overuse.seen(without_own(observation, isolation.effects))

@@ -14,7 +14,7 @@ from contract.nodes.idle import IdleShare
 from contract.nodes.reports import PodReport
 from contract.options import NO_OPTIONS
 from nodeagent.gpus.observation import Observation
-from nodeagent.isolation.levels import NO_LABELS, Enforcement, Isolation
+from nodeagent.isolation.levels import NO_LABELS, NO_PUBLISHED, Enforcement, Isolation, PublishedLevels
 from nodeagent.isolation.mechanism import Handle
 from nodeagent.publishing.terms import NodeReport, PoolDocument
 from nodeagent.sharing.ownership import HOLDING
@@ -65,7 +65,13 @@ class Machine:
             idle, reports = self._idle(), self._reports()
         return NodeReport(observation, self._options(), self._residents.held(), unknown, idle, reports)
 
-    def enforce(self, inventory: Inventory, now: float, labels: Mapping[str, str] = NO_LABELS) -> Enforcement:
+    def enforce(
+        self,
+        inventory: Inventory,
+        now: float,
+        labels: Mapping[str, str] = NO_LABELS,
+        published: PublishedLevels = NO_PUBLISHED,
+    ) -> Enforcement:
         """Limit containers to their shares of this inventory, and report what is enforced. `labels`: the Node's."""
         self._published_soon(inventory)
-        return self._isolation.enforce(inventory, now, labels)
+        return self._isolation.enforce(inventory, now, labels, published)

@@ -123,6 +123,14 @@ class AgentSettings:
         "manifests/components/startup-taint, which sets it.",
     )
     limiters: LimiterSettings = grouped(LimiterSettings)
+    proven_within: float = setting(
+        0.0,
+        "For how long the proof of a canary counts. Levels that limit are published only with one; "
+        "manifests/components/canary sets it, and creates canaries. 0: they need no proof.",
+        unit="duration",
+        minimum=0,
+        maximum=2592000.0,
+    )
     listen: str = setting("0.0.0.0:9445", "Address and port of /metrics, /healthz and /readyz; empty: none.")
     metrics_access: Literal["token", "open"] = setting("token", ACCESS_SETTING)
     metrics_certificates: Path | None = setting(None, CERTIFICATES_SETTING)

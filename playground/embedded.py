@@ -17,6 +17,7 @@ from playground.api.store.store import Store
 from playground.machinery.client.claims import Plugins
 from playground.machinery.cluster import Machinery
 from playground.machinery.kubelet.gpuruntime import NodeGpus
+from playground.machinery.kubelet.podrun import Programs
 from playground.machinery.objects.nodes import NodeSpec
 
 JSON = dict[str, Any]
@@ -42,6 +43,9 @@ class ControlPlane(Protocol):
 
     def use_plugins(self, plugins: Plugins) -> None:
         """Have the kubelets ask these plugins for the devices of ResourceClaims."""
+
+    def use_programs(self, programs: Programs) -> None:
+        """Have the kubelets run containers' programs so. Only of kubelets that are played."""
 
     def fail_node(self, name: str) -> None:
         """Have a node fall silent, as one whose machine is down. Only of kubelets that are played."""
@@ -99,6 +103,10 @@ class Embedded:
     def use_plugins(self, plugins: Plugins) -> None:
         """Have the kubelets that are played ask these plugins for the devices of ResourceClaims."""
         self.machinery.use_plugins(plugins)
+
+    def use_programs(self, programs: Programs) -> None:
+        """Have the kubelets run containers' programs so."""
+        self.machinery.use_programs(programs)
 
     def fail_node(self, name: str) -> None:
         """Have a node fall silent."""

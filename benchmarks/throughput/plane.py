@@ -21,6 +21,7 @@ from contract.nodes.inventories import inventory_to_status
 from playground.api.kinds.values import User
 from playground.machinery.client.claims import Plugins
 from playground.machinery.cluster import SCHEDULER
+from playground.machinery.kubelet.podrun import Programs
 from playground.machinery.objects.nodes import NodeSpec, node_object
 from playground.programs import installing
 from playground.programs.process import Program
@@ -139,6 +140,9 @@ class Nodes:
 
     def use_plugins(self, plugins: Plugins) -> None:
         """No kubelet runs here, so none is asked."""
+
+    def use_programs(self, programs: Programs) -> None:
+        """No kubelet runs here, so no program does."""
 
     def reach(self, configuration: JSON, port: int) -> tuple[JSON, list[JSON]]:
         """By URL: nothing here implements Services."""

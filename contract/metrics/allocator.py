@@ -40,6 +40,11 @@ EVICTIONS = PROGRAM.counter(
     "outcome (evicted, gone, budget, failed).",
     labels=("cause", "outcome"),
 )
+CANARIES = PROGRAM.counter(
+    "gpufraction_canaries_total",
+    "Canaries that have ended, by outcome: held and exceeded are verdicts; no-verdict, too-long and gave-way are none.",
+    labels=("outcome",),
+)
 IDLE_PODS = PROGRAM.gauge(
     "gpufraction_idle_pods",
     "Pods with a share that compute nothing, as far as agents know, by whether they or their namespaces agreed to give "

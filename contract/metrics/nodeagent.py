@@ -85,6 +85,12 @@ GPU_MEMORY_UNCLAIMED = PROGRAM.gauge(
     "GPU memory of processes that belong to no container with a share of the GPU.",
     labels=("node", "gpu"),
 )
+ISOLATION_PROOF = PROGRAM.gauge(
+    "gpufraction_isolation_proof",
+    "1 at where the proof of the levels that limit stands, with the component canary: held, due (held, and to be "
+    "renewed), missing or failed; with the last two no such level is published.",
+    labels=("node", "state"),
+)
 GPU_XIDS = PROGRAM.counter(
     "gpufraction_gpu_xids_total",
     "XIDs that the driver reported, the ignored ones too, since the agent's start.",

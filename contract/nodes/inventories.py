@@ -110,6 +110,7 @@ _STATUS = wire.record(
         "cgroup": wire.line(_SHORT).named("cgroupMode"),
         "delivery": wire.optional(replace(_DELIVERY, write=_delivery_to_json)),
         "isolation": wire.listed(wire.TEXT).then(_known_levels),
+        "proof": wire.optional(wire.line(_SHORT)).named("isolationProof"),
         "pool": wire.line(),
         "options": wire.listed(wire.row({"name": wire.line(_SHORT), "value": wire.line()}), _MOST_OPTIONS),
         "gpus": wire.listed(_GPU, MOST_ON_NODE),

@@ -73,6 +73,19 @@ class GPUNodeReason(Reasons):
         "MayNotRemove",
         _is("StartupTaint: the agent has no right to remove it.", "Apply the component `startup-taint`."),
     )
+    PROVEN = "Proven", _is("IsolationProven: a canary was refused what exceeded its share.", page=_MPS)
+    UNPROVEN = (
+        "Unproven",
+        _is("IsolationProven: no canary has tried the levels lately.", "Wait until a GPU is idle.", _MPS),
+    )
+    PROOF_FAILED = (
+        "ProofFailed",
+        _is(
+            "IsolationProven: a canary exceeded its share.",
+            "Repair the limiter on the node.",
+            "runbooks.md#gpufractionisolationnotheld",
+        ),
+    )
     LIBRARY_READY = "LibraryReady", _is("PreloadedLibrary: it is on the node.", page=_MPS)
     LIBRARY_NOT_USABLE = "LibraryNotUsable", _is("PreloadedLibrary: it cannot be used.", "Do what it says.", _MPS)
     BY_CDI = "ByCDI", _is("LimitsReachContainers: by a CDI description that the agent writes.", page=_MPS)

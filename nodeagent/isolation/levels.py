@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from contract.isolation import DRIVER, MPS, PRELOAD, WATCH
 from contract.model import Delivery, Inventory
+from contract.nodes.proofs import Proof
 from contract.nodes.reports import PodReport
 from nodeagent.conditions import Condition
 from nodeagent.gpus.observation import Observation
@@ -23,11 +24,23 @@ from nodeagent.isolation import driver, mps, preload
 from nodeagent.isolation.cdi import NOTHING, Edits
 from nodeagent.isolation.effects import NO_EFFECTS, Faults, together
 from nodeagent.isolation.mechanism import Delivered, DeliveryWay, Handle, Mechanism, MechanismEntry, MechanismTable, Run
+from nodeagent.isolation.proof import Proofs
 from nodeagent.isolation.reach import Reach
 from nodeagent.sharing.unread import unread_shares
 from runtime.settings import NoSettings
 
 NO_LABELS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedLevels:
+    """What the GPUNode has until now: its levels, and what the last canary found."""
+
+    levels: tuple[str, ...] = ()
+    proof: Proof | None = None
+
+
+NO_PUBLISHED = PublishedLevels()
 
 
 def watch(handle: Handle, chosen: NoSettings) -> Mechanism | None:
@@ -53,6 +66,8 @@ class Enforcement:
     conditions: tuple[Condition, ...] = ()
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """GPUs that no new container can get, or shall get, by UUID, each with the reason."""
+    proof: str | None = None
+    """As in `Inventory`."""
 
 
 class Isolation:
@@ -60,9 +75,17 @@ class Isolation:
     Enforces what this node can, and reports it. The observer's thread calls `look`, the publishing thread `enforce`.
 
     `table`: the mechanisms, the strongest first. `ways`: those of delivery, in the order in which they conclude.
+    `proven_within`: seconds for which a proof of the levels that limit counts; 0: they need none.
     """
 
-    def __init__(self, handle: Handle, table: MechanismTable = MECHANISMS, ways: Iterable[DeliveryWay] = ()) -> None:
+    def __init__(
+        self,
+        handle: Handle,
+        table: MechanismTable = MECHANISMS,
+        ways: Iterable[DeliveryWay] = (),
+        *,
+        proven_within: float = 0.0,
+    ) -> None:
         built = {level.name: entry.built(handle, level.name) for level, entry in table.items()}
         self._names = tuple(built)
         self._ways = tuple(ways)
@@ -70,6 +93,7 @@ class Isolation:
         self._inside = {name: each.edits for name, each in self._mechanisms.items() if each.edits is not None}
         self._pods = handle.pods
         self._faults = Faults()
+        self._proofs = Proofs(proven_within)
         self._reach = Reach(handle, self._edits, needed=bool(self._inside))
         self._inventory: Inventory | None = None
         self.effects = NO_EFFECTS
@@ -87,19 +111,28 @@ class Isolation:
         for way in self._ways:
             way.looked()
 
-    def enforce(self, inventory: Inventory, now: float, labels: Mapping[str, str] = NO_LABELS) -> Enforcement:
+    def enforce(
+        self,
+        inventory: Inventory,
+        now: float,
+        labels: Mapping[str, str] = NO_LABELS,
+        published: PublishedLevels = NO_PUBLISHED,
+    ) -> Enforcement:
         """
         Write what containers get with the inventory that is about to be published, and report what is enforced.
 
-        `labels`: the Node's.
+        `labels`: the Node's. `now`: seconds since 1970.
         """
         found = Delivered()
         for way in self._ways:
             found = way.conclude(found, inventory, now, labels)
         delivery = self.apply(inventory, found.delivery)
         unread = unread_shares(self._pods.all(), [gpu.uuid for gpu in inventory.gpus])
-        conditions = (*found.conditions, *self.conditions(), *unread.conditions)
-        return Enforcement(delivery, self.levels(), conditions, {**unread.closed, **found.unreachable})
+        works = [level for level, each in self._works().items() if each]
+        gate = self._proofs.judge(works, published.proof, inventory.driver, now, published.levels)
+        conditions = (*found.conditions, *self.conditions(), *unread.conditions, *gate.conditions)
+        unreachable = {**unread.closed, **found.unreachable}
+        return Enforcement(delivery, tuple(filter(gate.lets, works)), conditions, unreachable, gate.state or None)
 
     def apply(self, inventory: Inventory, delivery: Delivery | None) -> Delivery | None:
         """The node's delivery with what limits containers; None if it is unknown. Writes what they get."""
@@ -121,7 +154,16 @@ class Isolation:
         return (*self._reach.conditions(), *own)
 
     def enforced(self) -> Mapping[str, bool]:
-        """Whether each level of the table works now, the strongest first. From any thread."""
+        """Whether each level of the table is enforced now, the strongest first. From any thread."""
+        gate = self._proofs.gate
+        return {level: works and gate.lets(level) for level, works in self._works().items()}
+
+    def proof(self) -> str:
+        """Where the proof of the levels that limit stands; empty where none is needed. From any thread."""
+        return self._proofs.gate.state
+
+    def _works(self) -> dict[str, bool]:
+        """Whether each level works now, proven or not."""
         taking = [gpu for gpu in self._inventory.gpus if gpu.healthy] if self._inventory else []
         found, free = dict.fromkeys(self._names, False), bool(taking) and self._reach.reached.really
         for name, each in self._mechanisms.items():
@@ -132,7 +174,7 @@ class Isolation:
         return found
 
     def levels(self) -> tuple[str, ...]:
-        """The levels that work now, the strongest first. From any thread."""
+        """The levels that are enforced now, the strongest first. From any thread."""
         return tuple(name for name, works in self.enforced().items() if works)
 
     def reports(self, now: float) -> frozenset[PodReport]:

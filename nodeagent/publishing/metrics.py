@@ -13,6 +13,7 @@ from contract.metrics import nodeagent as specs
 from contract.metrics.spec import MetricSpec
 from contract.model import Inventory
 from contract.nodes.idle import IdleShare
+from contract.nodes.proofs import ProofState
 from nodeagent.gpus.observation import Observation
 from nodeagent.isolation.effects import Effects
 from nodeagent.sharing.overuse import OveruseMonitor
@@ -61,6 +62,11 @@ class AgentGauges:
         """Set whether each level is enforced, the strongest first."""
         self._levels = tuple(level for level, works in levels.items() if works)
         self._set({specs.NODE_ISOLATION: {(self._node, level): float(works) for level, works in levels.items()}})
+
+    def show_proof(self, state: str) -> None:
+        """Set where the proof of the levels that limit stands; no series where none is required."""
+        states = ProofState if state else ()
+        self._set({specs.ISOLATION_PROOF: {(self._node, str(each)): float(each == state) for each in states}})
 
     def show_mechanisms(self, effects: Effects) -> None:
         """Set the mechanisms' own gauges, and remove the series of those that no mechanism has any more."""

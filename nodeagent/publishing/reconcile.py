@@ -73,6 +73,8 @@ class ObjectView:
     """The allocator's annotation about pods that hold more than the GPUs promise, unread."""
     repeated: str = ""
     """The allocator's annotation about cards that other nodes report too, unread."""
+    proof: str = ""
+    """The allocator's annotation about the last canary here, unread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,7 @@ def object_view(gpunode: Mapping[str, Any]) -> ObjectView:
         status=gpunode.get("status") or {},
         beyond=str(_annotations(gpunode).get(names.BEYOND) or ""),
         repeated=str(_annotations(gpunode).get(names.REPEATED) or ""),
+        proof=str(_annotations(gpunode).get(names.PROOF) or ""),
     )
 
 

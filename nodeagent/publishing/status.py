@@ -99,7 +99,8 @@ class Desired:
             else gpu
             for gpu in self.inventory.gpus
         )
-        inventory = replace(self.inventory, gpus=gpus, delivery=enforcement.delivery, isolation=enforcement.levels)
+        inventory = replace(self.inventory, gpus=gpus, delivery=enforcement.delivery)
+        inventory = replace(inventory, isolation=enforcement.levels, proof=enforcement.proof)
         return replace(self, inventory=inventory, others=(*self.others, *enforcement.conditions))
 
     @property

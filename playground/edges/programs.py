@@ -256,8 +256,8 @@ PLACEMENT = FeatureEdges(
             fields(
                 "GPUNode",
                 "status.",
-                "driverVersion cudaVersion problem kernelVersion cgroupMode isolation[] pool "
-                "observedAt heartbeatSeconds options[].name options[].value "
+                "driverVersion cudaVersion problem kernelVersion cgroupMode isolation[] isolationProof "
+                "pool observedAt heartbeatSeconds options[].name options[].value "
                 "summary.gpus summary.healthy summary.models summary.memory",
             )
             + fields(
@@ -363,6 +363,18 @@ PLACEMENT = FeatureEdges(
             "what cannot be read is as if it were not there: no way of delivery is concluded from it",
             ("fuzzing host-files", "fuzzing simulated-machine", "fuzzing snapshot"),
             ("path /", "path /var/run/cdi", "path /var/lib/gpufraction/preload", "path /home/kubernetes/bin/nvidia"),
+        ),
+        Edge(
+            NODE,
+            "the status of canaries on it, which is a proof of its own limits",
+            "`allocator.features.canary.pods`",
+            "a verdict is one of two exit codes; it counts for that node alone, as long as the agent's setting says",
+            (
+                "unit/allocator/features/canary/test_canaries.py::test_only_two_exit_codes_are_a_verdict",
+                "unit/contract/nodes/test_proofs.py::test_any_text_is_a_proof_or_none",
+            ),
+            names_of(names.PROOF, names.CANARY, names.CONFORMANCE)
+            + rights("gpufraction-allocator-canary", "create delete", "pods"),
         ),
         Edge(
             NODE,

@@ -39,6 +39,7 @@ from playground.machinery.controllers.replicasets import ReplicaSets
 from playground.machinery.controllers.statefulsets import StatefulSets
 from playground.machinery.kubelet.gpuruntime import NodeGpus
 from playground.machinery.kubelet.kubelet import Kubelet, KubeletTiming
+from playground.machinery.kubelet.podrun import Programs
 from playground.machinery.objects.nodes import NodeSpec, node_object
 from playground.machinery.scheduler.scheduler import Scheduler
 
@@ -236,6 +237,11 @@ class Machinery:
         """Have our kubelets ask these plugins for the devices of ResourceClaims."""
         if self.kubelet is not None:
             self.kubelet.use_plugins(plugins)
+
+    def use_programs(self, programs: Programs) -> None:
+        """Have our kubelets run containers' programs so."""
+        if self.kubelet is not None:
+            self.kubelet.use_programs(programs)
 
     def fail_node(self, name: str) -> None:
         """Only of our kubelets."""

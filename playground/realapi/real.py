@@ -19,6 +19,7 @@ from playground.machinery.client.client import NODES, Client
 from playground.machinery.cluster import MANAGER, SCHEDULER, Machinery, Parts, Timing, no_gpus
 from playground.machinery.kubelet.gpuruntime import NodeGpus
 from playground.machinery.kubelet.nodekeeper import node_user
+from playground.machinery.kubelet.podrun import Programs
 from playground.machinery.objects.nodes import NodeSpec
 from playground.realapi import components
 from playground.realapi.caretaker import Caretaker
@@ -122,6 +123,10 @@ class Real:
     def use_plugins(self, plugins: Plugins) -> None:
         """Have the kubelets that are played ask these plugins for the devices of ResourceClaims."""
         self.machinery.use_plugins(plugins)
+
+    def use_programs(self, programs: Programs) -> None:
+        """Have the kubelets that are played run containers' programs so."""
+        self.machinery.use_programs(programs)
 
     def fail_node(self, name: str) -> None:
         """Have a node fall silent. Only of kubelets that are played."""

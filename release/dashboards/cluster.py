@@ -143,6 +143,16 @@ _ROOM = PanelRow(
             "short",
             (Query(over("sum", nodeagent.NODE_ISOLATION, "level"), "{{level}}"),),
         ),
+        Panel(
+            "Canaries and proofs",
+            "With the component canary: what canaries found, and nodes by where the proof of their levels stands. When "
+            "exceeded or failed is above 0, see the runbook of GpufractionIsolationNotHeld.",
+            "short",
+            (
+                Query(increase(allocator.CANARIES, "outcome"), "canaries: {{outcome}}"),
+                Query(over("sum", nodeagent.ISOLATION_PROOF, "state"), "nodes: {{state}}"),
+            ),
+        ),
     ),
 )
 

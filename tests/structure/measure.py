@@ -29,12 +29,12 @@ PRODUCTION = ("contract", "runtime", "webhook", "allocator", "nodeagent", "kubec
 VOCABULARY = ("contract", "runtime")
 TOOLS = ("playground", "benchmarks")
 LINES = {
-    "contract": 13_050,
-    "runtime": 4_000,
+    "contract": 13_120,
+    "runtime": 4_170,
     "webhook": 3_800,
-    "allocator": 22_380,
-    "nodeagent": 7_000,
-    "kubectl_gpufraction": 7_950,
+    "allocator": 22_820,
+    "nodeagent": 7_010,
+    "kubectl_gpufraction": 9_650,
     "shadow": 3_200,
 }
 """The most lines of code that each package may have: a little more than it has. A change that needs more raises it, so

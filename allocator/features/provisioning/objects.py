@@ -17,11 +17,12 @@ All of them carry the label `gpufraction.io/pool`. Pure. Sources: the API types 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from allocator.features.provisioning.wishes import NodeRequest
+from allocator.workers.replicas import NO_IMAGE
 from contract import names
 from contract.encoding import moments, quantity
 from contract.model import Compute, NodeState
@@ -31,8 +32,6 @@ PROVISIONING_REQUESTS = ("autoscaling.x-k8s.io/v1", "provisioningrequests", "Pro
 CAPACITY_BUFFERS = ("autoscaling.x-k8s.io/v1beta1", "capacitybuffers", "CapacityBuffer")
 POD_TEMPLATES = ("v1", "podtemplates", "PodTemplate")
 CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
-NO_IMAGE = "gpufraction"
-"""For templates of which no pod is made, and where no allocator runs in a pod."""
 _LONGEST = 4096
 """Characters of an autoscaler's message that are read."""
 _MOST_NAMED = 2_000
@@ -180,17 +179,6 @@ def _spec(form: RequestForm) -> JSON:
             }
         ],
     }
-
-
-def image_of(replicas: Iterable[JSON]) -> str:
-    """
-    The image of the allocators' own pods, which nodes can pull: that of the youngest pod; `NO_IMAGE` without any.
-
-    So the image's name, with its registry, is given once, to kustomize.
-    """
-    found = max(replicas, key=moments.created, default={})
-    containers = (found.get("spec") or {}).get("containers") or []
-    return next((str(each["image"]) for each in containers if each.get("name") == "allocator"), NO_IMAGE)
 
 
 def more_than_half(allocatable: Compute, requested: Compute) -> dict[str, str]:

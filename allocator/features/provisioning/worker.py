@@ -35,6 +35,7 @@ from allocator.features.provisioning.wishes import (
 )
 from allocator.queue.records import EventRecord
 from allocator.scheduler.core import Controller
+from allocator.workers.replicas import REPLICAS, image_of
 from contract import kinds, names
 from contract.encoding import moments
 from contract.metrics import allocator as specs
@@ -62,8 +63,6 @@ provisioning_requests = paths.NamespacedResource(*objects.PROVISIONING_REQUESTS[
 capacity_buffers = paths.NamespacedResource(*objects.CAPACITY_BUFFERS[:2])
 pod_templates = paths.NamespacedResource(*objects.POD_TEMPLATES[:2])
 _OURS = {"labelSelector": str(names.POOL)}
-_REPLICAS = {"labelSelector": "app.kubernetes.io/component=admission"}
-"""The allocator's own pods."""
 _UNSEEN = "the API server has nodes of the pool that its watch has not shown yet; it is asked as soon as they are seen"
 _NO_BUFFERS = (
     "the cluster serves no CapacityBuffers; run Cluster Autoscaler with --capacity-buffer-controller-enabled and "
@@ -342,7 +341,7 @@ class Provisioner:
         log.info("nodes asked for", extra={"pool": view.name, "nodes": count, "request": form.name})
 
     def _own_image(self) -> str:
-        return objects.image_of(self._kube.list(paths.pods(names.NAMESPACE), _REPLICAS, of=kinds.PLACEHOLDERS).items)
+        return image_of(self._kube.list(paths.pods(names.NAMESPACE), REPLICAS, of=kinds.PLACEHOLDERS).items)
 
     def _end(self, end: Ended) -> None:
         request = end.request

@@ -31,7 +31,7 @@ from playground.machinery.kubelet.environment import Surroundings
 from playground.machinery.kubelet.gpuruntime import NodeGpus
 from playground.machinery.kubelet.nodeadmission import Rejected
 from playground.machinery.kubelet.nodekeeper import NodeKeeper, node_user
-from playground.machinery.kubelet.podrun import PodRun, run_seconds, start_seconds
+from playground.machinery.kubelet.podrun import NoPrograms, PodRun, Programs, run_seconds, start_seconds
 from playground.machinery.kubelet.podstatus import RESTARTING, Placed, Running
 from playground.machinery.objects import resources
 from playground.machinery.objects.resources import Account, Holding
@@ -100,6 +100,7 @@ class Kubelet:
             "node-gone": self._collect,
         }
         self._plugins: Plugins = NoPlugins()
+        self._programs: Programs = NoPrograms()
         self._prepared: dict[str, list[JSON]] = {}
         """Claims that were prepared, by the pod's uid."""
         pods.on_change(lambda old, new: self._inbox.put(lambda: self._pod(old, new)))
@@ -111,11 +112,15 @@ class Kubelet:
         """What the container printed when it started; empty where it has not. One read of a dict: no lock needed."""
         known = self._pods.get(namespace, pod)
         run = self._runs.get(known["metadata"]["uid"]) if known is not None else None
-        return run.logs.get(container, "") if run is not None else ""
+        return run.output(container) if run is not None else ""
 
     def use_plugins(self, plugins: Plugins) -> None:
         """Ask these plugins for the devices of ResourceClaims, from the next pod on."""
         self._inbox.put(lambda: setattr(self, "_plugins", plugins))
+
+    def use_programs(self, programs: Programs) -> None:
+        """Run containers' programs so, from the next pod on."""
+        self._inbox.put(lambda: setattr(self, "_programs", programs))
 
     def fail_node(self, name: str) -> None:
         """The node falls silent: NotReady, tainted, its pods stay as they are and new ones wait."""
@@ -189,7 +194,9 @@ class Kubelet:
         self._release(node, uid)
         self._unprepare(uid, node)
         self._bound.get(node, {}).pop(uid, None)
-        self._runs.pop(uid, None)
+        forgotten = self._runs.pop(uid, None)
+        if forgotten is not None:
+            forgotten.kill(timestamp(self._clock()))
         self._refused.discard(uid)
         self._restarts.reset(uid)
         self._unsaid.pop(uid, None)
@@ -235,7 +242,13 @@ class Kubelet:
             self._write(pod, podstatus.rejected(pod, refused.reason, refused.message, timestamp(self._clock())))
             return
         account.book(uid, holding)
-        self._runs[uid] = PodRun(pod, name, self._placed(pod, name))
+        self._runs[uid] = PodRun(
+            pod,
+            name,
+            self._placed(pod, name),
+            programs=self._programs,
+            ended=lambda container, code: self._inbox.put(lambda: self._program_ended(uid, container, code)),
+        )
         delay = start_seconds(pod)
         delay = self._timing.start if delay is None else delay
         if delay:
@@ -315,6 +328,15 @@ class Kubelet:
         if run is None or self._kubelet_of(run, "complete") is None or _ended(run.pod):
             return
         run.complete(timestamp(self._clock()))
+        self._write(run.pod, run.status(timestamp(self._clock())))
+        if any(state.reason == RESTARTING for state in run.troubles.values()):
+            self._arm("start", uid, self._restarts.failed(uid))
+
+    def _program_ended(self, uid: str, container: str, code: int) -> None:
+        run = self._runs.get(uid)
+        if run is None or _ended(run.pod):
+            return
+        run.complete(timestamp(self._clock()), container, code)
         self._write(run.pod, run.status(timestamp(self._clock())))
         if any(state.reason == RESTARTING for state in run.troubles.values()):
             self._arm("start", uid, self._restarts.failed(uid))

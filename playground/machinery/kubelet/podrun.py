@@ -1,13 +1,14 @@
 """
 One pod on its node: what its containers saw when they started, whether they run, and how they end.
 
-Nothing is executed. A container "runs" from the moment its environment resolves and the NVIDIA runtime finds its
-devices; it ends by itself only where the pod's annotation says after how long. Pure apart from the look-ups that it is
-given; the kubelet owns it and writes what it says.
+A container "runs" from the moment its environment resolves and the NVIDIA runtime finds its devices. Nothing is
+executed unless somebody gives programs (`Programs`); without one it ends by itself only where the pod's annotation says
+after how long. Pure apart from what it is given; the kubelet owns it and writes what it says.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from contract.scheduling import needs
 from playground.api.kinds.values import JSON
@@ -25,6 +26,44 @@ EXIT_CODE = "gpufraction-playground/exit-code"
 INITIALIZING = Waiting("PodInitializing")
 
 
+class Process(Protocol):
+    """A container's program that really runs."""
+
+    def output(self) -> str:
+        """What it has printed. From any thread."""
+
+    def kill(self) -> None:
+        """End it. It may have ended."""
+
+
+class Programs(Protocol):
+    """Runs containers' programs, for tests of what programs find. `started` must not wait."""
+
+    def started(
+        self,
+        pod: JSON,
+        container: JSON,
+        variables: Mapping[str, str],
+        gpus: NodeGpus,
+        ended: Callable[[int], None],
+    ) -> Process | None:
+        """Start the container's program; None where nothing is run. `ended`: to be called with its exit code."""
+
+
+class NoPrograms:
+    """Runs nothing."""
+
+    def started(
+        self,
+        pod: JSON,
+        container: JSON,
+        variables: Mapping[str, str],
+        gpus: NodeGpus,
+        ended: Callable[[int], None],
+    ) -> None:
+        """None."""
+
+
 @dataclass(slots=True)
 class PodRun:
     """The state of one admitted pod."""
@@ -35,6 +74,15 @@ class PodRun:
     states: dict[str, State] = field(default_factory=dict)
     restarts: dict[str, int] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
+    programs: Programs = field(default_factory=NoPrograms)
+    ended: Callable[[str, int], None] = lambda container, code: None
+    """To be called from any thread with a container whose program has ended, and its exit code."""
+    processes: dict[str, Process] = field(default_factory=dict)
+
+    def output(self, container: str) -> str:
+        """What the container has printed since it started last. From any thread."""
+        process = self.processes.get(container)
+        return process.output() if process is not None else self.logs.get(container, "")
 
     def start(self, around: Surroundings, gpus: NodeGpus, now: str) -> None:
         """Start, in order, every container that neither runs nor ended; an init container that fails holds the rest."""
@@ -57,15 +105,24 @@ class PodRun:
         devices = gpuruntime.with_described(devices, around.devices.get(container["name"], ()), gpus)
         if isinstance(devices, DeviceError):
             return Waiting(devices.reason, devices.message)
-        self.logs[container["name"]] = gpuruntime.printed(variables, devices)
+        name = container["name"]
+        self.logs[name] = gpuruntime.printed(variables, devices)
+        process = self.programs.started(self.pod, container, variables, devices, lambda code: self.ended(name, code))
+        if process is not None:
+            self.processes[name] = process
+            return Running(now)
         return Ended(0, now, now) if ends else Running(now)
 
-    def complete(self, now: str) -> None:
-        """End the app containers that run. What the restart policy wants again waits for its restart."""
-        code, policy = exit_code(self.pod), self.pod["spec"].get("restartPolicy", "Always")
+    def complete(self, now: str, only: str = "", code: int | None = None) -> None:
+        """
+        End the app containers that run, or `only` this one. What the restart policy wants again waits for its restart.
+        `code`: the exit code, instead of the annotation's.
+        """
+        code = exit_code(self.pod) if code is None else code
+        policy = self.pod["spec"].get("restartPolicy", "Always")
         again = policy == "Always" or (policy == "OnFailure" and code != 0)
         apps = [container["name"] for container in self.pod["spec"]["containers"]]
-        for name in apps:
+        for name in apps if not only else [only]:
             state = self.states.get(name)
             if not isinstance(state, Running):
                 continue
@@ -84,6 +141,8 @@ class PodRun:
 
     def kill(self, now: str) -> None:
         """End whatever runs."""
+        for process in self.processes.values():
+            process.kill()
         self._end_sidecars(now)
 
     @property

@@ -15,11 +15,10 @@ import pytest
 
 from contract import names
 from playground import scenarios
-from playground.programs import installing
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import KubeError
 from tests.builders import IMAGE, PodBuilder, pod
+from tests.cluster.hiding import hide_gpus
 from tests.cluster.hostile.attack import Hostile, hostile_cluster, unharmed
 from tests.cluster.hostile.replicas import asking
 from tests.clusters import control_planes
@@ -35,7 +34,7 @@ VISIBLE = str(names.VISIBLE_DEVICES)
 def hiding(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
     flags = ("--hide-gpus=true",)
     for made in hostile_cluster(request.param, tmp_path_factory.mktemp("hiding"), webhook=flags):
-        hide_gpus(made)
+        hide_gpus(made.cluster)
         made.kube.patch_merge(f"{NODE}/status", {"status": {"capacity": {MIG: "2"}}})
         wait_for(
             lambda: MIG in made.kube.get(NODE)["status"]["allocatable"],  # noqa: B023
@@ -47,24 +46,6 @@ def hiding(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def hidden(hiding: Hostile) -> Iterator[Hostile]:
     yield from unharmed(hiding)
-
-
-def hide_gpus(made: Hostile) -> None:
-    """What the component adds to the webhook's configuration, and what the keeper of certificates then does."""
-    base = installing.webhook_configuration()
-    (component,) = installing.documents(installing.COMPONENTS / "hide-gpus" / "webhook.yaml")
-    whole, _ = made.cluster.reached({**base, "webhooks": [*base["webhooks"], *component["webhooks"]]})
-    made.kube.patch_strategic(paths.mutatingwebhookconfigurations(base["metadata"]["name"]), whole)
-
-    def hides() -> bool:
-        made.cluster.programs["certs"].run()
-        try:
-            tried = made.create(pod("probe"), dry_run=True)
-        except KubeError:
-            return False
-        return "env" in tried["spec"]["containers"][0]
-
-    wait_for(hides, "the API server does not go by hide-gpus")
 
 
 def greedy(name: str, resource: str = "", amount: int = 1) -> PodBuilder:

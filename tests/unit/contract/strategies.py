@@ -22,6 +22,7 @@ from contract.model import (
     Wishes,
 )
 from contract.nodes.inventories import sharing_of
+from contract.nodes.proofs import ProofState
 from contract.options import VgpuOptions
 
 BYTES = st.integers(1, MOST_MEMORY)
@@ -153,6 +154,7 @@ def inventories(draw: st.DrawFn) -> Inventory:
         tuple(level for level in ISOLATION if draw(st.booleans())),
         draw(TEXT),
         options,
+        draw(st.sampled_from([None, *map(str, ProofState)])),
     )
 
 

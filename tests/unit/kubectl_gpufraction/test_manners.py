@@ -71,6 +71,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "cordon": ("n1", "0"),
     "uncordon": ("n1",),
     "check": (),
+    "conformance": ("--clean",),
     "kueue-config": (),
     "version": (),
     "inspect": (),

@@ -91,7 +91,7 @@ def test_each_program_connects_to_what_its_row_says_and_to_nothing_else() -> Non
 def test_every_policy_restricts_both_directions() -> None:
     types = {item["metadata"]["name"]: item["spec"]["policyTypes"] for item in of(shipped(), "NetworkPolicy")}
     assert types == {key: ["Ingress", "Egress"] for key in types}
-    assert len(types) == 7
+    assert len(types) == 8
 
 
 @pytest.mark.parametrize("overlay", ["base", *(f"overlays/{name}" for name in below("overlays"))])

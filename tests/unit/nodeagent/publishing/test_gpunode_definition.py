@@ -25,7 +25,7 @@ FULL = card(
     0, pci="00000000:3B:00.0", capability="8.6", numa=1, nvlinks=4, links=(("GPU-1", "NVLink"),), parent="GPU-9"
 )
 TERMS = Terms(pool="p", options=(("deviceSplitCount", "5"),))
-HELD = Enforcement(Delivery(("",), "nvidia.com/gpu", mounts="cdi"), ("watch",))
+HELD = Enforcement(Delivery(("",), "nvidia.com/gpu", mounts="cdi"), ("watch",), proof="held")
 IDLE = frozenset((IdleShare(0, "uid-a"),))
 REPORTS = frozenset(
     (PodReport(0, "uid-a", PodEventReason.MEMORY_OVERUSE, 0, "GPU-0", 2, 1, evict=True, evict_after=1),)

@@ -35,6 +35,7 @@ def test_a_status_is_complete_and_the_allocator_reads_back_what_was_meant() -> N
         "cgroupMode": "v2",
         "delivery": None,
         "isolation": [],
+        "isolationProof": None,
         "pool": "",
         "options": [],
         "heartbeatSeconds": 130,

@@ -1,0 +1,20 @@
+"""
+What an administrator chooses of canaries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.settings import setting
+
+
+@dataclass(frozen=True)
+class CanarySettings:
+    """Pods that try to exceed their share, on cards that nobody uses."""
+
+    enabled: bool = setting(
+        False,
+        "Create canaries on nodes whose agents await a proof of isolation; needs the rights of "
+        "manifests/components/canary, which sets it.",
+    )
