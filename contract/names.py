@@ -15,6 +15,9 @@ from contract import isolation
 
 GROUP = "gpufraction.io"
 NAMESPACE = "gpufraction-system"
+"""The namespace of our programs, at the Restricted level of Pod Security."""
+NODES_NAMESPACE = "gpufraction-nodes"
+"""The namespace of the programs that need more of their node than that level allows; empty without such a program."""
 VERSION = "v1alpha1"
 
 
@@ -57,6 +60,15 @@ GPUS_LABEL = Key(
     doc="`unguarded`: with the component guard-gpus, pods created here may still name GPUs past the scheduler.",
 )
 UNGUARDED = "unguarded"
+METRICS_LABEL = Key(
+    f"{GROUP}/metrics",
+    on="Namespace label",
+    writer="administrator",
+    doc="`scraper`: with the component multitenant, only pods of such namespaces reach the ports of the metrics.",
+)
+METRICS_SCRAPER = "scraper"
+QUOTA = "gpufraction"
+"""The ResourceQuota of a namespace without which, with the component multitenant, no pod there gets a share."""
 QUEUE_WEIGHT = Key(
     f"{GROUP}/queue-weight",
     on="Namespace label",
@@ -78,7 +90,7 @@ DEFRAGMENT = Key(
     doc="`allowed`: consent that pods here are evicted where each of them has room on another node and a larger pod "
     "then starts, if the allocator's setting `defragmentation.evictions_per_hour` is above 0.",
 )
-UNSERVED_NAMESPACES = frozenset(("kube-system", "kube-node-lease", "kube-public", NAMESPACE))
+UNSERVED_NAMESPACES = frozenset(("kube-system", "kube-node-lease", "kube-public", NAMESPACE, NODES_NAMESPACE))
 """Never served, whatever their labels: pods there must start while the webhook is down."""
 
 GATE = Key(

@@ -79,6 +79,7 @@ def read(folder: Path) -> Manifests:
         reader.overlay(name)
     for name in sorted(path.parent.name for path in folder.glob("components/*/kustomization.yaml")):
         reader.component(name)
+    _follow(reader.found)
     for entry in reader.found.entries:
         entry.node = simplified(entry.node, {}, reader.found.switches())
     reader.found.components = dict(sorted(reader.found.components.items()))
@@ -160,6 +161,27 @@ class _Reader:
                 raise Unsupported(f"{folder.name}: a patch for {target}, which no file has before it")
             for entry in matching:
                 entry.node = simplified(_changed(entry.node, change, switch), {}, self.found.switches())
+
+
+def _follow(found: Manifests) -> None:
+    """As kustomize: where a patch gives a ServiceAccount another namespace, ClusterRoleBindings to it name that one."""
+    moved = dict[tuple[str, str], Node]()
+    for entry in found.entries:
+        metadata = entry.identity["metadata"]
+        if entry.identity["kind"] == "ServiceAccount" and isinstance(entry.node, dict):
+            moved[metadata["namespace"], metadata["name"]] = entry.node["metadata"]["namespace"]
+    for entry in found.entries:
+        if entry.identity["kind"] == "ClusterRoleBinding":
+            entry.node = where_present(entry.node, lambda binding: {**binding, "subjects": _subjects(binding, moved)})
+
+
+def _subjects(binding: JSON, moved: Mapping[tuple[str, str], Node]) -> list[JSON]:
+    return [
+        {**each, "namespace": moved.get((each["namespace"], each["name"]), each["namespace"])}
+        if each["kind"] == "ServiceAccount"
+        else each
+        for each in binding["subjects"]
+    ]
 
 
 def _changed(node: Node, change: Any, switch: str) -> Node:

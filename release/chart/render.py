@@ -183,7 +183,7 @@ def _write(chart: _Chart, entry: Entry, node: Node, manifests: Manifests) -> Non
     kind = entry.identity["kind"]
     if kind == "CustomResourceDefinition":
         node = When(".Values.crds.install", node)
-    if kind == "Namespace":
+    if kind == "Namespace" and entry.identity["metadata"]["name"] == NAMESPACE:
         lines = written(node, lambda condition: _expression(condition, manifests))
         text = ['{{- define "gpufraction.namespace" -}}', *_variables(lines, manifests), *lines, "{{- end }}"]
         chart.files["templates/_namespace.tpl"] = text
