@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,10 +52,8 @@ def bounded(kube: Kube, hard: JSON, **spec: Any) -> None:
     """Give the tenant the quota that the profile wants, in place of an earlier one."""
     path = paths.resourcequotas(TENANT, names.QUOTA)
     wanted = {"metadata": {"name": names.QUOTA}, "spec": {"hard": hard, **spec}}
-    try:
+    with contextlib.suppress(KubeError):
         kube.delete(path)
-    except KubeError:
-        pass
     kube.create(paths.resourcequotas(TENANT), wanted)
     wait_for(lambda: (kube.get(path).get("status") or {}).get("hard") == hard, "the quota is not counted")
 
@@ -96,7 +95,7 @@ def test_a_share_has_the_least_isolation_and_keeps_it(profile: Hostile) -> None:
     kube.delete(path)
 
 
-def test_agents_have_an_account_in_their_own_namespace_and_the_former_one_has_no_rights(profile: Hostile) -> None:
+def test_moved_agents_have_rights_and_the_former_account_has_none(profile: Hostile) -> None:
     cluster = profile.cluster
     path = paths.gpunodes(NODE)
     assert cluster.kube.get(path)["status"]["gpus"]

@@ -12,10 +12,10 @@ import yaml
 import nodeagent.settings
 import webhook.settings
 from contract import components, names
-from contract.reslicing import STATE_LABEL, UNDER_WAY
 from contract.dialects.conditions import match_conditions, other_conditions
 from contract.metrics import METRICS
 from contract.options import PoolOptions, VgpuOptions, pool_options
+from contract.reslicing import STATE_LABEL, UNDER_WAY
 from runtime.settings import load
 from tests.unit.manifests import foreign
 from tests.unit.manifests.install import CONFIGURATION, wrong

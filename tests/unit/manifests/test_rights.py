@@ -162,7 +162,9 @@ def test_the_node_agent_writes_gpunodes_and_the_status_of_nodes() -> None:
     around = {("runtimeclasses", "list", ()), ("events", "create", ())}
     options = {("configmaps", verb, (str(names.OPTIONS),)) for verb in ("list", "watch")}
     assert rights("gpufraction-nodeagent") == read | write | status | around | REVIEWS | options
-    [binding] = [each for each in of(sources(), "RoleBinding") if each["metadata"]["name"].endswith("nodeagent-options")]
+    [binding] = [
+        each for each in of(sources(), "RoleBinding") if each["metadata"]["name"].endswith("nodeagent-options")
+    ]
     assert [each["namespace"] for each in binding["subjects"]] == [names.NODES_NAMESPACE], "others mount the document"
 
 
