@@ -13,7 +13,7 @@ CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufract
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-tenants playground playground-upgrade playground-break playground-mend test test-long test-realcluster test-differential test-realnode test-versions test-engines test-hostile test-browser screenshots simulate simulate-points simulate-mutants storm fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist release-files set-version image image-steps lock renew pin-images clean
+.PHONY: help setup demo demo-tenants playground playground-upgrade playground-break playground-mend test test-long test-realcluster test-differential test-realnode test-versions test-engines test-hostile test-browser screenshots simulate simulate-points simulate-mutants storm fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist bundle release-files set-version image image-steps lock renew pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -210,6 +210,10 @@ dist: $(STAMP) ## make the wheel and the source distribution in build/dist
 
 # The workflow of a release calls this with the repository's page; the image, its SBOM and the signatures are its own steps.
 URL ?= https://SERVER/OWNER/gpufraction
+bundle: plugin ## make build/gpufraction-VERSION-bundle.tar for clusters without the internet: IMAGE_ARCHIVE=FILE is our image (podman save --format oci-archive), ARCHIVES="--archive IMAGE=FILE" those of others
+	@test -n "$(IMAGE_ARCHIVE)" || { echo "IMAGE_ARCHIVE must be our image as an OCI archive: podman save --format oci-archive -o gpufraction.tar IMAGE"; exit 1; }
+	@$(RUN) -m release.bundle --image "$(IMAGE_ARCHIVE)" $(ARCHIVES)
+
 release-files: plugin chart dist ## make every file of a release in build/release: plugin, krew's manifest, chart, wheel, sources; URL=the repository's page
 	@$(RUN) -m release.assemble --url "$(URL)"
 

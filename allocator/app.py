@@ -27,7 +27,7 @@ from allocator.scheduler.core import Controller
 from allocator.scheduler.events import QueueWeighed
 from allocator.server import http
 from allocator.server import metrics as gauges
-from allocator.settings import Settings
+from allocator.settings import Settings, address
 from allocator.workers.binder import EventRecorder
 from allocator.workers.informers import Informers
 from allocator.workers.learner import LearningWorker, PoolWatcher
@@ -326,14 +326,15 @@ def _health(shell: Shell, fed: Informers, review: Review, serve: Serve) -> Serve
         watch=functools.partial(_stale, fed),
     )
     figures = gauges.AllocatorGauges(shell.controller, shell.metrics, shell.leading)
-    host, port = settings.listen.rsplit(":", 1)
     routes = health_routes(shell.metrics, ready=ready, alive=HealthChecks(workers=shell.workers.broken))
     try:
         scrapes = scraping(settings.metrics_access, settings.metrics_certificates, review)
     except OSError as error:
         raise SettingsError([f"metrics_certificates: {settings.metrics_certificates}: {error}"]) from error
     served = gauges.scraped(routes, figures.refresh)
-    return serve_probes(served, (host, int(port)), name="health", guard=scrapes.guard, tls=scrapes.tls, serve=serve)
+    return serve_probes(
+        served, address(settings.listen), name="health", guard=scrapes.guard, tls=scrapes.tls, serve=serve
+    )
 
 
 def _namespace_labels(settings: Settings, controller: Controller) -> tuple[NamespaceLabel, ...]:

@@ -15,7 +15,7 @@ from contract.nodes.heartbeat import PATIENCE
 from contract.options import IN_OPTIONS, MOVED_TO_OPTIONS, OPTIONS_SETTING
 from contract.scheduling.gates import SINCE, read_overrides
 from runtime.scraping import ACCESS_SETTING, CERTIFICATES_SETTING
-from runtime.settings import grouped, setting
+from runtime.settings import grouped, parse_address, setting
 
 Preference = Literal["binpack", "spread"]
 NodePreference = Literal["binpack", "spread", "fragmentation", "value"]
@@ -136,7 +136,7 @@ class Settings:
 
     REMOVED: ClassVar[Mapping[str, str]] = MOVED_TO_OPTIONS
     socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "Unix socket on which the webhook asks.")
-    listen: str = setting("0.0.0.0:9402", "Address and port of /metrics, /healthz and /readyz; empty serves none.")
+    listen: str = setting("[::]:9402", "Address and port of /metrics, /healthz and /readyz; empty serves none.")
     metrics_access: Literal["token", "open"] = setting("token", ACCESS_SETTING)
     metrics_certificates: Path | None = setting(None, CERTIFICATES_SETTING)
     options: Path = setting(Path(), OPTIONS_SETTING)
@@ -234,3 +234,10 @@ class Settings:
             read_overrides(self.scheduler_feature_gates)
         except ValueError as error:
             raise ValueError(f"scheduler_feature_gates: {error}") from error
+        if self.listen:
+            address(self.listen)
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port of the setting `listen`. Raises ValueError."""
+    return parse_address(text, "listen", "[::]:9402")

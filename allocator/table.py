@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from contract.model import WHOLE, Compute, Delivery, FractionRequest, Gpu, NodeState, PoolSharing, Taint
 from contract.reasons.nodes import Code, Reason, of_withheld
+from contract.reslicing import reslices
 from contract.scheduling import counting
 from contract.scheduling import needs as scheduling
 from contract.scheduling.filters import (
@@ -360,6 +361,7 @@ class NodeAttributes:
         self._cordoned: Flags = np.array([node.cordoned for node in nodes], np.bool_)
         self._ready: Flags = np.array([node.ready for node in nodes], np.bool_)
         self._silent: Flags = np.array([node.silent for node in nodes], np.bool_)
+        self._reslicing: Flags = np.array([reslices(node.labels) for node in nodes], np.bool_)
         self.taints: Ids = np.array([self._taint_set(node) for node in nodes], np.int32)
         self._ways: dict[tuple[Delivery | None, tuple[str, ...], frozenset[str] | None], int] = {}
         self._way: Ids = np.array([self._way_of(node) for node in nodes], np.int32)
@@ -390,6 +392,7 @@ class NodeAttributes:
         self._cordoned = change(self._cordoned)
         self._ready = change(self._ready)
         self._silent = change(self._silent)
+        self._reslicing = change(self._reslicing)
         self.ports = change(self.ports)
         self.taints = change(self.taints)
         self._way = change(self._way)
@@ -404,7 +407,7 @@ class NodeAttributes:
         for known in self._known.values():
             known.codes[row], known.changed = _UNKNOWN, True
         self._has_gpus[row], self._cordoned[row], self._ready[row] = bool(node.gpus), node.cordoned, node.ready
-        self._silent[row] = node.silent
+        self._silent[row], self._reslicing[row] = node.silent, reslices(node.labels)
         self.taints[row], self._way[row] = self._taint_set(node), self._way_of(node)
         for key, (column, ids) in self._labels.items():
             column[row] = _label_id(node, key, ids)
@@ -486,6 +489,7 @@ class NodeAttributes:
         refusing = self._refusing_taints(needs)
         if refusing:
             codes[_among(self.taints, refusing, len(self._taint_sets))] = Code.TAINT
+        codes[self._reslicing] = Code.RESLICING
         codes[self._silent] = Code.AGENT_SILENT
         codes[~self._ready] = Code.NOT_READY
         if not any(toleration.tolerates(UNSCHEDULABLE) for toleration in needs.tolerations):

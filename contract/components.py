@@ -8,13 +8,13 @@ and tests hold the kustomizations and docs/installing.md to it. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from contract import names
 
 ALLOCATOR, AGENT, CERTS = "gpufraction-allocator", "gpufraction-nodeagent", "gpufraction-certs"
-"""Service accounts of our programs."""
+"""Service accounts of our programs, in our namespace; the agent's where `agents_namespace` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,10 @@ class Component:
     """Other components that it does not go together with, and why."""
     excluded_by: Mapping[str, str] = field(default_factory=dict)
     """Overlays that it does not go together with, and why."""
+    brings: tuple[str, ...] = ()
+    """Other components that are part of it."""
+    moves_agents: bool = False
+    """Whether the node agent then runs in the namespace of its own (`names.NODES_NAMESPACE`)."""
 
     def flags(self, program: str) -> tuple[str, ...]:
         """What it adds to the program's command line."""
@@ -137,10 +141,21 @@ COMPONENTS = (
         needs={"node-access": "its daemons are privileged, which the namespace must allow"},
     ),
     Component(
+        "multitenant",
+        settings={
+            "webhook": {"least-isolation": "watch"},
+            "allocator": {"placement-when": "stored"},
+            "nodeagent": {"driver-limits": "true", "evict-overuse": "5m"},
+        },
+        brings=("allocator-eviction", "guard-gpus", "hide-gpus", "node-access"),
+        excludes={"host-network": "the webhook would need a namespace at the Privileged level"},
+    ),
+    Component(
         "node-access",
         settings={"nodeagent": {"pods": "true"}},
-        pod_settings={"nodeagent": {"host-root": "/host"}},
+        pod_settings={"nodeagent": {"host-root": "/host", "options-by-api": "true"}},
         grants=(Grant(AGENT, _PODS, ("pods", "idle-evict")),),
+        moves_agents=True,
     ),
     Component(
         "node-placeholders",
@@ -165,7 +180,7 @@ COMPONENTS = (
     ),
     Component(
         "port-10250",
-        pod_settings={"webhook": {"bind": "0.0.0.0:10250"}},
+        pod_settings={"webhook": {"bind": "[::]:10250"}},
     ),
     Component(
         "preload",
@@ -190,6 +205,20 @@ COMPONENTS = (
 """Every component, in the order of the names."""
 
 _BY_NAME = {each.name: each for each in COMPONENTS}
+
+
+def agents_namespace(chosen: Iterable[str]) -> str:
+    """Where the node agents run, their account included, with these components."""
+    moved = any(_BY_NAME[name].moves_agents for name in with_brought(chosen))
+    return names.NODES_NAMESPACE if moved else names.NAMESPACE
+
+
+def with_brought(chosen: Iterable[str]) -> tuple[str, ...]:
+    """These components, each after those that it brings, and none twice."""
+    found = list[str]()
+    for name in chosen:
+        found += (each for each in (*_BY_NAME[name].brings, name) if each not in found)
+    return tuple(found)
 
 
 def component(name: str) -> Component:

@@ -244,6 +244,18 @@ def _kept_out_beyond(configmap: JSON) -> JSON:
     return {**identity(configmap), "data": {"gpus": f"more-than-{KEPT_OUT.most}-bytes"}}
 
 
+def _options_beyond(configmap: JSON) -> JSON:
+    return {**identity(configmap), "data": {names.OPTIONS_FILE: f"more than {OPTIONS.most} bytes"}}
+
+
+OPTIONS = ObjectKind(
+    "configmaps",
+    256 * _KIB,
+    "the options are refused, and those that were read before stay in use",
+    {"metadata": _METADATA, "data": _keys(names.OPTIONS_FILE)},
+    beyond=_options_beyond,
+)
+"""The administrator's options, for an agent that cannot mount them."""
 KEPT_OUT = ObjectKind(
     "configmaps",
     64 * _KIB,

@@ -15,6 +15,9 @@ from contract import isolation
 
 GROUP = "gpufraction.io"
 NAMESPACE = "gpufraction-system"
+"""The namespace of our programs, at the Restricted level of Pod Security."""
+NODES_NAMESPACE = "gpufraction-nodes"
+"""The namespace of the programs that need more of their node than that level allows; empty without such a program."""
 VERSION = "v1alpha1"
 """Of the GPUNode: what programs of this release read and write."""
 NEXT_VERSION = "v1beta1"
@@ -60,6 +63,15 @@ GPUS_LABEL = Key(
     doc="`unguarded`: with the component guard-gpus, pods created here may still name GPUs past the scheduler.",
 )
 UNGUARDED = "unguarded"
+METRICS_LABEL = Key(
+    f"{GROUP}/metrics",
+    on="Namespace label",
+    writer="administrator",
+    doc="`scraper`: with the component multitenant, only pods of such namespaces reach the ports of the metrics.",
+)
+METRICS_SCRAPER = "scraper"
+QUOTA = "gpufraction"
+"""The ResourceQuota of a namespace without which, with the component multitenant, no pod there gets a share."""
 QUEUE_WEIGHT = Key(
     f"{GROUP}/queue-weight",
     on="Namespace label",
@@ -87,7 +99,7 @@ CONFORMANCE = Key(
     writer="kubectl gpufraction conformance",
     doc="An id of the run that made it. The command removes it at its end, or at the beginning of the next run.",
 )
-UNSERVED_NAMESPACES = frozenset(("kube-system", "kube-node-lease", "kube-public", NAMESPACE))
+UNSERVED_NAMESPACES = frozenset(("kube-system", "kube-node-lease", "kube-public", NAMESPACE, NODES_NAMESPACE))
 """Never served, whatever their labels: pods there must start while the webhook is down."""
 
 GATE = Key(

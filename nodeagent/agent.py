@@ -161,6 +161,9 @@ class Agent:
             self._published = None
             self._trouble = f"there is no Node named {self._node!r}; set node to the name of this machine's Node"
             return
+        if report.waits:
+            self._trouble = report.waits
+            return
         if published.node.ownership.choice == HOLDING and report.pods_unknown:
             # Without the holders the agent would take every GPU out of sharing at each start.
             self._trouble = report.pods_unknown

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from contract import kinds
+from contract import kinds, names
 from contract.metrics import metrics_of
 from contract.options import PoolOptions, pool_options
 from nodeagent.agent import Agent
@@ -32,6 +32,7 @@ from nodeagent.isolation.host import HostSystem
 from nodeagent.isolation.levels import MECHANISMS, Isolation
 from nodeagent.isolation.mechanism import Handle, MechanismTable
 from nodeagent.machine import Machine
+from nodeagent.publishing.followed_options import FollowedOptions
 from nodeagent.publishing.metrics import AgentGauges
 from nodeagent.publishing.status import Terms
 from nodeagent.publishing.terms import PoolDocument
@@ -43,7 +44,7 @@ from nodeagent.sharing.residents import Residents, trim
 from nodeagent.sharing.usage import NodeUsage
 from runtime.httpserver import Serve, Server, serve_http, serve_probes
 from runtime.kubernetes.client import Kube
-from runtime.kubernetes.paths import fields, gpunodes, nodes, pods
+from runtime.kubernetes.paths import configmaps, fields, gpunodes, nodes, pods
 from runtime.kubernetes.watch import Informer
 from runtime.livefile import LiveFile, yaml_file
 from runtime.metrics import Metrics
@@ -143,7 +144,11 @@ def start(
     record = Record(quiet=settings.xid_quiet, ignored=tuple(map(int, settings.xid_ignore)))
     observer = Observer(library, interval=settings.pace.interval, on_look=looked, record=record)
 
+    followed = FollowedOptions(lambda: agent.wake()) if settings.options_by_api else None
+
     def latest() -> Observation | None:
+        if followed is not None and followed.awaited():
+            return None
         observation = observer.latest()
         return judged(observation, isolation.effects) if observation is not None else None
 
@@ -151,14 +156,17 @@ def start(
         latest,
         residents=residents,
         isolation=isolation,
-        options=functools.partial(_document, yaml_file(settings.options, pool_options), gauges),
+        options=functools.partial(_document, followed or yaml_file(settings.options, pool_options), gauges),
         published_soon=gauges.show_inventory,
         idle=lambda: idleness.idle(time.time()),
         reports=lambda: overuse.reports,
+        waits=functools.partial(_waits, residents) if settings.options_by_api else str,
     )
     terms = Terms(host=host, startup_taint=settings.startup_taint)
     agent = Agent(kube, machine, settings.node, settings.pace, terms=terms)
     watches = _watches(kube, agent, residents if settings.pods else None, settings.node, process.workers)
+    if followed is not None:
+        watches = (*watches, _options_watch(kube, followed, process.workers))
     server = _serve(settings, metrics, agent, process.workers, kube_review(kube), serve)
     process.supervise("gpu-observer", lambda: observer.run(process.stop))
     process.supervise("overuse", lambda: overuse.run(process.stop))
@@ -186,8 +194,22 @@ def _handle(
     )
 
 
-def _document(file: LiveFile[PoolOptions], gauges: AgentGauges) -> PoolDocument:
-    document = PoolDocument(file.value(), file.trouble)
+def _waits(residents: Residents) -> str:
+    """Why an agent in the namespace of its own writes nothing: one of an earlier installation is on the node still."""
+    former = residents.former_agents()
+    if not former:
+        return ""
+    return (
+        f"pod {former[0]} is an agent of an earlier installation, and two agents must not write the same files; run: "
+        f"kubectl -n {names.NAMESPACE} delete daemonset gpufraction-nodeagent"
+    )
+
+
+def _document(source: LiveFile[PoolOptions] | FollowedOptions, gauges: AgentGauges) -> PoolDocument:
+    if isinstance(source, FollowedOptions):
+        document = source.document()
+    else:
+        document = PoolDocument(source.value(), source.trouble)
     gauges.show_options(refused=bool(document.trouble))
     return document
 
@@ -211,6 +233,12 @@ def _watches(
             kube, pods(), residents.event, name="pods", query=here, of=kinds.RESIDENTS, trim=trim, workers=workers
         ),
     )
+
+
+def _options_watch(kube: Kube, followed: FollowedOptions, workers: Workers) -> Informer:
+    query = {"fieldSelector": fields({"metadata.name": str(names.OPTIONS)})}
+    path = configmaps(names.NAMESPACE)
+    return Informer(kube, path, followed.event, name="options", query=query, of=kinds.OPTIONS, workers=workers)
 
 
 def _serve(

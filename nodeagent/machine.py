@@ -30,7 +30,8 @@ class Machine:
     """
     `look` returns the latest look at the GPUs, None before the first. `residents` are this node's pods, `options` reads
     the administrator's document, `published_soon` is called with each inventory that is about to be published,
-    `idle` gives the shares that compute nothing, and `reports` what is wrong with pods here.
+    `idle` gives the shares that compute nothing, `reports` what is wrong with pods here, and `waits` why nothing may be
+    written now.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class Machine:
         published_soon: Callable[[Inventory], None] = lambda inventory: None,
         idle: Callable[[], frozenset[IdleShare]] = frozenset,
         reports: Callable[[], frozenset[PodReport]] = frozenset,
+        waits: Callable[[], str] = str,
     ) -> None:
         self._look = look
         self._options = options
         self._published_soon = published_soon
         self._idle = idle
         self._reports = reports
+        self._waits = waits
         self._residents = residents or Residents(known=True)
         self._isolation = isolation or Isolation(Handle(pods=self._residents))
 
@@ -63,7 +66,8 @@ class Machine:
         idle, reports = frozenset[IdleShare](), frozenset[PodReport]()
         if not observation.problem:  # else nobody knows who uses what
             idle, reports = self._idle(), self._reports()
-        return NodeReport(observation, self._options(), self._residents.held(), unknown, idle, reports)
+        held = self._residents.held()
+        return NodeReport(observation, self._options(), held, unknown, idle, reports, self._waits())
 
     def enforce(
         self,

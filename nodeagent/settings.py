@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from contract.names import BY_DRA, DELIVERY, NAMESPACE, STARTUP_TAINT
+from contract.names import BY_DRA, DELIVERY, NAMESPACE, OPTIONS, STARTUP_TAINT
 from contract.options import IN_OPTIONS, OPTIONS_SETTING
 from nodeagent.gpus.health import IGNORED_XIDS
 from nodeagent.isolation import delivery
@@ -63,6 +63,12 @@ class AgentSettings:
         "empty: the linker's choice.",
     )
     options: Path = setting(Path(), OPTIONS_SETTING)
+    options_by_api: bool = setting(
+        False,
+        f"Follow the ConfigMap {OPTIONS} of {NAMESPACE} by the API instead of the file. For an agent in another "
+        "namespace, which cannot mount it; needs the right that the base grants to such an agent. "
+        "manifests/components/node-access sets it.",
+    )
     pace: PaceSettings = grouped(PaceSettings, at="")
     xid_ignore: tuple[str, ...] = setting(
         tuple(map(str, IGNORED_XIDS)),
@@ -131,7 +137,7 @@ class AgentSettings:
         minimum=0,
         maximum=2592000.0,
     )
-    listen: str = setting("0.0.0.0:9445", "Address and port of /metrics, /healthz and /readyz; empty: none.")
+    listen: str = setting("[::]:9445", "Address and port of /metrics, /healthz and /readyz; empty: none.")
     metrics_access: Literal["token", "open"] = setting("token", ACCESS_SETTING)
     metrics_certificates: Path | None = setting(None, CERTIFICATES_SETTING)
     log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
@@ -175,4 +181,4 @@ def settings_type(table: MechanismTable = MECHANISMS) -> type[AgentSettings]:
 
 def address(text: str) -> tuple[str, int]:
     """Host and port of the setting `listen`. Raises ValueError."""
-    return parse_address(text, "listen", "0.0.0.0:9445")
+    return parse_address(text, "listen", "[::]:9445")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from contract import names
-from contract.components import component
+from contract.components import AGENT, agents_namespace, component, with_brought
 from playground.api.kinds.values import ADMIN, User
 from playground.embedded import ControlPlane, Embedded
 from playground.machinery.kubelet.gpuruntime import NodeGpu, NodeGpus
@@ -52,12 +52,16 @@ class NotUp(Exception):
     """The cluster did not come up in time; the message says what was still missing."""
 
 
-def account(name: str, *, node: str = "", pod: str = "") -> User:
-    """One of our service accounts; an agent's token carries the node that its pod runs on, a holder's its pod."""
+def account(name: str, *, node: str = "", pod: str = "", components: Sequence[str] = ()) -> User:
+    """
+    One of our service accounts; an agent's token carries the node that its pod runs on, a holder's its pod. With some
+    components the agent's account is in a namespace of its own.
+    """
     claims = {"node-name": node, "pod-name": pod}
     extra = {f"authentication.kubernetes.io/{key}": (value,) for key, value in claims.items() if value}
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}", "system:authenticated")
-    return User(f"system:serviceaccount:{names.NAMESPACE}:{name}", groups, extra)
+    namespace = agents_namespace(components) if name == AGENT else names.NAMESPACE
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+    return User(f"system:serviceaccount:{namespace}:{name}", groups, extra)
 
 
 @dataclass(frozen=True)
@@ -303,7 +307,7 @@ class Cluster:
                     *self._plugin_flags(node),
                     *self._settings.get("nodeagent", ()),
                 ],
-                account("gpufraction-nodeagent", node=node.spec.name),
+                account(AGENT, node=node.spec.name, components=self._components),
             ).start()
 
     def _plugin_flags(self, node: GpuNode) -> tuple[str, ...]:
@@ -424,7 +428,7 @@ class Cluster:
 
 
 def _flags(components: Sequence[str], program: str) -> tuple[str, ...]:
-    return tuple(flag for name in components for flag in component(name).flags(program))
+    return tuple(flag for name in with_brought(components) for flag in component(name).flags(program))
 
 
 def _embedded(gpus_of: Callable[[str], NodeGpus]) -> ControlPlane:

@@ -68,9 +68,11 @@ class ControlPlane(Protocol):
 class Embedded:
     """The embedded control plane. `gpus_of` gives the GPUs of a node, for the container runtime's part."""
 
-    def __init__(self, *, gpus_of: Callable[[str], NodeGpus], port: int = 0) -> None:
+    def __init__(self, *, gpus_of: Callable[[str], NodeGpus], port: int = 0, host: str = "127.0.0.1") -> None:
+        """`host`: the address of this machine on which it listens, and on which it calls webhooks."""
         self.api = Api(webhooks=self._caller)
-        self.server = HttpsServer(self.api, port=port)
+        self.server = HttpsServer(self.api, port=port, host=host)
+        self._host = host
         self.machinery = Machinery(self.api, gpus_of=gpus_of)
         self.api.log_provider = self.machinery.logs
 
@@ -125,7 +127,7 @@ class Embedded:
             "apiVersion": "v1",
             "kind": "Endpoints",
             "metadata": {"name": service["name"], "namespace": service["namespace"]},
-            "subsets": [{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"name": "https", "port": port}]}],
+            "subsets": [{"addresses": [{"ip": self._host}], "ports": [{"name": "https", "port": port}]}],
         }
         return configuration, [endpoints]
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import ipaddress
 import json
 import logging
 import os
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 
 Address = tuple[str, int] | Path | socket.socket
 JSON_TYPE = "application/json"
+ANYWHERE = "::"
+"""The host of every address of the machine, of both IPv4 and IPv6."""
 
 
 class HttpError(Exception):
@@ -60,7 +63,7 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
     client: str = ""
-    """The client's address; empty on a unix socket."""
+    """The client's address, of IPv6 its network of 64 bits; empty on a unix socket."""
     secure: bool = False
     """Whether it came by TLS."""
 
@@ -205,13 +208,51 @@ def serve_http(
     return HttpServer(server, thread, address if isinstance(address, Path) else None)
 
 
+def source_of(address: Any) -> str:
+    """The source that a client's address counts for: for IPv6 the network of 64 bits, in which a host is free."""
+    if not isinstance(address, tuple):
+        return ""
+    try:
+        found = ipaddress.ip_address(str(address[0]).partition("%")[0])
+    except ValueError:
+        return str(address[0])
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.ip_network((found, 64), strict=False))
+    return str(found)
+
+
+def has_ipv6() -> bool:
+    """Whether this machine, or this pod, can listen on addresses of IPv6."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind((ANYWHERE, 0))
+    except OSError:
+        return False
+    return True
+
+
+def local_host(host: str) -> str:
+    """The host to listen on for `host`: `::` is every address, of IPv4 alone where there is no IPv6."""
+    return "0.0.0.0" if host == ANYWHERE and not has_ipv6() else host
+
+
 def listening(address: tuple[str, int]) -> socket.socket:
-    """A TCP socket that listens there, for `serve_http` in this process or in a child of it. Raises OSError."""
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    """
+    A TCP socket that listens there, for `serve_http` in this process or in a child of it. Raises OSError.
+
+    On `::` it takes connections of IPv4 and IPv6.
+    """
+    host = local_host(address[0])
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
+        if family == socket.AF_INET6:
+            # The kernel's default is a setting of the machine (net.ipv6.bindv6only).
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != ANYWHERE)
+        made.bind((host, address[1]))
         made.listen(128)
     except OSError:
         made.close()
@@ -462,7 +503,7 @@ class _Connection(BaseHTTPRequestHandler):
         return answered(self.server.routes, Request(self.command, path, query, headers, body, self._client(), secure))
 
     def _client(self) -> str:
-        return str(self.client_address[0]) if isinstance(self.client_address, tuple) else ""
+        return source_of(self.client_address)
 
     def _length(self) -> int:
         if "Transfer-Encoding" in self.headers:

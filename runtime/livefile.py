@@ -100,6 +100,11 @@ def yaml_file(path: Path, read: Callable[[object], T]) -> LiveFile[T]:
 
     The empty path is a file that is never there, whose document is None.
     """
+    return LiveFile(None if path == Path() else path, yaml_reader(read))
+
+
+def yaml_reader(read: Callable[[object], T]) -> Callable[[str], T]:
+    """What makes the value of a YAML text, as `yaml_file` does. It raises `UnreadableContent`."""
 
     def value(text: str) -> T:
         document = _document(text)
@@ -110,7 +115,7 @@ def yaml_file(path: Path, read: Callable[[object], T]) -> LiveFile[T]:
         except NOT_YAML as error:
             raise UnreadableContent(_NEITHER) from error
 
-    return LiveFile(None if path == Path() else path, value)
+    return value
 
 
 def _document(text: str) -> object:

@@ -43,8 +43,8 @@ class ServeSettings:
         "client_timeout": _SLOW,
         "silence": _SLOW,
     }
-    bind: str = setting("0.0.0.0:9443", "Address and port to listen on; private GKE clusters open 10250 already.")
-    listen: str = setting("0.0.0.0:9444", "Address and port of /metrics, /healthz and /readyz; empty serves none.")
+    bind: str = setting("[::]:9443", "Address and port to listen on; private GKE clusters open 10250 already.")
+    listen: str = setting("[::]:9444", "Address and port of /metrics, /healthz and /readyz; empty serves none.")
     metrics_access: Literal["token", "open"] = setting("token", ACCESS_SETTING)
     metrics_certificates: Path | None = setting(None, CERTIFICATES_SETTING)
     certificates: Path = setting(_CERTIFICATES, "Directory with tls.crt and tls.key; read again when they change.")
@@ -68,6 +68,12 @@ class ServeSettings:
         "",
         "RuntimeClass that pods with a share get unless they name one, for clusters whose GPU nodes inject GPUs under "
         "a class only, such as `nvidia`; it must exist. Empty: none.",
+    )
+    least_isolation: Literal["", "driver", "mps", "preload", "watch"] = setting(
+        "",
+        "The weakest level of isolation for pods with a share: the annotation gpufraction.io/isolation becomes this "
+        "level where it has none or a weaker one, so the pod waits where no node enforces the level. "
+        "manifests/components/multitenant sets `watch`. Empty: as the pod says.",
     )
     limiter_cache: bool = setting(
         False,
@@ -99,13 +105,14 @@ class ServeSettings:
 
     def health_address(self) -> tuple[str, int] | None:
         """Host and port of the probes and the metrics; None where they are not wanted."""
-        return parse_address(self.listen, "listen", "0.0.0.0:9444") if self.listen else None
+        return parse_address(self.listen, "listen", "[::]:9444") if self.listen else None
 
     def configuration(self) -> Configuration:
         """The configuration of admission, without the document of options."""
         return Configuration(
             hide_gpus=self.hide_gpus,
             runtime_class=self.runtime_class,
+            least_isolation=self.least_isolation,
             volumes=Volumes(cache=self.limiter_cache, host_paths=frozenset(self.host_paths)),
             dra=self.dra,
         )

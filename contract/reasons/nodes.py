@@ -18,6 +18,7 @@ from contract.encoding.quantity import mib
 from contract.isolation import LIMITING, listed
 from contract.model import WITHHELD, Gpu
 from contract.reasons.base import STORAGE, Cure, ReasonKind, ReasonName, Row, SpelledReason, cures, either
+from contract.reslicing import STATE_LABEL
 
 _FIXED = either(Cure.NODE, Cure.RESERVATION)
 """
@@ -134,10 +135,19 @@ class Code(NodeCode):
         "AgentSilent",
         _row(
             "whose agent has been silent for too long, so faults of its GPUs would not be seen",
-            "Wait, or have an administrator see the agents' pods: `kubectl -n gpufraction-system get pods -o wide "
+            "Wait, or have an administrator see the agents' pods: `kubectl get pods --all-namespaces -o wide "
             "-l app.kubernetes.io/component=nodeagent`.",
             _FIXED | {Cure.READY},
             "runbooks.md#gpufractionagentsilent",
+        ),
+    )
+    RESLICING = (
+        "Reslicing",
+        _row(
+            f"whose cards are being sliced anew by NVIDIA's MIG manager ({STATE_LABEL})",
+            "Wait, or have an administrator see the label: `kubectl get nodes -L nvidia.com/mig.config.state`.",
+            _FIXED | {Cure.LABELS},
+            "constraints.md#nvidias-gpu-operator",
         ),
     )
     TAINT = (

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from contract.isolation import ISOLATION, LIMITING
 from contract.model import WHOLE, FractionRequest, Gpu, NodeState, Taint, Usage
 from contract.reasons.nodes import Code, Reason, of_withheld
+from contract.reslicing import reslices
 from contract.scheduling import needs as scheduling
 from contract.scheduling.demand import Demand
 from contract.scheduling.needs import PodNeeds
@@ -92,7 +93,9 @@ def _closed(node: NodeState, needs: PodNeeds) -> Code | None:
         return Code.CORDONED
     if not node.ready:
         return Code.NOT_READY
-    return Code.AGENT_SILENT if node.silent else None
+    if node.silent:
+        return Code.AGENT_SILENT
+    return Code.RESLICING if reslices(node.labels) else None
 
 
 def delivers(node: NodeState, needs: PodNeeds) -> bool:

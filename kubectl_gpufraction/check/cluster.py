@@ -49,6 +49,7 @@ INSTALLING = (
     Access("create", _ADMISSION, "validatingadmissionpolicybindings"),
     Access("create", "apps", "deployments", names.NAMESPACE),
     Access("create", "apps", "daemonsets", names.NAMESPACE),
+    Access("create", "apps", "daemonsets", names.NODES_NAMESPACE),
 )
 """What applying the manifests needs."""
 GRANTING = Access("escalate", _RBAC, "clusterroles")

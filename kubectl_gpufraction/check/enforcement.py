@@ -20,7 +20,9 @@ from kubectl_gpufraction.output.wording import few
 
 JSON = dict[str, Any]
 _ADD = f"kustomize edit add component manifests/components/{{}} && {APPLY}"
-_BY_DRIVER = f"kubectl -n {names.NAMESPACE} set env daemonset/gpufraction-nodeagent GPUFRACTION_DRIVER_LIMITS=true"
+_BY_DRIVER = (
+    f"kubectl -n {names.NODES_NAMESPACE} set env daemonset/gpufraction-nodeagent GPUFRACTION_DRIVER_LIMITS=true"
+)
 _STEPS = "see docs/enforcement.md, which chooses the way by what the node has"
 CHOICES = ("driver-limits", "limiters-mps", "limiters-preload")
 """The agent's settings that switch a limiting level on."""

@@ -74,7 +74,7 @@ class ClusterFacts:
     deployments: Objects | Unseen = ()
     daemonsets: Objects | Unseen = ()
     configmaps: Objects | Unseen = ()
-    """Those of our namespace, which have settings."""
+    """Those of our namespaces, which have settings."""
     lease: JSON | Unseen | None = None
     options: PoolOptions | Unseen = NO_OPTIONS
     """The administrator's document; `Unseen` also where it cannot be used."""
@@ -99,6 +99,31 @@ def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
 def named(items: Objects | Unseen, name: str) -> JSON | None:
     """The object of that name, or None."""
     return next((each for each in items if name_of(each) == name), None) if isinstance(items, tuple) else None
+
+
+def namespace_of(item: Mapping[str, Any]) -> str:
+    """The object's namespace; ours where it names none."""
+    return str((item.get("metadata") or {}).get("namespace") or names.NAMESPACE)
+
+
+def agents_namespace(facts: ClusterFacts) -> str:
+    """The namespace of the node agents: of their own where their DaemonSet is there, else ours."""
+    moved = (
+        each for each in _each(facts.daemonsets) if name_of(each) == AGENT and namespace_of(each) != names.NAMESPACE
+    )
+    return names.NODES_NAMESPACE if next(moved, None) is not None else names.NAMESPACE
+
+
+def left_behind(facts: ClusterFacts) -> list[str]:
+    """DaemonSets of our namespace that a later version has in the other one: of an installation before the move."""
+    here, moved = set[str](), set[str]()
+    for each in _each(facts.daemonsets):
+        (here if namespace_of(each) == names.NAMESPACE else moved).add(name_of(each))
+    return sorted(here & moved)
+
+
+def _each(items: Objects | Unseen) -> Objects:
+    return items if isinstance(items, tuple) else ()
 
 
 def installed(facts: ClusterFacts) -> bool | None:

@@ -22,8 +22,10 @@ from kubectl_gpufraction.check.facts import (
     ProgramRight,
     installed,
     labels_of,
+    left_behind,
     name_of,
     named,
+    namespace_of,
     settings,
     workloads,
 )
@@ -88,6 +90,7 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
     yield _image(facts)
     yield from _others_images(facts)
     yield from _own_pod_security(facts)
+    yield from _left_behind(facts)
     yield _policies(facts)
     yield from programs(facts)
     if facts.webhook is not None:
@@ -171,16 +174,27 @@ def _own_pod_security(facts: ClusterFacts) -> Iterator[Finding]:
     if isinstance(facts.namespaces, Unseen):
         yield Finding(UNKNOWN, check, f"unknown: {facts.namespaces.why}")
         return
-    space = named(facts.namespaces, names.NAMESPACE)
-    level = labels_of(space or {}).get(ENFORCE, "")
-    wanting = [
-        f"{kind}/{name_of(each)} ({', '.join(needs)})" for kind, each in workloads(facts) if (needs := _beyond(each))
-    ]
-    if wanting and level in ("baseline", "restricted"):
-        found = f"namespace {names.NAMESPACE} enforces {level}, which refuses {few(wanting)}"
-        yield Finding(FAIL, check, found, f"kubectl label namespace {names.NAMESPACE} {ENFORCE}=privileged --overwrite")
-    else:
-        yield Finding(OK, check, f"namespace {names.NAMESPACE}: {level or 'no level of its own'}, which our pods meet")
+    for namespace in (names.NAMESPACE, names.NODES_NAMESPACE):
+        there = [(kind, each) for kind, each in workloads(facts) if namespace_of(each) == namespace]
+        if not there and namespace != names.NAMESPACE:
+            continue
+        level = labels_of(named(facts.namespaces, namespace) or {}).get(ENFORCE, "")
+        wanting = [f"{kind}/{name_of(each)} ({', '.join(needs)})" for kind, each in there if (needs := _beyond(each))]
+        if wanting and level in ("baseline", "restricted"):
+            found = f"namespace {namespace} enforces {level}, which refuses {few(wanting)}"
+            yield Finding(FAIL, check, found, f"kubectl label namespace {namespace} {ENFORCE}=privileged --overwrite")
+        else:
+            yield Finding(OK, check, f"namespace {namespace}: {level or 'no level of its own'}, which our pods meet")
+
+
+def _left_behind(facts: ClusterFacts) -> Iterator[Finding]:
+    """A DaemonSet that an upgrade moved into the other namespace, and that is still in the old one."""
+    for name in left_behind(facts):
+        found = (
+            f"the DaemonSet {name} runs in {names.NODES_NAMESPACE}, and the one of an earlier version still in "
+            f"{names.NAMESPACE}: both work on the same files of a node"
+        )
+        yield Finding(FAIL, "left-behind", found, f"kubectl -n {names.NAMESPACE} delete daemonset {name}")
 
 
 def _beyond(workload: JSON) -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from contract import kinds, names
-from contract.components import Access
+from contract.components import AGENT, Access
 from contract.encoding import moments
 from contract.options import BadOption, PoolOptions
 from kubectl_gpufraction.check import cluster, install, trial
@@ -26,6 +26,7 @@ from kubectl_gpufraction.check.facts import (
     DryRun,
     Objects,
     ProgramRight,
+    agents_namespace,
     name_of,
 )
 from kubectl_gpufraction.check.findings import Unseen
@@ -61,14 +62,15 @@ def read(kube: Kube, listening: WarningTransport, now: float, wished: str = "") 
         webhook=webhook,
         policies=_policies(kube),
         deployments=_listed(kube, paths.deployments(names.NAMESPACE), f"deployments in {names.NAMESPACE}"),
-        daemonsets=_listed(kube, paths.daemonsets(names.NAMESPACE), f"daemonsets in {names.NAMESPACE}"),
-        configmaps=_listed(kube, paths.configmaps(names.NAMESPACE), f"configmaps in {names.NAMESPACE}"),
+        daemonsets=_in_ours(kube, paths.daemonsets, "daemonsets"),
+        configmaps=_in_ours(kube, paths.configmaps, "configmaps"),
         lease=_tried(f"read leases in {names.NAMESPACE}", lambda: _absent(kube, _LEASE)),
         options=_tried(f"read configmaps in {names.NAMESPACE}", lambda: _options(kube)),
         authorities=_authorities(webhook) if isinstance(webhook, dict) else Authorities(),
     )
     rights = install.program_rights(facts)
-    granted = _tried("ask for the rights of others (subjectaccessreviews)", lambda: _granted(kube, rights))
+    agents = agents_namespace(facts)
+    granted = _tried("ask for the rights of others (subjectaccessreviews)", lambda: _granted(kube, rights, agents))
     where = trial.namespace(facts, wished)
     tried = _tried(f"create pods in {where}", lambda: _dry_run(kube, listening, where)) if where else None
     found = replace(facts, granted=granted, dry_run=tried)
@@ -109,6 +111,17 @@ def _tried(what: str, ask: Callable[[], T]) -> T | Unseen:
 
 def _listed(kube: Kube, path: str, what: str) -> Objects | Unseen:
     return _tried(f"list {what}", lambda: tuple(kube.list(path, of=kinds.SHOWN).items))
+
+
+def _in_ours(kube: Kube, collection: paths.NamespacedResource, what: str) -> Objects | Unseen:
+    """The objects of both our namespaces; `Unseen` where one of them may not be looked at."""
+    found: Objects = ()
+    for namespace in (names.NAMESPACE, names.NODES_NAMESPACE):
+        part = _listed(kube, collection(namespace), f"{what} in {namespace}")
+        if isinstance(part, Unseen):
+            return part
+        found += part
+    return found
 
 
 def _names(items: Objects | Unseen) -> frozenset[str] | Unseen:
@@ -173,14 +186,15 @@ def _own_rights(kube: Kube) -> dict[Access, bool]:
     return {each: _review(kube, path, {}, each) for each in (*cluster.INSTALLING, cluster.GRANTING)}
 
 
-def _granted(kube: Kube, rights: Iterable[ProgramRight]) -> dict[ProgramRight, bool]:
+def _granted(kube: Kube, rights: Iterable[ProgramRight], agents: str) -> dict[ProgramRight, bool]:
     path = paths.path(_AUTHORIZATION, "subjectaccessreviews")
-    return {each: _review(kube, path, _account(each.account), each.access) for each in rights}
+    return {each: _review(kube, path, _account(each.account, agents), each.access) for each in rights}
 
 
-def _account(name: str) -> JSON:
-    groups = ["system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}", "system:authenticated"]
-    return {"user": f"system:serviceaccount:{names.NAMESPACE}:{name}", "groups": groups}
+def _account(name: str, agents: str) -> JSON:
+    namespace = agents if name == AGENT else names.NAMESPACE
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+    return {"user": f"system:serviceaccount:{namespace}:{name}", "groups": groups}
 
 
 def _review(kube: Kube, path: str, who: JSON, access: Access) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kubectl_gpufraction.check import cluster, enforcement, install, nodes, tenants
+from kubectl_gpufraction.check import cluster, enforcement, install, nodes, tenants, visibility
 from kubectl_gpufraction.check.facts import ClusterFacts
 from kubectl_gpufraction.check.findings import UNKNOWN, Finding
 
@@ -22,6 +22,7 @@ def findings(facts: ClusterFacts) -> list[Finding]:
         install.findings,
         nodes.findings,
         enforcement.findings,
+        visibility.findings,
         tenants.findings,
     )
     return [finding for rule in rules for finding in _found(rule, facts)]

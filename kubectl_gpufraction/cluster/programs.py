@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from contract import names
+
 JSON = dict[str, Any]
 PROGRAMS = ("webhook", "allocator", "nodeagent")
 """The modules that run permanently."""
@@ -22,9 +24,9 @@ def pod_spec(workload: JSON) -> JSON:
 def settings_of(workloads: Iterable[JSON], program: str, configmaps: Iterable[JSON] = ()) -> dict[str, str]:
     """
     The settings of one of our programs, in the form of its flags: of its containers' flags, before their environment,
-    before the ConfigMaps that this is taken from. `configmaps`: those of our namespace, as far as they may be read.
+    before the ConfigMaps that this is taken from. `configmaps`: those of our namespaces, as far as they may be read.
     """
-    data = {(each.get("metadata") or {}).get("name"): each.get("data") or {} for each in configmaps}
+    data = {_place(each): each.get("data") or {} for each in configmaps}
     found = dict[str, str]()
     for workload in workloads:
         for container in pod_spec(workload).get("containers") or []:
@@ -33,7 +35,7 @@ def settings_of(workloads: Iterable[JSON], program: str, configmaps: Iterable[JS
                 continue
             variables = dict[str, Any]()
             for source in container.get("envFrom") or []:
-                variables |= data.get((source.get("configMapRef") or {}).get("name"), {})
+                variables |= data.get((_place(workload)[0], (source.get("configMapRef") or {}).get("name")), {})
             variables |= {str(each.get("name", "")): each.get("value", "") for each in container.get("env") or []}
             for key, value in variables.items():
                 if key.startswith(_PREFIX):
@@ -42,6 +44,12 @@ def settings_of(workloads: Iterable[JSON], program: str, configmaps: Iterable[JS
                 key, _, value = str(flag).removeprefix("--").partition("=")
                 found[key] = value or "true"
     return found
+
+
+def _place(item: JSON) -> tuple[Any, Any]:
+    """Namespace and name."""
+    metadata = item.get("metadata") or {}
+    return metadata.get("namespace") or names.NAMESPACE, metadata.get("name")
 
 
 @dataclass(frozen=True, slots=True)

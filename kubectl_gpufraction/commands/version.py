@@ -85,7 +85,11 @@ def run(session: Session) -> CommandOutput:
 
 
 def _workloads(session: Session) -> list[JSON]:
-    kinds = (paths.deployments(names.NAMESPACE), paths.daemonsets(names.NAMESPACE))
+    kinds = (
+        paths.deployments(names.NAMESPACE),
+        paths.daemonsets(names.NAMESPACE),
+        paths.daemonsets(names.NODES_NAMESPACE),
+    )
     return [each for path in kinds for each in session.items(path, KubeNotFound)]
 
 

@@ -84,7 +84,7 @@ def _port(text: str) -> int:
 def _address(text: str) -> tuple[str, int]:
     address, _, port = text.rpartition(":")
     if not address:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected ADDRESS:PORT, such as 0.0.0.0:9405")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected ADDRESS:PORT, such as [::]:9405")
     return address.removeprefix("[").removesuffix("]"), _port(port)
 
 

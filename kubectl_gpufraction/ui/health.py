@@ -25,7 +25,7 @@ _LATE = 5.0
 """Seconds that a renewal may take to be seen."""
 _LOGS = f"kubectl -n {names.NAMESPACE} logs -l app.kubernetes.io/component=admission -c allocator --tail=50"
 _DESCRIBE = f"kubectl -n {names.NAMESPACE} describe pods -l app.kubernetes.io/component=admission"
-_AGENTS = f"kubectl -n {names.NAMESPACE} get pods -l app.kubernetes.io/component=nodeagent -o wide"
+_AGENTS = "kubectl get pods --all-namespaces -l app.kubernetes.io/component=nodeagent -o wide"
 _RUNNING = "Running pods keep their GPUs."
 _REFUSED = {
     "Fail": "The API server refuses new pods that ask for a GPU share; controllers try again.",

@@ -49,7 +49,8 @@ class NodeReport:
     """
     What the agent saw of its machine in one round. `held`: UUIDs that holder pods report. `pods_unknown`: why the pods
     here, and so the holders, are unknown; empty if they are known. `idle`: the shares that compute nothing.
-    `reports`: what is wrong with pods here.
+    `reports`: what is wrong with pods here. `waits`: why nothing may be written now, neither here nor to the API; empty
+    where it may.
     """
 
     observation: Observation
@@ -58,6 +59,7 @@ class NodeReport:
     pods_unknown: str = ""
     idle: frozenset[IdleShare] = frozenset()
     reports: frozenset[PodReport] = frozenset()
+    waits: str = ""
 
 
 def terms_of(own: Terms, report: NodeReport, node: NodeView, published: Mapping[str, Any]) -> Terms:

@@ -25,6 +25,7 @@ from runtime.kubernetes.watch import Deleted, Event, Put, Replaced
 _ANNOTATIONS = (names.ALLOCATION, names.HELD_GPUS)
 _MARKS = (names.REQUEST, pods.MIRROR)
 """Annotations of which only the presence is read."""
+_AGENT = ("gpufraction", "nodeagent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,17 @@ def _held(pod: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(words(pods.annotations_of(pod).get(names.HELD_GPUS)))
 
 
+def _is_former_agent(pod: Mapping[str, Any]) -> bool:
+    """Whether it is an agent of an earlier installation, which ran in the namespace of the other programs."""
+    metadata = pod.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    return (
+        metadata.get("namespace") == names.NAMESPACE
+        and (labels.get("app.kubernetes.io/name"), labels.get("app.kubernetes.io/component")) == _AGENT
+        and not pods.finished(pod)
+    )
+
+
 class Residents:
     """The pods of this node. `on_change` is called on the watch's thread after each change."""
 
@@ -122,6 +134,7 @@ class Residents:
         self._on_change = on_change
         self._lock = threading.Lock()
         self._by_key: dict[str, Resident] = {}
+        self._former = set[str]()
         self.known = known
         """Whether the pods were listed once; before that, an empty set says nothing."""
         self.followed = followed
@@ -130,22 +143,28 @@ class Residents:
     def event(self, event: Event) -> None:
         """An event of the watch."""
         with self._lock:
-            before = (self.known, dict(self._by_key))
+            before = (self.known, dict(self._by_key), set(self._former))
             match event:
                 case Put(pod):
                     self._put(pod)
                 case Deleted(pod):
                     self._by_key.pop(pods.key(pod), None)
+                    self._former.discard(pods.key(pod))
                 case Replaced(listed):
                     self.known = True
                     self._by_key.clear()
+                    self._former.clear()
                     for pod in listed:
                         self._put(pod)
-            changed = before != (self.known, self._by_key)
+            changed = before != (self.known, self._by_key, self._former)
         if changed:
             self._on_change()
 
     def _put(self, pod: Mapping[str, Any]) -> None:
+        if _is_former_agent(pod):
+            self._former.add(pods.key(pod))
+        else:
+            self._former.discard(pods.key(pod))
         found = resident(pod)
         if found is None:
             self._by_key.pop(pods.key(pod), None)
@@ -156,6 +175,11 @@ class Residents:
         """All of them, by namespace and name."""
         with self._lock:
             return tuple(found for _, found in sorted(self._by_key.items()))
+
+    def former_agents(self) -> tuple[str, ...]:
+        """Pods of our namespace that are node agents, by namespace and name."""
+        with self._lock:
+            return tuple(sorted(self._former))
 
     def allocations(self) -> tuple[Allocation, ...]:
         """The allocations of the pods here."""

@@ -303,6 +303,7 @@ PLACEMENT = FeatureEdges(
             + rights("gpufraction-nodeagent", "get list watch", "nodes")
             + rights("gpufraction-nodeagent", "list", "runtimeclasses")
             + rights("gpufraction-nodeagent", "create", "events tokenreviews subjectaccessreviews")
+            + rights("gpufraction-nodeagent-options", "list watch", "configmaps")
             + rights("gpufraction-nodeagent-pods", "list watch", "pods")
             + rights("gpufraction-nodeagent-startup-taint", "patch", "nodes"),
         ),
@@ -335,6 +336,7 @@ PLACEMENT = FeatureEdges(
             names_of(
                 names.INJECT_LABEL,
                 names.GPUS_LABEL,
+                names.METRICS_LABEL,
                 names.CORDON,
                 names.OWNERSHIP,
                 names.STARTUP_TAINT,

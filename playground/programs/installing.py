@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from contract import names
+from contract.components import AGENT, agents_namespace
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeConflict, KubeNotFound
 
@@ -22,6 +24,7 @@ COMPONENTS = BASE.parent / "components"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Ours are read with libyaml, ten times as quick, where PyYAML was built with it."""
 _RUN_AS_PROCESSES = ("Deployment", "DaemonSet")
+_OF_THE_AGENT = ("ServiceAccount", "ConfigMap", "NetworkPolicy")
 _CLUSTER_SCOPED = (
     "Namespace",
     "CustomResourceDefinition",
@@ -89,8 +92,21 @@ def apply(kube: Kube, document: JSON) -> None:
 
 def to_apply(base: Path = BASE, components: Iterable[str] = ()) -> Iterator[JSON]:
     """Every shipped object that the playground applies, those of the named components too."""
-    for folder in (base, *(COMPONENTS / name for name in components)):
-        yield from (document for document in shipped(folder) if document["kind"] not in _RUN_AS_PROCESSES)
+    chosen = tuple(components)
+    agents = agents_namespace(chosen)
+    for folder in (base, *(COMPONENTS / name for name in chosen)):
+        yield from (_placed(each, agents) for each in shipped(folder) if each["kind"] not in _RUN_AS_PROCESSES)
+
+
+def _placed(document: JSON, agents: str) -> JSON:
+    """What is the agent's in its namespace, as the patches of the components have it."""
+    metadata = document["metadata"]
+    if document["kind"] in _OF_THE_AGENT and metadata["name"] in (AGENT, names.SETTINGS.format(program="nodeagent")):
+        document = {**document, "metadata": {**metadata, "namespace": agents}}
+    if document["kind"] == "ClusterRoleBinding":
+        subjects = [{**each, "namespace": agents} if each["name"] == AGENT else each for each in document["subjects"]]
+        document = {**document, "subjects": subjects}
+    return document
 
 
 def takes_pods(kube: Kube, namespace: str) -> bool:

@@ -77,12 +77,28 @@ def read(folder: Path) -> Manifests:
     reader.found.overlays = tuple(names)
     for name in names:
         reader.overlay(name)
-    for name in sorted(path.parent.name for path in folder.glob("components/*/kustomization.yaml")):
+    for name in _in_order(folder):
         reader.component(name)
+    _follow(reader.found)
     for entry in reader.found.entries:
         entry.node = simplified(entry.node, {}, reader.found.switches())
     reader.found.components = dict(sorted(reader.found.components.items()))
     return reader.found
+
+
+def _in_order(folder: Path) -> list[str]:
+    """The components by name, each after those that are part of it: kustomize applies their patches first."""
+    found = list[str]()
+
+    def add(name: str) -> None:
+        for path in _document(folder / "components" / name).get("components", ()):
+            add(Path(path).name)
+        if name not in found:
+            found.append(name)
+
+    for name in sorted(path.parent.name for path in folder.glob("components/*/kustomization.yaml")):
+        add(name)
+    return found
 
 
 class _Reader:
@@ -162,11 +178,35 @@ class _Reader:
                 entry.node = simplified(_changed(entry.node, change, switch), {}, self.found.switches())
 
 
+def _follow(found: Manifests) -> None:
+    """As kustomize: where a patch gives a ServiceAccount another namespace, ClusterRoleBindings to it name that one."""
+    moved = dict[tuple[str, str], Node]()
+    for entry in found.entries:
+        metadata = entry.identity["metadata"]
+        if entry.identity["kind"] == "ServiceAccount" and isinstance(entry.node, dict):
+            moved[metadata["namespace"], metadata["name"]] = entry.node["metadata"]["namespace"]
+    for entry in found.entries:
+        if entry.identity["kind"] == "ClusterRoleBinding":
+            entry.node = where_present(entry.node, lambda binding: {**binding, "subjects": _subjects(binding, moved)})
+
+
+def _subjects(binding: JSON, moved: Mapping[tuple[str, str], Node]) -> list[JSON]:
+    return [
+        {**each, "namespace": moved.get((each["namespace"], each["name"]), each["namespace"])}
+        if each["kind"] == "ServiceAccount"
+        else each
+        for each in binding["subjects"]
+    ]
+
+
 def _changed(node: Node, change: Any, switch: str) -> Node:
     if isinstance(change, list):
         return edited(node, change, switch)
     if change.get("$patch") == "delete":
         return When(switch, ABSENT, node)
+    # By name and namespace a strategic merge finds its object; it changes neither.
+    kept = {key: value for key, value in change["metadata"].items() if key not in ("name", "namespace")}
+    change = {**change, "metadata": kept}
     return where_present(node, lambda found: merged(found, change, switch))
 
 

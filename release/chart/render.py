@@ -183,7 +183,7 @@ def _write(chart: _Chart, entry: Entry, node: Node, manifests: Manifests) -> Non
     kind = entry.identity["kind"]
     if kind == "CustomResourceDefinition":
         node = When(".Values.crds.install", node)
-    if kind == "Namespace":
+    if kind == "Namespace" and entry.identity["metadata"]["name"] == NAMESPACE:
         lines = written(node, lambda condition: _expression(condition, manifests))
         text = ['{{- define "gpufraction.namespace" -}}', *_variables(lines, manifests), *lines, "{{- end }}"]
         chart.files["templates/_namespace.tpl"] = text
@@ -215,7 +215,22 @@ def _variables(lines: list[str], manifests: Manifests) -> list[str]:
     used = {name for name in manifests.components if re.search(re.escape(_variable(name)) + r"\b", "\n".join(lines))}
     while more := {n for name in used for n in _turning_on(name, manifests)} - used:
         used |= more
-    return [_set(name, manifests) for name in manifests.components if name in used]
+    return [_set(name, manifests) for name in _in_order(manifests) if name in used]
+
+
+def _in_order(manifests: Manifests) -> list[str]:
+    """The components, each after those that turn it on."""
+    found = list[str]()
+
+    def add(name: str) -> None:
+        for other in _turning_on(name, manifests):
+            add(other)
+        if name not in found:
+            found.append(name)
+
+    for name in manifests.components:
+        add(name)
+    return found
 
 
 def _turning_on(name: str, manifests: Manifests) -> Iterator[str]:
@@ -238,7 +253,7 @@ def _set(name: str, manifests: Manifests) -> str:
 def _checks(manifests: Manifests) -> str:
     """A template without objects: it refuses choices that do not go together."""
     lines = ["{{- /* Refuses what cannot work. Made by `make chart`. */ -}}"]
-    lines += [_set(name, manifests) for name in manifests.components]
+    lines += [_set(name, manifests) for name in _in_order(manifests)]
     lines += _refused(
         f'ne .Release.Namespace "{NAMESPACE}"',
         f"the namespace is {NAMESPACE}, which policies and certificates name; add --namespace {NAMESPACE}",

@@ -45,7 +45,7 @@ def _values(found: Choices, overlays: Sequence[str], notes: Mapping[str, str]) -
     yield "# The chart's values. values.schema.json refuses a value of the wrong kind and names its field."
     yield from _part("The image of all programs. The name has the registry; with a digest exactly that image runs.")
     yield from plain({"image": {**found.image, "pullSecrets": []}})
-    yield "  # Names of Secrets of the namespace gpufraction-system, for a registry that asks for a login:"
+    yield "  # Names of Secrets of gpufraction-system and gpufraction-nodes, for a registry that asks for a login:"
     yield "  # pullSecrets: [{name: registry}]"
     yield from _part("Images of other projects that components use.")
     yield from plain({"images": found.images})

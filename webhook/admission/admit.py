@@ -24,6 +24,7 @@ from contract.dialects.table import Dialects
 from contract.encoding import codec, resourceclaims
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
 from contract.encoding.reading import Malformed, shown
+from contract.isolation import ISOLATION
 from contract.model import Allocation, PodRequest
 from contract.options import NO_OPTIONS, Options, PoolOptions
 from contract.reasons.pods import AnswerReason
@@ -70,6 +71,8 @@ class Configuration:
     """Whether GPUs are hidden from pods that ask for none."""
     runtime_class: str = ""
     """The RuntimeClass for pods with a share that name none; empty: none."""
+    least_isolation: str = ""
+    """The weakest level of isolation for pods with a share; empty: any."""
     volumes: Volumes = NO_VOLUMES
     """The volumes of pods with a share, for limiters."""
     dra: bool = False
@@ -124,7 +127,7 @@ def admit(
         hides = configuration.hide_gpus and submitted.creates_pod
         return _hidden(submitted, offers, whole=True) if hides else _untouched(submitted)
     # Before the question: the class decides on which nodes a GPU reaches the pod.
-    pod = _in_class(pod, configuration.runtime_class)
+    pod = _isolated(_in_class(pod, configuration.runtime_class), configuration.least_isolation)
     planned = plan(pod, options, dialects)
     on_time()
     if isinstance(planned, Allocate | KeepGated):
@@ -264,6 +267,23 @@ def _in_class(pod: Mapping[str, Any], runtime_class: str) -> JSON:
     if not runtime_class or not isinstance(spec, Mapping) or spec.get("runtimeClassName"):
         return dict(pod)
     return {**pod, "spec": {**spec, "runtimeClassName": runtime_class}}
+
+
+def _isolated(pod: JSON, least: str) -> JSON:
+    """
+    A copy of the pod that accepts no weaker level of isolation than `least`; empty: the pod as it is.
+
+    A level that does not exist stays, and the pod is refused with it.
+    """
+    metadata = pod.get("metadata")
+    if not least or not isinstance(metadata, Mapping) or not isinstance(metadata.get("annotations") or {}, Mapping):
+        return pod
+    annotations = metadata.get("annotations") or {}
+    level = annotations.get(names.ISOLATION) or ""
+    enough = ISOLATION[: ISOLATION.index(least) + 1]
+    if level and (level not in ISOLATION or level in enough):
+        return pod
+    return {**pod, "metadata": {**metadata, "annotations": {**annotations, str(names.ISOLATION): least}}}
 
 
 # -- plan ---------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ strict mode and Go refuse other certificates.
 from __future__ import annotations
 
 import datetime
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -140,7 +141,10 @@ def _new_authority(now: datetime.datetime, life: timedelta) -> _Authority:
         _builder(name, name, key.public_key(), serial, now, life)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(_identifier(key.public_key())),
+            critical=False,
+        )
         .sign(key, hashes.SHA256())
     )
     return certificate, key
@@ -183,8 +187,17 @@ def _builder(
         .serial_number(serial)
         .not_valid_before(now - BACKDATED)
         .not_valid_after(now + life)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(_identifier(public), critical=False)
     )
+
+
+def _identifier(public: ec.EllipticCurvePublicKey) -> x509.SubjectKeyIdentifier:
+    """
+    A key's name in certificates: the first 160 bits of its SHA-256 (RFC 7093, section 2, method 1). The library's own
+    is of SHA-1, which a machine in FIPS mode may refuse.
+    """
+    point = public.public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
+    return x509.SubjectKeyIdentifier(hashlib.sha256(point).digest()[:20])
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:

@@ -13,7 +13,6 @@ Why reading is not done by the worker threads: docs/decisions/0094-no-client-hol
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import logging
 import os
 import selectors
@@ -23,6 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from runtime.httpserver import source_of
 from webhook.serving import http1
 from webhook.serving.connections import Bounds, Connection, Connections, State
 from webhook.serving.http1 import RefusedRequest, RequestParser
@@ -461,18 +461,3 @@ class Front:
                 self._account(connection)
                 self._guarded(connection, self._advance)
         self._dispatch()
-
-
-def source_of(address: Any) -> str:
-    """The source that a client's address counts for: for IPv6 the network of 64 bits, in which a host is free."""
-    if not isinstance(address, tuple):
-        return ""
-    try:
-        found = ipaddress.ip_address(str(address[0]).partition("%")[0])
-    except ValueError:
-        return str(address[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((found, 64), strict=False))
-    return str(found)

@@ -22,7 +22,7 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
 
-from runtime.httpserver import Routes, listening, serve_probes
+from runtime.httpserver import ANYWHERE, Routes, has_ipv6, listening, serve_probes
 from runtime.malloc import give_back_freed_memory
 from runtime.scraping import Scraping
 from webhook.certificates.store import CERTIFICATE, KEY
@@ -134,7 +134,7 @@ class _Application(BaseApplication):  # type: ignore[misc]  # gunicorn has no ty
 def gunicorn_settings(settings: ServeSettings) -> dict[str, Any]:
     """The settings by gunicorn's own names. gunicorn itself checks that the files exist."""
     return {
-        "bind": settings.bind,
+        "bind": _bind(settings.bind),
         "certfile": str(settings.certificates / CERTIFICATE),
         "keyfile": str(settings.certificates / KEY),
         "worker_class": _Worker,
@@ -148,6 +148,12 @@ def gunicorn_settings(settings: ServeSettings) -> dict[str, Any]:
         "logger_class": _Logger,
         "accesslog": None,
     }
+
+
+def _bind(text: str) -> str:
+    """The address for gunicorn. `[::]` is every address, of IPv4 alone on a machine without IPv6."""
+    host, _, port = text.rpartition(":")
+    return text if host != f"[{ANYWHERE}]" or has_ipv6() else f"0.0.0.0:{port}"
 
 
 def serve(settings: ServeSettings, make: Callable[[], Service]) -> None:

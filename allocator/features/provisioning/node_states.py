@@ -19,6 +19,7 @@ from operator import gt
 from typing import Any
 
 from contract.model import WHOLE, Gpu, NodeState, Usage
+from contract.reslicing import reslices
 from contract.scheduling import counting, fit, nodeinfo
 from contract.scheduling.demand import Demand
 from contract.scheduling.filters import Limits, node_reason
@@ -274,7 +275,8 @@ class _RelevantAttributes:
 
     def attributes(self, node: NodeState) -> tuple[Any, ...]:
         labels = tuple(node.labels.get(key) for key in self._labels)
-        state = (node.cordoned, node.ready, node.silent, node.allocatable, node.delivery, node.isolation)
+        closed = (node.cordoned, node.ready, node.silent, reslices(node.labels))
+        state = (*closed, node.allocatable, node.delivery, node.isolation)
         return (node.name if self._name else "", labels, node.taints, *state)
 
 

@@ -13,6 +13,7 @@ from allocator.features.provisioning.wishes import PoolNode, PoolView
 from contract.model import FREE, NodeState
 from contract.nodes.attributes import NodeFacts
 from contract.options import PoolOptions
+from contract.reslicing import reslices
 
 _LEAVING = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
 """Taints of nodes that an autoscaler is about to delete."""
@@ -66,7 +67,9 @@ def _lacks(node: NodeFacts, state: NodeState | None, empty: NodeState) -> str:
 
 def _is_idle(state: NodeState, empty: NodeState) -> bool:
     """Whether a pod that does not fit on this node would not fit on an empty one either."""
-    if state.cordoned or not state.ready or state.silent or len(state.gpus) < len(empty.gpus):
+    if state.cordoned or not state.ready or state.silent or reslices(state.labels):
+        return False
+    if len(state.gpus) < len(empty.gpus):
         return False
     if any(not gpu.healthy for gpu in state.gpus) or any(usage != FREE for usage in state.usage):
         return False

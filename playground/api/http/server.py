@@ -38,6 +38,7 @@ class _Listener(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], context: ssl.SSLContext, owner: "HttpsServer") -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, Handler)
         self.context = context
         self.backend = owner
@@ -82,6 +83,7 @@ class HttpsServer:
         api.authenticate = self.user_of
         api.issue_tokens(self.issue)
         names = ("localhost", host, "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+        self._host = f"[{host}]" if ":" in host else host
         self._listener = _Listener((host, port), self._context(names), self)
         self._thread: threading.Thread | None = None
 
@@ -91,7 +93,7 @@ class HttpsServer:
 
     @property
     def url(self) -> str:
-        return f"https://127.0.0.1:{self.port}"
+        return f"https://{self._host}:{self.port}"
 
     def __enter__(self) -> "HttpsServer":
         self.start()

@@ -277,7 +277,7 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
             warn(
                 "node-problems",
                 "bare: NoAgent: no agent has reported the GPUs of the node",
-                f"kubectl -n {OURS} get pods -l app.kubernetes.io/component=nodeagent -o wide",
+                "kubectl get pods --all-namespaces -l app.kubernetes.io/component=nodeagent -o wide",
             ),
         ),
         (),

@@ -31,6 +31,7 @@ JSON = dict[str, Any]
 ONE, OTHER = "one", "other"
 CARD = "1 x Tesla T4 15109MiB"
 AGENT = ("--overuse-grace", "0s", "--overuse-slack", "0", "--evict-overuse", "4s", "--heartbeat", "10s")
+COMPONENTS = ("allocator-eviction", "node-access")
 ELECTION = ("--election-lease", "3s")
 
 
@@ -77,7 +78,7 @@ class Watched:
         """The agent of that node has ended, and somebody has its token."""
         plane, directory = self.hostile.cluster.control_plane, self.hostile.cluster.directory
         path = directory / f"kubeconfig-thief-{node}"
-        path.write_text(plane.kubeconfig(account("gpufraction-nodeagent", node=node)))
+        path.write_text(plane.kubeconfig(account("gpufraction-nodeagent", node=node, components=COMPONENTS)))
         return Kube.connect(kubeconfig=str(path), user_agent="thief")
 
 
@@ -100,7 +101,7 @@ def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         nodes=[gpu_node(name, f"@{file}") for name, file in files.items()],
         flags=ELECTION,
         nodeagent=AGENT,
-        components=("allocator-eviction", "node-access"),
+        components=COMPONENTS,
     ):
         yield Watched(hostile, files)
 

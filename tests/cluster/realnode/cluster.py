@@ -34,6 +34,7 @@ from tests.unit.nodeagent.fakelibrary import built
 JSON = dict[str, Any]
 NODE = "real"
 UUIDS = tuple(f"GPU-{index}0000000-0000-4000-8000-000000000000" for index in (1, 2))
+_COMPONENTS = ("node-access", "delivery-dra", "allocator-eviction")
 _LIBRARY = Path(__file__).parent / "nvml_for_toolkit.c"
 MEMORY, RESERVED = 15842934784, 471859200
 _START_SECONDS = 180.0
@@ -66,7 +67,7 @@ class RealNodeCluster:
             control_plane=lambda gpus_of: Real(Assets(assets.folder), gpus_of=gpus_of, stand_in=False),
             directory=folder / "cluster",
             settings=settings,
-            components=("node-access", "delivery-dra", "allocator-eviction"),
+            components=_COMPONENTS,
         )
         self._runtime, self._hidden, self._first = runtime, hide_gpus, way
         self.agent: Program | None = None
@@ -176,7 +177,8 @@ class RealNodeCluster:
         """
         self.stop_agent()
         kubeconfig = self.folder / "agent.kubeconfig"
-        kubeconfig.write_text(self.cluster.control_plane.kubeconfig(account("gpufraction-nodeagent", node=NODE)))
+        user = account("gpufraction-nodeagent", node=NODE, components=_COMPONENTS)
+        kubeconfig.write_text(self.cluster.control_plane.kubeconfig(user))
         command = [sys.executable, "-m", "nodeagent", "run", "--node", NODE, "--host-root", "/", "--listen", ""]
         command += ["--nvml-library", str(self.library), "--interval", "1s", "--heartbeat", "10s", "--pods=true"]
         command += [*(self.way.agent if self.way is not None else ()), *flags]

@@ -26,6 +26,15 @@ def adding_a_container(request: JSON) -> JSON:
     return patching([{"op": "add", "path": "/spec/containers/-", "value": added}])
 
 
+def adding_a_native_sidecar(request: JSON) -> JSON:
+    """As newer meshes do: an init container that stays, the first of all."""
+    before = request["object"]["spec"].get("initContainers") or []
+    if any(c["name"] == "proxy" for c in before):
+        return {"allowed": True}
+    added = {"name": "proxy", "image": "registry.example/cuda-proxy:1", "restartPolicy": "Always"}
+    return patching([{"op": "add", "path": "/spec/initContainers", "value": [added, *before]}])
+
+
 def adding_a_container_that_asks(resource: str, amount: str) -> Respond:
     """As one that adds a proxy with a GPU share of its own."""
 

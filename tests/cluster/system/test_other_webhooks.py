@@ -39,6 +39,24 @@ def test_a_container_that_another_webhook_adds_sees_no_gpu(cluster: Cluster, pin
 
 
 @pytest.mark.parametrize("pin", ["auto", "affinity"])
+def test_a_native_sidecar_that_another_webhook_adds_sees_no_gpu(cluster: Cluster, pin: str) -> None:
+    builder = pod("meshed").labelled("native", "yes").asks("aliyun.com/gpu-mem", 2).annotated(names.PLACEMENT, pin)
+    with another.registered(cluster.kube, another.adding_a_native_sidecar, label="native"):
+        wait_for(
+            lambda: "initContainers" in _create(cluster, builder, dry_run=True)["spec"],
+            "the other webhook is not called",
+        )
+        _create(cluster, builder)
+    (found,) = scenarios.settled(cluster.kube, 1)
+    assert [c["name"] for c in found["spec"]["initContainers"]] == ["proxy"]
+    assert len(scenarios.held(found)) == 1
+    env = {each["name"]: each.get("value") for each in found["spec"]["initContainers"][0]["env"]}
+    assert env[names.VISIBLE_DEVICES] == names.NO_DEVICES
+    assert "GPU 0: Tesla T4" in scenarios.printed(cluster.kube, found, "main")
+    invariants.check(cluster)
+
+
+@pytest.mark.parametrize("pin", ["auto", "affinity"])
 def test_a_container_that_another_webhook_adds_in_the_same_dialect_gets_a_share(cluster: Cluster, pin: str) -> None:
     builder = pod("both").labelled("asking", "yes").asks("aliyun.com/gpu-mem", 2).annotated(names.PLACEMENT, pin)
     with another.registered(

@@ -121,7 +121,7 @@ def _setting(data: bytes) -> None:
     text = _text(data)
     readers = (
         settings.parse_duration,
-        lambda value: settings.parse_address(value, "metrics.address", "0.0.0.0:9090"),
+        lambda value: settings.parse_address(value, "metrics.address", "[::]:9090"),
         delivery.parse,
         lambda value: simulated.cards_from_text(value[:2000], node="n"),
         simulated.memory_from_text,

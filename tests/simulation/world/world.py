@@ -203,7 +203,7 @@ class World:
         def flags() -> list[str]:
             return [*self._component_flags("nodeagent"), *self.flags.get("nodeagent", ())]
 
-        user = account("gpufraction-nodeagent", node=node)
+        user = account("gpufraction-nodeagent", node=node, components=self.shape.components)
         ways = claimplugins.WAYS if BY_CLAIMS in self.shape.components else DELIVERY
         return programs.agent_body(node, lambda: self._shown[node], flags, lambda host: self.kube(host, user), ways)
 

@@ -30,7 +30,7 @@ def test_the_webhook_takes_its_flags_and_finds_what_the_others_give() -> None:
     serve, certs = serve_settings(), certs_settings()
     ports = {port["name"]: port["containerPort"] for port in containers()["webhook"]["ports"]}
     assert ports == {
-        "https": int(serve.bind.removeprefix("0.0.0.0:")),
+        "https": int(serve.bind.removeprefix("[::]:")),
         "health": (serve.health_address() or ("", 0))[1],
     }
     assert mounts(containers()["webhook"])[str(serve.certificates)] == "certs"
@@ -71,7 +71,7 @@ def test_the_allocator_takes_its_flags() -> None:
     settings = allocator_settings()
     [http] = containers()["allocator"]["ports"]
     [create, write] = one(sources(), "Role", "gpufraction-allocator")["rules"]
-    assert settings.listen == f"0.0.0.0:{http['containerPort']}"
+    assert settings.listen == f"[::]:{http['containerPort']}"
     assert write["resourceNames"] == [names.LEASE]
     assert create["verbs"] == ["create"]
 
@@ -83,7 +83,7 @@ def test_the_node_agent_takes_its_flags() -> None:
     settings = load(nodeagent.settings.settings_type(), file=None, env={"GPUFRACTION_NODE": "n1"}, argv=flags)
     assert (program, verb) == ("nodeagent", "run")
     assert node["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
-    assert settings.listen == f"0.0.0.0:{http['containerPort']}"
+    assert settings.listen == f"[::]:{http['containerPort']}"
     assert not settings.simulate
 
 

@@ -30,15 +30,37 @@ def built(tmp_path: Path, *components: str) -> dict[tuple[str, str], JSON]:
     return {(item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(text) if item}
 
 
+NAMESPACES = ("gpufraction-system", "gpufraction-nodes")
+OF_THE_AGENT = (
+    ("ServiceAccount", "gpufraction-nodeagent"),
+    ("ConfigMap", "gpufraction-nodeagent-settings"),
+    ("NetworkPolicy", "gpufraction-nodeagent"),
+    ("DaemonSet", "gpufraction-nodeagent"),
+)
+
+
 def test_the_agent_gets_its_view_of_the_node_and_nothing_to_write_there(tmp_path: Path) -> None:
     found = built(tmp_path, "node-access")
     pod = found["DaemonSet", "gpufraction-nodeagent"]["spec"]["template"]["spec"]
     (agent,) = pod["containers"]
-    level = found["Namespace", "gpufraction-system"]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+    enforced = "pod-security.kubernetes.io/enforce"
+    levels = {name: found["Namespace", name]["metadata"]["labels"][enforced] for name in NAMESPACES}
+    assert levels == {"gpufraction-system": "restricted", "gpufraction-nodes": "privileged"}
+    assert [found[key]["metadata"]["namespace"] for key in OF_THE_AGENT] == ["gpufraction-nodes"] * len(OF_THE_AGENT)
+    subjects = {
+        (item["metadata"]["name"], subject["namespace"])
+        for (kind, _), item in found.items()
+        if kind in ("ClusterRoleBinding", "RoleBinding")
+        for subject in item["subjects"]
+        if subject["name"] == "gpufraction-nodeagent"
+    }
+    bindings = ("", "-options", "-pods-node-access")
+    assert subjects == {(f"gpufraction-nodeagent{name}", "gpufraction-nodes") for name in bindings}
     mounts = {mount["name"]: mount for mount in agent["volumeMounts"]}
-    assert (level, pod["hostPID"], mounts["host"]["readOnly"], "token" in mounts) == ("privileged", True, True, True)
+    assert (pod["hostPID"], mounts["host"]["readOnly"], "token" in mounts) == (True, True, True)
     assert {"name": "GPUFRACTION_HOST_ROOT", "value": "/host"} in agent["env"]
     assert {"name": "GPUFRACTION_PODS", "value": "true"} in agent["env"]
+    assert {"name": "GPUFRACTION_OPTIONS_BY_API", "value": "true"} in agent["env"], "it cannot mount the document there"
     roles = [item for (kind, _), item in found.items() if kind in ("ClusterRole", "Role")]
     agents = [role for role in roles if "nodeagent" in role["metadata"]["name"]]
     granted = {resource for role in agents for rule in role["rules"] for resource in rule["resources"]}
@@ -99,7 +121,7 @@ def test_the_page_for_a_team_takes_its_flags_and_lets_no_pod_in(tmp_path: Path) 
     (port,) = page["ports"]
     assert page["command"] == ["python", "-m", "kubectl_gpufraction", "ui"]
     given = parser().parse_args(["ui", *page["args"]])
-    assert given.listen == ("0.0.0.0", port["containerPort"])
+    assert given.listen == ("::", port["containerPort"])
     assert {"gpufraction-ui", "gpufraction-ui.gpufraction-system.svc"} < set(given.host)
     assert page["securityContext"]["readOnlyRootFilesystem"]
     service = found["Service", "gpufraction-ui"]["spec"]

@@ -66,10 +66,16 @@ def test_namespace_label_and_excluded_namespaces() -> None:
     [hook] = one(sources(), "MutatingWebhookConfiguration", CONFIGURATION)["webhooks"]
     [excluded] = hook["namespaceSelector"]["matchExpressions"]
     assert hook["namespaceSelector"]["matchLabels"] == {names.INJECT_LABEL: names.INJECT_ENABLED}
-    assert excluded["values"] == ["kube-system", "kube-node-lease", "kube-public", names.NAMESPACE]
+    assert excluded["values"] == [
+        "kube-system",
+        "kube-node-lease",
+        "kube-public",
+        names.NAMESPACE,
+        names.NODES_NAMESPACE,
+    ]
     assert set(excluded["values"]) == names.UNSERVED_NAMESPACES
     elsewhere = [i["kind"] for i in sources() if i["metadata"].get("namespace", names.NAMESPACE) != names.NAMESPACE]
-    assert elsewhere == []
+    assert elsewhere == ["ResourceQuota"], "of the namespace for agents, which is empty by default"
 
 
 # -- the webhook configuration ------------------------------------------------------------------------------------

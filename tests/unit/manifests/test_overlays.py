@@ -15,6 +15,7 @@ from contract import components, names
 from contract.dialects.conditions import match_conditions, other_conditions
 from contract.metrics import METRICS
 from contract.options import PoolOptions, VgpuOptions, pool_options
+from contract.reslicing import STATE_LABEL, UNDER_WAY
 from runtime.settings import load
 from tests.unit.manifests import foreign
 from tests.unit.manifests.install import CONFIGURATION, wrong
@@ -64,7 +65,7 @@ def serve_settings(items: list[JSON]) -> webhook.settings.ServeSettings:
 
 
 def test_every_place_that_is_promised_has_its_overlay() -> None:
-    promised = {"oke", "openshift", "eks", "gke", "aks", "superedge", "cert-manager", "hami-compat"}
+    promised = {"oke", "openshift", "eks", "gke", "aks", "superedge", "cert-manager", "hami-compat", "multitenant"}
     assert set(OVERLAYS) == promised
 
 
@@ -131,13 +132,21 @@ def test_every_page_of_a_cloud_has_its_overlay() -> None:
 
 # -- one by one ---------------------------------------------------------------------------------------------------
 
+MOVED = {
+    ("ClusterRoleBinding", "gpufraction-nodeagent"),
+    ("ConfigMap", "gpufraction-nodeagent-settings"),
+    ("NetworkPolicy", "gpufraction-nodeagent"),
+    ("ServiceAccount", "gpufraction-nodeagent"),
+}
+"""What changes with the agent's namespace, besides its DaemonSet."""
 ONLY: dict[str, set[tuple[str, str]]] = {
     "oke": {("DaemonSet", "gpufraction-nodeagent"), ("Deployment", "gpufraction")},
     "eks": set(),
     "gke": {
         ("DaemonSet", "gpufraction-nodeagent"),
         ("Deployment", "gpufraction"),
-        ("Namespace", "gpufraction-system"),
+        ("Namespace", "gpufraction-nodes"),
+        *MOVED,
     },
     "aks": {("MutatingWebhookConfiguration", CONFIGURATION)},
     "superedge": {("Deployment", "gpufraction"), ("Deployment", "gpufraction-certs")},
@@ -151,10 +160,31 @@ ONLY: dict[str, set[tuple[str, str]]] = {
         ("DaemonSet", "gpufraction-nodeagent"),
         ("Deployment", "gpufraction"),
         ("MutatingWebhookConfiguration", CONFIGURATION),
+        ("Namespace", "gpufraction-nodes"),
         ("Namespace", "gpufraction-system"),
         ("Service", "gpufraction-webhook"),
     },
+    "multitenant": {
+        ("DaemonSet", "gpufraction-nodeagent"),
+        ("Deployment", "gpufraction"),
+        ("MutatingWebhookConfiguration", CONFIGURATION),
+        ("Namespace", "gpufraction-nodes"),
+        ("NetworkPolicy", "gpufraction-admission"),
+        *MOVED,
+    },
 }
+PROFILE = {
+    *((kind, "gpufraction-allocator-eviction") for kind in ("ClusterRole", "ClusterRoleBinding")),
+    ("ClusterRoleBinding", "gpufraction-nodeagent-pods-node-access"),
+    *(
+        (f"ValidatingAdmissionPolicy{kind}", f"gpufraction-{name}")
+        for name in ("guard-gpus", "isolation", "quota")
+        for kind in ("", "Binding")
+        if (kind, name) != ("Binding", "quota")
+    ),
+    ("ValidatingAdmissionPolicyBinding", "gpufraction-share-needs-resourcequota-gpufraction"),
+}
+"""What the overlay multitenant adds."""
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -163,7 +193,7 @@ def test_an_overlay_changes_what_it_is_for_and_nothing_else(name: str) -> None:
     removed = CERTS if name in ("cert-manager", "openshift") else set()
     new = {("Issuer", "gpufraction-selfsigned"), ("Issuer", "gpufraction-ca")} if name == "cert-manager" else set()
     new |= {("Certificate", "gpufraction-ca"), ("Certificate", "gpufraction-webhook")} if new else set()
-    new |= CLAIMS if name == "oke" else set()
+    new |= {"oke": CLAIMS, "multitenant": PROFILE}.get(name, set())
     assert changed(items) == ONLY[name]
     assert identities(items) == identities(built()) - removed | new
 
@@ -183,12 +213,16 @@ def test_where_the_agent_runs(name: str) -> None:
     )
 
 
-def test_the_agent_goes_away_while_nvidias_operator_replaces_the_driver() -> None:
-    """Its driver manager sets that value on a Node that had `true`; every term must know it, since one is enough."""
+def test_the_agent_goes_away_while_nvidias_operator_works_on_the_cards() -> None:
+    """
+    Its driver manager sets that value on a Node that had `true`, and its MIG manager the other; every term must know
+    them, since one is enough.
+    """
     spec = template(built(), "DaemonSet", "gpufraction-nodeagent")
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     paused = {"key": "nvidia.com/gpu.deploy.client", "operator": "NotIn", "values": ["paused-for-driver-upgrade"]}
-    assert [term["matchExpressions"][1:] for term in terms] == [[paused]] * len(terms)
+    sliced = {"key": STATE_LABEL, "operator": "NotIn", "values": [*UNDER_WAY]}
+    assert [term["matchExpressions"][1:] for term in terms] == [[paused, sliced]] * len(terms)
 
 
 def test_on_gke_the_agent_goes_by_googles_label_and_finds_googles_driver() -> None:
@@ -199,7 +233,7 @@ def test_on_gke_the_agent_goes_by_googles_label_and_finds_googles_driver() -> No
     given = load(nodeagent.settings.settings_type(), file=None, env={"GPUFRACTION_NODE": "n"}, argv=agent["args"])
     [place] = [m["mountPath"] for m in agent["volumeMounts"] if m["name"] == "driver"]
     assert given.nvml_library.startswith(place)
-    assert serve_settings(built("overlays/gke")).bind == "0.0.0.0:10250"
+    assert serve_settings(built("overlays/gke")).bind == "[::]:10250"
 
 
 def test_the_webhook_and_the_allocator_stay_restricted_everywhere() -> None:
@@ -324,7 +358,7 @@ def test_in_the_hosts_network_replicas_keep_apart() -> None:
 def test_another_port_is_the_same_in_flag_and_pod() -> None:
     items = with_components("port-10250")
     [port, health] = webhook_container(items)["ports"]
-    assert serve_settings(items).bind == f"0.0.0.0:{port['containerPort']}"
+    assert serve_settings(items).bind == f"[::]:{port['containerPort']}"
     assert port == {"name": "https", "containerPort": 10250}
     assert health == {"name": "health", "containerPort": 9444}
 
@@ -357,14 +391,15 @@ def test_with_a_clients_certificate_the_authority_lies_where_the_flag_says() -> 
 def test_cert_manager_goes_with_a_clouds_component() -> None:
     items = with_components("cert-manager", "port-10250", "hide-gpus")
     assert valid(items) == {}
-    assert serve_settings(items).bind == "0.0.0.0:10250"
+    assert serve_settings(items).bind == "[::]:10250"
 
 
 @pytest.mark.parametrize("each", components.COMPONENTS, ids=lambda each: each.name)
 def test_a_component_sets_what_the_table_says_and_nothing_else(each: components.Component) -> None:
     before, after = (arguments(items) for items in (built(), with_components(each.name)))
     added = {program: set(after[program]) - set(given) for program, given in before.items()}
-    brought = [each, *(components.component(other) for other in each.needs if other == "external-certificates")]
+    inside = {*each.brings, *(other for other in each.needs if other == "external-certificates")}
+    brought = [each, *map(components.component, inside)]
     probed = {
         program: {f"--{name}={value}" for it in brought for name, value in both(it, program).items()}
         for program in before

@@ -160,7 +160,12 @@ def test_the_node_agent_writes_gpunodes_and_the_status_of_nodes() -> None:
     write = {("gpunodes", "create", ()), ("gpunodes", "patch", ())}
     status = {("gpunodes/status", "patch", ()), ("nodes/status", "patch", ())}
     around = {("runtimeclasses", "list", ()), ("events", "create", ())}
-    assert rights("gpufraction-nodeagent") == read | write | status | around | REVIEWS
+    options = {("configmaps", verb, (str(names.OPTIONS),)) for verb in ("list", "watch")}
+    assert rights("gpufraction-nodeagent") == read | write | status | around | REVIEWS | options
+    [binding] = [
+        each for each in of(sources(), "RoleBinding") if each["metadata"]["name"].endswith("nodeagent-options")
+    ]
+    assert [each["namespace"] for each in binding["subjects"]] == [names.NODES_NAMESPACE], "others mount the document"
 
 
 def test_the_node_agent_patches_nodes_with_the_component_for_startup_taints() -> None:
@@ -305,9 +310,8 @@ def test_policies_name_our_accounts_gate_and_resources() -> None:
     policies = of(sources(), "ValidatingAdmissionPolicy")
     expressions = "\n".join(text for policy in policies for text in texts(policy))
     accounts = set(re.findall(r"system:serviceaccount:([a-z-]+:[a-z-]+)", expressions))
-    assert accounts - {f"{names.NAMESPACE}:"} == {
-        f"{names.NAMESPACE}:gpufraction-{name}" for name in ("allocator", "nodeagent", "certs")
-    }
+    ours = {f"{names.NAMESPACE}:gpufraction-{name}" for name in ("allocator", "nodeagent", "certs")}
+    assert accounts - {f"{names.NAMESPACE}:"} == {*ours, f"{names.NODES_NAMESPACE}:gpufraction-nodeagent"}
     assert f"g.name == '{names.GATE}'" in expressions
     assert f"['{names.GPU_MEMORY}', '{names.GPU_CORES}', '{names.GPU_MEMORY_LIMIT}']" in expressions
     assert f"namespaceObject.metadata.labels['{names.INJECT_LABEL}'] == '{names.INJECT_ENABLED}'" in expressions

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from contract.components import COMPONENTS as TABLE
-from contract.components import component
+from contract.components import component, with_brought
 from contract.options import pool_options
 from tests.unit.manifests import kube
 from tests.unit.release import helm
@@ -49,7 +49,8 @@ def test_each_overlay(tmp_path: Path, name: str) -> None:
 
 
 def everything(*without: str) -> list[str]:
-    return [name for name in COMPONENTS if name not in without]
+    """All but these, and but the profile, which brings some of the others."""
+    return [name for name in COMPONENTS if name not in (*without, "multitenant")]
 
 
 @pytest.mark.parametrize(
@@ -61,8 +62,9 @@ def everything(*without: str) -> list[str]:
         needed(*everything("host-network")[1::2]),
         needed("preload", "startup-taint", "holders"),
         needed("mps", "nvidia-runtimeclass"),
+        ["multitenant", "startup-taint", "ui"],
     ],
-    ids=["all", "all-by-the-host's-network", "every-second", "the-others", "three", "two"],
+    ids=["all", "all-by-the-host's-network", "every-second", "the-others", "three", "two", "the-profile"],
 )
 def test_components_together(tmp_path: Path, components: list[str]) -> None:
     agree(tmp_path, components)
@@ -74,7 +76,7 @@ def test_each_overlay_with_components(tmp_path: Path, name: str) -> None:
     # components that must have one order it cannot keep it: mps comes before nvidia-runtimeclass.
     refused = {each.name for each in TABLE if name in each.excluded_by}
     [own] = kube.documents(kube.MANIFESTS / "overlays" / name / "kustomization.yaml")
-    have = {Path(path).name for path in own.get("components", ())}
+    have = set(with_brought(Path(path).name for path in own.get("components", ())))
     late = {"mps"} if "nvidia-runtimeclass" in have else set()
     components = sorted({*everything("host-network", "external-certificates", *refused)} - have - late)
     chart = helm.rendered(
@@ -383,7 +385,10 @@ def test_lint_finds_nothing(tmp_path: Path) -> None:
     assert "WARNING" not in done.stdout
 
 
-@pytest.mark.parametrize(("components", "level"), [((), "restricted"), (("node-access",), "privileged")])
+@pytest.mark.parametrize(
+    ("components", "level"),
+    [((), "restricted"), (("node-access",), "restricted"), (("host-network",), "privileged")],
+)
 def test_the_notes_say_the_namespaces_labels(tmp_path: Path, components: tuple[str, ...], level: str) -> None:
     if helm.is_third():
         pytest.skip("Helm 3 asks a cluster before it prints notes")

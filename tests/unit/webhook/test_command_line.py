@@ -52,7 +52,7 @@ WRONG = {
         "dialects.aliyun_unit (flag --dialects-aliyun-unit): removed; give aliyunUnit in the document of options",
     ),
     "names without an authority": (["serve", "--client-names", "a"], {}, "give client_ca, the authority that signs"),
-    "no port": (["serve", "--listen", "9444"], {}, "listen is '9444'; give address and port such as 0.0.0.0:9444"),
+    "no port": (["serve", "--listen", "9444"], {}, "listen is '9444'; give address and port such as [::]:9444"),
     "unknown": (["certs", "--directory", "/tmp"], {}, "flag --directory: unknown"),
     "no command": ([], {}, "command: found '', give serve, certs or conditions"),
     "another command": (["run"], {}, "command: found 'run', give serve, certs or conditions"),

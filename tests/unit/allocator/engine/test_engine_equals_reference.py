@@ -30,6 +30,7 @@ from contract.model import (
     Wishes,
 )
 from contract.reasons.nodes import Code, Reason
+from contract.reslicing import STATE_LABEL
 from contract.scheduling.demand import counted, per_gpu, shares_of
 from contract.scheduling.filters import Limits
 from contract.scheduling.needs import PodNeeds, Requirement, SchedulingRequest, Toleration
@@ -148,6 +149,8 @@ def nodes(draw: st.DrawFn, name: str) -> NodeState:
         made = made.cordoned()
     if draw(st.integers(0, 6)) == 0:
         made = made.not_ready()
+    if draw(st.integers(0, 6)) == 0:
+        made = made.labelled(STATE_LABEL, draw(st.sampled_from(("pending", "rebooting", "success"))))
     if draw(st.integers(0, 3)) == 0:
         made = made.port_taken(80)
     # The options of a pool are a node's; the engines look at each GPU.
@@ -222,6 +225,12 @@ class TwoEngines(RuleBasedStateMachine):
     def facts_change(self, name: str, cordoned: bool, ready: bool, silent: bool) -> None:
         if name in self.snapshot:
             self._put(replace(self.snapshot[name], cordoned=cordoned, ready=ready, silent=silent))
+
+    @rule(name=st.sampled_from(NAMES), state=st.sampled_from(("pending", "success")))
+    def cards_are_sliced_anew(self, name: str, state: str) -> None:
+        if name in self.snapshot:
+            before = self.snapshot[name]
+            self._put(replace(before, labels={**before.labels, STATE_LABEL: state}))
 
     @rule(ask=asks(), refused=REFUSED, liked=LIKED)
     def decide(self, ask: SchedulingRequest, refused: Mapping[str, Reason], liked: Mapping[str, int] | None) -> None:

@@ -40,7 +40,7 @@ def see(name: str) -> str:
     return f"kubectl get gpunode {name} -o yaml"
 
 
-AGENTS = "kubectl -n gpufraction-system get pods -l app.kubernetes.io/component=nodeagent -o wide"
+AGENTS = "kubectl get pods --all-namespaces -l app.kubernetes.io/component=nodeagent -o wide"
 CASES: dict[str, tuple[Any, Any, list[tuple[str, str, str]]]] = {
     "well": (
         (gpunode("a", "Healthy", "Healthy"), gpunode("b", "Healthy")),

@@ -287,7 +287,7 @@ def test_refusals_of_the_dry_run(refused: str, wanted: tuple[str, str, str]) -> 
 
 
 def test_the_port_of_the_firewall_is_the_webhooks() -> None:
-    moved = (program("webhook", "--bind=0.0.0.0:10250"),)
+    moved = (program("webhook", "--bind=[::]:10250"),)
     refused = DryRun("a", refused=failure("context deadline exceeded"))
     assert trial.finding(replace(BASE, deployments=moved, dry_run=refused)).cure == FIREWALL.format(10250)
 

@@ -18,7 +18,7 @@ LEADS = {"spec": {"holderIdentity": "gpufraction-0_7", "renewTime": RENEWED, "le
 HOOK = {"webhooks": [{"failurePolicy": "Fail"}]}
 LOGS = "kubectl -n gpufraction-system logs -l app.kubernetes.io/component=admission -c allocator --tail=50"
 DESCRIBE = "kubectl -n gpufraction-system describe pods -l app.kubernetes.io/component=admission"
-AGENTS = "kubectl -n gpufraction-system get pods -l app.kubernetes.io/component=nodeagent -o wide"
+AGENTS = "kubectl get pods --all-namespaces -l app.kubernetes.io/component=nodeagent -o wide"
 WAIT = "Pods that ask for a GPU share wait until one leads. Running pods keep their GPUs."
 
 

@@ -182,21 +182,30 @@ def test_a_token_where_the_packages_older_releases_have_it_is_sent_too(plain: Se
     assert plain.tokens == ["Bearer 0ld"]
 
 
-PROXIED = {
-    "this machine by its address": ("https://127.0.0.1:6443", None),
-    "this machine by its name": ("https://localhost:6443", None),
-    "this machine by IPv6": ("https://[::1]:6443", None),
-    "another machine": ("https://10.0.0.1:6443", "http://proxy:3128"),
+PROXY = "http://proxy:3128"
+PROXIED: dict[str, tuple[str, str, str | None]] = {
+    "this machine by its address": ("https://127.0.0.1:6443", "", None),
+    "this machine by its name": ("https://localhost:6443", "", None),
+    "this machine by IPv6": ("https://[::1]:6443", "", None),
+    "another machine": ("https://10.0.0.1:6443", "", PROXY),
+    "one that is named": ("https://10.0.0.1:6443", "example.com,10.0.0.1", None),
+    "one of a network": ("https://10.96.0.1:443", "10.96.0.0/12,.svc", None),
+    "one of a network of IPv6": ("https://[fd00:10::1]:443", "fd00:10::/64", None),
+    "one of a domain": ("https://api.cluster.example.com:6443", ".example.com", None),
+    "one of another network": ("https://10.0.0.1:6443", "10.96.0.0/12", PROXY),
+    "one of another domain": ("https://api.example.org:6443", ".example.com", PROXY),
 }
 
 
-@pytest.mark.parametrize(("host", "want"), PROXIED.values(), ids=PROXIED.keys())
+@pytest.mark.parametrize(("host", "excepted", "want"), PROXIED.values(), ids=PROXIED.keys())
 def test_a_proxy_of_the_environment_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, want: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, excepted: str, want: str | None
 ) -> None:
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    if excepted:
+        monkeypatch.setenv("no_proxy", excepted)
+    monkeypatch.setenv("https_proxy", PROXY)
     file = tmp_path / "kubeconfig"
     file.write_text(
         json.dumps(

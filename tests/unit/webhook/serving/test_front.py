@@ -23,11 +23,12 @@ from typing import Any
 import pytest
 
 from playground.waiting import wait_for
+from runtime.httpserver import source_of
 from tests.unit.webhook.serving.test_server import NAMES, places_in, utcnow
 from webhook.certificates.authority import renewed
 from webhook.serving import front
 from webhook.serving.connections import Bounds
-from webhook.serving.front import Front, source_of
+from webhook.serving.front import Front
 from webhook.serving.http1 import MAX_HEAD, Head, WholeRequest
 from webhook.serving.tls import ServingContext
 from webhook.serving.workers import answered

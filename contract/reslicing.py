@@ -1,0 +1,21 @@
+"""
+What the MIG manager of NVIDIA's GPU operator says on a Node while it slices the node's cards anew.
+
+A share that is placed meanwhile would be on a slice that is about to go. The manager writes the label before it begins,
+and again when it has ended. A node whose slicing failed is judged by what its agent sees.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+STATE_LABEL = "nvidia.com/mig.config.state"
+UNDER_WAY = ("pending", "rebooting")
+"""Its values from before the first card is changed until the last one is done."""
+
+
+def reslices(labels: Mapping[str, str]) -> bool:
+    """Whether the cards of a node with these labels are being sliced anew."""
+    return labels.get(STATE_LABEL) in UNDER_WAY

@@ -1,0 +1,1 @@
+"""One archive for installations that reach no registry and no index."""
