@@ -23,7 +23,7 @@ from release.dashboards.model import COLUMNS, SCHEMA_VERSION, Dashboard, Panel
 from release.dashboards.oncall import UID, watched
 from release.dashboards.promql import over, series
 from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, documents, of, parsed, with_components
-from tests.unit.manifests.promql import FOREIGN, QueryReader, in_grafana, labels_of_metrics
+from tests.unit.manifests.promql import FOREIGN, QueryReader, apart, in_grafana, labels_of_metrics
 
 PAGES = dashboards()
 MONITORING = MANIFESTS / "components" / "monitoring"
@@ -169,6 +169,8 @@ def test_every_query_and_choice_asks_the_chosen_prometheus(page: Dashboard) -> N
     sources = [panel["datasource"] for panel in made["panels"] if panel["type"] != "row"]
     sources += [target["datasource"] for panel in made["panels"] for target in panel.get("targets", ())]
     sources += [each["datasource"] for each in others]
+    assert (others[0]["name"], others[0]["allValue"]) == ("cluster", ".*")
+    assert all('{cluster=~"$cluster"' in each["query"] for each in others[1:])
     assert {source["uid"] for source in sources} == {"${datasource}"}
 
 
@@ -227,6 +229,28 @@ def test_alerts_and_recorded_series_name_what_there_is() -> None:
     for alert in rules("alerts.yaml"):
         found.labels(alert["expr"])
     assert found.wrong == []
+
+
+@every_panel
+def test_a_panel_keeps_clusters_apart_and_shows_the_chosen_ones(page: Dashboard, panel: Panel) -> None:
+    for query in panel.queries:
+        assert apart(in_grafana(query.expression)) == []
+        series = re.findall(r"(?:gpufraction_\w+|\w+:\w+:\w+|ALERTS)(?:\{(.*?)\})?", query.expression)
+        assert series
+        assert [each for each in series if 'cluster=~"$cluster"' not in each] == []
+
+
+def test_every_rule_keeps_clusters_apart() -> None:
+    for rule in [*rules("alerts.yaml"), *rules("recording.yaml")]:
+        assert apart(rule["expr"]) == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["sum(a)", "sum by (node) (a)", "a * on (node) b", "absent(a)", "rate(sum without (cluster) (a)[5m:1m])"],
+)
+def test_a_query_that_mixes_clusters_is_found(expression: str) -> None:
+    assert len(apart(expression)) == 1
 
 
 WRONG = {
