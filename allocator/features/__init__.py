@@ -6,7 +6,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from allocator.features import defragmentation, delivery, elasticgpuclaims, idle, kueue, metering, provisioning
+from allocator.features import (
+    defragmentation,
+    delivery,
+    elasticgpuclaims,
+    estimates,
+    idle,
+    kueue,
+    metering,
+    provisioning,
+    servicelevels,
+)
 from allocator.features.base import Feature
 
 FEATURES: tuple[Feature[Any, Any], ...] = (
@@ -17,4 +27,6 @@ FEATURES: tuple[Feature[Any, Any], ...] = (
     provisioning.FEATURE,
     idle.FEATURE,
     defragmentation.FEATURE,
+    servicelevels.FEATURE,
+    estimates.FEATURE,
 )

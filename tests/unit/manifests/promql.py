@@ -199,4 +199,6 @@ def _possible(series: str, label: str, value: str) -> bool:
     )
     if spec is None:
         return value in _VALUES.get(label, {value})
+    if label == "le":
+        return value in {str(bound) for bound in (*spec.buckets, "+Inf")}
     return all(each in spec.help for each in value.split("|"))

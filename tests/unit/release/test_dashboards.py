@@ -107,7 +107,7 @@ def test_a_field_that_grafana_does_not_have_is_found() -> None:
 def test_addresses_and_titles_are_each_pages_own() -> None:
     assert len({page.uid for page in PAGES}) == len({page.title for page in PAGES}) == len(PAGES)
     assert {page.uid for page in PAGES} == {
-        f"gpufraction-{name}" for name in ("cluster", "node", "namespace", "on-call")
+        f"gpufraction-{name}" for name in ("cluster", "node", "namespace", "service-levels", "on-call")
     }
 
 
@@ -299,7 +299,7 @@ def test_the_page_names_every_dashboard_and_every_recorded_series() -> None:
     joined = {rule["record"] for rule in rules("recording.yaml")} - {
         f"gpu:gpufraction_gpu:{name}" for name in ("info", "only")
     }
-    assert set(re.findall(r"`((?:gpu|share|namespace|model):\w+:\w+)`", text)) == joined
+    assert set(re.findall(r"`((?:gpu|share|namespace|model|cluster|priority):\w+:\w+)`", text)) == joined
 
 
 def test_the_commands_that_panels_and_alerts_name_are_the_plugins() -> None:
