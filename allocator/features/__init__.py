@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from allocator.features import (
+    audit,
     defragmentation,
     delivery,
     elasticgpuclaims,
@@ -29,4 +30,5 @@ FEATURES: tuple[Feature[Any, Any], ...] = (
     defragmentation.FEATURE,
     servicelevels.FEATURE,
     estimates.FEATURE,
+    audit.FEATURE,
 )

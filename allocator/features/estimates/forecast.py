@@ -1,13 +1,17 @@
 """
 When waiting pods will probably start: the queue is played forward by when the pods that hold shares will probably end.
 
-One pod of the queue after the other gets the node on which it fits first, as pods there end in the order of their
-expected ends; it counts as running there from then on. What cannot be told is an answer of its own. Pure.
+It is played several times, each time with other ends, drawn from how long pods like those ran: the first of many pods
+ends sooner than any one of them probably does. In each, one pod of the queue after the other gets the node on which it
+fits first, as pods there end, and counts as running there from then on. What cannot be told is an answer of its own.
+
+A draw follows from the pod's uid, so the same question has the same answer. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -26,6 +30,12 @@ _NODES = 32
 """Nodes that are compared for one pod: those that lack least."""
 
 
+DRAWS = 8
+"""How often the queue is played."""
+SURE = 0.75
+"""The part of the draws in which the pod has started by the time that is said."""
+
+
 class NoEstimate(StrEnum):
     """Why nothing can be said."""
 
@@ -41,12 +51,12 @@ class NoEstimate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pod of the queue. `lasts`: seconds for which it will run; None where that is unknown."""
+    """A pod of the queue. `lasts`: seconds for which it may run, each as likely; none where that is unknown."""
 
     uid: str
     key: str
     ask: SchedulingRequest
-    lasts: float | None
+    lasts: Sequence[float]
     ruled: bool = False
     """Something else than room has a say in when it starts."""
 
@@ -70,6 +80,8 @@ class _Node:
     """When each holder probably ends, of those of which that is known."""
     free: float
     """From when on the state is so."""
+    lacks: dict[SchedulingRequest, int | None]
+    """What the state lacks for each request, as far as that was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +94,9 @@ class _Start:
 
 
 def forecast(
-    nodes: Iterable[NodeState],
+    nodes: Sequence[NodeState],
     holders: Mapping[str, Sequence[AllocatedPod]],
-    ends: Callable[[AllocatedPod], float | None],
+    left: Callable[[AllocatedPod], Sequence[float]],
     queue: Sequence[Waiting],
     limits: Limits,
     now: float,
@@ -92,30 +104,46 @@ def forecast(
     """
     What can be said of each pod of the queue, which is in its order, by uid.
 
-    holders: all that hold shares, by node. ends: when one of them probably ends, in seconds since 1970.
+    holders: all that hold shares, by node. left: for how many seconds one of them may go on, each as likely; none where
+    that is unknown.
     """
-    there = {
-        node.name: _Node(
-            node,
-            list(on := holders.get(node.name, ())),
-            {pod.uid: max(now, at) for pod in on if (at := ends(pod)) is not None},
-            now,
-        )
-        for node in nodes
-    }
-    found: dict[str, Forecast] = {}
-    for pod in queue[:MOST_WAITING]:
-        found[pod.uid] = NoEstimate.RULES if pod.ruled else _one(pod, there, limits)
-    found.update((pod.uid, NoEstimate.TOO_FAR) for pod in queue[MOST_WAITING:])
-    return found
+    lacks: dict[str, dict[SchedulingRequest, int | None]] = {node.name: {} for node in nodes}
+    lasts = {pod.uid: left(pod) for on in holders.values() for pod in on}
+    drawn: dict[str, list[Forecast]] = {pod.uid: [] for pod in queue[:MOST_WAITING]}
+    for draw in range(DRAWS):
+        there = {
+            node.name: _Node(
+                node,
+                list(on := holders.get(node.name, ())),
+                {pod.uid: now + chosen for pod in on if (chosen := _chosen(pod.uid, lasts[pod.uid], draw)) is not None},
+                now,
+                lacks[node.name],
+            )
+            for node in nodes
+        }
+        for pod in queue[:MOST_WAITING]:
+            found = NoEstimate.RULES if pod.ruled else _one(pod, there, limits, draw)
+            drawn[pod.uid].append(found)
+    said = {uid: _agreed(found) for uid, found in drawn.items()}
+    return {**said, **{pod.uid: NoEstimate.TOO_FAR for pod in queue[MOST_WAITING:]}}
 
 
-def _one(pod: Waiting, there: dict[str, _Node], limits: Limits) -> Forecast:
-    lacks = [
-        (lack, name)
-        for name, node in there.items()
-        if (lack := reservation.shortage(node.state, pod.ask, limits)) is not None
-    ]
+def _chosen(uid: str, lasts: Sequence[float], draw: int) -> float | None:
+    """One of them, by the pod and the draw."""
+    return lasts[zlib.crc32(f"{draw} {uid}".encode()) % len(lasts)] if lasts else None
+
+
+def _agreed(found: Sequence[Forecast]) -> Forecast:
+    """What is said after all draws: the time by which it started in most of them."""
+    told = sorted((each for each in found if isinstance(each, Estimate)), key=lambda each: each.by)
+    place = int(SURE * len(found))
+    if len(told) > place:
+        return told[place]
+    return next(each for each in found if isinstance(each, NoEstimate))
+
+
+def _one(pod: Waiting, there: dict[str, _Node], limits: Limits, draw: int) -> Forecast:
+    lacks = [(lack, name) for name, node in there.items() if (lack := _lacks(node, pod.ask, limits)) is not None]
     best: _Start | None = None
     unknown = False
     for _, name in sorted(lacks)[:_NODES]:
@@ -125,8 +153,14 @@ def _one(pod: Waiting, there: dict[str, _Node], limits: Limits) -> Forecast:
         unknown |= start is True
     if best is None:
         return NoEstimate.HISTORY if unknown else NoEstimate.NO_ROOM
-    _book(pod, there[best.node], best)
+    _book(pod, there[best.node], best, draw)
     return Estimate(best.at, best.cause)
+
+
+def _lacks(node: _Node, ask: SchedulingRequest, limits: Limits) -> int | None:
+    if ask not in node.lacks:
+        node.lacks[ask] = reservation.shortage(node.state, ask, limits)
+    return node.lacks[ask]
 
 
 def _on(ask: SchedulingRequest, node: _Node, limits: Limits, before: float | None) -> _Start | bool:
@@ -166,7 +200,7 @@ def _room(
     return () if isinstance(found, Reason) else fit.allocate(after, ask.request, found.chosen)
 
 
-def _book(pod: Waiting, node: _Node, start: _Start) -> None:
+def _book(pod: Waiting, node: _Node, start: _Start, draw: int) -> None:
     """The pod runs there from then on, and who had to end has ended."""
     after = nodeinfo.unbooked(node.state, node.holders, start.gone)
     gone = {each.uid for each in start.gone}
@@ -176,6 +210,7 @@ def _book(pod: Waiting, node: _Node, start: _Start) -> None:
     if node.state.overcount != after.overcount:
         comes = replace(comes, overcount=node.state.overcount - after.overcount)
     node.holders = [each for each in node.holders if each.uid not in gone] + [comes]
-    node.free = start.at
-    if pod.lasts is not None:
-        node.ends[pod.uid] = start.at + pod.lasts
+    node.free, node.lacks = start.at, {}
+    lasts = _chosen(pod.uid, pod.lasts, draw)
+    if lasts is not None:
+        node.ends[pod.uid] = start.at + lasts

@@ -17,8 +17,6 @@ NAMESPACES, FAMILIES, SAMPLES = 200, 32, 16
 """The most of each: namespaces, families of a namespace, durations of a family."""
 LEAST_OF_FAMILY, LEAST_OF_NAMESPACE = 3, 8
 """Durations that must be known before one is expected; of a namespace more, since its pods differ more."""
-SURE = 0.75
-"""The part of the pods like it that ended by the time that is expected."""
 _GENERATED = re.compile(r"(?:[-.](?:[0-9]+|[0-9a-f]{8,10}|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")
 """What controllers add to a name: numbers, a template's hash, and random letters (Kubernetes leaves out vowels)."""
 
@@ -48,28 +46,27 @@ class History:
         if len(self._namespaces) > NAMESPACES:
             self._namespaces.popitem(last=False)
 
-    def left(self, key: str, ran: float = 0.0) -> float | None:
+    def left(self, key: str, ran: float = 0.0) -> tuple[float, ...]:
         """
-        For how long a pod that has run for `ran` will go on, with a certainty of `SURE`; None where nothing can be
-        said: too few pods like it have ended, or all of them sooner.
+        For how long a pod that has run for `ran` may go on, as the pods like it did: seconds, ascending, each as likely
+        as the others. Empty where nothing can be said: too few pods like it have ended, or all of them sooner.
         """
         namespace, family = family_of(key)
         families = self._namespaces.get(namespace)
         if families is None:
-            return None
+            return ()
         own = families.get(family, ())
         if len(own) >= LEAST_OF_FAMILY:
             return _left(sorted(own), ran)
         everything = sorted(each for samples in families.values() for each in samples)
-        return _left(everything, ran) if len(everything) >= LEAST_OF_NAMESPACE else None
+        return _left(everything, ran) if len(everything) >= LEAST_OF_NAMESPACE else ()
 
     def size(self) -> int:
         """How many durations are kept."""
         return sum(len(samples) for families in self._namespaces.values() for samples in families.values())
 
 
-def _left(lasted: list[float], ran: float) -> float | None:
+def _left(lasted: list[float], ran: float) -> tuple[float, ...]:
     longer = lasted[bisect_right(lasted, ran) :]
-    if not longer:
-        return None
-    return longer[min(len(longer) - 1, int(SURE * len(longer)))] - ran
+    step = max(1, -(-len(longer) // SAMPLES))
+    return tuple(each - ran for each in longer[step // 2 :: step])

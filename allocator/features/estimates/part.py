@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from allocator.features.estimates import forecast, words
 from allocator.features.estimates.forecast import Estimate, Forecast, Waiting
 from allocator.features.estimates.history import History
+from allocator.features.estimates.scale import Scale
 from allocator.features.estimates.settings import EstimateSettings
 from allocator.queue.queue import namespace_of
 from allocator.scheduler.events import TickPhase
@@ -60,7 +61,7 @@ class Question:
 
     nodes: tuple[NodeState, ...]
     holders: Mapping[str, tuple[AllocatedPod, ...]]
-    ends: Mapping[str, float]
+    left: Mapping[str, tuple[float, ...]]
     queue: tuple[Waiting, ...]
     limits: Limits
     now: float
@@ -69,7 +70,7 @@ class Question:
         """The forecast; called without the lock."""
         return Estimated(
             forecast.forecast(
-                self.nodes, self.holders, lambda pod: self.ends.get(pod.uid), self.queue, self.limits, self.now
+                self.nodes, self.holders, lambda pod: self.left.get(pod.uid, ()), self.queue, self.limits, self.now
             )
         )
 
@@ -78,6 +79,8 @@ class Question:
 class _Told:
     at: float
     by: float
+    raw: float
+    """As it was played, before it was scaled."""
 
 
 class EstimatesPart:
@@ -89,6 +92,7 @@ class EstimatesPart:
         self._cache = core.state.cache
         self._wall = core.wall
         self.history = History()
+        self.scale = Scale()
         self._holders: dict[str, tuple[str, float]] = {}
         """Key and start of each pod that holds a share, by uid."""
         self._finished: OrderedDict[str, None] = OrderedDict()
@@ -144,6 +148,7 @@ class EstimatesPart:
         self._holders[pod.uid] = pod.key, min(since, wall)
         told = self._scored.pop(pod.uid, None)
         if told is not None:
+            self.scale.came(told.raw - told.at, wall - told.at)
             yield Scored(outcome(told.at, told.by, wall))
 
     # -- asking ---------------------------------------------------------------------------------------------------
@@ -154,11 +159,10 @@ class EstimatesPart:
         if not state.leadership.holds() or not len(state.queue):
             return None
         holders = self._cache.allocated.by_node()
-        ends = {
-            pod.uid: wall + left
+        left = {
+            pod.uid: self.history.left(pod.key, wall - self._holders.get(pod.uid, ("", wall))[1])
             for on in holders.values()
             for pod in on
-            if (left := self.history.left(pod.key, wall - self._holders.get(pod.uid, ("", wall))[1])) is not None
         }
         queue = tuple(
             Waiting(
@@ -171,15 +175,18 @@ class EstimatesPart:
             for entry in state.order.in_order()
         )
         nodes = tuple(self._cache.snapshot.values())
-        return Question(nodes, holders, ends, queue, self._cache.engine.limits, wall)
+        return Question(nodes, holders, left, queue, self._cache.engine.limits, wall)
 
     def _estimated(self, event: Estimated, now: float) -> None:
         wall, changed = self._wall(), False
-        for uid, found in event.found.items():
+        for uid, played in event.found.items():
             if self._state.queue.pod(uid) is None:
                 continue
-            if isinstance(found, Estimate) and uid not in self._scored and len(self._scored) < _MOST_SCORED:
-                self._scored[uid] = _Told(wall, words.rounded(found.by))
+            found = played
+            if isinstance(played, Estimate):
+                found = replace(played, by=wall + self.scale.of(played.by - wall))
+                if uid not in self._scored and len(self._scored) < _MOST_SCORED:
+                    self._scored[uid] = _Told(wall, words.rounded(found.by), played.by)
             before = self._said.get(uid)
             if before is None or _differs(before, found, wall):
                 self._said[uid] = found

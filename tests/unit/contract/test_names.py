@@ -49,6 +49,7 @@ PINNED = {
     "BEYOND": "gpufraction.io/held-beyond",
     "REPEATED": "gpufraction.io/repeated-gpus",
     "OWNERSHIP": "gpufraction.io/ownership",
+    "EVICTION_REASON": "gpufraction.io/eviction-reason",
     "IDLE_AFTER": "gpufraction.io/idle-after",
     "NUMA_BIND": "gpufraction.io/numa-bind",
     "OPTIONS": "gpufraction-options",

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from allocator.features.estimates.forecast import MOST_WAITING, Estimate, Forecast, NoEstimate, Waiting, forecast
 from allocator.features.estimates.part import outcome
+from allocator.features.estimates.scale import Scale
 from allocator.features.estimates.words import said
 from contract.encoding.quantity import MIB
 from contract.model import Compute, FractionRequest, Gpu, NodeState, PodRequest, Usage
@@ -58,13 +59,15 @@ class Cluster:
             self.ends[key] = NOW + ends
 
     def forecast(self, *queue: Waiting) -> list[Forecast]:
-        ends = self.ends
-        found = forecast(self.nodes.values(), self.holders, lambda pod: ends.get(pod.uid), queue, DEFAULT_LIMITS, NOW)
+        found = forecast(tuple(self.nodes.values()), self.holders, self._left, queue, DEFAULT_LIMITS, NOW)
         return [found[pod.uid] for pod in queue]
+
+    def _left(self, pod: AllocatedPod) -> tuple[float, ...]:
+        return (max(0.0, self.ends[pod.uid] - NOW),) if pod.uid in self.ends else ()
 
 
 def waits(key: str, memory: int, *, lasts: float | None = None, count: int = 1) -> Waiting:
-    return Waiting(key, key, ask(memory, count), lasts)
+    return Waiting(key, key, ask(memory, count), () if lasts is None else (lasts,))
 
 
 def test_a_pod_starts_when_the_first_pod_ends_whose_room_it_needs() -> None:
@@ -133,6 +136,32 @@ def test_no_estimate_is_before_now_nor_before_the_end_that_it_names(
         if isinstance(found, Estimate):
             assert found.by >= NOW
             assert found.by >= cluster.ends.get(found.key, NOW)
+
+
+def test_the_first_of_many_ends_sooner_than_any_one_of_them_probably_does() -> None:
+    names_ = [f"n{number}" for number in range(20)]
+    cluster = Cluster(*names_)
+    for name in names_:
+        cluster.runs(f"t/{name}", name, CARD, ends=None)
+    lasts = tuple(float(each) for each in range(600, 6600, 600))
+    waiting = waits("t/next", CARD)
+    [found] = forecast(
+        tuple(cluster.nodes.values()), cluster.holders, lambda pod: lasts, [waiting], DEFAULT_LIMITS, NOW
+    ).values()
+    assert isinstance(found, Estimate)
+    assert found.by <= NOW + 1800
+
+
+def test_what_is_played_is_scaled_by_what_came_before() -> None:
+    scale = Scale()
+    for _ in range(7):
+        scale.came(1000, 500)
+    assert scale.of(1000) == 1000
+    scale.came(1000, 500)
+    assert scale.of(1000) == 500
+    for _ in range(100):
+        scale.came(0, 1e12)
+    assert scale.of(1000) == 100_000
 
 
 def test_a_pod_of_another_namespace_is_never_named() -> None:
