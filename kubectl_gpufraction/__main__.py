@@ -24,6 +24,7 @@ from kubectl_gpufraction.commands import (
     cordon,
     dryrun,
     explain,
+    fleet,
     inspect,
     kueueconfig,
     nodes,
@@ -61,6 +62,7 @@ COMMANDS: tuple[Command, ...] = (
     check.COMMAND,
     kueueconfig.COMMAND,
     version.COMMAND,
+    fleet.COMMAND,
     inspect.COMMAND,
     ui.COMMAND,
     completion.COMMAND,
@@ -142,7 +144,8 @@ def _carried_out(given: argparse.Namespace, out: Terminal, stop: threading.Event
         return Exit.OK
     if given.command is ui.COMMAND:
         return ui.serve(_session(given), out, stop)
-    return _print(_session(given), out, stop, form)
+    session = fleet.session(given) if given.command is fleet.COMMAND else _session(given)
+    return _print(session, out, stop, form)
 
 
 def _report(error: KubeError, given: argparse.Namespace, out: Terminal, err: Terminal, form: Form) -> None:
