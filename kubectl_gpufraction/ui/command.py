@@ -74,7 +74,7 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--proxy-account",
         type=_account,
-        default="",
+        default=None,
         metavar="NAMESPACE/NAME",
         help="with --viewers=proxy: the service account whose token the proxy shows",
     )
@@ -193,7 +193,7 @@ def serving_viewers(
     """The page's server where each viewer reads with their own rights. Raises OSError if the address is taken."""
     given = session.given
     tokens = Tokens(session.kube)
-    identify = by_token(tokens) if given.viewers == "token" else by_proxy(tokens, given.proxy_account)
+    identify = by_token(tokens) if given.viewers == "token" else by_proxy(tokens, given.proxy_account or "")
     served = ServedNamespaces(session.kube)
 
     def make(viewer: Viewer) -> tuple[Routes, Callable[[], None]]:

@@ -30,11 +30,11 @@ VOCABULARY = ("contract", "runtime")
 TOOLS = ("playground", "benchmarks")
 LINES = {
     "contract": 13_050,
-    "runtime": 4_000,
+    "runtime": 4_040,
     "webhook": 3_800,
-    "allocator": 22_380,
+    "allocator": 23_400,
     "nodeagent": 6_820,
-    "kubectl_gpufraction": 7_850,
+    "kubectl_gpufraction": 8_550,
 }
 """The most lines of code that each package may have: a little more than it has. A change that needs more raises it, so
 that growth is a decision; record 125 says where the last ones came from."""
