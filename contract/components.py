@@ -196,6 +196,7 @@ COMPONENTS = (
         grants=(Grant(AGENT, Access("patch", "", "nodes"), ("startup-taint",)),),
     ),
     Component("ui"),
+    Component("ui-viewers", needs={"ui": "it changes by whose rights the page reads"}),
     Component(
         "unhealthy-lists",
         settings={"allocator": {"unhealthy-lists": "true"}},

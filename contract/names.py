@@ -282,6 +282,13 @@ ISOLATION = _by_tenant(
     "nodes that enforce it or a stronger one are taken.",
 )
 
+EVICTION_REASON = Key(
+    f"{GROUP}/eviction-reason",
+    on="annotation of a request for an eviction",
+    writer="allocator",
+    doc="Why the allocator evicts a pod, for the API server's audit log. It is on no stored object.",
+)
+
 IDLE_AFTER = Key(
     f"{GROUP}/idle-after",
     on="Pod annotation; Namespace label",

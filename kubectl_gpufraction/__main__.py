@@ -24,6 +24,7 @@ from kubectl_gpufraction.commands import (
     cordon,
     dryrun,
     explain,
+    fleet,
     inspect,
     kueueconfig,
     nodes,
@@ -64,6 +65,7 @@ COMMANDS: tuple[Command, ...] = (
     conformance.COMMAND,
     kueueconfig.COMMAND,
     version.COMMAND,
+    fleet.COMMAND,
     inspect.COMMAND,
     ui.COMMAND,
     shadow.SHADOW,
@@ -147,7 +149,8 @@ def _carried_out(given: argparse.Namespace, out: Terminal, errors: Terminal, sto
         return Exit.OK
     if given.command is ui.COMMAND:
         return ui.serve(_session(given), out, stop)
-    return _print(replace(_session(given), say=errors.say, stop=stop), out, stop, form)
+    session = fleet.session(given) if given.command is fleet.COMMAND else _session(given)
+    return _print(replace(session, say=errors.say, stop=stop), out, stop, form)
 
 
 def _report(error: KubeError, given: argparse.Namespace, out: Terminal, err: Terminal, form: Form) -> None:

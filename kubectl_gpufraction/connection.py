@@ -61,3 +61,23 @@ def connect(
     warnings.filterwarnings("ignore", message="Unverified HTTPS request")
     found = connect_transport(kubeconfig=kubeconfig, context=context, user_agent=_AGENT)
     return UserTransport(found, user=user, groups=groups, timeout=timeout) if user or timeout is not None else found
+
+
+class TokenTransport:
+    """A transport whose requests are sent with a token, and with no other credentials."""
+
+    def __init__(self, inner: Transport, token: str) -> None:
+        """`inner`: without credentials of its own."""
+        self._inner = inner
+        self._token = token
+
+    def request(self, request: HttpRequest) -> Response:
+        return self._inner.request(
+            replace(request, headers={**request.headers, "Authorization": f"Bearer {self._token}"})
+        )
+
+
+def connect_with_token(kubeconfig: str | None, context: str | None, token: str) -> Transport:
+    """The connection to the same cluster as whoever has the token. Raises KubeConfigError."""
+    found = connect_transport(kubeconfig=kubeconfig, context=context, user_agent=_AGENT, anonymous=True)
+    return TokenTransport(found, token)

@@ -6,7 +6,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from allocator.features import canary, defragmentation, delivery, elasticgpuclaims, idle, kueue, metering, provisioning
+from allocator.features import (
+    audit,
+    canary,
+    defragmentation,
+    delivery,
+    elasticgpuclaims,
+    estimates,
+    idle,
+    kueue,
+    metering,
+    provisioning,
+    servicelevels,
+)
 from allocator.features.base import Feature
 
 FEATURES: tuple[Feature[Any, Any], ...] = (
@@ -18,4 +30,7 @@ FEATURES: tuple[Feature[Any, Any], ...] = (
     idle.FEATURE,
     defragmentation.FEATURE,
     canary.FEATURE,
+    servicelevels.FEATURE,
+    estimates.FEATURE,
+    audit.FEATURE,
 )

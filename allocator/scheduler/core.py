@@ -202,6 +202,7 @@ class Controller:
             handlers=self._handlers,
             claims=claims,
             explains=(part.explains for part in made if part.explains is not None),
+            adds=(part.adds for part in made if part.adds is not None),
             clock=clock,
             new_id=new_id,
             forgotten=forgotten,

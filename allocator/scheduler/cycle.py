@@ -98,6 +98,7 @@ class SchedulingCycle:
         handlers: EventHandlers,
         claims: ClaimedShares,
         explains: Iterable[Callable[[str], Explanation | None]],
+        adds: Iterable[Callable[[str], str]] = (),
         clock: Callable[[], float],
         new_id: Callable[[], str],
         forgotten: Callable[[str], None],
@@ -130,6 +131,7 @@ class SchedulingCycle:
         self._changes = -1
         """`Cache.changes` when the last round began."""
         self._explains = tuple(explains)
+        self._adds = tuple(adds)
 
     def results(self) -> tuple[list[Binding], list[Report]]:
         """The bindings to be written, and what changed for pods since the last cycle; each is handed out once."""
@@ -321,6 +323,7 @@ class SchedulingCycle:
             code, reason, warns = refusal.code, refusal.why, False
         if self._order.is_behind(entry):
             reason = f"{reason}; {BEHIND}"
+        reason = "; ".join([reason, *filter(None, (add(entry.uid) for add in self._adds))])
         self._tell(entry, code, f"waiting: {reason}", now, warns=warns)
 
     def _tell(self, entry: QueuedPodInfo, code: ReasonName, reason: str, now: float, *, warns: bool = False) -> None:

@@ -131,6 +131,8 @@ class FeaturePart:
     claims: ClaimedShares | None = None
     explains: Callable[[str], Explanation | None] | None = None
     """What is to be added to why a pod waits, by its uid."""
+    adds: Callable[[str], str] | None = None
+    """What stands behind every reason why a pod waits, by its uid; empty for nothing. It changes no code."""
     victims: tuple[VictimKind, ...] = ()
     """Kinds of pods that may be evicted for one that waits, where pods of lower priority make no room for it."""
     searches: Callable[[], Iterable[Search]] | None = None

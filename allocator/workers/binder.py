@@ -29,6 +29,7 @@ from contract.backoff import backoff
 from contract.dialects import DIALECTS
 from contract.dialects.table import Dialects
 from contract.encoding import codec, moments
+from contract.encoding.plain import plain
 from contract.reasons.pods import PodEventReason
 from contract.scheduling import node_pin, protection
 from runtime.kubernetes import events, evictions, paths
@@ -47,6 +48,8 @@ from runtime.kubernetes.client import (
 JSON = dict[str, Any]
 Tellable = Report | HeldBeyond | RepeatedNote
 log = logging.getLogger(__name__)
+_LONGEST_WHY = 300
+"""Characters of why a pod is evicted, in the request for it."""
 _VERSIONS = {"ElasticGPUClaim": "elasticgpu.io/v1alpha1"}
 """API versions of the kinds that Events are about, where they are not `v1`."""
 _COMPONENT = "gpufraction-allocator"
@@ -191,7 +194,8 @@ def evict(kube: Kube, order: Eviction, *, dry_run: bool = False) -> EvictionOutc
     namespace, name = order.key.split("/", 1)
     fields = {"pod": order.key, "cause": order.cause}
     try:
-        evictions.evict(kube, namespace, name, uid=order.uid, version=order.version, dry_run=dry_run)
+        why = {str(names.EVICTION_REASON): plain(f"{order.cause}: {order.why}", _LONGEST_WHY)}
+        evictions.evict(kube, namespace, name, uid=order.uid, version=order.version, dry_run=dry_run, annotations=why)
     except (KubeNotFound, KubeConflict):
         return "gone"
     except KubeTooManyRequests:

@@ -108,6 +108,26 @@ WAITING_PODS = PROGRAM.gauge(
     "gpufraction_waiting_pods",
     "Gated pods that wait for a share.",
 )
+TIME_TO_SHARE = PROGRAM.histogram(
+    "gpufraction_time_to_share_seconds",
+    "Time from a pod's creation until it had its share, or from when no other system's gate held it; 0 for a pod that "
+    "was placed at its admission. By namespace, for the first 100 of them, and by priority: low (below 0), normal (0), "
+    "high, system (Kubernetes' own classes). Of the replica that led; add the replicas up.",
+    labels=("namespace", "priority"),
+    buckets=(1.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 24 * 3600.0),
+)
+SHARES_DUE = PROGRAM.counter(
+    "gpufraction_shares_due_total",
+    "Pods that got their share within service_levels.start_within (in-time), and pods for which that time was over "
+    "(late), whether they got one later or not. Each pod counts once.",
+    labels=("verdict",),
+)
+START_ESTIMATES = PROGRAM.counter(
+    "gpufraction_start_estimates_total",
+    "Pods that got a share after they were told when they would probably start, by what came of the first estimate: "
+    "by-then, sooner (before half of that time had passed), later.",
+    labels=("outcome",),
+)
 PARKED_PODS = PROGRAM.gauge(
     "gpufraction_parked_pods",
     "Those of the waiting pods of which only the name is kept, since their namespace's budget of memory (queue.memory) "

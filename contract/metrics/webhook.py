@@ -21,7 +21,8 @@ ADMISSION_REQUESTS = PROGRAM.counter(
 )
 ADMISSION_SECONDS = PROGRAM.histogram(
     "gpufraction_admission_duration_seconds",
-    "Time from reading an admission review to its answer.",
+    "Time from reading an admission review to its answer, by outcome (placed, gated, denied, hidden, untouched, "
+    "malformed, late, error).",
     labels=("outcome",),
     buckets=_ADMISSION_SECONDS,
 )

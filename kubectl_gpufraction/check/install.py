@@ -51,7 +51,7 @@ POLICIES = (
     "gpufraction-pod-create",
     "gpufraction-pod-update",
 )
-"""The admission policies of manifests/policies that refuse something. The one that warns may be left out."""
+"""The admission policies of manifests/policies that refuse something. Those that warn and note may be left out."""
 _SOON = 7 * 86400.0
 _HOST = ("hostNetwork", "hostPID", "hostIPC")
 

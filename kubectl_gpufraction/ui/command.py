@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from contract import kinds, names
 from contract.encoding.plain import NAME, plain
 from contract.options import NO_OPTIONS, BadOption, PoolOptions
+from kubectl_gpufraction import connection
 from kubectl_gpufraction.check import reader as checked
 from kubectl_gpufraction.cluster import options
 from kubectl_gpufraction.cluster.state import ClusterView
@@ -31,10 +32,12 @@ from kubectl_gpufraction.ui import pages, usage
 from kubectl_gpufraction.ui.health import InstallationHealth, LeaseWatch
 from kubectl_gpufraction.ui.pages import About, Selection
 from kubectl_gpufraction.ui.reading import LEAST_REST, KeptAnswers, PictureReader
-from kubectl_gpufraction.ui.server import LIMITS, routes
-from runtime.httpserver import HttpError, HttpServer, serve_http
+from kubectl_gpufraction.ui.server import LIMITS, routes, routes_for_viewers
+from kubectl_gpufraction.ui.viewers import Tokens, Viewer, Viewers, by_proxy, by_token
+from runtime.httpserver import HttpError, HttpServer, Routes, serve_http
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeBadName, KubeError, KubeForbidden, KubeNotFound
+from runtime.kubernetes.warnings import WarningTransport
 
 JSON = dict[str, Any]
 _TOKEN_BYTES = 24
@@ -44,6 +47,9 @@ _EVENTS_READ = 200
 _EVENTS_PAGE = 50
 _USE_KEPT, _USE_TIMEOUT = 30.0, 15.0
 """Seconds for which the answer about the use of GPUs is kept, and that Prometheus has for one."""
+VIEWERS = ("account", "token", "proxy")
+_MOST_NAMESPACES, _NAMESPACES_KEPT = 200, 300.0
+"""Enabled namespaces in which it is tried what a viewer may list, and seconds for which their names are kept."""
 _PAGES_READ = 8
 """Whoever may create Events chooses how long they are: a page has 8 MiB at most, or is one Event."""
 
@@ -57,6 +63,20 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
         default=None,
         metavar="ADDRESS:PORT",
         help="serve there without a token: everybody who can connect sees what this account may see",
+    )
+    to.add_argument(
+        "--viewers",
+        choices=VIEWERS,
+        default="account",
+        help="with --listen, by whose rights the page reads: account (one for all), token (the bearer token of each "
+        "request), or proxy (who the proxy of --proxy-account says, by impersonation)",
+    )
+    to.add_argument(
+        "--proxy-account",
+        type=_account,
+        default=None,
+        metavar="NAMESPACE/NAME",
+        help="with --viewers=proxy: the service account whose token the proxy shows",
     )
     to.add_argument("--host", action="append", default=[], metavar="NAME", help="a name of this server, with --listen")
     to.add_argument(
@@ -73,6 +93,13 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
         help="show what GPUs really use: Prometheus' Service, which is asked through the API server with your rights",
     )
     to.add_argument("--dashboard", type=_link, default=None, metavar="URL", help="link to this dashboard")
+
+
+def _account(text: str) -> str:
+    namespace, _, name = text.partition("/")
+    if not namespace or not name or "/" in name:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAMESPACE/NAME, such as auth/oauth2-proxy")
+    return text
 
 
 def _port(text: str) -> int:
@@ -128,11 +155,7 @@ def serving(
     """
     reader = PictureReader(read, namespace, errors=errors, least_rest=least_rest, about=about)
     try:
-        stories = KeptAnswers[tuple[str, str]](lambda key: _story(kube, reader, *key), keep=least_rest)
-        use = None
-        if prometheus is not None:
-            use = KeptAnswers[Selection](lambda wanted: _use(kube, reader, prometheus, wanted), keep=_USE_KEPT)
-        served = routes(reader, stories, use, token=token, hosts=hosts)
+        served = _routes(kube, reader, prometheus, least_rest, token=token, hosts=hosts)
         server = serve_http(served, address, name="ui", limits=LIMITS)
         try:
             yield server
@@ -140,6 +163,110 @@ def serving(
             server.close(1.0)
     finally:
         reader.close()
+
+
+def _routes(
+    kube: Kube,
+    reader: PictureReader,
+    prometheus: str | None,
+    least_rest: float,
+    *,
+    token: str = "",
+    hosts: Collection[str] = (),
+) -> Routes:
+    """What is served of one reader's pictures."""
+    stories = KeptAnswers[tuple[str, str]](lambda key: _story(kube, reader, *key), keep=least_rest)
+    use = None
+    if prometheus is not None:
+        use = KeptAnswers[Selection](lambda wanted: _use(kube, reader, prometheus, wanted), keep=_USE_KEPT)
+    return routes(reader, stories, use, token=token, hosts=hosts)
+
+
+@contextlib.contextmanager
+def serving_viewers(
+    session: Session,
+    *,
+    address: tuple[str, int],
+    hosts: Collection[str] = (),
+    least_rest: float = LEAST_REST,
+) -> Iterator[HttpServer]:
+    """The page's server where each viewer reads with their own rights. Raises OSError if the address is taken."""
+    given = session.given
+    tokens = Tokens(session.kube)
+    identify = by_token(tokens) if given.viewers == "token" else by_proxy(tokens, given.proxy_account or "")
+    served = ServedNamespaces(session.kube)
+
+    def make(viewer: Viewer) -> tuple[Routes, Callable[[], None]]:
+        own = _session_of(session, viewer)
+        reader = PictureReader(
+            lambda: served.view(own),
+            own.namespace,
+            errors=(KubeError, Failed),
+            least_rest=least_rest,
+            about=_Around(own).read,
+        )
+        return _routes(own.kube, reader, given.prometheus, least_rest, hosts=hosts), reader.close
+
+    viewers = Viewers(identify, make)
+    try:
+        found = routes_for_viewers(viewers.answering, use=given.prometheus is not None, hosts=hosts)
+        server = serve_http(found, address, name="ui", limits=LIMITS)
+        try:
+            yield server
+        finally:
+            server.close(1.0)
+    finally:
+        viewers.close()
+
+
+def _session_of(session: Session, viewer: Viewer) -> Session:
+    """A session in which everything is read as the viewer."""
+    given = session.given
+    if viewer.token:
+        transport = connection.connect_with_token(given.kubeconfig, given.context, viewer.token)
+    else:
+        transport = connection.connect(
+            given.kubeconfig, given.context, user=viewer.name, groups=viewer.groups, timeout=None
+        )
+    listening = WarningTransport(transport)
+    return Session(given, Kube(listening), listening, session.namespace)
+
+
+class ServedNamespaces:
+    """
+    What a viewer may see: the whole cluster, or the pods of those enabled namespaces in which they may list pods. Which
+    namespaces are enabled, the page's own account reads.
+    """
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._lock = threading.Lock()
+        self._names: tuple[str, ...] = ()
+        self._until = float("-inf")
+
+    def view(self, session: Session) -> ClusterView:
+        """Raises `KubeError`, also where the viewer may see nothing at all."""
+        try:
+            return session.state()
+        except KubeForbidden as forbidden:
+            found, seen = list[JSON](), False
+            for namespace in self._enabled():
+                with contextlib.suppress(KubeForbidden):
+                    found += session.pods(namespace)
+                    seen = True
+            if not seen:
+                raise forbidden
+            return ClusterView.of((), (), found, whole=False)
+
+    def _enabled(self) -> tuple[str, ...]:
+        with self._lock:
+            if time.monotonic() > self._until:
+                query = {"labelSelector": f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"}
+                listed = self._kube.list(paths.namespaces(), query, of=kinds.NAMESPACES).items
+                known = sorted(str((each.get("metadata") or {}).get("name", "")) for each in listed)
+                self._names = tuple(known[:_MOST_NAMESPACES])
+                self._until = time.monotonic() + _NAMESPACES_KEPT
+            return self._names
 
 
 def of_session(
@@ -283,7 +410,15 @@ def serve(session: Session, out: Terminal, stop: threading.Event) -> int:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs are started with SIGINT ignored
             signal.signal(number, lambda *_: stop.set())
-    page = of_session(session, token=token, address=address, hosts=given.host)
+    if given.viewers != "account" and not given.listen:
+        raise Failed(f"--viewers={given.viewers} needs --listen", status=Exit.USAGE)
+    if (given.viewers == "proxy") != bool(given.proxy_account):
+        raise Failed("--viewers=proxy and --proxy-account go together", status=Exit.USAGE)
+    page = (
+        of_session(session, token=token, address=address, hosts=given.host)
+        if given.viewers == "account"
+        else serving_viewers(session, address=address, hosts=given.host)
+    )
     try:
         with page as server:
             out.say(f"http://{address[0]}:{server.port}/{token and token + '/'}")

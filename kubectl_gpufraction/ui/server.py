@@ -91,6 +91,21 @@ def routes(
     return found
 
 
+def routes_for_viewers(each: Callable[[tuple[str, str]], Handler], *, use: bool, hosts: Collection[str]) -> Routes:
+    """
+    The same where each viewer has routes of their own: `each` gives the handler that answers a path with those. The
+    page's files say nothing of the cluster, and are for everybody. `use`: as in `routes`.
+    """
+    known = _LOCAL | {host.lower() for host in hosts}
+    found: dict[tuple[str, str], Handler] = {("GET", "/healthz"): lambda _: Reply(200, b"ok\n")}
+    for path, (name, kind) in FILES.items():
+        found["GET", path] = _guarded(_file(name, kind), known)
+    for path in (*VIEWS, "/api/pod", *(("/api/use",) if use else ())):
+        # The name and the page are checked before the token is.
+        found["GET", path] = _guarded(each(("GET", path)), known, own=True)
+    return found
+
+
 def _guarded(handler: Handler, known: Collection[str], *, own: bool = False) -> Handler:
     """The handler for requests under our names, with the headers of every answer. `own`: only this page may ask."""
 

@@ -438,6 +438,18 @@ PAGE = FeatureEdges(
             names_of(names.RESERVED_NODES),
         ),
         Edge(
+            STRANGER,
+            "with the component ui-viewers: a token, the name and groups that a proxy says, questions as somebody else",
+            "`kubectl_gpufraction.ui.viewers`",
+            "the API server says whose a token is; all is read with it; a proxy's word counts with its token only, "
+            "and never for a name of the system; 32 viewers are kept",
+            (
+                "unit/kubectl_gpufraction/ui/test_viewers.py",
+                "unit/kubectl_gpufraction/ui/test_viewers_for_real.py::test_each_viewer_sees_what_their_token_may_list",
+            ),
+            rights("gpufraction-ui-viewers", "create", "tokenreviews"),
+        ),
+        Edge(
             TOKEN,
             "the page's, with the component ui: nothing; it reads",
             "API server",

@@ -185,7 +185,7 @@ PLACEMENT = FeatureEdges(
             + rights("gpufraction-allocator", "list watch", "namespaces")
             + rights("gpufraction-allocator", "create", "events tokenreviews subjectaccessreviews")
             + rights("gpufraction-allocator", "create get update watch", "leases")
-            + names_of(names.BEYOND, names.REPEATED),
+            + names_of(names.BEYOND, names.REPEATED, names.EVICTION_REASON),
         ),
         Edge(
             TENANT,

@@ -173,6 +173,19 @@ def plugins(verb: str, names: Sequence[str]) -> Iterator[str]:
         yield f"--{verb}-admission-plugins={','.join(names)}"
 
 
+def auditing(directory: Path, log: Path) -> Iterator[str]:
+    """Each write is noted once it was answered: who, what, and what admission said of it, without the object."""
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"}],
+    }
+    path = directory / "audit-policy.json"
+    path.write_text(json.dumps(policy))
+    yield from (f"--audit-policy-file={path}", f"--audit-log-path={log}", "--audit-log-mode=blocking")
+
+
 def identifying(directory: Path, certificate: bytes, key: bytes) -> Iterator[str]:
     """The API server shows webhooks a client certificate: by an admission configuration that names a kubeconfig."""
     for name, content in (("to-webhooks.crt", certificate), ("to-webhooks.key", key)):

@@ -41,7 +41,7 @@ class Real:
     they are there; the machinery does their work otherwise. `stand_in`: whether it is the nodes' kubelets, too; where
     it is not, somebody else runs them, and the real controllers judge nodes by their heartbeat. `hollow`: each node's
     kubelet is the folder's `kubemark`, which must be there; `offers` are extended resources, by node, that such a
-    kubelet has of device plugins.
+    kubelet has of device plugins. `audit`: as of `RealServer`.
     """
 
     def __init__(
@@ -55,8 +55,9 @@ class Real:
         hollow: bool = False,
         offers: Mapping[str, Mapping[str, str]] | None = None,
         timing: Timing | None = None,
+        audit: Path | None = None,
     ) -> None:
-        self.server = RealServer(assets)
+        self.server = RealServer(assets, audit=audit)
         self._own_scheduler = scheduler and assets.has(components.SCHEDULER)
         self._own_controllers = controllers and assets.has(components.CONTROLLERS)
         self._stop = threading.Event()

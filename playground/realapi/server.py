@@ -45,11 +45,16 @@ class RealServer:
     Start with `start`, end with `stop`, or use it as a context.
 
     `enabled` and `disabled`: admission plugins, beside those that are on by themselves. NodeRestriction is not, and is
-    on in every cluster that is installed.
+    on in every cluster that is installed. `audit`: the file that gets an event of each write, without its object.
     """
 
     def __init__(
-        self, assets: Assets, *, enabled: Sequence[str] = ("NodeRestriction",), disabled: Sequence[str] = ()
+        self,
+        assets: Assets,
+        *,
+        enabled: Sequence[str] = ("NodeRestriction",),
+        disabled: Sequence[str] = (),
+        audit: Path | None = None,
     ) -> None:
         self.assets = assets
         self.directory = Path(tempfile.mkdtemp(prefix="real-"))
@@ -58,6 +63,8 @@ class RealServer:
         self.files = Files(self.directory / "pki", self.authority)
         self.programs: dict[str, Program] = {}
         self._flags = [*components.plugins("enable", enabled), *components.plugins("disable", disabled)]
+        if audit is not None:
+            self._flags += components.auditing(self.directory, audit)
 
     def __enter__(self) -> RealServer:
         try:

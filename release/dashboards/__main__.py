@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from release.dashboards import cluster, namespace, node, oncall
+from release.dashboards import cluster, levels, namespace, node, oncall
 from release.dashboards.model import Dashboard
 
 COMPONENT = Path(__file__).resolve().parents[2] / "manifests" / "components" / "monitoring"
@@ -24,7 +24,7 @@ def dashboards() -> tuple[Dashboard, ...]:
     """Every dashboard that we ship."""
     groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["spec"]["groups"]
     alerts = [rule for group in groups for rule in group["rules"]]
-    return cluster.PAGE, node.PAGE, namespace.PAGE, oncall.page(alerts)
+    return cluster.PAGE, node.PAGE, namespace.PAGE, levels.PAGE, oncall.page(alerts)
 
 
 def text(dashboard: Dashboard) -> str:

@@ -10,7 +10,7 @@ _TOTAL = over("sum", nodeagent.GPU_MEMORY_TOTAL)
 _PROMISED = over("sum", nodeagent.GPU_MEMORY_PROMISED)
 _ALLOCATED = over("sum", allocator.GPU_MEMORY_ALLOCATED)
 _FREE = (
-    f"{over('max', nodeagent.GPU_MEMORY_PROMISED, 'node', 'gpu')} - on (node, gpu) "
+    f"{over('max', nodeagent.GPU_MEMORY_PROMISED, 'node', 'gpu')} - on (cluster, node, gpu) "
     f"{over('max', allocator.GPU_MEMORY_ALLOCATED, 'node', 'gpu')}"
 )
 
@@ -75,7 +75,7 @@ _NOW = PanelRow(
             "Pods on a GPU that has at least one. Near 1 nobody shares: ask for less per pod, or look whether cores "
             "or exclusive requests keep others away.",
             "short",
-            (Query(f"avg({series(allocator.GPU_SHARERS)} > 0)"),),
+            (Query(f"avg by (cluster) ({series(allocator.GPU_SHARERS)} > 0)"),),
             kind="stat",
             width=4,
             height=4,
@@ -103,7 +103,7 @@ _ROOM = PanelRow(
             "The largest free piece of memory on one GPU, and the median. When the largest is below what pods "
             "ask for, they wait although the sum would be enough: until a pod ends, or evict one of lower priority.",
             "bytes",
-            (Query(f"max({_FREE})", "largest"), Query(f"quantile(0.5, {_FREE})", "median")),
+            (Query(f"max by (cluster) ({_FREE})", "largest"), Query(f"quantile by (cluster) (0.5, {_FREE})", "median")),
         ),
         Panel(
             "GPUs by number of sharers",
@@ -111,9 +111,9 @@ _ROOM = PanelRow(
             "fit together: look at their sizes in the namespace dashboard.",
             "short",
             (
-                Query(f"count({series(allocator.GPU_SHARERS)} == 0)", "no pod"),
-                Query(f"count({series(allocator.GPU_SHARERS)} == 1)", "one pod"),
-                Query(f"count({series(allocator.GPU_SHARERS)} > 1)", "several pods"),
+                Query(f"count by (cluster) ({series(allocator.GPU_SHARERS)} == 0)", "no pod"),
+                Query(f"count by (cluster) ({series(allocator.GPU_SHARERS)} == 1)", "one pod"),
+                Query(f"count by (cluster) ({series(allocator.GPU_SHARERS)} > 1)", "several pods"),
             ),
             stacked=True,
         ),

@@ -66,13 +66,22 @@ class PanelRow:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A choice at the top of the page: the values of a label. several: more than one may be chosen, or all."""
+    """
+    A choice at the top of the page: the values of a label. several: more than one may be chosen, or all.
+
+    everything: what the choice of all means; `.*` finds series without the label too.
+    """
 
     name: str
     metric: str
     label: str
     where: str = ""
     several: bool = False
+    everything: str = ".+"
+
+
+CLUSTERS = Variable("cluster", "gpufraction_leader", "cluster", several=True, everything=".*")
+"""On every page: a Prometheus may have many clusters, and one of a single cluster has no label for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +115,7 @@ class Dashboard:
             "refresh": self.refresh,
             "schemaVersion": SCHEMA_VERSION,
             "tags": list(self.tags),
-            "templating": {"list": [_DATASOURCE, *map(_choice, self.variables)]},
+            "templating": {"list": [_DATASOURCE, *map(_choice, (CLUSTERS, *self.variables))]},
             "time": {"from": f"now-{self.since}", "to": "now"},
             "timezone": "browser",
             "title": self.title,
@@ -129,9 +138,11 @@ _DATASOURCE: JSON = {
 
 
 def _choice(variable: Variable) -> JSON:
-    within = f"{{{variable.where}}}" if variable.where else ""
+    chosen = "" if variable is CLUSTERS else f'{CLUSTERS.label}=~"${CLUSTERS.name}"'
+    where = ", ".join(filter(None, (chosen, variable.where)))
+    within = f"{{{where}}}" if where else ""
     query = f"label_values({variable.metric}{within}, {variable.label})"
-    everything = {"allValue": ".+", "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
+    everything = {"allValue": variable.everything, "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
     return {
         "name": variable.name,
         "label": variable.name.replace("_", " ").capitalize(),
@@ -182,7 +193,7 @@ def _panel(panel: Panel, left: int, top: int) -> JSON:
             "format": "table" if panel.kind == "table" else "time_series",
             "instant": instant,
             "range": not instant,
-            "legendFormat": query.legend or "__auto",
+            "legendFormat": f"{query.legend} {{{{{CLUSTERS.label}}}}}" if query.legend else "__auto",
             "refId": chr(ord("A") + position),
         }
         for position, query in enumerate(panel.queries)

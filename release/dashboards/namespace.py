@@ -5,7 +5,7 @@ from __future__ import annotations
 from contract.metrics import allocator, nodeagent
 from contract.metrics.spec import MetricSpec
 from release.dashboards.model import RED, YELLOW, Dashboard, Panel, PanelRow, Query, Variable
-from release.dashboards.promql import hours, over, rate, series
+from release.dashboards.promql import hours, named_series, over, rate, series
 
 _OURS = 'namespace=~"$namespace"'
 _USED, _LIMIT = nodeagent.SHARE_MEMORY_USED, nodeagent.SHARE_MEMORY_LIMIT
@@ -19,7 +19,7 @@ def _sum(spec: MetricSpec, *by: str) -> str:
 
 
 def _of_limit(*by: str) -> str:
-    on = f" / on ({', '.join(by)}) " if by else " / "
+    on = f" / on (cluster, {', '.join(by)}) " if by else " / "
     return f"{_sum(_USED, *by)}{on}{_sum(_LIMIT, *by)}"
 
 
@@ -31,7 +31,7 @@ _HELD = PanelRow(
             "Containers that hold a share now, counted once for each card. When it is 0 and pods exist, they wait: "
             "`kubectl gpufraction waiting -n NAMESPACE`.",
             "short",
-            (Query(f"count({series(_LIMIT, _OURS)})"),),
+            (Query(f"count by (cluster) ({series(_LIMIT, _OURS)})"),),
             kind="stat",
             width=6,
             height=4,
@@ -102,7 +102,7 @@ _HOURS = PanelRow(
             "percentunit",
             (
                 Query(
-                    f"{rate(allocator.SHARE_IDLE_SECONDS, 'namespace', where=_OURS)} / on (namespace) "
+                    f"{rate(allocator.SHARE_IDLE_SECONDS, 'namespace', where=_OURS)} / on (cluster, namespace) "
                     f"{rate(allocator.SHARE_HELD_SECONDS, 'namespace', where=_OURS)}",
                     "{{namespace}}",
                 ),
@@ -131,7 +131,7 @@ _PODS = PanelRow(
             "bytes",
             (
                 Query(
-                    f"topk(15, {_sum(_LIMIT, 'namespace', 'pod')} - on (namespace, pod) "
+                    f"topk(15, {_sum(_LIMIT, 'namespace', 'pod')} - on (cluster, namespace, pod) "
                     f"{_sum(_USED, 'namespace', 'pod')})",
                     "{{namespace}}/{{pod}}",
                 ),
@@ -194,7 +194,12 @@ _PODS = PanelRow(
             "scraped or the driver does not tell of processes. When a namespace rises without more work, look for "
             "pods that spin.",
             "watt",
-            (Query(f"sum by (namespace) (share:dcgm_power_by_use:watts{{{_OURS}}})", "{{namespace}}"),),
+            (
+                Query(
+                    f"sum by (cluster, namespace) ({named_series('share:dcgm_power_by_use:watts', _OURS)})",
+                    "{{namespace}}",
+                ),
+            ),
             stacked=True,
         ),
     ),

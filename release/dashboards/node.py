@@ -5,7 +5,7 @@ from __future__ import annotations
 from contract.metrics import allocator, nodeagent
 from contract.metrics.spec import MetricSpec
 from release.dashboards.model import RED, YELLOW, Dashboard, Panel, PanelRow, Query, Variable
-from release.dashboards.promql import increase, over
+from release.dashboards.promql import increase, named_series, over
 
 _CARD = 'node="$node", gpu=~"$gpu"'
 _NODE = 'node="$node"'
@@ -156,13 +156,13 @@ _SHARES = PanelRow(
             "Watts of each card, joined by UUID; none where dcgm-exporter is not scraped. When a card takes its "
             "limit all the time, expect lower clocks.",
             "watt",
-            (Query(f"gpu:dcgm_power:watts{{{_CARD}}}", "{{gpu}}"),),
+            (Query(named_series("gpu:dcgm_power:watts", _CARD), "{{gpu}}"),),
         ),
         Panel(
             "Temperature of the cards, by dcgm-exporter",
             "Degrees of each card; none where dcgm-exporter is not scraped. Above 85 look at the node's cooling.",
             "celsius",
-            (Query(f"gpu:dcgm_temperature:celsius{{{_CARD}}}", "{{gpu}}"),),
+            (Query(named_series("gpu:dcgm_temperature:celsius", _CARD), "{{gpu}}"),),
             thresholds=((85, RED),),
         ),
         Panel(
@@ -170,7 +170,7 @@ _SHARES = PanelRow(
             "What DCGM counts as busy, less what shares explain. When it stays high, processes without a share work "
             "on the card, or the driver does not tell of each process.",
             "percentunit",
-            (Query(f"gpu:dcgm_utilization_unattributed:ratio{{{_CARD}}}", "{{gpu}}"),),
+            (Query(named_series("gpu:dcgm_utilization_unattributed:ratio", _CARD), "{{gpu}}"),),
             most=1,
         ),
     ),

@@ -7,6 +7,7 @@ and its text the alert's own. So the alerts stay the only place where a threshol
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import promql_parser
 
 from contract.metrics import allocator, nodeagent, webhook
 from release.dashboards.model import RED, YELLOW, Dashboard, Panel, PanelRow, Query
-from release.dashboards.promql import increase, over, quantile, rate, series
+from release.dashboards.promql import CHOSEN, increase, over, quantile, rate, series
 
 UID = "gpufraction-on-call"
 SEVERITIES = ("critical", "warning", "info")
@@ -52,6 +53,14 @@ def constant(expression: promql_parser.Expr) -> float | None:
     return None
 
 
+def _of_chosen(expression: str) -> str:
+    """An alert's expression for the clusters that are chosen on the page."""
+    return _SERIES.sub(lambda found: f"{found[1]}{{{CHOSEN}{', ' if found[2] else ''}{found[2] or ''}}}", expression)
+
+
+_SERIES = re.compile(r"\b((?:gpufraction_|[a-z]+:gpufraction_)[\w:]+)(?:\{(.*?)\})?")
+
+
 def alert_panel(alert: Mapping[str, Any]) -> Panel:
     """The panel of an alert, as a rule of the PrometheusRule has it."""
     found = watched(alert["expr"])
@@ -61,7 +70,7 @@ def alert_panel(alert: Mapping[str, Any]) -> Panel:
         alert["alert"],
         f"{notes['summary']} When it fires: {notes['description']}",
         _UNITS.get(alert["alert"], "short"),
-        (Query(found.expression),),
+        (Query(_of_chosen(found.expression)),),
         width=8,
         height=7,
         thresholds=() if found.threshold is None else ((found.threshold, colour),),
@@ -88,7 +97,7 @@ def page(alerts: Iterable[Mapping[str, Any]]) -> Dashboard:
     )
 
 
-_FIRING = 'ALERTS{alertname=~"Gpufraction.+", alertstate="firing"}'
+_FIRING = f'ALERTS{{{CHOSEN}, alertname=~"Gpufraction.+", alertstate="firing"}}'
 _NOW = PanelRow(
     "Now",
     (
@@ -96,7 +105,7 @@ _NOW = PanelRow(
             "Firing alerts",
             "Alerts of gpufraction that fire. Its panel below says what each means and what to do.",
             "short",
-            (Query(f"count by (alertname, severity) ({_FIRING})"),),
+            (Query(f"count by (cluster, alertname, severity) ({_FIRING})"),),
             kind="table",
             width=12,
             height=7,
@@ -261,7 +270,7 @@ _ALLOCATOR = PanelRow(
             "short",
             (
                 Query(over("max", allocator.POOL_FAILURES, "pool"), "{{pool}} failures"),
-                Query(f"max by (pool, reason) ({series(allocator.POOL_BLOCKED)} > 0)", "{{pool}}: {{reason}}"),
+                Query(f"max by (cluster, pool, reason) ({series(allocator.POOL_BLOCKED)} > 0)", "{{pool}}: {{reason}}"),
                 Query(increase(allocator.NODE_REQUESTS_ENDED, "pool", "outcome"), "{{pool}} ended: {{outcome}}"),
             ),
         ),

@@ -1,7 +1,9 @@
 """
 PromQL made from the registry of metrics: a query can name only metrics and labels that are declared.
 
-Must not: know a dashboard.
+One Prometheus may have many clusters, with nodes and namespaces of the same names. So each query is of the clusters
+chosen on the page, and each aggregation keeps them apart. Without the label `cluster` nothing changes. Must not: know
+a dashboard.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from contract.metrics.spec import MetricSpec
 
 OF_TARGET = "node"
 """The label that the scrape configuration gives every series of an agent."""
+CLUSTER = "cluster"
+"""The label that tells clusters apart, where there is one."""
+CHOSEN = f'{CLUSTER}=~"${CLUSTER}"'
 RATE = "$__rate_interval"
 """The shortest span over which Grafana can show a rate at this zoom."""
 RANGE = "$__range"
@@ -28,10 +33,15 @@ def series(spec: MetricSpec, where: str = "") -> str:
     """
     for matcher in filter(None, where.split(",")):
         _has(spec, matcher.partition("=")[0].strip("!~ "))
-    named = f"{spec.name}{{{where}}}" if where else spec.name
+    named = named_series(spec.name, where)
     if spec.program == "allocator" and spec.kind == "gauge" and spec not in _OF_EACH_REPLICA:
-        return f"({named} and on (instance) ({LEADER.name} == 1))"
+        return f"({named} and on ({CLUSTER}, instance) ({named_series(LEADER.name)} == 1))"
     return named
+
+
+def named_series(name: str, where: str = "") -> str:
+    """A series by its name, a recorded one too, of the chosen clusters."""
+    return f"{name}{{{', '.join(filter(None, (CHOSEN, where)))}}}"
 
 
 def over(function: str, spec: MetricSpec, *by: str, where: str = "") -> str:
@@ -56,19 +66,20 @@ def hours(spec: MetricSpec, *by: str, where: str = "") -> str:
 
 def quantile(part: float, spec: MetricSpec) -> str:
     """The time under which that part of a histogram's observations stayed."""
-    return f"histogram_quantile({part}, sum by (le) (rate({spec.name}_bucket[{RATE}])))"
+    return f"histogram_quantile({part}, sum by ({CLUSTER}, le) (rate({named_series(f'{spec.name}_bucket')}[{RATE}])))"
 
 
 def mean(spec: MetricSpec) -> str:
     """The mean of a histogram's observations."""
-    return f"sum(rate({spec.name}_sum[{RATE}])) / sum(rate({spec.name}_count[{RATE}]))"
+    parts = (f"sum by ({CLUSTER}) (rate({named_series(f'{spec.name}_{part}')}[{RATE}]))" for part in ("sum", "count"))
+    return " / ".join(parts)
 
 
 def _aggregated(function: str, inner: str, spec: MetricSpec, by: tuple[str, ...]) -> str:
     for label in by:
         _has(spec, label)
     inner = inner if inner.startswith("(") else f"({inner})"
-    return f"{function} by ({', '.join(by)}) {inner}" if by else f"{function}{inner}"
+    return f"{function} by ({', '.join((CLUSTER, *by))}) {inner}"
 
 
 def _has(spec: MetricSpec, label: str) -> None:

@@ -229,11 +229,16 @@ def _socket_of(raw: Any) -> socket.socket | None:
 
 
 def connect_transport(
-    *, kubeconfig: str | None, context: str | None, user_agent: str, env: Mapping[str, str] | None = None
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    user_agent: str,
+    env: Mapping[str, str] | None = None,
+    anonymous: bool = False,
 ) -> PooledTransport:
     """Load credentials: the given kubeconfig; else the pod's service account; else the user's kubeconfig.
 
-    Raises KubeConfigError.
+    anonymous: no credentials are sent, and each request brings its own. Raises KubeConfigError.
     """
     from kubernetes import client, config
 
@@ -260,6 +265,9 @@ def connect_transport(
         source = "service account" if in_cluster else f"kubeconfig {files}"
         why = str(error) if isinstance(error, (config.ConfigException, OSError)) else "this is no kubeconfig"
         raise KubeConfigError(f"{source}: {cut(why)}") from error
+    if anonymous:
+        settings.api_key, settings.api_key_prefix, settings.refresh_api_key_hook = {}, {}, None
+        settings.cert_file = settings.key_file = settings.username = settings.password = None
     # Like Go's programs, use no proxy of the environment to reach this machine. A proxy that is set stays: without that
     # the package looks it up in the environment before every request, for a pool that is made once.
     unwanted = _is_here(settings.host) and settings.proxy in getproxies().values()

@@ -32,7 +32,7 @@ LINES = {
     "contract": 13_120,
     "runtime": 4_170,
     "webhook": 3_800,
-    "allocator": 22_820,
+    "allocator": 23_400,
     "nodeagent": 7_010,
     "kubectl_gpufraction": 9_650,
     "shadow": 3_200,

@@ -210,9 +210,18 @@ def _settled(
     warnings = (*settled.warnings, configuration.warning) if configuration.warning else settled.warnings
     deprecated = configuration.dialects.deprecated(submitted.pod)
     warnings = (*warnings, *(each.warning for each in deprecated))
-    encoded = review.allowed(submitted.uid, before=submitted.pod, after=after, warnings=warnings)
     outcome, found = "placed" if isinstance(answer, Placed) else "gated", tuple(each.name for each in deprecated)
+    audit = {"outcome": outcome, "dialect": dialect, **_audited(answer)}
+    encoded = review.allowed(submitted.uid, before=submitted.pod, after=after, warnings=warnings, audit=audit)
     return Reviewed(encoded, outcome, dialect, found)
+
+
+def _audited(answer: Answer | None) -> dict[str, str]:
+    """What the audit log notes of an answer: the share, or why there is none yet."""
+    if isinstance(answer, Placed):
+        cards = sorted({share.uuid for each in answer.allocation.containers for share in each.shares})
+        return {"allocation": answer.allocation.id, "node": answer.allocation.node, "cards": ",".join(cards)}
+    return {"reason": str(answer.code)} if isinstance(answer, Wait) else {}
 
 
 def _untouched(submitted: Review, warnings: tuple[str, ...] = ()) -> Reviewed:
@@ -220,7 +229,8 @@ def _untouched(submitted: Review, warnings: tuple[str, ...] = ()) -> Reviewed:
 
 
 def _denied(submitted: Review, message: str, code: int = INVALID, dialect: str = "") -> Reviewed:
-    return Reviewed(review.denied(submitted.uid, message, code=code), "denied", dialect)
+    audit = {"outcome": "denied", "dialect": dialect, "reason": message}
+    return Reviewed(review.denied(submitted.uid, message, code=code, audit=audit), "denied", dialect)
 
 
 def _hidden(submitted: Review, offers: Offers, *, whole: bool, warnings: tuple[str, ...] = ()) -> Reviewed:

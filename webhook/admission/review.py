@@ -13,6 +13,7 @@ import json
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from jsonpointer import escape
@@ -33,6 +34,8 @@ WARNING_LENGTH, WARNINGS_LENGTH = 120, 4096
 """Characters: what Kubernetes asks one warning to stay under, and what it keeps of all warnings together."""
 
 
+AUDIT_LENGTH = 1_024
+"""Characters of one note for the audit log; a tenant's words may be in it."""
 _OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 _LONGEST_KIND = 253
 _MOST_CHANGED = 256
@@ -158,9 +161,20 @@ def _text(parent: Mapping[str, Any], key: str) -> str:
     return value or ""
 
 
-def allowed(uid: str, *, before: JSON | None = None, after: JSON | None = None, warnings: Iterable[str] = ()) -> bytes:
-    """The answer that admits the object, with the patch from `before` to `after` where both are given and differ."""
-    response: JSON = {"uid": uid, "allowed": True}
+def allowed(
+    uid: str,
+    *,
+    before: JSON | None = None,
+    after: JSON | None = None,
+    warnings: Iterable[str] = (),
+    audit: Mapping[str, str] = MappingProxyType({}),
+) -> bytes:
+    """
+    The answer that admits the object, with the patch from `before` to `after` where both are given and differ.
+
+    audit: what the API server's audit log notes of it, by key.
+    """
+    response: JSON = {"uid": uid, "allowed": True, **_noted(audit)}
     operations = patch(before, after) if before is not None and after is not None else []
     if operations:
         response["patchType"] = "JSONPatch"
@@ -171,11 +185,16 @@ def allowed(uid: str, *, before: JSON | None = None, after: JSON | None = None, 
     return _review(response)
 
 
-def denied(uid: str, message: str, *, code: int = INVALID) -> bytes:
+def _noted(audit: Mapping[str, str]) -> JSON:
+    notes = {key: plain(value, AUDIT_LENGTH) for key, value in audit.items() if value}
+    return {"auditAnnotations": notes} if notes else {}
+
+
+def denied(uid: str, message: str, *, code: int = INVALID, audit: Mapping[str, str] = MappingProxyType({})) -> bytes:
     """The answer that refuses the object. kubectl prints `message`; `code` is `INVALID` or `FORBIDDEN`."""
     words = plain(message, WARNINGS_LENGTH)
     status = {"status": "Failure", "code": code, "reason": _REASONS[code], "message": words}
-    return _review({"uid": uid, "allowed": False, "status": status})
+    return _review({"uid": uid, "allowed": False, "status": status, **_noted(audit)})
 
 
 def patch(before: JSON, after: JSON) -> list[JSON]:

@@ -53,6 +53,7 @@ PINNED = {
     "CONFORMANCE": "gpufraction.io/conformance",
     "PROOF": "gpufraction.io/isolation-proof",
     "OWNERSHIP": "gpufraction.io/ownership",
+    "EVICTION_REASON": "gpufraction.io/eviction-reason",
     "IDLE_AFTER": "gpufraction.io/idle-after",
     "NUMA_BIND": "gpufraction.io/numa-bind",
     "OPTIONS": "gpufraction-options",

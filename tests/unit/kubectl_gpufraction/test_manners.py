@@ -59,6 +59,8 @@ CLUSTER: dict[str, tuple[int, Any]] = {
     ),
 }
 MANIFEST = pod("tried").asks("gpufraction.io/gpu-memory", "2Gi").json() | {"kind": "Pod"}
+KEYS = {"kueue-config": {"resources"}, "fleet": {"items", "drift"}}
+"""What a command's document has besides its items."""
 CALLS: dict[str, tuple[str, ...]] = {
     "nodes": (),
     "pods": (),
@@ -74,6 +76,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "conformance": ("--clean",),
     "kueue-config": (),
     "version": (),
+    "fleet": ("--contexts", "here"),
     "inspect": (),
     "completion": ("bash",),
 }
@@ -109,7 +112,7 @@ def test_every_command_has_every_form(command: str, tmp_path: Path) -> None:
     documents = json.loads(printed["json"][1]), yaml.safe_load(printed["yaml"][1])
     if command != "check":  # which has figures of time
         assert documents[0] == documents[1]
-    assert documents[0].keys() == ({"resources"} if command == "kueue-config" else {"items"})
+    assert documents[0].keys() == KEYS.get(command, {"items"})
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*/\S+|\S+\.\S+/\S+", line) for line in printed["name"][1].splitlines())
     assert printed["table"][1]
 

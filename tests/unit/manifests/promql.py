@@ -16,18 +16,18 @@ import promql_parser as parser
 
 from contract.metrics import METRICS
 
-TARGET = frozenset({"instance", "job", "namespace", "pod", "container", "endpoint"})
-"""Labels that Prometheus puts on each series for the pod that it is scraped from."""
+TARGET = frozenset({"instance", "job", "namespace", "pod", "container", "endpoint", "cluster"})
+"""Labels that Prometheus puts on each series for the pod that it is scraped from, and for its cluster."""
 OF_NODES = frozenset({"node"})
 """The label that our scrape configuration puts on each series of an agent, and that one for dcgm-exporter may."""
 DCGM = (
     OF_NODES
     | frozenset({"gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "DCGM_FI_DRIVER_VERSION", "GPU_I_ID"})
-    | {"GPU_I_PROFILE", "container", "namespace", "pod"}
+    | {"GPU_I_PROFILE", "container", "namespace", "pod", "cluster"}
 )
 """Labels that dcgm-exporter has on each series of a card."""
 FOREIGN: Mapping[str, frozenset[str]] = {
-    "ALERTS": frozenset({"alertname", "alertstate", "severity"}),
+    "ALERTS": frozenset({"alertname", "alertstate", "severity", "cluster"}),
     "DCGM_FI_DEV_GPU_UTIL": DCGM,
     "DCGM_FI_DEV_FB_USED": DCGM,
     "DCGM_FI_DEV_POWER_USAGE": DCGM,
@@ -51,10 +51,44 @@ def labels_of_metrics() -> dict[str, frozenset[str]]:
     return found
 
 
+def apart(expression: str) -> list[str]:
+    """
+    Where a query mixes clusters: aggregations and joins that drop the label `cluster`; none where it keeps them apart.
+
+    `on ()` is let through: it asks whether there is anything at all. So is what picks from series that stay.
+    """
+    found: list[str] = []
+
+    def walk(node: Any) -> None:
+        match node:
+            case parser.AggregateExpr():
+                by = node.modifier is not None and node.modifier.type == parser.AggModifierType.By
+                picks = node.modifier is None and str(node.op) in _AGGREGATIONS_THAT_KEEP
+                if not picks and not (by and "cluster" in node.modifier.labels):
+                    found.append(node.prettify())
+                walk(node.expr)
+            case parser.BinaryExpr():
+                on = node.modifier.matching.labels if node.modifier and node.modifier.matching else None
+                if on and "cluster" not in on:
+                    found.append(node.prettify())
+                walk(node.lhs)
+                walk(node.rhs)
+            case parser.Call():
+                if node.func.name == "absent":
+                    found.append(node.prettify())
+                for argument in node.args:
+                    walk(argument)
+            case parser.ParenExpr() | parser.SubqueryExpr() | parser.UnaryExpr():
+                walk(node.expr)
+
+    walk(parser.parse(expression))
+    return found
+
+
 def in_grafana(expression: str) -> str:
     """A panel's expression with values in place of Grafana's variables, so that it is PromQL."""
     spans = expression.replace("$__rate_interval", "5m").replace("$__range", "20m")
-    return re.sub(r"\$(?:node|gpu|namespace)\b", ".+", spans)
+    return re.sub(r"\$(?:node|gpu|namespace)\b", ".+", spans.replace("$cluster", ".*"))
 
 
 @dataclass
@@ -158,11 +192,13 @@ def _has_series(node: Any) -> bool:
 
 def _possible(series: str, label: str, value: str) -> bool:
     """Whether the label has such values: the help of our metrics names them. What is chosen on the page may be any."""
-    if "+" in value:
+    if "+" in value or value == ".*":
         return True
     spec = next(
         (s for s in METRICS if series in (s.name, f"{s.name}_bucket", f"{s.name}_sum", f"{s.name}_count")), None
     )
     if spec is None:
         return value in _VALUES.get(label, {value})
+    if label == "le":
+        return value in {str(bound) for bound in (*spec.buckets, "+Inf")}
     return all(each in spec.help for each in value.split("|"))

@@ -398,4 +398,4 @@ def test_every_alert_fires_where_something_is_wrong_or_is_named_here(tmp_path: P
         }
         for name in sorted(fires)
     ]
-    promtool.run(tmp_path, recorded, series, promql_expr_test=cases)
+    promtool.run(tmp_path, [*rules(RECORDING), *recorded], series, promql_expr_test=cases)

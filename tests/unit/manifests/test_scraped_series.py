@@ -78,7 +78,7 @@ def test_an_agents_series_have_their_targets_node_and_the_pod_of_the_share() -> 
 
 labels = st.dictionaries(
     st.sampled_from(
-        [*TARGET, "node", "gpu", "exported_node", "exported_namespace", "exported_exported_node", "instance"]
+        [*TARGET, "node", "gpu", "cluster", "exported_node", "exported_namespace", "exported_exported_node", "instance"]
     )
     | st.from_regex(r"[a-z_]{1,12}", fullmatch=True),
     st.text(max_size=8),
@@ -93,7 +93,7 @@ def test_no_series_of_an_agent_speaks_of_another_node(name: str, own_labels: dic
     found = scraped(AGENT, name, own_labels)
     if found is not None:
         assert {key: found[key] for key in OWN} == OWN
-        assert not any(key.startswith("exported_") for key in found)
+        assert not any(key.startswith("exported_") or key == "cluster" for key in found)
         if not name.startswith("gpufraction_share_"):
             assert {key: found[key] for key in TARGET} == TARGET
 

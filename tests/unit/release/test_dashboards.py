@@ -23,7 +23,7 @@ from release.dashboards.model import COLUMNS, SCHEMA_VERSION, Dashboard, Panel
 from release.dashboards.oncall import UID, watched
 from release.dashboards.promql import over, series
 from tests.unit.manifests.kube import JSON, MANIFESTS, ROOT, documents, of, parsed, with_components
-from tests.unit.manifests.promql import FOREIGN, QueryReader, in_grafana, labels_of_metrics
+from tests.unit.manifests.promql import FOREIGN, QueryReader, apart, in_grafana, labels_of_metrics
 
 PAGES = dashboards()
 MONITORING = MANIFESTS / "components" / "monitoring"
@@ -107,7 +107,7 @@ def test_a_field_that_grafana_does_not_have_is_found() -> None:
 def test_addresses_and_titles_are_each_pages_own() -> None:
     assert len({page.uid for page in PAGES}) == len({page.title for page in PAGES}) == len(PAGES)
     assert {page.uid for page in PAGES} == {
-        f"gpufraction-{name}" for name in ("cluster", "node", "namespace", "on-call")
+        f"gpufraction-{name}" for name in ("cluster", "node", "namespace", "service-levels", "on-call")
     }
 
 
@@ -169,6 +169,8 @@ def test_every_query_and_choice_asks_the_chosen_prometheus(page: Dashboard) -> N
     sources = [panel["datasource"] for panel in made["panels"] if panel["type"] != "row"]
     sources += [target["datasource"] for panel in made["panels"] for target in panel.get("targets", ())]
     sources += [each["datasource"] for each in others]
+    assert (others[0]["name"], others[0]["allValue"]) == ("cluster", ".*")
+    assert all('{cluster=~"$cluster"' in each["query"] for each in others[1:])
     assert {source["uid"] for source in sources} == {"${datasource}"}
 
 
@@ -229,6 +231,28 @@ def test_alerts_and_recorded_series_name_what_there_is() -> None:
     assert found.wrong == []
 
 
+@every_panel
+def test_a_panel_keeps_clusters_apart_and_shows_the_chosen_ones(page: Dashboard, panel: Panel) -> None:
+    for query in panel.queries:
+        assert apart(in_grafana(query.expression)) == []
+        series = re.findall(r"(?:gpufraction_\w+|\w+:\w+:\w+|ALERTS)(?:\{(.*?)\})?", query.expression)
+        assert series
+        assert [each for each in series if 'cluster=~"$cluster"' not in each] == []
+
+
+def test_every_rule_keeps_clusters_apart() -> None:
+    for rule in [*rules("alerts.yaml"), *rules("recording.yaml")]:
+        assert apart(rule["expr"]) == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["sum(a)", "sum by (node) (a)", "a * on (node) b", "absent(a)", "rate(sum without (cluster) (a)[5m:1m])"],
+)
+def test_a_query_that_mixes_clusters_is_found(expression: str) -> None:
+    assert len(apart(expression)) == 1
+
+
 WRONG = {
     "a metric that is not": "sum(gpufraction_gpu_hours)",
     "a label that is not": 'gpufraction_waiting_pods{node="a"}',
@@ -275,7 +299,7 @@ def test_the_page_names_every_dashboard_and_every_recorded_series() -> None:
     joined = {rule["record"] for rule in rules("recording.yaml")} - {
         f"gpu:gpufraction_gpu:{name}" for name in ("info", "only")
     }
-    assert set(re.findall(r"`((?:gpu|share|namespace|model):\w+:\w+)`", text)) == joined
+    assert set(re.findall(r"`((?:gpu|share|namespace|model|cluster|priority):\w+:\w+)`", text)) == joined
 
 
 def test_the_commands_that_panels_and_alerts_name_are_the_plugins() -> None:

@@ -110,7 +110,9 @@ def judged(spec: JSON, variables: JSON) -> Iterator[tuple[str, JSON]]:
         value = execute(each["expression"], {**variables, "variables": found})
         if not isinstance(value, Failed):
             found[each["name"]] = value
-    for each in spec["validations"]:
+    for each in spec.get("auditAnnotations") or ():
+        yield each["valueExpression"], {**variables, "variables": found}
+    for each in spec.get("validations") or ():
         for key in ("expression", "messageExpression"):
             if key in each:
                 yield each[key], {**variables, "variables": found}

@@ -1,0 +1,109 @@
+"""
+The feature's part of the core: what changed of the shares that pods hold, and why.
+
+Once a second the holders are compared with those before. Why a share ended is told by the eviction that was granted, by
+the pod's deletion, or by its end. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from allocator.queue.records import Eviction
+from allocator.scheduler.events import TickPhase
+from allocator.scheduler.parts import Core, FeaturePart
+from contract.scheduling.nodeinfo import AllocatedPod
+
+_EVERY = 1.0
+_MOST_EVICTED = 4_096
+"""Evictions that are remembered until their pods are gone."""
+End = Literal["evicted", "deleted", "finished", "taken"]
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A pod has a share that it had not at the last look. by: at its admission, or from the queue."""
+
+    pod: AllocatedPod
+    dialect: str
+    allocation: str
+    by: Literal["admission", "queue"]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A pod has its share no more. held: seconds for which it was seen to have it."""
+
+    pod: AllocatedPod
+    allocation: str
+    end: End
+    cause: str
+    """Of an eviction, as in `gpufraction_evictions_total`."""
+    why: str
+    held: float
+
+
+@dataclass(slots=True)
+class _Known:
+    pod: AllocatedPod
+    allocation: str
+    since: float
+
+
+class AuditPart:
+    """The holders as they were at the last look."""
+
+    def __init__(self, core: Core, settings: object) -> None:
+        self._cache = core.state.cache
+        self._queue = core.state.queue
+        self._leadership = core.state.leadership
+        self._known: dict[str, _Known] | None = None
+        """None until the first look of this term: those shares were granted by another leader, or in another term."""
+        self._waited: set[str] = set()
+        self._evicted: OrderedDict[str, Eviction] = OrderedDict()
+        self._next = float("-inf")
+
+    def part(self) -> FeaturePart:
+        """What it adds to the core."""
+        return FeaturePart(ticks={TickPhase.UPKEEP: self._look}, evicted=self._evicts)
+
+    def _evicts(self, order: Eviction, owner: str, now: float) -> None:
+        self._evicted[order.uid] = order
+        if len(self._evicted) > _MOST_EVICTED:
+            self._evicted.popitem(last=False)
+
+    def _look(self, now: float) -> Iterable[Granted | Released]:
+        if not self._leadership.holds():
+            self._known = None
+            return ()
+        if now < self._next:
+            return ()
+        self._next = now + _EVERY
+        first, known = self._known is None, self._known or {}
+        self._known = known
+        holders = self._cache.allocated
+        found: list[Granted | Released] = []
+        for uid in known.keys() - holders.uids():
+            found.append(self._released(known.pop(uid), now))
+        for uid in holders.uids() - known.keys():
+            pod, held = holders.get(uid), self._cache.ledger.holding(uid)
+            if pod is None or held is None:
+                continue
+            known[uid] = _Known(pod, held.allocation.id, now)
+            if not first:
+                by: Literal["admission", "queue"] = "queue" if uid in self._waited else "admission"
+                found.append(Granted(pod, held.request.dialect, held.allocation.id, by))
+        self._waited = set(self._queue.uids())
+        return found
+
+    def _released(self, before: _Known, now: float) -> Released:
+        uid, order = before.pod.uid, self._evicted.pop(before.pod.uid, None)
+        tracked = self._cache.tracks(uid)
+        end: End = "evicted" if order is not None else "deleted" if not tracked else "finished"
+        if order is None and tracked and self._cache.tracked(uid).allocation is None:
+            end = "taken" if not self._cache.tracked(uid).node else end
+        cause, why = (order.cause, order.why) if order is not None else ("", "")
+        return Released(before.pod, before.allocation, end, cause, why, now - before.since)

@@ -1,0 +1,24 @@
+"""Whether waiting pods are told when they will probably start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.settings import setting
+
+
+@dataclass(frozen=True)
+class EstimateSettings:
+    """Estimates of when waiting pods start."""
+
+    enabled: bool = setting(
+        False,
+        "Whether the condition of a waiting pod says when it will probably start, from how long pods of the same owner "
+        "ran. Where nothing can be said, it says so.",
+    )
+    every: float = setting(
+        30.0,
+        "Time between two estimates. Each plays the first 32 pods of the queue forward, without holding up decisions.",
+        unit="duration",
+        minimum=5,
+    )

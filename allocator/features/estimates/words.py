@@ -1,0 +1,39 @@
+"""
+What a waiting pod reads of an estimate. A pod of another namespace is never named, and no other team's history is told
+beyond the time itself. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from allocator.features.estimates.forecast import Estimate, Forecast, NoEstimate
+
+STEP = 300
+"""Times are said to five minutes: they are no more exact, and each new one is a write of the pod's condition."""
+_WHY: Mapping[NoEstimate, str] = {
+    NoEstimate.HISTORY: "too little is known of how long the pods on these GPUs run",
+    NoEstimate.NO_ROOM: "no end of a running pod makes room for it",
+    NoEstimate.TOO_FAR: "too many pods are before it",
+    NoEstimate.RULES: "more than room decides when it starts",
+}
+
+
+def rounded(by: float) -> int:
+    """The time as it is said."""
+    return math.ceil(by / STEP) * STEP
+
+
+def said(found: Forecast, namespace: str, at: str) -> str:
+    """The words for a pod of this namespace. at: the time in words, for an estimate."""
+    if isinstance(found, NoEstimate):
+        return f"no estimate of its start: {_WHY[found]}"
+    return f"probably starts {at} or sooner{_cause(found, namespace)}"
+
+
+def _cause(found: Estimate, namespace: str) -> str:
+    whose, _, name = found.key.partition("/")
+    if not found.key:
+        return ""
+    return f", when pod {name} ends" if whose == namespace else ", when a pod of another namespace ends"

@@ -1,0 +1,37 @@
+"""
+Service levels: how long pods wait for their share, and how many get it within the time that you promise.
+"""
+
+from __future__ import annotations
+
+from allocator.features.base import Feature, Running, Shell
+from allocator.features.servicelevels.levels import Judged, Names, Started
+from allocator.features.servicelevels.part import ServiceLevelsPart
+from allocator.features.servicelevels.settings import ServiceLevelSettings
+from contract.metrics import allocator as specs
+
+
+def _run(shell: Shell, chosen: ServiceLevelSettings, inside: ServiceLevelsPart) -> Running:
+    seconds = shell.metrics.histogram(specs.TIME_TO_SHARE)
+    due = shell.metrics.counter(specs.SHARES_DUE)
+    for verdict in ("in-time", "late"):
+        due.labels(verdict=verdict)  # from 0 on: Prometheus does not count what a series had when it was first seen
+    names = Names()
+
+    def started(found: Started) -> None:
+        seconds.labels(namespace=names.shown(found.namespace), priority=found.band).observe(found.seconds)
+
+    def judged(found: Judged) -> None:
+        due.labels(verdict="late" if found.late else "in-time").inc()
+
+    return Running(carries={Started: started, Judged: judged})
+
+
+FEATURE = Feature(
+    name="service_levels",
+    group="service_levels",
+    settings=ServiceLevelSettings,
+    inside=ServiceLevelsPart,
+    part=ServiceLevelsPart.part,
+    run=_run,
+)

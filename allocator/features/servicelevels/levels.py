@@ -1,0 +1,146 @@
+"""
+What is measured of pods that wait for a share: how long each waited, and whether it got its share in time.
+
+A pod is judged once: in time when it gets its share within the time, late at the moment when that time is over, whether
+it ever gets a share or not. So a full cluster shows at once, and not only when somebody leaves it. The time begins when
+nobody else's scheduling gate holds the pod. Pure: times are passed in. Not thread-safe: one owner calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+MOST_NAMESPACES = 100
+"""Namespaces with series of their own; each has 4 bands of priority with a dozen series."""
+OTHERS = "(others)"
+"""The name under which the rest are counted; no namespace has it."""
+_SYSTEM = 2_000_000_000
+"""The least priority of Kubernetes' own classes."""
+
+
+class WaitingPod(NamedTuple):
+    """A pod in the queue. created: seconds since 1970, 0 where it does not say. held: by another system's gate."""
+
+    uid: str
+    namespace: str
+    priority: int
+    created: float
+    held: bool
+
+
+class Holder(NamedTuple):
+    """A pod that got its share."""
+
+    uid: str
+    namespace: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A pod got its share, after so many seconds."""
+
+    namespace: str
+    band: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A pod got its share in time, or that time is over."""
+
+    late: bool
+
+
+@dataclass(slots=True)
+class _Wait:
+    since: float | None
+    """None while another system's gate holds the pod."""
+    late: bool = False
+
+
+def band(priority: int) -> str:
+    """The band of a priority: there are four, however many classes a cluster has."""
+    if priority >= _SYSTEM:
+        return "system"
+    return "high" if priority > 0 else "normal" if priority == 0 else "low"
+
+
+class Levels:
+    """The pods that wait, and since when. `within`: seconds in which a pod is to get its share."""
+
+    def __init__(self, within: float) -> None:
+        self._within = within
+        self._waits: dict[str, _Wait] = {}
+        self._holders: set[str] | None = None
+        """None before the first look of this term: whoever holds a share then was counted by another leader."""
+
+    def reset(self) -> None:
+        """Another replica counts from now on."""
+        self._waits.clear()
+        self._holders = None
+
+    def look(
+        self, waiting: Iterable[WaitingPod], holders: Collection[str], came: Iterable[Holder], now: float
+    ) -> Iterator[Started | Judged]:
+        """
+        What became of pods since the last look. holders: the uids of all that hold a share. came: those of them that
+        the last call did not see (`new`). now: seconds since 1970.
+        """
+        first = self._holders is None
+        self._holders = set(holders)
+        if not first:
+            for pod in came:
+                yield from self._started(pod, now)
+        there = set[str]()
+        for pod in waiting:
+            there.add(pod.uid)
+            yield from self._waiting(pod, now, first)
+        for uid in self._waits.keys() - there:
+            del self._waits[uid]  # deleted, or placed and counted above
+
+    def new(self, holders: Collection[str]) -> list[str]:
+        """The uids that the last look did not see."""
+        known = self._holders
+        return [] if known is None else [uid for uid in holders if uid not in known]
+
+    def _started(self, pod: Holder, now: float) -> Iterator[Started | Judged]:
+        wait = self._waits.pop(pod.uid, None)
+        # One that never waited got its share as it was admitted.
+        waited = 0.0 if wait is None or wait.since is None else max(0.0, now - wait.since)
+        yield Started(pod.namespace, band(pod.priority), waited)
+        if wait is None or not wait.late:
+            yield Judged(waited > self._within)
+
+    def _waiting(self, pod: WaitingPod, now: float, first: bool) -> Iterator[Judged]:
+        wait = self._waits.get(pod.uid)
+        if pod.held:
+            self._waits[pod.uid] = _Wait(None, wait is not None and wait.late)
+            return
+        if wait is None:
+            since = min(pod.created or now, now)
+            # What was late before this term was counted by the leader before.
+            wait = self._waits[pod.uid] = _Wait(since, first and now - since > self._within)
+        if wait.since is None:
+            wait.since = now
+        if not wait.late and now - wait.since > self._within:
+            wait.late = True
+            yield Judged(late=True)
+
+
+class Names:
+    """The names under which namespaces are counted: the first so many have their own, until the process ends."""
+
+    def __init__(self, most: int = MOST_NAMESPACES) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def shown(self, namespace: str) -> str:
+        """The value of the label."""
+        if namespace not in self._known:
+            if len(self._known) >= self._most:
+                return OTHERS
+            self._known.add(namespace)
+        return namespace
