@@ -177,7 +177,7 @@ def test_no_card_of_a_replay_ever_holds_more_than_it_has(pods: list[tuple[int, i
 
 def test_operations_change_a_copy() -> None:
     document = {"a": [1, {"b/c": 2}], "d": {}}
-    operations = [
+    operations: list[dict[str, object]] = [
         {"op": "test", "path": "/a/0", "value": 1},
         {"op": "replace", "path": "/a/1/b~1c", "value": 3},
         {"op": "add", "path": "/a/-", "value": 4},
