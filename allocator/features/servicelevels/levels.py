@@ -92,7 +92,8 @@ class Levels:
     ) -> Iterator[Started | Judged]:
         """
         What became of pods since the last look. holders: the uids of all that hold a share. came: those of them that
-        the last call did not see (`new`). now: seconds since 1970. parked: whether a pod waits that is not among `waiting`.
+        the last call did not see (`new`). now: seconds since 1970. parked: whether a pod waits that is not among
+        `waiting`.
         """
         first = self._holders is None
         self._holders = set(holders)
