@@ -1,5 +1,5 @@
 """
-`python -m benchmarks.estimates --trace FOLDER`: how often a waiting pod starts when the estimate says, on openb.
+`python -m benchmarks.estimates --trace FOLDER`: how often a waiting pod starts when it is told, on openb.
 
 The trace with its own times, made hot as in `benchmarks.placement.departures`: every tenth node, and all running times
 longer by one factor. Waiting pods are tried oldest first, and every one that fits starts. As a pod joins the queue it
@@ -66,6 +66,9 @@ class Replay:
     told: list[Told] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     silent: Counter[str] = field(default_factory=Counter)
+    every: int = 1
+    """Of so many pods that begin to wait one is told; a forecast takes a while."""
+    came: int = 0
 
     def key(self, stay: Stay) -> str:
         """The pod as its owner would name it: one namespace for 16 kinds of requests."""
@@ -125,6 +128,9 @@ class Replay:
         if self.start(stay, now):
             return
         self.queue.append(stay)
+        self.came += 1
+        if self.came % self.every:
+            return
         if len(self.queue) > MOST_WAITING:
             self.silent[NoEstimate.TOO_FAR] += 1
             return
@@ -150,7 +156,7 @@ def constant(told: Sequence[Told]) -> tuple[float, Counter[Outcome]]:
     return float(best), Counter(outcome(0, float(best), float(each)) for each in waited)
 
 
-def replay(folder: Path, name: str, seed: int) -> Replay:
+def replay(folder: Path, name: str, seed: int, every: int = 1) -> Replay:
     """One list of the trace on one choice of nodes. Raises `NoTrace`."""
     rng = np.random.default_rng(seed)
     machines = thinned(trace.machines(folder), rng)
@@ -158,7 +164,7 @@ def replay(folder: Path, name: str, seed: int) -> Replay:
     with_cards = [at for at, task in enumerate(tasks) if task.cards]
     cards = sum(machine.cards for machine in machines)
     made = heated([tasks[at] for at in with_cards], [times[at] for at in with_cards], cards)
-    play = Replay({node.name: node for node in trace.nodes(machines, rng)})
+    play = Replay({node.name: node for node in trace.nodes(machines, rng)}, every=every)
     largest = max(machine.cards for machine in machines)
     models = {machine.model for machine in machines}
     for stay in made:
@@ -176,13 +182,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trace", type=Path, required=True, metavar="FOLDER", help="folder of the openb trace")
     parser.add_argument("--lists", default="default,cpu100,gpuspec20", help="lists of the trace that have times")
     parser.add_argument("--seeds", default="42", help="numbers by which nodes are chosen, with commas")
+    parser.add_argument("--every", type=int, default=3, help="tell one of so many pods that begin to wait")
     given = parser.parse_args(arguments)
     heads = ("list", "seed", "waited", "told", *OUTCOMES, "constant guess", *OUTCOMES, "half waited")
     print(f"| {' | '.join(heads)} |")
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for name in given.lists.split(","):
         for seed in map(int, given.seeds.split(",")):
-            play = replay(given.trace, name, seed)
+            play = replay(given.trace, name, seed, given.every)
             total = len(play.told)
             if not total:
                 print(f"| {name} | {seed} | {len(play.waits)} | 0 |" + " |" * 8)

@@ -85,6 +85,7 @@ _KEYS: Mapping[str, str] = {
 """Lists that a patch merges item by item, with the key that names an item (Kubernetes' patchMergeKey)."""
 _REPLACED = frozenset(
     {"args", "command", "tolerations", "nodeSelectorTerms", "requiredDuringSchedulingIgnoredDuringExecution", "items"}
+    | {"rules"}
 )
 """Lists that a patch replaces."""
 

@@ -146,8 +146,8 @@ def _one(pod: Waiting, there: dict[str, _Node], limits: Limits, draw: int) -> Fo
     lacks = [(lack, name) for name, node in there.items() if (lack := _lacks(node, pod.ask, limits)) is not None]
     best: _Start | None = None
     unknown = False
-    for _, name in sorted(lacks)[:_NODES]:
-        start = _on(pod.ask, there[name], limits, best.at if best is not None else None)
+    for lack, name in sorted(lacks)[:_NODES]:
+        start = _on(pod.ask, there[name], limits, best.at if best is not None else None, fits=lack <= 0)
         if isinstance(start, _Start):
             best = min(best or start, start, key=lambda each: (each.at, each.node))
         unknown |= start is True
@@ -163,17 +163,17 @@ def _lacks(node: _Node, ask: SchedulingRequest, limits: Limits) -> int | None:
     return node.lacks[ask]
 
 
-def _on(ask: SchedulingRequest, node: _Node, limits: Limits, before: float | None) -> _Start | bool:
+def _on(ask: SchedulingRequest, node: _Node, limits: Limits, before: float | None, *, fits: bool) -> _Start | bool:
     """
     The first moment at which the pod fits on the node. True where it fits only after pods whose end is unknown, False
-    where it never does, or not before that time.
+    where it never does, or not before that time. fits: the node lacks nothing as it is.
     """
     known = sorted(
         (pod for pod in node.holders if pod.uid in node.ends), key=lambda each: (node.ends[each.uid], each.uid)
     )
     if before is not None:
         known = [pod for pod in known if node.ends[pod.uid] < before]
-        if node.free >= before:
+        if node.free >= before or not (known or fits):
             return False
     room = _room(node, known, ask, limits)
     if not room:

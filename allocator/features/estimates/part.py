@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from allocator.features.estimates import forecast, words
-from allocator.features.estimates.forecast import Estimate, Forecast, Waiting
+from allocator.features.estimates.forecast import Estimate, Forecast, NoEstimate, Waiting
 from allocator.features.estimates.history import History
 from allocator.features.estimates.scale import Scale
 from allocator.features.estimates.settings import EstimateSettings
@@ -63,16 +63,17 @@ class Question:
     holders: Mapping[str, tuple[AllocatedPod, ...]]
     left: Mapping[str, tuple[float, ...]]
     queue: tuple[Waiting, ...]
+    behind: tuple[str, ...]
+    """The uids of the pods behind those."""
     limits: Limits
     now: float
 
     def answer(self) -> Estimated:
         """The forecast; called without the lock."""
-        return Estimated(
-            forecast.forecast(
-                self.nodes, self.holders, lambda pod: self.left.get(pod.uid, ()), self.queue, self.limits, self.now
-            )
+        found = forecast.forecast(
+            self.nodes, self.holders, lambda pod: self.left.get(pod.uid, ()), self.queue, self.limits, self.now
         )
+        return Estimated({**found, **dict.fromkeys(self.behind, NoEstimate.TOO_FAR)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,8 @@ class EstimatesPart:
             for on in holders.values()
             for pod in on
         }
+        order = list(state.order.in_order())
+        first, rest = order[: forecast.MOST_WAITING], order[forecast.MOST_WAITING :]
         queue = tuple(
             Waiting(
                 entry.uid,
@@ -172,10 +175,11 @@ class EstimatesPart:
                 self.history.left(entry.key),
                 bool(entry.foreign or entry.ask.request.claim or entry.rules.constrained),
             )
-            for entry in state.order.in_order()
+            for entry in first
         )
+        behind = tuple(entry.uid for entry in rest)
         nodes = tuple(self._cache.snapshot.values())
-        return Question(nodes, holders, left, queue, self._cache.engine.limits, wall)
+        return Question(nodes, holders, left, queue, behind, self._cache.engine.limits, wall)
 
     def _estimated(self, event: Estimated, now: float) -> None:
         wall, changed = self._wall(), False

@@ -8,7 +8,7 @@ nobody else's scheduling gate holds the pod. Pure: times are passed in. Not thre
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,11 +83,17 @@ class Levels:
         self._holders = None
 
     def look(
-        self, waiting: Iterable[WaitingPod], holders: Collection[str], came: Iterable[Holder], now: float
+        self,
+        waiting: Iterable[WaitingPod],
+        holders: Collection[str],
+        came: Iterable[Holder],
+        now: float,
+        parked: Callable[[str], bool] = lambda uid: False,
     ) -> Iterator[Started | Judged]:
         """
         What became of pods since the last look. holders: the uids of all that hold a share. came: those of them that
-        the last call did not see (`new`). now: seconds since 1970.
+        the last call did not see (`new`). now: seconds since 1970. parked: whether a pod waits that is not among
+        `waiting`.
         """
         first = self._holders is None
         self._holders = set(holders)
@@ -99,7 +105,8 @@ class Levels:
             there.add(pod.uid)
             yield from self._waiting(pod, now, first)
         for uid in self._waits.keys() - there:
-            del self._waits[uid]  # deleted, or placed and counted above
+            if not parked(uid):
+                del self._waits[uid]  # deleted, or placed and counted above
 
     def new(self, holders: Collection[str]) -> list[str]:
         """The uids that the last look did not see."""

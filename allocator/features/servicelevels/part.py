@@ -49,5 +49,6 @@ class ServiceLevelsPart:
                 holders,
                 (Holder(pod.uid, pod.key.split("/", 1)[0], pod.priority) for pod in came if pod is not None),
                 self._wall(),
+                self._queue.knows,
             )
         )

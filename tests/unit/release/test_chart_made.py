@@ -91,8 +91,8 @@ def test_a_patch_that_cannot_be_followed_is_refused(operation: JSON, message: st
 
 
 def test_a_list_whose_merge_is_not_known_is_refused() -> None:
-    with pytest.raises(Unsupported, match="rules: a patch of this list"):
-        merged({"rules": [1]}, {"rules": [2]}, "x")
+    with pytest.raises(Unsupported, match="ports: a patch of this list"):
+        merged({"ports": [1]}, {"ports": [2]}, "x")
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,15 @@ def test_a_pod_that_is_deleted_in_time_is_not_judged() -> None:
     assert [bench.look(waits()), bench.look(after=9), bench.look(after=WITHIN)] == [[], [], []]
 
 
+def test_a_pod_that_is_parked_meanwhile_is_late_once() -> None:
+    bench = Bench()
+    bench.look(waits())
+    assert bench.look(waits(), after=WITHIN + 1) == [Judged(late=True)]
+    assert list(bench.levels.look((), (), (), bench.now + 5, lambda uid: True)) == []
+    assert bench.look(waits(), after=10) == []
+    assert bench.look(holders="a", after=1) == [Started("team", "normal", WITHIN + 12)]
+
+
 def test_another_systems_gate_does_not_count() -> None:
     bench = Bench()
     assert bench.look(waits(held=True), after=2 * WITHIN) == []
