@@ -87,7 +87,7 @@ def minor(release: str) -> tuple[int, int]:
 
 def notes(changes: str, release: str, present: str) -> str:
     """The notes of a release: its own, and what is not released yet where it is the present or a later one."""
-    parts = dict(re.findall(r"^## (\S+)[^\n]*\n(.*?)(?=^## |\Z)", changes, re.MULTILINE | re.DOTALL))
+    parts: dict[str, str] = dict(re.findall(r"^## (\S+)[^\n]*\n(.*?)(?=^## |\Z)", changes, re.MULTILINE | re.DOTALL))
     unreleased = parts.get("Unreleased", "") if minor(release) >= minor(present) else ""
     return parts.get(release, "") + unreleased
 
