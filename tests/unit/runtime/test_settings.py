@@ -127,6 +127,10 @@ def test_what_kubelet_puts_there_for_our_services_is_not_a_setting() -> None:
     assert load(Tree, file=None, env=env, argv=[]) == Tree()
 
 
+def ignore(text: str) -> None:
+    """What another test looks at."""
+
+
 RENAMED = {
     "by a flag": (
         {},
@@ -164,27 +168,23 @@ def test_a_deprecated_name_is_read_and_warned_of(
     assert "hue" not in describe(Paint)
 
 
-def unheard(_: str) -> None:
-    """Takes a warning and says nothing."""
-
-
 def test_a_deprecated_name_counts_by_its_source(file: Path) -> None:
     file.write_text("shared: {hue: red}")
-    assert load(Paint, file=file, env={}, argv=[], warn=unheard) == Paint(Painted("red"))
-    assert load(Paint, file=file, env={}, argv=["--shared-color=blue"], warn=unheard) == Paint()
+    assert load(Paint, file=file, env={}, argv=[], warn=ignore) == Paint(Painted("red"))
+    assert load(Paint, file=file, env={}, argv=["--shared-color=blue"], warn=ignore) == Paint()
     file.write_text("shared: {color: red}")
-    assert load(Paint, file=file, env={}, argv=["--shared-hue=blue"], warn=unheard) == Paint()
+    assert load(Paint, file=file, env={}, argv=["--shared-hue=blue"], warn=ignore) == Paint()
 
 
 def test_a_deprecated_name_beside_the_new_one_and_a_wrong_value_of_it(file: Path) -> None:
     file.write_text("shared: {hue: red, color: blue}")
     with pytest.raises(SettingsError) as caught:
-        load(Paint, file=file, env={}, argv=[], warn=unheard)
+        load(Paint, file=file, env={}, argv=[], warn=ignore)
     assert list(caught.value.errors) == [f"shared.hue (file {file}): beside its new name shared.color; remove it"]
     with pytest.raises(SettingsError, match=r"shared.color \(flag --shared-hue\): 'green'"):
-        load(Paint, file=None, env={}, argv=["--shared-hue=green"], warn=unheard)
+        load(Paint, file=None, env={}, argv=["--shared-hue=green"], warn=ignore)
     with pytest.raises(SettingsError, match="unknown; did you mean --shared-color"):
-        load(Paint, file=None, env={}, argv=["--shared-colour=red"], warn=unheard)
+        load(Paint, file=None, env={}, argv=["--shared-colour=red"], warn=ignore)
 
 
 def errors(*, file: Path | None = None, env: dict[str, str] | None = None, argv: list[str] | None = None) -> list[str]:
