@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kubectl_gpufraction.conformance import report
-from kubectl_gpufraction.conformance.pods import NAMESPACES
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from tests.cluster.kit.cluster import CLOSED, CUDA, NODE, Kit
+from tests.cluster.kit.cluster import CUDA, NODE, Kit
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 JSON = dict[str, Any]
@@ -162,83 +156,6 @@ def test_an_agent_that_is_away_is_no_failure_of_the_node(kit: Kit) -> None:
         agent.start()
         wait_for(lambda: kit.cluster.kube.list(paths.gpunodes()).items, "the agent does not come back")
         wait_for(lambda: "preload" in (kit.gpunode().get("status") or {}).get("isolation", ()), "no level")
-
-
-def test_ctrl_c_removes_everything_and_reports_what_was_done(kit: Kit, tmp_path: Path) -> None:
-    stop, file, found = threading.Event(), tmp_path / "report.json", list[Any]()
-    before = len(kit.programs.seen)
-    thread = threading.Thread(target=lambda: found.append(kit.run("--report", str(file), stop=stop)))
-    thread.start()
-    wait_for(lambda: len(kit.programs.seen) > before + 2, "the run does not begin", 60.0)
-    stop.set()
-    thread.join(90.0)
-    status, document, _ = found[0]
-    assert (status, kit.namespaces()) == (130, [])
-    assert lines(document)[0] == HEALTHY[0]
-    assert lines(document)[-1] == ("restart-kubelet", "", "not tried", "Interrupted")
-    assert json.loads(file.read_text()) == document
-
-
-@contextmanager
-def command(kit: Kit, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The command as a process, which is ended."""
-    program = [sys.executable, "-m", "kubectl_gpufraction", "conformance", "--node", NODE, "--cuda-image", CLOSED]
-    flags = ["--image", "registry.example.com/python:3.12", "--kubeconfig", str(kit.cluster.kubeconfig), *arguments]
-    with subprocess.Popen([*program, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
-
-
-def test_sigterm_removes_everything(kit: Kit) -> None:
-    before = len(kit.programs.seen)
-    with command(kit) as process:
-        wait_for(lambda: len(kit.programs.seen) > before, "the run does not begin", 60.0)
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=90)
-    assert (process.returncode, kit.namespaces()) == (130, [])
-
-
-def test_what_a_killed_run_left_ends_and_the_next_run_removes_it(kit: Kit) -> None:
-    before = len(kit.programs.seen)
-    with command(kit) as process:
-        wait_for(lambda: len(kit.programs.seen) > before, "the run does not begin", 60.0)
-        process.kill()
-        process.wait(30)
-    assert kit.namespaces() == list(NAMESPACES.values())
-    left = [pod for name in NAMESPACES.values() for pod in kit.cluster.kube.list(paths.pods(name)).items]
-    assert all(pod["spec"]["activeDeadlineSeconds"] <= 600 for pod in left)
-    status, found, _ = kit.run("--timeout", "3s")
-    assert (status, {each["reason"] for each in found["results"]} >= {"OutOfTime"}) == (0, True)
-    assert kit.namespaces() == []
-
-
-def test_clean_removes_what_is_left_and_nothing_else(kit: Kit) -> None:
-    mine, theirs = NAMESPACES.values()
-    labels = {"gpufraction.io/conformance": "run"}
-    for name, own in ((mine, labels), (theirs, {})):
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": own}}
-        kit.cluster.kube.create(paths.namespaces(), body)
-    try:
-        assert kit.run("--clean")[0] == 0
-        wait_for(lambda: kit.namespaces() == [theirs], lambda: f"there are {kit.namespaces()}", 20.0)
-        status, _, said = kit.run()
-        assert (status, "is not the kit's own" in said) == (1, True)
-    finally:
-        kit.cluster.kube.delete(paths.namespaces(theirs))
-
-
-def test_a_second_run_ends_the_first(kit: Kit) -> None:
-    before, found = len(kit.programs.seen), list[Any]()
-    thread = threading.Thread(target=lambda: found.append(kit.run()))
-    thread.start()
-    wait_for(lambda: len(kit.programs.seen) > before + 2, "the run does not begin", 60.0)
-    status, second, _ = kit.run(*asked("delivery"))
-    thread.join(120.0)
-    assert (lines(second), status) == (only("delivery"), 0)
-    assert ("restart-kubelet", "", "not tried", "Interrupted") in lines(found[0][1])
 
 
 def test_the_agent_and_the_kubelet_restart_while_a_pod_runs(kit: Kit) -> None:
