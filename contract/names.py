@@ -70,8 +70,16 @@ METRICS_LABEL = Key(
     doc="`scraper`: with the component multitenant, only pods of such namespaces reach the ports of the metrics.",
 )
 METRICS_SCRAPER = "scraper"
+QUOTA_LABEL = Key(
+    f"{GROUP}/quota",
+    on="Namespace label",
+    writer="administrator",
+    doc="`bounded`: the ResourceQuota `gpufraction` bounds the namespace's GPU shares. With the component multitenant, "
+    "pods get shares only in namespaces with this label, and no pod is created in one whose quota is missing.",
+)
+QUOTA_BOUNDED = "bounded"
 QUOTA = "gpufraction"
-"""The ResourceQuota of a namespace without which, with the component multitenant, no pod there gets a share."""
+"""The ResourceQuota of such a namespace."""
 QUEUE_WEIGHT = Key(
     f"{GROUP}/queue-weight",
     on="Namespace label",

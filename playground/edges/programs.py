@@ -337,6 +337,7 @@ PLACEMENT = FeatureEdges(
                 names.INJECT_LABEL,
                 names.GPUS_LABEL,
                 names.METRICS_LABEL,
+                names.QUOTA_LABEL,
                 names.CORDON,
                 names.OWNERSHIP,
                 names.STARTUP_TAINT,

@@ -22,7 +22,10 @@ pytestmark = pytest.mark.hostile
 
 JSON = dict[str, Any]
 TENANT, NODE = "default", "t4"
-MISSING = "with binding 'gpufraction-share-needs-resourcequota-gpufraction' denied request: "
+UNBOUNDED = (
+    f"namespace {TENANT} has no bound on its GPU shares; have an administrator create the ResourceQuota gpufraction"
+)
+MISSING = "with binding 'gpufraction-create-resourcequota-gpufraction' denied request: "
 MEMORY, CORES = "requests.gpufraction.io/gpu-memory", "requests.gpufraction.io/gpu-cores"
 ENOUGH = {MEMORY: "4Gi", CORES: "100"}
 
@@ -48,8 +51,14 @@ def refusal(kube: Kube, made: PodBuilder) -> str:
     return ""
 
 
+def labelled(kube: Kube, value: str | None) -> None:
+    """Say that the namespace has a quota, or no longer."""
+    kube.patch_merge(paths.namespaces(TENANT), {"metadata": {"labels": {str(names.QUOTA_LABEL): value}}})
+
+
 def bounded(kube: Kube, hard: JSON, **spec: Any) -> None:
     """Give the tenant the quota that the profile wants, in place of an earlier one."""
+    labelled(kube, names.QUOTA_BOUNDED)
     path = paths.resourcequotas(TENANT, names.QUOTA)
     wanted = {"metadata": {"name": names.QUOTA}, "spec": {"hard": hard, **spec}}
     with contextlib.suppress(KubeError):
@@ -60,18 +69,21 @@ def bounded(kube: Kube, hard: JSON, **spec: Any) -> None:
 
 def test_a_share_needs_a_quota_and_other_pods_do_not(profile: Hostile) -> None:
     kube = profile.kube
-    wait_for(lambda: MISSING in refusal(kube, share("a")), lambda: refusal(kube, share("a")) or "taken")
+    labelled(kube, None)
+    wait_for(lambda: UNBOUNDED in refusal(kube, share("a")), lambda: refusal(kube, share("a")) or "taken")
     assert refusal(kube, pod("plain").container("main")) == ""
+    labelled(kube, names.QUOTA_BOUNDED)
+    wait_for(lambda: MISSING in refusal(kube, share("a")), lambda: refusal(kube, share("a")) or "taken")
 
 
 def test_a_quota_bounds_memory_and_cores_of_all_pods(profile: Hostile) -> None:
     kube = profile.kube
     bounded(kube, {MEMORY: "4Gi"})
-    text = f"does not bound {MEMORY} and {CORES}; have an administrator add both"
+    text = f"the ResourceQuota gpufraction of namespace {TENANT} does not bound {MEMORY}"
     wait_for(lambda: text in refusal(kube, share("a")), lambda: refusal(kube, share("a")) or "taken")
     scoped = {"pods": "5", **{key: ENOUGH[key] for key in ENOUGH}}
     bounded(kube, scoped, scopes=["NotTerminating"])
-    text = "has a scope, so it does not count every pod; have an administrator remove the scope"
+    text = f"the ResourceQuota gpufraction of namespace {TENANT} has a scope"
     wait_for(lambda: text in refusal(kube, share("a")), lambda: refusal(kube, share("a")) or "taken")
     bounded(kube, ENOUGH)
     wait_for(lambda: refusal(kube, share("a")) == "", lambda: refusal(kube, share("a")))

@@ -180,9 +180,9 @@ PROFILE = {
         (f"ValidatingAdmissionPolicy{kind}", f"gpufraction-{name}")
         for name in ("guard-gpus", "isolation", "quota")
         for kind in ("", "Binding")
-        if (kind, name) != ("Binding", "quota")
     ),
-    ("ValidatingAdmissionPolicyBinding", "gpufraction-share-needs-resourcequota-gpufraction"),
+    ("ValidatingAdmissionPolicy", "gpufraction-quota-bounds"),
+    ("ValidatingAdmissionPolicyBinding", "gpufraction-create-resourcequota-gpufraction"),
 }
 """What the overlay multitenant adds."""
 
