@@ -6,6 +6,7 @@ from pathlib import Path
 
 import tests.fuzzing.targets.annotations as texts
 import tests.fuzzing.targets.documents as documents
+import tests.fuzzing.targets.kit as kit
 import tests.fuzzing.targets.objects as objects
 import tests.fuzzing.targets.views as views
 import tests.fuzzing.targets.wires as wires
@@ -18,6 +19,7 @@ TARGETS: tuple[Target, ...] = (
     *wires.TARGETS,
     *views.TARGETS,
     *documents.TARGETS,
+    *kit.TARGETS,
 )
 
 

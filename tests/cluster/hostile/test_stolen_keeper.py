@@ -20,8 +20,9 @@ from playground.cluster import account
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError, KubeForbidden, KubeInvalid
 from tests.builders import IMAGE, PodBuilder, pod
+from tests.cluster.hiding import hide_gpus
 from tests.cluster.hostile.attack import Hostile, hostile_cluster
-from tests.cluster.hostile.test_hidden_gpus import VISIBLE, hide_gpus
+from tests.cluster.hostile.test_hidden_gpus import VISIBLE
 from tests.clusters import control_planes
 from webhook.certificates import configuration
 
@@ -47,7 +48,7 @@ def named(*resources: str) -> str:
 @pytest.fixture(scope="module", params=control_planes())
 def hiding(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
     for made in hostile_cluster(request.param, tmp_path_factory.mktemp("keeper"), webhook=("--hide-gpus=true",)):
-        hide_gpus(made)
+        hide_gpus(made.cluster)
         yield made
 
 

@@ -29,6 +29,7 @@ from contract.nodes import (
     idle,
     inventories,
     pool_status,
+    proofs,
     repeated,
     reports,
     reservations,
@@ -227,6 +228,9 @@ def _gpunode(data: bytes) -> None:
     bounded(len(reports.reports_from_object(found)), reports.MOST_REPORTS, "the reports", times=1, more=0)
     noted = repeated.from_text(data[:512].decode("latin-1"))
     same(repeated.from_text(repeated.to_text(noted)), tuple(sorted(noted)), "reading notes that were written")
+    proof = proofs.from_text(data[:512].decode("latin-1"))
+    if proof is not None:
+        same(proofs.from_text(proofs.to_text(proof)), proof, "reading a proof that was written")
     inventory = inventories.inventory_from_object(found)
     again = {"metadata": {"name": inventory.node}, "status": inventories.inventory_to_status(inventory)}
     same(inventories.inventory_from_object(again), inventory, "reading an inventory that was written")
@@ -624,6 +628,7 @@ TARGETS = (
             "contract.nodes.idle:idle_from_object",
             "contract.nodes.reports:reports_from_object",
             "contract.nodes.repeated:from_text",
+            "contract.nodes.proofs:from_text",
         ),
         _gpunodes,
         (Malformed, *_NOT_JSON),
