@@ -49,6 +49,16 @@ def check(kubeconfig: Path, *arguments: str) -> list[Line]:
     return [(each["result"], each["check"], _SAID.sub("", each["found"]), each["cure"]) for each in items]
 
 
+SEEN: Line = (
+    "WARN",
+    "hidden-gpus",
+    "pods without a share may see every GPU of their node: nothing hides them",
+    "kustomize edit add component manifests/components/hide-gpus && kubectl apply -k YOUR_KUSTOMIZATION; then the same "
+    "with guard-gpus: see docs/multitenant.md",
+)
+"""What is found wherever the components that hide GPUs are not there."""
+
+
 def ok(check_: str, found: str) -> Line:
     """A finding that is well."""
     return ("OK", check_, found, None)
@@ -91,6 +101,7 @@ def healthy(cluster: Cluster) -> Want:
         ok("dry-run", "a pod in namespace default: the webhook answers; the pod would run on t4"),
         ok("gpus", "2 of 2 nodes share 4 GPUs"),
         watched("t4, v100"),
+        SEEN,
         ok("namespaces", "served: default"),
         ok("unserved-pods", "no pod asks for a share where none is given"),
     )

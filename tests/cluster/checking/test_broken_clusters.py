@@ -306,7 +306,7 @@ def test_what_a_user_may_not_see_is_unknown_and_not_well(cluster: Cluster, tmp_p
     workloads, spaces = f"you may not list deployments in {OURS}", "you may not list namespaces"
     lacking = (
         "create namespaces, create customresourcedefinitions, create clusterroles, create clusterrolebindings, "
-        "create mutatingwebhookconfigurations and 4 more"
+        "create mutatingwebhookconfigurations and 5 more"
     )
     wanted = [
         healthy(cluster).lines[0],

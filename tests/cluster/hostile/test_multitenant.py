@@ -10,6 +10,7 @@ import pytest
 
 from contract import names
 from playground.cluster import account
+from playground.programs import installing
 from playground.shapes import gpu_node
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
@@ -111,6 +112,9 @@ def test_moved_agents_have_rights_and_the_former_account_has_none(profile: Hosti
     cluster = profile.cluster
     path = paths.gpunodes(NODE)
     assert cluster.kube.get(path)["status"]["gpus"]
+    # An upgrade leaves it where it was.
+    left = {"name": "gpufraction-nodeagent", "namespace": names.NAMESPACE}
+    installing.apply(cluster.kube, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": left})
     seen = dict[str, str]()
     for components in (("multitenant",), ()):
         user = account("gpufraction-nodeagent", node=NODE, components=components)

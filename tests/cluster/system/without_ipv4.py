@@ -6,11 +6,13 @@ The programs listen where they do by default, so each has its own port of the ma
 
 from __future__ import annotations
 
+import functools
 import json
 import socket
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from contract import names
 from playground.api.kinds.values import ADMIN
@@ -25,6 +27,7 @@ from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeError
 from tests.builders import pod
 
+JSON = dict[str, Any]
 PROBES = {"webhook": 9444, "allocator": 9402, "nodeagent": 9445}
 NODE = "n1"
 LONG = 60.0
@@ -67,11 +70,11 @@ def main(folder: Path) -> dict[str, object]:
         config.write_text(plane.kubeconfig(ADMIN))
         kube = Kube.connect(kubeconfig=str(config), user_agent="test")
         for document in installing.to_apply():
-            beside = []
+            beside: list[JSON] = []
             if document["kind"] == "MutatingWebhookConfiguration":
                 document, beside = plane.reach(document, 9443)
-            for each in (*beside, document):
-                installing.apply(kube, each)
+            for applied in (*beside, document):
+                installing.apply(kube, applied)
         plane.add_node(NodeSpec(NODE, address="fd00::11"))
         kube.create(paths.namespaces(), {"metadata": {"name": "team", "labels": {str(names.INJECT_LABEL): "enabled"}}})
         certs, path = str(folder / "certs"), str(folder / "a.sock")
@@ -80,10 +83,10 @@ def main(folder: Path) -> dict[str, object]:
         flags = ("--socket", path, "--election-lease", "3s")
         program("allocator", "allocator", "run", *flags, user="gpufraction-allocator").start()
         program("webhook", "webhook", "serve", "--certificates", certs, "--socket", path, user="nobody").start()
-        flags = ("--node", NODE, "--simulate", "1 x Tesla T4 15109MiB", "--interval", "1s")
-        program("nodeagent", "nodeagent", "run", *flags, user="gpufraction-nodeagent", node=NODE).start()
-        for each in PROBES.values():
-            wait_for(lambda port=each: connects("::1", port), f"nothing listens on {each}", LONG)  # type: ignore[misc]
+        node = ("--node", NODE, "--simulate", "1 x Tesla T4 15109MiB", "--interval", "1s")
+        program("nodeagent", "nodeagent", "run", *node, user="gpufraction-nodeagent", node=NODE).start()
+        for port in PROBES.values():
+            wait_for(functools.partial(connects, "::1", port), f"nothing listens on {port}", LONG)
         wait_for(lambda: connects("::1", 9443), "no webhook listens", LONG)
         wait_for(lambda: has_capacity(kube), "the node has no GPU capacity", LONG)
         wait_for(lambda: installing.takes_pods(kube, "team"), "the namespace takes no pods", LONG)
@@ -93,7 +96,7 @@ def main(folder: Path) -> dict[str, object]:
         of = paths.pods("team", "p")
         wait_for(lambda: names.ALLOCATION in kube.get(of)["metadata"]["annotations"], "the pod gets no share", LONG)
         return {
-            "probes": {name: answer(port) for name, port in PROBES.items()},
+            "probes": {name: answer(PROBES[name]) for name in PROBES},
             "by IPv4": [port for port in (9443, *PROBES.values()) if connects("127.0.0.1", port)],
             "node": json.loads(kube.get(of)["metadata"]["annotations"][names.ALLOCATION])["node"],
         }

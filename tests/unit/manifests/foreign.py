@@ -62,6 +62,10 @@ SPECS: dict[tuple[str, str], JSON] = {
         "required": ["selector", "podMetricsEndpoints"],
         "properties": {
             "selector": {"type": "object", "properties": {"matchLabels": _LABELS}},
+            "namespaceSelector": {
+                "type": "object",
+                "properties": {"matchNames": {"type": "array", "items": {"type": "string"}}},
+            },
             "sampleLimit": {"type": "integer"},
             "labelLimit": {"type": "integer"},
             "labelNameLengthLimit": {"type": "integer"},
