@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -30,7 +31,8 @@ from tests.virtualmachine.needs import missing
 from tests.virtualmachine.qemu import NoVirtualMachine, Share, VirtualMachine, accelerator
 
 CODE = "/opt/gpufraction"
-PYTHON = "/opt/venv/bin/python"
+PYTHON = "/usr/bin/python3"
+_ENDED = 128 + signal.SIGTERM
 SHARED = "shared"
 """Below the output: the folder that is the same one here and in the machine."""
 _OWN = ("runc", "conmon", "skopeo", "busybox")
@@ -69,6 +71,8 @@ FACTS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; see the module."""
+    # So that whatever ends it, what it started is ended too, and no half of a disk stays.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_ENDED))
     chosen = parsed(arguments)
     if what := missing(os.environ):
         say(f"skipped: {what}")
@@ -106,11 +110,12 @@ def run(chosen: argparse.Namespace, out: Path, shared: Path) -> int:
         access = out / "access.json"
         Access(machine.ssh, shared, PYTHON, CODE, chosen.selinux).write(access)
         say(f"the machine is a node's: {json.dumps(facts)}")
+        slower = chosen.slower or _SLOWER[kind]
         if chosen.wait:
-            say(f"export {virtual.ENVIRONMENT}={access} {SLOWER}={_SLOWER[kind]}; {' '.join(machine.ssh)}")
+            say(f"export {virtual.ENVIRONMENT}={access} {SLOWER}={slower}; {' '.join(machine.ssh)}")
             input()
             return 0
-        status = tests(chosen, out, assets, access, _SLOWER[kind])
+        status = tests(chosen, out, assets, access, slower)
         journal = machine.run(["journalctl", "--no-pager", "--output=short-monotonic"])
         (out / "journal.log").write_text(journal)
     finally:
@@ -164,6 +169,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--accelerator", choices=("kvm", "tcg"), default="", help="KVM where it works, without this")
     parser.add_argument("--output", default="build/virtualmachine", help="folder for logs and result.json")
     parser.add_argument("--monitor", default="", help="a link to make to the socket of QEMU's monitor (QMP)")
+    parser.add_argument(
+        "--slower", type=int, default=0, help="how many times longer tests may wait; by the accelerator"
+    )
     parser.add_argument("--selinux", action="store_true", help="with SELinux enforcing, by Debian's policy")
     parser.add_argument("--wait", action="store_true", help="run no tests; print how to reach the machine, and wait")
     parser.add_argument("tests", nargs="*", default=["tests/cluster/realnode"], help="for pytest")

@@ -22,7 +22,7 @@ TOP = Path(__file__).resolve().parents[2]
 GUEST = Path(__file__).resolve().parent / "guest"
 PACKAGES = (
     *("systemd", "systemd-sysv", "udev", "dbus", "kmod", "linux-image-amd64", "initramfs-tools", "python3"),
-    *("python3-venv", "openssh-server", "runc", "conmon", "skopeo", "busybox-static", "iproute2", "procps"),
+    *("openssh-server", "runc", "conmon", "skopeo", "busybox-static", "iproute2", "procps"),
     *("util-linux", "mount", "nftables", "iptables", "libseccomp2"),
 )
 SELINUX = ("selinux-policy-default", "policycoreutils", "selinux-utils")
@@ -95,19 +95,32 @@ def requirements() -> list[str]:
 
 
 def _make(folder: Path, release: str, packages: Sequence[str], tell: Callable[[str], None]) -> None:
-    root, wheels, ready = folder / "root", folder / "root/opt/wheels", folder / "image"
+    root, wheels, ready = folder / "root", folder / "wheels", folder / "image"
     ready.mkdir()
     without = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale", "info")]
-    debian = ["mmdebstrap", "--variant=minbase", "--mode=root", "--format=directory", "--skip=check/qemu"]
+    # Mounts of its own, so that none is left below the folder that is removed, whatever ends it.
+    debian = [
+        "unshare",
+        "--mount",
+        "mmdebstrap",
+        "--variant=minbase",
+        "--mode=root",
+        "--format=directory",
+        "--skip=check/qemu",
+    ]
     _run([*debian, *without, f"--include={','.join(packages)}", release, str(root)])
     tell("Debian is installed; now the Python packages")
     version = _run(["chroot", str(root), "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
     download = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     download += ["--require-hashes", "--only-binary=:all:", f"--python-version={version}", f"--dest={wheels}"]
     _run([*download, "--requirement", str(TOP / "requirements.lock")])
+    site = root / f"usr/local/lib/python{version}/dist-packages"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
+    install += [f"--find-links={wheels}", f"--python-version={version}", "--only-binary=:all:", "--no-compile"]
+    _run([*install, f"--target={site}", *requirements()])
+    shutil.rmtree(wheels)
     shutil.copytree(GUEST, root / "opt/guest")
-    _run(["chroot", str(root), "sh", "/opt/guest/setup.sh", "/opt/wheels", *requirements()])
-    shutil.rmtree(wheels, ignore_errors=True)
+    _run(["chroot", str(root), "sh", "/opt/guest/setup.sh"])
     tell("the Python packages are installed; now the disk")
     (kernel,) = (root / "boot").glob("vmlinuz-*")
     shutil.copy(kernel, ready / "vmlinuz")

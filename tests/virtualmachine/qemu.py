@@ -19,8 +19,9 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BufferedRWPair
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from playground.programs.probes import free_port
 from tests.virtualmachine.image import Image
@@ -139,8 +140,6 @@ class VirtualMachine:
             "IdentityFile": key,
             "UserKnownHostsFile": known,
             "ControlPath": self._private / "control",
-            "ControlMaster": "auto",
-            "ControlPersist": "yes",
             "BatchMode": "yes",
             "LogLevel": "ERROR",
             "ConnectTimeout": "60",
@@ -215,8 +214,13 @@ class VirtualMachine:
         return "\n".join(text.splitlines()[-lines:])
 
     def _answers(self) -> bool:
+        # This one stays, and later ones go through it. It would hold the pipe that another one's output is read from.
+        first = ["-oControlMaster=auto", "-oControlPersist=yes"]
         done = subprocess.run(
-            [*self.ssh, "true"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [self.ssh[0], *first, *self.ssh[1:], "true"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         return done.returncode == 0
 
@@ -234,7 +238,7 @@ def ask(monitor: Path, command: str) -> Any:
             return [_asked(stream, each) for each in ("qmp_capabilities", command)][1]
 
 
-def _asked(stream: BinaryIO, command: str) -> Any:
+def _asked(stream: BufferedRWPair, command: str) -> Any:
     stream.write(json.dumps({"execute": command}).encode() + b"\n")
     stream.flush()
     while True:

@@ -1,10 +1,6 @@
 #!/bin/sh
 # Makes a virtual machine of a Debian that was just installed into a folder: runs in it (chroot), without a network.
-#
-#   setup.sh WHEELS PACKAGE...    the agent's Python packages, out of the folder of wheels
 set -eu
-wheels=$1
-shift
 
 echo node >/etc/hostname
 echo '127.0.0.1 localhost node' >/etc/hosts
@@ -26,16 +22,10 @@ printf 'PermitRootLogin prohibit-password\nPasswordAuthentication no\nUseDNS no\
 mkdir -p /etc/systemd/journald.conf.d
 printf '[Journal]\nStorage=volatile\nForwardToConsole=no\n' >/etc/systemd/journald.conf.d/virtualmachine.conf
 
-python3 -m venv --without-pip /opt/venv
-python3 -m venv /opt/installer
-/opt/installer/bin/pip install --quiet --disable-pip-version-check --no-index --find-links "$wheels" --no-compile \
-    --python /opt/venv/bin/python "$@"
-rm -rf /opt/installer
-python3 -m compileall -q /opt/venv/lib /usr/lib/python3 >/dev/null || true
+python3 -m compileall -q /usr/local/lib/python3* >/dev/null || true
 
 if [ -d /etc/selinux/default ]; then
     printf 'SELINUX=enforcing\nSELINUXTYPE=default\n' >/etc/selinux/config
-    rm -rf "$wheels"
     # Without SELinux on this machine a label is an attribute like any other.
     setfiles -F /etc/selinux/default/contexts/files/file_contexts / >/dev/null
 fi
