@@ -193,7 +193,8 @@ class Service(Program):
         self._started = False
         self._looked_at = 0.0
         self._command = [
-            *("systemd-run", "--quiet", "--collect", f"--unit={self.unit}", f"--working-directory={way.top}"),
+            *("systemd-run", "--quiet", "--collect", "--expand-environment=no", f"--unit={self.unit}"),
+            f"--working-directory={way.top}",
             *("--property=Type=exec", "--property=Delegate=yes", "--property=KillMode=process"),
             *("--property=TasksMax=infinity", "--property=LimitNOFILE=1048576"),
             *(f"--property=Standard{stream}=append:{log}" for stream in ("Output", "Error")),
