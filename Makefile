@@ -13,7 +13,7 @@ CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufract
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-tenants playground playground-upgrade playground-break playground-mend test test-long test-realcluster test-differential test-realnode test-versions test-engines test-hostile test-browser screenshots simulate simulate-points simulate-mutants storm fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist bundle release-files set-version image image-steps lock renew pin-images clean
+.PHONY: help setup demo demo-tenants playground playground-upgrade playground-break playground-mend test test-long test-realcluster test-differential test-realnode test-virtualmachine test-versions test-engines test-hostile test-browser screenshots simulate simulate-points simulate-mutants storm fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist bundle release-files set-version image image-steps lock renew pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ test-engines: $(STAMP) ## run Kueue and Cluster Autoscaler from ENGINES_ASSETS b
 test-realnode: $(STAMP) ## the node agent on a real kubelet and container runtime from REALNODE_ASSETS, as root
 	@test -n "$(REALNODE_ASSETS)" || { echo "REALNODE_ASSETS must name a folder with a node's programs; docs/testing.md says which"; exit 1; }
 	$(RUN) -m pytest -q -m realnode tests/cluster/realnode
+
+test-virtualmachine: $(STAMP) ## the same in a virtual machine under QEMU, with systemd and cgroup v2; RELEASE=of Debian, VIRTUALMACHINE_CACHE=folder for its disk, TESTS=files
+	@$(RUN) -m tests.virtualmachine $(if $(RELEASE),--release $(RELEASE)) $(TESTS)
 
 simulate: $(STAMP) ## two replicas, agents and a control plane in one process, in virtual time, with faults; PLANS=how many, SEED= or PLAN=file for one
 	@$(RUN) -m tests.simulation $(if $(PLANS),--plans $(PLANS)) $(if $(SEED),--seed $(SEED) --story) $(if $(PLAN),--plan $(PLAN) --story)

@@ -24,6 +24,7 @@ Pure but for what it applied; the driver and the groups are passed in. Must not:
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -42,10 +43,14 @@ from nodeagent.sharing.unread import unread_on
 from nodeagent.sharing.usage import container_of
 from runtime.settings import setting
 
+log = logging.getLogger(__name__)
+
 PAUSE = 0.5
 """Seconds between two looks for containers whose group is new."""
 _AGAIN = 120
 """Every 120th round sets all limits again and reads them back: another program may have changed one."""
+_NOWHERE = "no folder kubepods is in the node's /sys/fs/cgroup, so kubelet has its pods' groups somewhere else"
+_PODS = ("kubepods", "kubepods.slice")
 _CLASSES = ("burstable", "besteffort", "burstable.slice", "besteffort.slice")
 _POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f_-]{27})(?:\.slice)?$")
 
@@ -60,13 +65,14 @@ class Group:
 
 class Limiter:
     """
-    Keeps the driver's limits equal to the shares. `groups` returns the groups of the containers of pods, by pod uids.
+    Keeps the driver's limits equal to the shares. `groups` returns the groups of the containers of pods, by pod uids;
+    None where it does not find those of any pod, and then no container is limited.
 
     `trouble`: why limits are not enforced; empty while they are. `cards`: the UUIDs of all cards and slices here. One
     thread uses it, but for `cards`.
     """
 
-    def __init__(self, limits: DriverLimits, groups: Callable[[Collection[str]], Mapping[str, Group]]) -> None:
+    def __init__(self, limits: DriverLimits, groups: Callable[[Collection[str]], Mapping[str, Group] | None]) -> None:
         self._limits = limits
         self._groups = groups
         self._applied: dict[tuple[str, str], MemoryLimit] = {}
@@ -76,9 +82,10 @@ class Limiter:
     def apply(self, residents: Iterable[Resident], *, again: bool = False) -> None:
         """Make the limits those of these pods. `again`: also set, and read back, those that were set before."""
         here = tuple(resident for resident in residents if resident.allocation is not None or resident.unread)
-        groups = self._groups({resident.uid for resident in here}) if here else {}
+        groups = self._groups({resident.uid for resident in here})
+        failed = _NOWHERE if groups is None else ""
+        groups = groups or {}
         wanted = {**self._kept(here, groups), **wanted_limits(here, groups, unread_on(here, self.cards))}
-        failed = ""
         for key, limit in wanted.items():
             if again or self._applied.get(key) != limit:
                 trouble = self._limits.limit_memory(*key, limit)
@@ -137,9 +144,12 @@ class LimitedByDriver:
         if not self._possible:
             self._works = False
             return
+        before = self._limiter.trouble
         self._limiter.apply(self._pods.all(), again=self._rounds % _AGAIN == 0)
         self._rounds += 1
         self._works = not self._limiter.trouble
+        if self._limiter.trouble not in ("", before):
+            log.warning("the driver does not limit containers", extra={"reason": self._limiter.trouble})
 
     @property
     def mechanism(self) -> Mechanism:
@@ -221,17 +231,20 @@ def possible(driver: str, cgroup: str) -> str:
     return "" if cgroup == "v2" else "the node has no cgroup v2"
 
 
-def container_groups(root: Path, pods: Collection[str]) -> dict[str, Group]:
+def container_groups(root: Path, pods: Collection[str]) -> dict[str, Group] | None:
     """
-    The control groups of these pods' containers by container id. `root` is the host's /sys/fs/cgroup.
+    The control groups of these pods' containers by container id. `root` is the host's /sys/fs/cgroup. None: kubelet has
+    no groups there.
 
     A pod's group has its uid in its name, below `kubepods` or `kubepods.slice` and its class of service:
     `kubepods/burstable/pod<uid>`, or `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice` with
-    `_` for `-`. Only those folders are read, since this is called twice a second.
+    `_` for `-`. All this may be one folder further down, which kubelet's `cgroupRoot` names and whose name is then
+    before `kubepods`. Only those folders are read, since this is called twice a second.
     """
     names = {uid.replace("-", "_"): uid for uid in pods}
     found: dict[str, Group] = {}
-    for folder in _pod_folders(root) if names else ():
+    tops = _tops(root)
+    for folder in _pod_folders(tops) if names else ():
         match = _POD.search(folder.name)
         uid = names.get(match[1].replace("-", "_")) if match else None
         if uid is None:
@@ -240,16 +253,25 @@ def container_groups(root: Path, pods: Collection[str]) -> dict[str, Group]:
             cid = container_of(f"/{inner.name}")
             if cid:
                 found[cid] = Group(uid, f"/sys/fs/cgroup/{inner.relative_to(root)}")
-    return found
+    return found if tops else None
 
 
-def _pod_folders(root: Path) -> Iterator[Path]:
-    for top in (path for path in _folders(root) if path.name.startswith("kubepods")):
+def _pod_folders(tops: Iterable[Path]) -> Iterator[Path]:
+    for top in tops:
         for folder in _folders(top):
             if folder.name.endswith(_CLASSES):
                 yield from _folders(folder)
             else:
                 yield folder
+
+
+def _tops(root: Path) -> list[Path]:
+    groups = _folders(root)
+    found = [path for path in groups if path.name in _PODS]
+    if found:
+        return found
+    below = (path for group in groups for path in _folders(group))
+    return [path for path in below if path.name in _PODS or path.name.endswith("-kubepods.slice")]
 
 
 def _folders(path: Path) -> list[Path]:

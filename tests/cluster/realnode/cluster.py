@@ -8,7 +8,6 @@ pod and what its container sees everything is what a real node has.
 from __future__ import annotations
 
 import platform
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -179,7 +178,8 @@ class RealNodeCluster:
         kubeconfig = self.folder / "agent.kubeconfig"
         user = account("gpufraction-nodeagent", node=NODE, components=_COMPONENTS)
         kubeconfig.write_text(self.cluster.control_plane.kubeconfig(user))
-        command = [sys.executable, "-m", "nodeagent", "run", "--node", NODE, "--host-root", "/", "--listen", ""]
+        python = self.node.machine.python
+        command = [python, "-m", "nodeagent", "run", "--node", NODE, "--host-root", "/", "--listen", ""]
         command += ["--nvml-library", str(self.library), "--interval", "1s", "--heartbeat", "10s", "--pods=true"]
         command += [*(self.way.agent if self.way is not None else ()), *flags]
         self.agent = self.node.machine.program("nodeagent", command, {"KUBECONFIG": str(kubeconfig)})

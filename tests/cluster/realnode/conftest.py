@@ -12,11 +12,20 @@ from typing import Any
 
 import pytest
 
+from playground.waiting import slower
 from tests.cluster.realnode.assets import node_assets
 from tests.cluster.realnode.cluster import RealNodeCluster
 from tests.cluster.realnode.runtimes import RUNTIMES
 from tests.cluster.realnode.ways import WAYS, Way
 from tests.cluster.system import invariants
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On an emulated machine a test may take longer, too."""
+    for item in items:
+        limit = item.get_closest_marker("timeout")
+        if limit is not None and slower() > 1:
+            item.add_marker(pytest.mark.timeout(limit.args[0] * slower()), append=False)
 
 
 def runtimes() -> list[Any]:

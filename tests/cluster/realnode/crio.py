@@ -48,7 +48,7 @@ class Crio:
         self._program: Program | None = None
 
     def start(self) -> None:
-        if not self._machine.path("/sys/fs/cgroup/cgroup.controllers").exists():
+        if self._machine.run(["test", "-e", "/sys/fs/cgroup/cgroup.controllers"]).returncode:
             # With version 1 it takes every hierarchy of that list to be mounted.
             done = self._machine.run(["sh", "-c", _MOUNTED_ONLY])
             assert done.returncode == 0, done.stdout
@@ -91,8 +91,9 @@ class Crio:
     def _configuration(self) -> str:
         return f"""\
 [crio.runtime]
-cgroup_manager = "cgroupfs"
+cgroup_manager = "{self._machine.cgroup_driver}"
 conmon_cgroup = "pod"
+selinux = {str(self._machine.selinux).lower()}
 disable_hostport_mapping = true
 default_runtime = "runc"
 pinns_path = "{self._assets.program("pinns")}"

@@ -1,9 +1,11 @@
 """
-A machine for one node on this one, by namespaces: its own files, devices and control groups, no network of its own.
+The machine that a node runs on: its files, devices, control groups and programs.
 
-`machine.sh` makes it. Its file system is this machine's with a layer above, so that a kubelet and a container runtime
-write where they would on a real node, /etc, /run and /var, and nothing of it stays. Whoever is left in its control
-groups at the end is killed, and nobody else.
+`NamespaceMachine` is a part of this machine, by namespaces: its own files, devices and control groups, no network of
+its own. `machine.sh` makes it. Its file system is this machine's with a layer above, so that a kubelet and a container
+runtime write where they would on a real node, /etc, /run and /var, and nothing of it stays. Whoever is left in its
+control groups at the end is killed, and nobody else. `tests.cluster.realnode.virtual` has the other
+kind.
 
 Must not: know of Kubernetes.
 """
@@ -18,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from playground.programs.process import Program
 from playground.waiting import wait_for
@@ -33,8 +36,58 @@ class NoMachine(Exception):
     """It did not come up, or did not end; the message has the end of its log."""
 
 
-class Machine:
+class Machine(Protocol):
+    """
+    What a node needs of its machine. `folder`: for what it keeps and for logs, the same one in both. `environment`: for
+    every program that runs there. `cgroup_driver`: who makes the control groups of pods, as kubelet names it.
+    `python`: an interpreter there that has the agent's packages. `selinux`: whether containers are labelled.
+    """
+
+    folder: Path
+    environment: dict[str, str]
+    cgroup_driver: str
+    python: str
+    selinux: bool
+
+    def start(self) -> None:
+        """Make it. Raises `NoMachine`."""
+        ...
+
+    def stop(self) -> None:
+        """End everything that runs on it, and remove what the node wrote."""
+        ...
+
+    def path(self, path: str) -> Path:
+        """A file of the machine, seen from here. Any machine shows the logs of pods."""
+        ...
+
+    def read(self, path: str) -> str:
+        """The text of a file there. Raises `FileNotFoundError`."""
+        ...
+
+    def write(self, path: str, text: str | bytes, *, mode: int = 0o644) -> None:
+        """Write a file there, and the folders that it takes."""
+        ...
+
+    def program(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Program:
+        """A program that is to run there; it is ended with the machine."""
+        ...
+
+    def run(self, command: Sequence[str], *, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Run a program there to its end, with what it prints."""
+        ...
+
+    def reach(self, port: int) -> None:
+        """Have the machine reach this port of the loopback here."""
+        ...
+
+
+class NamespaceMachine:
     """`folder`: for what it keeps and for logs. `gpus`: how many cards are in its /dev. `keep`: folders as they are."""
+
+    cgroup_driver = "cgroupfs"
+    python = sys.executable
+    selinux = False
 
     def __init__(self, folder: Path, *, gpus: int, keep: Sequence[Path]) -> None:
         self.folder = folder
@@ -84,11 +137,15 @@ class Machine:
             path = path.removeprefix("/var")
         return Path(f"/proc/{self._init.pid}/root", path.lstrip("/"))
 
-    def write(self, path: str, text: str, *, mode: int = 0o644) -> None:
+    def read(self, path: str) -> str:
+        """The text of a file there. Raises `FileNotFoundError`."""
+        return self.path(path).read_text(encoding="utf-8")
+
+    def write(self, path: str, text: str | bytes, *, mode: int = 0o644) -> None:
         """Write a file there, and the folders that it takes."""
         there = self.path(path)
         there.parent.mkdir(parents=True, exist_ok=True)
-        there.write_text(text, encoding="utf-8")
+        there.write_bytes(text.encode() if isinstance(text, str) else text)
         there.chmod(mode)
 
     def program(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Program:
@@ -114,6 +171,9 @@ class Machine:
             timeout=seconds,
             env={**os.environ, **self.environment},
         )
+
+    def reach(self, port: int) -> None:
+        """It has the network of this machine."""
 
     def _groups(self) -> Iterator[Path]:
         for hierarchy in (_GROUPS, *(path for path in _GROUPS.iterdir() if path.is_dir() and not path.is_symlink())):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeNotFound
 from tests.cluster.realnode.assets import NodeAssets
 from tests.cluster.realnode.images import busybox_image
-from tests.cluster.realnode.machine import Machine
+from tests.cluster.realnode.machine import Machine, NamespaceMachine
 from tests.cluster.realnode.runtimes import ContainerRuntime, MakeRuntime
+from tests.cluster.realnode.virtual import VirtualMachine, access
 
 JSON = dict[str, Any]
 IMAGE = "localhost/realnode/busybox:1"
@@ -58,13 +60,19 @@ class RealNode:
     ) -> None:
         self._assets, self._plane, self._kube = assets, plane, kube
         self.name, self._files = name, files or {}
-        self.machine = Machine(folder, gpus=gpus, keep=[assets.folder])
+        way = access(os.environ)
+        self.machine: Machine = (
+            NamespaceMachine(folder, gpus=gpus, keep=[assets.folder])
+            if way is None
+            else VirtualMachine(way, folder, gpus=gpus)
+        )
         self.runtime: ContainerRuntime = runtime(assets, self.machine, IMAGE)
         self.kubelet: Program | None = None
 
     def start(self) -> None:
         """Start it; its Node is Ready when this returns."""
         self.machine.start()
+        self.machine.reach(self._plane.server.ports.api)
         for path, text in self._files.items():
             self.machine.write(path, text)
         for plugin in ("nothing", "loopback"):
@@ -107,6 +115,18 @@ class RealNode:
         # Each line has a time, the stream and whether it is whole (CRI's log format).
         return "".join(line.split(" ", 3)[3] + "\n" for line in lines)
 
+    def process_of(self, pod: JSON) -> int:
+        """The first process of the pod's only container, by the paths of its control groups."""
+        cid = pod["status"]["containerStatuses"][0]["containerID"].rpartition("//")[2]
+        # CRI-O's monitor of a container may have a group of its own, with the same id.
+        named = f"(^|[/:]|cri-containerd-|crio-){cid}(\\.scope)?(/|$)"
+        found = self.machine.run(["sh", "-c", 'grep -lE "$0" /proc/[0-9]*/cgroup', named]).stdout
+        return min(int(line.split("/")[2]) for line in found.splitlines() if line.startswith("/proc/"))
+
+    def end(self, *pids: int) -> None:
+        """Kill these processes of the machine; one that has ended is no matter."""
+        self.machine.run(["sh", "-c", 'for pid; do kill -9 "$pid"; done', "kill", *map(str, pids)])
+
     def _start_kubelet(self) -> None:
         user = User(f"system:node:{self.name}", ("system:nodes",))
         self.machine.write("/etc/kubernetes/kubelet.kubeconfig", self._plane.kubeconfig(user), mode=0o600)
@@ -129,8 +149,8 @@ class RealNode:
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "containerRuntimeEndpoint": f"unix://{self.runtime.socket}",
-            "cgroupDriver": "cgroupfs",
-            "failCgroupV1": False,
+            "cgroupDriver": self.machine.cgroup_driver,
+            "failCgroupV1": self.machine.cgroup_driver == "systemd",
             "failSwapOn": False,
             "makeIPTablesUtilChains": False,
             "clusterDNS": ["10.96.0.10"],

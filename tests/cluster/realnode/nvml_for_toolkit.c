@@ -3,6 +3,9 @@
  * generate` describes the cards, and NVIDIA's runtime makes up descriptions of its own. Signatures are those of nvml.h.
  *
  * CRI-O starts runtimes without its environment, so the script is at a place of its own where none is named.
+ *
+ * Each limit of memory that is set is a line of the file beside the script whose name ends in .limits: card, control
+ * group, soft and hard limit; -1 for no limit.
  */
 #include <stdlib.h>
 
@@ -11,7 +14,20 @@ static const char *script_at(const char *name) {
     return named ? named : "/run/nvml.script";
 }
 #define getenv script_at
+#define nvmlDeviceSetMemoryLimits_v1 limit_memory
 #include "../../unit/nodeagent/fake_nvml/nvml.c"
+#undef nvmlDeviceSetMemoryLimits_v1
+EXPORT int nvmlDeviceSetMemoryLimits_v1(Handle *device, SetLimits *asked) {
+    int refused = limit_memory(device, asked);
+    char name[512];
+    snprintf(name, sizeof name, "%s.limits", script_at("FAKE_NVML_SCRIPT"));
+    FILE *file = refused ? NULL : fopen(name, "a");
+    if (file) {
+        fprintf(file, "%u %s %lld %lld\n", device->index, asked->group, (long long)asked->soft, (long long)asked->hard);
+        fclose(file);
+    }
+    return refused;
+}
 
 EXPORT int nvmlInit(void) { return nvmlInitWithFlags(0); }
 EXPORT int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }

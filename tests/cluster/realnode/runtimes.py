@@ -93,6 +93,7 @@ class Containerd:
             f"{runtime}]",
             # Not every root may have the kernel spare a process, and a test's node need not.
             "restrict_oom_score_adj = true",
+            f"enable_selinux = {str(self._machine.selinux).lower()}",
             f"{runtime}.cni]",
             'bin_dirs = ["/opt/cni/bin"]',
             f"{runtime}.containerd]",
@@ -102,6 +103,7 @@ class Containerd:
             handler = f"{runtime}.containerd.runtimes.{name}"
             lines += [f"{handler}]", 'runtime_type = "io.containerd.runc.v2"']
             lines += [f"{handler}.options]", f'BinaryName = "{self._assets.program(binary)}"']
+            lines += [f"SystemdCgroup = {str(self._machine.cgroup_driver == 'systemd').lower()}"]
         return "\n".join(lines) + "\n"
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +18,7 @@ from nodeagent.isolation.cdi import ISOLATION_VARIABLE
 from nodeagent.isolation.preload import LIBRARY_IN_CONTAINER, PRELOAD_IN_CONTAINER
 from playground import scenarios
 from runtime.kubernetes import paths
-from tests.cluster.realnode.cluster import JSON, NODE, RealNodeCluster, container
+from tests.cluster.realnode.cluster import NODE, RealNodeCluster, container
 from tests.cluster.realnode.inside import Inside
 from tests.cluster.realnode.test_container_view import CLOSED, share
 from tests.cluster.realnode.ways import Way
@@ -37,19 +35,6 @@ def node(real: RealNodeCluster, way: Way) -> Iterator[RealNodeCluster]:
     yield real
     real.show_cards()
     real.start_agent()
-
-
-def process_of(pod: JSON) -> int:
-    """The first process of the pod's only container."""
-    cid = pod["status"]["containerStatuses"][0]["containerID"].rpartition("//")[2]
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cgroup"):
-        try:
-            if re.search(rf"[-/]{cid}(\.scope)?$", path.read_text(), re.MULTILINE):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue  # it has ended meanwhile
-    return min(found)
 
 
 def resources(node: RealNodeCluster) -> dict[str, str]:
@@ -73,7 +58,7 @@ def test_memory_is_laid_to_its_container_which_is_warned_and_evicted_once(node: 
     deaf = container(command=("sh", "-c", "trap '' TERM; echo done; while :; do sleep 1; done"), gpu_memory="4Gi")
     submitted = node.submit("deaf", deaf, terminationGracePeriodSeconds=4)
     node.submit("modest", container(gpu_memory="4Gi"))
-    greedy, modest = (process_of(node.running(name)) for name in ("deaf", "modest"))
+    greedy, modest = (node.node.process_of(node.running(name)) for name in ("deaf", "modest"))
     node.show_cards(f"process 0 {greedy} {5 << 30}", f"process 0 {modest} {3 << 30}")
     node.await_deleted("deaf")
     events = node.events("deaf", submitted["metadata"]["uid"])
@@ -99,7 +84,7 @@ def test_what_runs_outlives_kubelet_runtime_and_agent(node: RealNodeCluster, way
     node.stop_agent()
     node.restart_runtime()
     node.node.restart_kubelet()
-    os.kill(process_of(pod), 9)
+    node.node.end(node.node.process_of(pod))
     assert node.inside("b", restart=1) == share(3072, 1)
     restarts = node.running("a")["status"]["containerStatuses"][0]["restartCount"]
     assert node.inside("a", restart=restarts) == share(14336, 0)
@@ -110,9 +95,7 @@ def test_the_preloaded_library_comes_beside_the_gpu(node: RealNodeCluster, way: 
     if not way.kind:
         pytest.skip("devices that the toolkit makes up for itself stand no others beside them")
     name = f"libvgpu.so.{hashlib.sha256(_ELF).hexdigest()[:12]}"
-    folder = node.node.machine.path(_PRELOAD)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(_ELF)
+    node.node.machine.write(f"{_PRELOAD}/{name}", _ELF)
     for file, text in (("current", name), ("ld.so.preload", LIBRARY_IN_CONTAINER)):
         node.node.machine.write(f"{_PRELOAD}/{file}", f"{text}\n")
     node.start_agent("--limiters-preload", _PRELOAD, "--limiters-cdi", "/var/run/cdi")

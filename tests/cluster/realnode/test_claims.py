@@ -7,10 +7,8 @@ NVIDIA's container runtime is not there: what a container has it has by its clai
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import time
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +17,6 @@ from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.cluster.realnode.cluster import JSON, RealNodeCluster, container
 from tests.cluster.realnode.inside import SCRIPT
-from tests.cluster.realnode.test_agent import process_of
 from tests.cluster.realnode.test_container_view import share
 from tests.cluster.realnode.ways import DESCRIPTION, Way, install
 
@@ -45,24 +42,18 @@ def claims(node: RealNodeCluster) -> list[JSON]:
 def prepared(node: RealNodeCluster) -> set[str]:
     """The uids of the claims that the agent has prepared, by its checkpoint."""
     try:
-        return set(json.loads(node.node.machine.path(_CHECKPOINT).read_text())["claims"])
+        return set(json.loads(node.node.machine.read(_CHECKPOINT))["claims"])
     except FileNotFoundError:
         return set()
 
 
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def end(pod: JSON) -> None:
+def end(node: RealNodeCluster, pod: JSON) -> None:
     """Kill the pod's processes and those of its sandbox, which have one parent: the runtime's shim."""
-    shim = parent_of(process_of(pod))
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if parent_of(int(path.name)) == shim:
-                os.kill(int(path.name), 9)
-        except (OSError, ValueError):
-            continue
+    stats = node.node.machine.run(["sh", "-c", "cat /proc/[0-9]*/stat"]).stdout.splitlines()
+    found = [line for line in stats if ")" in line and line.split()[0].isdecimal()]
+    parents = {int(line.split()[0]): int(line.rpartition(")")[2].split()[1]) for line in found}
+    shim = parents[node.node.process_of(pod)]
+    node.node.end(*(pid for pid, parent in parents.items() if parent == shim))
 
 
 def status_of(node: RealNodeCluster, name: str) -> JSON:
@@ -102,7 +93,7 @@ def test_a_sandbox_that_is_made_again_gets_the_same_card(claiming: RealNodeClust
     before = prepared(claiming)
     claiming.start_agent()
     claiming.node.restart_kubelet()
-    end(pod)
+    end(claiming, pod)
     await_restart(claiming, "a")
     assert claiming.inside("a", restart=1) == share(4096, 1)
     assert prepared(claiming) == before
@@ -127,7 +118,7 @@ def test_a_node_that_reboots_describes_its_cards_before_a_container_starts(claim
         pods, before = [claiming.running(name) for name in ("big", "a")], prepared(claiming)
         claiming.stop_agent()
         for pod in pods:
-            end(pod)
+            end(claiming, pod)
         machine.run(["sh", "-c", "rm -rf /run/cdi /var/lib/kubelet/plugins_registry/*"])
         claiming.restart_runtime()
         claiming.node.restart_kubelet()

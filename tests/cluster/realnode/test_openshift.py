@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -101,19 +99,6 @@ def promised(node: RealNodeCluster) -> str:
     return str(dry["metadata"]["annotations"].get(names.ALLOCATION, ""))
 
 
-def process_of(pod: JSON) -> int:
-    """The first process of the pod's only container, by the path of its control group."""
-    cid = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("cri-o://")
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cgroup"):
-        try:
-            if re.search(rf"/crio-{cid}(\.scope)?(/|$)", path.read_text(), re.MULTILINE):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue  # it has ended meanwhile
-    return min(found)
-
-
 def test_row_35_a_restricted_pod_gets_its_gpu_by_cdi_and_usr_is_unchanged(node: RealNodeCluster) -> None:
     before = usr(node)
     status = node.await_gpunode(lambda status: bool(status.get("delivery")))
@@ -141,7 +126,7 @@ def test_what_a_container_uses_is_laid_to_it_and_its_pod_is_evicted(node: RealNo
     for name in "ab":
         node.submit(name, restricted(4))
         node.running(name)
-    greedy, modest = (process_of(node.running(name)) for name in "ab")
+    greedy, modest = (node.node.process_of(node.running(name)) for name in "ab")
     node.show_cards(f"process 0 {greedy} {5 << 30}", f"process 0 {modest} {3 << 30}")
     node.await_deleted("a")
     reported = [line for line in node.events("a") if line.startswith("GPUMemoryOveruse")]
@@ -159,11 +144,10 @@ def test_a_container_that_restarts_while_the_agent_is_down_keeps_gpu_and_limit(
     """The agent's CDI description is found without CRI-O's restart, and outlives the agent and CRI-O."""
     elf = b"\x7fELF\x02" + bytes(13) + MACHINES[os.uname().machine].to_bytes(2, "little")
     name = f"libvgpu.so.{hashlib.sha256(elf).hexdigest()[:12]}"
-    node.node.machine.path(_PRELOAD).mkdir(parents=True)
-    node.node.machine.path(f"{_PRELOAD}/{name}").write_bytes(elf)
+    node.node.machine.write(f"{_PRELOAD}/{name}", elf)
     for file, text in (("current", name), ("ld.so.preload", LIBRARY_IN_CONTAINER)):
         node.node.machine.write(f"{_PRELOAD}/{file}", f"{text}\n")
-    node.node.machine.path("/run/cdi").mkdir(exist_ok=True)
+    node.node.machine.run(["mkdir", "-p", "/run/cdi"])
     node.start_agent("--limiters-preload", _PRELOAD, "--limiters-cdi", "/run/cdi")
     node.await_gpunode(lambda status: "preload" in status["isolation"])
     wait_for(lambda: SHARE_KIND in promised(node), lambda: f"a pod is promised {promised(node)}")
@@ -177,5 +161,5 @@ def test_a_container_that_restarts_while_the_agent_is_down_keeps_gpu_and_limit(
     assert node.inside("a") == wanted
     node.stop_agent()
     node.node.runtime.restart()
-    os.kill(process_of(node.running("a")), 9)
+    node.node.end(node.node.process_of(node.running("a")))
     assert node.inside("a", restart=1) == wanted

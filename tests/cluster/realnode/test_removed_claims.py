@@ -7,8 +7,6 @@ He is a member of system:masters. The policies refuse everybody else (tests/clus
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +19,6 @@ from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeNotFound
 from tests.cluster.realnode.cluster import JSON, UUIDS, RealNodeCluster, container
-from tests.cluster.realnode.test_agent import process_of
 from tests.cluster.realnode.test_claims import await_restart, claiming, claims, end, prepared
 from tests.cluster.realnode.test_container_view import share
 
@@ -102,7 +99,7 @@ def test_pods_whose_claims_are_removed_start_restart_and_say_when_they_cannot(cl
         old = {name: uid_of(claiming, name) for name in ("runs", "bound")}
         assert remove(claiming) == set(old.values())
         removed = time.monotonic()
-    os.kill(process_of(before), signal.SIGKILL)
+    claiming.node.end(claiming.node.process_of(before))
     await_restart(claiming, "runs")
     assert claiming.inside("runs", restart=1) == share(14336, 0)
 
@@ -121,7 +118,7 @@ def test_pods_whose_claims_are_removed_start_restart_and_say_when_they_cannot(cl
         nothing_is_left(claiming)
         return
     # The next sandbox: kubelet compares the claim with the one that it prepared.
-    end(claiming.running("runs"))
+    end(claiming, claiming.running("runs"))
     wait_for(
         lambda: any(_RECREATED in line for line in claiming.events("runs")),
         lambda: f"the pod does not say why: {claiming.events('runs')}",

@@ -7,7 +7,6 @@ The driver's lists in /proc and its device files are files of the machine, with 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -126,7 +125,7 @@ def test_a_slice_without_its_files_takes_no_pods_until_they_are_made(sliced: Rea
     assert found["health"] == "Unhealthy"
     assert "/dev/nvidia-caps/nvidia-cap30" in found["reason"]
     sliced.await_gpunode(lambda status: named_by_condition(status, THIRD))
-    assert "nvidia-cap30" not in Path(sliced.node.machine.path("/run/cdi/gpufraction.io-card.json")).read_text()
+    assert "nvidia-cap30" not in sliced.node.machine.read("/run/cdi/gpufraction.io-card.json")
     submit(sliced, "waits", THIRD)
     pod = sliced.waiting("waits")
     assert names.ALLOCATION not in pod["metadata"]["annotations"]

@@ -6,6 +6,7 @@ The programs are NVIDIA's own; the driver is a library of ours in the node's fil
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,8 +81,9 @@ WAYS = {
 def install(way: Way, assets: NodeAssets, machine: Machine) -> Program | None:
     """Have the node deliver GPUs that way; the program that has to run meanwhile, where there is one."""
     machine.run(["rm", "-f", TOOLKIT, DESCRIPTION])
+    without = _without(machine)
     if way.mode:
-        machine.write(TOOLKIT, _configuration(assets, way.mode))
+        machine.write(TOOLKIT, _configuration(assets, way.mode, without))
     if way.kind:
         vendor, _, name = way.kind.partition("/")
         generate = [
@@ -92,6 +94,7 @@ def install(way: Way, assets: NodeAssets, machine: Machine) -> Program | None:
             f"--class={name}",
             f"--output={DESCRIPTION}",
         ]
+        generate += [f"--disable-hook={name}" for name in without]
         hook = f"--nvidia-cdi-hook-path={assets.program('nvidia-cdi-hook')}"
         done = machine.run([assets.program("nvidia-ctk"), *generate, hook])
         if done.returncode:
@@ -99,11 +102,19 @@ def install(way: Way, assets: NodeAssets, machine: Machine) -> Program | None:
     return _plugin(assets, machine) if way.plugin else None
 
 
-def _configuration(assets: NodeAssets, mode: str) -> str:
+def _without(machine: Machine) -> tuple[str, ...]:
+    """Hooks that the administrator of such a node has to leave out: with version 1 this one fails every container."""
+    unified = machine.run(["test", "-e", "/sys/fs/cgroup/cgroup.controllers"]).returncode == 0
+    return () if unified else ("apply-cuda-memory-limits",)
+
+
+def _configuration(assets: NodeAssets, mode: str, without: Sequence[str]) -> str:
     return f"""\
 [nvidia-container-runtime]
 mode = "{mode}"
 runtimes = ["{assets.program("runc")}"]
+[nvidia-container-runtime.modes.jit-cdi]
+nvcdi-disable-hooks = {json.dumps(list(without))}
 [nvidia-container-runtime-hook]
 path = "{assets.program("nvidia-container-runtime-hook")}"
 [nvidia-ctk]

@@ -15,7 +15,15 @@ from contract.isolation import DRIVER
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from nodeagent.gpus.library import MemoryLimit
 from nodeagent.gpus.observation import Observation
-from nodeagent.isolation.driver import Group, LimitedByDriver, Limiter, container_groups, possible, wanted_limits
+from nodeagent.isolation.driver import (
+    _NOWHERE,
+    Group,
+    LimitedByDriver,
+    Limiter,
+    container_groups,
+    possible,
+    wanted_limits,
+)
 from nodeagent.isolation.levels import MECHANISMS, Isolation
 from nodeagent.isolation.mechanism import Handle, MechanismEntry
 from nodeagent.sharing.residents import Resident, Residents
@@ -78,6 +86,26 @@ def test_a_refusal_is_reported_and_retried() -> None:
     driver.refusal = ""
     limiter.apply((Q,))
     assert (limiter.trouble, driver.limits) == ("", {("GPU-0", "/g/two"): SHARE})
+
+
+def test_where_kubelet_has_its_groups_elsewhere_nothing_is_enforced() -> None:
+    """The level must not be published then; a pod without groups yet is no trouble."""
+    driver = Driver()
+    groups: list[dict[str, Group] | None] = [None, {}, {TWO: Group("uid-q", "/g/two")}]
+    limiter, troubles = Limiter(driver, lambda pods: groups.pop(0)), []
+    for here in ((), (Q,), (Q,)):
+        limiter.apply(here)
+        troubles.append(limiter.trouble)
+    assert troubles == [_NOWHERE, "", ""]
+    assert driver.limits == {("GPU-0", "/g/two"): SHARE}
+
+
+def test_a_group_that_only_sounds_like_kubelets_holds_no_pods(tmp_path: Path) -> None:
+    (tmp_path / f"user.slice/kubepods-mine/pod{POD}/{ONE}").mkdir(parents=True)
+    (tmp_path / f"kubepods-mine/pod{POD}/{ONE}").mkdir(parents=True)
+    assert container_groups(tmp_path, {POD}) is None
+    (tmp_path / "kubepods.slice").mkdir()
+    assert container_groups(tmp_path, {POD}) == {}
 
 
 POSSIBLE = {
@@ -165,15 +193,22 @@ FOLDERS = {
     "cgroupfs, CRI-O": (f"kubepods/burstable/pod{POD}/crio-{ONE}", "container"),
     "cgroupfs, besteffort": (f"kubepods/besteffort/pod{POD}/{ONE}", "init.scope"),
     "cgroupfs, guaranteed": (f"kubepods/pod{POD}/{ONE}", "init.scope"),
+    "systemd, with a root of kubelet's own, as kind has it": (
+        f"kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/"
+        f"kubelet-kubepods-besteffort-pod{POD.replace('-', '_')}.slice/cri-containerd-{ONE}.scope",
+        "init.scope",
+    ),
+    "cgroupfs, with a root of kubelet's own": (f"kubelet/kubepods/pod{POD}/{ONE}", "init.scope"),
 }
 
 
 @pytest.mark.parametrize(("folder", "inner"), FOLDERS.values(), ids=FOLDERS.keys())
 def test_the_groups_of_a_pods_containers_are_found(tmp_path: Path, folder: str, inner: str) -> None:
-    for path in (f"{folder}/{inner}", f"system.slice/docker-{TWO}.scope", f"kubepods/pod{OTHER}/{TWO}"):
+    beside = Path(folder).parts[: 1 if folder.startswith("kubepods") else 2]
+    for path in (f"{folder}/{inner}", f"system.slice/docker-{TWO}.scope", f"{'/'.join(beside)}/pod{OTHER}/{TWO}"):
         (tmp_path / path).mkdir(parents=True)
     assert container_groups(tmp_path, {POD}) == {ONE: Group(POD, f"/sys/fs/cgroup/{folder}")}
-    assert (container_groups(tmp_path, ()), container_groups(tmp_path / "none", {POD})) == ({}, {})
+    assert (container_groups(tmp_path, ()), container_groups(tmp_path / "none", {POD})) == ({}, None)
 
 
 @pytest.mark.parametrize("digit", "0f")
