@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
 from tests.clusters import assets_with
 
-pytestmark = [pytest.mark.system, pytest.mark.realcluster]
+pytestmark = [pytest.mark.system, pytest.mark.realcluster, pytest.mark.timeout(300)]
 JSON = dict[str, Any]
 ALLOCATOR = f"system:serviceaccount:{names.NAMESPACE}:gpufraction-allocator"
 SETTINGS = ("--preemption", "--log-format", "json")
@@ -76,6 +77,8 @@ def test_one_pod_from_creation_to_eviction(audited: tuple[Cluster, Path]) -> Non
         create(cluster, t4(name, "low"))
     scenarios.settled(cluster.kube, 2, running=2)
     create(cluster, t4("victim", "low"))  # waits: both cards are taken
+    since = time.monotonic()
+    wait_for(lambda: time.monotonic() - since > 3, "the clock stands")  # the allocator looks once a second
     cluster.kube.delete(paths.pods("default", "low-1"))
 
     def runs(name: str) -> bool:
