@@ -269,7 +269,7 @@ def writes(cluster: PlayedHami) -> Iterator[tuple[str, Any]]:
     )
     yield "delete", lambda: kube.delete(pod)
     yield "evict", lambda: kube.create(f"{pod}/eviction", eviction)
-    yield "namespace", lambda: kube.delete(paths.namespaces("default"))
+    yield "namespace", lambda: kube.delete(paths.namespaces(NAMESPACE))
     yield "binding", lambda: kube.create(paths.path(RBAC, "clusterrolebindings"), role)
 
 
