@@ -34,8 +34,8 @@ LINES = {
     "webhook": 3_800,
     "allocator": 22_380,
     "nodeagent": 6_820,
-    "kubectl_gpufraction": 7_950,
-    "shadow": 3_200,
+    "kubectl_gpufraction": 8_020,
+    "shadow": 3_320,
 }
 """The most lines of code that each package may have: a little more than it has. A change that needs more raises it, so
 that growth is a decision; record 125 says where the last ones came from."""
