@@ -31,8 +31,8 @@ from shadow.recording.records import (
     PodEnded,
     PodOn,
     PodSeen,
-    PodTemplate,
     Record,
+    TemplateSeen,
 )
 from shadow.systems import cards_of, held_by, reserves
 from shadow.systems.base import Cards, Parts
@@ -269,7 +269,7 @@ class Recorder:
         if text not in self._templates:
             self._templates[text] = len(self._templates)
             self._texts[self._templates[text]] = template or {}
-            yield PodTemplate(self._templates[text], template or {})
+            yield TemplateSeen(self._templates[text], template or {})
         created = moments.created(pod) or now
         self._pods[uid] = _Followed(namespace, name, created, self._templates[text])
         yield PodSeen(created, uid, namespace, name, self._templates[text])
@@ -328,7 +328,7 @@ class Recorder:
             json.dumps(each, separators=(",", ":"), sort_keys=True): number for number, each in texts.items()
         }
         for number, each in texts.items():
-            yield PodTemplate(number, each)
+            yield TemplateSeen(number, each)
         for uid, followed in self._pods.items():
             self._pods[uid] = followed = replace(followed, template=used[followed.template])
             yield PodSeen(followed.created, uid, followed.namespace, followed.name, followed.template)

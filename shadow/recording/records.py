@@ -65,7 +65,7 @@ class NodeGone:
 
 
 @dataclass(frozen=True, slots=True)
-class PodTemplate:
+class TemplateSeen:
     """A pod without its identity. `number`: its own in this file."""
 
     number: int
@@ -118,7 +118,7 @@ class LeftOut:
     pods: int
 
 
-Record = Begin | NodeSeen | NodeGone | PodTemplate | PodSeen | PodOn | PodEnded | Listed | LeftOut
+Record = Begin | NodeSeen | NodeGone | TemplateSeen | PodSeen | PodOn | PodEnded | Listed | LeftOut
 
 
 def encode(record: Record) -> str:
@@ -134,7 +134,7 @@ _WRITERS: Mapping[type, Callable[[Any], tuple[str, JSON]]] = {
         {"at": r.at, "name": r.name, "system": r.system, "cards": [_card(each) for each in r.cards], "node": r.node},
     ),
     NodeGone: lambda r: ("nodegone", {"at": r.at, "name": r.name}),
-    PodTemplate: lambda r: ("template", {"id": r.number, "pod": r.pod}),
+    TemplateSeen: lambda r: ("template", {"id": r.number, "pod": r.pod}),
     PodSeen: lambda r: ("pod", {"at": r.at, "uid": r.uid, "ns": r.namespace, "name": r.name, "of": r.template}),
     PodOn: lambda r: ("on", {"at": r.at, "uid": r.uid, "node": r.node, "held": [_part(each) for each in r.held]}),
     PodEnded: lambda r: ("end", {"at": r.at, "uid": r.uid, "how": r.how}),
@@ -191,10 +191,10 @@ def _read_card(row: Any) -> SeenCard:
     )
 
 
-def _template(found: JSON) -> PodTemplate:
+def _template(found: JSON) -> TemplateSeen:
     if not isinstance(found["pod"], dict):
         raise ValueError("pod")
-    return PodTemplate(_number(found["id"], _LATEST), found["pod"])
+    return TemplateSeen(_number(found["id"], _LATEST), found["pod"])
 
 
 def _pod(found: JSON) -> PodSeen:

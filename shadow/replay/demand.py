@@ -23,8 +23,8 @@ from shadow.recording.records import (
     PodEnded,
     PodOn,
     PodSeen,
-    PodTemplate,
     Record,
+    TemplateSeen,
     decode,
 )
 from shadow.recording.trimming import PLAIN
@@ -163,7 +163,7 @@ def _since(nodes: Sequence[NodeSeen | NodeGone], begin: float) -> tuple[NodeSeen
 def _take(reading: _Reading, record: Record) -> None:
     if isinstance(record, Begin):
         _begins(reading, record.at, record.first)
-    elif isinstance(record, PodTemplate):
+    elif isinstance(record, TemplateSeen):
         reading.templates[record.number] = record.pod
     elif isinstance(record, PodSeen):
         _pod_seen(reading, record)

@@ -35,7 +35,7 @@ LINES = {
     "allocator": 23_400,
     "nodeagent": 7_010,
     "kubectl_gpufraction": 9_650,
-    "shadow": 3_200,
+    "shadow": 3_320,
 }
 """The most lines of code that each package may have: a little more than it has. A change that needs more raises it, so
 that growth is a decision; record 125 says where the last ones came from."""

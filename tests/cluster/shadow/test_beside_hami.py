@@ -34,13 +34,15 @@ from shadow.recording.store import RecordingError, lines
 from shadow.replay.demand import demand_of
 from tests.clusters import control_planes
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 JSON = dict[str, Any]
 NAMESPACE = "gpufraction-shadow"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:gpufraction-shadow"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
 SHIPPED = installing.BASE.parent / "shadow"
 MIB = CARD >> 20
+_PATIENCE = 120.0
+"""Seconds for the recorder: a machine that runs other tests starts a program slowly."""
 RBAC = "rbac.authorization.k8s.io/v1"
 
 
@@ -120,7 +122,7 @@ class PlayedHami:
             self._recorder.check()
             return bool(holds(self.text()))
 
-        wait_for(seen, why, 30)
+        wait_for(seen, why, _PATIENCE)
 
     # -- HAMi's scheduler ---------------------------------------------------------------------------------------------
 
@@ -269,7 +271,7 @@ def writes(cluster: PlayedHami) -> Iterator[tuple[str, Any]]:
     )
     yield "delete", lambda: kube.delete(pod)
     yield "evict", lambda: kube.create(f"{pod}/eviction", eviction)
-    yield "namespace", lambda: kube.delete(paths.namespaces("default"))
+    yield "namespace", lambda: kube.delete(paths.namespaces(NAMESPACE))
     yield "binding", lambda: kube.create(paths.path(RBAC, "clusterrolebindings"), role)
 
 
