@@ -46,6 +46,7 @@ _SPEC = (
     "preemptionPolicy",
     "topologySpreadConstraints",
     "resourceClaims",
+    "schedulingGroup",
 )
 _VOLUMES = frozenset(
     (

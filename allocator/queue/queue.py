@@ -21,6 +21,7 @@ from allocator.cache.podinfo import PodInfo, WaitingPod
 from allocator.cache.reserved import Requester
 from allocator.queue.parking import Order, ParkedPod, Parking, PodCost
 from contract import pods
+from contract.gangs import Gang
 from contract.model import WHOLE
 from contract.reasons.base import Cure
 from contract.reasons.nodes import NodeCode, cured_by
@@ -60,6 +61,8 @@ class QueuedPodInfo:
     """As in `PodInfo`."""
     came: int = 0
     """How many pods were seen before it: creation times have whole seconds, and a Deployment makes many pods in one."""
+    gang: Gang | None = None
+    """Where it starts together with others."""
 
     @property
     def requester(self) -> Requester:
@@ -129,6 +132,8 @@ class SchedulingQueue:
     """The pods behind our gate. Not thread-safe: one owner calls it."""
 
     def __init__(self, parking: Parking | None = None) -> None:
+        self.reads_gangs = False
+        """Whether pods that say so start together; otherwise each of them is placed by itself."""
         self.parking = parking or Parking()
         """Who of the waiting pods is known by name only."""
         self._turns: set[str] = set()
@@ -224,6 +229,7 @@ class SchedulingQueue:
             rules=self._take_rules(pod.rules),
             owner=pod.owner,
             came=came,
+            gang=pod.gang if self.reads_gangs else None,
         )
         if known is None or known.order != entry.order:
             self._out_of_order(known)
@@ -235,7 +241,7 @@ class SchedulingQueue:
         self._count(entry, 1)
         if known is None:
             return True
-        changed = (known.ask, known.foreign, known.rules) != (entry.ask, entry.foreign, entry.rules)
+        changed = _asked_as(known) != _asked_as(entry)
         if changed:
             self._joined.add(uid)  # what it lacked before says nothing of what it lacks now
         return changed
@@ -316,6 +322,11 @@ class SchedulingQueue:
             self._cards[cards] += more
             if not self._cards[cards]:
                 del self._cards[cards]
+
+
+def _asked_as(entry: QueuedPodInfo) -> object:
+    """What a decision about the pod depends on."""
+    return entry.ask, entry.foreign, entry.rules, entry.gang
 
 
 def _own_order(priority: int, ask: SchedulingRequest, created: float, came: int, uid: str) -> Order:

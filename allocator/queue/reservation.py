@@ -148,6 +148,7 @@ def choose_held(
         for entry in (queue.in_order() if after else ())
         if not (
             entry.foreign
+            or entry.gang is not None
             or entry.ask.request.claim
             or records.is_writing(entry.uid)
             or records.quarantine.holds(entry.uid, now)

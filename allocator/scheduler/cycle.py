@@ -10,7 +10,7 @@ outdated, the whole queue is re-evaluated within 15 s. That is also the safety n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.cache import ledger, reserved
@@ -34,7 +34,7 @@ from allocator.scheduler.events import (
 )
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.leadership import SchedulerState
-from allocator.scheduler.parts import ClaimedShares, Explanation
+from allocator.scheduler.parts import ClaimedShares, Explanation, Gangs, GangWaits, Together
 from contract.dialects.table import Dialects
 from contract.model import Allocation
 from contract.reasons.base import ReasonName
@@ -97,6 +97,7 @@ class SchedulingCycle:
         *,
         handlers: EventHandlers,
         claims: ClaimedShares,
+        gangs: Gangs,
         explains: Iterable[Callable[[str], Explanation | None]],
         clock: Callable[[], float],
         new_id: Callable[[], str],
@@ -111,13 +112,14 @@ class SchedulingCycle:
         self._trigger = state.trigger
         self._leadership = state.leadership
         self._claims = claims
+        self._gangs = gangs
         self._preemption = state.preemptions
         self._pools = state.pools
         self._faults = state.faults
         self._clock = clock
         self._new_id = new_id
         self._order = state.order
-        self.bindings = Bindings(state, handlers=handlers, forgotten=forgotten)
+        self.bindings = Bindings(state, handlers=handlers, gangs=gangs, forgotten=forgotten)
         self._dialects = state.dialects
         self._hints = hints
         self._decided: list[Binding] = []
@@ -150,6 +152,8 @@ class SchedulingCycle:
         self._trigger.begin()
         self._cache.freed.clear()
         self._rounds.join(self._queue.take_joined())
+        for entry, allocation in self._gangs.due(now):
+            self._decided.append(self._reserve_waiting(entry, allocation))
         try:
             yield from self._in_order(now, self._decided)
         finally:
@@ -185,6 +189,7 @@ class SchedulingCycle:
                 self._queue.tried(uid)  # a parked pod may have its room, as if it had been tried
         self._queue.parking.begin_round()
         self._failed.clear()
+        self._gangs.begin_round()
         if self._claims.exist():
             self._claims.begin_pass()
         self._changes = self._cache.changes
@@ -274,6 +279,11 @@ class SchedulingCycle:
         if entry.ask.request.claim:
             bindings.extend(self._by_claim(entry, now))
             return True
+        if entry.gang is not None:
+            found = self._gangs.place(entry, self._shape, now)
+            if found is not None:
+                self._of_gang(entry, found, bindings, now)
+                return True
         shape = self._shape(entry)
         known = failed.get(shape)
         if known is not None:
@@ -301,6 +311,27 @@ class SchedulingCycle:
         if found.code != PodOfClaim.BINDING or now - self._records.waits(entry.uid, now) > _TELL_AFTER:
             self._tell(entry, found.code, f"waiting: {found.text}", now)
         return ()
+
+    def _of_gang(
+        self, entry: QueuedPodInfo, found: Together | Allocation | GangWaits, bindings: list[Binding], now: float
+    ) -> None:
+        """What becomes of a pod of a gang, and of the others with it where they start together."""
+        if isinstance(found, GangWaits):
+            if found.text:
+                self._rounds.lacks(entry.uid, found.codes)
+                behind = f"; {BEHIND}" if self._order.is_behind(entry) else ""
+                self._tell(entry, found.code, f"waiting: {found.text}{behind}", now)
+            return
+        members = ((entry, found),) if isinstance(found, Allocation) else found.members
+        if any(allocation.node in self._cache.freed for _, allocation in members):
+            self._trigger.requeue_helped()
+            return
+        written = [self._reserve_waiting(each, allocation) for each, allocation in members]
+        if isinstance(found, Together):
+            written[0] = replace(written[0], plan=found.plan)
+            self._records.begin(written[0])
+            self._gangs.opening(written[0], written[1:])
+        bindings.append(written[0])
 
     def _reserve_waiting(self, entry: QueuedPodInfo, allocation: Allocation) -> Binding:
         self._cache.assume(ledger.assumed(entry.ask, allocation, entry.key, self._clock(), entry.rules))
@@ -336,8 +367,10 @@ class Bindings:
         state: SchedulerState,
         *,
         handlers: EventHandlers,
+        gangs: Gangs,
         forgotten: Callable[[str], None],
     ) -> None:
+        self._gangs = gangs
         self._cache = state.cache
         self._queue = state.queue
         self._records = state.records
@@ -360,6 +393,7 @@ class Bindings:
         else:
             self._handlers.take_in(event.pod, now)
             self._records.done(uid, event.pod.version)
+        self._gangs.succeeded(event.binding)
 
     def failed(self, event: BindFailed, now: float) -> None:
         """
@@ -369,6 +403,11 @@ class Bindings:
         refused the binding, or where the binding fails again and again though nobody has changed the pod.
         """
         binding, pod, uid = event.binding, event.pod, event.binding.pod.uid
+        if pod is not None and self._handlers.tracks(uid) and self._gangs.keeps(binding):
+            self._records.failed(uid, now)
+            self._handlers.take_in(pod, now)
+            return
+        self._gangs.failed(binding)
         if self._cache.forget(binding.allocation.id):
             self._forgotten(_why_not(binding, pod))
         if pod is None or not self._handlers.tracks(uid):  # the watch may have shown that already
@@ -409,6 +448,7 @@ class Bindings:
             self._records.leave_unresolved(binding)
             return
         self._records.done(entry.uid)
+        self._gangs.failed(binding)
         if self._cache.forget(binding.allocation.id):
             self._forgotten("failed")
         self._trigger.requeue_helped()
@@ -416,6 +456,7 @@ class Bindings:
     def abandoned(self, event: BindAbandoned, now: float) -> None:
         """The binding was not written, since the term in which it was decided is over."""
         self._records.done(event.binding.pod.uid)
+        self._gangs.failed(event.binding)
         if self._cache.forget(event.binding.allocation.id):
             self._forgotten("fenced")
         self._trigger.requeue_helped()

@@ -40,6 +40,11 @@ EVICTIONS = PROGRAM.counter(
     "outcome (evicted, gone, budget, failed).",
     labels=("cause", "outcome"),
 )
+GANGS = PROGRAM.gauge(
+    "gpufraction_gangs",
+    "Gangs of pods that start together, by state: waiting, or begun, where a pod of it has its share.",
+    labels=("state",),
+)
 IDLE_PODS = PROGRAM.gauge(
     "gpufraction_idle_pods",
     "Pods with a share that compute nothing, as far as agents know, by whether they or their namespaces agreed to give "

@@ -1,0 +1,327 @@
+"""
+The feature's part of the core: which pods of a gang get which shares, and when.
+
+    waiting ──all of the first so many fit──▶ opening ──the first pod's write took effect──▶ begun
+       ▲                                         │
+       └──────────it did not take effect─────────┘
+
+While a gang is opening, all its shares are assumed, and only the first pod is written, with the plan of all of them on
+it. Nothing has started if that write fails. Once it took effect the gang is begun: the others are written by the plan,
+by this replica or by whichever leads next, before anything else is decided. A pod of a begun gang that is in no plan
+(it was created later, or in place of another) is placed by itself, first on the cards that a pod of its gang had.
+
+Pure; the shell holds the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from allocator.cache import arrangement
+from allocator.cache.arrangement import Arranged, FellShort, Member
+from allocator.cache.podinfo import PodInfo
+from allocator.cache.trial import Trial
+from allocator.engine import reference
+from allocator.engine.reference import Placement
+from allocator.features.gangs import words
+from allocator.features.gangs.members import GangIndex, Members
+from allocator.features.gangs.settings import GangSettings
+from allocator.queue.queue import QueuedPodInfo
+from allocator.queue.records import Binding, EventRecord
+from allocator.scheduler.events import TickPhase
+from allocator.scheduler.parts import Core, FeaturePart, GangWaits, Together
+from contract import pods
+from contract.encoding import gangplans
+from contract.gangs import GangKey
+from contract.model import Allocation
+from contract.reasons.nodes import NodeCode, codes_of
+from contract.reasons.pods import PodEventReason, PodReason
+
+_NOTHING_HELPS = frozenset[NodeCode]()
+_MOST_REFUSED = 5
+"""Writes of one pod of a begun gang that fail in a row until it gives its share back."""
+_STARTING = GangWaits(PodReason.GANG_INCOMPLETE, "", _NOTHING_HELPS)
+"""Of a further pod of a gang that is opening: it is tried again in a moment."""
+_SHAPES = 4096
+"""Gangs of different pods that do not fit and are remembered in one round."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """Why a gang waits, for all its pods. `version`: what `Members` it was said of."""
+
+    version: int
+    waits: GangWaits
+
+
+class GangScheduling:
+    """Decides for gangs."""
+
+    def __init__(self, core: Core, settings: GangSettings) -> None:
+        state = core.state
+        self._cache = state.cache
+        self._queue = state.queue
+        self._records = state.records
+        self._leadership = state.leadership
+        self._trigger = state.trigger
+        self._faults = state.faults
+        self._dialects = state.dialects
+        self._pools = core.pools
+        self._new_id = core.new_id
+        self._index = GangIndex()
+        self._verdicts: dict[GangKey, _Verdict] = {}
+        self._short: dict[tuple[Hashable, ...], FellShort] = {}
+        """Of this round: what does not fit, by what decides about it."""
+        self._opening: dict[str, tuple[Binding, ...]] = {}
+        """By the pod that is written first: the others, which are not handed out yet."""
+        self._starting: set[GangKey] = set()
+        """The gangs that are opening."""
+        self._assumed: dict[str, str] = {}
+        """Shares that are assumed for pods which are not written yet: the allocation's id by the pod's uid."""
+        self._refused: dict[str, int] = {}
+        """How often in a row the write of a pod of a begun gang has failed."""
+        self._trial: Trial | None = None
+        self._trial_at = -1
+        """`Cache.changes` of which the trial knows."""
+
+    def part(self) -> FeaturePart:
+        """What it adds to the core."""
+        return FeaturePart(gangs=self, ticks={TickPhase.UPKEEP: self._tick})
+
+    def counts(self) -> tuple[int, int]:
+        """How many gangs wait as a whole, and how many have begun."""
+        return self._index.counts()
+
+    # -- what the watches bring -----------------------------------------------------------------------------------
+
+    def see(self, pod: PodInfo) -> None:
+        """A pod is new or changed."""
+        uid = pod.uid
+        if pod.gang is None and self._index.key_of(uid) is None:
+            return
+        self._index.see(pod)
+        if pod.waiting is not None:
+            return
+        self._refused.pop(uid, None)
+        self._assumed.pop(uid, None)
+        if uid in self._opening and pod.plan:
+            self._end_opening(uid, keep=True)  # the watch was faster than the write's answer
+
+    def drop(self, uid: str) -> None:
+        """A pod was deleted. A share that was assumed for it and not written goes back."""
+        if self._index.key_of(uid) is None:
+            return
+        self._index.drop(uid)
+        self._refused.pop(uid, None)
+        if uid in self._assumed and not self._records.is_writing(uid):
+            self._cache.forget(self._assumed.pop(uid))
+
+    # -- the cycle ------------------------------------------------------------------------------------------------
+
+    def begin_round(self) -> None:
+        """Every gang is to be tried again."""
+        self._verdicts.clear()
+        self._short.clear()
+
+    def is_completing(self) -> bool:
+        """Whether pods of a begun gang wait for the share that their plan gives them."""
+        return any(uid not in self._refused for uid, _ in self._planned())
+
+    def _planned(self) -> Iterator[tuple[str, Allocation | None]]:
+        for key in self._index.open:
+            members = self._index.of(key)
+            if members is not None:
+                yield from members.planned()
+
+    def due(self, now: float) -> Iterator[tuple[QueuedPodInfo, Allocation]]:
+        """The pods of begun gangs that are to be written now, by their plans; each share is assumed by the caller."""
+        for uid, planned in list(self._planned()):
+            entry = self._queue.pod(uid)
+            if entry is None or entry.foreign or not self._records.is_schedulable(uid, now):
+                continue
+            if self._refused.get(uid, 0) >= _MOST_REFUSED:
+                continue
+            try:
+                found = self._by_plan(entry, planned)
+            except Exception:
+                self._faults.leave_alone("gang", entry)
+                continue
+            if found is None:
+                self._refused[uid] = _MOST_REFUSED  # it waits as any other pod does
+            else:
+                self._assumed[uid] = found.id
+                yield entry, found
+
+    def _by_plan(self, entry: QueuedPodInfo, planned: Allocation | None) -> Allocation | None:
+        """The share that is assumed for the pod, or else that of the plan, or else any; None where nothing fits."""
+        held = self._cache.ledger.holding(self._assumed.get(entry.uid, ""))
+        if held is not None and pods.is_granted(entry.ask.request, held.allocation):
+            return held.allocation
+        if held is not None:
+            self._cache.forget(held.key)  # the pod asks for something else now
+        if planned is not None and pods.is_granted(entry.ask.request, planned):
+            found = self._again(entry, planned)
+            if found is not None:
+                return Allocation(planned.id, found.node, found.containers)
+        decision = self._cache.decide(entry.ask, entry.requester)
+        if isinstance(decision, Placement):
+            return Allocation(self._new_id(), decision.node, decision.containers)
+        return None
+
+    def _again(self, entry: QueuedPodInfo, former: Allocation) -> Placement | None:
+        """The pod on the cards of this allocation; None where they do not take it."""
+        node = self._cache.snapshot.get(former.node)
+        cards = {each.container: tuple(share.uuid for share in each.shares) for each in former.containers}
+        if node is None or former.claim or cards.keys() != {each.container for each in entry.ask.request.containers}:
+            return None
+        refused = self._cache.refused_by_others(entry.ask, entry.requester, (node,))
+        if node.name in refused or any(one.node == node.name for one in self._cache.reservations):
+            return None
+        engine = self._cache.engine
+        found = reference.decide(
+            {node.name: node},
+            arrangement.only_on(entry.ask, cards),
+            limits=engine.limits,
+            policy=engine.policy,
+            tables=engine.tables,
+        )
+        return found if isinstance(found, Placement) else None
+
+    def place(
+        self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float
+    ) -> Together | Allocation | GangWaits | None:
+        """The shares of the whole gang of this pod, or of this pod alone, or why it waits; None: it is placed alone."""
+        if entry.gang is None:
+            return None
+        key = entry.gang.key
+        members = self._index.of(key)
+        if members is None or members.placed or key in self._index.open:
+            return self._former(entry, members)
+        if key in self._starting:
+            return _STARTING
+        known = self._verdicts.get(key)
+        if known is not None and known.version == members.version:
+            return known.waits
+        found = self._decide(entry, members, shape, now)
+        if isinstance(found, GangWaits):
+            self._verdicts[key] = _Verdict(members.version, found)
+        return found
+
+    def _former(self, entry: QueuedPodInfo, members: Members | None) -> Allocation | None:
+        """The cards that a pod of the gang had, for one in its place."""
+        for former in members.former if members is not None else ():
+            found = self._again(entry, former)
+            if found is not None and members is not None:
+                members.former.remove(former)
+                return Allocation(self._new_id(), found.node, found.containers)
+        return None
+
+    def _decide(
+        self, entry: QueuedPodInfo, members: Members, shape: Callable[[QueuedPodInfo], Hashable], now: float
+    ) -> Together | GangWaits:
+        queued = [found for uid in members.waiting if (found := self._queue.pod(uid)) is not None]
+        minimum = max(each.gang.minimum for each in queued if each.gang is not None)
+        ready = sorted((each for each in queued if self._is_ready(each, now)), key=lambda each: each.order)
+        assert entry.gang is not None
+        if len(ready) < minimum:
+            foreign = sum(bool(each.foreign) for each in queued)
+            parked, busy = len(members.waiting) - len(queued), len(queued) - len(ready) - foreign
+            text = words.incomplete(entry.gang, len(ready), minimum, foreign=foreign, parked=parked, busy=busy)
+            return GangWaits(PodReason.GANG_INCOMPLETE, text, _NOTHING_HELPS)
+        first = ready[:minimum]
+        shapes = tuple(map(shape, first))
+        known = self._short.get(shapes)
+        found = known if known is not None else self._arranged(first)
+        if isinstance(found, FellShort):
+            if len(self._short) < _SHAPES:
+                self._short[shapes] = found
+            return self._short_of(entry, first, found)
+        shares = [Allocation(self._new_id(), placed.node, placed.containers) for placed in found.placements]
+        plan = gangplans.to_text({each.uid: share for each, share in zip(first, shares, strict=True)})
+        return Together(tuple(zip(first, shares, strict=True)), plan)
+
+    def _is_ready(self, entry: QueuedPodInfo, now: float) -> bool:
+        return not entry.foreign and not entry.ask.request.claim and self._records.is_schedulable(entry.uid, now)
+
+    def _arranged(self, first: Sequence[QueuedPodInfo]) -> Arranged | FellShort:
+        trial = self._current()
+        refusals = self._cache.refusals
+        found = arrangement.arrange(
+            trial, [Member(each.ask, each.requester, dict(refusals.of(each.family))) for each in first]
+        )
+        if isinstance(found, Arranged):
+            self._trial_at = -1  # until the caller has assumed what stands on the trial
+        return found
+
+    def _current(self) -> Trial:
+        engine = self._cache.engine
+        if self._trial is None:
+            self._trial = Trial(engine.limits, engine.policy)
+        if self._trial_at != self._cache.changes:
+            self._trial.begin(self._cache.frozen(self._pools.nodes))
+            self._trial_at = self._cache.changes
+        return self._trial
+
+    def _short_of(self, entry: QueuedPodInfo, first: Sequence[QueuedPodInfo], found: FellShort) -> GangWaits:
+        assert entry.gang is not None
+        text = words.falls_short(entry.gang, first[found.member], len(first), found, self._dialects)
+        return GangWaits(PodReason.GANG_DOES_NOT_FIT, text, codes_of(found.decision.reasons))
+
+    # -- what became of writes ------------------------------------------------------------------------------------
+
+    def opening(self, first: Binding, others: Sequence[Binding]) -> None:
+        """The shares of a gang are assumed; the first binding is about to be written, and the others are kept here."""
+        self._opening[first.pod.uid] = tuple(others)
+        if first.pod.gang is not None:
+            self._starting.add(first.pod.gang.key)
+        self._assumed.update({each.pod.uid: each.allocation.id for each in others})
+
+    def succeeded(self, binding: Binding) -> None:
+        """A binding took effect. If it was the first of a gang, the others follow by the plan."""
+        self._end_opening(binding.pod.uid, keep=True)
+
+    def keeps(self, binding: Binding) -> bool:
+        """
+        A binding did not take effect and its pod still exists: whether its share stays assumed for another try. The
+        first of a gang gives all shares of the gang back: nothing has started.
+        """
+        uid = binding.pod.uid
+        if uid in self._opening or uid not in self._assumed:
+            return False
+        self._refused[uid] = self._refused.get(uid, 0) + 1
+        if self._refused[uid] < _MOST_REFUSED:
+            return True
+        self._records.note(
+            EventRecord("Pod", binding.pod.key, uid, PodEventReason.GANG_MEMBER_LOST, words.lost(binding.pod.gang))
+        )
+        return False
+
+    def failed(self, binding: Binding) -> None:
+        """A binding did not take effect, and its share is given back."""
+        self._assumed.pop(binding.pod.uid, None)
+        self._end_opening(binding.pod.uid, keep=False)
+
+    def _end_opening(self, uid: str, *, keep: bool) -> None:
+        """The first write of a gang is over. `keep`: the other shares stay assumed, to be written by the plan."""
+        others = self._opening.pop(uid, ())
+        planned = {each for each, _ in self._planned()} if keep and others else set[str]()
+        for each in others:
+            if each.pod.gang is not None:
+                self._starting.discard(each.pod.gang.key)
+            self._records.done(each.pod.uid)
+            if each.pod.uid not in planned:
+                self._assumed.pop(each.pod.uid, None)
+                self._cache.forget(each.allocation.id)
+            self._trigger.requeue_helped()
+
+    def _tick(self, now: float) -> tuple[()]:
+        """A replica that may not decide any more holds nothing for pods that it has not written."""
+        if not self._leadership.holds() and (self._assumed or self._opening):
+            for uid in tuple(self._opening):
+                self._end_opening(uid, keep=False)
+            for uid, identity in tuple(self._assumed.items()):
+                if not self._records.is_writing(uid):
+                    self._cache.forget(identity)
+                    del self._assumed[uid]
+        return ()
