@@ -150,9 +150,7 @@ def read(pod: JSON) -> Gang | NoGang | None:
     if not is_name(group.name):
         return NoGang(f"{shown_name} is no name of a group of pods")
     if group.number is None:
-        return NoGang(
-            f"{shown_name} does not say how many pods start together; the annotation {names.GANG_MINIMUM} does"
-        )
+        return NoGang(f"{shown_name} does not say how many pods start together; say it by {names.GANG_MINIMUM}")
     minimum = number(group.number)
     if minimum is None:
         return NoGang(f"{group.field}: found {shown(group.number)}; {_WANTED}")

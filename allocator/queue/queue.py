@@ -339,7 +339,8 @@ def weight(entry: QueuedPodInfo) -> int:
     request = entry.ask.request
     several = 1 if entry.ask.together else _SEVERAL
     ordered = max((len(f.wishes.use_models) for f in request.containers if f.wishes.ordered), default=0)
-    return several * (1 + min(ordered, _IN_ORDER))
+    together = entry.gang.minimum if entry.gang is not None else 1
+    return several * together * (1 + min(ordered, _IN_ORDER))
 
 
 class CycleTrigger:
@@ -503,8 +504,10 @@ def namespace_of(entry: QueuedPodInfo) -> str:
 
 
 def _shape(entry: QueuedPodInfo) -> object:
-    """Pods of one shape are decided once; each pod that names a claim for itself."""
-    return entry.uid if entry.ask.request.claim else (entry.ask, entry.priority)
+    """Pods of one shape are decided once, each gang for itself, and each pod that names a claim."""
+    if entry.ask.request.claim:
+        return entry.uid
+    return (entry.ask, entry.priority) if entry.gang is None else (entry.ask, entry.priority, entry.gang.key)
 
 
 class QueueOrder:

@@ -232,7 +232,7 @@ class SchedulingCycle:
             if entry is not None:
                 self._rounds.tried(uid)
                 self._queue.tried(uid)
-                looked += _DECIDED if self._try_alone(entry, now, failed, bindings) else 1
+                looked += _DECIDED * self._try_alone(entry, now, failed, bindings) or 1
         else:
             if self._claims.exist() and not self._rounds.unfinished:
                 self._claims.bind_the_rest()
@@ -241,6 +241,8 @@ class SchedulingCycle:
         """Whether it takes no decision to say what becomes of the pod."""
         if not self._competes(entry, now):
             return True
+        if entry.gang is not None:
+            return self._gangs.is_known(entry, self._shape, now)
         return not entry.ask.request.claim and self._shape(entry) in self._failed
 
     def _competes(self, entry: QueuedPodInfo, now: float) -> bool:
@@ -255,40 +257,41 @@ class SchedulingCycle:
         family = entry.family if len(self._cache.refusals) else ""
         return entry.ask, theirs, rules, helped, family if self._cache.refusals.of(family) else ""
 
-    def _try_alone(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> bool:
-        """`_try`, of which no error reaches another pod. True if that took a decision."""
+    def _try_alone(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> int:
+        """`_try`, of which no error reaches another pod. How many decisions that took."""
         if self._records.quarantine.holds(entry.uid, now):
-            return False
+            return 0
         try:
             tried = self._try(entry, now, failed, bindings)
         except Exception:
             self._faults.leave_alone("decision", entry)
-            return True
+            return 1
         self._records.quarantine.tried(entry.uid)
         return tried
 
-    def _try(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> bool:
-        """Place one pod of the queue, or say why not. True if that took a decision."""
+    def _try(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> int:
+        """Place one pod of the queue, or say why not. How many decisions that took."""
         self._records.waits(entry.uid, now)
         if not self._records.is_schedulable(entry.uid, now):
-            return False
+            return 0
         if entry.foreign:
             self._rounds.lacks(entry.uid, _NOTHING_HELPS)
             self._tell(entry, PodReason.FOREIGN_GATE, f"held by the scheduling gate {entry.foreign[0]} first", now)
-            return False
+            return 0
         if entry.ask.request.claim:
             bindings.extend(self._by_claim(entry, now))
-            return True
+            return 1
         if entry.gang is not None:
-            found = self._gangs.place(entry, self._shape, now)
-            if found is not None:
-                self._of_gang(entry, found, bindings, now)
-                return True
+            settled = self._gangs.is_known(entry, self._shape, now)
+            together = self._gangs.place(entry, self._shape, now)
+            if together is not None:
+                self._of_gang(entry, together, bindings, now)
+                return 0 if settled else entry.gang.minimum
         shape = self._shape(entry)
         known = failed.get(shape)
         if known is not None:
             self._say_why(entry, known, now)
-            return False
+            return 0
         decision = self._cache.decide(entry.ask, entry.requester)
         if isinstance(decision, Placement) and decision.node in self._cache.freed:
             self._trigger.requeue_helped()
@@ -300,7 +303,7 @@ class SchedulingCycle:
             pool = self._pools.only(entry.ask, decision, self._cache.engine, closed)
             failed[shape] = refusal = _Refusal.of(decision, entry.ask, pool, self._dialects)
             self._say_why(entry, refusal, now)
-        return True
+        return 1
 
     def _by_claim(self, entry: QueuedPodInfo, now: float) -> Iterable[Binding]:
         """A pod that names a claim: its binding, if it can go to the claim's share."""

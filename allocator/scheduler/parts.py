@@ -97,8 +97,8 @@ class Together:
 @dataclass(frozen=True, slots=True)
 class GangWaits:
     """
-    Why a gang waits; an empty text is not told. `codes`: of all nodes, of the pod that does not fit; none where no event
-    of nodes helps.
+    Why a gang waits; an empty text is not told. `codes`: of all nodes, of the pod that does not fit; none where no
+    event of nodes helps.
     """
 
     code: ReasonName
@@ -123,6 +123,9 @@ class Gangs(Protocol):
 
     def due(self, now: float) -> Iterable[tuple[QueuedPodInfo, Allocation]]:
         """The pods that are to be bound before anything is decided, each with its share, assumed or not."""
+
+    def is_known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> bool:
+        """Whether it takes no decision to say why the pod's gang waits."""
 
     def place(
         self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float
@@ -164,6 +167,10 @@ class NoGangs:
     def due(self, now: float) -> Iterable[tuple[QueuedPodInfo, Allocation]]:
         """None."""
         return ()
+
+    def is_known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> bool:
+        """Nothing is known."""
+        return False
 
     def place(
         self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float

@@ -276,7 +276,7 @@ class PodEventReason(Reasons):
     GANG_MEMBER_LOST = (
         "GPUGangMemberLost",
         _event(
-            "The gang of the pod has begun, and the API server does not store the placement of this pod. It is placed by "
+            "The gang of the pod has begun, and the API server does not store the pod's placement. It is placed by "
             "itself as soon as it fits and can be written.",
             "Change the policy, webhook or size limit that the message names, or delete the pod.",
             "gangs.md",

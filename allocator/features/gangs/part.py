@@ -33,7 +33,7 @@ from allocator.scheduler.events import TickPhase
 from allocator.scheduler.parts import Core, FeaturePart, GangWaits, Together
 from contract import pods
 from contract.encoding import gangplans
-from contract.gangs import GangKey
+from contract.gangs import Gang, GangKey
 from contract.model import Allocation
 from contract.reasons.nodes import NodeCode, codes_of
 from contract.reasons.pods import PodEventReason, PodReason
@@ -53,6 +53,11 @@ class _Verdict:
 
     version: int
     waits: GangWaits
+
+
+def _minimum(queued: Sequence[QueuedPodInfo]) -> int:
+    """How many start together: the most that a pod of the gang says."""
+    return max((each.gang.minimum for each in queued if each.gang is not None), default=0)
 
 
 class GangScheduling:
@@ -192,24 +197,46 @@ class GangScheduling:
         self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float
     ) -> Together | Allocation | GangWaits | None:
         """The shares of the whole gang of this pod, or of this pod alone, or why it waits; None: it is placed alone."""
-        if entry.gang is None:
-            return None
+        members = self._whole(entry)
+        if members is None or entry.gang is None:
+            return self._former(entry)
+        known = self._known(entry, members, shape, now)
+        return known if known is not None else self._decide(entry, entry.gang, members, shape, now)
+
+    def is_known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> bool:
+        """Whether it takes no decision to say why the pod's gang waits."""
+        members = self._whole(entry)
+        return members is not None and self._known(entry, members, shape, now) is not None
+
+    def _whole(self, entry: QueuedPodInfo) -> Members | None:
+        """The pods of the pod's gang, where it has not begun."""
+        key = entry.gang.key if entry.gang is not None else None
+        members = self._index.of(key) if key is not None else None
+        return None if members is None or members.placed or key in self._index.open else members
+
+    def _known(
+        self, entry: QueuedPodInfo, members: Members, shape: Callable[[QueuedPodInfo], Hashable], now: float
+    ) -> GangWaits | None:
+        """Why the gang waits, as far as that was found in this round for it or for one like it."""
+        assert entry.gang is not None
         key = entry.gang.key
-        members = self._index.of(key)
-        if members is None or members.placed or key in self._index.open:
-            return self._former(entry, members)
         if key in self._starting:
             return _STARTING
-        known = self._verdicts.get(key)
-        if known is not None and known.version == members.version:
-            return known.waits
-        found = self._decide(entry, members, shape, now)
-        if isinstance(found, GangWaits):
+        verdict = self._verdicts.get(key)
+        if verdict is not None and verdict.version == members.version:
+            return verdict.waits
+        found = self._incomplete(entry.gang, members, now)
+        if found is None:
+            first = self._first(members, now)
+            short = self._short.get(tuple(map(shape, first)))
+            found = self._short_of(entry.gang, first, short) if short is not None else None
+        if found is not None:
             self._verdicts[key] = _Verdict(members.version, found)
         return found
 
-    def _former(self, entry: QueuedPodInfo, members: Members | None) -> Allocation | None:
+    def _former(self, entry: QueuedPodInfo) -> Allocation | None:
         """The cards that a pod of the gang had, for one in its place."""
+        members = self._index.of(entry.gang.key) if entry.gang is not None else None
         for former in members.former if members is not None else ():
             found = self._again(entry, former)
             if found is not None and members is not None:
@@ -217,26 +244,42 @@ class GangScheduling:
                 return Allocation(self._new_id(), found.node, found.containers)
         return None
 
-    def _decide(
-        self, entry: QueuedPodInfo, members: Members, shape: Callable[[QueuedPodInfo], Hashable], now: float
-    ) -> Together | GangWaits:
-        queued = [found for uid in members.waiting if (found := self._queue.pod(uid)) is not None]
-        minimum = max(each.gang.minimum for each in queued if each.gang is not None)
+    def _queued(self, members: Members) -> list[QueuedPodInfo]:
+        return [found for uid in members.waiting if (found := self._queue.pod(uid)) is not None]
+
+    def _first(self, members: Members, now: float) -> list[QueuedPodInfo]:
+        """The pods that start together, in the order of the queue; too few where not all are there."""
+        queued = self._queued(members)
         ready = sorted((each for each in queued if self._is_ready(each, now)), key=lambda each: each.order)
-        assert entry.gang is not None
-        if len(ready) < minimum:
-            foreign = sum(bool(each.foreign) for each in queued)
-            parked, busy = len(members.waiting) - len(queued), len(queued) - len(ready) - foreign
-            text = words.incomplete(entry.gang, len(ready), minimum, foreign=foreign, parked=parked, busy=busy)
-            return GangWaits(PodReason.GANG_INCOMPLETE, text, _NOTHING_HELPS)
-        first = ready[:minimum]
-        shapes = tuple(map(shape, first))
-        known = self._short.get(shapes)
-        found = known if known is not None else self._arranged(first)
+        return ready[: _minimum(queued)]
+
+    def _incomplete(self, gang: Gang, members: Members, now: float) -> GangWaits | None:
+        """Why too few pods of the gang can be placed; None where enough can."""
+        queued = self._queued(members)
+        minimum, ready = _minimum(queued), sum(self._is_ready(each, now) for each in queued)
+        if ready >= minimum:
+            return None
+        foreign = sum(bool(each.foreign) for each in queued)
+        parked, busy = len(members.waiting) - len(queued), len(queued) - ready - foreign
+        text = words.incomplete(gang, ready, minimum, foreign=foreign, parked=parked, busy=busy)
+        return GangWaits(PodReason.GANG_INCOMPLETE, text, _NOTHING_HELPS)
+
+    def _decide(
+        self,
+        entry: QueuedPodInfo,
+        gang: Gang,
+        members: Members,
+        shape: Callable[[QueuedPodInfo], Hashable],
+        now: float,
+    ) -> Together | GangWaits:
+        first = self._first(members, now)
+        found = self._arranged(first)
         if isinstance(found, FellShort):
             if len(self._short) < _SHAPES:
-                self._short[shapes] = found
-            return self._short_of(entry, first, found)
+                self._short[tuple(map(shape, first))] = found
+            waits = self._short_of(gang, first, found)
+            self._verdicts[gang.key] = _Verdict(members.version, waits)
+            return waits
         shares = [Allocation(self._new_id(), placed.node, placed.containers) for placed in found.placements]
         plan = gangplans.to_text({each.uid: share for each, share in zip(first, shares, strict=True)})
         return Together(tuple(zip(first, shares, strict=True)), plan)
@@ -263,9 +306,8 @@ class GangScheduling:
             self._trial_at = self._cache.changes
         return self._trial
 
-    def _short_of(self, entry: QueuedPodInfo, first: Sequence[QueuedPodInfo], found: FellShort) -> GangWaits:
-        assert entry.gang is not None
-        text = words.falls_short(entry.gang, first[found.member], len(first), found, self._dialects)
+    def _short_of(self, gang: Gang, first: Sequence[QueuedPodInfo], found: FellShort) -> GangWaits:
+        text = words.falls_short(gang, first[found.member], len(first), found, self._dialects)
         return GangWaits(PodReason.GANG_DOES_NOT_FIT, text, codes_of(found.decision.reasons))
 
     # -- what became of writes ------------------------------------------------------------------------------------

@@ -293,7 +293,7 @@ class GangTrial:
         return Fits(gang.pods, tuple(sorted(Counter(map(_pool_of, coming)).items())))
 
     def _fits_another_way(self, gang: Gang) -> bool:
-        """Whether they fit on the nodes that there are as `arrangement` finds it, which places gangs; they stay placed."""
+        """Whether they fit on the nodes that there are as `arrangement` places gangs; then they stay placed."""
         if gang.pods > MOST_MEMBERS:
             return False
         members = [

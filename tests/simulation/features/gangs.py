@@ -82,9 +82,8 @@ def _halves(run: Run) -> list[Violation]:
                 placed[gang.key] = pods.key(pod)
         elif _reason(pod) in _AS_A_WHOLE:
             waiting.append((gang.key, pods.key(pod)))
-    return [
-        f"{key} waits for its gang, and {placed[gang]} of it has its share" for gang, key in waiting if gang in placed
-    ]
+    halves = [(key, placed[gang]) for gang, key in waiting if gang in placed]
+    return [f"{key} waits for its gang, and {other} of it has its share" for key, other in halves]
 
 
 def _reason(pod: dict[str, Any]) -> str:

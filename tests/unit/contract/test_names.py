@@ -135,7 +135,7 @@ def test_whatever_we_set_a_tenant_may_not() -> None:
         if variable not in names.RESERVED_ENVIRONMENT and not variable.startswith(names.RESERVED_ENVIRONMENT_PREFIXES)
     ]
     assert loose == []
-    assert names.RESERVED_ANNOTATIONS == (names.REQUEST, names.ALLOCATION, names.WITHDRAWN)
+    assert names.RESERVED_ANNOTATIONS == (names.REQUEST, names.ALLOCATION, names.WITHDRAWN, names.GANG_PLAN)
 
 
 def test_the_older_systems_names_stay() -> None:

@@ -1,4 +1,4 @@
-"""A leader ends between any two writes of a gang: the next one completes the gang in its first cycle, and undoes none."""
+"""A leader ends between two writes of a gang: the next one completes the gang in its first cycle, and undoes none."""
 
 from __future__ import annotations
 
