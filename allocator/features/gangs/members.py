@@ -102,7 +102,6 @@ class GangIndex:
             return
         members = self._gangs.setdefault(key, Members())
         self._of[uid] = key
-        was = uid in members.waiting, uid in members.placed
         if pod.waiting is not None:
             members.waiting[uid] = None
             self._leave(members, uid)
@@ -114,7 +113,7 @@ class GangIndex:
                 members.placed[uid] = pod.allocation
             else:
                 self._leave(members, uid)
-        members.version += was != (uid in members.waiting, uid in members.placed)
+        members.version += 1
         self._settle(key, members)
 
     def drop(self, uid: str) -> None:

@@ -160,7 +160,8 @@ class GangScheduling:
 
     def _by_plan(self, entry: QueuedPodInfo, planned: Allocation | None) -> Allocation | None:
         """The share that is assumed for the pod, or else that of the plan, or else any; None where nothing fits."""
-        held = self._cache.ledger.holding(self._assumed.get(entry.uid, ""))
+        identity = self._assumed.get(entry.uid) or (planned.id if planned is not None else "")
+        held = self._cache.ledger.holding(identity)
         if held is not None and pods.is_granted(entry.ask.request, held.allocation):
             return held.allocation
         if held is not None:

@@ -93,13 +93,9 @@ def test_a_group_of_a_leader_worker_set_is_a_gang(cluster: Cluster) -> None:
 
 def test_two_gangs_that_want_the_same_cards_start_one_after_the_other(cluster: Cluster) -> None:
     for number in range(2):
-        create(
-            cluster,
-            *(
-                worker(f"{gang}{number}").annotated(names.GANG, gang).annotated(names.GANG_MINIMUM, "2")
-                for gang in "ab"
-            ),
-        )
+        for gang in "ab":
+            made = worker(f"{gang}{number}").annotated(names.GANG, gang)
+            create(cluster, made.annotated(names.GANG_MINIMUM, "2"))
     wait_for(lambda: len(running(cluster)) == 2, lambda: f"{reasons(cluster)}")
     (one,) = {name[0] for name in running(cluster)}
     other = "b" if one == "a" else "a"

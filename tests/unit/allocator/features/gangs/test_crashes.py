@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator.queue.records import Binding
+from allocator.scheduler.events import TickPhase
 from contract.encoding.protocol import Wait
 from tests.builders import node
 from tests.unit.allocator.apiserver import ApiServer
 from tests.unit.allocator.features.gangs.played import Replica, cards, created, member, placed
 from tests.unit.allocator.harness import question
+from tests.wires import status_body
 
 
 def run_until(replica: Replica, writes: int) -> int:
@@ -81,6 +87,62 @@ def test_the_plan_is_kept_whatever_the_shares_are(writes: int, shares: list[int]
             assert placed(api)[key] == allocation.node
 
 
-def _all_bindings(replica: Replica) -> list:  # type: ignore[type-arg]
-    gangs = replica.harness.gangs
-    return [each for others in gangs._opening.values() for each in others]
+def _all_bindings(replica: Replica) -> list[Binding]:
+    return [each for others in replica.harness.gangs._opening.values() for each in others]
+
+
+@given(sizes=st.lists(st.integers(2, 4), min_size=2, max_size=6), mixed=st.randoms(use_true_random=False))
+def test_gangs_that_arrive_mixed_never_hold_each_other_up(sizes: list[int], mixed: Random) -> None:
+    """Pods of all gangs come in any order; whenever those that run have ended, another gang starts as a whole."""
+    api = ApiServer()
+    made = [member(f"g{g}-{i}", gang=f"g{g}", minimum=size) for g, size in enumerate(sizes) for i in range(size)]
+    mixed.shuffle(made)
+    replica = Replica(api, cards(4), term=1)
+    created(api, *made)
+    replica.catch_up()
+    for _ in sizes:
+        for _ in range(3):
+            replica.cycle()
+        running = placed(api)
+        for key in running:
+            name = key.split("/")[1].split("-")[0]
+            mates = [other for other in api.pods if other.startswith(f"default/{name}-")]
+            assert running.keys() >= set(mates)
+        if not api.pods:
+            break
+        assert running
+        for key in running:
+            api.delete(key)
+        replica.catch_up()
+    assert not api.pods
+
+
+@settings(max_examples=20)
+@given(minimum=st.integers(2, 4), fails=st.integers(1, 8), member_first=st.booleans())
+def test_a_refused_write_starts_nothing_or_is_tried_again(minimum: int, fails: int, member_first: bool) -> None:
+    """The API server refuses a pod's write some times: of the first, none starts; of another, its share stays."""
+    api = Refusing("default/m0" if member_first else "default/m1", fails)
+    created(api, *(member(f"m{i}", minimum=minimum) for i in range(minimum)))
+    replica = Replica(api, cards(minimum), term=1)
+    every = {f"default/m{i}" for i in range(minimum)}
+    for _ in range(400):
+        replica.harness.now += 1.0
+        replica.loop.carry_out(TickPhase.UPKEEP)
+        replica.cycle()
+        if member_first and api.left:
+            assert placed(api) == {}
+    assert placed(api).keys() == every
+
+
+class Refusing(ApiServer):
+    """Refuses so many writes of one pod."""
+
+    def __init__(self, key: str, left: int) -> None:
+        super().__init__()
+        self._key, self.left = key, left
+
+    def _patch(self, key: str, operations: list[Any]) -> tuple[int, Any]:
+        if key == self._key and self.left:
+            self.left -= 1
+            return 422, status_body(422, "Invalid")
+        return super()._patch(key, operations)
