@@ -42,7 +42,7 @@ class GangKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class Membership:
     """What a pod says of its gang."""
 
     key: GangKey
@@ -136,7 +136,7 @@ READERS: tuple[Callable[[JSON], _Group | None], ...] = (
 """In the order in which they count: our own annotation first, and a pod's controller only where nothing names it."""
 
 
-def read(pod: JSON) -> Gang | NoGang | None:
+def read(pod: JSON) -> Membership | NoGang | None:
     """The gang of a pod; None where it names none, or starts alone. It may be damaged in any way that JSON allows."""
     group = next(filter(None, (reader(pod) for reader in READERS)), None)
     said = _annotations(pod).get(names.GANG_MINIMUM)
@@ -157,13 +157,13 @@ def read(pod: JSON) -> Gang | NoGang | None:
     if minimum == 1:
         return None
     namespace = str((pod.get("metadata") or {}).get("namespace") or "")
-    return Gang(GangKey(namespace, group.source, group.name), minimum)
+    return Membership(GangKey(namespace, group.source, group.name), minimum)
 
 
-def gang_of(pod: JSON) -> Gang | None:
+def gang_of(pod: JSON) -> Membership | None:
     """The same for whoever asks about a gang alone."""
     found = read(pod)
-    return found if isinstance(found, Gang) else None
+    return found if isinstance(found, Membership) else None
 
 
 def refused(pod: JSON) -> Refusal | None:

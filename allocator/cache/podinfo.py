@@ -23,7 +23,7 @@ from contract import gangs, names, pods
 from contract.encoding import codec, moments, quantity
 from contract.encoding.plain import MESSAGE, NAME, is_plain, plain
 from contract.encoding.reading import is_subdomain
-from contract.gangs import Gang
+from contract.gangs import Membership
 from contract.model import Allocation, Compute, PodRequest
 from contract.nodes.capacity import NOTHING as NO_AMOUNTS
 from contract.nodes.capacity import Amounts
@@ -162,7 +162,7 @@ class PodInfo(NamedTuple):
     """What other pods have a say in, and what this one says about others."""
     unread: UnreadShare | None = None
     """What it holds and cannot be counted, because this version cannot read it."""
-    gang: Gang | None = None
+    gang: Membership | None = None
     """The gang of a pod that waits or holds a share."""
     plan: str = ""
     """The shares of all members of its gang, as text, where it was the first of them that was placed."""

@@ -21,7 +21,7 @@ from allocator.cache.podinfo import PodInfo, WaitingPod
 from allocator.cache.reserved import Requester
 from allocator.queue.parking import Order, ParkedPod, Parking, PodCost
 from contract import pods
-from contract.gangs import Gang
+from contract.gangs import Membership
 from contract.model import WHOLE
 from contract.reasons.base import Cure
 from contract.reasons.nodes import NodeCode, cured_by
@@ -61,7 +61,7 @@ class QueuedPodInfo:
     """As in `PodInfo`."""
     came: int = 0
     """How many pods were seen before it: creation times have whole seconds, and a Deployment makes many pods in one."""
-    gang: Gang | None = None
+    gang: Membership | None = None
     """Where it starts together with others."""
 
     @property

@@ -33,7 +33,7 @@ from allocator.scheduler.events import TickPhase
 from allocator.scheduler.parts import Core, FeaturePart, GangWaits, Together
 from contract import pods
 from contract.encoding import gangplans
-from contract.gangs import Gang, GangKey
+from contract.gangs import GangKey, Membership
 from contract.model import Allocation
 from contract.reasons.nodes import NodeCode, codes_of
 from contract.reasons.pods import PodEventReason, PodReason
@@ -76,6 +76,8 @@ class GangScheduling:
         self._new_id = core.new_id
         self._index = GangIndex()
         self._verdicts: dict[GangKey, _Verdict] = {}
+        self._undecided: dict[GangKey, tuple[int, int]] = {}
+        """Gangs of which nothing was known, at that version and when so many others were known not to fit."""
         self._short: dict[tuple[Hashable, ...], FellShort] = {}
         """Of this round: what does not fit, by what decides about it."""
         self._opening: dict[str, tuple[Binding, ...]] = {}
@@ -127,6 +129,7 @@ class GangScheduling:
     def begin_round(self) -> None:
         """Every gang is to be tried again."""
         self._verdicts.clear()
+        self._undecided.clear()
         self._short.clear()
 
     def is_completing(self) -> bool:
@@ -226,6 +229,8 @@ class GangScheduling:
         verdict = self._verdicts.get(key)
         if verdict is not None and verdict.version == members.version:
             return verdict.waits
+        if self._undecided.get(key) == (members.version, len(self._short)):
+            return None
         found = self._incomplete(entry.gang, members, now)
         if found is None:
             first = self._first(members, now)
@@ -233,6 +238,8 @@ class GangScheduling:
             found = self._short_of(entry.gang, first, short) if short is not None else None
         if found is not None:
             self._verdicts[key] = _Verdict(members.version, found)
+        else:
+            self._undecided[key] = members.version, len(self._short)
         return found
 
     def _former(self, entry: QueuedPodInfo) -> Allocation | None:
@@ -254,7 +261,7 @@ class GangScheduling:
         ready = sorted((each for each in queued if self._is_ready(each, now)), key=lambda each: each.order)
         return ready[: _minimum(queued)]
 
-    def _incomplete(self, gang: Gang, members: Members, now: float) -> GangWaits | None:
+    def _incomplete(self, gang: Membership, members: Members, now: float) -> GangWaits | None:
         """Why too few pods of the gang can be placed; None where enough can."""
         queued = self._queued(members)
         minimum, ready = _minimum(queued), sum(self._is_ready(each, now) for each in queued)
@@ -268,7 +275,7 @@ class GangScheduling:
     def _decide(
         self,
         entry: QueuedPodInfo,
-        gang: Gang,
+        gang: Membership,
         members: Members,
         shape: Callable[[QueuedPodInfo], Hashable],
         now: float,
@@ -307,7 +314,7 @@ class GangScheduling:
             self._trial_at = self._cache.changes
         return self._trial
 
-    def _short_of(self, gang: Gang, first: Sequence[QueuedPodInfo], found: FellShort) -> GangWaits:
+    def _short_of(self, gang: Membership, first: Sequence[QueuedPodInfo], found: FellShort) -> GangWaits:
         text = words.falls_short(gang, first[found.member], len(first), found, self._dialects)
         return GangWaits(PodReason.GANG_DOES_NOT_FIT, text, codes_of(found.decision.reasons))
 

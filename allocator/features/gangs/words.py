@@ -8,7 +8,7 @@ from allocator.cache.arrangement import FellShort
 from allocator.queue.queue import QueuedPodInfo
 from allocator.scheduler import messages
 from contract.dialects.table import Dialects
-from contract.gangs import Gang
+from contract.gangs import Membership
 
 _ORDINALS = (
     "first",
@@ -34,14 +34,14 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def falls_short(gang: Gang, pod: QueuedPodInfo, minimum: int, found: FellShort, dialects: Dialects) -> str:
+def falls_short(gang: Membership, pod: QueuedPodInfo, minimum: int, found: FellShort, dialects: Dialects) -> str:
     """Of a gang that does not fit; `pod` is the one that finds no room."""
     why = messages.why(found.decision, pod.ask.request, "", dialects)
     name = pod.key.split("/", 1)[1]
     return f"{gang.shown}: {found.placed} of {minimum} members fit; the {ordinal(found.placed + 1)} ({name}): {why}"
 
 
-def incomplete(gang: Gang, ready: int, minimum: int, *, foreign: int, parked: int, busy: int) -> str:
+def incomplete(gang: Membership, ready: int, minimum: int, *, foreign: int, parked: int, busy: int) -> str:
     """Of a gang of which too few pods can be placed, with what keeps the others."""
     kept = [
         text
@@ -58,7 +58,7 @@ def incomplete(gang: Gang, ready: int, minimum: int, *, foreign: int, parked: in
     return f"{gang.shown}: {ready} of {minimum} members are ready to start together; {', '.join(kept)}"
 
 
-def lost(gang: Gang | None) -> str:
+def lost(gang: Membership | None) -> str:
     """Of a pod whose share went back though its gang has begun."""
     shown = gang.shown if gang is not None else "its gang"
     return (

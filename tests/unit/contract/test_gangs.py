@@ -12,7 +12,7 @@ from contract import gangs, names
 from contract.dialects.base import Refusal
 from contract.encoding import gangplans
 from contract.encoding.reading import Malformed
-from contract.gangs import Gang, GangKey, NoGang
+from contract.gangs import GangKey, Membership, NoGang
 from contract.model import Allocation, ContainerAllocation, GpuShare
 from tests.builders import PodBuilder, pod
 
@@ -26,11 +26,11 @@ def worker() -> PodBuilder:
     return pod("w", "team")
 
 
-def of(source: str, name: str, minimum: int) -> Gang:
-    return Gang(GangKey("team", source, name), minimum)
+def of(source: str, name: str, minimum: int) -> Membership:
+    return Membership(GangKey("team", source, name), minimum)
 
 
-READ: dict[str, tuple[PodBuilder, Gang | NoGang | None]] = {
+READ: dict[str, tuple[PodBuilder, Membership | NoGang | None]] = {
     "a pod without any": (worker().labelled("app", "x"), None),
     "our own": (worker().annotated(NAME, "train").annotated(MINIMUM, "8"), of("annotation", "train", 8)),
     "our own goes before others": (
@@ -81,7 +81,7 @@ READ: dict[str, tuple[PodBuilder, Gang | NoGang | None]] = {
 
 
 @pytest.mark.parametrize(("written", "expected"), READ.values(), ids=READ.keys())
-def test_a_gang_is_read_from_what_pods_have(written: PodBuilder, expected: Gang | NoGang | None) -> None:
+def test_a_gang_is_read_from_what_pods_have(written: PodBuilder, expected: Membership | NoGang | None) -> None:
     assert gangs.read(written.json()) == expected
 
 
@@ -131,7 +131,7 @@ WORDS = (NAME, MINIMUM, f"{LWS}/name", f"{LWS}/group-index", f"{LWS}/size", "sch
 def test_no_text_makes_a_gang_beyond_the_bounds(values: dict[str, str], group: Any) -> None:
     metadata = {"namespace": "team", "annotations": values, "labels": values}
     found = gangs.read({"metadata": metadata, "spec": {"schedulingGroup": group}})
-    if isinstance(found, Gang):
+    if isinstance(found, Membership):
         assert found.key.namespace == "team"
         assert 2 <= found.minimum <= 256
         assert 0 < len(found.key.name) <= 70

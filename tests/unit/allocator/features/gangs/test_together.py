@@ -44,7 +44,7 @@ def test_none_starts_where_the_last_does_not_fit_and_all_learn_which() -> None:
     assert placed(api) == {"default/d": "n0"}  # a waiting gang holds nothing
 
 
-def test_a_pod_beyond_the_minimum_and_one_that_comes_later_are_placed_by_themselves() -> None:
+def test_pods_beyond_the_minimum_and_later_ones_are_placed_by_themselves() -> None:
     api = ApiServer()
     replica = Replica(api, cards(4), term=1)
     created(api, *(member(name) for name in "abc"))
