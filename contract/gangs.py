@@ -40,6 +40,11 @@ class GangKey(NamedTuple):
     source: str
     name: str
 
+    @property
+    def text(self) -> str:
+        """It as one text; no part of it has a slash."""
+        return "/".join(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Membership:

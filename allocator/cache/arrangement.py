@@ -61,10 +61,10 @@ def arrange(
     steps: int = STEPS,
     give_way: Callable[[], None] = lambda: None,
 ) -> Arranged | FellShort:
-    """The places for these pods. `give_way` is called before each placement."""
+    """The places for these pods. `steps`: 0 tries one way only. `give_way` is called before each placement."""
     order = list(range(len(members)))
     first = _in_order(trial, members, order, give_way)
-    if isinstance(first, Arranged) or _is_conclusive(trial, members):
+    if isinstance(first, Arranged) or not steps or _is_conclusive(trial, members):
         return first
     order.sort(key=lambda position: _size(members[position].ask), reverse=True)
     second = _in_order(trial, members, order, give_way)

@@ -67,7 +67,8 @@ class QueuedPodInfo:
     @property
     def requester(self) -> Requester:
         """The pod as reserved nodes see it."""
-        return Requester(self.uid, self.priority, self.key.split("/", 1)[0], self.rules, self.family)
+        gang = self.gang.key.text if self.gang is not None else ""
+        return Requester(self.uid, self.priority, self.key.split("/", 1)[0], self.rules, self.family, gang)
 
     @property
     def family(self) -> str:

@@ -214,6 +214,7 @@ class Controller:
         self._housekeeping = Housekeeping(
             state,
             preemptor=self.preemptor,
+            gangs=gangs,
             settings=settings,
             clock=clock,
             forgotten=forgotten,

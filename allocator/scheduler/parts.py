@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from allocator.cache.declared_pools import DeclaredPools
 from allocator.cache.podinfo import PodInfo
+from allocator.cache.reserved import HeldNode
 from allocator.faults import Faulted
 from allocator.queue.queue import QueuedPodInfo, Rounds
 from allocator.queue.records import Binding, Eviction
@@ -124,6 +125,9 @@ class Gangs(Protocol):
     def due(self, now: float) -> Iterable[tuple[QueuedPodInfo, Allocation]]:
         """The pods that are to be bound before anything is decided, each with its share, assumed or not."""
 
+    def held(self, entry: QueuedPodInfo, now: float) -> tuple[HeldNode, ...] | None:
+        """The nodes that are to be reserved for the starving pod's whole gang; None where it is placed by itself."""
+
     def is_known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> bool:
         """Whether it takes no decision to say why the pod's gang waits."""
 
@@ -167,6 +171,10 @@ class NoGangs:
     def due(self, now: float) -> Iterable[tuple[QueuedPodInfo, Allocation]]:
         """None."""
         return ()
+
+    def held(self, entry: QueuedPodInfo, now: float) -> tuple[HeldNode, ...] | None:
+        """By itself."""
+        return None
 
     def is_known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> bool:
         """Nothing is known."""

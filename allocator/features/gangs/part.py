@@ -16,25 +16,29 @@ Pure; the shell holds the lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allocator.cache import arrangement
 from allocator.cache.arrangement import Arranged, FellShort, Member
+from allocator.cache.cache import FrozenCluster
 from allocator.cache.podinfo import PodInfo
+from allocator.cache.reserved import HeldNode
 from allocator.cache.trial import Trial
 from allocator.engine import reference
 from allocator.engine.reference import Placement
 from allocator.features.gangs import words
 from allocator.features.gangs.members import GangIndex, Members
 from allocator.features.gangs.settings import GangSettings
+from allocator.queue import reservation
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import Binding, EventRecord
+from allocator.queue.reservation import Staying
 from allocator.scheduler.events import TickPhase
 from allocator.scheduler.parts import Core, FeaturePart, GangWaits, Together
 from contract import pods
 from contract.encoding import gangplans
 from contract.gangs import GangKey, Membership
-from contract.model import Allocation
+from contract.model import FREE, Allocation
 from contract.reasons.nodes import NodeCode, codes_of
 from contract.reasons.pods import PodEventReason, PodReason
 
@@ -43,6 +47,8 @@ _MOST_REFUSED = 5
 """Writes of one pod of a begun gang that fail in a row until it gives its share back."""
 _STARTING = GangWaits(PodReason.GANG_INCOMPLETE, "", _NOTHING_HELPS)
 """Of a further pod of a gang that is opening: it is tried again in a moment."""
+_MOST_HELD = 64
+"""Nodes that are reserved for one starving gang at most."""
 _SHAPES = 4096
 """Gangs of different pods that do not fit and are remembered in one round."""
 
@@ -291,6 +297,57 @@ class GangScheduling:
         shares = [Allocation(self._new_id(), placed.node, placed.containers) for placed in found.placements]
         plan = gangplans.to_text({each.uid: share for each, share in zip(first, shares, strict=True)})
         return Together(tuple(zip(first, shares, strict=True)), plan)
+
+    def held(self, entry: QueuedPodInfo, now: float) -> tuple[HeldNode, ...] | None:
+        """
+        The nodes that take the pod's gang soonest, once those end that hold them; None where it is placed by itself.
+
+        As for one pod, what pods of its own namespace hold does not count as given back; where the gang has no room
+        otherwise, nodes are reserved against its own namespace only.
+        """
+        members = self._whole(entry)
+        if members is None or entry.gang is None:
+            return None
+        key = entry.gang.key
+        first, namespace = self._first(members, now), key.namespace
+        if len(first) < _minimum(first):
+            return ()
+        priority = min(each.priority for each in first)
+        for staying, against in ((self._cache.ledger.held_by(namespace), ""), ({}, namespace)):
+            nodes = self._soonest(first, staying)
+            if nodes:
+                return tuple(
+                    HeldNode(
+                        node, first[0].uid, priority, against=against, namespace=namespace, gang=entry.gang.key.text
+                    )
+                    for node in nodes
+                )
+        return ()
+
+    def _soonest(self, first: Sequence[QueuedPodInfo], staying: Staying) -> list[str]:
+        """The fewest of the nodes that lack least on which all of these pods would fit if the nodes were left."""
+        limits, asks = self._cache.engine.limits, {each.ask for each in first}
+        kept = {one.node for one in self._cache.reservations}
+        lacking = []
+        for name, node in self._cache.snapshot.items():
+            lacks = [lack for ask in asks if (lack := reservation.shortage(node, ask, limits)) is not None]
+            if lacks:
+                lacking.append((name not in kept, min(lacks), name))
+        trial = Trial(limits, self._cache.engine.policy)
+        trial.begin(FrozenCluster(()))
+        members = [Member(each.ask, replace(each.requester, gang="")) for each in first]
+        for number, (_, _, name) in enumerate(sorted(lacking)[:_MOST_HELD], 1):
+            empty = self._cache.idle(name)
+            if empty is None:
+                continue
+            left = staying.get(name, {})
+            trial.open(replace(empty, usage=tuple(left.get(gpu.uuid, FREE) for gpu in empty.gpus)))
+            if number & (number - 1) and number != min(len(lacking), _MOST_HELD):
+                continue  # tried with 1, 2, 4, 8 ... nodes
+            found = arrangement.arrange(trial, members, steps=0)
+            if isinstance(found, Arranged):
+                return sorted({placed.node for placed in found.placements})
+        return []
 
     def _is_ready(self, entry: QueuedPodInfo, now: float) -> bool:
         return not entry.foreign and not entry.ask.request.claim and self._records.is_schedulable(entry.uid, now)
