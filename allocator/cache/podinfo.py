@@ -163,9 +163,9 @@ class PodInfo(NamedTuple):
     unread: UnreadShare | None = None
     """What it holds and cannot be counted, because this version cannot read it."""
     gang: Membership | None = None
-    """The gang of a pod that waits or holds a share."""
+    """The gang of a pod that waits, holds a share, or has the plan of its gang."""
     plan: str = ""
-    """The shares of all members of its gang, as text, where it was the first of them that was placed."""
+    """The shares of all members of its gang, as text, where it was placed first; also once it is finished."""
 
 
 class PodEvent(NamedTuple):
@@ -229,6 +229,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
     successor = _successor(pod, request) if request is not None and allocation is not None and owner else None
     bound = str(spec.get("nodeName") or "")
     withdrawn = _withdrawn(annotations) if takes and names.ALLOCATION not in annotations else ""
+    plan = annotations.get(names.GANG_PLAN, "") if carried is not None and not held_back else ""
     unbound = not bound and not deleting and (allocation is not None or bool(withdrawn))
     return PodInfo(
         uid=pods.uid(pod),
@@ -266,8 +267,8 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         protected=protection.written(annotations) if (gates or not bound) and allocation is not None else (),
         rules=rules,
         unread=pods.unread_share(pod) if takes and not given and names.ALLOCATION in annotations else None,
-        gang=gangs.gang_of(pod) if waiting is not None or allocation is not None else None,
-        plan=annotations.get(names.GANG_PLAN, "") if allocation is not None else "",
+        gang=gangs.gang_of(pod) if waiting is not None or allocation is not None or plan else None,
+        plan=plan,
     )
 
 

@@ -21,6 +21,8 @@ from contract.model import Allocation
 
 Plan = dict[str, Allocation | None]
 """The share of each member by uid; None where it is still to be decided."""
+_ENDS_AFTER = 60.0
+"""Seconds."""
 _FORMER = 16
 """Shares of pods that have left a gang which are remembered, so that a pod in their place returns to them."""
 
@@ -40,6 +42,10 @@ class Members:
     """How often its pods have changed."""
     _read: dict[str, Plan] = field(default_factory=dict)
 
+    def has_begun(self) -> bool:
+        """Whether a pod of it has its share, or is about to get it by a plan."""
+        return bool(self.placed) or next(self.planned(), None) is not None
+
     def planned(self) -> Iterator[tuple[str, Allocation | None]]:
         """The pods that wait and are in a plan, each with its share."""
         for pod, text in self.plans.items():
@@ -51,15 +57,16 @@ class Members:
                     yield uid, plan[uid]
                     break
 
-    def settle(self) -> None:
-        """Forget the plans that nobody waits for."""
+    def settle(self) -> list[str]:
+        """Forget the plans that nobody waits for. The pods without a share that they stood on."""
         waits = {uid for uid, _ in self.planned()} if self.waiting and self.plans else set[str]()
-        for pod in [each for each in self.plans if each not in self.placed]:
-            if waits.isdisjoint(self._read.get(pod, ())):
-                del self.plans[pod]
-                self._read.pop(pod, None)
+        over = [pod for pod in self.plans if pod not in self.placed and waits.isdisjoint(self._read.get(pod, ()))]
+        for pod in over:
+            del self.plans[pod]
+            self._read.pop(pod, None)
         if not self.waiting:
             self._read.clear()
+        return over
 
 
 def _plan(text: str) -> Plan:
@@ -78,6 +85,8 @@ class GangIndex:
         """The gang of each pod that is in one."""
         self.open: dict[GangKey, None] = {}
         """Those with a plan and with pods that wait."""
+        self._ended: dict[GangKey, float | None] = {}
+        """Those with a plan on a pod that has no share any more, or without pods, and since when; None: not noted."""
 
     def of(self, key: GangKey) -> Members | None:
         """The pods of a gang; None where it has none."""
@@ -90,7 +99,7 @@ class GangIndex:
     def counts(self) -> tuple[int, int]:
         """How many gangs wait as a whole, and how many have begun."""
         begun = sum(bool(each.placed) for each in self._gangs.values())
-        return len(self._gangs) - begun, begun
+        return sum(bool(each.waiting and not each.placed) for each in self._gangs.values()), begun
 
     def see(self, pod: PodInfo) -> None:
         """A pod is new or changed."""
@@ -131,12 +140,37 @@ class GangIndex:
         share = members.placed.pop(uid, None)
         if share is not None:
             members.former.append(share)
+        if not members.placed:
+            members.former.clear()
 
     def _settle(self, key: GangKey, members: Members) -> None:
-        members.settle()
         if members.plans and members.waiting:
             self.open[key] = None
         else:
             self.open.pop(key, None)
-        if not (members.waiting or members.placed):
+        if not members.placed.keys() >= members.plans.keys() or not (members.waiting or members.placed):
+            self._ended.setdefault(key, None)
+
+    def prune(self, now: float) -> None:
+        """
+        Forget plans that nobody waits for, and gangs without pods, once they have been so for a while: a list may bring
+        the pod with the plan, which has ended, before the pods that wait.
+        """
+        for key, since in tuple(self._ended.items()):
+            if since is None:
+                self._ended[key] = now
+            elif now - since >= _ENDS_AFTER:
+                del self._ended[key]
+                self._forget(key)
+
+    def _forget(self, key: GangKey) -> None:
+        members = self._gangs.get(key)
+        if members is None:
+            return
+        for uid in members.settle():
+            self._of.pop(uid, None)
+        if members.waiting or members.placed:
+            self._settle(key, members)
+        else:
             del self._gangs[key]
+            self.open.pop(key, None)

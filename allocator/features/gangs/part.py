@@ -222,7 +222,7 @@ class GangScheduling:
         """The pods of the pod's gang, where it has not begun."""
         key = entry.gang.key if entry.gang is not None else None
         members = self._index.of(key) if key is not None else None
-        return None if members is None or members.placed or key in self._index.open else members
+        return None if members is None or members.has_begun() else members
 
     def _known(
         self, entry: QueuedPodInfo, members: Members, shape: Callable[[QueuedPodInfo], Hashable], now: float
@@ -424,6 +424,7 @@ class GangScheduling:
 
     def _tick(self, now: float) -> tuple[()]:
         """A replica that may not decide any more holds nothing for pods that it has not written."""
+        self._index.prune(now)
         if not self._leadership.holds() and (self._assumed or self._opening):
             for uid in tuple(self._opening):
                 self._end_opening(uid, keep=False)

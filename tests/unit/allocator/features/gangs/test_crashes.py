@@ -146,3 +146,54 @@ class Refusing(ApiServer):
             self.left -= 1
             return 422, status_body(422, "Invalid")
         return super()._patch(key, operations)
+
+
+def test_a_first_pod_that_has_ended_meanwhile_still_has_the_plan() -> None:
+    api = ApiServer()
+    created(api, *(member(f"m{i}", minimum=3) for i in range(3)))
+    first = Replica(api, cards(3), term=1)
+    run_until(first, 1)
+    assert placed(api).keys() == {"default/m0"}
+    api.change("default/m0", phase="Failed")
+    second = Replica(api, cards(3), term=2)
+    second.loop.once()
+    assert placed(api).keys() == {f"default/m{i}" for i in range(3)}
+    second.catch_up()
+    second.controller.check_invariants()
+
+
+def test_a_first_pod_that_was_deleted_meanwhile_leaves_a_gang_that_waits() -> None:
+    api = ApiServer()
+    created(api, *(member(f"m{i}", minimum=3) for i in range(3)))
+    first = Replica(api, cards(3), term=1)
+    run_until(first, 1)
+    api.delete("default/m0")
+    second = Replica(api, cards(3), term=2)
+    second.cycle()
+    assert placed(api) == {}
+    created(api, member("m3", minimum=3))
+    second.catch_up()
+    second.cycle()
+    second.cycle()
+    assert placed(api).keys() == {f"default/m{i}" for i in (1, 2, 3)}
+
+
+def test_a_gang_that_is_created_again_under_its_name_starts_as_a_whole_again() -> None:
+    """Its former pods, one of which has the old plan, have failed and are still there."""
+    api = ApiServer()
+    replica = Replica(api, cards(2), term=1)
+    created(api, *(member(f"m{i}") for i in range(2)))
+    replica.catch_up()
+    replica.cycle()
+    replica.cycle()
+    for i in range(2):
+        api.change(f"default/m{i}", phase="Failed")
+    created(api, member("again0"))
+    replica.catch_up()
+    replica.cycle()
+    assert "default/again0" not in placed(api)
+    created(api, member("again1"))
+    replica.catch_up()
+    replica.cycle()
+    replica.cycle()
+    assert placed(api).keys() >= {"default/again0", "default/again1"}
