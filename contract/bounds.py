@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from contract import gangs
 from contract.dialects import DIALECTS
 from contract.dialects.base import ContainerReader, PodReader, Refusal
 from contract.dialects.table import Dialects
@@ -97,6 +98,7 @@ def refused(
     """What of a new pod is beyond any of these bounds."""
     return (
         least_problem(pod, request, options, dialects)
+        or gangs.refused(pod)
         or problem(pod, dialects)
         or annotations_problem(pod, request, dialects)
     )

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 WHOLE = 100
 """All of a GPU's cores, or all of its memory, in percent."""
+MOST_MEMBERS = 256
+"""Pods of a gang at most: each of them is a decision of one scheduling cycle."""
 MOST_GPUS = 64
 """GPUs of one container; no machine has more, and a larger number is a typing error."""
 MOST_ON_NODE = 1_024

@@ -254,6 +254,23 @@ PROTECTED = Key(
     doc="Where the setting `placement.scale_down` is `block`: the annotations against scale-down that we wrote beside "
     "the share, separated by commas. They are removed with it; those of the pod's author stay.",
 )
+GANG = _by_tenant(
+    "gang",
+    "The gang of the pod, a name that all its pods in the namespace have: they get their shares together or not at "
+    "all. It counts before what other programs say of a group of pods; `none`: the pod is of no gang.",
+)
+GANG_MINIMUM = _by_tenant(
+    "gang-minimum",
+    "How many pods of the gang start together, 1 to 256. Without gang, and without another program's group, the gang "
+    "is the pods of the pod's controller.",
+)
+GANG_PLAN = Key(
+    f"{GROUP}/gang-plan",
+    on="Pod annotation",
+    writer="allocator, with the allocation",
+    doc="On the first pod of a gang that is placed: the share of each of its pods, as JSON. From then on the gang has "
+    "begun, and whichever allocator leads gives the others these shares.",
+)
 PLACEMENT = _by_tenant(
     "placement",
     "How the node is pinned: `auto` (the default), `nodeName` or `affinity`. `nodeName` counts as `affinity` where "
@@ -397,7 +414,7 @@ def nri_annotation(container: str) -> str:
     return f"nvidia.cdi.k8s.io/{name}" if len(name) <= _NAME_PART_MAX else ""
 
 
-RESERVED_ANNOTATIONS = (REQUEST, ALLOCATION, WITHDRAWN)
+RESERVED_ANNOTATIONS = (REQUEST, ALLOCATION, WITHDRAWN, GANG_PLAN)
 """Annotations that only we write, besides those with `CONTAINER_PREFIXES`."""
 
 _DIGEST = 32

@@ -46,6 +46,7 @@ PLACED_BY = (
     "preemptionPolicy",
     "topologySpreadConstraints",
     "resourceClaims",
+    "schedulingGroup",
 )
 """Fields of a spec that a placement needs whole, besides its containers, volumes and affinity."""
 _VOLUMES = frozenset(

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple, TypeVar
 from allocator.cache import footprint
 from allocator.cache.ledger import Reservation
 from allocator.engine import pinning
-from contract import names, pods
+from contract import gangs, names, pods
 from contract.encoding import codec, moments, quantity
 from contract.encoding.plain import MESSAGE, NAME, is_plain, plain
 from contract.encoding.reading import is_subdomain
+from contract.gangs import Membership
 from contract.model import Allocation, Compute, PodRequest
 from contract.nodes.capacity import NOTHING as NO_AMOUNTS
 from contract.nodes.capacity import Amounts
@@ -161,6 +162,10 @@ class PodInfo(NamedTuple):
     """What other pods have a say in, and what this one says about others."""
     unread: UnreadShare | None = None
     """What it holds and cannot be counted, because this version cannot read it."""
+    gang: Membership | None = None
+    """The gang of a pod that waits, holds a share, or has the plan of its gang."""
+    plan: str = ""
+    """The shares of all members of its gang, as text, where it was placed first; also once it is finished."""
 
 
 class PodEvent(NamedTuple):
@@ -224,6 +229,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
     successor = _successor(pod, request) if request is not None and allocation is not None and owner else None
     bound = str(spec.get("nodeName") or "")
     withdrawn = _withdrawn(annotations) if takes and names.ALLOCATION not in annotations else ""
+    plan = annotations.get(names.GANG_PLAN, "") if carried is not None and not held_back else ""
     unbound = not bound and not deleting and (allocation is not None or bool(withdrawn))
     return PodInfo(
         uid=pods.uid(pod),
@@ -261,6 +267,8 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         protected=protection.written(annotations) if (gates or not bound) and allocation is not None else (),
         rules=rules,
         unread=pods.unread_share(pod) if takes and not given and names.ALLOCATION in annotations else None,
+        gang=gangs.gang_of(pod) if waiting is not None or allocation is not None or plan else None,
+        plan=plan,
     )
 
 

@@ -41,6 +41,8 @@ class HeldNode:
     """The namespace to whose pods alone the node is closed; empty: to all."""
     namespace: str = ""
     """The pod's own, where it is starving."""
+    gang: str = ""
+    """The pods of this gang may all go there; `uid` is one of them. Empty: that pod alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,12 @@ class Requester:
     """What other pods and volumes have a say in."""
     family: str = ""
     """As in `allocator.cache.refusals`."""
+    gang: str = ""
+    """The text of its gang's key; empty for a pod of none."""
+
+    def owns(self, reservation: HeldNode) -> bool:
+        """Whether the node is reserved for this pod, or for its gang."""
+        return reservation.uid == self.uid or (self.gang != "" and reservation.gang == self.gang)
 
 
 def closed(node: NodeState) -> NodeState:
@@ -69,7 +77,7 @@ def entitled(reservations: Sequence[HeldNode], who: Requester) -> tuple[HeldNode
     A pod with a reservation goes to that node only; another pod to the nodes reserved for pods of lower priority, or
     against another namespace.
     """
-    own = [one for one in reservations if one.uid == who.uid]
+    own = [one for one in reservations if who.owns(one)]
     if own:
         return tuple(own)
     closed_to_it = {
@@ -112,7 +120,7 @@ def _decide(
         return engine.decide(ask, refused, prefer)
     theirs = entitled(reservations, who)
     open_to_it = {one.node: _left(nodes[one.node], one) for one in theirs}
-    if any(one.uid == who.uid for one in theirs):
+    if any(who.owns(one) for one in theirs):
         own = _there(engine, open_to_it, ask, refused, prefer)
         if isinstance(own, Placement):
             return own

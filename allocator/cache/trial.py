@@ -74,9 +74,11 @@ class Trial:
 
     # -- questions ------------------------------------------------------------------------------------------------
 
-    def decide(self, ask: SchedulingRequest, who: Requester) -> Decision:
-        """Where the pod would go now."""
+    def decide(self, ask: SchedulingRequest, who: Requester, out: Mapping[str, Reason] = NOWHERE_REFUSED) -> Decision:
+        """Where the pod would go now. `out`: nodes that are out of the question besides, with the reason."""
         refused = self.refused(who.rules, ask.needs)
+        if out:
+            refused = {**refused, **out}
         if self.reservations:
             return reserved.decide(self.engine, self._nodes, self.reservations, ask, who, refused)
         return reference.by_preference(lambda form: self.engine.decide(form, refused), ask)
@@ -99,9 +101,9 @@ class Trial:
 
     # -- changes --------------------------------------------------------------------------------------------------
 
-    def place(self, ask: SchedulingRequest, who: Requester) -> Decision:
-        """Decide, and count the pod where it goes."""
-        decision = self.decide(ask, who)
+    def place(self, ask: SchedulingRequest, who: Requester, out: Mapping[str, Reason] = NOWHERE_REFUSED) -> Decision:
+        """Decide, and count the pod where it goes. `out`: as in `decide`."""
+        decision = self.decide(ask, who, out)
         if isinstance(decision, Placement):
             node, kind = self._nodes[decision.node], who.rules.placed()
             self._note(node, node.name, kind)

@@ -13,6 +13,7 @@ from allocator.features import (
     delivery,
     elasticgpuclaims,
     estimates,
+    gangs,
     idle,
     kueue,
     metering,
@@ -33,4 +34,5 @@ FEATURES: tuple[Feature[Any, Any], ...] = (
     servicelevels.FEATURE,
     estimates.FEATURE,
     audit.FEATURE,
+    gangs.FEATURE,
 )

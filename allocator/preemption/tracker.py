@@ -262,9 +262,15 @@ def leaving(sharers: tuple[AllocatedPod, ...], now: float) -> frozenset[str]:
 def wanted(pod: QueuedPodInfo, kept: Sequence[HeldNode]) -> bool:
     """
     Whether room may be made for the pod. Not while a node is reserved for a starving pod of higher priority, and not
-    for a pod that names a claim: the claim waits for the share, and its pods use it together.
+    for a pod that names a claim: the claim waits for the share, and its pods use it together. Nor for a pod of a gang:
+    room for one of its pods starts none of them.
     """
-    if pod.foreign or pod.ask.request.claim or (pod.pod.get("spec") or {}).get("preemptionPolicy") == "Never":
+    if (
+        pod.foreign
+        or pod.gang is not None
+        or pod.ask.request.claim
+        or (pod.pod.get("spec") or {}).get("preemptionPolicy") == "Never"
+    ):
         return False
     return all(one.uid == pod.uid or one.priority <= pod.priority for one in kept)
 

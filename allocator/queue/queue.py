@@ -21,6 +21,7 @@ from allocator.cache.podinfo import PodInfo, WaitingPod
 from allocator.cache.reserved import Requester
 from allocator.queue.parking import Order, ParkedPod, Parking, PodCost
 from contract import pods
+from contract.gangs import Membership
 from contract.model import WHOLE
 from contract.reasons.base import Cure
 from contract.reasons.nodes import NodeCode, cured_by
@@ -60,11 +61,14 @@ class QueuedPodInfo:
     """As in `PodInfo`."""
     came: int = 0
     """How many pods were seen before it: creation times have whole seconds, and a Deployment makes many pods in one."""
+    gang: Membership | None = None
+    """Where it starts together with others."""
 
     @property
     def requester(self) -> Requester:
         """The pod as reserved nodes see it."""
-        return Requester(self.uid, self.priority, self.key.split("/", 1)[0], self.rules, self.family)
+        gang = self.gang.key.text if self.gang is not None else ""
+        return Requester(self.uid, self.priority, self.key.split("/", 1)[0], self.rules, self.family, gang)
 
     @property
     def family(self) -> str:
@@ -129,6 +133,8 @@ class SchedulingQueue:
     """The pods behind our gate. Not thread-safe: one owner calls it."""
 
     def __init__(self, parking: Parking | None = None) -> None:
+        self.reads_gangs = False
+        """Whether pods that say so start together; otherwise each of them is placed by itself."""
         self.parking = parking or Parking()
         """Who of the waiting pods is known by name only."""
         self._turns: set[str] = set()
@@ -224,6 +230,7 @@ class SchedulingQueue:
             rules=self._take_rules(pod.rules),
             owner=pod.owner,
             came=came,
+            gang=pod.gang if self.reads_gangs else None,
         )
         if known is None or known.order != entry.order:
             self._out_of_order(known)
@@ -235,7 +242,7 @@ class SchedulingQueue:
         self._count(entry, 1)
         if known is None:
             return True
-        changed = (known.ask, known.foreign, known.rules) != (entry.ask, entry.foreign, entry.rules)
+        changed = _asked_as(known) != _asked_as(entry)
         if changed:
             self._joined.add(uid)  # what it lacked before says nothing of what it lacks now
         return changed
@@ -318,6 +325,11 @@ class SchedulingQueue:
                 del self._cards[cards]
 
 
+def _asked_as(entry: QueuedPodInfo) -> object:
+    """What a decision about the pod depends on."""
+    return entry.ask, entry.foreign, entry.rules, entry.gang
+
+
 def _own_order(priority: int, ask: SchedulingRequest, created: float, came: int, uid: str) -> Order:
     """The place of a pod among those of its namespace, where the priority of a dialect counts too."""
     return (-priority, -(ask.request.priority > 0), created, came, uid)
@@ -328,7 +340,8 @@ def weight(entry: QueuedPodInfo) -> int:
     request = entry.ask.request
     several = 1 if entry.ask.together else _SEVERAL
     ordered = max((len(f.wishes.use_models) for f in request.containers if f.wishes.ordered), default=0)
-    return several * (1 + min(ordered, _IN_ORDER))
+    together = entry.gang.minimum if entry.gang is not None else 1
+    return several * together * (1 + min(ordered, _IN_ORDER))
 
 
 class CycleTrigger:
@@ -492,8 +505,10 @@ def namespace_of(entry: QueuedPodInfo) -> str:
 
 
 def _shape(entry: QueuedPodInfo) -> object:
-    """Pods of one shape are decided once; each pod that names a claim for itself."""
-    return entry.uid if entry.ask.request.claim else (entry.ask, entry.priority)
+    """Pods of one shape are decided once, each gang for itself, and each pod that names a claim."""
+    if entry.ask.request.claim:
+        return entry.uid
+    return (entry.ask, entry.priority) if entry.gang is None else (entry.ask, entry.priority, entry.gang.key)
 
 
 class QueueOrder:

@@ -53,6 +53,8 @@ class Binding:
     allocation: Allocation
     term: int | None = None
     """The leadership in which it was decided, where there is an election; it must be written in the same."""
+    plan: str = ""
+    """The shares of all members of its gang, as text, which the same write puts on the pod."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from allocator.engine.reference import FINE, Snapshot
 from allocator.queue.queue import QueuedPodInfo, SchedulingQueue
 from allocator.queue.records import PodRecords
 from contract.backoff import backoff
-from contract.model import FREE, NO_OVERCOUNT, WHOLE, FractionRequest, Gpu, NodeState, Usage
+from contract.model import FREE, NO_OVERCOUNT, WHOLE, Compute, FractionRequest, Gpu, NodeState, Usage
 from contract.reasons.nodes import Reason
 from contract.scheduling import counting, filters, fit
 from contract.scheduling.demand import demand_of
@@ -117,8 +117,16 @@ def held_node(cache: Cache, queue: SchedulingQueue, records: PodRecords) -> Held
     """The first reservation whose pod is in the queue and is not being written; None where there is none."""
     for kept in cache.reservations:
         if queue.pod(kept.uid) is not None and not records.is_writing(kept.uid):
-            return HeldNode(kept.node, kept.uid, kept.priority, against=kept.against, namespace=kept.namespace)
+            return replace(kept, others=(), compute=Compute())
     return None
+
+
+def held_nodes(cache: Cache, queue: SchedulingQueue, records: PodRecords) -> tuple[HeldNode, ...]:
+    """The reservations of the first starving pod that has one: of a gang there are several."""
+    first = held_node(cache, queue, records)
+    if first is None or not first.gang:
+        return () if first is None else (first,)
+    return tuple(one for one in cache.reservations if one.uid == first.uid)
 
 
 def choose_held(
@@ -130,9 +138,11 @@ def choose_held(
     now: float,
     failed: Callable[[QueuedPodInfo], None],
     behind: Callable[[QueuedPodInfo], bool] = lambda pod: False,
-) -> HeldNode | None:
+    together: Callable[[QueuedPodInfo, float], tuple[HeldNode, ...] | None] = lambda pod, now: None,
+) -> tuple[HeldNode, ...]:
     """
-    The reservation of a node for a starving pod; None where no pod has waited for `after` seconds, or `after` is 0.
+    The reservation of a node for a starving pod; none where no pod has waited for `after` seconds, or `after` is 0.
+    `together` gives those of a whole gang, and None for a pod that is placed by itself.
 
     A pod whose namespace has used up its budget is passed over. A node whose room other namespaces hold is preferred to
     one whose room the pod's own namespace holds.
@@ -157,15 +167,30 @@ def choose_held(
         )
     )
     kept = held_node(cache, queue, records)
-    return first_held(
-        waiting,
-        cache.snapshot,
-        cache.engine.limits,
-        kept,
-        held_by=cache.ledger.held_by,
-        failed=failed,
-        refused=lambda pod: cache.refused_by_others(pod.ask, pod.requester),
-    )
+    gangs, tries = set[object](), 0
+    for entry in waiting:
+        if entry.gang is not None and entry.gang.key in gangs:
+            continue
+        found = together(entry, now)
+        if found is None:
+            one = first_held(
+                (entry,),
+                cache.snapshot,
+                cache.engine.limits,
+                kept,
+                held_by=cache.ledger.held_by,
+                failed=failed,
+                refused=lambda pod: cache.refused_by_others(pod.ask, pod.requester),
+            )
+            found = () if one is None else (one,)
+        elif entry.gang is not None:
+            gangs.add(entry.gang.key)
+        if found:
+            return found
+        tries += 1
+        if tries == _TRIES:
+            break
+    return ()
 
 
 class Starving(Protocol):

@@ -18,9 +18,10 @@ from allocator.queue.queue import namespace_of
 from allocator.scheduler import messages
 from allocator.scheduler.events import PoolsDeclared
 from allocator.scheduler.leadership import SchedulerState
-from allocator.scheduler.parts import ClaimedShares
+from allocator.scheduler.parts import NO_GANGS, ClaimedShares, Gangs
 from allocator.settings import Settings
 from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
+from contract.gangs import gang_of
 from contract.model import Allocation, FractionRequest, GpuKind
 from contract.reasons.pods import AnswerReason
 from contract.scheduling import needs
@@ -44,6 +45,7 @@ class Admission:
         state: SchedulerState,
         *,
         claims: ClaimedShares,
+        gangs: Gangs,
         settings: Settings,
         gates: Gates,
         clock: Callable[[], float],
@@ -57,6 +59,7 @@ class Admission:
         self._trigger = state.trigger
         self._leadership = state.leadership
         self._claims = claims
+        self._gangs = gangs
         self._order = state.order
         self._pools = state.pools
         self._unconfirmed = state.unconfirmed
@@ -133,6 +136,9 @@ class Admission:
         decision = self._cache.decide(ask, Requester("", seen.priority, question.namespace, seen.rules, family))
         if not isinstance(decision, Placement):
             return self._refuse(seen, decision, question.namespace)
+        gang = None if self._gangs is NO_GANGS else gang_of(question.pod)
+        if gang is not None:
+            return messages.wait_for_gang(gang.shown, ask.request, smallest)
         if not decides:
             return messages.wait_for_leader(ask.request, smallest)
         if self._somebody_is_before(seen.priority, question.namespace):
@@ -174,7 +180,7 @@ class Admission:
         only.
         """
         anybody, left = self._trigger.requeued or self._trigger.running, self._rounds.unfinished
-        if self._queue.parking.is_before(namespace, priority):
+        if self._queue.parking.is_before(namespace, priority) or self._gangs.is_completing():
             return True
         if not anybody and not left:
             return False

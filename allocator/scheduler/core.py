@@ -78,7 +78,7 @@ from allocator.scheduler.events import (
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.housekeeping import Housekeeping
 from allocator.scheduler.leadership import Leadership, SchedulerState
-from allocator.scheduler.parts import NO_CLAIMS, Core, FeaturePart, Handler, Search
+from allocator.scheduler.parts import NO_CLAIMS, NO_GANGS, Core, FeaturePart, Handler, Search
 from allocator.scheduler.reservations import Preemptor
 from allocator.scheduler.view import SchedulerFigures, SchedulerView
 from allocator.scoring.tables import Tables
@@ -181,6 +181,8 @@ class Controller:
         )
         made = tuple(make(core) for make in parts)
         claims = next((part.claims for part in made if part.claims is not None), NO_CLAIMS)
+        gangs = next((part.gangs for part in made if part.gangs is not None), NO_GANGS)
+        self._handlers.gangs, self._queue.reads_gangs = gangs, gangs is not NO_GANGS
         for part in made:
             self._leadership.needs(part.lists, part.booked)
             if part.evicted is not None:
@@ -191,6 +193,7 @@ class Controller:
         self._admission = Admission(
             state,
             claims=claims,
+            gangs=gangs,
             settings=settings,
             gates=gates,
             clock=clock,
@@ -201,6 +204,7 @@ class Controller:
             state,
             handlers=self._handlers,
             claims=claims,
+            gangs=gangs,
             explains=(part.explains for part in made if part.explains is not None),
             adds=(part.adds for part in made if part.adds is not None),
             clock=clock,
@@ -211,6 +215,7 @@ class Controller:
         self._housekeeping = Housekeeping(
             state,
             preemptor=self.preemptor,
+            gangs=gangs,
             settings=settings,
             clock=clock,
             forgotten=forgotten,

@@ -10,7 +10,7 @@ outdated, the whole queue is re-evaluated within 15 s. That is also the safety n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.cache import ledger, reserved
@@ -34,7 +34,7 @@ from allocator.scheduler.events import (
 )
 from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.leadership import SchedulerState
-from allocator.scheduler.parts import ClaimedShares, Explanation
+from allocator.scheduler.parts import ClaimedShares, Explanation, Gangs, GangWaits, Together
 from contract.dialects.table import Dialects
 from contract.model import Allocation
 from contract.reasons.base import ReasonName
@@ -97,6 +97,7 @@ class SchedulingCycle:
         *,
         handlers: EventHandlers,
         claims: ClaimedShares,
+        gangs: Gangs,
         explains: Iterable[Callable[[str], Explanation | None]],
         adds: Iterable[Callable[[str], str]] = (),
         clock: Callable[[], float],
@@ -112,13 +113,14 @@ class SchedulingCycle:
         self._trigger = state.trigger
         self._leadership = state.leadership
         self._claims = claims
+        self._gangs = gangs
         self._preemption = state.preemptions
         self._pools = state.pools
         self._faults = state.faults
         self._clock = clock
         self._new_id = new_id
         self._order = state.order
-        self.bindings = Bindings(state, handlers=handlers, forgotten=forgotten)
+        self.bindings = Bindings(state, handlers=handlers, gangs=gangs, forgotten=forgotten)
         self._dialects = state.dialects
         self._hints = hints
         self._decided: list[Binding] = []
@@ -152,6 +154,8 @@ class SchedulingCycle:
         self._trigger.begin()
         self._cache.freed.clear()
         self._rounds.join(self._queue.take_joined())
+        for entry, allocation in self._gangs.due(now):
+            self._decided.append(self._reserve_waiting(entry, allocation))
         try:
             yield from self._in_order(now, self._decided)
         finally:
@@ -187,6 +191,7 @@ class SchedulingCycle:
                 self._queue.tried(uid)  # a parked pod may have its room, as if it had been tried
         self._queue.parking.begin_round()
         self._failed.clear()
+        self._gangs.begin_round()
         if self._claims.exist():
             self._claims.begin_pass()
         self._changes = self._cache.changes
@@ -229,7 +234,7 @@ class SchedulingCycle:
             if entry is not None:
                 self._rounds.tried(uid)
                 self._queue.tried(uid)
-                looked += _DECIDED if self._try_alone(entry, now, failed, bindings) else 1
+                looked += _DECIDED * self._try_alone(entry, now, failed, bindings) or 1
         else:
             if self._claims.exist() and not self._rounds.unfinished:
                 self._claims.bind_the_rest()
@@ -238,6 +243,8 @@ class SchedulingCycle:
         """Whether it takes no decision to say what becomes of the pod."""
         if not self._competes(entry, now):
             return True
+        if entry.gang is not None:
+            return self._gangs.is_known(entry, self._shape, now)
         return not entry.ask.request.claim and self._shape(entry) in self._failed
 
     def _competes(self, entry: QueuedPodInfo, now: float) -> bool:
@@ -252,35 +259,41 @@ class SchedulingCycle:
         family = entry.family if len(self._cache.refusals) else ""
         return entry.ask, theirs, rules, helped, family if self._cache.refusals.of(family) else ""
 
-    def _try_alone(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> bool:
-        """`_try`, of which no error reaches another pod. True if that took a decision."""
+    def _try_alone(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> int:
+        """`_try`, of which no error reaches another pod. How many decisions that took."""
         if self._records.quarantine.holds(entry.uid, now):
-            return False
+            return 0
         try:
             tried = self._try(entry, now, failed, bindings)
         except Exception:
             self._faults.leave_alone("decision", entry)
-            return True
+            return 1
         self._records.quarantine.tried(entry.uid)
         return tried
 
-    def _try(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> bool:
-        """Place one pod of the queue, or say why not. True if that took a decision."""
+    def _try(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> int:
+        """Place one pod of the queue, or say why not. How many decisions that took."""
         self._records.waits(entry.uid, now)
         if not self._records.is_schedulable(entry.uid, now):
-            return False
+            return 0
         if entry.foreign:
             self._rounds.lacks(entry.uid, _NOTHING_HELPS)
             self._tell(entry, PodReason.FOREIGN_GATE, f"held by the scheduling gate {entry.foreign[0]} first", now)
-            return False
+            return 0
         if entry.ask.request.claim:
             bindings.extend(self._by_claim(entry, now))
-            return True
+            return 1
+        if entry.gang is not None:
+            settled = self._gangs.is_known(entry, self._shape, now)
+            together = self._gangs.place(entry, self._shape, now)
+            if together is not None:
+                self._of_gang(entry, together, bindings, now)
+                return 0 if settled else entry.gang.minimum
         shape = self._shape(entry)
         known = failed.get(shape)
         if known is not None:
             self._say_why(entry, known, now)
-            return False
+            return 0
         decision = self._cache.decide(entry.ask, entry.requester)
         if isinstance(decision, Placement) and decision.node in self._cache.freed:
             self._trigger.requeue_helped()
@@ -292,7 +305,7 @@ class SchedulingCycle:
             pool = self._pools.only(entry.ask, decision, self._cache.engine, closed)
             failed[shape] = refusal = _Refusal.of(decision, entry.ask, pool, self._dialects)
             self._say_why(entry, refusal, now)
-        return True
+        return 1
 
     def _by_claim(self, entry: QueuedPodInfo, now: float) -> Iterable[Binding]:
         """A pod that names a claim: its binding, if it can go to the claim's share."""
@@ -303,6 +316,27 @@ class SchedulingCycle:
         if found.code != PodOfClaim.BINDING or now - self._records.waits(entry.uid, now) > _TELL_AFTER:
             self._tell(entry, found.code, f"waiting: {found.text}", now)
         return ()
+
+    def _of_gang(
+        self, entry: QueuedPodInfo, found: Together | Allocation | GangWaits, bindings: list[Binding], now: float
+    ) -> None:
+        """What becomes of a pod of a gang, and of the others with it where they start together."""
+        if isinstance(found, GangWaits):
+            if found.text:
+                self._rounds.lacks(entry.uid, found.codes)
+                behind = f"; {BEHIND}" if self._order.is_behind(entry) else ""
+                self._tell(entry, found.code, f"waiting: {found.text}{behind}", now)
+            return
+        members = ((entry, found),) if isinstance(found, Allocation) else found.members
+        if any(allocation.node in self._cache.freed for _, allocation in members):
+            self._trigger.requeue_helped()
+            return
+        written = [self._reserve_waiting(each, allocation) for each, allocation in members]
+        if isinstance(found, Together):
+            written[0] = replace(written[0], plan=found.plan)
+            self._records.begin(written[0])
+            self._gangs.opening(written[0], written[1:])
+        bindings.append(written[0])
 
     def _reserve_waiting(self, entry: QueuedPodInfo, allocation: Allocation) -> Binding:
         self._cache.assume(ledger.assumed(entry.ask, allocation, entry.key, self._clock(), entry.rules))
@@ -339,8 +373,10 @@ class Bindings:
         state: SchedulerState,
         *,
         handlers: EventHandlers,
+        gangs: Gangs,
         forgotten: Callable[[str], None],
     ) -> None:
+        self._gangs = gangs
         self._cache = state.cache
         self._queue = state.queue
         self._records = state.records
@@ -363,6 +399,7 @@ class Bindings:
         else:
             self._handlers.take_in(event.pod, now)
             self._records.done(uid, event.pod.version)
+        self._gangs.succeeded(event.binding)
 
     def failed(self, event: BindFailed, now: float) -> None:
         """
@@ -372,6 +409,11 @@ class Bindings:
         refused the binding, or where the binding fails again and again though nobody has changed the pod.
         """
         binding, pod, uid = event.binding, event.pod, event.binding.pod.uid
+        if pod is not None and self._handlers.tracks(uid) and self._gangs.keeps(binding):
+            self._records.failed(uid, now)
+            self._handlers.take_in(pod, now)
+            return
+        self._gangs.failed(binding)
         if self._cache.forget(binding.allocation.id):
             self._forgotten(_why_not(binding, pod))
         if pod is None or not self._handlers.tracks(uid):  # the watch may have shown that already
@@ -412,6 +454,7 @@ class Bindings:
             self._records.leave_unresolved(binding)
             return
         self._records.done(entry.uid)
+        self._gangs.failed(binding)
         if self._cache.forget(binding.allocation.id):
             self._forgotten("failed")
         self._trigger.requeue_helped()
@@ -419,6 +462,7 @@ class Bindings:
     def abandoned(self, event: BindAbandoned, now: float) -> None:
         """The binding was not written, since the term in which it was decided is over."""
         self._records.done(event.binding.pod.uid)
+        self._gangs.failed(event.binding)
         if self._cache.forget(event.binding.allocation.id):
             self._forgotten("fenced")
         self._trigger.requeue_helped()

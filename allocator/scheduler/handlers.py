@@ -44,6 +44,7 @@ from allocator.scheduler.events import (
 )
 from allocator.scheduler.housekeeping import ForeignGates
 from allocator.scheduler.leadership import KEPT_OUT, SchedulerState
+from allocator.scheduler.parts import NO_GANGS, Gangs
 from allocator.scheduler.succession import Fence, LatePods
 from allocator.scheduler.unbound import UnboundPods
 from allocator.settings import Settings
@@ -85,6 +86,7 @@ class EventHandlers:
         self._arrivals = state.arrivals
         self._forgotten = forgotten
         self._on_request = on_request
+        self.gangs: Gangs = NO_GANGS
         self._tells_all = settings.placement.condition == "always"
         self._kept_out = ExcludedGpus()
         self._repeated = state.repeated
@@ -314,12 +316,14 @@ class EventHandlers:
         self.unbound.drop(uid)
         self._records.drop(uid)
         self._queue.drop(uid)
+        self.gangs.drop(uid)
         return self._cache.drop_pod(uid)
 
     def _feed(self, pod: PodInfo, now: float) -> bool:
         """Put a pod into the queue, if our gate holds it, else into the cache. True if that may help other pods too."""
         waited = self._queue.pod(pod.uid) is not None
         freed, changed = self._cache.put_pod(pod, now), self._queue.put(pod)
+        self.gangs.see(pod)
         if changed and not waited:
             self._trigger.join()
             return freed

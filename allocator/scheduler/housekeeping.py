@@ -28,6 +28,7 @@ from allocator.scheduler.events import (
     TakeShare,
 )
 from allocator.scheduler.leadership import SchedulerState
+from allocator.scheduler.parts import Gangs
 from allocator.scheduler.reservations import Preemptor, StarvationGuard
 from allocator.scheduler.silence import SilentAgents
 from allocator.settings import Settings
@@ -52,6 +53,7 @@ class Housekeeping:
         state: SchedulerState,
         *,
         preemptor: Preemptor,
+        gangs: Gangs,
         settings: Settings,
         clock: Callable[[], float],
         forgotten: Callable[[str], None],
@@ -64,7 +66,9 @@ class Housekeeping:
         self._repeated = state.repeated
         self._unconfirmed = state.unconfirmed
         self._arrivals = state.arrivals
-        self.starvation = StarvationGuard(state, preemptor=preemptor, faults=state.faults, settings=settings)
+        self.starvation = StarvationGuard(
+            state, preemptor=preemptor, faults=state.faults, settings=settings, together=gangs.held
+        )
         self.overcommit = OvercommitReporter(
             state, clock=clock, evict=self.evict if settings.repair == "evict" else None
         )

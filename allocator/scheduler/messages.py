@@ -71,6 +71,11 @@ def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:
     return Wait(AnswerReason.QUEUED, "the pods ahead in the queue are placed first", floor(request, smallest))
 
 
+def wait_for_gang(gang: str, request: PodRequest, smallest: Smallest) -> Wait:
+    """The pod starts together with others, which must be there too."""
+    return Wait(AnswerReason.GANG, f"{gang}: placed together with the gang's other pods", floor(request, smallest))
+
+
 def wait_for_leader(request: PodRequest, smallest: Smallest) -> Wait:
     """The pod fits, as far as a replica knows that must not reserve."""
     return Wait(AnswerReason.NOT_LEADING, "the leading allocator places the pod in a moment", floor(request, smallest))

@@ -6,20 +6,23 @@ The shell makes the parts and calls them under its lock; the core knows none of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from allocator.cache.declared_pools import DeclaredPools
+from allocator.cache.podinfo import PodInfo
+from allocator.cache.reserved import HeldNode
 from allocator.faults import Faulted
 from allocator.queue.queue import QueuedPodInfo, Rounds
-from allocator.queue.records import Eviction
+from allocator.queue.records import Binding, Eviction
 from allocator.scheduler.events import TickPhase
 from allocator.scheduler.leadership import SchedulerState
 from allocator.scheduler.reservations import Preemptor, VictimKind
 from contract.model import Allocation
 from contract.reasons.base import ReasonName
 from contract.reasons.claims import PodOfClaim
+from contract.reasons.nodes import NodeCode
 
 Handler = Callable[[Any, float], None]
 """Takes in an event, at a time of the core's clock."""
@@ -84,6 +87,122 @@ class NoClaims:
 NO_CLAIMS = NoClaims()
 
 
+@dataclass(frozen=True, slots=True)
+class Together:
+    """The shares of pods that start together. The first is written first, with the plan of all of them on it."""
+
+    members: tuple[tuple[QueuedPodInfo, Allocation], ...]
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
+class GangWaits:
+    """
+    Why a gang waits; an empty text is not told. `codes`: of all nodes, of the pod that does not fit; none where no
+    event of nodes helps.
+    """
+
+    code: ReasonName
+    text: str
+    codes: frozenset[NodeCode]
+
+
+class Gangs(Protocol):
+    """Pods that start together or not at all."""
+
+    def see(self, pod: PodInfo) -> None:
+        """A pod is new or changed."""
+
+    def drop(self, uid: str) -> None:
+        """A pod was deleted."""
+
+    def begin_round(self) -> None:
+        """The queue is about to be tried."""
+
+    def is_completing(self) -> bool:
+        """Whether pods are about to get shares that were decided for them before."""
+
+    def due(self, now: float) -> Iterable[tuple[QueuedPodInfo, Allocation]]:
+        """The pods that are to be bound before anything is decided, each with its share, assumed or not."""
+
+    def held(self, entry: QueuedPodInfo, now: float) -> tuple[HeldNode, ...] | None:
+        """The nodes that are to be reserved for the starving pod's whole gang; None where it is placed by itself."""
+
+    def is_known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> bool:
+        """Whether it takes no decision to say why the pod's gang waits."""
+
+    def place(
+        self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float
+    ) -> Together | Allocation | GangWaits | None:
+        """
+        The shares of the pod's whole gang, or of the pod alone, or why it waits; None where it is placed as any other.
+        `shape`: what decides about a pod.
+        """
+
+    def opening(self, first: Binding, others: Sequence[Binding]) -> None:
+        """The shares of a gang are assumed; the first binding is handed out, and the others wait for its outcome."""
+
+    def succeeded(self, binding: Binding) -> None:
+        """A binding took effect."""
+
+    def keeps(self, binding: Binding) -> bool:
+        """A binding did not take effect and its pod waits: whether its share stays assumed, to be written again."""
+
+    def failed(self, binding: Binding) -> None:
+        """A binding did not take effect, and its share was given back."""
+
+
+class NoGangs:
+    """Every pod is placed by itself."""
+
+    def see(self, pod: PodInfo) -> None:
+        """Nothing."""
+
+    def drop(self, uid: str) -> None:
+        """Nothing."""
+
+    def begin_round(self) -> None:
+        """Nothing."""
+
+    def is_completing(self) -> bool:
+        """Never."""
+        return False
+
+    def due(self, now: float) -> Iterable[tuple[QueuedPodInfo, Allocation]]:
+        """None."""
+        return ()
+
+    def held(self, entry: QueuedPodInfo, now: float) -> tuple[HeldNode, ...] | None:
+        """By itself."""
+        return None
+
+    def is_known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> bool:
+        """Nothing is known."""
+        return False
+
+    def place(
+        self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float
+    ) -> Together | Allocation | GangWaits | None:
+        """By itself."""
+        return None
+
+    def opening(self, first: Binding, others: Sequence[Binding]) -> None:
+        """Never called."""
+
+    def succeeded(self, binding: Binding) -> None:
+        """Nothing."""
+
+    def keeps(self, binding: Binding) -> bool:
+        """Never."""
+        return False
+
+    def failed(self, binding: Binding) -> None:
+        """Nothing."""
+
+
+NO_GANGS = NoGangs()
+
+
 class Search(Protocol):
     """A search for pods to evict, over frozen values: `run` is called without the lock."""
 
@@ -129,6 +248,7 @@ class FeaturePart:
     booked: frozenset[str] = frozenset()
     """Those of them by which shares are booked: they are listed again for each leadership."""
     claims: ClaimedShares | None = None
+    gangs: Gangs | None = None
     explains: Callable[[str], Explanation | None] | None = None
     """What is to be added to why a pod waits, by its uid."""
     adds: Callable[[str], str] | None = None

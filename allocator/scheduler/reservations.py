@@ -352,7 +352,9 @@ class StarvationGuard:
         preemptor: Preemptor,
         faults: PodFaults,
         settings: Settings,
+        together: Callable[[QueuedPodInfo, float], tuple[HeldNode, ...] | None],
     ) -> None:
+        """`together`: the nodes that are to be reserved for a pod's whole gang; None for a pod by itself."""
         self._cache = state.cache
         self._queue = state.queue
         self._records = state.records
@@ -362,6 +364,7 @@ class StarvationGuard:
         self._preemptor = preemptor
         self._settings = settings
         self._order = state.order
+        self._together = together
         rest = settings.starvation_timeout if state.order.fair else 0.0
         self._budget = reservation.HoldingBudget(settings.starvation_reservation_limit, rest)
         self._looked_at = float("-inf")
@@ -373,15 +376,15 @@ class StarvationGuard:
         waits for several whole cards, other pods spare the nodes with many free ones from its first moment on.
         """
         self._cache.engine.spare(self._queue.cards())
-        held = reservation.held_node(self._cache, self._queue, self._records)
-        self._count_what_is_kept(held, now)
+        held = reservation.held_nodes(self._cache, self._queue, self._records)
+        self._count_what_is_kept(held[0] if held else None, now)
         self._preemptor.tick(now)
         if self._preemptor.preemptions.under_way:
             self._preemptor.hold_nodes()
             return
         # Once a preemption is over, its node stays reserved not a moment longer.
         current = now < self._look_again and self._preemptor.begun_at < self._looked_at
-        if current and (() if held is None else (held,)) == self._cache.reservations:
+        if current and held == self._cache.reservations:
             return
         self._looked_at = now
         self._look_again = now + _RESERVE_EVERY
@@ -395,8 +398,9 @@ class StarvationGuard:
             now,
             self._not_kept_for,
             self._order.is_behind,
+            self._together,
         )
-        if self._cache.reserve(*(() if worth is None else (worth,))):
+        if self._cache.reserve(*worth):
             self._trigger.requeue()
 
     def _count_what_is_kept(self, held: HeldNode | None, now: float) -> None:

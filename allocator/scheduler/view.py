@@ -11,7 +11,7 @@ import numpy as np
 from allocator.cache.cache import Cache
 from allocator.cache.reserved import HeldNode
 from allocator.engine.reference import Policy
-from allocator.queue.queue import QueueOrder, SchedulingQueue
+from allocator.queue.queue import QueuedPodInfo, QueueOrder, SchedulingQueue
 from allocator.queue.records import PodRecords
 from allocator.scoring import estimator
 from allocator.scoring.classes import Demanded, supply_of
@@ -58,7 +58,7 @@ class QueuedPodView:
     busy: str = ""
     """
     Why the pod is passed over, empty where it is not: `writing` while it is being bound, `pausing` after a binding that
-    failed, `in quarantine`, `by claim` where it has a claim's share.
+    failed, `in quarantine`, `by claim` where it has a claim's share, `with its gang` where it starts with others.
     """
     rules: PodRules = NO_RULES
     """What other pods and volumes have a say in, with the labels that some pod's rules ask about."""
@@ -102,6 +102,11 @@ class SchedulerView:
         return replace(made, scarcity=np.array(self.scarcity, np.int64), largest=self.largest)
 
 
+def _not_alone(pod: QueuedPodInfo) -> str:
+    """What decides for the pod besides nodes; a view has neither claims nor gangs. Empty of most pods."""
+    return "by claim" if pod.ask.request.claim else "with its gang" if pod.gang is not None else ""
+
+
 def figures(cache: Cache, queue: SchedulingQueue, *, unbound: int, quarantined: int) -> SchedulerFigures:
     """Count."""
     assumed = len(cache.ledger.assumed())
@@ -133,7 +138,7 @@ def view(cache: Cache, order: QueueOrder, records: PodRecords, now: float) -> Sc
             pod.priority,
             moments.shown(pod.created),
             pod.foreign,
-            "by claim" if pod.ask.request.claim else records.busy(pod.uid, now),  # a view has no claims
+            _not_alone(pod) or records.busy(pod.uid, now),
             read,
         )
         for pod, read in zip(queue, rules, strict=True)

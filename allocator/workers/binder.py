@@ -80,6 +80,7 @@ def operations(binding: Binding, now_ns: int, *, protects: bool = False, dialect
         names.ALLOCATION: codec.allocation_to_text(allocation),
         **codec.container_annotations(allocation),
         **rendering.annotations,
+        **({str(names.GANG_PLAN): binding.plan} if binding.plan else {}),
         **(protection.added(metadata.get("annotations") or {}) if protects else {}),
     }
     position = pods.gates(pod).index(names.GATE)

@@ -45,6 +45,11 @@ CANARIES = PROGRAM.counter(
     "Canaries that have ended, by outcome: held and exceeded are verdicts; no-verdict, too-long and gave-way are none.",
     labels=("outcome",),
 )
+GANGS = PROGRAM.gauge(
+    "gpufraction_gangs",
+    "Gangs of pods that start together, by state: waiting, or begun, where a pod of it has its share.",
+    labels=("state",),
+)
 IDLE_PODS = PROGRAM.gauge(
     "gpufraction_idle_pods",
     "Pods with a share that compute nothing, as far as agents know, by whether they or their namespaces agreed to give "

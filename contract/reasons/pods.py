@@ -59,6 +59,26 @@ class PodReason(Reasons):
             either(Cure.OWN),
         ),
     )
+    GANG_INCOMPLETE = (
+        "GangIncomplete",
+        _waits(
+            "gang ...: ... of ... pods that start together can be placed",
+            "Wait until all pods of the gang are there. A program that makes the next pod only once the first is ready "
+            "never gets there: lower the annotation gpufraction.io/gang-minimum, or set gpufraction.io/gang to none.",
+            either(Cure.OWN),
+            "gangs.md",
+        ),
+    )
+    GANG_DOES_NOT_FIT = (
+        "GangDoesNotFit",
+        _waits(
+            "gang ...: ... of ... pods that start together fit; the next one does not: ...",
+            "Wait until shares are released, or let fewer pods start together (gpufraction.io/gang-minimum). The gang "
+            "holds nothing while it waits.",
+            _ROOM,
+            "gangs.md",
+        ),
+    )
     PARKED = (
         "Parked",
         _waits(
@@ -187,6 +207,10 @@ class AnswerReason(Reasons):
         "StoredFirst",
         _answer("The pod fits.", "Wait: the pod gets its share a moment after it is stored."),
     )
+    GANG = (
+        "GangMember",
+        _answer("The pod is of a gang.", "Wait: it is placed with the other pods of its gang, once all are there."),
+    )
     QUEUED = (
         "Queued",
         _answer("The pod fits, and pods ahead of it in the queue are about to be tried.", "Wait a moment."),
@@ -247,6 +271,15 @@ class PodEventReason(Reasons):
             "The pod runs with access to GPUs and without an allocation that can be read.",
             "Create the pod again.",
             "operations.md#metrics-and-alerts",
+        ),
+    )
+    GANG_MEMBER_LOST = (
+        "GPUGangMemberLost",
+        _event(
+            "The gang of the pod has begun, and the API server does not store the pod's placement. It is placed by "
+            "itself as soon as it fits and can be written.",
+            "Change the policy, webhook or size limit that the message names, or delete the pod.",
+            "gangs.md",
         ),
     )
     PREEMPTED = "GPUSharePreempted", _event("The pod is evicted for a pod of higher priority.", page="operations.md")

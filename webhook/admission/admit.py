@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from contract import bounds, names, pods
+from contract import bounds, gangs, names, pods
 from contract.dialects import DIALECTS, limitranges
 from contract.dialects.base import Refusal, Rendering
 from contract.dialects.table import Dialects
@@ -38,7 +38,13 @@ JSON = dict[str, Any]
 _LONGEST_ID = 64
 """Characters of an allocation's id; ours have half as many."""
 _BY_NAME, _BY_AFFINITY = "nodeName", "affinity"
-_SOON = (AnswerReason.NOT_LEADING, AnswerReason.QUEUED, AnswerReason.STORED_FIRST, AnswerReason.UNANSWERED)
+_SOON = (
+    AnswerReason.NOT_LEADING,
+    AnswerReason.QUEUED,
+    AnswerReason.STORED_FIRST,
+    AnswerReason.UNANSWERED,
+    AnswerReason.GANG,
+)
 SILENT = "the allocator does not answer; the pod is placed as soon as it does"
 """Why a pod waits where there is no answer."""
 _LINUX = "linux"
@@ -503,7 +509,7 @@ def settle(
     bound = _bound(_without_stale_pin(pod, decided.earlier or _earlier_pass(pod, dialects)))
     if bound and not isinstance(answer, Placed) and not _may_wait_for(pod, answer):
         return Deny(_cannot_wait(bound, answer), FORBIDDEN)
-    return Admit(_applied(pod, decided, answer, dialects, now_ns=now_ns), _warnings(decided, answer, bound))
+    return Admit(_applied(pod, decided, answer, dialects, now_ns=now_ns), _warnings(pod, decided, answer, bound))
 
 
 def _uncounted(request: PodRequest, totals: Mapping[str, int]) -> str:
@@ -534,8 +540,10 @@ def _may_wait_for(pod: Mapping[str, Any], answer: Answer | None) -> bool:
     return isinstance(answer, Wait) and answer.code in _SOON and scheduler == _DEFAULT_SCHEDULER
 
 
-def _warnings(decided: Allocate | KeepGated, answer: Answer | None, bound: str) -> tuple[str, ...]:
+def _warnings(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, bound: str) -> tuple[str, ...]:
     warnings = decided.request.warnings
+    if isinstance(found := gangs.read(pod), gangs.NoGang):
+        warnings = (*warnings, f"the pod is placed by itself: {found.why}")
     if isinstance(decided, KeepGated) or isinstance(answer, Placed | Never):
         return warnings
     if answer is None:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from allocator.cache import arrangement
+from allocator.cache.arrangement import Arranged, Member
 from allocator.cache.cache import FrozenCluster
 from allocator.cache.reserved import Requester
 from allocator.cache.trial import Trial
@@ -25,7 +27,7 @@ from contract.dialects import DIALECTS
 from contract.dialects.base import Refusal
 from contract.dialects.table import Dialects
 from contract.encoding import resourceclaims
-from contract.model import NodeState
+from contract.model import MOST_MEMBERS, NodeState
 from contract.options import NO_OPTIONS, PoolOptions
 from contract.reasons.nodes import Reason
 from contract.scheduling import needs
@@ -282,11 +284,23 @@ class GangTrial:
                 if not isinstance(decision, Placement):
                     self._trial.undo(mark)
                     self._close(opened)
+                    if self._fits_another_way(gang):
+                        return Fits(gang.pods)
                     return FallsShort(part, placed, gang.pods, decision)
                 placed += 1
                 if _is_new(decision.node):
                     coming.add(decision.node)  # it may have been opened for another gang
         return Fits(gang.pods, tuple(sorted(Counter(map(_pool_of, coming)).items())))
+
+    def _fits_another_way(self, gang: Gang) -> bool:
+        """Whether they fit on the nodes that there are as `arrangement` places gangs; then they stay placed."""
+        if gang.pods > MOST_MEMBERS:
+            return False
+        members = [
+            Member(part.ask, replace(gang.who, rules=part.rules)) for part in gang.parts for _ in range(part.count)
+        ]
+        found = arrangement.arrange(self._trial, members, give_way=self._give_way)
+        return isinstance(found, Arranged)
 
     def _close(self, opened: Iterable[str]) -> None:
         for name in opened:

@@ -16,6 +16,8 @@ from allocator.features.defragmentation.settings import DefragmentationSettings
 from allocator.features.elasticgpuclaims import ClaimSettings, objects
 from allocator.features.elasticgpuclaims.changes import ClaimsListed
 from allocator.features.elasticgpuclaims.part import ClaimsPart
+from allocator.features.gangs.part import GangScheduling
+from allocator.features.gangs.settings import GangSettings
 from allocator.features.idle.part import IdlePods
 from allocator.features.idle.settings import IdleSettings
 from allocator.features.provisioning.part import ProvisioningPart
@@ -131,12 +133,17 @@ class SchedulerHarness:
             yield self._claims
         yield self._provisioning
         yield self._idle
+        yield self._gangs
         if self.moving is not None:
             yield self._defragmentation
 
     def _defragmentation(self, core: Core) -> FeaturePart:
         assert self.moving is not None
         return Defragmenter(core, self.moving).part()
+
+    def _gangs(self, core: Core) -> FeaturePart:
+        self.gangs = GangScheduling(core, GangSettings())
+        return self.gangs.part()
 
     def _claims(self, core: Core) -> FeaturePart:
         self.claims = ClaimsPart(core, most_memory=self.claiming.claim_memory)

@@ -38,6 +38,9 @@ PINNED = {
     "PROTECTED": "gpufraction.io/protected",
     "RETURNED": "gpufraction.io/returned",
     "WITHDRAWN": "gpufraction.io/withdrawn",
+    "GANG": "gpufraction.io/gang",
+    "GANG_MINIMUM": "gpufraction.io/gang-minimum",
+    "GANG_PLAN": "gpufraction.io/gang-plan",
     "REQUEST": "gpufraction.io/request",
     "ALLOCATION": "gpufraction.io/allocation",
     "PLACEMENT": "gpufraction.io/placement",
@@ -140,7 +143,7 @@ def test_whatever_we_set_a_tenant_may_not() -> None:
         if variable not in names.RESERVED_ENVIRONMENT and not variable.startswith(names.RESERVED_ENVIRONMENT_PREFIXES)
     ]
     assert loose == []
-    assert names.RESERVED_ANNOTATIONS == (names.REQUEST, names.ALLOCATION, names.WITHDRAWN)
+    assert names.RESERVED_ANNOTATIONS == (names.REQUEST, names.ALLOCATION, names.WITHDRAWN, names.GANG_PLAN)
 
 
 def test_the_older_systems_names_stay() -> None:

@@ -279,6 +279,7 @@ def test_the_allocator_may_write_only_annotations_and_labels_of_placements() -> 
         str(names.FENCE),
         str(names.ALLOCATION),
         str(names.WITHDRAWN),
+        str(names.GANG_PLAN),
         *codec.container_annotations(allocation),
         *protection.added({}),
     }

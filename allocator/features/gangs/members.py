@@ -1,0 +1,176 @@
+"""
+Who is in which gang: the pods that wait, those that hold a share, and the plan of a gang that has begun.
+
+A gang has **begun** while a pod of it holds a share and nobody has deleted that pod, or while a plan names a pod that
+still waits. The plan stands on the first pod that was placed; it outlives that pod here until no pod of it waits.
+
+Filled from what the watch brings; it decides nothing. Not thread-safe: one owner calls it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from allocator.cache.podinfo import PodInfo
+from contract.encoding import gangplans
+from contract.encoding.reading import Malformed
+from contract.gangs import GangKey
+from contract.model import Allocation
+
+Plan = dict[str, Allocation | None]
+"""The share of each member by uid; None where it is still to be decided."""
+_ENDS_AFTER = 60.0
+"""Seconds."""
+_FORMER = 16
+"""Shares of pods that have left a gang which are remembered, so that a pod in their place returns to them."""
+
+
+@dataclass(slots=True)
+class Members:
+    """The pods of one gang, by uid."""
+
+    waiting: dict[str, None] = field(default_factory=dict)
+    placed: dict[str, Allocation] = field(default_factory=dict)
+    """Those with a share that nobody has deleted."""
+    plans: dict[str, str] = field(default_factory=dict)
+    """Plans as text, by the pod that they stood on."""
+    former: deque[Allocation] = field(default_factory=lambda: deque(maxlen=_FORMER))
+    """Shares of pods that have left it while it ran."""
+    version: int = 0
+    """How often its pods have changed."""
+    _read: dict[str, Plan] = field(default_factory=dict)
+
+    def has_begun(self) -> bool:
+        """Whether a pod of it has its share, or is about to get it by a plan."""
+        return bool(self.placed) or next(self.planned(), None) is not None
+
+    def planned(self) -> Iterator[tuple[str, Allocation | None]]:
+        """The pods that wait and are in a plan, each with its share."""
+        for pod, text in self.plans.items():
+            if pod not in self._read:
+                self._read[pod] = _plan(text)
+        for uid in self.waiting:
+            for plan in self._read.values():
+                if uid in plan:
+                    yield uid, plan[uid]
+                    break
+
+    def settle(self) -> list[str]:
+        """Forget the plans that nobody waits for. The pods without a share that they stood on."""
+        waits = {uid for uid, _ in self.planned()} if self.waiting and self.plans else set[str]()
+        over = [pod for pod in self.plans if pod not in self.placed and waits.isdisjoint(self._read.get(pod, ()))]
+        for pod in over:
+            del self.plans[pod]
+            self._read.pop(pod, None)
+        if not self.waiting:
+            self._read.clear()
+        return over
+
+
+def _plan(text: str) -> Plan:
+    try:
+        return gangplans.from_text(text)
+    except Malformed:
+        return {}  # of a later version, or damaged: its pods are placed by themselves
+
+
+class GangIndex:
+    """All gangs."""
+
+    def __init__(self) -> None:
+        self._gangs: dict[GangKey, Members] = {}
+        self._of: dict[str, GangKey] = {}
+        """The gang of each pod that is in one."""
+        self.open: dict[GangKey, None] = {}
+        """Those with a plan and with pods that wait."""
+        self._ended: dict[GangKey, float | None] = {}
+        """Those with a plan on a pod that has no share any more, or without pods, and since when; None: not noted."""
+
+    def of(self, key: GangKey) -> Members | None:
+        """The pods of a gang; None where it has none."""
+        return self._gangs.get(key)
+
+    def key_of(self, uid: str) -> GangKey | None:
+        """The gang of a pod."""
+        return self._of.get(uid)
+
+    def counts(self) -> tuple[int, int]:
+        """How many gangs wait as a whole, and how many have begun."""
+        begun = sum(bool(each.placed) for each in self._gangs.values())
+        return sum(bool(each.waiting and not each.placed) for each in self._gangs.values()), begun
+
+    def see(self, pod: PodInfo) -> None:
+        """A pod is new or changed."""
+        uid, key = pod.uid, pod.gang.key if pod.gang is not None else None
+        before = self._of.get(uid)
+        if before is not None and before != key:
+            self.drop(uid)
+        if key is None:
+            return
+        members = self._gangs.setdefault(key, Members())
+        self._of[uid] = key
+        if pod.waiting is not None:
+            members.waiting[uid] = None
+            self._leave(members, uid)
+        else:
+            members.waiting.pop(uid, None)
+            if pod.plan:
+                members.plans[uid] = pod.plan
+            if pod.allocation is not None and not pod.deleting:
+                members.placed[uid] = pod.allocation
+            else:
+                self._leave(members, uid)
+        members.version += 1
+        self._settle(key, members)
+
+    def drop(self, uid: str) -> None:
+        """A pod is in no gang any more."""
+        key = self._of.pop(uid, None)
+        members = self._gangs.get(key) if key is not None else None
+        if key is None or members is None:
+            return
+        members.waiting.pop(uid, None)
+        self._leave(members, uid)
+        members.version += 1
+        self._settle(key, members)
+
+    def _leave(self, members: Members, uid: str) -> None:
+        share = members.placed.pop(uid, None)
+        if share is not None:
+            members.former.append(share)
+        if not members.placed:
+            members.former.clear()
+
+    def _settle(self, key: GangKey, members: Members) -> None:
+        if members.plans and members.waiting:
+            self.open[key] = None
+        else:
+            self.open.pop(key, None)
+        if not members.placed.keys() >= members.plans.keys() or not (members.waiting or members.placed):
+            self._ended.setdefault(key, None)
+
+    def prune(self, now: float) -> None:
+        """
+        Forget plans that nobody waits for, and gangs without pods, once they have been so for a while: a list may bring
+        the pod with the plan, which has ended, before the pods that wait.
+        """
+        for key, since in tuple(self._ended.items()):
+            if since is None:
+                self._ended[key] = now
+            elif now - since >= _ENDS_AFTER:
+                del self._ended[key]
+                self._forget(key)
+
+    def _forget(self, key: GangKey) -> None:
+        members = self._gangs.get(key)
+        if members is None:
+            return
+        for uid in members.settle():
+            self._of.pop(uid, None)
+        if members.waiting or members.placed:
+            self._settle(key, members)
+        else:
+            del self._gangs[key]
+            self.open.pop(key, None)

@@ -1,0 +1,20 @@
+"""
+What an administrator chooses of gangs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.settings import setting
+
+
+@dataclass(frozen=True)
+class GangSettings:
+    """Pods that start together."""
+
+    enabled: bool = setting(
+        True,
+        "Whether pods that say that they start together (gpufraction.io/gang-minimum, a LeaderWorkerSet's and others' "
+        "pod groups) get their shares together or not at all. Off: each of them is placed as soon as it fits.",
+    )

@@ -1,0 +1,67 @@
+"""
+What the pods of a gang are told.
+"""
+
+from __future__ import annotations
+
+from allocator.cache.arrangement import FellShort
+from allocator.queue.queue import QueuedPodInfo
+from allocator.scheduler import messages
+from contract.dialects.table import Dialects
+from contract.gangs import Membership
+
+_ORDINALS = (
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "eleventh",
+    "twelfth",
+)
+
+
+def ordinal(number: int) -> str:
+    """The number as a place in an order: `eighth`, `23rd`."""
+    if number <= len(_ORDINALS):
+        return _ORDINALS[number - 1]
+    ending = "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def falls_short(gang: Membership, pod: QueuedPodInfo, minimum: int, found: FellShort, dialects: Dialects) -> str:
+    """Of a gang that does not fit; `pod` is the one that finds no room."""
+    why = messages.why(found.decision, pod.ask.request, "", dialects)
+    name = pod.key.split("/", 1)[1]
+    return f"{gang.shown}: {found.placed} of {minimum} members fit; the {ordinal(found.placed + 1)} ({name}): {why}"
+
+
+def incomplete(gang: Membership, ready: int, minimum: int, *, foreign: int, parked: int, busy: int) -> str:
+    """Of a gang of which too few pods can be placed, with what keeps the others."""
+    kept = [
+        text
+        for number, text in (
+            (foreign, f"{foreign} held by another system's scheduling gate"),
+            (parked, f"{parked} parked or unreadable"),
+            (busy, f"{busy} pausing after a write that failed"),
+        )
+        if number
+    ]
+    missing = minimum - ready - foreign - parked - busy
+    if missing > 0:
+        kept.append(f"{missing} not created yet")
+    return f"{gang.shown}: {ready} of {minimum} members are ready to start together; {', '.join(kept)}"
+
+
+def lost(gang: Membership | None) -> str:
+    """Of a pod whose share went back though its gang has begun."""
+    shown = gang.shown if gang is not None else "its gang"
+    return (
+        f"{shown} has begun, and the API server does not store the placement of this pod. Its share went back; the pod "
+        "is placed by itself as soon as it fits and can be written"
+    )
