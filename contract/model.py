@@ -38,6 +38,8 @@ MOST_COMPUTE = 1 << 52
 2**63, and their sums must stay within 64 bits too."""
 UNKNOWN_DIALECT = "unknown"
 """In place of a dialect that a program does not have: another version wrote the request, or its author made it up."""
+RESOURCE_CLAIMS = "resourceclaims"
+"""The dialect of pods that name ResourceClaims of `names.SHARE_CLASS`."""
 POLICIES = ("binpack", "spread")
 """The preferences that a tenant may choose, for nodes and for the GPUs of a node."""
 WITHHELD = ("Cordoned", "NotShared")
@@ -158,6 +160,11 @@ class PodRequest:
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
+    def own_claims(self) -> bool:
+        """Whether the pod asks by ResourceClaims of its author's, which deliver its devices too."""
+        return self.dialect == RESOURCE_CLAIMS
+
+    @property
     def several(self) -> bool:
         """Whether a container asks for more than one GPU."""
         return any(fraction.count > 1 for fraction in self.containers)
@@ -180,6 +187,25 @@ class PodRequest:
         if wished > MOST_WISHED:
             return f"{wished} models and UUIDs wished for", f"name at most {MOST_WISHED} in all lists together"
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimEntry:
+    """A ResourceClaim that a pod names: the pod's own name for it, and the template or else the claim."""
+
+    name: str
+    template: str = ""
+    claim: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """One request of a ResourceClaim: `count` cards, and the same share of each. `memory`: bytes; 0: whole cards."""
+
+    name: str
+    count: int = 1
+    memory: int = 0
+    cores: int = 0
 
 
 @dataclass(frozen=True, slots=True)

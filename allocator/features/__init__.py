@@ -6,7 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from allocator.features import defragmentation, delivery, elasticgpuclaims, idle, kueue, metering, provisioning
+from allocator.features import (
+    defragmentation,
+    delivery,
+    elasticgpuclaims,
+    idle,
+    kueue,
+    metering,
+    provisioning,
+    resourceclaims,
+)
 from allocator.features.base import Feature
 
 FEATURES: tuple[Feature[Any, Any], ...] = (
@@ -17,4 +26,5 @@ FEATURES: tuple[Feature[Any, Any], ...] = (
     provisioning.FEATURE,
     idle.FEATURE,
     defragmentation.FEATURE,
+    resourceclaims.FEATURE,
 )

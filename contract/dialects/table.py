@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from contract import names
-from contract.dialects import claims, hami, limitranges, native
+from contract.dialects import claims, hami, limitranges, native, resourceclaims
 from contract.dialects.base import (
     ANNOTATION,
     LABEL,
@@ -165,6 +165,8 @@ class Dialects:
         claim is in an annotation that stays on the pod, so the request must agree with that one. Containers may have
         been added.
         """
+        if earlier.dialect == resourceclaims.NAME:
+            return not earlier.claim and resourceclaims.is_borne_out(pod, earlier)
         if not earlier.claim:
             return earlier.dialect != claims.DIALECT.name
         try:

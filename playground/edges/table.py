@@ -29,6 +29,7 @@ from playground.edges.features import (
     MOVING,
     NODES,
     PAGE,
+    SHARES_BY_CLAIMS,
 )
 from playground.edges.programs import ADMISSION, PLACEMENT
 
@@ -41,6 +42,7 @@ FEATURES: tuple[FeatureEdges, ...] = (
     METERING,
     MOVING,
     DELIVERY,
+    SHARES_BY_CLAIMS,
     ELASTIC,
     KUEUE,
     NODES,

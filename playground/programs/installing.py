@@ -37,6 +37,7 @@ _CLUSTER_SCOPED = (
     "ElasticGPUClass",
     "GPU",
     "PriorityClass",
+    "DeviceClass",
 )
 _IRREGULAR = {"NetworkPolicy": "networkpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
 
@@ -89,8 +90,23 @@ def apply(kube: Kube, document: JSON) -> None:
 
 def to_apply(base: Path = BASE, components: Iterable[str] = ()) -> Iterator[JSON]:
     """Every shipped object that the playground applies, those of the named components too."""
-    for folder in (base, *(COMPONENTS / name for name in components)):
-        yield from (document for document in shipped(folder) if document["kind"] not in _RUN_AS_PROCESSES)
+    names = tuple(components)
+    webhooks = [webhook for name in names for webhook in _webhooks_of(COMPONENTS / name)]
+    for folder in (base, *(COMPONENTS / name for name in names)):
+        for document in shipped(folder):
+            if document["kind"] == "MutatingWebhookConfiguration":
+                yield {**document, "webhooks": [*document["webhooks"], *webhooks]}
+            elif document["kind"] not in _RUN_AS_PROCESSES:
+                yield document
+
+
+def _webhooks_of(component: Path) -> Iterator[JSON]:
+    """The entries that a component adds to the webhook configuration."""
+    (top,) = documents(component / "kustomization.yaml")
+    for patch in top.get("patches", []):
+        for document in documents(component / patch["path"]) if "path" in patch else ():
+            if document["kind"] == "MutatingWebhookConfiguration":
+                yield from document["webhooks"]
 
 
 def takes_pods(kube: Kube, namespace: str) -> bool:

@@ -39,9 +39,18 @@ class NoPlugins:
 
 
 def named_by(pod: JSON) -> dict[str, str]:
-    """The claims that the pod names, by its own name for them."""
+    """The claims that the pod names, by its own name for them, and those made for it of templates."""
     entries = pod["spec"].get("resourceClaims") or ()
-    return {entry["name"]: entry["resourceClaimName"] for entry in entries if entry.get("resourceClaimName")}
+    made = {
+        each["name"]: each["resourceClaimName"]
+        for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+        if each.get("resourceClaimName")
+    }
+    return {
+        entry["name"]: entry.get("resourceClaimName") or made[entry["name"]]
+        for entry in entries
+        if entry.get("resourceClaimName") or entry["name"] in made
+    }
 
 
 def devices_of(
