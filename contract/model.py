@@ -200,12 +200,17 @@ class ClaimEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRequest:
-    """One request of a ResourceClaim: `count` cards, and the same share of each. `memory`: bytes; 0: whole cards."""
+    """
+    One request of a ResourceClaim: `count` cards, and the same share of each. `memory`: bytes; 0: whole cards. `limit`:
+    as in `FractionRequest`. `isolation`: the least that it accepts; empty for any.
+    """
 
     name: str
     count: int = 1
     memory: int = 0
     cores: int = 0
+    limit: int = 0
+    isolation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ Upstream's own objects: a pod names ResourceClaims of the DeviceClass `share.gpu
 A request of such a claim says what it has of each card: `capacity.requests` with `memory` as a quantity (`8Gi`), and
 `cores` in percent of the card's multiprocessors, from 1 to 100. Memory alone reserves no cores, as in HAMi. A request
 without capacity has whole cards. `count` is the number of cards; several requests of one container are on several
-cards. See [upstream.md](upstream.md): who may use claims, how several pods use one, and what is refused.
+cards. A claim's `config` for the driver `gpufraction.io` may ask for isolation, and for a memory limit above the
+request. See [upstream.md](upstream.md): who may use claims, how several pods use one, and what is refused.
 
 A pod has the names of its claims only. Who reads the claims themselves hands them over as `ClaimReading`s.
 """
@@ -12,7 +13,7 @@ A pod has the names of its claims only. Who reads the claims themselves hands th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from contract import names
@@ -31,6 +32,7 @@ from contract.dialects.base import (
 from contract.encoding import quantity, resourceclaims
 from contract.encoding.reading import is_label, is_subdomain, shown
 from contract.encoding.resourceclaims import MOST_RESULTS
+from contract.isolation import ISOLATION
 from contract.model import (
     MOST_MEMORY,
     RESOURCE_CLAIMS,
@@ -49,11 +51,18 @@ MEMORY, CORES = "memory", "cores"
 _EXACT = "ExactCount"
 _REQUEST_FIELDS = frozenset(("name", "exactly"))
 _EXACTLY_FIELDS = frozenset(("deviceClassName", "allocationMode", "count", "capacity"))
-_DEVICES_FIELDS = frozenset(("requests",))
+_DEVICES_FIELDS = frozenset(("requests", "config"))
+_CONFIG_FIELDS = frozenset(("requests", "opaque"))
+_PARAMETER_FIELDS = frozenset(("apiVersion", "kind", "isolation", "memoryLimit"))
+API_VERSION, KIND = f"{names.GROUP}/{names.VERSION}", "ShareParameters"
+"""Of the parameters in a claim's configuration."""
+_MOST_NAMED = 4
+"""Requests that a message lists."""
+_MOST_CONFIGS = 32
+"""Configurations of one claim (resource.k8s.io/v1, DeviceConfigMaxSize)."""
 _CURES = {
     "firstAvailable": "give one choice under exactly, or several templates",
     "constraints": "leave it out; the requests of one container have different cards",
-    "config": f"leave it out; a pod's annotation {names.ISOLATION} asks for isolation",
     "selectors": f"leave it out; a pod's annotation {names.USE_MODELS} chooses cards",
     "adminAccess": "leave it out; kubectl gpufraction top shows the cards and who has them",
     "tolerations": "leave it out; a card with a fault takes no pods",
@@ -101,6 +110,7 @@ def _read_devices(devices: Mapping[str, Any], requests: list[Any], field: str) -
     if len(requests) > MOST_RESULTS:
         raise ReadingRefused(f"{field}.requests", f"{len(requests)} requests", f"give at most {MOST_RESULTS}")
     found = tuple(_read_request(each, f"{field}.requests[{at}]") for at, each in enumerate(requests))
+    found = _configured(found, devices.get("config"), f"{field}.config")
     if len({each.name for each in found}) < len(found):
         raise ReadingRefused(f"{field}.requests", "two requests of one name", "give each a name of its own")
     cards = sum(each.count for each in found)
@@ -108,6 +118,66 @@ def _read_devices(devices: Mapping[str, Any], requests: list[Any], field: str) -
         cure = f"a claim has at most {MOST_RESULTS}: give each container a claim of its own"
         raise ReadingRefused(f"{field}.requests", f"{cards} cards in all", cure)
     return found
+
+
+def _configured(requests: ClaimReading, listed: object, field: str) -> ClaimReading:
+    """The requests with what the claim's configurations say of them; a later one goes before an earlier one."""
+    configs = listed if isinstance(listed, list) else []
+    if len(configs) > _MOST_CONFIGS:
+        raise ReadingRefused(field, f"{len(configs)} configurations", f"give at most {_MOST_CONFIGS}")
+    for at, each in enumerate(configs):
+        requests = _with_config(requests, object_of(each), f"{field}[{at}]")
+    return requests
+
+
+def _with_config(requests: ClaimReading, config: Mapping[str, Any], field: str) -> ClaimReading:
+    _only(config, _CONFIG_FIELDS, field)
+    opaque = object_of(config.get("opaque"))
+    if opaque.get("driver") != names.GROUP:
+        cure = f"give {names.GROUP}, or leave the configuration out"
+        raise ReadingRefused(f"{field}.opaque.driver", shown(opaque.get("driver")), cure)
+    listed = config.get("requests")
+    meant = listed if isinstance(listed, list) and listed else [each.name for each in requests]
+    strange = next((each for each in meant if each not in [known.name for known in requests]), None)
+    if strange is not None:
+        raise ReadingRefused(f"{field}.requests", shown(strange), f"give requests of this claim: {_names(requests)}")
+    parameters, field = object_of(opaque.get("parameters")), f"{field}.opaque.parameters"
+    _only(parameters, _PARAMETER_FIELDS, field)
+    for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if parameters.get(key) != wanted:
+            raise ReadingRefused(f"{field}.{key}", shown(parameters.get(key)), f"give {wanted}")
+    isolation = parameters.get("isolation") or ""
+    if isolation not in ("", *ISOLATION):
+        raise ReadingRefused(f"{field}.isolation", shown(isolation), f"give one of {', '.join(ISOLATION)}")
+    return tuple(
+        replace(
+            each,
+            isolation=isolation or each.isolation,
+            limit=_limit(each, parameters["memoryLimit"], f"{field}.memoryLimit")
+            if parameters.get("memoryLimit") is not None
+            else each.limit,
+        )
+        if each.name in meant
+        else each
+        for each in requests
+    )
+
+
+def _names(requests: ClaimReading) -> str:
+    """The names of the first requests, for a message."""
+    return ", ".join([each.name for each in requests[:_MOST_NAMED]] + ["..."] * (len(requests) > _MOST_NAMED))
+
+
+def _limit(request: DeviceRequest, found: object, field: str) -> int:
+    """The limit above the request; 0 where it is the request."""
+    if not request.memory:
+        cure = f"give {MEMORY} in the capacity of request {request.name}: it is what is booked"
+        raise ReadingRefused(field, f"{shown(found)} for whole cards", cure)
+    limit = quantity.integer_or(found, -1)
+    if not request.memory <= limit <= MOST_MEMORY:
+        least = quantity.format_bytes(request.memory)
+        raise ReadingRefused(field, shown(found), f"give memory with its unit, at least the {least} of the request")
+    return limit if limit > request.memory else 0
 
 
 def _only(found: Mapping[str, Any], known: frozenset[str], field: str) -> None:
@@ -219,7 +289,7 @@ def uses(context: PodReader, readings: Readings) -> tuple[ContainerUse, ...]:
                 cure = "give each container a request of its own, and name it there"
                 raise ReadingRefused(
                     f"{container.path}.resources.claims",
-                    f"request {request.name} of claim {name}, which container {other} uses",
+                    f"request {request.name} of claim {name}, which container {shown(other)} uses",
                     cure,
                 )
         if len(set(chosen)) < len(chosen):
@@ -243,9 +313,8 @@ def _chosen(container: ContainerReader, readings: Readings) -> Iterator[tuple[st
         requests = readings.get(name, ()) if isinstance(name, str) else ()
         chosen = [each for each in requests if not wanted or each.name == wanted]
         if requests and not chosen:
-            there = ", ".join(each.name for each in requests)
             field = f"{container.path}.resources.claims[{at}].request"
-            raise ReadingRefused(field, shown(wanted), f"give a request of that claim: {there}")
+            raise ReadingRefused(field, shown(wanted), f"give a request of that claim: {_names(requests)}")
         yield from ((str(name), each) for each in chosen)
 
 
@@ -263,11 +332,11 @@ def read_pod(context: PodReader, readings: Readings) -> PodRequest | Refusal | N
 
 
 def _fraction(use: ContainerUse, context: PodReader) -> FractionRequest:
-    shares = {(request.memory, request.cores) for _, request in use.requests}
+    shares = {(request.memory, request.cores, request.limit) for _, request in use.requests}
     if len(shares) > 1:
         cure = "a container has the same share of each of its cards: make the requests alike, or use several containers"
-        raise ReadingRefused(f"{use.container.path}.resources.claims", "requests of different capacity", cure)
-    [(memory, cores)] = shares
+        raise ReadingRefused(f"{use.container.path}.resources.claims", "requests of different capacity or limit", cure)
+    [(memory, cores, limit)] = shares
     count = sum(request.count for _, request in use.requests)
     return FractionRequest(
         container=use.container.name,
@@ -278,7 +347,17 @@ def _fraction(use: ContainerUse, context: PodReader) -> FractionRequest:
         exclusive=not memory,
         init=use.container.init,
         wishes=wishes(context, use.container),
+        limit=limit,
     )
+
+
+def isolation_of(readings: Readings) -> str | Refusal:
+    """The isolation that the claims ask for; empty where they ask for none. A pod has one."""
+    found = sorted({each.isolation for requests in readings.values() for each in requests} - {""}, key=ISOLATION.index)
+    if len(found) > 1:
+        cure = "a pod has one level of isolation: give the same in all of its claims"
+        return Refusal("spec.resourceClaims", f"claims that ask for isolation by {' and by '.join(found)}", cure)
+    return found[0] if found else ""
 
 
 def is_as_counted(request: PodRequest, read: PodRequest) -> bool:
@@ -288,7 +367,7 @@ def is_as_counted(request: PodRequest, read: PodRequest) -> bool:
 
 def _amounts(containers: Sequence[FractionRequest]) -> list[tuple[object, ...]]:
     return [
-        (each.container, each.count, each.memory, each.percent, each.cores, each.exclusive, each.init)
+        (each.container, each.count, each.memory, each.percent, each.cores, each.exclusive, each.init, each.limit)
         for each in containers
     ]
 
@@ -322,5 +401,7 @@ DIALECT = Dialect(
         Word("capacity.requests[memory]", "ResourceClaim request", "memory of each card; whole cards without it"),
         Word("capacity.requests[cores]", "ResourceClaim request", "percent of each card's multiprocessors"),
         Word("count", "ResourceClaim request", "cards"),
+        Word("isolation", "ResourceClaim config", "the least isolation, as the annotation `gpufraction.io/isolation`"),
+        Word("memoryLimit", "ResourceClaim config", "as the resource `gpufraction.io/gpu-memory-limit`"),
     ),
 )

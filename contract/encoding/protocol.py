@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 from contract.encoding import codec, wire
 from contract.encoding.reading import Malformed, is_beginning, is_subdomain, is_uid, shown
 from contract.encoding.resourceclaims import MOST_RESULTS
+from contract.isolation import ISOLATION
 from contract.model import MOST_MEMORY, WHOLE, Allocation, ClaimEntry, DeviceRequest, GpuKind, PodRequest
 
 T = TypeVar("T")
@@ -252,6 +253,8 @@ _DEVICE_REQUEST = wire.record(
         "count": wire.number(MOST_RESULTS, 1),
         "memory": wire.number(MOST_MEMORY),
         "cores": wire.number(WHOLE),
+        "limit": wire.number(MOST_MEMORY),
+        "isolation": wire.one_of(("", *ISOLATION)),
     },
 )
 _CLAIMS_ANSWER = wire.record(

@@ -214,7 +214,7 @@ SHARES_BY_CLAIMS = FeatureEdges(
             TENANT,
             "ResourceClaims and templates of the DeviceClass share.gpufraction.io",
             "`contract.dialects.resourceclaims`",
-            "read strictly, refused by field; at most 32 claims, requests and cards; read again before they are allocated",
+            "read strictly, refused by field; at most 32 claims, requests and cards; read again before the allocation",
             (
                 "unit/contract/dialects/test_resourceclaims.py::test_any_claim_is_read_refused_or_not_ours",
                 "unit/allocator/workers/test_share_claims.py::"
@@ -241,9 +241,7 @@ SHARES_BY_CLAIMS = FeatureEdges(
             (_BY_CLAIMS + "test_a_tenant_allocates_no_claim",),
             rights("gpufraction-allocator-resourceclaims", "get", "resourceclaimtemplates")
             + rights("gpufraction-allocator-resourceclaims", "get list", "resourceclaims")
-            + rights(
-                "gpufraction-allocator-resourceclaims", "patch", "resourceclaims/status resourceclaims/binding"
-            ),
+            + rights("gpufraction-allocator-resourceclaims", "patch", "resourceclaims/status resourceclaims/binding"),
         ),
     ),
 )

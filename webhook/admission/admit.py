@@ -189,7 +189,10 @@ def admit_claims(
     ours = {name: reading for name, reading in read.readings.items() if reading}
     if not ours:
         return _untouched(submitted)
-    pod = _in_class(submitted.pod, configuration.runtime_class)
+    isolation = shares_by_claims.isolation_of(ours)
+    if isinstance(isolation, Refusal):
+        return _denied(submitted, str(isolation), dialect=shares_by_claims.NAME)
+    pod = _isolated(_in_class(submitted.pod, configuration.runtime_class), isolation)
     planned = _plan_claims(pod, ours, configuration)
     if isinstance(planned, Deny):
         return _denied(submitted, planned.message, planned.code, shares_by_claims.NAME)
@@ -235,6 +238,15 @@ def _plan_claims(
     if waits and before.allocation is None and _is_counted(request):
         return KeepGated(request, before)
     return Allocate(request, "", pods.trim(_without_stale_pin(pod, before)), before)
+
+
+def _isolated(pod: JSON, isolation: str) -> JSON:
+    """The pod with the isolation that its claims ask for, unless it asks for some itself."""
+    annotations = pods.annotations_of(pod)
+    if not isolation or annotations.get(names.ISOLATION):
+        return pod
+    metadata = {**(pod.get("metadata") or {}), "annotations": {**annotations, str(names.ISOLATION): isolation}}
+    return {**pod, "metadata": metadata}
 
 
 def _claim_names(pod: Mapping[str, Any]) -> list[object]:

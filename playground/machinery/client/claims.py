@@ -62,6 +62,9 @@ def devices_of(
     `read` gives a claim of the pod's namespace.
     """
     namespace, uid = pod["metadata"]["namespace"], pod["metadata"]["uid"]
+    missing = not_made(pod)
+    if missing:
+        return f"ResourceClaim for {missing} is not created yet"
     given: dict[tuple[str, str], tuple[str, ...]] = {}
     prepared = []
     for own, name in named_by(pod).items():
@@ -90,8 +93,20 @@ def _of(container: JSON, given: Mapping[tuple[str, str], tuple[str, ...]]) -> tu
     return tuple(found)
 
 
+def not_made(pod: JSON) -> str:
+    """The pod's own name of a claim that is still to be made of a template; empty where there is none."""
+    made = {each["name"] for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
+    listed = pod["spec"].get("resourceClaims") or ()
+    return next(
+        (each["name"] for each in listed if each.get("resourceClaimTemplateName") and each["name"] not in made), ""
+    )
+
+
 def unallocated(pod: JSON, read: Callable[[str], JSON | Refused]) -> str:
     """Why kube-scheduler must wait with the pod: a claim is not there or not allocated. Empty where it need not."""
+    missing = not_made(pod)
+    if missing:
+        return f'waiting for resourceclaim "{missing}" to be created'
     for name in named_by(pod).values():
         claim = read(name)
         if isinstance(claim, Refused):

@@ -19,7 +19,7 @@ from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeForbidden, KubeInvalid, KubeNotFound
 from tests.cluster.system import invariants
-from tests.clusters import only_real
+from tests.clusters import control_planes
 
 JSON = dict[str, Any]
 pytestmark = pytest.mark.system
@@ -30,7 +30,7 @@ NODES = (
 SHARES = "default"
 
 
-@pytest.fixture(scope="module", params=only_real())
+@pytest.fixture(scope="module", params=control_planes(version="v1.36.2"))
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     pytest.importorskip("grpc", reason="gRPC is the package's extra `dra`")
     directory = tmp_path_factory.mktemp("claims")

@@ -174,6 +174,15 @@ def test_what_an_author_wrote_as_our_annotation_is_replaced_by_what_the_claims_s
     assert after["spec"]["containers"][0]["resources"]["limits"][names.GPU_MEMORY] == "8Gi"
 
 
+def test_the_isolation_of_a_claim_is_the_pods_unless_that_asks_itself() -> None:
+    beside = Answering(reading(gpu=(DeviceRequest("gpu", 1, 8 * GIB, 30, 0, "mps"),)), share())
+    after = patched(pod(), beside.answered(pod()))
+    assert after["metadata"]["annotations"][names.ISOLATION] == "mps"
+    assert beside.questions[0].pod["metadata"]["annotations"][names.ISOLATION] == "mps"
+    own = pod(annotations={str(names.ISOLATION): "driver"})
+    assert patched(own, beside.answered(own))["metadata"]["annotations"][names.ISOLATION] == "driver"
+
+
 def test_the_claim_of_another_pod_cannot_be_named() -> None:
     made = pod()
     made["spec"]["resourceClaims"].append({"name": "stolen", "resourceClaimName": f"{names.CLAIM_PREFIX}{32 * 'a'}"})
