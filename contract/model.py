@@ -24,6 +24,8 @@ is most often GiB where a resource counts MiB."""
 MOST_CONTAINERS = 256
 """Containers of a pod that asks for a share; a pod rarely has more than ten. Each gets environment entries, and each
 message, annotation and decision about the pod grows with their number."""
+MOST_CLAIMS = 64
+"""ResourceClaims that a pod names which asks for a share, those of other drivers included."""
 MOST_SHARING = 64
 """Containers of one pod that ask for a share; a pod rarely has more than a few. Each takes about 1 KiB of the 256 KiB
 of annotations that Kubernetes stores, and costs time in every decision."""

@@ -17,7 +17,7 @@ from contract.encoding import codec, wire
 from contract.encoding.reading import Malformed, is_beginning, is_subdomain, is_uid, shown
 from contract.encoding.resourceclaims import MOST_RESULTS
 from contract.isolation import ISOLATION
-from contract.model import MOST_MEMORY, WHOLE, Allocation, ClaimEntry, DeviceRequest, GpuKind, PodRequest
+from contract.model import MOST_CLAIMS, MOST_MEMORY, WHOLE, Allocation, ClaimEntry, DeviceRequest, GpuKind, PodRequest
 
 T = TypeVar("T")
 
@@ -32,8 +32,6 @@ CARDS_PATH = "/v1/cards"
 """The question which kinds of GPUs there are; every replica answers that has listed the cluster."""
 CLAIMS_PATH = "/v1/claims"
 """The question what the ResourceClaims ask for that a pod names; every replica answers that reaches the API server."""
-MOST_CLAIMS = 32
-"""Claims of one pod, those of other drivers included."""
 MOST_CARDS = 4_096
 """Kinds of GPUs in an answer; a cluster has a few."""
 MOST_QUESTION = 1 << 20

@@ -23,9 +23,9 @@ from contract.dialects import resourceclaims as shares_by_claims
 from contract.dialects.base import PodReader, Refusal, Rendering
 from contract.dialects.table import Dialects
 from contract.encoding import codec, resourceclaims
-from contract.encoding.protocol import MOST_CLAIMS, Answer, ClaimsAnswer, ClaimsQuestion, Never, Placed, Question, Wait
+from contract.encoding.protocol import Answer, ClaimsAnswer, ClaimsQuestion, Never, Placed, Question, Wait
 from contract.encoding.reading import Malformed, shown
-from contract.model import Allocation, PodRequest
+from contract.model import MOST_CLAIMS, Allocation, PodRequest
 from contract.options import NO_OPTIONS, Options, PoolOptions
 from contract.reasons.pods import AnswerReason
 from contract.scheduling import needs, node_pin, protection
@@ -199,7 +199,7 @@ def admit_claims(
     answer = None
     if isinstance(planned, Allocate):
         # The claims are allocated once the pod is stored. A dry run says what will become of it, and what it counts.
-        listed = [each for each in planned.pod["spec"]["resourceClaims"] if each.get("name") not in ours]
+        listed = [each for each in planned.pod["spec"].get("resourceClaims") or () if each.get("name") not in ours]
         asked = {**planned.pod, "spec": {**planned.pod["spec"], "resourceClaims": listed}}
         answer = reserve(Question(submitted.uid, submitted.namespace, planned.request, asked, dry_run=True))
         on_time()

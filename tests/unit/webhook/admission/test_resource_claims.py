@@ -191,5 +191,5 @@ def test_the_claim_of_another_pod_cannot_be_named() -> None:
 
 def test_a_pod_that_names_very_many_claims_is_refused() -> None:
     made = pod()
-    made["spec"]["resourceClaims"] = [{"name": f"c{at}", "resourceClaimName": "x"} for at in range(33)]
-    assert "found 33 claims; give at most 32" in Answering(None).answered(made)["status"]["message"]
+    made["spec"]["resourceClaims"] = [{"name": f"c{at}", "resourceClaimName": "x"} for at in range(65)]
+    assert "found 65 claims; give at most 64" in Answering(None).answered(made)["status"]["message"]
