@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -239,7 +238,8 @@ def shared_status(
 
 def _share_id(unique: str) -> str:
     """A UUID that follows from this text, so that a write that is repeated is the same."""
-    return str(uuid.UUID(hashlib.sha256(unique.encode()).hexdigest()[:32]))
+    digits = hashlib.sha256(unique.encode()).hexdigest()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
 
 
 def _card(allocation: Allocation, share: GpuShare) -> JSON:

@@ -725,6 +725,9 @@ def read_device_class(device_class: JSON) -> str:
 
 
 def extended_resources(devices: DeviceObjects) -> frozenset[str]:
-    """Extended resources that DeviceClasses stand for; each also has one under its own name."""
-    own = (f"{_CLASS_PREFIX}{name}" for name in devices.classes)
-    return frozenset((*own, *filter(None, devices.classes.values())))
+    """
+    Extended resources that DeviceClasses stand for; each also has one under its own name. No node has any of our class:
+    it has no ResourceSlices, from which kube-scheduler would take them.
+    """
+    classes = {name: resource for name, resource in devices.classes.items() if name != names.SHARE_CLASS}
+    return frozenset((*(f"{_CLASS_PREFIX}{name}" for name in classes), *filter(None, classes.values())))
