@@ -1,8 +1,8 @@
 """
 Allocates the ResourceClaims by which a pod asks for its share, before its gate goes.
 
-    kube-controller-manager makes the claim (of a template) ──▶ status: allocation, reservation, finalizer in one write
-    ──▶ the pod's patch takes the gate off and pins it
+    kube-controller-manager makes the claim (of a template) ──▶ finalizer ──▶ status: allocation and reservation in one
+    write ──▶ the pod's patch takes the gate off and pins it
 
 Every crash in between is harmless: the pod still waits, and the next decision about it finds the claim, as it does in
 `resource_claims`. The claims of one pod are written one after the other; those that an earlier decision has allocated
@@ -123,15 +123,21 @@ def _allocate(kube: Kube, pod: Mapping[str, Any], claim: JSON, status: JSON, lef
         patch = _next(claim, pod, status)
         if patch is None:
             return
+        below = "/status" if "status" in patch else ""
         try:
-            claim = kube.patch_merge(f"{path}/status", patch, timeout=left())
+            claim = kube.patch_merge(f"{path}{below}", patch, timeout=left())
         except KubeConflict:
             claim = kube.get(path, timeout=left())
     raise NotWritten(f"others wrote to the ResourceClaim {claim['metadata']['name']} at the same time")
 
 
 def _next(claim: Mapping[str, Any], pod: Mapping[str, Any], status: JSON) -> JSON | None:
-    """The next patch to the claim's status; None where it has this allocation. Raises `NotWritten` and `Malformed`."""
+    """
+    The next patch to the claim or, with a status, to its status; None where it has this allocation. Raises `NotWritten`
+    and `Malformed`.
+
+    The finalizer comes first, as kube-scheduler does it: a write to a claim's status changes no metadata.
+    """
     metadata, uid = claim["metadata"], pod["metadata"]["uid"]
     if metadata.get("deletionTimestamp"):
         raise NotWritten(f"the ResourceClaim {metadata['name']} is being deleted")
@@ -142,10 +148,11 @@ def _next(claim: Mapping[str, Any], pod: Mapping[str, Any], status: JSON) -> JSO
     named: JSON = {"resourceVersion": metadata.get("resourceVersion", "")}
     there, ours = resourceclaims.version(claim), resourceclaims.version({"status": status})
     assert ours is not None
+    finalizers = metadata.get("finalizers") or []
+    if resourceclaims.FINALIZER not in finalizers:
+        return {"metadata": {**named, "finalizers": [*finalizers, resourceclaims.FINALIZER]}}
     if there is None:
-        kept = metadata.get("finalizers") or []
-        finalizers = [*kept, *({resourceclaims.FINALIZER} - set(kept))]
-        return {"metadata": {**named, "finalizers": finalizers}, "status": status}
+        return {"metadata": named, "status": status}
     if there[0] == ours[0]:
         return None if holders else {"metadata": named, "status": {"reservedFor": status["reservedFor"]}}
     if resourceclaims.written_for(claim) == uid and there[1] > ours[1]:

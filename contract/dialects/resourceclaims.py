@@ -64,7 +64,7 @@ _CURES = {
     "firstAvailable": "give one choice under exactly, or several templates",
     "constraints": "leave it out; the requests of one container have different cards",
     "selectors": f"leave it out; a pod's annotation {names.USE_MODELS} chooses cards",
-    "adminAccess": "leave it out; kubectl gpufraction top shows the cards and who has them",
+    "adminAccess": "leave it out; kubectl gpufraction nodes shows the cards and who has them",
     "tolerations": "leave it out; a card with a fault takes no pods",
 }
 """What takes the place of a field that is not read."""

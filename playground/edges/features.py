@@ -240,7 +240,7 @@ SHARES_BY_CLAIMS = FeatureEdges(
             "a policy: only the status of claims of our class, with devices of our driver",
             (_BY_CLAIMS + "test_a_tenant_allocates_no_claim",),
             rights("gpufraction-allocator-resourceclaims", "get", "resourceclaimtemplates")
-            + rights("gpufraction-allocator-resourceclaims", "get list", "resourceclaims")
+            + rights("gpufraction-allocator-resourceclaims", "get list patch", "resourceclaims")
             + rights("gpufraction-allocator-resourceclaims", "patch", "resourceclaims/status resourceclaims/binding"),
         ),
     ),

@@ -89,9 +89,16 @@ def used(bench: Bench) -> Bench:
     assert not bench.call(TENANT, "POST", CLAIMS, claim())
     status = {"allocation": allocation(), "reservedFor": [HOLDER]}
     finalizers = ["resource.kubernetes.io/delete-protection"]
-    patch = {"metadata": {"finalizers": finalizers}, "status": status}
-    assert not bench.call(ALLOCATOR, "PATCH", f"{ONE}/status", patch)
+    assert not bench.call(ALLOCATOR, "PATCH", ONE, {"metadata": {"finalizers": finalizers}})
+    assert not bench.call(ALLOCATOR, "PATCH", f"{ONE}/status", {"status": status})
     return bench
+
+
+def test_of_a_claims_metadata_the_allocator_writes_finalizers_only(bench: Bench) -> None:
+    assert not bench.call(TENANT, "POST", CLAIMS, claim())
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "other", "uid": "u-2"}
+    for body in ({"labels": {"a": "b"}}, {"annotations": {"a": "b"}}, {"ownerReferences": [owner]}):
+        assert "writes finalizers only" in bench.call(ALLOCATOR, "PATCH", ONE, {"metadata": body})
 
 
 def test_tenants_make_claims_and_templates_where_the_namespace_has_both_labels(bench: Bench) -> None:

@@ -168,7 +168,9 @@ def test_the_same_write_again_changes_nothing(bench: Bench) -> None:
     assert bench.claim() == before
 
 
-@pytest.mark.parametrize("fates", [["lost-and-done"], ["dropped"]])
+@pytest.mark.parametrize(
+    "fates", [["lost-and-done"], ["answered", "lost-and-done"], ["dropped"], ["answered", "dropped"]]
+)
 def test_a_write_without_an_answer_is_not_taken_for_done_and_can_be_repeated(bench: Bench, fates: Any) -> None:
     bench.wire.fates = list(fates)
     with pytest.raises(NotWritten) as caught:

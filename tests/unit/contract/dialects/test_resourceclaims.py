@@ -178,7 +178,7 @@ READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
         Refusal(
             f"{FIRST}.exactly.adminAccess",
             "True",
-            "leave it out; kubectl gpufraction top shows the cards and who has them",
+            "leave it out; kubectl gpufraction nodes shows the cards and who has them",
         ),
     ),
     "no administrative access": (spec(exactly(adminAccess=False)), (DeviceRequest("gpu"),)),
