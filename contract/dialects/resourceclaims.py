@@ -6,9 +6,9 @@ A request of such a claim says what it has of each card: `capacity.requests` wit
 without capacity has whole cards. `count` is the number of cards; several requests of one container are on several
 cards. A claim's `config` for the driver `gpufraction.io` may ask for isolation, and for a memory limit above the
 request. See [upstream.md](upstream.md): who may use claims, how several pods use one, and what is refused.
-
-A pod has the names of its claims only. Who reads the claims themselves hands them over as `ClaimReading`s.
 """
+
+# A pod has the names of its claims only. Who reads the claims themselves hands them over as `ClaimReading`s.
 
 from __future__ import annotations
 
