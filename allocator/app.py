@@ -175,7 +175,7 @@ def start(
     namespaces.once()  # before anything is placed
     upkeep = Upkeep(kube, leading=elected.is_leader, dialects=registry.dialects, faulted=faulted)
     fed = _informers(shell, [upkeep.seen, *(each.seen for each in running if each.seen is not None)], running)
-    servers = _servers(shell, fed, serve)
+    servers = _servers(shell, fed, serve, running)
     loop = _loop(shell, woken, fed, running)
     elected.annotations = lambda: {
         str(names.RESERVED_NODES): None,
@@ -263,11 +263,14 @@ def _resync(shell: Shell, options: LiveFile[PoolOptions]) -> Resync:
     )
 
 
-def _servers(shell: Shell, fed: Informers, serve: Serve) -> tuple[Server, ...]:
+def _servers(shell: Shell, fed: Informers, serve: Serve, running: Iterable[Running]) -> tuple[Server, ...]:
     """That of the webhook's questions, and that of probes and scrapes where it is wanted."""
     review = kube_review(shell.kube)
+    routes = dict(http.socket_routes(shell.controller, shell.metrics, faulted=shell.faulted, review=review))
+    for each in running:
+        routes.update(each.routes)
     socket_server = serve(
-        http.socket_routes(shell.controller, shell.metrics, faulted=shell.faulted, review=review),
+        routes,
         shell.settings.socket,
         name="socket",
         mode=http.SOCKET_MODE,

@@ -23,6 +23,7 @@ from contract.dialects.base import ContainerReader, PodReader, Refusal
 from contract.dialects.table import Dialects
 from contract.encoding import codec, quantity
 from contract.model import (
+    MOST_CLAIMS,
     MOST_CONTAINERS,
     MOST_MEMORY,
     WHOLE,
@@ -70,8 +71,6 @@ MOST_LABELS = 256
 _OF_TERMS = f"characters, or more than {MOST_POD_TERMS} terms"
 MOST_GATES = 64
 """Scheduling gates."""
-MOST_CLAIMS = 64
-"""ResourceClaims that the pod names."""
 ANNOTATIONS = 256 << 10
 """Bytes of all annotations of an object, names and values, that Kubernetes stores at most."""
 LONGEST_NAME = 317

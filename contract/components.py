@@ -191,6 +191,11 @@ COMPONENTS = (
         needs={"node-access": _HOST_FOLDERS},
     ),
     Component(
+        "resourceclaims",
+        settings={"allocator": {"resource-claims": "true"}},
+        grants=(Grant(ALLOCATOR, Access("get", "resource.k8s.io", "resourceclaimtemplates"), ("resource-claims",)),),
+    ),
+    Component(
         "startup-taint",
         settings={"nodeagent": {"startup-taint": "true"}},
         grants=(Grant(AGENT, Access("patch", "", "nodes"), ("startup-taint",)),),

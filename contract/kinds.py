@@ -382,11 +382,12 @@ DEVICE_CLAIMS = ObjectKind(
                 "devices": {"results": {**_DEVICE, **_keys("bindingConditions", "bindingFailureConditions")}},
             },
             "devices": {**_DEVICE, "conditions": _keys("type", "status")},
+            "reservedFor": _keys("uid"),
         },
     },
     page=20,
 )
-"""For filters, which look at the claims of other drivers that pods name."""
+"""For filters, which look at the claims that pods name."""
 DEVICECLASSES = ObjectKind(
     "deviceclasses",
     16 * _KIB,
@@ -406,6 +407,14 @@ def _is_allocated(claim: JSON) -> JSON:
     return {"metadata": {**slim, "ownerReferences": owners}, "status": kept}
 
 
+def _is_reserved(claim: JSON) -> JSON:
+    """Whether a ResourceClaim is allocated, and the uids of the first pods for which it is reserved."""
+    metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
+    reserved = [project(each, _keys("uid")) for each in (status.get("reservedFor") or ())[:2]]
+    kept = {"allocation": True} if status.get("allocation") else {}
+    return {"metadata": project(metadata, _keys("name", "namespace")), "status": {**kept, "reservedFor": reserved}}
+
+
 RESOURCECLAIMS = ObjectKind(
     "resourceclaims",
     16 * _KIB,
@@ -413,6 +422,14 @@ RESOURCECLAIMS = ObjectKind(
     trim=_is_allocated,
     page=20,
 )
+SHARE_CLAIMS = ObjectKind(
+    "resourceclaims",
+    16 * _KIB,
+    "it is not allocated again",
+    trim=_is_reserved,
+    page=20,
+)
+"""For the allocator, which allocates again the claims of its DeviceClass that have lost their allocation."""
 _OF_A_CLAIM: Fields = {
     "metadata": {**_IDENTITY, "finalizers": {}},
     "spec": _keys("elasticGPUClassName", "egpuClassName", "elasticGPUName", "egpuName", "resources"),

@@ -26,6 +26,8 @@ is most often GiB where a resource counts MiB."""
 MOST_CONTAINERS = 256
 """Containers of a pod that asks for a share; a pod rarely has more than ten. Each gets environment entries, and each
 message, annotation and decision about the pod grows with their number."""
+MOST_CLAIMS = 64
+"""ResourceClaims that a pod names which asks for a share, those of other drivers included."""
 MOST_SHARING = 64
 """Containers of one pod that ask for a share; a pod rarely has more than a few. Each takes about 1 KiB of the 256 KiB
 of annotations that Kubernetes stores, and costs time in every decision."""
@@ -40,6 +42,8 @@ MOST_COMPUTE = 1 << 52
 2**63, and their sums must stay within 64 bits too."""
 UNKNOWN_DIALECT = "unknown"
 """In place of a dialect that a program does not have: another version wrote the request, or its author made it up."""
+RESOURCE_CLAIMS = "resourceclaims"
+"""The dialect of pods that name ResourceClaims of `names.SHARE_CLASS`."""
 POLICIES = ("binpack", "spread")
 """The preferences that a tenant may choose, for nodes and for the GPUs of a node."""
 WITHHELD = ("Cordoned", "NotShared")
@@ -160,6 +164,11 @@ class PodRequest:
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
+    def own_claims(self) -> bool:
+        """Whether the pod asks by ResourceClaims of its author's, which deliver its devices too."""
+        return self.dialect == RESOURCE_CLAIMS
+
+    @property
     def several(self) -> bool:
         """Whether a container asks for more than one GPU."""
         return any(fraction.count > 1 for fraction in self.containers)
@@ -182,6 +191,30 @@ class PodRequest:
         if wished > MOST_WISHED:
             return f"{wished} models and UUIDs wished for", f"name at most {MOST_WISHED} in all lists together"
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimEntry:
+    """A ResourceClaim that a pod names: the pod's own name for it, and the template or else the claim."""
+
+    name: str
+    template: str = ""
+    claim: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """
+    One request of a ResourceClaim: `count` cards, and the same share of each. `memory`: bytes; 0: whole cards. `limit`:
+    as in `FractionRequest`. `isolation`: the least that it accepts; empty for any.
+    """
+
+    name: str
+    count: int = 1
+    memory: int = 0
+    cores: int = 0
+    limit: int = 0
+    isolation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,21 @@ CLAIM_PREFIX = Key(
     doc="Followed by 32 hexadecimal digits: the ResourceClaim of one pod. Its driver and its device class are "
     "`gpufraction.io`; neither a DeviceClass nor a ResourceSlice of that name exists.",
 )
+SHARE_CLASS = Key(
+    "share.gpufraction.io",
+    on="DeviceClass, and ResourceClaim spec.devices.requests[].exactly.deviceClassName",
+    writer="tenant",
+    doc="A share of GPUs by a ResourceClaim that a tenant writes; see docs/upstream.md. No ResourceSlice has devices "
+    "of it: the allocator allocates such claims, never kube-scheduler.",
+)
+RESOURCE_CLAIMS_LABEL = Key(
+    f"{GROUP}/resource-claims",
+    on="Namespace label",
+    writer="administrator",
+    doc="`enabled`: with the component resourceclaims, pods created here may ask for GPU shares by ResourceClaims of "
+    "the DeviceClass `share.gpufraction.io`, and every pod here that names ResourceClaims is created through the "
+    "webhook.",
+)
 
 # -- resources ----------------------------------------------------------------------------------------------------
 

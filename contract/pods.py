@@ -105,7 +105,8 @@ def trim(pod: Mapping[str, Any]) -> JSON:
     outcome: JSON = {key: status[key] for key in _STATUS if status.get(key)}
     if status.get("containerStatuses") or status.get("initContainerStatuses") or status.get("resources"):
         outcome.update(_resizes(spec, status))
-    if body.get("resourceClaims") and status.get("resourceClaimStatuses") and names.GATE in gates(pod):
+    ours = names.GATE in gates(pod) or names.ALLOCATION in (annotations or {})
+    if ours and body.get("resourceClaims") and status.get("resourceClaimStatuses"):
         outcome["resourceClaimStatuses"] = status["resourceClaimStatuses"]
     return {"metadata": slim, "spec": body, "status": outcome}
 
@@ -223,8 +224,28 @@ def outline(pod: Mapping[str, Any]) -> JSON:
         slim["annotations"] = against
     body: JSON = {key: spec[key] for key in ("schedulingGates", "preemptionPolicy", "resourceClaims") if key in spec}
     body["containers"] = [{"name": container.get("name", "")} for container in spec.get("containers") or []]
+    outcome = _ours_of(status)
+    if spec.get("resourceClaims") and status.get("resourceClaimStatuses"):
+        outcome["resourceClaimStatuses"] = status["resourceClaimStatuses"]
+    if spec.get("resourceClaims"):
+        body.update(_with_claims(spec))
     body.update(node_pin.outline(spec))
-    return {"metadata": slim, "spec": body, "status": _ours_of(status)}
+    return {"metadata": slim, "spec": body, "status": outcome}
+
+
+def _with_claims(spec: Mapping[str, Any]) -> JSON:
+    """The containers with the claims that they use: those of the pod's author are allocated by them."""
+    return {
+        kind: [_claiming(container) for container in spec[kind]]
+        for kind in ("initContainers", "containers")
+        if spec.get(kind)
+    }
+
+
+def _claiming(container: Mapping[str, Any]) -> JSON:
+    slim: JSON = {key: container[key] for key in ("name", "restartPolicy") if key in container}
+    claims = (container.get("resources") or {}).get("claims")
+    return {**slim, "resources": {"claims": claims}} if claims else slim
 
 
 def _ours_of(status: Mapping[str, Any]) -> JSON:

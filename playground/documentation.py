@@ -144,7 +144,8 @@ def _dialect(dialect: Dialect) -> Iterable[str]:
     yield f"## {dialect.title}"
     yield dialect.about.strip()
     yield _table(("Name", "On", "Meaning"), [(f"`{word.name}`", word.on, word.meaning) for word in dialect.glossary])
-    yield _table(("Example", "Read as"), [(_written(example), outcome(example)) for example in dialect.examples])
+    if dialect.examples:
+        yield _table(("Example", "Read as"), [(_written(example), outcome(example)) for example in dialect.examples])
 
 
 def _written(example: Example) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from playground.api.admission.webhookclient import WebhookClient
-from playground.api.api import Api
+from playground.api.api import SERVER_VERSION, Api
 from playground.api.http.server import HttpsServer
 from playground.api.kinds.values import User
 from playground.api.store.store import Store
@@ -68,9 +68,16 @@ class ControlPlane(Protocol):
 class Embedded:
     """The embedded control plane. `gpus_of` gives the GPUs of a node, for the container runtime's part."""
 
-    def __init__(self, *, gpus_of: Callable[[str], NodeGpus], port: int = 0, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        *,
+        gpus_of: Callable[[str], NodeGpus],
+        port: int = 0,
+        host: str = "127.0.0.1",
+        version: str = SERVER_VERSION,
+    ) -> None:
         """`host`: the address of this machine on which it listens, and on which it calls webhooks."""
-        self.api = Api(webhooks=self._caller)
+        self.api = Api(webhooks=self._caller, server_version=version)
         self.server = HttpsServer(self.api, port=port, host=host)
         self._host = host
         self.machinery = Machinery(self.api, gpus_of=gpus_of)

@@ -7,12 +7,14 @@ which of the two it has: what differs is a fault of the embedded one.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from playground.api.api import SERVER_VERSION
 from playground.embedded import ControlPlane, Embedded
 from playground.machinery.kubelet.gpuruntime import NodeGpus
 from playground.realapi.components import ENVIRONMENT, Assets, assets_of
@@ -21,9 +23,9 @@ from playground.realapi.real import Real
 GpusOf = Callable[[str], NodeGpus]
 
 
-def embedded(gpus_of: GpusOf) -> ControlPlane:
-    """The embedded control plane."""
-    return Embedded(gpus_of=gpus_of)
+def embedded(gpus_of: GpusOf, version: str = SERVER_VERSION) -> ControlPlane:
+    """The embedded control plane; `version`: what it says of itself."""
+    return Embedded(gpus_of=gpus_of, version=version)
 
 
 def real(gpus_of: GpusOf) -> ControlPlane:
@@ -68,15 +70,17 @@ def only_real() -> list[Any]:
     return control_planes()[1:]
 
 
-def control_planes(*, long: bool = False) -> list[Any]:
+def control_planes(*, long: bool = False, version: str = SERVER_VERSION) -> list[Any]:
     """
     Parameters for a fixture: each a function from `gpus_of` to a control plane that is not started.
 
-    `long`: for tests that take too long for every run; on the embedded one `make test-long` runs them.
+    `long`: for tests that take too long for every run; on the embedded one `make test-long` runs them. `version`: of
+    Kubernetes, what the embedded one says of itself; programs ask.
     """
     assets = assets_of(os.environ)
     skipped = [pytest.mark.skip(reason=assets)] if isinstance(assets, str) else []
+    ours = functools.partial(embedded, version=version)
     return [
-        pytest.param(embedded, id="embedded", marks=[pytest.mark.long] if long else []),
+        pytest.param(ours, id="embedded", marks=[pytest.mark.long] if long else []),
         pytest.param(real, id="real", marks=[pytest.mark.realcluster, *skipped]),
     ]

@@ -278,7 +278,7 @@ def _waiting(pod: Mapping[str, Any], gates: tuple[str, ...], rules: PodRules) ->
     if request is None:
         return WaitingPod(None, PodNeeds(compute=_NOTHING), {}, unreadable=too_much or _DISAGREES)
     foreign = tuple(gate for gate in gates if gate != names.GATE)
-    needs = scheduling.needs_of(pod, several=request.several, bursts=request.bursts)
+    needs = scheduling.needs_for(pod, request)
     outline = pods.outline(pod)
     size = footprint.POD + footprint.size_of((pods.uid(pod), pods.key(pod), outline, foreign, rules))
     request_size = footprint.size_of((request, needs))
@@ -326,7 +326,7 @@ def _successor(pod: Mapping[str, Any], request: PodRequest) -> SchedulingRequest
     if read_rules(pod).constrained:
         return None  # where its successor may go depends on pods that come and go meanwhile
     try:
-        needs = scheduling.needs_of(pod, several=request.several, bursts=request.bursts)
+        needs = scheduling.needs_for(pod, request)
         # What another pod is counted for is known when it is stored.
         return SchedulingRequest(replace(request, counted=0), scheduling.unpinned(needs))
     except quantity.BadQuantity:

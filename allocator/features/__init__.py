@@ -18,6 +18,7 @@ from allocator.features import (
     kueue,
     metering,
     provisioning,
+    resourceclaims,
     servicelevels,
 )
 from allocator.features.base import Feature
@@ -35,4 +36,5 @@ FEATURES: tuple[Feature[Any, Any], ...] = (
     estimates.FEATURE,
     audit.FEATURE,
     gangs.FEATURE,
+    resourceclaims.FEATURE,
 )

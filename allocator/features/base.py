@@ -23,6 +23,7 @@ from contract.dialects.table import Dialects
 from contract.metrics.spec import MetricSpec
 from contract.options import PoolOptions
 from contract.scheduling.filters import Limits
+from runtime.httpserver import Routes
 from runtime.kubernetes.client import Kube
 from runtime.kubernetes.lease import Covered
 from runtime.metrics import Metrics
@@ -75,6 +76,8 @@ class Running:
     """To be called with every pod that is new or changed."""
     decided: Callable[[], None] | None = None
     """To be called after each scheduling cycle."""
+    routes: Routes = field(default_factory=dict)
+    """What it answers to the webhook, on its socket."""
     carries: Mapping[type, Callable[[Any], None]] = field(default_factory=dict)
     """Carries out the effects of its part, by type."""
 

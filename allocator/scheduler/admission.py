@@ -74,7 +74,7 @@ class Admission:
     def judged(self, question: Question) -> Judged:
         """What a decision about the pod depends on; read before the lock is taken."""
         request, gates = question.request, self._gates
-        found = needs.needs_of(question.pod, several=request.several, bursts=request.bursts, gates=gates)
+        found = needs.needs_for(question.pod, request, gates)
         ask = SchedulingRequest(request, self._dialects.others_only(found))
         named = {**question.pod, "metadata": {**(question.pod.get("metadata") or {}), "namespace": question.namespace}}
         return pinning.judged(question.pod, ask, self._settings.placement.pin, read_rules(named, gates))

@@ -39,7 +39,7 @@ from contract.dialects.table import Dialects
 from contract.model import Allocation
 from contract.reasons.base import ReasonName
 from contract.reasons.claims import PodOfClaim
-from contract.reasons.nodes import NodeCode, codes_of
+from contract.reasons.nodes import Code, NodeCode, codes_of
 from contract.reasons.pods import PodReason
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
 from contract.scheduling.fairness import BEHIND
@@ -49,7 +49,7 @@ JSON = dict[str, Any]
 _REPORTED_AFTER = 3
 """Bindings that fail in a row after which the pod gets a reason, where nobody refused it in so many words."""
 _TELL_AFTER = 2.0
-"""Seconds that the binding of a claim may take before its pod gets a reason."""
+"""Seconds that the binding of a claim, or the making of one, may take before its pod gets a reason."""
 _REFRESH_EVERY = 15.0
 """Seconds after which pods get new figures."""
 _TURN, _DECIDED = 1_000, 100
@@ -347,6 +347,9 @@ class SchedulingCycle:
 
     def _say_why(self, entry: QueuedPodInfo, refusal: _Refusal, now: float) -> None:
         self._rounds.lacks(entry.uid, refusal.codes)
+        if self._is_being_made(entry, refusal, now):
+            self._trigger.outdated = True
+            return
         preempting = self._preemption.says(entry.uid)
         more = next(filter(None, (explain(entry.uid) for explain in self._explains)), None)
         if preempting is not None:
@@ -359,6 +362,14 @@ class SchedulingCycle:
             reason = f"{reason}; {BEHIND}"
         reason = "; ".join([reason, *filter(None, (add(entry.uid) for add in self._adds))])
         self._tell(entry, code, f"waiting: {reason}", now, warns=warns)
+
+    def _is_being_made(self, entry: QueuedPodInfo, refusal: _Refusal, now: float) -> bool:
+        """
+        Whether kube-controller-manager is still making the pod's ResourceClaims, which is over in a moment. A write to
+        the pod would be in the way of its binding.
+        """
+        waited = now - self._records.waits(entry.uid, now)
+        return entry.ask.request.own_claims and Code.RESOURCE_CLAIM in refusal.codes and waited < _TELL_AFTER
 
     def _tell(self, entry: QueuedPodInfo, code: ReasonName, reason: str, now: float, *, warns: bool = False) -> None:
         news = StatusUpdate(entry.key, entry.uid, False, code, reason, warning=code if warns else None)

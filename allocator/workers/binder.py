@@ -23,7 +23,7 @@ from allocator.cache.repeated import RepeatedNote
 from allocator.faults import Faulted, surfaced
 from allocator.queue.records import Binding, EventRecord, Eviction, Report, StatusUpdate
 from allocator.scheduler.events import BindFailed, BindSucceeded, BindUnknown, EvictionOutcome, TakeShare
-from allocator.workers import resource_claims
+from allocator.workers import resource_claims, share_claims
 from contract import names, pods
 from contract.backoff import backoff
 from contract.dialects import DIALECTS
@@ -129,9 +129,7 @@ def write(
         raise Unwritable(f"{type(error).__name__}: {error}") from error
     try:
         # Before the gate goes, so that a pod without a gate has its claim, whatever ends in between.
-        left = resource_claims.write(
-            kube, binding.pod.pod, binding.pod.ask.request, binding.allocation, timeout=timeout
-        )
+        left = _write_claims(kube, binding, now_ns, timeout)
         return BindSucceeded(binding, pod_event(pods.trim(kube.patch_json(path, patch, timeout=left))))
     except resource_claims.NotWritten as error:
         # The pod itself was not written to, so no write to it can be on its way.
@@ -139,6 +137,15 @@ def write(
         return read_back(kube, binding, why, timeout=timeout)
     except KubeError as error:
         return read_back(kube, binding, error, timeout=timeout)
+
+
+def _write_claims(kube: Kube, binding: Binding, now_ns: int, timeout: float | None) -> float | None:
+    """Write the claims by which the pod gets its devices; what is left of the time. Raises `NotWritten`."""
+    pod, request, allocation = binding.pod.pod, binding.pod.ask.request, binding.allocation
+    if request.own_claims:
+        at = moments.stamp(now_ns / 1e9)
+        return share_claims.write(kube, pod, request, allocation, at=at, timeout=timeout)
+    return resource_claims.write(kube, pod, request, allocation, timeout=timeout)
 
 
 _STILL = KubeTimeout("the write may still be carried out")

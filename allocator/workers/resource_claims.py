@@ -15,7 +15,8 @@ Must not: remove a claim (`sweeper` does), or write to a pod.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from contract.encoding import resourceclaims
@@ -25,7 +26,7 @@ from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeForbidden, KubeInvalid, KubeNotFound
 
 JSON = dict[str, Any]
-_TRIES = 4
+TRIES = 4
 """Writes of one status: a claim that others write to all the time is left for the next decision."""
 _LEAST = 0.05
 """Seconds: with less than this left no further request is begun."""
@@ -41,6 +42,36 @@ class NotWritten(Exception):
     def __init__(self, why: str, *, refused: bool = False) -> None:
         super().__init__(why)
         self.refused = refused
+
+
+class Deadline:
+    """Called, the seconds that are left of so many, None of none at all. Raises `NotWritten` where there are none."""
+
+    def __init__(self, timeout: float | None, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until = clock() + timeout if timeout is not None else None
+
+    def __call__(self) -> float | None:
+        if self._until is None:
+            return None
+        seconds = self._until - self._clock()
+        if seconds < _LEAST:
+            raise NotWritten("no time was left for the pod's ResourceClaim")
+        return seconds
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """Raises `NotWritten` in place of what the API server and the claim's own text bring about."""
+    try:
+        yield
+    except Malformed as error:
+        raise NotWritten(f"the pod's ResourceClaim is not ours: {error}", refused=True) from error
+    except KubeNotFound as error:
+        raise NotWritten("the pod's ResourceClaim was removed at the same time") from error
+    except KubeError as error:
+        refused = isinstance(error, KubeForbidden | KubeInvalid)
+        raise NotWritten(f"the pod's ResourceClaim was not written: {error}", refused=refused) from error
 
 
 def write(
@@ -61,21 +92,12 @@ def write(
         if allocation.by_claim:
             raise NotWritten("the node delivers by a ResourceClaim, and the pod names none", refused=True)
         return timeout
-    until = clock() + timeout if timeout is not None else None
-
-    def left() -> float | None:
-        if until is None:
-            return None
-        seconds = until - clock()
-        if seconds < _LEAST:
-            raise NotWritten("no time was left for the pod's ResourceClaim")
-        return seconds
-
+    left = Deadline(timeout, clock)
     body = resourceclaims.claim_for(pod, request, allocation)
     status = resourceclaims.status_for(pod, allocation)
-    try:
+    with written():
         claim = _created(kube, body, left)
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             patch = _next(claim, body, status)
             if patch is None:
                 return left()
@@ -83,13 +105,6 @@ def write(
                 claim = kube.patch_merge(_path(body, "status"), patch, timeout=left())
             except (KubeConflict, KubeNotFound):  # somebody wrote to it, or removed it
                 claim = _created(kube, body, left)
-    except Malformed as error:
-        raise NotWritten(f"the pod's ResourceClaim is not ours: {error}", refused=True) from error
-    except KubeNotFound as error:
-        raise NotWritten("the pod's ResourceClaim was removed at the same time") from error
-    except KubeError as error:
-        refused = isinstance(error, KubeForbidden | KubeInvalid)
-        raise NotWritten(f"the pod's ResourceClaim was not written: {error}", refused=refused) from error
     raise NotWritten("others wrote to the pod's ResourceClaim at the same time")
 
 

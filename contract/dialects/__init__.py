@@ -4,7 +4,7 @@ The table of dialects. A new dialect is one module and one line here.
 
 from __future__ import annotations
 
-from contract.dialects import aliyun, claims, elastic, hami, kai, nano, native
+from contract.dialects import aliyun, claims, elastic, hami, kai, nano, native, resourceclaims
 from contract.dialects.table import Dialects
 
 DIALECTS = Dialects(
@@ -16,5 +16,6 @@ DIALECTS = Dialects(
         hami.DIALECT,
         nano.DIALECT,
         kai.DIALECT,
+        resourceclaims.DIALECT,
     )
 )

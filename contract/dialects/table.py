@@ -13,7 +13,7 @@ from typing import Any
 
 from contract import names
 from contract.deprecations import DEPRECATED, Deprecation, used
-from contract.dialects import claims, hami, limitranges, native
+from contract.dialects import claims, hami, limitranges, native, resourceclaims
 from contract.dialects.base import (
     ANNOTATION,
     LABEL,
@@ -171,6 +171,8 @@ class Dialects:
         claim is in an annotation that stays on the pod, so the request must agree with that one. Containers may have
         been added.
         """
+        if earlier.dialect == resourceclaims.NAME:
+            return not earlier.claim and resourceclaims.is_borne_out(pod, earlier)
         if not earlier.claim:
             return earlier.dialect != claims.DIALECT.name
         try:

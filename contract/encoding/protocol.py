@@ -15,7 +15,9 @@ from typing import Any, TypeVar, cast
 
 from contract.encoding import codec, wire
 from contract.encoding.reading import Malformed, is_beginning, is_subdomain, is_uid, shown
-from contract.model import Allocation, GpuKind, PodRequest
+from contract.encoding.resourceclaims import MOST_RESULTS
+from contract.isolation import ISOLATION
+from contract.model import MOST_CLAIMS, MOST_MEMORY, WHOLE, Allocation, ClaimEntry, DeviceRequest, GpuKind, PodRequest
 
 T = TypeVar("T")
 
@@ -28,6 +30,8 @@ The question whether a scraper's token lets it read metrics. The webhook has no 
 """
 CARDS_PATH = "/v1/cards"
 """The question which kinds of GPUs there are; every replica answers that has listed the cluster."""
+CLAIMS_PATH = "/v1/claims"
+"""The question what the ResourceClaims ask for that a pod names; every replica answers that reaches the API server."""
 MOST_CARDS = 4_096
 """Kinds of GPUs in an answer; a cluster has a few."""
 MOST_QUESTION = 1 << 20
@@ -208,6 +212,76 @@ def _smallest(cards: Iterable[GpuKind]) -> tuple[GpuKind, ...]:
 _CARD = wire.record(GpuKind, {"model": wire.TEXT, "memory": wire.AMOUNT, "usable": wire.AMOUNT})
 cards_to_json, cards_from_json = _alone("cards", wire.listed(_CARD, MOST_CARDS).then(frozenset, _smallest))
 """The answer to the question which kinds of GPUs there are: the smallest ones, if there are very many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsQuestion:
+    """What do these claims and templates ask for? All are of one pod."""
+
+    namespace: str
+    claims: tuple[ClaimEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsAnswer:
+    """
+    The requests of each claim, by the pod's name for it; none of one that is of other drivers. `refused`: why the pod
+    cannot be served, in words for its author; empty where it can.
+    """
+
+    readings: Mapping[str, tuple[DeviceRequest, ...]] = field(default_factory=dict)
+    refused: str = ""
+
+
+_OPTIONAL_NAME = _name(is_subdomain)
+_CLAIMS_QUESTION = wire.record(
+    ClaimsQuestion,
+    {
+        "namespace": wire.LABEL,
+        "claims": wire.listed(
+            wire.record(ClaimEntry, {"name": wire.LABEL, "template": _OPTIONAL_NAME, "claim": _OPTIONAL_NAME}),
+            MOST_CLAIMS,
+        ),
+    },
+)
+_DEVICE_REQUEST = wire.record(
+    DeviceRequest,
+    {
+        "name": wire.LABEL,
+        "count": wire.number(MOST_RESULTS, 1),
+        "memory": wire.number(MOST_MEMORY),
+        "cores": wire.number(WHOLE),
+        "limit": wire.number(MOST_MEMORY),
+        "isolation": wire.one_of(("", *ISOLATION)),
+    },
+)
+_CLAIMS_ANSWER = wire.record(
+    ClaimsAnswer,
+    {
+        "readings": wire.mapped(wire.listed(_DEVICE_REQUEST, MOST_RESULTS)).always(),
+        "refused": wire.TEXT,
+    },
+)
+
+
+def claims_question_to_json(question: ClaimsQuestion) -> JSON:
+    """The question what a pod's claims ask for."""
+    return cast(JSON, _CLAIMS_QUESTION.to_json(question))
+
+
+def claims_question_from_json(document: object) -> ClaimsQuestion:
+    """Read it. Raises `Malformed`. Names become paths, so they must be valid in Kubernetes."""
+    return _CLAIMS_QUESTION.from_json(document, "question")
+
+
+def claims_answer_to_json(answer: ClaimsAnswer) -> JSON:
+    """The answer to it."""
+    return cast(JSON, _CLAIMS_ANSWER.to_json(answer))
+
+
+def claims_answer_from_json(document: object) -> ClaimsAnswer:
+    """Read it. Raises `Malformed`."""
+    return _CLAIMS_ANSWER.from_json(document, "answer")
 
 
 def token_to_json(token: str) -> JSON:

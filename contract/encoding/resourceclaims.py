@@ -9,6 +9,9 @@ The ResourceClaim by which a card reaches a container (Dynamic Resource Allocati
 A claim has a request for each container with a share, and the request has the container's name. kube-scheduler never
 allocates our claims: there is no DeviceClass of our name and no ResourceSlice of our driver.
 
+A tenant's own claim of the DeviceClass `share.gpufraction.io` delivers likewise: `shared_status`. Its pod names no
+other one of ours.
+
 Pure. Must not: decide on which card a share is.
 """
 
@@ -17,12 +20,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from contract import names
-from contract.encoding import codec
+from contract.encoding import codec, quantity
 from contract.encoding.reading import Malformed, shown
 from contract.encoding.wire import GPU_UUID, OBJECT, TEXT, Schema, listed, load, mapped, matching, record, struct
 from contract.model import Allocation, GpuShare, PodRequest
@@ -35,6 +38,8 @@ SINCE = (1, 34)
 MOST_RESULTS = 32
 """Devices, and requests, of one claim (resource.k8s.io/v1, AllocationResultsMaxSize)."""
 _LABELS = {"app.kubernetes.io/name": "gpufraction", "app.kubernetes.io/managed-by": "gpufraction-allocator"}
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""Kubernetes' own: kube-controller-manager takes the allocation of a claim away with it, once nobody uses the claim."""
 _KIND = "Share"
 _NOT_IN_LABELS = re.compile(r"[^a-z0-9]+")
 _LONGEST_LABEL = 63
@@ -165,25 +170,76 @@ def status_for(pod: Mapping[str, Any], allocation: Allocation) -> JSON:
 
     `by`: the version of the pod that the decision saw. A write of an earlier leader saw an earlier one; see `version`.
     """
-    metadata, node = pod["metadata"], allocation.node
     delivered = [each for each in allocation.containers if all(share.dra for share in each.shares)]
     results = [
-        {"request": each.container, "driver": names.GROUP, "pool": node, "device": device_name(share.uuid)}
+        {
+            "request": each.container,
+            "driver": names.GROUP,
+            "pool": allocation.node,
+            "device": device_name(share.uuid),
+        }
         for each in delivered
         for share in each.shares
     ]
     config = [
         _configured(each.container, {"gpus": [_card(allocation, share) for share in each.shares]}) for each in delivered
     ]
-    config.append(_configured("", {"allocation": allocation.id, "by": str(metadata.get("resourceVersion", ""))}))
-    there = {"key": "metadata.name", "operator": "In", "values": [node]}
+    config.append(_configured("", _mark(pod, allocation)))
+    return _status(pod, allocation, results, config)
+
+
+def _mark(pod: Mapping[str, Any], allocation: Allocation) -> JSON:
+    return {"allocation": allocation.id, "by": str(pod["metadata"].get("resourceVersion", ""))}
+
+
+def _status(
+    pod: Mapping[str, Any], allocation: Allocation, results: Sequence[JSON], config: Sequence[JSON], **more: Any
+) -> JSON:
+    metadata = pod["metadata"]
+    there = {"key": "metadata.name", "operator": "In", "values": [allocation.node]}
     return {
         "allocation": {
-            "devices": {**({"results": results} if results else {}), "config": config},
+            "devices": {**({"results": list(results)} if results else {}), "config": list(config)},
             "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [there]}]},
+            **more,
         },
         "reservedFor": [{"resource": "pods", "name": metadata["name"], "uid": metadata["uid"]}],
     }
+
+
+def shared_status(
+    pod: Mapping[str, Any], allocation: Allocation, given: Iterable[tuple[str, GpuShare]], *, at: str
+) -> JSON:
+    """
+    The status of a tenant's claim after the decision. `given`: the shares of its requests, each with the request's
+    name; `at`: the time of the decision. Where the node delivers in another way, the claim has no device.
+
+    kube-scheduler, which reserves a claim for further pods, wants to write the time where there is none, and may not.
+    """
+    pairs = [(request, share) for request, share in given if share.dra]
+    results = [
+        {
+            "request": request,
+            "driver": names.GROUP,
+            "pool": allocation.node,
+            "device": device_name(share.uuid),
+            "shareID": _share_id(f"{allocation.id}/{request}/{share.uuid}"),
+            "consumedCapacity": {"memory": quantity.format_bytes(share.memory), "cores": str(share.cores)},
+        }
+        for request, share in pairs
+    ]
+    cards: dict[str, list[JSON]] = {}
+    for request, share in pairs:
+        cards.setdefault(request, []).append(_card(allocation, share))
+    config = [_configured(request, {"gpus": gpus}) for request, gpus in cards.items()]
+    config.append(_configured("", {**_mark(pod, allocation), "pod": str(pod["metadata"].get("uid", ""))}))
+    return _status(pod, allocation, results, config, allocationTimestamp=at)
+
+
+def _share_id(unique: str) -> str:
+    """A UUID that follows from this text, so that a write that is repeated is the same."""
+    digits = hashlib.sha256(unique.encode()).hexdigest()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
 
 
 def _card(allocation: Allocation, share: GpuShare) -> JSON:
@@ -236,6 +292,12 @@ def requests_of(claim: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((str(r.get("name")), str((r.get("exactly") or {}).get("deviceClassName"))) for r in requests)
 
 
+def holders(claim: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """For whom a claim is reserved: uid and name of each."""
+    reserved = (claim.get("status") or {}).get("reservedFor") or []
+    return tuple((str(each.get("uid", "")), str(each.get("name", ""))) for each in reserved)
+
+
 def owner_uid(claim: Mapping[str, Any]) -> str:
     """The uid of the pod that owns the claim; empty where no pod, or more than one object, does."""
     owners = (claim.get("metadata") or {}).get("ownerReferences") or []
@@ -257,7 +319,7 @@ class PreparedDevice:
 
 _DEVICE = record(PreparedDevice, {"request": TEXT, "pool": TEXT, "device": TEXT, "cdi": listed(TEXT)})
 _CARD = struct({"uuid": GPU_UUID, "cdi": listed(matching(lambda name: "/" in name and "=" in name, "a CDI device"))})
-_OPAQUE = struct({"driver": TEXT, "parameters": struct({"gpus": _any(_CARD)})})
+_OPAQUE = struct({"driver": TEXT, "parameters": struct({"gpus": _any(_CARD), "pod": TEXT.otherwise("")})})
 _DEVICES = struct(
     {
         "config": _any(struct({"requests": _any(TEXT), "opaque": _OPAQUE})),
@@ -274,14 +336,15 @@ def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[Prepared
     What the containers of the claim's pod get on this node. `uid`: the claim that kubelet asks for.
 
     Raises `Malformed` for a claim that our allocator did not write, or not for this node, or that more than its own pod
-    uses: of such a claim nothing is given.
+    uses: of such a claim nothing is given. Whose it is says the claim of ours by its owner, and a tenant's by what the
+    allocator wrote into its allocation.
     """
     found = _CLAIM.from_json(claim, "claim")
     metadata, status = found["metadata"], found["status"]
     if metadata["uid"] != uid:
         raise Malformed(f"the claim has another uid than {shown(uid)}: it was made again since")
-    owner = owner_uid(claim)
-    if not is_ours(metadata["name"]) or not owner or status["reservedFor"] != ({"resource": "pods", "uid": owner},):
+    owner = owner_uid(claim) if is_ours(metadata["name"]) else _written_for(status["allocation"])
+    if not owner or status["reservedFor"] != ({"resource": "pods", "uid": owner},):
         raise Malformed("the claim is not one of ours that is reserved for its own pod alone")
     devices = status["allocation"]["devices"]
     cards: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -304,6 +367,20 @@ def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[Prepared
             raise Malformed(f"the claim's device {shown(device)} has no configuration for {shown(request)}")
         given.append(PreparedDevice(request, pool, device, cards[request, device]))
     return tuple(given)
+
+
+def written_for(claim: Mapping[str, Any]) -> str:
+    """The uid of the one pod that an allocated claim of a tenant was allocated for; empty where that is not clear."""
+    return _written_for(_ALLOCATED.from_json(claim, "claim")["status"]["allocation"])
+
+
+_ALLOCATED = struct({"status": struct({"allocation": struct({"devices": _DEVICES})})})
+
+
+def _written_for(allocation: Mapping[str, Any]) -> str:
+    """The uid of the one pod that a tenant's claim was allocated for; empty where that is not clear."""
+    pods = {item["opaque"]["parameters"]["pod"] for item in allocation["devices"]["config"]} - {""}
+    return str(pods.pop()) if len(pods) == 1 else ""
 
 
 # -- checkpoint ---------------------------------------------------------------------------------------------------

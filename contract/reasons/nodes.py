@@ -238,7 +238,9 @@ class Code(NodeCode):
         _row(
             "because of a ResourceClaim {what}",
             "See `kubectl describe resourceclaim NAME`. `that is still being read` and `that is not made yet` end by "
-            "themselves within seconds.",
+            "themselves within seconds; where the latter does not, an Event of the pod says why, such as a quota of "
+            "devices. `that another pod uses`, of a claim of the DeviceClass share.gpufraction.io: wait until that pod "
+            "ends, or give each pod a claim by a template.",
             _DEVICES,
         ),
     )

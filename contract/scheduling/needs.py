@@ -160,14 +160,21 @@ class PodNeeds:
     bursts: bool = False
     """Whether a container has a memory limit above its request."""
     claim: bool = False
-    """Whether the pod names a ResourceClaim of ours, by which a node with Dynamic Resource Allocation delivers."""
+    """Whether the pod names a ResourceClaim by which a node with Dynamic Resource Allocation delivers its share."""
     features: frozenset[str] = frozenset()
     """What its node must declare; see `contract.scheduling.nodefilters.features`."""
 
 
-def needs_of(pod: Mapping[str, Any], *, several: bool = False, bursts: bool = False, gates: Gates = STORED) -> PodNeeds:
+def needs_of(
+    pod: Mapping[str, Any],
+    *,
+    several: bool = False,
+    bursts: bool = False,
+    own_claims: bool = False,
+    gates: Gates = STORED,
+) -> PodNeeds:
     """
-    Read a pod's needs; `several` and `bursts` are its request's, `gates` the cluster's.
+    Read a pod's needs; `several`, `bursts` and `own_claims` are its request's, `gates` the cluster's.
 
     Raises `quantity.BadQuantity` for an amount that the API server would have refused too.
     """
@@ -183,9 +190,16 @@ def needs_of(pod: Mapping[str, Any], *, several: bool = False, bursts: bool = Fa
         isolation=((pod.get("metadata") or {}).get("annotations") or {}).get(names.ISOLATION) or "",
         several=several,
         bursts=bursts,
-        claim=bool(resourceclaims.named_by(spec)),
+        claim=own_claims or bool(resourceclaims.named_by(spec)),
         features=declared_features.needed(spec),
     )
+
+
+def needs_for(pod: Mapping[str, Any], request: PodRequest | None, gates: Gates = STORED) -> PodNeeds:
+    """As `needs_of`, of a pod with this request; None where it asks for no share."""
+    if request is None:
+        return needs_of(pod, gates=gates)
+    return needs_of(pod, several=request.several, bursts=request.bursts, own_claims=request.own_claims, gates=gates)
 
 
 def unpinned(needs: PodNeeds) -> PodNeeds:

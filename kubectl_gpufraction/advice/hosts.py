@@ -81,8 +81,7 @@ def advice_input(
             continue
         try:
             pod = pod_of(raw)
-            several, bursts = (pod.request.several, pod.request.bursts) if pod is not None else (False, False)
-            needs = scheduling.needs_of(raw, several=several, bursts=bursts)
+            needs = scheduling.needs_for(raw, pod.request if pod is not None else None)
         except quantity.BadQuantity:
             continue
         node = node_of(raw, pod)

@@ -141,8 +141,7 @@ class NeighbourReader:
 def pending(pod: JSON) -> PendingPod:
     """What filters read of a pod that asks for a node, without any pin of ours."""
     found = pod_of(pod)
-    several, bursts = (found.request.several, found.request.bursts) if found is not None else (False, False)
-    needs = scheduling.needs_of(pod, several=several, bursts=bursts)
+    needs = scheduling.needs_for(pod, found.request if found is not None else None)
     return PendingPod(objects.read_rules(pod), scheduling.unpinned(needs))
 
 

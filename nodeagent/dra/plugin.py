@@ -2,12 +2,13 @@
 What the kubelet plugin answers: the CDI devices of a ResourceClaim, from the claim alone.
 
     prepare     claim not known ──read it from the API──▶ devices ──▶ checkpoint ──▶ answer
-                claim known ─────────────────────────────────────────────────────▶ the same answer
+                claim known, and ours ───────────────────────────────────────────▶ the same answer
     unprepare   forget it, in the checkpoint too
 
 Kubelet asks again after its own restarts and ours, and also while the API server is away; the checkpoint answers then.
-A claim's uid stands for one allocation: the allocator changes it only while the pod waits behind its gate, and kubelet
-asks only for pods that are bound.
+The uid of a claim of ours stands for one allocation: the allocator changes it only while the pod waits behind its gate,
+and kubelet asks only for pods that are bound. A tenant's own claim may be used by one pod after another, so it is read
+anew each time; what is known answers where it cannot be read.
 
 Must not: know gRPC, or give anything by a claim that is not reserved for its own pod alone.
 """
@@ -68,12 +69,14 @@ class ClaimPlugin:
     def _prepared(self, claim: ClaimRef) -> Answer:
         with self._lock:
             known = self._known.get(claim.uid)
-        if known is not None:
+        if known is not None and resourceclaims.is_ours(claim.name):
             return known
         about = {"claim": f"{claim.namespace}/{claim.name}", "uid": claim.uid}
         try:
             devices = resourceclaims.prepared(self._read(claim.namespace, claim.name), uid=claim.uid, node=self._node)
         except (Malformed, UnreadableClaim) as error:
+            if known is not None and isinstance(error, UnreadableClaim):
+                return known
             log.warning("claim not prepared", extra={**about, "reason": str(error)})
             return str(error)
         wrong = self._changed(claim.uid, devices)

@@ -50,6 +50,7 @@ __all__ = ["ADMIN", "Api", "ApiError", "User", "Watch"]
 
 ApiError = errors.ApiError
 _CODES: Mapping[str, int] = {"create": 201}
+SERVER_VERSION = "v1.34.0"
 _VIEWS = ("", "status", "ephemeralcontainers")
 """Subresources that are the object itself, of which an update may change a part."""
 _OPTIONS: Mapping[str, str] = {
@@ -79,7 +80,7 @@ class Api:
         *,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        server_version: str = "v1.34.0",
+        server_version: str = SERVER_VERSION,
         webhooks: Callable[[Store], WebhookCaller] = WebhookClient,
         observer: Callable[[Change], None] = unobserved,
         plugins: Sequence[Plugin] = (),

@@ -206,6 +206,46 @@ DELIVERY = FeatureEdges(
     ),
 )
 
+_BY_CLAIMS = "cluster/system/test_resource_claims.py::"
+SHARES_BY_CLAIMS = FeatureEdges(
+    "Shares by ResourceClaims",
+    (
+        Edge(
+            TENANT,
+            "ResourceClaims and templates of the DeviceClass share.gpufraction.io",
+            "`contract.dialects.resourceclaims`",
+            "read strictly, refused by field; at most 32 claims, requests and cards; read again before the allocation",
+            (
+                "unit/contract/dialects/test_resourceclaims.py::test_any_claim_is_read_refused_or_not_ours",
+                "unit/allocator/workers/test_share_claims.py::"
+                "test_a_claim_that_asks_for_something_else_than_was_counted_is_not_allocated",
+                _BY_CLAIMS + "test_a_tenant_changes_nothing_of_a_claim_in_use",
+                _BY_CLAIMS + "test_a_tenant_allocates_no_claim",
+                _BY_CLAIMS + "test_a_claim_that_a_tenant_slips_in_gets_no_more_than_was_counted",
+            ),
+            names_of(names.SHARE_CLASS),
+        ),
+        Edge(
+            ADMINISTRATOR,
+            "the namespaces whose pods ask by ResourceClaims",
+            "API server",
+            "one word; elsewhere a policy refuses the class",
+            (_BY_CLAIMS + "test_the_class_is_refused_where_the_namespace_has_no_label",),
+            names_of(names.RESOURCE_CLAIMS_LABEL),
+        ),
+        Edge(
+            TOKEN,
+            "the allocator's: ResourceClaims and templates",
+            "API server",
+            "a policy: only the status of claims of our class, with devices of our driver",
+            (_BY_CLAIMS + "test_a_tenant_allocates_no_claim",),
+            rights("gpufraction-allocator-resourceclaims", "get", "resourceclaimtemplates")
+            + rights("gpufraction-allocator-resourceclaims", "get list patch", "resourceclaims")
+            + rights("gpufraction-allocator-resourceclaims", "patch", "resourceclaims/status resourceclaims/binding"),
+        ),
+    ),
+)
+
 ELASTIC = FeatureEdges(
     "ElasticGPUClaims",
     (

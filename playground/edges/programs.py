@@ -116,7 +116,7 @@ ADMISSION = FeatureEdges(
                 "cluster/hostile/test_forged_reviews.py::test_strangers_reviews_end_nothing_and_leave_nothing",
                 "fuzzing http",
             ),
-            routes("webhook", "POST /mutate", "GET /healthz", "GET /readyz"),
+            routes("webhook", "POST /mutate", "POST /mutate/claims", "GET /healthz", "GET /readyz"),
         ),
         Edge(
             WEBHOOKS,
@@ -143,6 +143,7 @@ ADMISSION = FeatureEdges(
                 "allocator",
                 "POST /v1/reserve",
                 "POST /v1/offered",
+                "POST /v1/claims",
                 "POST /v1/scraper",
                 "GET /v1/cards",
                 "GET /debug/snapshot",

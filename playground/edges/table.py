@@ -29,6 +29,7 @@ from playground.edges.features import (
     MOVING,
     NODES,
     PAGE,
+    SHARES_BY_CLAIMS,
 )
 from playground.edges.programs import ADMISSION, PLACEMENT
 from playground.edges.shadow import SHADOW
@@ -42,6 +43,7 @@ FEATURES: tuple[FeatureEdges, ...] = (
     METERING,
     MOVING,
     DELIVERY,
+    SHARES_BY_CLAIMS,
     ELASTIC,
     KUEUE,
     NODES,

@@ -23,6 +23,7 @@ from playground.machinery.client.client import (
     NODES,
     PODS,
     REPLICA_SETS,
+    RESOURCE_CLAIMS,
     STATEFUL_SETS,
     ApiServer,
     Client,
@@ -35,6 +36,7 @@ from playground.machinery.client.recording import Recorder
 from playground.machinery.controllers.control import OWNER, Controller, ControlTiming, Means
 from playground.machinery.controllers.deployments import Deployments
 from playground.machinery.controllers.jobs import Jobs
+from playground.machinery.controllers.podclaims import PodClaims
 from playground.machinery.controllers.replicasets import ReplicaSets
 from playground.machinery.controllers.statefulsets import StatefulSets
 from playground.machinery.kubelet.gpuruntime import NodeGpus
@@ -43,7 +45,7 @@ from playground.machinery.kubelet.podrun import Programs
 from playground.machinery.objects.nodes import NodeSpec, node_object
 from playground.machinery.scheduler.scheduler import Scheduler
 
-WATCHED = (PODS, NODES, REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, JOBS)
+WATCHED = (PODS, NODES, REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, JOBS, RESOURCE_CLAIMS)
 SYNC_SECONDS = 30.0
 JOIN_SECONDS = 5.0
 WORKERS = 2
@@ -135,6 +137,9 @@ class Machinery:
             ),
             "statefulset": StatefulSets(
                 self._means("statefulset-controller"), objects=caches[STATEFUL_SETS], pods=caches[PODS]
+            ),
+            "resourceclaim": PodClaims(
+                self._means("resource-claim-controller"), pods=caches[PODS], claims=caches[RESOURCE_CLAIMS]
             ),
             "job": Jobs(self._means("job-controller"), objects=caches[JOBS], pods=caches[PODS]),
         }

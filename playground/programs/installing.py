@@ -40,6 +40,7 @@ _CLUSTER_SCOPED = (
     "ElasticGPUClass",
     "GPU",
     "PriorityClass",
+    "DeviceClass",
 )
 _IRREGULAR = {"NetworkPolicy": "networkpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
 
@@ -94,8 +95,13 @@ def to_apply(base: Path = BASE, components: Iterable[str] = ()) -> Iterator[JSON
     """Every shipped object that the playground applies, those of the named components too."""
     chosen = tuple(components)
     agents = agents_namespace(chosen)
+    webhooks = [webhook for name in chosen for webhook in _webhooks_of(COMPONENTS / name)]
     for folder in (base, *(COMPONENTS / name for name in chosen)):
-        yield from (_placed(each, agents) for each in shipped(folder) if each["kind"] not in _RUN_AS_PROCESSES)
+        for document in shipped(folder):
+            if document["kind"] == "MutatingWebhookConfiguration":
+                yield {**document, "webhooks": [*document["webhooks"], *webhooks]}
+            elif document["kind"] not in _RUN_AS_PROCESSES:
+                yield _placed(document, agents)
 
 
 def _placed(document: JSON, agents: str) -> JSON:
@@ -107,6 +113,15 @@ def _placed(document: JSON, agents: str) -> JSON:
         subjects = [{**each, "namespace": agents} if each["name"] == AGENT else each for each in document["subjects"]]
         document = {**document, "subjects": subjects}
     return document
+
+
+def _webhooks_of(component: Path) -> Iterator[JSON]:
+    """The entries that a component adds to the webhook configuration."""
+    (top,) = documents(component / "kustomization.yaml")
+    for patch in top.get("patches", []):
+        for document in documents(component / patch["path"]) if "path" in patch else ():
+            if document["kind"] == "MutatingWebhookConfiguration":
+                yield from document["webhooks"]
 
 
 def takes_pods(kube: Kube, namespace: str) -> bool:

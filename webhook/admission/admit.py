@@ -19,13 +19,14 @@ from typing import Any
 
 from contract import bounds, gangs, names, pods
 from contract.dialects import DIALECTS, limitranges
-from contract.dialects.base import Refusal, Rendering
+from contract.dialects import resourceclaims as shares_by_claims
+from contract.dialects.base import PodReader, Refusal, Rendering
 from contract.dialects.table import Dialects
 from contract.encoding import codec, resourceclaims
-from contract.encoding.protocol import Answer, Never, Placed, Question, Wait
+from contract.encoding.protocol import Answer, ClaimsAnswer, ClaimsQuestion, Never, Placed, Question, Wait
 from contract.encoding.reading import Malformed, shown
 from contract.isolation import ISOLATION
-from contract.model import Allocation, PodRequest
+from contract.model import MOST_CLAIMS, Allocation, PodRequest
 from contract.options import NO_OPTIONS, Options, PoolOptions
 from contract.reasons.pods import AnswerReason
 from contract.scheduling import needs, node_pin, protection
@@ -45,6 +46,11 @@ _SOON = (
     AnswerReason.UNANSWERED,
     AnswerReason.GANG,
 )
+_UNREAD = (
+    "spec.resourceClaims: the allocator of gpufraction does not answer, so nobody knows whether the pod asks for a "
+    "share that a quota counts; create it again in a moment"
+)
+_ONCE_STORED = "its ResourceClaims are allocated once it is stored"
 SILENT = "the allocator does not answer; the pod is placed as soon as it does"
 """Why a pod waits where there is no answer."""
 _LINUX = "linux"
@@ -106,6 +112,8 @@ OnTime = Callable[[], None]
 """Raises `TooLate`; called before each step of a review that may take long."""
 Reserve = Callable[[Question], Answer | None]
 """Asks the allocator; None where it gave no usable answer."""
+ReadClaims = Callable[[ClaimsQuestion], ClaimsAnswer | None]
+"""Asks the allocator what ResourceClaims ask for; None where it gave no usable answer."""
 Offers = Callable[[str], frozenset[str]]
 """The resources by which NVIDIA's plugin offers GPUs on a node; none where that is not known."""
 
@@ -158,6 +166,106 @@ def admit(
     return _settled(submitted, pod, planned, answer, configuration, now_ns=now_ns)
 
 
+def admit_claims(
+    submitted: Review,
+    configuration: Configuration,
+    reserve: Reserve,
+    read_claims: ReadClaims,
+    *,
+    now_ns: int,
+    on_time: OnTime = lambda: None,
+) -> Reviewed:
+    """
+    The answer to a review of a pod that names ResourceClaims, in a namespace whose pods may ask for shares by them.
+
+    Whose the claims are is not known here: a pod whose claims are all of other drivers passes as it is. Where nobody
+    can say, the pod is refused, since it may have a share that no quota counts.
+    """
+    on_time()
+    if not submitted.creates_pod:
+        return _untouched(submitted)
+    wrong = review.structure_problem(submitted.pod)
+    if wrong is not None:
+        return _denied(submitted, str(wrong))
+    entries = shares_by_claims.entries(submitted.pod.get("spec") or {})
+    if not entries or pods.MIRROR in pods.annotations_of(submitted.pod):
+        return _untouched(submitted)
+    if len(entries) > MOST_CLAIMS:
+        cure = f"give at most {MOST_CLAIMS}, or use a namespace without the label {names.RESOURCE_CLAIMS_LABEL}"
+        return _denied(submitted, str(Refusal("spec.resourceClaims", f"{len(entries)} claims", cure)))
+    read = read_claims(ClaimsQuestion(submitted.namespace, entries))
+    on_time()
+    if read is None:
+        return _denied(submitted, _UNREAD, FORBIDDEN)
+    if read.refused:
+        return _denied(submitted, read.refused, dialect=shares_by_claims.NAME)
+    ours = {name: reading for name, reading in read.readings.items() if reading}
+    if not ours:
+        return _untouched(submitted)
+    isolation = shares_by_claims.isolation_of(ours)
+    if isinstance(isolation, Refusal):
+        return _denied(submitted, str(isolation), dialect=shares_by_claims.NAME)
+    pod = _isolated(_in_class(submitted.pod, configuration.runtime_class), isolation)
+    planned = _plan_claims(pod, ours, configuration)
+    if isinstance(planned, Deny):
+        return _denied(submitted, planned.message, planned.code, shares_by_claims.NAME)
+    answer = None
+    if isinstance(planned, Allocate):
+        # The claims are allocated once the pod is stored. A dry run says what will become of it, and what it counts.
+        listed = [each for each in planned.pod["spec"].get("resourceClaims") or () if each.get("name") not in ours]
+        asked = {**planned.pod, "spec": {**planned.pod["spec"], "resourceClaims": listed}}
+        answer = reserve(Question(submitted.uid, submitted.namespace, planned.request, asked, dry_run=True))
+        on_time()
+    if isinstance(answer, Placed):
+        answer = Wait(AnswerReason.STORED_FIRST, _ONCE_STORED, _totals(planned.request, answer))
+    return _settled(submitted, pod, planned, answer, configuration, now_ns=now_ns)
+
+
+def _plan_claims(
+    pod: JSON, ours: shares_by_claims.Readings, configuration: Configuration
+) -> Allocate | KeepGated | Deny:
+    """What to do with a pod whose claims were read."""
+    options, dialects = configuration.pools.reading(pod), configuration.dialects
+    before = _earlier_pass(pod, dialects)
+    earlier = before.request
+    stolen = next(filter(resourceclaims.is_ours, _claim_names(pod)), None)
+    if stolen is not None:
+        cure = "remove it: such a ResourceClaim delivers the share of another pod"
+        return Deny(str(Refusal("spec.resourceClaims[].resourceClaimName", shown(stolen), cure)))
+    request = shares_by_claims.read_pod(PodReader(pod, options), ours)
+    if request is None:
+        return Deny(_UNREAD, FORBIDDEN)
+    if isinstance(request, Refusal):
+        return Deny(str(request))
+    if earlier is None or not earlier.own_claims:
+        own = limitranges.without(pod, limitranges.ranged_requests(pod))
+        others = [each.title for each in dialects if earlier is not None and each.name == earlier.dialect]
+        others = others or [each.title for each in dialects.detect(own)]
+        if others:
+            cure = "ask in one dialect only: remove one of the two"
+            return Deny(str(Refusal("spec.resourceClaims", f"shares of GPUs beside {others[0]}", cure)))
+    refused = _foreign_system(pod) or _chosen_host(pod) or bounds.refused(pod, request, options, dialects)
+    if refused is not None:
+        return Deny(str(refused))
+    waits = request == earlier and names.GATE in pods.gates(pod) and not _bound(pod)
+    if waits and before.allocation is None and _is_counted(request):
+        return KeepGated(request, before)
+    return Allocate(request, "", pods.trim(_without_stale_pin(pod, before)), before)
+
+
+def _isolated(pod: JSON, isolation: str) -> JSON:
+    """The pod with the isolation that its claims ask for, unless it asks for some itself."""
+    annotations = pods.annotations_of(pod)
+    if not isolation or annotations.get(names.ISOLATION):
+        return pod
+    metadata = {**(pod.get("metadata") or {}), "annotations": {**annotations, str(names.ISOLATION): isolation}}
+    return {**pod, "metadata": metadata}
+
+
+def _claim_names(pod: Mapping[str, Any]) -> list[object]:
+    return [each.get("resourceClaimName") for each in pod["spec"].get("resourceClaims") or ()]
+
+
 def _claiming(
     submitted: Review, pod: JSON, planned: Allocate | KeepGated, configuration: Configuration
 ) -> tuple[JSON, Allocate | KeepGated]:
@@ -168,6 +276,8 @@ def _claiming(
     must be known before the question, since it decides which nodes deliver to the pod.
     """
     request, spec = planned.request, pod.get("spec") or {}
+    if request.own_claims:
+        return pod, planned  # those deliver too
     if configuration.dra and not submitted.is_template and resourceclaims.fits_claim(request):
         spec = resourceclaims.with_claim(spec, request, resourceclaims.name_from(submitted.uid))
     else:
@@ -548,6 +658,8 @@ def _warnings(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, b
         return warnings
     if answer is None:
         return (*warnings, f"waiting: {SILENT}")
+    if decided.request.own_claims and answer.code == AnswerReason.STORED_FIRST:
+        return warnings
     if bound:
         warnings = (*warnings, f"spec.nodeName: found {bound!r}; the pod has a node affinity for it instead, and waits")
     return (*warnings, f"waiting: {answer.reason}")

@@ -1,5 +1,5 @@
 """
-The webhook as a Flask application: three routes around `webhook.admission.admit`, which decides.
+The webhook as a Flask application: four routes around `webhook.admission.admit`, which decides.
 
 It has no state, so every replica answers every review. Status codes: 400 for a body that is not an AdmissionReview, 413
 over the size limit, 503 where the client stops waiting before the answer is there, and 500 for a fault of ours, so that
@@ -23,7 +23,7 @@ from contract.reasons.pods import AnswerReason
 from runtime.httpserver import Reply
 from runtime.metrics import Metrics
 from webhook.admission import review
-from webhook.admission.admit import SILENT, Configuration, Reviewed, TooLate, admit
+from webhook.admission.admit import SILENT, Configuration, OnTime, Reserve, Reviewed, TooLate, admit, admit_claims
 from webhook.admission.review import BadReview
 from webhook.serving.asking import Allocator, NoAnswer
 from webhook.serving.health import Health
@@ -62,11 +62,28 @@ def create_app(
 
     @app.post("/mutate")
     def mutate() -> Response:
-        body = request.get_data()
-        if len(body) > MAX_BODY:
-            abort(413)
-        if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
-            abort(413, f"the review has more than {MAX_VALUES} values")
+        return answered(
+            lambda body, reserve, answer_by, on_time: admit(
+                review.decode(body), configuration(), reserve, allocator.offers, now_ns=now_ns(), on_time=on_time
+            )
+        )
+
+    @app.post("/mutate/claims")
+    def mutate_claims() -> Response:
+        return answered(
+            lambda body, reserve, answer_by, on_time: admit_claims(
+                review.decode(body),
+                configuration(),
+                reserve,
+                lambda question: allocator.claims(question, answer_by - clock()),
+                now_ns=now_ns(),
+                on_time=on_time,
+            )
+        )
+
+    def answered(judge: Callable[[bytes, Reserve, float, OnTime], Reviewed]) -> Response:
+        """The answer to the request at hand."""
+        body = _body()
         started, answer_by = clock(), request.environ.get(ANSWER_BY, float("inf"))
         if started >= answer_by:
             reviews.labels("late", "").inc()
@@ -79,11 +96,7 @@ def create_app(
         def reserve(question: Question) -> Answer | None:
             return counted(question, answer_by - clock())
 
-        response, reviewed = _guarded(
-            lambda: admit(
-                review.decode(body), configuration(), reserve, allocator.offers, now_ns=now_ns(), on_time=on_time
-            )
-        )
+        response, reviewed = _guarded(lambda: judge(body, reserve, answer_by, on_time))
         reviews.labels(reviewed.outcome, reviewed.dialect).inc()
         seconds.labels(reviewed.outcome).observe(clock() - started)
         for name in reviewed.deprecated:
@@ -103,6 +116,16 @@ def create_app(
         return jsonify(message=error.description), error.code or 500
 
     return app
+
+
+def _body() -> bytes:
+    """The body of the request, within its bounds."""
+    body = request.get_data()
+    if len(body) > MAX_BODY:
+        abort(413)
+    if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        abort(413, f"the review has more than {MAX_VALUES} values")
+    return body
 
 
 def _guarded(answer: Callable[[], Reviewed]) -> tuple[Response, Reviewed]:

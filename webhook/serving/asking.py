@@ -14,14 +14,19 @@ from typing import Any, Protocol
 
 from contract.encoding.protocol import (
     CARDS_PATH,
+    CLAIMS_PATH,
     OFFERED_PATH,
     RESERVE_PATH,
     SCRAPER_PATH,
     Answer,
+    ClaimsAnswer,
+    ClaimsQuestion,
     Placed,
     Question,
     answer_from_json,
     cards_from_json,
+    claims_answer_from_json,
+    claims_question_to_json,
     node_to_json,
     offered_from_json,
     question_to_json,
@@ -115,6 +120,33 @@ def offers(client: Client, *, patience: float = DEFAULT_PATIENCE) -> Callable[[s
     return offered
 
 
+def claims_reading(
+    client: Client, *, patience: float = DEFAULT_PATIENCE
+) -> Callable[[ClaimsQuestion, float], ClaimsAnswer | None]:
+    """
+    A function that asks what the ResourceClaims of a pod ask for; None without an answer. It never raises.
+
+    `patience`: seconds for the whole exchange; less where the caller has less left.
+    """
+
+    def read(question: ClaimsQuestion, within: float) -> ClaimsAnswer | None:
+        try:
+            answered = client.post(CLAIMS_PATH, claims_question_to_json(question), timeout=min(patience, within))
+            if answered.status != _OK:
+                return None
+            answer = claims_answer_from_json(answered.json())
+        except (unixhttp.SocketError, Malformed, RecursionError):
+            return None
+        whole = answer.refused or answer.readings.keys() == {each.name for each in question.claims}
+        return answer if whole else None
+
+    return read
+
+
+def nothing_read(question: ClaimsQuestion, within: float) -> None:
+    """The answer of `Allocator.claims` without an allocator."""
+
+
 def scraper_review(client: Client, *, patience: float = _REVIEW_PATIENCE) -> Review:
     """
     A function that has the allocator ask the API server about a scraper's token. It never raises; without an answer
@@ -166,13 +198,20 @@ class Allocator:
     reserve: Callable[[Question, float], Answer | NoAnswer]
     """With the seconds that the answer may take at most."""
     offers: Callable[[str], frozenset[str]] = nothing_offered
+    claims: Callable[[ClaimsQuestion, float], ClaimsAnswer | None] = nothing_read
+    """What the ResourceClaims of a pod ask for."""
     floor: Floor = nothing_known
     """The least memory that a waiting pod will have, as it was known a moment ago; None where it was not."""
 
 
 def allocator(client: Client, *, patience: float = DEFAULT_PATIENCE, floor: Floor = nothing_known) -> Allocator:
     """The allocator that `client` reaches. `patience`: seconds for each exchange; `floor`: as in `Allocator`."""
-    return Allocator(reserving(client, patience=patience), offers(client, patience=patience), floor)
+    return Allocator(
+        reserving(client, patience=patience),
+        offers(client, patience=patience),
+        claims_reading(client, patience=patience),
+        floor,
+    )
 
 
 def _checked(question: Question, answer: Answer) -> Answer | NoAnswer:

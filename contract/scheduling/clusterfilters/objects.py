@@ -266,7 +266,7 @@ def read_rules(pod: JSON, gates: Gates = STORED) -> PodRules:
     affinity = spec.get("affinity") or {}
     volumes = tuple(_volumes(metadata.get("name", ""), spec))
     claims = tuple(_pod_claims(pod)) if spec.get("resourceClaims") else ()
-    own = any(volume.ephemeral for volume in volumes) or any(claim.template for claim in claims)
+    own = bool(claims) or any(volume.ephemeral for volume in volumes)
     return PodRules(
         namespace=namespace,
         labels=labels,
@@ -518,6 +518,13 @@ class DeviceClaim:
     """A device says that it cannot be bound."""
     classes: frozenset[str] = frozenset()
     """The DeviceClasses that it names."""
+    holder: str = ""
+    """The uid of the first pod for which it is reserved, of a claim of ours."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether it is of our class, so that the allocator allocates it."""
+        return names.SHARE_CLASS in self.classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -668,6 +675,7 @@ def read_device_claim(claim: JSON) -> DeviceClaim:
     metadata, spec, status = (claim.get(part) or {} for part in ("metadata", "spec", "status"))
     allocation = status.get("allocation")
     selector = (allocation or {}).get("nodeSelector")
+    classes, reserved = frozenset(_classes(spec)), status.get("reservedFor")
     return DeviceClaim(
         namespace=metadata.get("namespace", ""),
         name=metadata.get("name", ""),
@@ -676,7 +684,8 @@ def read_device_claim(claim: JSON) -> DeviceClaim:
         allocated=allocation is not None,
         nodes=scheduling.node_terms(selector) if selector is not None else None,
         failed=allocation is not None and _has_failed(allocation, status),
-        classes=frozenset(_classes(spec)),
+        classes=classes,
+        holder=str(reserved[0].get("uid", "")) if reserved and names.SHARE_CLASS in classes else "",
     )
 
 
@@ -716,6 +725,9 @@ def read_device_class(device_class: JSON) -> str:
 
 
 def extended_resources(devices: DeviceObjects) -> frozenset[str]:
-    """Extended resources that DeviceClasses stand for; each also has one under its own name."""
-    own = (f"{_CLASS_PREFIX}{name}" for name in devices.classes)
-    return frozenset((*own, *filter(None, devices.classes.values())))
+    """
+    Extended resources that DeviceClasses stand for; each also has one under its own name. No node has any of our class:
+    it has no ResourceSlices, from which kube-scheduler would take them.
+    """
+    classes = {name: resource for name, resource in devices.classes.items() if name != names.SHARE_CLASS}
+    return frozenset((*(f"{_CLASS_PREFIX}{name}" for name in classes), *filter(None, classes.values())))

@@ -4,8 +4,11 @@ ResourceClaims of other drivers: the part of kube-scheduler's DynamicResources t
 A claim that a pod names must exist, must not be going, and must be the pod's own where it was made for it. Devices that
 are allocated tie the pod to the nodes that reach them. Which devices a claim gets that has none yet is for
 kube-scheduler to say: such a pod is `unallocated`, and its node may turn out to be the wrong one. That binding has
-failed for lack of time is not noticed here. Claims of ours are not asked about (pkg/scheduler/framework/plugins/
-dynamicresources of 1.36).
+failed for lack of time is not noticed here. Claims of ours for delivery are not asked about (pkg/scheduler/framework/
+plugins/dynamicresources of 1.36).
+
+A claim of our DeviceClass is for the allocator to allocate. It must be there and be nobody else's at the moment; its
+node is what is decided, so an allocation that an ended process left ties the pod to no node.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
             refusal = Reason(Code.RESOURCE_CLAIM, what=wrong)
             return lambda node: refusal
         claims.append(claim)
-    allocated = [claim.nodes for claim in claims if claim.allocated and claim.nodes is not None]
+    allocated = [claim.nodes for claim in claims if claim.allocated and claim.nodes is not None and not claim.shares]
     failed = any(claim.failed for claim in claims) and _judges_binding(cluster)
 
     def reason(node: NodeState) -> Reason | None:
@@ -67,7 +70,9 @@ def _beside_devices(needs: PodNeeds, cluster: Cluster) -> Scalars:
 def unallocated(pod: PodRules, cluster: Cluster) -> bool:
     """Whether kube-scheduler has to allocate devices for the pod."""
     found = (cluster.devices.claims.get((pod.namespace, named.name)) for named in pod.claims)
-    return Gate.CLAIMS in cluster.gates and any(claim is None or not claim.allocated for claim in found)
+    return Gate.CLAIMS in cluster.gates and any(
+        claim is None or not (claim.allocated or claim.shares) for claim in found
+    )
 
 
 def _unusable(claim: DeviceClaim | None, named: PodClaim, pod: PodRules, cluster: Cluster) -> str:
@@ -80,6 +85,8 @@ def _unusable(claim: DeviceClaim | None, named: PodClaim, pod: PodRules, cluster
         return "that is being deleted"
     if named.template and claim.controller != pod.uid:
         return "that belongs to another pod"
+    if claim.shares:
+        return "that another pod uses" if claim.holder not in ("", pod.uid) else ""
     if not claim.allocated and not claim.classes <= cluster.devices.classes.keys():
         return "whose DeviceClass does not exist"
     return ""

@@ -87,6 +87,8 @@ BUILT_IN: tuple[Kind, ...] = (
     Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",), True, True),
     Kind("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False),
     Kind("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", status=True),
+    Kind("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"),
+    Kind("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False, generation=True),
     Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True, ("netpol",), generation=True),
     Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, ("sc",)),
     Kind(_RBAC, "v1", "roles", "Role"),

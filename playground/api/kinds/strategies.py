@@ -139,13 +139,17 @@ def prepare_update(kind: Kind, subresource: str, old: JSON, new: JSON) -> JSON:
     return result
 
 
+_NO_METADATA_ON_STATUS = ("resourceclaims.resource.k8s.io",)
+"""Built-in kinds of which a write to the status changes no metadata, finalizers included."""
+
+
 def _status_only(kind: Kind, old: JSON, new: JSON) -> JSON:
     result = {**old, "metadata": dict(new["metadata"])}
     if "status" in new:
         result["status"] = new["status"]
     else:
         result.pop("status", None)
-    if kind.custom is not None:
+    if kind.custom is not None or kind.key in _NO_METADATA_ON_STATUS:
         result["metadata"] = dict(old["metadata"])
     elif kind.group in _OWN_LABELS_ON_STATUS:
         result["metadata"]["labels"] = old["metadata"].get("labels")

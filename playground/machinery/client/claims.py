@@ -39,9 +39,18 @@ class NoPlugins:
 
 
 def named_by(pod: JSON) -> dict[str, str]:
-    """The claims that the pod names, by its own name for them."""
+    """The claims that the pod names, by its own name for them, and those made for it of templates."""
     entries = pod["spec"].get("resourceClaims") or ()
-    return {entry["name"]: entry["resourceClaimName"] for entry in entries if entry.get("resourceClaimName")}
+    made = {
+        each["name"]: each["resourceClaimName"]
+        for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+        if each.get("resourceClaimName")
+    }
+    return {
+        entry["name"]: entry.get("resourceClaimName") or made[entry["name"]]
+        for entry in entries
+        if entry.get("resourceClaimName") or entry["name"] in made
+    }
 
 
 def devices_of(
@@ -53,6 +62,9 @@ def devices_of(
     `read` gives a claim of the pod's namespace.
     """
     namespace, uid = pod["metadata"]["namespace"], pod["metadata"]["uid"]
+    missing = not_made(pod)
+    if missing:
+        return f"ResourceClaim for {missing} is not created yet"
     given: dict[tuple[str, str], tuple[str, ...]] = {}
     prepared = []
     for own, name in named_by(pod).items():
@@ -81,8 +93,20 @@ def _of(container: JSON, given: Mapping[tuple[str, str], tuple[str, ...]]) -> tu
     return tuple(found)
 
 
+def not_made(pod: JSON) -> str:
+    """The pod's own name of a claim that is still to be made of a template; empty where there is none."""
+    made = {each["name"] for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
+    listed = pod["spec"].get("resourceClaims") or ()
+    return next(
+        (each["name"] for each in listed if each.get("resourceClaimTemplateName") and each["name"] not in made), ""
+    )
+
+
 def unallocated(pod: JSON, read: Callable[[str], JSON | Refused]) -> str:
     """Why kube-scheduler must wait with the pod: a claim is not there or not allocated. Empty where it need not."""
+    missing = not_made(pod)
+    if missing:
+        return f'waiting for resourceclaim "{missing}" to be created'
     for name in named_by(pod).values():
         claim = read(name)
         if isinstance(claim, Refused):

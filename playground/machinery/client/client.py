@@ -84,6 +84,7 @@ REPLICA_SETS = Resource("apps/v1", "replicasets", "ReplicaSet")
 STATEFUL_SETS = Resource("apps/v1", "statefulsets", "StatefulSet")
 JOBS = Resource("batch/v1", "jobs", "Job")
 RESOURCE_CLAIMS = Resource("resource.k8s.io/v1", "resourceclaims", "ResourceClaim")
+RESOURCE_CLAIM_TEMPLATES = Resource("resource.k8s.io/v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 
 
 def service_account(name: str) -> User:

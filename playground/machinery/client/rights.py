@@ -50,6 +50,14 @@ _ROLES: Mapping[str, tuple[JSON, ...]] = {
         _PODS,
         _EVENTS,
     ),
+    "system:controller:resource-claim-controller": (
+        _rule("resource.k8s.io", "resourceclaims", *_READ, "create", "delete", "patch"),
+        _rule("resource.k8s.io", "resourceclaims/status resourceclaims/binding", "patch"),
+        _rule("resource.k8s.io", "resourceclaimtemplates", *_READ),
+        _rule("", "pods", *_READ),
+        _rule("", "pods/status", "patch"),
+        _EVENTS,
+    ),
     "system:kube-scheduler": (
         _rule("", "nodes", *_READ),
         _rule("", "pods", *_READ, "delete"),

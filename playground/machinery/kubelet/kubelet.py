@@ -295,7 +295,7 @@ class Kubelet:
 
     def _claimed(self, run: PodRun) -> claims.Devices | str:
         """The devices of the pod's ResourceClaims, by container; or, as text, why the pod cannot start."""
-        if not claims.named_by(run.pod):
+        if not run.pod["spec"].get("resourceClaims"):
             return {}
         client, namespace = self._client.as_user(node_user(run.node)), run.pod["metadata"]["namespace"]
         found = claims.devices_of(

@@ -17,6 +17,8 @@ from allocator.neighbours import storage
 from allocator.neighbours.followed import key_of
 from contract import bounds, names, pods
 from contract.dialects import DIALECTS
+from contract.dialects import resourceclaims as share_claims
+from contract.dialects.base import PodReader, Refusal
 from contract.encoding import codec, resourceclaims
 from contract.encoding.quantity import BadQuantity
 from contract.encoding.reading import Malformed, words
@@ -35,6 +37,7 @@ from contract.nodes import (
     reservations,
 )
 from contract.nodes.pool_status import PoolsStatus, PoolStatus
+from contract.options import DEFAULTS
 from nodeagent.conditions import listed
 from nodeagent.gpus.library import Card
 from nodeagent.publishing import status as published
@@ -375,6 +378,49 @@ def _resourceclaim(data: bytes) -> None:
     resourceclaims.version(found)
 
 
+def _share_claims() -> tuple[bytes, ...]:
+    """A claim of a tenant, and a pod that uses it."""
+    exactly = {
+        "deviceClassName": "share.gpufraction.io",
+        "count": 2,
+        "allocationMode": "ExactCount",
+        "capacity": {"requests": {"memory": "8Gi", "cores": "30"}},
+    }
+    parameters = {
+        "apiVersion": share_claims.API_VERSION,
+        "kind": share_claims.KIND,
+        "isolation": "mps",
+        "memoryLimit": "16Gi",
+    }
+    devices = {
+        "requests": [{"name": "gpu", "exactly": exactly}],
+        "config": [{"requests": ["gpu"], "opaque": {"driver": names.GROUP, "parameters": parameters}}],
+    }
+    spec = {
+        "devices": devices,
+        "resourceClaims": [{"name": "own", "resourceClaimTemplateName": "t"}],
+        "containers": [{"name": "a", "resources": {"claims": [{"name": "own", "request": "gpu"}]}}],
+    }
+    return _dumped({"metadata": {"annotations": {}}, "spec": spec})
+
+
+def _share_claim(data: bytes) -> None:
+    found = mapping(data)
+    spec = found.get("spec")
+    reading = share_claims.read_claim(spec)
+    if isinstance(reading, Refusal):
+        presentable(str(reading), "the refusal")
+        return
+    entries = share_claims.entries(spec) if isinstance(spec, dict) else ()
+    bounded(length(entries), len(data), "the entries")
+    readings = {entry.name: reading for entry in entries if reading}
+    request = share_claims.read_pod(PodReader(found, DEFAULTS), readings)
+    if isinstance(request, PodRequest):
+        same(codec.request_from_text(codec.request_to_text(request)), request, "reading a request that was written")
+    elif request is not None:
+        presentable(str(request), "the refusal")
+
+
 def _checkpoint(data: bytes) -> None:
     found = resourceclaims.from_checkpoint(data.decode(errors="replace"))
     same(
@@ -672,6 +718,18 @@ TARGETS = (
         ("contract.encoding.resourceclaims:prepared", "contract.encoding.resourceclaims:version"),
         _claimed,
         (Malformed, *_NOT_JSON),
+        form="typed",
+    ),
+    Target(
+        "share-claim",
+        _share_claim,
+        (
+            "contract.dialects.resourceclaims:read_claim",
+            "contract.dialects.resourceclaims:read_pod",
+            "contract.dialects.resourceclaims:entries",
+        ),
+        _share_claims,
+        _NOT_JSON,
         form="typed",
     ),
     Target(

@@ -8,9 +8,10 @@ from typing import Any
 
 from contract.dialects import DIALECTS
 from contract.encoding import codec, protocol
-from contract.encoding.protocol import Never, Placed, Question, Wait
+from contract.encoding.protocol import ClaimsAnswer, ClaimsQuestion, Never, Placed, Question, Wait
 from contract.encoding.quantity import BadQuantity
 from contract.encoding.reading import Malformed
+from contract.model import ClaimEntry, DeviceRequest
 from kubectl_gpufraction.cluster import targets as pods_named
 from kubectl_gpufraction.cluster.targets import BadTarget
 from kubectl_gpufraction.ui import server as page
@@ -93,18 +94,26 @@ def _review(data: bytes) -> None:
 # -- the unix socket ----------------------------------------------------------------------------------------------
 
 
+_CLAIMS = protocol.claims_question_to_json(
+    ClaimsQuestion("team-a", (ClaimEntry("gpu", template="t"), ClaimEntry("own", claim="c")))
+)
+_READINGS = protocol.claims_answer_to_json(
+    ClaimsAnswer({"gpu": (DeviceRequest("a", 2, 1 << 30, 30, 2 << 30, "mps"),), "own": ()})
+)
+
+
 def _question_seeds() -> tuple[bytes, ...]:
     asked = pod(container(nvidia_com__gpu="1"), annotations={"a": "b"}, schedulingGates=[{"name": "g"}])
     found = [
         protocol.question_to_json(Question("u-1", "team-a", request, asked, dry_run=True, held="id"))
         for request in REQUESTS
     ]
-    return tuple(json.dumps(each).encode() for each in (*found, protocol.node_to_json("n1")))
+    return tuple(json.dumps(each).encode() for each in (*found, protocol.node_to_json("n1"), _CLAIMS))
 
 
 def _question(data: bytes) -> None:
     found = document(data)
-    for read in (protocol.node_from_json, protocol.token_from_json):
+    for read in (protocol.node_from_json, protocol.token_from_json, protocol.claims_question_from_json):
         try:
             read(found)
         except Malformed as error:
@@ -118,9 +127,8 @@ def _answer_seeds() -> tuple[bytes, ...]:
     answers: list[Placed | Wait | Never] = [Placed(each, "nodeName", True) for each in ALLOCATIONS]
     answers += [Wait("NoRoom", "full", {"a": 1 << 30}), Never("TooLarge", "too large")]
     listed = [protocol.answer_to_json(each) for each in answers]
-    return tuple(
-        json.dumps(each).encode() for each in (*listed, protocol.offered_to_json(frozenset({"nvidia.com/gpu"})))
-    )
+    others = protocol.offered_to_json(frozenset({"nvidia.com/gpu"})), _READINGS
+    return tuple(json.dumps(each).encode() for each in (*listed, *others))
 
 
 def _answer(data: bytes) -> None:
@@ -129,7 +137,12 @@ def _answer(data: bytes) -> None:
         found = Answer(200, data).json()
     except RecursionError:
         return  # documented beside `answer_from_json`: both callers catch it
-    for read in (protocol.offered_from_json, protocol.cards_from_json, protocol.verdict_from_json):
+    for read in (
+        protocol.offered_from_json,
+        protocol.cards_from_json,
+        protocol.verdict_from_json,
+        protocol.claims_answer_from_json,
+    ):
         try:
             read(found)
         except Malformed as error:

@@ -23,7 +23,7 @@ from nodeagent.delivering import DELIVERY
 from nodeagent.gpus.library import GpuLibraryError
 from playground.api.admission.attributes import Attributes
 from playground.api.admission.webhookcaller import CallFailed
-from playground.api.api import Api
+from playground.api.api import SERVER_VERSION, Api
 from playground.api.kinds.values import ADMIN, JSON
 from playground.api.store.store import Change, Snapshot
 from playground.cluster import account
@@ -45,6 +45,9 @@ from tests.simulation.world.programs import Program
 NAMESPACES = ("team-a", "team-b")
 BY_CLAIMS = "delivery-dra"
 """The component by which the agents are kubelet plugins."""
+SHARES_BY_CLAIMS = "resourceclaims"
+"""The component by which tenants ask by ResourceClaims, which needs this version of Kubernetes."""
+SINCE = "v1.36.2"
 Reviewing = Callable[[list[Program], str, bytes], list[Program]]
 """Of the webhooks that answer, those that a review reaches; it gets the path and the review, and may wait."""
 Storing = Callable[[Attributes], None]
@@ -272,6 +275,7 @@ class World:
 
     def _start_control_plane(self) -> None:
         self.api = Api(
+            server_version=SINCE if SHARES_BY_CLAIMS in self.shape.components else SERVER_VERSION,
             clock=wall,
             monotonic=monotonic,
             webhooks=lambda store: self,

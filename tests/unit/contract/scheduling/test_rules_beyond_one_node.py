@@ -68,6 +68,7 @@ def claim(**fields: Any) -> DeviceClaim:
     return DeviceClaim("team", "c", **fields)
 
 
+SHARE = frozenset({"share.gpufraction.io"})
 FREE = claim(classes=frozenset({"plain"}))
 NAMED, MADE = PodClaim("c"), PodClaim("c", template=True)
 CLAIMS: dict[str, tuple[PodClaim, DeviceClaim | None, str]] = {
@@ -94,6 +95,17 @@ CLAIMS: dict[str, tuple[PodClaim, DeviceClaim | None, str]] = {
         NAMED,
         claim(allocated=True, nodes=(in_zone(ZONE, "b"),)),
         "because of a ResourceClaim whose devices are elsewhere",
+    ),
+    "a claim of our class, whose DeviceClass nobody has made": (NAMED, claim(classes=SHARE), ""),
+    "a claim of our class that an ended process left on another node": (
+        NAMED,
+        claim(classes=SHARE, allocated=True, nodes=(in_zone(ZONE, "b"),), holder="me"),
+        "",
+    ),
+    "a claim of our class that another pod uses": (
+        NAMED,
+        claim(classes=SHARE, allocated=True, holder="other"),
+        "because of a ResourceClaim that another pod uses",
     ),
     "a device cannot be bound": (
         NAMED,

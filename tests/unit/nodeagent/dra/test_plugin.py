@@ -5,19 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from contract.encoding import resourceclaims
 from contract.encoding.resourceclaims import PreparedDevice
+from contract.model import Allocation, ContainerAllocation, GpuShare
 from nodeagent.dra.plugin import ClaimPlugin, UnreadableClaim
 from nodeagent.dra.wire import ClaimRef
-from tests.unit.contract.encoding.test_resourceclaims import stored
+from tests.unit.contract.encoding.test_resourceclaims import NAME, stored
 
-REF = ClaimRef("ns", "claim-uid", "name")
+REF = ClaimRef("ns", "claim-uid", NAME)
 
 
 class Cluster:
     """Claims by name; `away`: the API server does not answer."""
 
     def __init__(self) -> None:
-        self.claims: dict[tuple[str, str], Any] = {("ns", "name"): stored()}
+        self.claims: dict[tuple[str, str], Any] = {("ns", NAME): stored()}
         self.away = False
         self.reads = 0
 
@@ -51,7 +53,7 @@ def test_a_claim_that_cannot_be_read_is_an_error_of_that_claim_alone(tmp_path: P
 
 
 def test_a_claim_recreated_under_its_name_gives_nothing_to_the_old_one(tmp_path: Path) -> None:
-    answers = plugin(Cluster(), tmp_path).prepare([ClaimRef("ns", "earlier-uid", "name")])
+    answers = plugin(Cluster(), tmp_path).prepare([ClaimRef("ns", "earlier-uid", NAME)])
     assert "another uid" in str(answers["earlier-uid"])
 
 
@@ -76,3 +78,28 @@ def test_a_broken_checkpoint_costs_one_reading_of_each_claim(tmp_path: Path) -> 
     cluster = Cluster()
     assert isinstance(plugin(cluster, tmp_path).prepare([REF])["claim-uid"], tuple)
     assert cluster.reads == 1
+
+
+def test_a_tenants_claim_is_read_again_since_the_next_pod_may_have_other_cards(tmp_path: Path) -> None:
+    """Where it cannot be read, the pod that runs keeps what it has."""
+    cluster, about = Cluster(), {"name": "alone", "uid": "claim-uid"}
+    reference = ClaimRef("ns", "claim-uid", "alone")
+
+    def hold(pod_uid: str, uuid: str) -> tuple[PreparedDevice, ...]:
+        share = GpuShare(uuid, 0, 1 << 30, 0, 16 << 30, "nvidia.com/gpu", dra=True)
+        given = Allocation("one", "node-1", (ContainerAllocation("main", (share,)),))
+        pod = {"metadata": {"name": "p", "uid": pod_uid, "resourceVersion": "17"}}
+        status = resourceclaims.shared_status(pod, given, [("gpu", share)], at="2026-01-05T08:00:00Z")
+        cluster.claims["ns", "alone"] = {"metadata": about, "status": status}
+        return (PreparedDevice("gpu", "node-1", resourceclaims.device_name(uuid), (f"nvidia.com/gpu={uuid}",)),)
+
+    first = plugin(cluster, tmp_path)
+    one = hold("pod-1", "GPU-1")
+    assert first.prepare([reference]) == {"claim-uid": one}
+    two = hold("pod-2", "GPU-2")
+    assert first.prepare([reference]) == {"claim-uid": two}
+    cluster.away = True
+    assert first.prepare([reference]) == {"claim-uid": two}
+    cluster.away = False
+    cluster.claims["ns", "alone"]["status"]["reservedFor"].append({"resource": "pods", "name": "q", "uid": "pod-3"})
+    assert "reserved for its own pod alone" in str(first.prepare([reference])["claim-uid"])

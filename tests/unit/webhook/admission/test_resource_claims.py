@@ -1,114 +1,195 @@
-"""Which pods name a ResourceClaim of ours after admission, and that nobody else chooses its name."""
+"""Pods that name ResourceClaims: whose they are, what they count, and what happens where nobody can say."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 from contract import names
-from contract.encoding import resourceclaims
-from contract.encoding.protocol import Answer, Question
-from tests.unit.webhook.builders import NOW_NS, WAIT, container, patched, placed, pod, review, share
-from webhook.admission import review as reviews
-from webhook.admission.admit import Configuration, admit
+from contract.encoding import codec
+from contract.encoding.protocol import Answer, ClaimsAnswer, ClaimsQuestion, Never, Placed, Question, Wait
+from contract.metrics import metrics_of
+from contract.model import Allocation, ContainerAllocation, DeviceRequest, FractionRequest, GpuShare, PodRequest
+from runtime.metrics import Metrics
+from tests.unit.webhook.builders import patched, review
+from webhook.admission.admit import Configuration
+from webhook.serving.application import create_app
+from webhook.serving.asking import UNREACHABLE, Allocator, NoAnswer
+from webhook.serving.health import Health
 
 JSON = dict[str, Any]
-BY_CLAIMS = Configuration(dra=True)
-PLAIN = pod(container(gpufraction_io__gpu_memory="5Gi"), container("side"))
-UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
+GIB = 1 << 30
+GPU = DeviceRequest("gpu", 1, 8 * GIB, 30)
+REQUEST = PodRequest("resourceclaims", (FractionRequest("main", memory=8 * GIB, cores=30),))
 
 
-class Allocator:
-    """Gives one answer, and keeps what it was asked."""
+def pod(**metadata: Any) -> JSON:
+    return {
+        "metadata": {"name": "p", **metadata},
+        "spec": {
+            "resourceClaims": [
+                {"name": "gpu", "resourceClaimTemplateName": "t"},
+                {"name": "nic", "resourceClaimName": "nic"},
+            ],
+            "containers": [
+                {"name": "main", "image": "x", "resources": {"claims": [{"name": "gpu"}, {"name": "nic"}]}},
+                {"name": "other", "image": "x"},
+            ],
+        },
+    }
 
-    def __init__(self, answer: Answer | None) -> None:
-        self.answer = answer
+
+class Answering:
+    """The allocator beside the webhook."""
+
+    def __init__(self, read: ClaimsAnswer | None, placed: Answer | NoAnswer | None = None) -> None:
+        self.read = read
+        self.placed = placed or NoAnswer(UNREACHABLE)
         self.questions: list[Question] = []
+        self.claims: list[ClaimsQuestion] = []
 
-    def ask(self, question: Question) -> Answer | None:
-        self.questions.append(question)
-        return self.answer
+    def answered(self, made: JSON, path: str = "/mutate/claims", **request: Any) -> JSON:
+        def place(question: Question, within: float) -> Answer | NoAnswer:
+            self.questions.append(question)
+            return self.placed
 
+        def read(question: ClaimsQuestion, within: float) -> ClaimsAnswer | None:
+            self.claims.append(question)
+            return self.read
 
-def stored(
-    made: JSON, answer: Answer | None, configuration: Configuration = BY_CLAIMS, *, uid: str = UID
-) -> tuple[JSON, Allocator]:
-    """The pod as the API server stores it, and who was asked."""
-    allocator = Allocator(answer)
-    body = json.dumps(review(made, uid=uid)).encode()
-    found = admit(reviews.decode(body), configuration, allocator.ask, lambda node: frozenset(), now_ns=NOW_NS)
-    return patched(made, json.loads(found.body)["response"]), allocator
-
-
-def test_a_waiting_pod_names_a_claim_and_its_sharing_containers_a_request() -> None:
-    after, allocator = stored(PLAIN, WAIT)
-    name = resourceclaims.named_by(after["spec"])
-    assert name == resourceclaims.name_from(UID)
-    assert after["spec"]["containers"][0]["resources"]["claims"] == [{"name": names.POD_CLAIM, "request": "main"}]
-    assert "claims" not in after["spec"]["containers"][1].get("resources", {})
-    assert resourceclaims.named_by(allocator.questions[0].pod["spec"]) == name, "it decides where the pod may go"
+        app = create_app(
+            lambda: Configuration(dra=True),
+            Allocator(place, claims=read),
+            Metrics(metrics_of("webhook")),
+            health=Health(ready=lambda: None),
+        )
+        reply = app.test_client().post(path, data=json.dumps(review(made, **request)))
+        assert reply.status_code == 200
+        response: JSON = json.loads(reply.data)["response"]
+        return response
 
 
-def test_a_pod_waits_with_a_claim_also_while_nobody_answers() -> None:
-    after, _ = stored(PLAIN, None)
-    assert resourceclaims.named_by(after["spec"])
+def reading(**claims: tuple[DeviceRequest, ...]) -> ClaimsAnswer:
+    return ClaimsAnswer({"gpu": (GPU,), "nic": (), **claims})
 
 
-def test_a_pod_that_is_placed_where_no_claim_is_needed_names_none() -> None:
-    after, _ = stored(PLAIN, placed("affinity"))
-    assert "resourceClaims" not in after["spec"]
-    assert "claims" not in after["spec"]["containers"][0]["resources"]
+def share(memory: int = 8 * GIB) -> Placed:
+    given = ContainerAllocation("main", (GpuShare("GPU-1", 0, memory, 30, 16 * GIB),))
+    return Placed(Allocation("id", "a", (given,)), "nodeName")
 
 
-def test_a_pod_that_is_placed_by_claim_keeps_it() -> None:
-    after, _ = stored(PLAIN, placed("affinity", main=(replace(share(), cdi="nvidia.com/gpu", dra=True),)))
-    assert resourceclaims.named_by(after["spec"])
+def test_the_pod_waits_with_what_its_claims_count() -> None:
+    beside = Answering(reading(), share())
+    answer = beside.answered(pod())
+    after = patched(pod(), answer)
+    assert "warnings" not in answer
+    assert after["spec"]["schedulingGates"] == [{"name": str(names.GATE)}]
+    assert after["spec"]["resourceClaims"] == pod()["spec"]["resourceClaims"]
+    assert after["spec"]["containers"][0]["resources"]["limits"] == {
+        str(names.GPU_MEMORY): "8Gi",
+        str(names.GPU_CORES): "30",
+    }
+    assert codec.request_from_text(after["metadata"]["annotations"][names.REQUEST]) == REQUEST
+    assert names.ALLOCATION not in after["metadata"]["annotations"]
+    (question,) = beside.questions
+    assert (question.dry_run, question.request) == (True, REQUEST)
+    assert question.pod["spec"]["resourceClaims"] == [{"name": "nic", "resourceClaimName": "nic"}]
 
 
-def test_where_claims_are_off_nobody_names_one_whatever_he_wrote() -> None:
-    forged = resourceclaims.with_claim(PLAIN["spec"], _with_claims(), resourceclaims.name_from("another"))
-    after, allocator = stored({**PLAIN, "spec": forged}, WAIT, Configuration())
-    assert "resourceClaims" not in after["spec"]
-    assert not resourceclaims.named_by(allocator.questions[0].pod["spec"])
+def test_a_second_pass_changes_nothing_by_either_entry() -> None:
+    beside = Answering(reading(), share())
+    after = patched(pod(), beside.answered(pod()))
+    for path in ("/mutate/claims", "/mutate"):
+        assert "patch" not in beside.answered(after, path)
 
 
-def test_nobody_chooses_the_name_of_his_claim() -> None:
-    forged = resourceclaims.with_claim(PLAIN["spec"], _with_claims(), resourceclaims.name_from("another"))
-    after, _ = stored({**PLAIN, "spec": forged}, WAIT)
-    assert resourceclaims.named_by(after["spec"]) == resourceclaims.name_from(UID)
+def test_whole_cards_count_what_the_smallest_card_has() -> None:
+    beside = Answering(reading(gpu=(DeviceRequest("gpu", 2),)), Wait("NoRoom", "full", {"main": 30 * GIB}))
+    after = patched(pod(), beside.answered(pod()))
+    assert after["spec"]["containers"][0]["resources"]["limits"][names.GPU_MEMORY] == "30Gi"
+    silent = Answering(reading(gpu=(DeviceRequest("gpu", 2),)))
+    assert "is not known now" in silent.answered(pod())["status"]["message"]
 
 
-def test_a_second_pass_changes_nothing_and_another_review_gives_another_name() -> None:
-    once, _ = stored(PLAIN, WAIT)
-    again, allocator = stored(once, WAIT)
-    assert again == once
-    assert allocator.questions == [], "it waits already"
-    other, _ = stored(once, WAIT, uid="00000000-0000-0000-0000-000000000000")
-    first, second = (resourceclaims.named_by(each["spec"]) for each in (once, other))
-    assert first != second
-    renamed = json.loads(json.dumps(other).replace(second, first))
-    assert renamed == once
+DENIED: Mapping[str, tuple[Answering, Callable[[], JSON], str]] = {
+    "nobody can say": (Answering(None), pod, "the allocator of gpufraction does not answer"),
+    "a claim that cannot be served": (Answering(ClaimsAnswer(refused="t: found x; give y")), pod, "t: found x; give y"),
+    "no GPU could ever serve it": (
+        Answering(reading(), Never("TooLarge", "no GPU has 8 GiB")),
+        pod,
+        "no GPU has 8 GiB",
+    ),
+}
 
 
-def test_a_pod_with_more_shares_than_a_claim_holds_names_none() -> None:
-    many = pod(container(gpufraction_io__gpu_memory="1Gi", gpufraction_io__gpu_count="33"))
-    after, _ = stored(many, WAIT)
-    assert "resourceClaims" not in after["spec"]
+@pytest.mark.parametrize(("beside", "made", "words"), DENIED.values(), ids=DENIED)
+def test_why_a_pod_is_refused(beside: Answering, made: Callable[[], JSON], words: str) -> None:
+    answer = beside.answered(made())
+    assert not answer["allowed"]
+    assert words in answer["status"]["message"]
 
 
-def test_a_tenants_own_claims_stay() -> None:
-    own = [{"name": "network", "resourceClaimName": "mine"}]
-    after, _ = stored({**PLAIN, "spec": {**PLAIN["spec"], "resourceClaims": own}}, WAIT)
-    assert after["spec"]["resourceClaims"][0] == own[0]
-    assert len(after["spec"]["resourceClaims"]) == 2
+def test_a_pod_with_claims_of_other_drivers_passes_as_it_is() -> None:
+    beside = Answering(ClaimsAnswer({"gpu": (), "nic": ()}))
+    assert "patch" not in beside.answered(pod())
+    assert beside.questions == []
 
 
-def test_a_pod_without_a_share_is_left_alone() -> None:
-    after, _ = stored(pod(container()), WAIT)
-    assert after == pod(container())
+def test_a_pod_without_claims_is_not_asked_about() -> None:
+    beside = Answering(None)
+    made = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}}
+    assert beside.answered(made)["allowed"]
+    assert beside.claims == []
 
 
-def _with_claims() -> Any:
-    _, allocator = stored(PLAIN, WAIT, Configuration())
-    return allocator.questions[0].request
+def test_a_share_in_two_ways_is_refused() -> None:
+    made = pod()
+    made["spec"]["containers"][1]["resources"] = {"limits": {"nvidia.com/gpumem": "3000"}}
+    message = Answering(reading()).answered(made)["status"]["message"]
+    assert message == (
+        "spec.resourceClaims: found shares of GPUs beside HAMi (nvidia.com/gpu); "
+        "ask in one dialect only: remove one of the two"
+    )
+
+
+def test_a_pod_that_was_admitted_in_another_dialect_is_refused() -> None:
+    native = PodRequest("native", (FractionRequest("main", memory=8 * GIB, cores=30),))
+    made = pod(annotations={str(names.REQUEST): codec.request_to_text(native)})
+    made["spec"]["containers"][0]["resources"]["limits"] = {
+        "gpufraction.io/gpu-memory": "8Gi",
+        "gpufraction.io/gpu-cores": "30",
+    }
+    assert "ask in one dialect only" in Answering(reading()).answered(made)["status"]["message"]
+
+
+def test_what_an_author_wrote_as_our_annotation_is_replaced_by_what_the_claims_say() -> None:
+    forged = PodRequest("resourceclaims", (FractionRequest("main", memory=GIB),))
+    made = pod(annotations={str(names.REQUEST): codec.request_to_text(forged)})
+    made["spec"]["containers"][0]["resources"]["limits"] = {"gpufraction.io/gpu-memory": "1Gi"}
+    after = patched(made, Answering(reading(), share()).answered(made))
+    assert codec.request_from_text(after["metadata"]["annotations"][names.REQUEST]) == REQUEST
+    assert after["spec"]["containers"][0]["resources"]["limits"][names.GPU_MEMORY] == "8Gi"
+
+
+def test_the_isolation_of_a_claim_is_the_pods_unless_that_asks_itself() -> None:
+    beside = Answering(reading(gpu=(DeviceRequest("gpu", 1, 8 * GIB, 30, 0, "mps"),)), share())
+    after = patched(pod(), beside.answered(pod()))
+    assert after["metadata"]["annotations"][names.ISOLATION] == "mps"
+    assert beside.questions[0].pod["metadata"]["annotations"][names.ISOLATION] == "mps"
+    own = pod(annotations={str(names.ISOLATION): "driver"})
+    assert patched(own, beside.answered(own))["metadata"]["annotations"][names.ISOLATION] == "driver"
+
+
+def test_the_claim_of_another_pod_cannot_be_named() -> None:
+    made = pod()
+    made["spec"]["resourceClaims"].append({"name": "stolen", "resourceClaimName": f"{names.CLAIM_PREFIX}{32 * 'a'}"})
+    assert "delivers the share of another pod" in Answering(reading()).answered(made)["status"]["message"]
+
+
+def test_a_pod_that_names_very_many_claims_is_refused() -> None:
+    made = pod()
+    made["spec"]["resourceClaims"] = [{"name": f"c{at}", "resourceClaimName": "x"} for at in range(65)]
+    assert "found 65 claims; give at most 64" in Answering(None).answered(made)["status"]["message"]

@@ -1,0 +1,51 @@
+"""
+ResourceClaims of the DeviceClass `share.gpufraction.io` as a dialect: `reading` tells the webhook what a pod's claims
+ask for, and `keeper` allocates again what somebody has deallocated. `allocator.workers.share_claims` allocates.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import dataclass
+
+from allocator.features.base import Feature, Running, Shell, nothing
+from allocator.features.resourceclaims.keeper import ClaimKeeper
+from allocator.features.resourceclaims.reading import ClaimReader, answer
+from contract.dialects.resourceclaims import SINCE
+from contract.encoding import protocol
+from runtime.settings import setting
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ResourceClaimSettings:
+    """ResourceClaims that tenants write."""
+
+    resource_claims: bool = setting(
+        False,
+        "Serve ResourceClaims of the DeviceClass share.gpufraction.io (Kubernetes 1.36 and later); needs the rights of "
+        "manifests/components/resourceclaims, which sets it.",
+    )
+
+
+def _run(shell: Shell, chosen: ResourceClaimSettings, inside: None) -> Running:
+    version = shell.kube.version()
+    reader = ClaimReader(shell.kube, version=version)
+    routes = {("POST", protocol.CLAIMS_PATH): functools.partial(answer, reader)}
+    if version < SINCE:
+        found, needed = (".".join(map(str, each)) for each in (version, SINCE))
+        log.warning("no shares by ResourceClaims", extra={"found": f"Kubernetes {found}", "needed": needed})
+        return Running(routes=routes)
+    keeper = ClaimKeeper(shell.kube, leading=shell.leading, timeout=shell.write_timeout, faulted=shell.faulted)
+    return Running(threads={"share-claims": keeper.run}, routes=routes)
+
+
+FEATURE = Feature(
+    name="resourceclaims",
+    settings=ResourceClaimSettings,
+    inside=nothing,
+    run=_run,
+    enabled=lambda chosen: chosen.resource_claims,
+)

@@ -1,0 +1,160 @@
+"""
+Allocates the ResourceClaims by which a pod asks for its share, before its gate goes.
+
+    kube-controller-manager makes the claim (of a template) ──▶ finalizer ──▶ status: allocation and reservation in one
+    write ──▶ the pod's patch takes the gate off and pins it
+
+Every crash in between is harmless: the pod still waits, and the next decision about it finds the claim, as it does in
+`resource_claims`. The claims of one pod are written one after the other; those that an earlier decision has allocated
+are set back first.
+
+A claim is read again here and must ask for what was counted when the pod was created: a template may have been made
+again since. A claim that another pod uses is left alone.
+
+Must not: make or remove a claim, or write to a pod.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from allocator.workers.resource_claims import TRIES, Deadline, NotWritten, written
+from contract.dialects import resourceclaims as dialect
+from contract.dialects.base import PodReader, Refusal
+from contract.encoding import resourceclaims
+from contract.model import Allocation, ClaimEntry, GpuShare, PodRequest
+from contract.options import DEFAULTS
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeConflict, KubeNotFound
+
+JSON = dict[str, Any]
+Pairs = dict[str, list[tuple[str, GpuShare]]]
+"""The shares of each claim, by the pod's name for it, with the request that each is for."""
+
+
+def write(
+    kube: Kube,
+    pod: Mapping[str, Any],
+    request: PodRequest,
+    allocation: Allocation,
+    *,
+    at: str,
+    timeout: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> float | None:
+    """
+    Have the claims that the pod names carry the allocation, decided `at` this time. Raises `NotWritten`.
+
+    `timeout`: seconds for all requests together. Gives what is left of it, for the write to the pod.
+    """
+    left = Deadline(timeout, clock)
+    with written():
+        claims = _claims_of(kube, pod, left)
+        given = _given(pod, request, allocation, {name: reading for name, (_, reading) in claims.items()})
+        for name, (claim, _) in claims.items():
+            _allocate(kube, pod, claim, resourceclaims.shared_status(pod, allocation, given[name], at=at), left)
+    return left()
+
+
+def _claims_of(kube: Kube, pod: Mapping[str, Any], left: Deadline) -> dict[str, tuple[JSON, dialect.ClaimReading]]:
+    """Those of our class, with what they ask for, by the pod's own names for them."""
+    found = {}
+    for entry in dialect.entries(pod.get("spec") or {}):
+        name = claim_name(pod, entry)
+        if name is None:
+            raise NotWritten(f"the ResourceClaim for {entry.name} is not made yet")
+        if not name:
+            continue
+        try:
+            claim = kube.get(paths.resourceclaims(pod["metadata"]["namespace"], name), timeout=left())
+        except KubeNotFound as error:
+            raise NotWritten(f"the ResourceClaim {name} does not exist") from error
+        reading = dialect.read_claim(claim.get("spec"), f"ResourceClaim {name}: spec")
+        if isinstance(reading, Refusal):
+            raise NotWritten(str(reading), refused=True)
+        if reading:
+            _check(claim, entry, pod)
+            found[entry.name] = claim, reading
+    return found
+
+
+def claim_name(pod: Mapping[str, Any], entry: ClaimEntry) -> str | None:
+    """The claim behind an entry; empty where none is needed, None where it is not made yet."""
+    if entry.claim:
+        return entry.claim
+    for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ():
+        if each.get("name") == entry.name:
+            return str(each.get("resourceClaimName") or "")
+    return None
+
+
+def _check(claim: Mapping[str, Any], entry: ClaimEntry, pod: Mapping[str, Any]) -> None:
+    metadata = claim.get("metadata") or {}
+    if entry.template and resourceclaims.owner_uid(claim) != pod["metadata"]["uid"]:
+        raise NotWritten(f"the ResourceClaim {metadata.get('name')} was not made for this pod", refused=True)
+    if metadata.get("deletionTimestamp"):
+        raise NotWritten(f"the ResourceClaim {metadata.get('name')} is being deleted")
+
+
+def _given(pod: Mapping[str, Any], request: PodRequest, allocation: Allocation, readings: dialect.Readings) -> Pairs:
+    """Which share is for which request of which claim. A container's cards are in the order of its requests."""
+    context = PodReader(pod, DEFAULTS)
+    read = dialect.read_pod(context, readings)
+    if isinstance(read, Refusal):
+        raise NotWritten(str(read), refused=True)
+    if read is None or not dialect.is_as_counted(request, read):
+        raise NotWritten(
+            "its ResourceClaims ask for something else than was counted when the pod was created; create it again",
+            refused=True,
+        )
+    shares = {each.container: iter(each.shares) for each in allocation.containers}
+    given: Pairs = {name: [] for name in readings}
+    for use in dialect.uses(context, readings):
+        for name, each in use.requests:
+            given[name] += [(each.name, next(shares[use.container.name])) for _ in range(each.count)]
+    return given
+
+
+def _allocate(kube: Kube, pod: Mapping[str, Any], claim: JSON, status: JSON, left: Deadline) -> None:
+    path = paths.resourceclaims(claim["metadata"]["namespace"], claim["metadata"]["name"])
+    for _ in range(TRIES):
+        patch = _next(claim, pod, status)
+        if patch is None:
+            return
+        below = "/status" if "status" in patch else ""
+        try:
+            claim = kube.patch_merge(f"{path}{below}", patch, timeout=left())
+        except KubeConflict:
+            claim = kube.get(path, timeout=left())
+    raise NotWritten(f"others wrote to the ResourceClaim {claim['metadata']['name']} at the same time")
+
+
+def _next(claim: Mapping[str, Any], pod: Mapping[str, Any], status: JSON) -> JSON | None:
+    """
+    The next patch to the claim or, with a status, to its status; None where it has this allocation. Raises `NotWritten`
+    and `Malformed`.
+
+    The finalizer comes first, as kube-scheduler does it: a write to a claim's status changes no metadata.
+    """
+    metadata, uid = claim["metadata"], pod["metadata"]["uid"]
+    if metadata.get("deletionTimestamp"):
+        raise NotWritten(f"the ResourceClaim {metadata['name']} is being deleted")
+    holders = resourceclaims.holders(claim)
+    other = next((name for holder, name in holders if holder != uid), None)
+    if other is not None:
+        raise NotWritten(f"the ResourceClaim {metadata['name']} is used by pod {other}")
+    named: JSON = {"resourceVersion": metadata.get("resourceVersion", "")}
+    there, ours = resourceclaims.version(claim), resourceclaims.version({"status": status})
+    assert ours is not None
+    finalizers = metadata.get("finalizers") or []
+    if resourceclaims.FINALIZER not in finalizers:
+        return {"metadata": {**named, "finalizers": [*finalizers, resourceclaims.FINALIZER]}}
+    if there is None:
+        return {"metadata": named, "status": status}
+    if there[0] == ours[0]:
+        return None if holders else {"metadata": named, "status": {"reservedFor": status["reservedFor"]}}
+    if resourceclaims.written_for(claim) == uid and there[1] > ours[1]:
+        raise NotWritten("a later leader has decided about the pod")
+    return {"metadata": named, "status": {"allocation": None, "reservedFor": None}}

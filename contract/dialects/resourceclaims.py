@@ -1,0 +1,407 @@
+"""
+Upstream's own objects: a pod names ResourceClaims of the DeviceClass `share.gpufraction.io` (Kubernetes 1.36 or newer).
+
+A request of such a claim says what it has of each card: `capacity.requests` with `memory` as a quantity (`8Gi`), and
+`cores` in percent of the card's multiprocessors, from 1 to 100. Memory alone reserves no cores, as in HAMi. A request
+without capacity has whole cards. `count` is the number of cards; several requests of one container are on several
+cards. A claim's `config` for the driver `gpufraction.io` may ask for isolation, and for a memory limit above the
+request. See [upstream.md](upstream.md): who may use claims, how several pods use one, and what is refused.
+"""
+
+# A pod has the names of its claims only. Who reads the claims themselves hands them over as `ClaimReading`s.
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from contract import names
+from contract.dialects.base import (
+    ContainerReader,
+    Dialect,
+    PodReader,
+    ReadingRefused,
+    Refusal,
+    Word,
+    object_of,
+    pod_request,
+    too_large,
+    wishes,
+)
+from contract.encoding import quantity, resourceclaims
+from contract.encoding.reading import is_label, is_subdomain, shown
+from contract.encoding.resourceclaims import MOST_RESULTS
+from contract.isolation import ISOLATION
+from contract.model import (
+    MOST_MEMORY,
+    RESOURCE_CLAIMS,
+    WHOLE,
+    ClaimEntry,
+    DeviceRequest,
+    FractionRequest,
+    PodRequest,
+)
+from contract.options import DEFAULTS
+
+NAME = RESOURCE_CLAIMS
+SINCE = (1, 36)
+"""The first Kubernetes version that keeps `capacity.requests`; earlier ones drop the field and say nothing."""
+MEMORY, CORES = "memory", "cores"
+_EXACT = "ExactCount"
+_REQUEST_FIELDS = frozenset(("name", "exactly"))
+_EXACTLY_FIELDS = frozenset(("deviceClassName", "allocationMode", "count", "capacity"))
+_DEVICES_FIELDS = frozenset(("requests", "config"))
+_CONFIG_FIELDS = frozenset(("requests", "opaque"))
+_PARAMETER_FIELDS = frozenset(("apiVersion", "kind", "isolation", "memoryLimit"))
+API_VERSION, KIND = f"{names.GROUP}/{names.VERSION}", "ShareParameters"
+"""Of the parameters in a claim's configuration."""
+_MOST_NAMED = 4
+"""Requests that a message lists."""
+_MOST_CONFIGS = 32
+"""Configurations of one claim (resource.k8s.io/v1, DeviceConfigMaxSize)."""
+_CURES = {
+    "firstAvailable": "give one choice under exactly, or several templates",
+    "constraints": "leave it out; the requests of one container have different cards",
+    "selectors": f"leave it out; a pod's annotation {names.USE_MODELS} chooses cards",
+    "adminAccess": "leave it out; kubectl gpufraction nodes shows the cards and who has them",
+    "tolerations": "leave it out; a card with a fault takes no pods",
+}
+"""What takes the place of a field that is not read."""
+_UNKNOWN = "leave it out; gpufraction does not know the field"
+
+
+ClaimReading = tuple[DeviceRequest, ...]
+"""What a claim requests; nothing for one that is of other drivers."""
+Readings = Mapping[str, ClaimReading]
+"""The claims of ours that a pod names, by the pod's own names for them."""
+
+
+# -- the claim ----------------------------------------------------------------------------------------------------
+
+
+def read_claim(spec: object, field: str = "spec") -> ClaimReading | Refusal:
+    """
+    Read the spec of a claim, or of a template's claim; `field` is its path for messages.
+
+    A claim that does not name our class is of other drivers, whatever else it says. One that does is read strictly:
+    what would be ignored is refused.
+    """
+    devices = object_of(object_of(spec).get("devices"))
+    listed = devices.get("requests")
+    requests = listed if isinstance(listed, list) else []
+    if not any(names.SHARE_CLASS in classes for classes in map(_classes, requests)):
+        return ()
+    try:
+        return _read_devices(devices, requests, f"{field}.devices")
+    except ReadingRefused as refused:
+        return refused.refusal
+
+
+def _classes(request: object) -> tuple[object, ...]:
+    """The device classes of a request and its alternatives."""
+    first = object_of(request).get("firstAvailable")
+    choices = (object_of(request).get("exactly"), *(first if isinstance(first, list) else ()))
+    return tuple(object_of(each).get("deviceClassName") for each in choices)
+
+
+def _read_devices(devices: Mapping[str, Any], requests: list[Any], field: str) -> ClaimReading:
+    _only(devices, _DEVICES_FIELDS, field)
+    if len(requests) > MOST_RESULTS:
+        raise ReadingRefused(f"{field}.requests", f"{len(requests)} requests", f"give at most {MOST_RESULTS}")
+    found = tuple(_read_request(each, f"{field}.requests[{at}]") for at, each in enumerate(requests))
+    found = _configured(found, devices.get("config"), f"{field}.config")
+    if len({each.name for each in found}) < len(found):
+        raise ReadingRefused(f"{field}.requests", "two requests of one name", "give each a name of its own")
+    cards = sum(each.count for each in found)
+    if cards > MOST_RESULTS:
+        cure = f"a claim has at most {MOST_RESULTS}: give each container a claim of its own"
+        raise ReadingRefused(f"{field}.requests", f"{cards} cards in all", cure)
+    return found
+
+
+def _configured(requests: ClaimReading, listed: object, field: str) -> ClaimReading:
+    """The requests with what the claim's configurations say of them; a later one goes before an earlier one."""
+    configs = listed if isinstance(listed, list) else []
+    if len(configs) > _MOST_CONFIGS:
+        raise ReadingRefused(field, f"{len(configs)} configurations", f"give at most {_MOST_CONFIGS}")
+    for at, each in enumerate(configs):
+        requests = _with_config(requests, object_of(each), f"{field}[{at}]")
+    return requests
+
+
+def _with_config(requests: ClaimReading, config: Mapping[str, Any], field: str) -> ClaimReading:
+    _only(config, _CONFIG_FIELDS, field)
+    opaque = object_of(config.get("opaque"))
+    if opaque.get("driver") != names.GROUP:
+        cure = f"give {names.GROUP}, or leave the configuration out"
+        raise ReadingRefused(f"{field}.opaque.driver", shown(opaque.get("driver")), cure)
+    listed = config.get("requests")
+    meant = listed if isinstance(listed, list) and listed else [each.name for each in requests]
+    strange = next((each for each in meant if each not in [known.name for known in requests]), None)
+    if strange is not None:
+        raise ReadingRefused(f"{field}.requests", shown(strange), f"give requests of this claim: {_names(requests)}")
+    parameters, field = object_of(opaque.get("parameters")), f"{field}.opaque.parameters"
+    _only(parameters, _PARAMETER_FIELDS, field)
+    for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if parameters.get(key) != wanted:
+            raise ReadingRefused(f"{field}.{key}", shown(parameters.get(key)), f"give {wanted}")
+    isolation = parameters.get("isolation") or ""
+    if isolation not in ("", *ISOLATION):
+        raise ReadingRefused(f"{field}.isolation", shown(isolation), f"give one of {', '.join(ISOLATION)}")
+    return tuple(
+        replace(
+            each,
+            isolation=isolation or each.isolation,
+            limit=_limit(each, parameters["memoryLimit"], f"{field}.memoryLimit")
+            if parameters.get("memoryLimit") is not None
+            else each.limit,
+        )
+        if each.name in meant
+        else each
+        for each in requests
+    )
+
+
+def _names(requests: ClaimReading) -> str:
+    """The names of the first requests, for a message."""
+    return ", ".join([each.name for each in requests[:_MOST_NAMED]] + ["..."] * (len(requests) > _MOST_NAMED))
+
+
+def _limit(request: DeviceRequest, found: object, field: str) -> int:
+    """The limit above the request; 0 where it is the request."""
+    if not request.memory:
+        cure = f"give {MEMORY} in the capacity of request {request.name}: it is what is booked"
+        raise ReadingRefused(field, f"{shown(found)} for whole cards", cure)
+    limit = quantity.integer_or(found, -1)
+    if not request.memory <= limit <= MOST_MEMORY:
+        least = quantity.format_bytes(request.memory)
+        raise ReadingRefused(field, shown(found), f"give memory with its unit, at least the {least} of the request")
+    return limit if limit > request.memory else 0
+
+
+def _only(found: Mapping[str, Any], known: frozenset[str], field: str) -> None:
+    """Raise `ReadingRefused` for a field that says something and is not read. An empty one says nothing."""
+    for key in sorted(map(str, found)):
+        if key not in known and found.get(key) not in (None, [], {}, False):
+            raise ReadingRefused(f"{field}.{shown(key)[1:-1]}", shown(found[key]), _CURES.get(key, _UNKNOWN))
+
+
+def _read_request(request: object, field: str) -> DeviceRequest:
+    whole = object_of(request)
+    _only(whole, _REQUEST_FIELDS, field)
+    name = whole.get("name")
+    if not isinstance(name, str) or not is_label(name):
+        raise ReadingRefused(f"{field}.name", shown(name), "give at most 63 of a-z, 0-9 and -")
+    exactly, field = object_of(whole.get("exactly")), f"{field}.exactly"
+    if exactly.get("deviceClassName") != names.SHARE_CLASS:
+        cure = f"a claim has devices of one kind: give {names.SHARE_CLASS}, or make another claim for them"
+        raise ReadingRefused(f"{field}.deviceClassName", shown(exactly.get("deviceClassName")), cure)
+    _only(exactly, _EXACTLY_FIELDS, field)
+    mode = exactly.get("allocationMode")
+    if mode not in (None, "", _EXACT):
+        raise ReadingRefused(f"{field}.allocationMode", shown(mode), f"give {_EXACT} and a count")
+    memory, cores = _read_capacity(object_of(exactly.get("capacity")), f"{field}.capacity")
+    return DeviceRequest(name, _count(exactly.get("count"), f"{field}.count"), memory, cores)
+
+
+def _count(found: object, field: str) -> int:
+    if found is None:
+        return 1
+    if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= MOST_RESULTS:
+        raise ReadingRefused(field, shown(found), f"give a whole number from 1 to {MOST_RESULTS}")
+    return found
+
+
+def _read_capacity(capacity: Mapping[str, Any], field: str) -> tuple[int, int]:
+    _only(capacity, frozenset(("requests",)), field)
+    amounts, field = object_of(capacity.get("requests")), f"{field}.requests"
+    for key in sorted(map(str, amounts)):
+        if key not in (MEMORY, CORES):
+            raise ReadingRefused(f"{field}[{shown(key)[1:-1]}]", shown(amounts[key]), f"give {MEMORY}, and {CORES}")
+    if CORES in amounts and MEMORY not in amounts:
+        cure = f"give {MEMORY} too, such as 8Gi, or no capacity for whole cards"
+        raise ReadingRefused(field, f"{CORES} without {MEMORY}", cure)
+    memory = _amount(amounts, MEMORY, field, least=quantity.MIB, most=MOST_MEMORY) if MEMORY in amounts else 0
+    cores = _amount(amounts, CORES, field, least=1, most=WHOLE) if CORES in amounts else 0
+    return memory, cores
+
+
+def _amount(amounts: Mapping[str, Any], key: str, field: str, *, least: int, most: int) -> int:
+    found = amounts[key]
+    amount = quantity.integer_or(found, -1)
+    if least <= amount <= most:
+        return amount
+    if key == CORES:
+        cure = f"give percent of a card's multiprocessors, a whole number from 1 to {WHOLE}"
+    elif amount > most:
+        cure = too_large(quantity.format_bytes(most))
+    else:
+        cure = "give memory with its unit, from 1Mi up, such as 8Gi"
+    raise ReadingRefused(f"{field}[{key}]", shown(found), cure)
+
+
+# -- the pod ------------------------------------------------------------------------------------------------------
+
+
+def entries(spec: Mapping[str, Any]) -> tuple[ClaimEntry, ...]:
+    """
+    The claims that a pod names, those of other drivers included, and ours for delivery not.
+
+    What has not the form that the API server stores is left out: it refuses the pod.
+    """
+    listed = spec.get("resourceClaims")
+    found = []
+    for each in listed if isinstance(listed, list) else ():
+        name, template, claim = (object_of(each).get(key) for key in ("name", *_SOURCES))
+        if not isinstance(name, str) or not is_label(name) or resourceclaims.is_ours(claim):
+            continue
+        if isinstance(template, str) and is_subdomain(template):
+            found.append(ClaimEntry(name, template=template))
+        elif isinstance(claim, str) and is_subdomain(claim):
+            found.append(ClaimEntry(name, claim=claim))
+    return tuple(found)
+
+
+_SOURCES = ("resourceClaimTemplateName", "resourceClaimName")
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerUse:
+    """The requests that one container uses, each with the pod's name for its claim; its cards are in this order."""
+
+    container: ContainerReader
+    requests: tuple[tuple[str, DeviceRequest], ...]
+
+
+def uses(context: PodReader, readings: Readings) -> tuple[ContainerUse, ...]:
+    """
+    What the containers use of the claims, in start order; containers that use none are left out.
+
+    Raises `ReadingRefused` unless every request is one container's own.
+    """
+    found, used = [], dict[tuple[str, str], str]()
+    for container in context.containers():
+        chosen = tuple(_chosen(container, readings))
+        for name, request in chosen:
+            other = used.setdefault((name, request.name), container.name)
+            if other != container.name:
+                cure = "give each container a request of its own, and name it there"
+                raise ReadingRefused(
+                    f"{container.path}.resources.claims",
+                    f"request {request.name} of claim {name}, which container {shown(other)} uses",
+                    cure,
+                )
+        if len(set(chosen)) < len(chosen):
+            raise ReadingRefused(f"{container.path}.resources.claims", "a request twice", "name it once")
+        if chosen:
+            found.append(ContainerUse(container, chosen))
+    for name, requests in readings.items():
+        for request in requests:
+            if (name, request.name) not in used:
+                cure = "name it under resources.claims of a container, or leave the request out of the claim"
+                raise ReadingRefused(
+                    "spec.resourceClaims", f"claim {name}, whose request {request.name} no container uses", cure
+                )
+    return tuple(found)
+
+
+def _chosen(container: ContainerReader, readings: Readings) -> Iterator[tuple[str, DeviceRequest]]:
+    listed = object_of(container.container.get("resources")).get("claims")
+    for at, reference in enumerate(listed if isinstance(listed, list) else ()):
+        name, wanted = object_of(reference).get("name"), object_of(reference).get("request")
+        requests = readings.get(name, ()) if isinstance(name, str) else ()
+        chosen = [each for each in requests if not wanted or each.name == wanted]
+        if requests and not chosen:
+            field = f"{container.path}.resources.claims[{at}].request"
+            raise ReadingRefused(field, shown(wanted), f"give a request of that claim: {_names(requests)}")
+        yield from ((str(name), each) for each in chosen)
+
+
+def read_pod(context: PodReader, readings: Readings) -> PodRequest | Refusal | None:
+    """The request of a pod whose claims were read; None where none of them is ours."""
+    try:
+        context.bounded()
+        if names.POD_CLAIM in readings:
+            cure = "give another name here and under resources.claims; this one is taken"
+            raise ReadingRefused("spec.resourceClaims[].name", shown(str(names.POD_CLAIM)), cure)
+        fractions = [_fraction(use, context) for use in uses(context, readings)]
+        return pod_request(NAME, context, fractions)
+    except ReadingRefused as refused:
+        return refused.refusal
+
+
+def _fraction(use: ContainerUse, context: PodReader) -> FractionRequest:
+    shares = {(request.memory, request.cores, request.limit) for _, request in use.requests}
+    if len(shares) > 1:
+        cure = "a container has the same share of each of its cards: make the requests alike, or use several containers"
+        raise ReadingRefused(f"{use.container.path}.resources.claims", "requests of different capacity or limit", cure)
+    [(memory, cores, limit)] = shares
+    count = sum(request.count for _, request in use.requests)
+    return FractionRequest(
+        container=use.container.name,
+        count=count,
+        memory=memory,
+        percent=0 if memory else WHOLE,
+        cores=cores if memory else WHOLE,
+        exclusive=not memory,
+        init=use.container.init,
+        wishes=wishes(context, use.container),
+        limit=limit,
+    )
+
+
+def isolation_of(readings: Readings) -> str | Refusal:
+    """The isolation that the claims ask for; empty where they ask for none. A pod has one."""
+    found = sorted({each.isolation for requests in readings.values() for each in requests} - {""}, key=ISOLATION.index)
+    if len(found) > 1:
+        cure = "a pod has one level of isolation: give the same in all of its claims"
+        return Refusal("spec.resourceClaims", f"claims that ask for isolation by {' and by '.join(found)}", cure)
+    return found[0] if found else ""
+
+
+def is_as_counted(request: PodRequest, read: PodRequest) -> bool:
+    """Whether claims that were read again ask for what the pod was admitted with; what it wishes for is not theirs."""
+    return _amounts(request.containers) == _amounts(read.containers)
+
+
+def _amounts(containers: Sequence[FractionRequest]) -> list[tuple[object, ...]]:
+    return [
+        (each.container, each.count, each.memory, each.percent, each.cores, each.exclusive, each.init, each.limit)
+        for each in containers
+    ]
+
+
+def is_borne_out(pod: Mapping[str, Any], earlier: PodRequest) -> bool:
+    """Whether each container of a request names a claim, as far as the pod alone says. What they are is read later."""
+    context = PodReader(pod, DEFAULTS)
+    named = {each.name for each in entries(object_of(pod.get("spec")))}
+    naming = {
+        container.name
+        for container in context.containers()
+        for reference in _references(container)
+        if object_of(reference).get("name") in named
+    }
+    return {each.container for each in earlier.containers} <= naming
+
+
+def _references(container: ContainerReader) -> Sequence[object]:
+    listed = object_of(container.container.get("resources")).get("claims")
+    return listed if isinstance(listed, list) else ()
+
+
+DIALECT = Dialect(
+    name=NAME,
+    title="ResourceClaims",
+    resources=(),
+    read=lambda context: None,
+    about=__doc__ or "",
+    glossary=(
+        Word("spec.resourceClaims", "Pod", "claims and templates of the DeviceClass `share.gpufraction.io`"),
+        Word("capacity.requests[memory]", "ResourceClaim request", "memory of each card; whole cards without it"),
+        Word("capacity.requests[cores]", "ResourceClaim request", "percent of each card's multiprocessors"),
+        Word("count", "ResourceClaim request", "cards"),
+        Word("isolation", "ResourceClaim config", "the least isolation, as the annotation `gpufraction.io/isolation`"),
+        Word("memoryLimit", "ResourceClaim config", "as the resource `gpufraction.io/gpu-memory-limit`"),
+    ),
+)

@@ -1,0 +1,490 @@
+"""Pods that ask for their share by ResourceClaims of the DeviceClass share.gpufraction.io."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from contract import names, pods
+from contract.encoding import resourceclaims
+from playground import scenarios
+from playground.api.kinds.values import User
+from playground.cluster import Cluster
+from playground.programs import installing
+from playground.shapes import gpu_node
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube, KubeForbidden, KubeInvalid, KubeNotFound
+from tests.cluster.system import invariants
+from tests.clusters import control_planes
+
+JSON = dict[str, Any]
+pytestmark = pytest.mark.system
+NODES = (
+    gpu_node("plain", "1 x Tesla T4 15109MiB", labels={"pool": "plain"}, address="10.0.0.11"),
+    gpu_node("dra", "2 x Tesla T4 15109MiB", labels={"pool": "dra", names.DELIVERY: names.BY_DRA}, address="10.0.0.12"),
+)
+SHARES = "default"
+
+
+@pytest.fixture(scope="module", params=control_planes(version="v1.36.2"))
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    pytest.importorskip("grpc", reason="gRPC is the package's extra `dra`")
+    directory = tmp_path_factory.mktemp("claims")
+    with Cluster(
+        directory=directory,
+        nodes=NODES,
+        components=("delivery-dra", "resourceclaims"),
+        control_plane=request.param,
+        namespaces=("default", "unlabelled"),
+    ) as cluster:
+        labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
+        cluster.kube.patch_merge(paths.namespaces("default"), labels)
+        wait_for(lambda: by_claim(cluster, "dra"), "the agent does not publish its delivery", 30)
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running: Cluster) -> Iterator[Cluster]:
+    yield running
+    invariants.check(running)
+    scenarios.clear(running.kube)
+    for each in claims(running):
+        remove(running, paths.resourceclaims("default", each["metadata"]["name"]))
+    for each in running.kube.list(paths.resourceclaimtemplates("default")).items:
+        remove(running, paths.resourceclaimtemplates("default", each["metadata"]["name"]))
+    wait_for(lambda: not claims(running), lambda: f"claims are left over: {claims(running)}", 60)
+
+
+def remove(cluster: Cluster, path: str) -> None:
+    with contextlib.suppress(KubeNotFound):
+        cluster.kube.delete(path)
+
+
+def by_claim(cluster: Cluster, node: str) -> bool:
+    path = paths.path(names.GPUNODE_GROUP_VERSION, names.GPUNODE_PLURAL, name=node)
+    return bool(((cluster.kube.get(path).get("status") or {}).get("delivery") or {}).get("byClaim"))
+
+
+def claims(cluster: Cluster) -> list[JSON]:
+    return list(cluster.kube.list(paths.resourceclaims("default")).items)
+
+
+def asks(memory: str = "", cores: str = "", *, name: str = "gpu", count: int = 1, **more: Any) -> JSON:
+    """One request of a claim."""
+    amounts = {key: value for key, value in {"memory": memory, "cores": cores}.items() if value}
+    capacity = {"capacity": {"requests": amounts}} if amounts else {}
+    return {"name": name, "exactly": {"deviceClassName": "share.gpufraction.io", "count": count, **capacity, **more}}
+
+
+def template(cluster: Cluster, name: str, *requests: JSON, namespace: str = "default") -> JSON:
+    body = {
+        "apiVersion": resourceclaims.API,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {"spec": {"devices": {"requests": list(requests)}}},
+    }
+    return cluster.kube.create(paths.resourceclaimtemplates(namespace), body)
+
+
+def claim(cluster: Cluster, name: str, *requests: JSON) -> JSON:
+    body = {
+        "apiVersion": resourceclaims.API,
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": list(requests)}},
+    }
+    return cluster.kube.create(paths.resourceclaims("default"), body)
+
+
+def pod(name: str, *, pool: str = "", of: str = "", claim: str = "", uses: JSON | None = None) -> JSON:
+    """A pod whose containers use a claim `gpu`; `uses`: the references of each container."""
+    source = {"resourceClaimTemplateName": of} if of else {"resourceClaimName": claim}
+    containers = [
+        {"name": each, "image": "cuda", "resources": {"claims": references}}
+        for each, references in (uses or {"main": [{"name": "gpu"}]}).items()
+    ]
+    spec: JSON = {"resourceClaims": [{"name": "gpu", **source}], "containers": containers}
+    if pool:
+        spec["nodeSelector"] = {"pool": pool}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def create(cluster: Cluster, body: JSON, namespace: str = "default") -> JSON:
+    return cluster.kube.create(paths.pods(namespace), body)
+
+
+def found(cluster: Cluster, name: str) -> JSON:
+    return cluster.kube.get(paths.pods("default", name))
+
+
+def run(cluster: Cluster, name: str) -> JSON:
+    seen: list[JSON] = []
+
+    def runs() -> bool:
+        seen[:] = [found(cluster, name)]
+        return scenarios.is_running(seen[0])
+
+    wait_for(runs, lambda: f"{name} does not run: {seen[0]['status']}", 40)
+    return seen[0]
+
+
+def said(cluster: Cluster, name: str) -> str:
+    """What a pod that waits was told."""
+    return str(scenarios.condition(found(cluster, name)).get("message", ""))
+
+
+def claims_of(cluster: Cluster, name: str) -> list[JSON]:
+    """The claims that were made for a pod."""
+    uid = pods.uid(found(cluster, name))
+    return [each for each in claims(cluster) if resourceclaims.owner_uid(each) == uid]
+
+
+def test_a_pod_from_a_template_gets_its_share_by_its_own_claim(cluster: Cluster) -> None:
+    template(cluster, "gpu-8gi", asks("8Gi", "30"))
+    create(cluster, pod("one", pool="dra", of="gpu-8gi"))
+    placed = run(cluster, "one")
+    allocation = pods.carried_allocation(placed)
+    assert allocation is not None
+    (share,) = allocation.containers[0].shares
+    assert (share.memory, share.cores) == (8 << 30, 30)
+    assert placed["spec"]["containers"][0]["resources"]["limits"] == {
+        "gpufraction.io/gpu-cores": "30",
+        "gpufraction.io/gpu-memory": "8Gi",
+    }
+    (made,) = claims_of(cluster, "one")
+    (result,) = made["status"]["allocation"]["devices"]["results"]
+    assert (result["driver"], result["pool"], result["device"], result["consumedCapacity"]) == (
+        names.GROUP,
+        "dra",
+        resourceclaims.device_name(share.uuid),
+        {"memory": "8Gi", "cores": "30"},
+    )
+    assert made["status"]["reservedFor"] == [{"resource": "pods", "name": "one", "uid": pods.uid(placed)}]
+    assert resourceclaims.FINALIZER in made["metadata"]["finalizers"]
+    printed = scenarios.printed(cluster.kube, placed, "main")
+    assert f"(UUID: {share.uuid})" in printed
+
+
+def test_on_a_node_without_claims_the_claim_is_allocated_and_the_variable_brings_the_card(cluster: Cluster) -> None:
+    template(cluster, "gpu-1gi", asks("1Gi"))
+    create(cluster, pod("one", pool="plain", of="gpu-1gi"))
+    placed = run(cluster, "one")
+    (made,) = claims_of(cluster, "one")
+    assert not made["status"]["allocation"]["devices"].get("results")
+    allocation = pods.carried_allocation(placed)
+    assert allocation is not None
+    uuid = allocation.containers[0].shares[0].uuid
+    assert f"NVIDIA_VISIBLE_DEVICES={uuid}\n" in scenarios.printed(cluster.kube, placed, "main")
+
+
+def test_each_container_has_the_cards_of_its_own_requests(cluster: Cluster) -> None:
+    template(cluster, "both", asks("1Gi", name="one"), asks("2Gi", "20", name="two", count=2))
+    uses = {"a": [{"name": "gpu", "request": "one"}], "b": [{"name": "gpu", "request": "two"}], "none": []}
+    create(cluster, pod("many", pool="dra", of="both", uses=uses))
+    placed = run(cluster, "many")
+    seen = {each: scenarios.printed(cluster.kube, placed, each).count("(UUID: ") for each in ("a", "b", "none")}
+    assert seen == {"a": 1, "b": 2, "none": 0}
+    (made,) = claims_of(cluster, "many")
+    results = made["status"]["allocation"]["devices"]["results"]
+    assert [(each["request"], each["consumedCapacity"]) for each in results] == [
+        ("one", {"memory": "1Gi", "cores": "0"}),
+        ("two", {"memory": "2Gi", "cores": "20"}),
+        ("two", {"memory": "2Gi", "cores": "20"}),
+    ]
+    assert len({each["shareID"] for each in results}) == 3
+    assert len({each["device"] for each in results[1:]}) == 2
+
+
+def test_a_claim_without_capacity_has_whole_cards(cluster: Cluster) -> None:
+    template(cluster, "whole", asks(count=2))
+    template(cluster, "small", asks("1Gi"))
+    create(cluster, pod("all", pool="dra", of="whole"))
+    run(cluster, "all")
+    create(cluster, pod("waits", pool="dra", of="small"))
+    wait_for(lambda: bool(scenarios.waits(found(cluster, "waits"))), "it does not wait", 30)
+    cluster.kube.delete(paths.pods("default", "all"))
+    run(cluster, "waits")
+
+
+def test_a_claim_that_stands_alone_is_one_pods_after_the_other_also_on_another_node(cluster: Cluster) -> None:
+    claim(cluster, "alone", asks("4Gi"))
+    create(cluster, pod("first", pool="dra", claim="alone"))
+    run(cluster, "first")
+    create(cluster, pod("second", pool="plain", claim="alone"))
+    wait_for(
+        lambda: "that another pod uses" in said(cluster, "second"),
+        lambda: f"it does not wait for the claim: {found(cluster, 'second')['status']}",
+        30,
+    )
+    cluster.kube.delete(paths.pods("default", "first"))
+    run(cluster, "second")
+    allocated = cluster.kube.get(paths.resourceclaims("default", "alone"))["status"]
+    assert [each["name"] for each in allocated["reservedFor"]] == ["second"]
+    cluster.kube.delete(paths.pods("default", "second"))
+
+    def released() -> bool:
+        return not (cluster.kube.get(paths.resourceclaims("default", "alone")).get("status") or {}).get("allocation")
+
+    wait_for(released, "the claim stays allocated", 30)
+
+
+def test_a_claim_without_its_finalizer_serves_the_next_pod_too(cluster: Cluster) -> None:
+    """kube-controller-manager leaves its allocation then."""
+    claim(cluster, "alone", asks("4Gi"))
+    create(cluster, pod("first", pool="dra", claim="alone"))
+    run(cluster, "first")
+    path = paths.resourceclaims("default", "alone")
+    cluster.kube.patch_merge(path, {"metadata": {"finalizers": None}})
+    cluster.kube.delete(paths.pods("default", "first"))
+    wait_for(lambda: not scenarios.all_pods(cluster.kube), "the pod does not end", 30)
+    invariants.check(cluster)
+    create(cluster, pod("second", pool="plain", claim="alone"))
+    run(cluster, "second")
+
+
+def test_a_quota_of_gpu_memory_counts_claims(cluster: Cluster) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus"},
+        "spec": {"hard": {f"requests.{names.GPU_MEMORY}": "10Gi"}},
+    }
+    cluster.kube.create(paths.resourcequotas("default"), quota)
+    try:
+        template(cluster, "gpu-8gi", asks("8Gi"))
+        wait_for(lambda: "used" in str(cluster.kube.get(paths.resourcequotas("default", "gpus"))), "no quota", 30)
+        create(cluster, pod("one", of="gpu-8gi"))
+        with pytest.raises(KubeForbidden, match=r"exceeded quota: gpus.*gpu-memory=8Gi"):
+            create(cluster, pod("two", of="gpu-8gi"))
+    finally:
+        cluster.kube.delete(paths.resourcequotas("default", "gpus"))
+
+
+REFUSED = {
+    "alternatives": (
+        {"name": "gpu", "firstAvailable": [{"name": "a", "deviceClassName": "share.gpufraction.io"}]},
+        "ResourceClaimTemplate t: spec.spec.devices.requests\\[0\\].firstAvailable",
+    ),
+    "all devices": (
+        {"name": "gpu", "exactly": {"deviceClassName": "share.gpufraction.io", "allocationMode": "All"}},
+        "exactly.allocationMode: found 'All'; give ExactCount and a count",
+    ),
+    "another capacity": (
+        {
+            "name": "gpu",
+            "exactly": {"deviceClassName": "share.gpufraction.io", "capacity": {"requests": {"compute": "5"}}},
+        },
+        "capacity.requests\\[compute\\]: found '5'; give memory, and cores",
+    ),
+    "a selector": (
+        asks("1Gi", selectors=[{"cel": {"expression": "true"}}]),
+        "exactly.selectors: found .*; leave it out",
+    ),
+    "a toleration": (
+        asks("1Gi", tolerations=[{"operator": "Exists"}]),
+        "exactly.tolerations: found .*; leave it out",
+    ),
+}
+
+
+@pytest.mark.parametrize(("request_", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_is_not_read_is_refused_by_its_field(cluster: Cluster, request_: JSON, words: str) -> None:
+    template(cluster, "t", request_)
+    with pytest.raises((KubeForbidden, KubeInvalid), match=words):
+        create(cluster, pod("one", of="t"))
+
+
+def test_a_template_that_is_not_there_is_named(cluster: Cluster) -> None:
+    with pytest.raises((KubeForbidden, KubeInvalid), match="ResourceClaimTemplate none, which does not exist"):
+        create(cluster, pod("one", of="none"))
+
+
+def test_two_ways_to_ask_are_refused(cluster: Cluster) -> None:
+    template(cluster, "t", asks("1Gi"))
+    body = pod("one", of="t")
+    body["spec"]["containers"][0]["resources"]["limits"] = {str(names.GPU_MEMORY): "1Gi"}
+    with pytest.raises((KubeForbidden, KubeInvalid), match="ask in one dialect only"):
+        create(cluster, body)
+
+
+def test_a_pod_with_claims_of_another_driver_is_left_alone(cluster: Cluster) -> None:
+    request = {"name": "nic", "exactly": {"deviceClassName": "nic.example.com"}}
+    template(cluster, "nic", request)
+    stored = create(cluster, pod("other", of="nic"))
+    assert "schedulingGates" not in stored["spec"]
+    assert not stored["metadata"].get("annotations")
+    assert "limits" not in stored["spec"]["containers"][0]["resources"]
+
+
+def test_the_class_is_refused_where_the_namespace_has_no_label(cluster: Cluster) -> None:
+    with pytest.raises((KubeForbidden, KubeInvalid), match=r"gpufraction\.io/resource-claims=enabled"):
+        template(cluster, "t", asks("1Gi"), namespace="unlabelled")
+
+
+def test_a_claim_that_somebody_deallocates_is_allocated_again(cluster: Cluster) -> None:
+    template(cluster, "t", asks("1Gi"))
+    create(cluster, pod("one", pool="dra", of="t"))
+    run(cluster, "one")
+    (before,) = claims_of(cluster, "one")
+    path = paths.resourceclaims("default", before["metadata"]["name"], "status")
+    cluster.kube.patch_merge(path, {"status": {"allocation": None, "reservedFor": None}})
+
+    def restored() -> bool:
+        return bool((claims_of(cluster, "one")[0].get("status") or {}).get("allocation"))
+
+    wait_for(restored, "the claim stays without its allocation", 90)
+    (after,) = claims_of(cluster, "one")
+    results = [each["status"]["allocation"]["devices"]["results"] for each in (before, after)]
+    assert results[0] == results[1]
+
+
+# -- tenants with every right to claims -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tenant(cluster: Cluster) -> Kube:
+    """A tenant who may do anything with claims and pods of the namespace, status and allocation included."""
+    group = "rbac.authorization.k8s.io"
+    about = {"apiVersion": f"{group}/v1", "metadata": {"name": "any-share-claims"}}
+    rules = [
+        {
+            "apiGroups": ["resource.k8s.io"],
+            "resources": [
+                "resourceclaims",
+                "resourceclaims/status",
+                "resourceclaims/binding",
+                "resourceclaimtemplates",
+                "resourceslices",
+            ],
+            "verbs": ["get", "list", "create", "update", "patch", "delete"],
+        },
+        {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get", "create", "delete", "patch"]},
+    ]
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": "any-share-claims"}
+    subjects = [{"apiGroup": group, "kind": "User", "name": "mallory"}]
+    installing.apply(cluster.kube, {**about, "kind": "ClusterRole", "rules": rules})
+    installing.apply(cluster.kube, {**about, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": subjects})
+    kubeconfig = cluster.directory / "kubeconfig-mallory"
+    kubeconfig.write_text(cluster.control_plane.kubeconfig(User("mallory", ("system:authenticated",))))
+    return Kube.connect(kubeconfig=str(kubeconfig), user_agent="mallory")
+
+
+def test_a_tenant_changes_nothing_of_a_claim_in_use(cluster: Cluster, tenant: Kube) -> None:
+    template(cluster, "t", asks("1Gi"))
+    create(cluster, pod("victim", pool="dra", of="t"))
+    run(cluster, "victim")
+    (before,) = claims_of(cluster, "victim")
+    name = before["metadata"]["name"]
+    own, status = paths.resourceclaims("default", name), paths.resourceclaims("default", name, "status")
+    other = {"resource": "pods", "name": "thief", "uid": "11111111-2222-3333-4444-555555555555"}
+    owner = before["metadata"]["ownerReferences"][0]
+    for path, patch in (
+        (status, {"status": {"reservedFor": [*before["status"]["reservedFor"], other]}}),
+        (status, {"status": {"reservedFor": [other]}}),
+        (status, {"status": {"reservedFor": None}}),
+        (status, {"status": {"reservedFor": None, "allocation": None}}),
+        (own, {"metadata": {"ownerReferences": None}}),
+        (own, {"metadata": {"ownerReferences": [{**owner, "uid": other["uid"]}]}}),
+        (own, {"metadata": {"finalizers": None}}),
+        (own, {"metadata": {"finalizers": ["example.com/stays"]}}),
+    ):
+        with pytest.raises((KubeForbidden, KubeInvalid), match="gpufraction"):
+            tenant.patch_merge(path, patch)
+    with pytest.raises((KubeForbidden, KubeInvalid), match="is used by pod victim; delete that pod first"):
+        tenant.delete(own)
+    (after,) = claims_of(cluster, "victim")
+    assert (after["status"], after["metadata"]["finalizers"]) == (before["status"], before["metadata"]["finalizers"])
+
+
+def test_a_tenant_allocates_no_claim(cluster: Cluster, tenant: Kube) -> None:
+    claim(cluster, "mine", asks("1Gi"))
+    result = {"request": "gpu", "driver": names.GROUP, "pool": "dra", "device": "gpu-0"}
+    for driver in (names.GROUP, "example.com"):
+        allocation = {"devices": {"results": [{**result, "driver": driver}]}}
+        with pytest.raises((KubeForbidden, KubeInvalid), match="only gpufraction's allocator allocates"):
+            tenant.patch_merge(
+                paths.resourceclaims("default", "mine", "status"), {"status": {"allocation": allocation}}
+            )
+
+
+def test_nobody_publishes_our_devices(cluster: Cluster, tenant: Kube) -> None:
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    body = {
+        "apiVersion": resourceclaims.API,
+        "kind": "ResourceSlice",
+        "metadata": {"name": "ours"},
+        "spec": {"driver": names.GROUP, "allNodes": True, "pool": pool, "devices": [{"name": "gpu-0"}]},
+    }
+    with pytest.raises((KubeForbidden, KubeInvalid), match="gpufraction has no ResourceSlices"):
+        tenant.create(paths.path(resourceclaims.API, "resourceslices"), body)
+
+
+def test_a_claim_that_a_tenant_slips_in_gets_no_more_than_was_counted(cluster: Cluster, tenant: Kube) -> None:
+    """kube-controller-manager takes a claim for the pod's own that is marked and owned like one."""
+    template(cluster, "t", asks("1Gi"))
+    stored = create(cluster, pod("sly", pool="nowhere", of="t"))
+    wait_for(lambda: bool(claims_of(cluster, "sly")), "no claim is made", 30)
+    (made,) = claims_of(cluster, "sly")
+    large = {
+        "apiVersion": resourceclaims.API,
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": "large",
+            "ownerReferences": made["metadata"]["ownerReferences"],
+            "annotations": made["metadata"]["annotations"],
+        },
+        "spec": {"devices": {"requests": [asks("14Gi")]}},
+    }
+    tenant.create(paths.resourceclaims("default"), large)
+    statuses = [{"name": "gpu", "resourceClaimName": "large"}]
+    cluster.kube.patch_merge(paths.pods("default", "sly", "status"), {"status": {"resourceClaimStatuses": statuses}})
+    cluster.kube.patch_merge(paths.nodes("plain"), {"metadata": {"labels": {"pool": "nowhere"}}})
+    try:
+        wait_for(
+            lambda: "ask for something else than was counted" in said(cluster, "sly"),
+            lambda: f"it is not refused: {found(cluster, 'sly')['status']}",
+            40,
+        )
+        assert not (cluster.kube.get(paths.resourceclaims("default", "large")).get("status") or {}).get("allocation")
+    finally:
+        cluster.kube.patch_merge(paths.nodes("plain"), {"metadata": {"labels": {"pool": "plain"}}})
+    assert pods.uid(stored)
+
+
+# -- processes that end ---------------------------------------------------------------------------------------------
+
+
+def test_while_no_allocator_answers_pods_with_claims_are_refused(cluster: Cluster) -> None:
+    template(cluster, "t", asks("1Gi"))
+    cluster.programs["allocator"].kill()
+    cluster.programs["allocator"].wait()
+    try:
+        with pytest.raises((KubeForbidden, KubeInvalid), match="the allocator of gpufraction does not answer"):
+            create(cluster, pod("one", of="t"))
+    finally:
+        cluster.programs["allocator"].start()
+        cluster.await_up()
+    create(cluster, pod("one", pool="dra", of="t"))
+    run(cluster, "one")
+
+
+def test_a_leader_that_is_killed_again_and_again_leaves_no_claim_undone(cluster: Cluster) -> None:
+    template(cluster, "t", asks("2Gi", "10"))
+    members = [f"k{number}" for number in range(8)]
+    for number, name in enumerate(members):
+        create(cluster, pod(name, of="t"))
+        if number in (2, 5, 7):
+            cluster.programs["allocator"].kill()
+            cluster.programs["allocator"].wait()
+            cluster.programs["allocator"].start()
+            cluster.await_up()
+    for name in members:
+        run(cluster, name)
+    for name in members:
+        (made,) = claims_of(cluster, name)
+        assert [each["name"] for each in made["status"]["reservedFor"]] == [name]
+    invariants.check(cluster)

@@ -1,0 +1,210 @@
+"""
+Shares by ResourceClaims that tenants write: of templates, and claims that stand alone and serve one pod after another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contract import names, pods
+from contract.dialects import resourceclaims as dialect
+from contract.encoding import resourceclaims
+from contract.model import Allocation
+from playground.api.kinds.values import JSON
+from playground.machinery.kubelet.podrun import RUN_SECONDS
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeConflict, KubeError, KubeNotFound
+from tests.simulation.feature import Arguments, Draw, Feature, Goal, Operation, Violation
+from tests.simulation.features import workload
+from tests.simulation.features.cards import allocation_of
+from tests.simulation.run import Run
+from tests.simulation.world.claimplugins import CLAIMS
+from tests.simulation.world.world import BY_CLAIMS, SHARES_BY_CLAIMS
+
+_AMOUNTS: tuple[dict[str, str], ...] = (
+    {"memory": "1Gi"},
+    {"memory": "5Gi", "cores": "30"},
+    {"memory": "14Gi"},
+    {"memory": "2Gi", "cores": "70"},
+    {},
+)
+
+
+def plays(run: Run) -> bool:
+    """Whether the plan has the feature."""
+    return SHARES_BY_CLAIMS in run.plan.shape.get("components", ())
+
+
+# -- what happens ------------------------------------------------------------------------------------------------
+
+
+def _made(draw: Draw) -> Arguments:
+    namespace = draw.rng.choice(workload.NAMESPACES)
+    found = {
+        "namespace": namespace,
+        "name": draw.new("share"),
+        "alone": draw.rng.random() < 0.4,
+        "count": draw.rng.choice((1, 1, 1, 2)),
+        "amounts": draw.rng.choice(_AMOUNTS),
+    }
+    draw.made.setdefault("share-claims", []).append(found)
+    return found
+
+
+def _create(run: Run, arguments: Arguments) -> None:
+    kind = "ResourceClaim" if arguments["alone"] else "ResourceClaimTemplate"
+    run.tell("user", f"creates {kind} {arguments['namespace']}/{arguments['name']} for {arguments['amounts']}")
+    capacity = {"capacity": {"requests": dict(arguments["amounts"])}} if arguments["amounts"] else {}
+    exactly = {"deviceClassName": str(names.SHARE_CLASS), "count": arguments["count"], **capacity}
+    devices = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    path = paths.resourceclaims if arguments["alone"] else paths.resourceclaimtemplates
+    body = {
+        "apiVersion": resourceclaims.API,
+        "kind": kind,
+        "metadata": {"name": arguments["name"]},
+        "spec": devices if arguments["alone"] else {"spec": devices},
+    }
+    try:
+        run.user.create(path(arguments["namespace"]), body)
+    except KubeError as error:
+        run.tell("user", f"which is refused: {error}")
+
+
+def _pod(draw: Draw) -> Arguments | None:
+    made = draw.made.get("share-claims")
+    if not made:
+        return None
+    chosen = draw.rng.choice(made)
+    found = {"namespace": chosen["namespace"], "name": draw.new("by-claim"), "of": chosen["name"]}
+    draw.names.append((found["namespace"], found["name"]))
+    return {**found, "alone": chosen["alone"], "runs": draw.rng.choice((None, 5, 20))}
+
+
+def _submit(run: Run, arguments: Arguments) -> None:
+    source = "resourceClaimName" if arguments["alone"] else "resourceClaimTemplateName"
+    annotations = {} if arguments["runs"] is None else {RUN_SECONDS: str(arguments["runs"])}
+    body: JSON = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": arguments["name"], "annotations": annotations},
+        "spec": {
+            "restartPolicy": "Never",
+            "resourceClaims": [{"name": "gpu", source: arguments["of"]}],
+            "containers": [{"name": "main", "image": "cuda", "resources": {"claims": [{"name": "gpu"}]}}],
+        },
+    }
+    run.tell("user", f"creates pod {arguments['namespace']}/{arguments['name']} with claim {arguments['of']}")
+    try:
+        run.user.create(paths.pods(arguments["namespace"]), body)
+    except KubeError as error:  # also where no allocator answers
+        run.tell("user", f"which is refused: {error}")
+
+
+def _some(draw: Draw) -> Arguments | None:
+    made = draw.made.get("share-claims")
+    return None if not made else {**draw.rng.choice(made), "number": draw.rng.randrange(100)}
+
+
+def _delete(run: Run, arguments: Arguments) -> None:
+    """A template goes at any time; a claim once no pod uses it."""
+    path = paths.resourceclaims if arguments["alone"] else paths.resourceclaimtemplates
+    run.tell("user", f"deletes the claim or template {arguments['namespace']}/{arguments['name']}")
+    try:
+        run.user.delete(path(arguments["namespace"], arguments["name"]))
+    except KubeNotFound:
+        return
+
+
+def _deallocate(run: Run, arguments: Arguments) -> None:
+    """Somebody with all rights takes the allocation of a claim away."""
+    found = [each for each in run.world.api.store.scan(CLAIMS) if _is_share(each) and _status(each).get("allocation")]
+    if not found:
+        return
+    metadata = found[arguments["number"] % len(found)]["metadata"]
+    run.tell("administrator", f"takes the allocation of ResourceClaim {metadata['name']} away")
+    path = paths.resourceclaims(metadata["namespace"], metadata["name"], "status")
+    try:
+        run.user.patch_merge(path, {"status": {"allocation": None, "reservedFor": None}})
+    except (KubeNotFound, KubeConflict):
+        return
+
+
+def _prepare(run: Run) -> None:
+    """The namespaces may ask so."""
+    for namespace in workload.NAMESPACES if plays(run) else ():
+        labels = {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}
+        run.user.patch_merge(paths.namespaces(namespace), {"metadata": {"labels": labels}})
+
+
+# -- what must hold ----------------------------------------------------------------------------------------------
+
+
+def _is_share(claim: JSON) -> bool:
+    return dialect.read_claim(claim.get("spec")) not in ((), None)
+
+
+def _status(claim: JSON) -> JSON:
+    return claim.get("status") or {}
+
+
+def _claims_true(run: Run) -> list[Violation]:
+    """Pods whose claim is not what their share says, and claims that are held for nobody."""
+    store = run.world.api.store
+    wrong, alive = list[Violation](), dict[str, Any]()
+    for pod in store.scan("pods"):
+        if pods.finished(pod):
+            continue
+        alive[pods.uid(pod)] = pod
+        request, allocation = pods.admitted(pod), allocation_of(pod)
+        if request is None or not request.own_claims or allocation is None:
+            continue
+        if not pod["metadata"].get("deletionTimestamp"):
+            wrong += _untrue(run, pod, allocation)
+    for claim in store.scan(CLAIMS):
+        if not _is_share(claim):
+            continue
+        name, holders = claim["metadata"]["name"], resourceclaims.holders(claim)
+        wrong += [
+            f"ResourceClaim {name} is reserved for pod {each}, which is gone"
+            for uid, each in holders
+            if uid not in alive
+        ]
+        if not holders and _status(claim).get("allocation") and claim["metadata"].get("finalizers"):
+            wrong.append(f"ResourceClaim {name} is allocated, and nobody uses it")
+        if len(holders) > 1:
+            wrong.append(f"ResourceClaim {name} is used by {len(holders)} pods")
+        owner = resourceclaims.owner_uid(claim)
+        if owner and owner not in alive:
+            wrong.append(f"ResourceClaim {name} is left over")
+    return wrong
+
+
+def _untrue(run: Run, pod: JSON, allocation: Allocation) -> list[Violation]:
+    key = pods.key(pod)
+    statuses = pod["status"].get("resourceClaimStatuses") or ()
+    made = {each["name"]: each.get("resourceClaimName") for each in statuses}
+    name = pod["spec"]["resourceClaims"][0].get("resourceClaimName") or made.get("gpu")
+    claim = run.world.api.store.get(CLAIMS, (pod["metadata"]["namespace"], name))
+    if claim is None:
+        return [f"{key} has a share, and its ResourceClaim {name} is not there"]
+    if [uid for uid, _ in resourceclaims.holders(claim)] != [pods.uid(pod)]:
+        return [f"{key} has a share, and its ResourceClaim {name} is reserved for {resourceclaims.holders(claim)}"]
+    results = (_status(claim).get("allocation") or {}).get("devices", {}).get("results") or ()
+    given = sorted((each["pool"], each["device"]) for each in results)
+    shares = [share for each in allocation.containers for share in each.shares if share.dra]
+    wanted = sorted((allocation.node, resourceclaims.device_name(share.uuid)) for share in shares)
+    return [f"{key} has {wanted}, and its ResourceClaim {name} says {given}"] if given != wanted else []
+
+
+FEATURE = Feature(
+    "resourceclaims",
+    operations=(
+        Operation("share-claim.create", 2, _made, _create),
+        Operation("share-claim.pod", 6, _pod, _submit),
+        Operation("share-claim.delete", 0.5, _some, _delete),
+        Operation("share-claim.deallocate", 0.5, _some, _deallocate),
+    ),
+    goals=(Goal("every ResourceClaim of a tenant is what its pod's share says", _claims_true),),
+    components=(BY_CLAIMS, SHARES_BY_CLAIMS),
+    prepare=_prepare,
+)

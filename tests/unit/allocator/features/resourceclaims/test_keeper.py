@@ -1,0 +1,90 @@
+"""Claims of placed pods that somebody has deallocated are allocated again, with the cards that the pod has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from allocator.features.resourceclaims.keeper import ClaimKeeper, holder, lacking
+from contract import names
+from contract.encoding import codec, resourceclaims
+from contract.model import Allocation
+from contract.pods import uid
+from runtime.kubernetes import paths
+from tests.unit.allocator.workers.test_share_claims import ONE, TWO, Bench, allocated, spec_of
+
+JSON = dict[str, Any]
+
+
+class Placed(Bench):
+    """The pod has its share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allocation = allocated("one")
+        self.leads = True
+        self.keeper = ClaimKeeper(self.sound, leading=lambda: self.leads)
+        self.placed = self._placed(self.allocation)
+
+    def _placed(self, allocation: Allocation) -> JSON:
+        """The pod as it is stored once it is placed."""
+        stored = self.sound.get(paths.pods("default", "p"))
+        self.sound.delete(paths.pods("default", "p"))
+        annotations = {
+            str(names.REQUEST): codec.request_to_text(self.request),
+            str(names.ALLOCATION): codec.allocation_to_text(allocation),
+        }
+        counted = {
+            "first": {str(names.GPU_MEMORY): "1Gi", str(names.GPU_CORES): "10"},
+            "second": {str(names.GPU_MEMORY): "4Gi"},
+        }
+        for each in stored["spec"]["containers"]:
+            each["resources"] = {**each["resources"], "limits": counted[each["name"]]}
+        stored["spec"].pop("schedulingGates")
+        body = {**stored, "metadata": {"name": "p", "annotations": annotations}, "status": {}}
+        made = self.sound.create(paths.pods("default"), body)
+        statuses = [{"name": "gpu", "resourceClaimName": "p-gpu"}]
+        made = self.sound.patch_merge(
+            paths.pods("default", "p", "status"), {"status": {"resourceClaimStatuses": statuses}}
+        )
+        wait = self.sound.list(paths.resourceclaims("default")).items
+        assert wait == [], "the claim of the pod before is left"
+        self.claim_for(made, "p-gpu", spec_of(ONE, TWO))
+        return made
+
+
+@pytest.fixture
+def bench() -> Placed:
+    return Placed()
+
+
+def test_a_claim_without_its_allocation_gets_the_one_that_its_pod_has(bench: Placed) -> None:
+    assert len(bench.keeper.once()) == 1
+    claim = bench.claim()
+    assert resourceclaims.holders(claim) == ((uid(bench.placed), "p"),)
+    assert resourceclaims.version(claim) is not None
+    assert bench.keeper.once() == ()
+
+
+def test_a_replica_that_does_not_lead_changes_nothing(bench: Placed) -> None:
+    bench.leads = False
+    bench.keeper.once()
+    assert not (bench.claim().get("status") or {}).get("allocation")
+
+
+def test_a_pod_that_waits_or_has_ended_or_is_being_deleted_needs_no_claim(bench: Placed) -> None:
+    waits = {**bench.placed, "spec": {**bench.placed["spec"], "schedulingGates": [{"name": str(names.GATE)}]}}
+    ended = {**bench.placed, "status": {"phase": "Succeeded"}}
+    going = {**bench.placed, "metadata": {**bench.placed["metadata"], "deletionTimestamp": "2026-01-05T08:00:00Z"}}
+    assert [holder(each) for each in (waits, ended, going)] == [None, None, None]
+
+
+def test_a_claim_that_is_not_there_or_is_anothers_is_not_made_again(bench: Placed) -> None:
+    found = holder(bench.placed)
+    assert found is not None
+    about = {"namespace": "default", "name": "p-gpu"}
+    mine = {"metadata": about, "status": {"allocation": True, "reservedFor": [{"uid": uid(bench.placed)}]}}
+    bare = {"metadata": about}
+    other = {"metadata": {**about, "namespace": "team"}}
+    assert [lacking([each], [found]) for each in (mine, bare, other)] == [(), (found,), ()]

@@ -1,0 +1,248 @@
+"""A tenant's claims: allocated before the gate goes, found after a crash, and never past what was counted."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from allocator.workers import share_claims
+from allocator.workers.resource_claims import NotWritten
+from contract import names, pods
+from contract.dialects.base import PodReader
+from contract.dialects.resourceclaims import read_pod
+from contract.encoding import resourceclaims
+from contract.model import (
+    Allocation,
+    ContainerAllocation,
+    DeviceRequest,
+    GpuShare,
+    PodRequest,
+)
+from contract.options import DEFAULTS
+from playground.api.api import Api
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import Kube
+from tests.wires import Wire
+
+JSON = dict[str, Any]
+GIB = 1 << 30
+AT = "2026-01-05T08:00:00Z"
+UUIDS = tuple(f"GPU-{digit * 8}-2222-3333-4444-555555555555" for digit in "123")
+ONE, TWO = DeviceRequest("one", 1, GIB, 10), DeviceRequest("two", 2, 2 * GIB)
+
+
+def spec_of(*requests: DeviceRequest) -> JSON:
+    return {
+        "devices": {
+            "requests": [
+                {
+                    "name": each.name,
+                    "exactly": {
+                        "deviceClassName": "share.gpufraction.io",
+                        "count": each.count,
+                        "capacity": {
+                            "requests": {
+                                "memory": f"{each.memory // GIB}Gi",
+                                **({"cores": str(each.cores)} if each.cores else {}),
+                            }
+                        },
+                    },
+                }
+                for each in requests
+            ]
+        }
+    }
+
+
+def allocated(identity: str, node: str = "a", *, dra: bool = True) -> Allocation:
+    def share(uuid: str, memory: int, cores: int) -> GpuShare:
+        return GpuShare(uuid, 0, memory, cores, 16 * GIB, "nvidia.com/gpu", dra=dra)
+
+    first = ContainerAllocation("first", (share(UUIDS[0], GIB, 10),))
+    second = ContainerAllocation("second", tuple(share(uuid, 2 * GIB, 0) for uuid in UUIDS[1:]))
+    return Allocation(identity, node, (first, second))
+
+
+class Bench:
+    """An API server with a waiting pod and its claim, and a wire on which answers are lost."""
+
+    def __init__(self) -> None:
+        api = Api()
+        self.wire = Wire(api, spares_reads=True)
+        self.kube, self.sound = Kube(self.wire), Kube(Wire(api))
+        self.pod = self.make("p")
+
+    def make(self, name: str, *, claim: str = "") -> JSON:
+        """A pod that waits, with the claim that was made for it; or one that names `claim`."""
+        source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": "t"}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {
+                "schedulingGates": [{"name": str(names.GATE)}],
+                "resourceClaims": [{"name": "gpu", **source}],
+                "containers": [
+                    {"name": "first", "image": "x", "resources": {"claims": [{"name": "gpu", "request": "one"}]}},
+                    {"name": "second", "image": "x", "resources": {"claims": [{"name": "gpu", "request": "two"}]}},
+                ],
+            },
+        }
+        made = self.sound.create(paths.pods("default"), body)
+        if claim:
+            return pods.outline(made)
+        self.claim_for(made, f"{name}-gpu", spec_of(ONE, TWO))
+        statuses = [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]
+        return pods.outline(
+            self.sound.patch_merge(
+                paths.pods("default", name, "status"), {"status": {"resourceClaimStatuses": statuses}}
+            )
+        )
+
+    def claim_for(self, owner: JSON | None, name: str, spec: JSON) -> JSON:
+        about: JSON = {"name": name}
+        if owner is not None:
+            metadata = owner["metadata"]
+            reference = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+            about["ownerReferences"] = [{**reference, "controller": True}]
+        return self.sound.create(
+            paths.resourceclaims("default"),
+            {"apiVersion": resourceclaims.API, "kind": "ResourceClaim", "metadata": about, "spec": spec},
+        )
+
+    @property
+    def request(self) -> PodRequest:
+        found = read_pod(PodReader(self.pod, DEFAULTS), {"gpu": (ONE, TWO)})
+        assert isinstance(found, PodRequest)
+        return found
+
+    def write(self, allocation: Allocation, pod: JSON | None = None) -> float | None:
+        return share_claims.write(self.kube, pod or self.pod, self.request, allocation, at=AT, timeout=5.0)
+
+    def claim(self, name: str = "p-gpu") -> JSON:
+        return self.sound.get(paths.resourceclaims("default", name))
+
+    def fenced(self) -> JSON:
+        """The pod in a later version, as a new leader leaves it."""
+        path = paths.pods("default", "p")
+        self.pod = pods.outline(self.sound.patch_merge(path, {"metadata": {"annotations": {str(names.FENCE): "x"}}}))
+        return self.pod
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_the_allocation_is_whole_in_one_write(bench: Bench) -> None:
+    bench.write(allocated("one"))
+    claim = bench.claim()
+    allocation = claim["status"]["allocation"]
+    assert allocation["allocationTimestamp"] == AT
+    assert [
+        (each["request"], each["device"], each["pool"], each["consumedCapacity"])
+        for each in allocation["devices"]["results"]
+    ] == [
+        ("one", resourceclaims.device_name(UUIDS[0]), "a", {"memory": "1Gi", "cores": "10"}),
+        ("two", resourceclaims.device_name(UUIDS[1]), "a", {"memory": "2Gi", "cores": "0"}),
+        ("two", resourceclaims.device_name(UUIDS[2]), "a", {"memory": "2Gi", "cores": "0"}),
+    ]
+    assert len({each["shareID"] for each in allocation["devices"]["results"]}) == 3
+    assert resourceclaims.holders(claim) == ((pods.uid(bench.pod), "p"),)
+    assert claim["metadata"]["finalizers"] == [resourceclaims.FINALIZER]
+    given = resourceclaims.prepared(claim, uid=claim["metadata"]["uid"], node="a")
+    assert [each.request for each in given] == ["one", "two", "two"]
+
+
+def test_where_the_node_delivers_in_another_way_the_claim_has_no_device(bench: Bench) -> None:
+    bench.write(allocated("one", dra=False))
+    assert "results" not in bench.claim()["status"]["allocation"]["devices"]
+
+
+def test_the_same_write_again_changes_nothing(bench: Bench) -> None:
+    bench.write(allocated("one"))
+    before = bench.claim()
+    bench.write(allocated("one"))
+    assert bench.claim() == before
+
+
+@pytest.mark.parametrize(
+    "fates", [["lost-and-done"], ["answered", "lost-and-done"], ["dropped"], ["answered", "dropped"]]
+)
+def test_a_write_without_an_answer_is_not_taken_for_done_and_can_be_repeated(bench: Bench, fates: Any) -> None:
+    bench.wire.fates = list(fates)
+    with pytest.raises(NotWritten) as caught:
+        bench.write(allocated("one"))
+    assert not caught.value.refused
+    bench.write(allocated("one"))
+    assert resourceclaims.version(bench.claim()) == ("one", int(bench.pod["metadata"]["resourceVersion"]))
+
+
+def test_a_later_decision_takes_the_place_of_one_that_an_ended_process_left(bench: Bench) -> None:
+    bench.write(allocated("one", "a"))
+    bench.write(allocated("two", "b"), bench.fenced())
+    assert bench.claim()["status"]["allocation"]["devices"]["results"][0]["pool"] == "b"
+
+
+def test_an_earlier_leader_does_not_change_what_a_later_one_wrote(bench: Bench) -> None:
+    before = copy.deepcopy(bench.pod)
+    bench.write(allocated("two", "b"), bench.fenced())
+    with pytest.raises(NotWritten, match="later leader"):
+        bench.write(allocated("one", "a"), before)
+
+
+def test_a_claim_that_asks_for_something_else_than_was_counted_is_not_allocated(bench: Bench) -> None:
+    """Its template was made again after the pod was admitted, or somebody put another claim in its place."""
+    bench.sound.delete(paths.resourceclaims("default", "p-gpu"))
+    owner = bench.sound.get(paths.pods("default", "p"))
+    bench.claim_for(owner, "p-gpu", spec_of(ONE, DeviceRequest("two", 2, 8 * GIB)))
+    with pytest.raises(NotWritten, match="something else than was counted") as caught:
+        bench.write(allocated("one"))
+    assert caught.value.refused
+    assert "allocation" not in (bench.claim().get("status") or {})
+
+
+def test_a_claim_that_was_made_for_another_pod_is_not_allocated(bench: Bench) -> None:
+    other = bench.make("other")
+    stolen = {**bench.pod, "status": other["status"]}
+    with pytest.raises(NotWritten, match="was not made for this pod"):
+        bench.write(allocated("one"), stolen)
+
+
+def test_a_claim_of_another_class_is_no_share(bench: Bench) -> None:
+    bench.sound.delete(paths.resourceclaims("default", "p-gpu"))
+    spec = {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "nic.example.com"}}]}}
+    bench.claim_for(bench.sound.get(paths.pods("default", "p")), "p-gpu", spec)
+    with pytest.raises(NotWritten, match="something else than was counted"):
+        bench.write(allocated("one"))
+
+
+def test_a_claim_that_is_not_made_yet_is_waited_for(bench: Bench) -> None:
+    early = {**bench.pod, "status": {}}
+    with pytest.raises(NotWritten, match="not made yet") as caught:
+        bench.write(allocated("one"), early)
+    assert not caught.value.refused
+
+
+def test_a_claim_that_stands_alone_is_one_pods_until_that_has_ended(bench: Bench) -> None:
+    bench.claim_for(None, "alone", spec_of(ONE, TWO))
+    first, second = bench.make("first", claim="alone"), bench.make("second", claim="alone")
+    bench.write(allocated("one", "a"), first)
+    with pytest.raises(NotWritten, match="is used by pod first") as caught:
+        bench.write(allocated("two", "b"), second)
+    assert not caught.value.refused
+    # kube-controller-manager takes the reservation away, and without the finalizer it leaves the allocation.
+    bench.sound.patch_merge(paths.resourceclaims("default", "alone", "status"), {"status": {"reservedFor": None}})
+    bench.write(allocated("two", "b"), second)
+    claim = bench.claim("alone")
+    assert resourceclaims.holders(claim) == ((pods.uid(second), "second"),)
+    assert claim["status"]["allocation"]["devices"]["results"][0]["pool"] == "b"
+
+
+def test_a_claim_that_is_being_deleted_is_left_alone(bench: Bench) -> None:
+    bench.write(allocated("one"))
+    bench.sound.delete(paths.resourceclaims("default", "p-gpu"))
+    with pytest.raises(NotWritten, match="is being deleted"):
+        bench.write(allocated("two"), bench.fenced())

@@ -1,0 +1,489 @@
+"""ResourceClaims from their manifests to the exact request, or to the exact refusal."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contract import names
+from contract.dialects import DIALECTS
+from contract.dialects.base import PodReader, Refusal
+from contract.dialects.resourceclaims import (
+    ClaimReading,
+    Readings,
+    entries,
+    is_as_counted,
+    is_borne_out,
+    isolation_of,
+    read_claim,
+    read_pod,
+    uses,
+)
+from contract.encoding import codec
+from contract.encoding.quantity import GIB
+from contract.model import WHOLE, ClaimEntry, DeviceRequest, FractionRequest, PodRequest, Wishes
+from contract.options import DEFAULTS
+from tests.unit.contract.strategies import JSON as ANY
+
+JSON = dict[str, Any]
+CLASS = "share.gpufraction.io"
+FIRST = "spec.devices.requests[0]"
+
+
+def exactly(name: str = "gpu", **fields: Any) -> JSON:
+    return {"name": name, "exactly": {"deviceClassName": CLASS, **fields}}
+
+
+def capacity(**amounts: Any) -> JSON:
+    return {"capacity": {"requests": amounts}}
+
+
+def spec(*requests: Any, **more: Any) -> JSON:
+    return {"devices": {"requests": list(requests), **more}}
+
+
+def config(*requests: str, **parameters: Any) -> JSON:
+    about = {"apiVersion": "gpufraction.io/v1alpha1", "kind": "ShareParameters", **parameters}
+    opaque = {"opaque": {"driver": "gpufraction.io", "parameters": about}}
+    return {"requests": list(requests), **opaque} if requests else opaque
+
+
+def other(**fields: Any) -> JSON:
+    return {"name": "nic", "exactly": {"deviceClassName": "nic.example.com", **fields}}
+
+
+READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
+    "memory alone reserves no cores": (spec(exactly(**capacity(memory="8Gi"))), (DeviceRequest("gpu", 1, 8 * GIB),)),
+    "memory and cores": (
+        spec(exactly(**capacity(memory="8Gi", cores="30"))),
+        (DeviceRequest("gpu", 1, 8 * GIB, 30),),
+    ),
+    "what the API server writes into a claim changes nothing": (
+        spec(exactly(allocationMode="ExactCount", count=1, **capacity(memory="8Gi")), constraints=[], config=None),
+        (DeviceRequest("gpu", 1, 8 * GIB),),
+    ),
+    "no capacity is whole cards": (spec(exactly(count=2)), (DeviceRequest("gpu", 2),)),
+    "an empty capacity is whole cards": (spec(exactly(capacity={"requests": {}})), (DeviceRequest("gpu"),)),
+    "several requests": (
+        spec(exactly("a", **capacity(memory="1Gi")), exactly("b", count=2, **capacity(memory="2Gi"))),
+        (DeviceRequest("a", 1, GIB), DeviceRequest("b", 2, 2 * GIB)),
+    ),
+    "a claim of another driver is not read": (spec(other(adminAccess=True, count="many")), ()),
+    "nothing is not ours": (None, ()),
+    "text is not ours": ("spec", ()),
+    "requests that are no list are not ours": ({"devices": {"requests": {"name": "gpu"}}}, ()),
+    "a claim of two kinds of devices": (
+        spec(exactly(), other()),
+        Refusal(
+            "spec.devices.requests[1].exactly.deviceClassName",
+            "'nic.example.com'",
+            f"a claim has devices of one kind: give {CLASS}, or make another claim for them",
+        ),
+    ),
+    "our class among alternatives": (
+        spec({"name": "gpu", "firstAvailable": [{"name": "a", "deviceClassName": CLASS}]}),
+        Refusal(
+            f"{FIRST}.firstAvailable",
+            f"[{{'name': 'a', 'deviceClassName': '{CLASS}'}}]",
+            "give one choice under exactly, or several templates",
+        ),
+    ),
+    "constraints": (
+        spec(exactly(), constraints=[{"matchAttribute": "a/b"}]),
+        Refusal(
+            "spec.devices.constraints",
+            "[{'matchAttribute': 'a/b'}]",
+            "leave it out; the requests of one container have different cards",
+        ),
+    ),
+    "isolation and a memory limit": (
+        spec(
+            exactly("a", **capacity(memory="8Gi")),
+            exactly("b", **capacity(memory="8Gi")),
+            config=[config(isolation="mps"), config("b", memoryLimit="16Gi")],
+        ),
+        (
+            DeviceRequest("a", 1, 8 * GIB, isolation="mps"),
+            DeviceRequest("b", 1, 8 * GIB, limit=16 * GIB, isolation="mps"),
+        ),
+    ),
+    "a limit that is the request": (
+        spec(exactly(**capacity(memory="8Gi")), config=[config(memoryLimit="8Gi")]),
+        (DeviceRequest("gpu", 1, 8 * GIB),),
+    ),
+    "a limit below the request": (
+        spec(exactly(**capacity(memory="8Gi")), config=[config(memoryLimit="4Gi")]),
+        Refusal(
+            "spec.devices.config[0].opaque.parameters.memoryLimit",
+            "'4Gi'",
+            "give memory with its unit, at least the 8Gi of the request",
+        ),
+    ),
+    "a limit of whole cards": (
+        spec(exactly(), config=[config(memoryLimit="4Gi")]),
+        Refusal(
+            "spec.devices.config[0].opaque.parameters.memoryLimit",
+            "'4Gi' for whole cards",
+            "give memory in the capacity of request gpu: it is what is booked",
+        ),
+    ),
+    "an isolation that there is not": (
+        spec(exactly(), config=[config(isolation="strict")]),
+        Refusal(
+            "spec.devices.config[0].opaque.parameters.isolation", "'strict'", "give one of driver, mps, preload, watch"
+        ),
+    ),
+    "a parameter that there is not": (
+        spec(exactly(), config=[config(sharing="fair")]),
+        Refusal(
+            "spec.devices.config[0].opaque.parameters.sharing",
+            "'fair'",
+            "leave it out; gpufraction does not know the field",
+        ),
+    ),
+    "a configuration for a request that is not there": (
+        spec(exactly(), config=[config("other", isolation="mps")]),
+        Refusal("spec.devices.config[0].requests", "'other'", "give requests of this claim: gpu"),
+    ),
+    "a configuration for another driver": (
+        spec(exactly(), config=[{"opaque": {"driver": "example.com"}}]),
+        Refusal(
+            "spec.devices.config[0].opaque.driver",
+            "'example.com'",
+            "give gpufraction.io, or leave the configuration out",
+        ),
+    ),
+    "a configuration without a kind": (
+        spec(exactly(), config=[{"opaque": {"driver": "gpufraction.io"}}]),
+        Refusal(
+            "spec.devices.config[0].opaque.parameters.apiVersion",
+            "None",
+            "give gpufraction.io/v1alpha1",
+        ),
+    ),
+    "CEL selectors": (
+        spec(exactly(selectors=[{"cel": {"expression": "true"}}])),
+        Refusal(
+            f"{FIRST}.exactly.selectors",
+            "[{'cel': {'expression': 'true'}}]",
+            f"leave it out; a pod's annotation {names.USE_MODELS} chooses cards",
+        ),
+    ),
+    "administrative access": (
+        spec(exactly(adminAccess=True)),
+        Refusal(
+            f"{FIRST}.exactly.adminAccess",
+            "True",
+            "leave it out; kubectl gpufraction nodes shows the cards and who has them",
+        ),
+    ),
+    "no administrative access": (spec(exactly(adminAccess=False)), (DeviceRequest("gpu"),)),
+    "tolerations": (
+        spec(exactly(tolerations=[{"operator": "Exists"}])),
+        Refusal(
+            f"{FIRST}.exactly.tolerations",
+            "[{'operator': 'Exists'}]",
+            "leave it out; a card with a fault takes no pods",
+        ),
+    ),
+    "all devices": (
+        spec(exactly(allocationMode="All")),
+        Refusal(f"{FIRST}.exactly.allocationMode", "'All'", "give ExactCount and a count"),
+    ),
+    "a field of a later version": (
+        spec(exactly(sharing="fair")),
+        Refusal(f"{FIRST}.exactly.sharing", "'fair'", "leave it out; gpufraction does not know the field"),
+    ),
+    "another capacity": (
+        spec(exactly(**capacity(memory="8Gi", compute="5"))),
+        Refusal(f"{FIRST}.exactly.capacity.requests[compute]", "'5'", "give memory, and cores"),
+    ),
+    "cores alone": (
+        spec(exactly(**capacity(cores="30"))),
+        Refusal(
+            f"{FIRST}.exactly.capacity.requests",
+            "cores without memory",
+            "give memory too, such as 8Gi, or no capacity for whole cards",
+        ),
+    ),
+    "memory without a unit": (
+        spec(exactly(**capacity(memory="8"))),
+        Refusal(
+            f"{FIRST}.exactly.capacity.requests[memory]", "'8'", "give memory with its unit, from 1Mi up, such as 8Gi"
+        ),
+    ),
+    "more memory than any card has": (
+        spec(exactly(**capacity(memory="1Ei"))),
+        Refusal(
+            f"{FIRST}.exactly.capacity.requests[memory]", "'1Ei'", "too large, no GPU has as much: give at most 64Ti"
+        ),
+    ),
+    "more cores than a card has": (
+        spec(exactly(**capacity(memory="8Gi", cores="101"))),
+        Refusal(
+            f"{FIRST}.exactly.capacity.requests[cores]",
+            "'101'",
+            "give percent of a card's multiprocessors, a whole number from 1 to 100",
+        ),
+    ),
+    "a count that is none": (
+        spec(exactly(count=True)),
+        Refusal(f"{FIRST}.exactly.count", "True", "give a whole number from 1 to 32"),
+    ),
+    "too many cards": (
+        spec(exactly("a", count=20), exactly("b", count=20)),
+        Refusal(
+            "spec.devices.requests",
+            "40 cards in all",
+            "a claim has at most 32: give each container a claim of its own",
+        ),
+    ),
+    "too many requests": (
+        spec(*(exactly(f"a{at}") for at in range(33))),
+        Refusal("spec.devices.requests", "33 requests", "give at most 32"),
+    ),
+    "two requests of one name": (
+        spec(exactly(), exactly()),
+        Refusal("spec.devices.requests", "two requests of one name", "give each a name of its own"),
+    ),
+    "a name that no request has": (
+        spec(exactly("GPU_1")),
+        Refusal(f"{FIRST}.name", "'GPU_1'", "give at most 63 of a-z, 0-9 and -"),
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", READ)
+def test_a_claim_is_read_or_refused_by_the_field(sentence: str) -> None:
+    document, wanted = READ[sentence]
+    assert read_claim(document) == wanted
+
+
+def pod(*containers: tuple[str, list[JSON]], init: tuple[tuple[str, list[JSON]], ...] = (), **annotations: str) -> JSON:
+    """A pod whose containers have these references to claims."""
+
+    def listed(given: tuple[tuple[str, list[JSON]], ...]) -> list[JSON]:
+        return [{"name": name, "resources": {"claims": references}} for name, references in given]
+
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "t"}, {"name": "own", "resourceClaimName": "c"}]
+    return {
+        "metadata": {"annotations": annotations},
+        "spec": {"resourceClaims": claims, "initContainers": listed(init), "containers": listed(containers)},
+    }
+
+
+def ref(name: str = "gpu", request: str = "") -> JSON:
+    return {"name": name, **({"request": request} if request else {})}
+
+
+SMALL = DeviceRequest("a", 1, GIB, 10)
+TWO = DeviceRequest("b", 2, GIB, 10)
+LARGE = DeviceRequest("b", 1, 2 * GIB)
+CLAIMS = "spec.containers[0].resources.claims"
+
+
+def asked(*fractions: FractionRequest) -> PodRequest:
+    return PodRequest("resourceclaims", fractions)
+
+
+PODS: dict[str, tuple[JSON, Readings, PodRequest | Refusal | None]] = {
+    "a container with a claim": (
+        pod(("main", [ref()])),
+        {"gpu": (SMALL,)},
+        asked(FractionRequest("main", memory=GIB, cores=10)),
+    ),
+    "a whole card": (
+        pod(("main", [ref()])),
+        {"gpu": (DeviceRequest("a", 2),)},
+        asked(FractionRequest("main", count=2, percent=WHOLE, cores=WHOLE, exclusive=True)),
+    ),
+    "requests of one size add up": (
+        pod(("main", [ref()])),
+        {"gpu": (SMALL, TWO)},
+        asked(FractionRequest("main", count=3, memory=GIB, cores=10)),
+    ),
+    "claims of one size add up": (
+        pod(("main", [ref(), ref("own")])),
+        {"gpu": (SMALL,), "own": (TWO,)},
+        asked(FractionRequest("main", count=3, memory=GIB, cores=10)),
+    ),
+    "each container has its own request": (
+        pod(("one", [ref("gpu", "a")]), ("two", [ref("gpu", "b")]), ("none", [])),
+        {"gpu": (SMALL, LARGE)},
+        asked(FractionRequest("one", memory=GIB, cores=10), FractionRequest("two", memory=2 * GIB)),
+    ),
+    "an init container": (
+        pod(("main", []), init=(("first", [ref()]),)),
+        {"gpu": (SMALL,)},
+        asked(FractionRequest("first", memory=GIB, cores=10, init=True)),
+    ),
+    "our annotations choose cards": (
+        pod(("main", [ref()]), **{str(names.USE_MODELS): "A100"}),
+        {"gpu": (LARGE,)},
+        asked(FractionRequest("main", memory=2 * GIB, wishes=Wishes(("A100",)))),
+    ),
+    "claims of other drivers only": (pod(("main", [ref("own")])), {}, None),
+    "two containers with one request": (
+        pod(("one", [ref()]), ("two", [ref()])),
+        {"gpu": (SMALL,)},
+        Refusal(
+            "spec.containers[1].resources.claims",
+            "request a of claim gpu, which container 'one' uses",
+            "give each container a request of its own, and name it there",
+        ),
+    ),
+    "requests of two sizes in one container": (
+        pod(("main", [ref()])),
+        {"gpu": (SMALL, LARGE)},
+        Refusal(
+            CLAIMS,
+            "requests of different capacity or limit",
+            "a container has the same share of each of its cards: make the requests alike, or use several containers",
+        ),
+    ),
+    "a request that nobody uses": (
+        pod(("main", [ref("gpu", "a")])),
+        {"gpu": (SMALL, LARGE)},
+        Refusal(
+            "spec.resourceClaims",
+            "claim gpu, whose request b no container uses",
+            "name it under resources.claims of a container, or leave the request out of the claim",
+        ),
+    ),
+    "a request that is not there": (
+        pod(("main", [ref("gpu", "c")])),
+        {"gpu": (SMALL, LARGE)},
+        Refusal(f"{CLAIMS}[0].request", "'c'", "give a request of that claim: a, b"),
+    ),
+    "a request twice": (
+        pod(("main", [ref(), ref("gpu", "a")])),
+        {"gpu": (SMALL,)},
+        Refusal(CLAIMS, "a request twice", "name it once"),
+    ),
+    "the name of our own claim": (
+        pod(("main", [ref("gpufraction")])),
+        {"gpufraction": (SMALL,)},
+        Refusal(
+            "spec.resourceClaims[].name",
+            "'gpufraction'",
+            "give another name here and under resources.claims; this one is taken",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", PODS)
+def test_a_pod_is_read_by_its_claims(sentence: str) -> None:
+    body, readings, wanted = PODS[sentence]
+    assert read_pod(PodReader(body, DEFAULTS), readings) == wanted
+
+
+def test_a_pod_has_one_isolation() -> None:
+    mps, driver = DeviceRequest("a", isolation="mps"), DeviceRequest("b", isolation="driver")
+    assert (isolation_of({"gpu": (SMALL,)}), isolation_of({"gpu": (SMALL, mps)})) == ("", "mps")
+    assert isolation_of({"gpu": (mps,), "own": (driver,)}) == Refusal(
+        "spec.resourceClaims",
+        "claims that ask for isolation by driver and by mps",
+        "a pod has one level of isolation: give the same in all of its claims",
+    )
+
+
+def test_a_claim_that_asks_for_something_else_is_noticed() -> None:
+    body = pod(("main", [ref()]))
+    read = {size: read_pod(PodReader(body, DEFAULTS), {"gpu": (size,)}) for size in (SMALL, LARGE)}
+    small, large = read[SMALL], read[LARGE]
+    assert isinstance(small, PodRequest)
+    assert isinstance(large, PodRequest)
+    assert (is_as_counted(small, small), is_as_counted(small, large)) == (True, False)
+
+
+def test_the_entries_of_a_pod_are_templates_and_claims_but_none_of_ours() -> None:
+    listed = [
+        {"name": "gpu", "resourceClaimTemplateName": "t"},
+        {"name": "own", "resourceClaimName": "c"},
+        {"name": "gpufraction", "resourceClaimName": "gpufraction.io-0123"},
+        {"name": "group", "podGroupResourceClaim": "x"},
+        {"name": "../..", "resourceClaimName": "c"},
+        {"name": "path", "resourceClaimName": "../../secrets/x"},
+        "text",
+    ]
+    assert entries({"resourceClaims": listed}) == (ClaimEntry("gpu", template="t"), ClaimEntry("own", claim="c"))
+
+
+def test_a_stored_request_counts_only_where_its_containers_name_claims() -> None:
+    """The annotation may be the author's own."""
+    request = asked(FractionRequest("main", memory=GIB))
+    assert is_borne_out(pod(("main", [ref()])), request)
+    assert not is_borne_out(pod(("main", [ref("nobody")])), request)
+    assert not is_borne_out({"spec": {"containers": [{"name": "main"}]}}, request)
+    assert DIALECTS.borne_out(pod(("main", [ref()])), request)
+    assert not DIALECTS.borne_out(pod(("main", [])), request)
+
+
+def test_a_request_survives_its_annotation() -> None:
+    request = asked(FractionRequest("main", count=2, memory=GIB, cores=10))
+    assert codec.request_from_text(codec.request_to_text(request)) == request
+
+
+LIKELY = st.sampled_from([1, 2, "8Gi", "30", True, None, "", -1, "1e999", [], {}, "ExactCount", CLASS, "gpu"])
+VALUES = LIKELY | ANY
+REQUEST = st.fixed_dictionaries(
+    {"name": st.sampled_from(["a", "b"]) | VALUES},
+    optional={
+        "exactly": st.dictionaries(
+            st.sampled_from(["deviceClassName", "count", "allocationMode", "capacity", "selectors", "adminAccess"]),
+            LIKELY
+            | st.fixed_dictionaries({"requests": st.dictionaries(st.sampled_from(["memory", "cores", "x"]), VALUES)})
+            | ANY,
+        ).map(lambda found: {"deviceClassName": CLASS, **found}),
+        "firstAvailable": VALUES,
+    },
+)
+SPECS = st.fixed_dictionaries(
+    {"devices": st.fixed_dictionaries({"requests": st.lists(REQUEST | ANY, max_size=4)}) | ANY}
+)
+
+
+@given(document=SPECS | ANY)
+def test_any_claim_is_read_refused_or_not_ours(document: Any) -> None:
+    found = read_claim(document)
+    if isinstance(found, Refusal):
+        assert len(str(found)) < 1_000
+        assert "\n" not in str(found)
+        return
+    assert sum(each.count for each in found) <= 32
+    assert all(each.memory >= 0 and 0 <= each.cores <= WHOLE and each.count >= 1 for each in found)
+    assert (CLASS in json.dumps(document, default=repr)) or not found
+
+
+NAMES = st.sampled_from(["gpu", "own", "other"])
+REFERENCES = st.lists(
+    st.fixed_dictionaries({"name": NAMES | VALUES}, optional={"request": st.sampled_from(["a", "b"]) | VALUES}) | ANY,
+    max_size=3,
+)
+READINGS = st.dictionaries(
+    NAMES,
+    st.lists(st.sampled_from([SMALL, TWO, LARGE, DeviceRequest("c", 3)]), min_size=1, max_size=3, unique_by=repr).map(
+        tuple
+    ),
+)
+
+
+@given(one=REFERENCES, two=REFERENCES, readings=READINGS)
+def test_every_card_of_a_claim_is_one_containers(one: list[JSON], two: list[JSON], readings: Readings) -> None:
+    """What is counted is what the claims ask for in all, whatever the containers name."""
+    readings = {name: tuple({each.name: each for each in found}.values()) for name, found in readings.items()}
+    context = PodReader(pod(("one", one), ("two", two)), DEFAULTS)
+    found = read_pod(context, readings)
+    if isinstance(found, Refusal):
+        assert len(str(found)) < 1_000
+        return
+    wanted = sum(each.count for requests in readings.values() for each in requests)
+    assert sum(each.count for each in found.containers) == wanted if found else wanted == 0
+    if found:
+        given_out = [(name, each.name) for use in uses(context, readings) for name, each in use.requests]
+        assert len(set(given_out)) == len(given_out)
