@@ -40,7 +40,7 @@ from kubectl_gpufraction.conformance.report import Result, because
 from kubectl_gpufraction.conformance.verdicts import QUARTER
 from kubectl_gpufraction.conformance.workspace import NotThere, RunPause, Stopped, Workspace
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import JSON, Kube, KubeError, KubeForbidden
+from runtime.kubernetes.client import JSON, Kube, KubeError, KubeForbidden, KubeNotFound
 
 _LONGEST_POD = 600
 """Seconds after which any pod of the kit ends."""
@@ -357,11 +357,17 @@ class Run:
 
         def back() -> bool | None:
             fresh = [pod for pod in self._agents() if pods.uid(pod) not in old and _is_ready(pod)]
-            status = self.kube.get(paths.gpunodes(self.node.name)).get("status") or {}
-            written = moments.seconds(status.get("observedAt"))
+            written = moments.seconds(self._published().get("observedAt"))
             return True if fresh and written is not None and written >= int(deleted) else None
 
         return None if self.pause.until(self.options.hand, back) else ReportReason.NOT_BACK
+
+    def _published(self) -> JSON:
+        """The status of the node's GPUNode; empty while there is none."""
+        try:
+            return self.kube.get(paths.gpunodes(self.node.name)).get("status") or {}
+        except KubeNotFound:
+            return {}
 
     def _agents(self) -> list[JSON]:
         fields = paths.fields({"spec.nodeName": self.node.name})
