@@ -101,8 +101,8 @@ def bundled(
     }
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in texts.items()}
     for name, path in whole:
-        with path.open("rb") as content:
-            sums[name] = hashlib.file_digest(content, "sha256").hexdigest()
+        with path.open("rb") as file:
+            sums[name] = hashlib.file_digest(file, "sha256").hexdigest()
     texts["SHA256SUMS"] = "".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())).encode()
     top, target = f"gpufraction-{held}", into / f"gpufraction-{held}-bundle.tar"
     into.mkdir(parents=True, exist_ok=True)

@@ -141,7 +141,7 @@ def admit(
         hides = configuration.hide_gpus and submitted.creates_pod
         return _hidden(submitted, offers, whole=True) if hides else _untouched(submitted)
     # Before the question: the class decides on which nodes a GPU reaches the pod.
-    pod = _isolated(_in_class(pod, configuration.runtime_class), configuration.least_isolation)
+    pod = _at_least(_in_class(pod, configuration.runtime_class), configuration.least_isolation)
     planned = plan(pod, options, dialects)
     on_time()
     if isinstance(planned, Allocate | KeepGated):
@@ -206,6 +206,7 @@ def admit_claims(
     if isinstance(isolation, Refusal):
         return _denied(submitted, str(isolation), dialect=shares_by_claims.NAME)
     pod = _isolated(_in_class(submitted.pod, configuration.runtime_class), isolation)
+    pod = _at_least(pod, configuration.least_isolation)
     planned = _plan_claims(pod, ours, configuration)
     if isinstance(planned, Deny):
         return _denied(submitted, planned.message, planned.code, shares_by_claims.NAME)
@@ -395,7 +396,7 @@ def _in_class(pod: Mapping[str, Any], runtime_class: str) -> JSON:
     return {**pod, "spec": {**spec, "runtimeClassName": runtime_class}}
 
 
-def _isolated(pod: JSON, least: str) -> JSON:
+def _at_least(pod: JSON, least: str) -> JSON:
     """
     A copy of the pod that accepts no weaker level of isolation than `least`; empty: the pod as it is.
 

@@ -184,7 +184,7 @@ def _untrue(run: Run, pod: JSON, allocation: Allocation) -> list[Violation]:
     statuses = pod["status"].get("resourceClaimStatuses") or ()
     made = {each["name"]: each.get("resourceClaimName") for each in statuses}
     name = pod["spec"]["resourceClaims"][0].get("resourceClaimName") or made.get("gpu")
-    claim = run.world.api.store.get(CLAIMS, (pod["metadata"]["namespace"], name))
+    claim = run.world.api.store.get(CLAIMS, (pod["metadata"]["namespace"], str(name)))
     if claim is None:
         return [f"{key} has a share, and its ResourceClaim {name} is not there"]
     if [uid for uid, _ in resourceclaims.holders(claim)] != [pods.uid(pod)]:

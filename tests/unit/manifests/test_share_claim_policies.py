@@ -73,8 +73,8 @@ class Bench:
 
     def call(self, who: User, method: str, path: str, body: JSON | None = None) -> str:
         """Why it is refused; empty where it is not."""
-        form = {"content_type": "application/merge-patch+json"} if method == "PATCH" else {}
-        status, answer = self.api.call(method, path, body=body, user=who, **form)[:2]
+        form = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        status, answer = self.api.call(method, path, body=body, user=who, content_type=form)[:2]
         return "" if status < 300 else str(answer.get("message"))
 
 

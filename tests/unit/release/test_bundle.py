@@ -140,7 +140,8 @@ def test_a_bundle_has_images_chart_plugin_and_manifests_and_the_sums_of_all(proj
     assert made.name == f"gpufraction-{HELD}-bundle.tar"
     with tarfile.open(made) as tar:
         content = {each.name.partition("/")[2]: _read(tar, each) for each in tar}
-    sums = dict(reversed(line.split("  ", 1)) for line in content.pop("SHA256SUMS").decode().splitlines())
+    lines = (line.split("  ", 1) for line in content.pop("SHA256SUMS").decode().splitlines())
+    sums = {name: digest for digest, name in lines}
     assert sums == {name: hashlib.sha256(found).hexdigest() for name, found in content.items()}
     wanted = {"images/gpufraction.tar", "images/hami-v1.tar", "images.txt", f"gpufraction-{HELD}.tgz", PLUGIN.name}
     assert wanted | {"LICENSE", "manifests/base/kustomization.yaml", "samples/check.yaml"} <= content.keys()

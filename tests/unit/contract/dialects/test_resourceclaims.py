@@ -322,7 +322,7 @@ PODS: dict[str, tuple[JSON, Readings, PodRequest | Refusal | None]] = {
         asked(FractionRequest("first", memory=GIB, cores=10, init=True)),
     ),
     "our annotations choose cards": (
-        pod(("main", [ref()]), **{str(names.USE_MODELS): "A100"}),
+        pod(("main", [ref()]), init=(), **{str(names.USE_MODELS): "A100"}),
         {"gpu": (LARGE,)},
         asked(FractionRequest("main", memory=2 * GIB, wishes=Wishes(("A100",)))),
     ),
@@ -429,7 +429,7 @@ def test_a_request_survives_its_annotation() -> None:
     assert codec.request_from_text(codec.request_to_text(request)) == request
 
 
-LIKELY = st.sampled_from([1, 2, "8Gi", "30", True, None, "", -1, "1e999", [], {}, "ExactCount", CLASS, "gpu"])
+LIKELY: st.SearchStrategy[Any] = st.sampled_from([1, 2, "8Gi", "30", True, None, "", -1, "1e999", [], {}, "ExactCount", CLASS, "gpu"])
 VALUES = LIKELY | ANY
 REQUEST = st.fixed_dictionaries(
     {"name": st.sampled_from(["a", "b"]) | VALUES},
