@@ -98,6 +98,7 @@ PINNED = {
     "GROUP": "gpufraction.io",
     "NAMESPACE": "gpufraction-system",
     "VERSION": "v1alpha1",
+    "NEXT_VERSION": "v1beta1",
 }
 
 
