@@ -88,8 +88,12 @@ def test_each_overlay_with_components(tmp_path: Path, name: str) -> None:
 
 def sorted_arguments(items: list[JSON]) -> list[JSON]:
     for item in items:
-        for container in item.get("spec", {}).get("template", {}).get("spec", {}).get("containers", ()):
+        pod = item.get("spec", {}).get("template", {}).get("spec", {})
+        for container in pod.get("containers", ()):
             container["args"] = sorted(container.get("args", ()))
+            container["env"] = sorted(container.get("env", ()), key=lambda each: each["name"])
+            container["volumeMounts"] = sorted(container.get("volumeMounts", ()), key=lambda each: each["mountPath"])
+        pod["volumes"] = sorted(pod.get("volumes", ()), key=lambda each: each["name"])
     return items
 
 
