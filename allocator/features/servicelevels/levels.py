@@ -101,9 +101,9 @@ class Levels:
             for pod in came:
                 yield from self._started(pod, now)
         there = set[str]()
-        for pod in waiting:
-            there.add(pod.uid)
-            yield from self._waiting(pod, now, first)
+        for each in waiting:
+            there.add(each.uid)
+            yield from self._waiting(each, now, first)
         for uid in self._waits.keys() - there:
             if not parked(uid):
                 del self._waits[uid]  # deleted, or placed and counted above
