@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from allocator.features.estimates.forecast import MOST_WAITING, Estimate, NoEstimate, Waiting, forecast
-from allocator.features.estimates.history import History
+from allocator.features.estimates.history import DurationHistory
 from allocator.features.estimates.part import Outcome, outcome
 from allocator.features.estimates.scale import Scale
 from benchmarks.placement import trace
@@ -58,7 +58,7 @@ class Replay:
     since: dict[str, float] = field(default_factory=dict)
     queue: list[Stay] = field(default_factory=list)
     leaving: list[tuple[float, str, str]] = field(default_factory=list)
-    history: History = field(default_factory=History)
+    history: DurationHistory = field(default_factory=DurationHistory)
     keys: dict[str, str] = field(default_factory=dict)
     families: dict[Task, str] = field(default_factory=dict)
     said: dict[str, tuple[float, float, float]] = field(default_factory=dict)

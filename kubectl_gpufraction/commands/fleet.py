@@ -64,7 +64,7 @@ class _NoCluster:
     """The transport of a command that asks no cluster of its own."""
 
     def request(self, request: HttpRequest) -> Response:
-        raise KubeUnavailable("fleet asks the clusters of --contexts alone")
+        raise KubeUnavailable(f"{request}: fleet asks the clusters of --contexts alone")
 
 
 def session(given: argparse.Namespace) -> Session:

@@ -27,7 +27,7 @@ def family_of(key: str) -> tuple[str, str]:
     return namespace, _GENERATED.sub("", name) or name
 
 
-class History:
+class DurationHistory:
     """Durations in seconds."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from allocator.features.estimates import forecast, words
 from allocator.features.estimates.forecast import Estimate, Forecast, NoEstimate, Waiting
-from allocator.features.estimates.history import History
+from allocator.features.estimates.history import DurationHistory
 from allocator.features.estimates.scale import Scale
 from allocator.features.estimates.settings import EstimateSettings
 from allocator.queue.queue import namespace_of
@@ -56,7 +56,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ForecastQuestion:
     """What a forecast is made of: frozen values."""
 
     nodes: tuple[NodeState, ...]
@@ -92,7 +92,7 @@ class EstimatesPart:
         self._state = core.state
         self._cache = core.state.cache
         self._wall = core.wall
-        self.history = History()
+        self.history = DurationHistory()
         self.scale = Scale()
         self._holders: dict[str, tuple[str, float]] = {}
         """Key and start of each pod that holds a share, by uid."""
@@ -154,7 +154,7 @@ class EstimatesPart:
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
-    def question(self) -> Question | None:
+    def question(self) -> ForecastQuestion | None:
         """What a forecast is made of now; None where nobody waits or another replica leads."""
         state, wall = self._state, self._wall()
         if not state.leadership.holds() or not len(state.queue):
@@ -179,7 +179,7 @@ class EstimatesPart:
         )
         behind = tuple(entry.uid for entry in rest)
         nodes = tuple(self._cache.snapshot.values())
-        return Question(nodes, holders, left, queue, behind, self._cache.engine.limits, wall)
+        return ForecastQuestion(nodes, holders, left, queue, behind, self._cache.engine.limits, wall)
 
     def _estimated(self, event: Estimated, now: float) -> None:
         wall, changed = self._wall(), False

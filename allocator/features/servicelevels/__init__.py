@@ -5,7 +5,7 @@ Service levels: how long pods wait for their share, and how many get it within t
 from __future__ import annotations
 
 from allocator.features.base import Feature, Running, Shell
-from allocator.features.servicelevels.levels import Judged, Names, Started
+from allocator.features.servicelevels.levels import Names, ServiceJudgement, Started
 from allocator.features.servicelevels.part import ServiceLevelsPart
 from allocator.features.servicelevels.settings import ServiceLevelSettings
 from contract.metrics import allocator as specs
@@ -21,10 +21,10 @@ def _run(shell: Shell, chosen: ServiceLevelSettings, inside: ServiceLevelsPart) 
     def started(found: Started) -> None:
         seconds.labels(namespace=names.shown(found.namespace), priority=found.band).observe(found.seconds)
 
-    def judged(found: Judged) -> None:
+    def judged(found: ServiceJudgement) -> None:
         due.labels(verdict="late" if found.late else "in-time").inc()
 
-    return Running(carries={Started: started, Judged: judged})
+    return Running(carries={Started: started, ServiceJudgement: judged})
 
 
 FEATURE = Feature(

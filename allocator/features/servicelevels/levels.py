@@ -20,7 +20,7 @@ _SYSTEM = 2_000_000_000
 """The least priority of Kubernetes' own classes."""
 
 
-class WaitingPod(NamedTuple):
+class ObservedWait(NamedTuple):
     """A pod in the queue. created: seconds since 1970, 0 where it does not say. held: by another system's gate."""
 
     uid: str
@@ -30,7 +30,7 @@ class WaitingPod(NamedTuple):
     held: bool
 
 
-class Holder(NamedTuple):
+class ShareHolder(NamedTuple):
     """A pod that got its share."""
 
     uid: str
@@ -48,7 +48,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ServiceJudgement:
     """A pod got its share in time, or that time is over."""
 
     late: bool
@@ -84,12 +84,12 @@ class Levels:
 
     def look(
         self,
-        waiting: Iterable[WaitingPod],
+        waiting: Iterable[ObservedWait],
         holders: Collection[str],
-        came: Iterable[Holder],
+        came: Iterable[ShareHolder],
         now: float,
         parked: Callable[[str], bool] = lambda uid: False,
-    ) -> Iterator[Started | Judged]:
+    ) -> Iterator[Started | ServiceJudgement]:
         """
         What became of pods since the last look. holders: the uids of all that hold a share. came: those of them that
         the last call did not see (`new`). now: seconds since 1970. parked: whether a pod waits that is not among
@@ -113,15 +113,15 @@ class Levels:
         known = self._holders
         return [] if known is None else [uid for uid in holders if uid not in known]
 
-    def _started(self, pod: Holder, now: float) -> Iterator[Started | Judged]:
+    def _started(self, pod: ShareHolder, now: float) -> Iterator[Started | ServiceJudgement]:
         wait = self._waits.pop(pod.uid, None)
         # One that never waited got its share as it was admitted.
         waited = 0.0 if wait is None or wait.since is None else max(0.0, now - wait.since)
         yield Started(pod.namespace, band(pod.priority), waited)
         if wait is None or not wait.late:
-            yield Judged(waited > self._within)
+            yield ServiceJudgement(waited > self._within)
 
-    def _waiting(self, pod: WaitingPod, now: float, first: bool) -> Iterator[Judged]:
+    def _waiting(self, pod: ObservedWait, now: float, first: bool) -> Iterator[ServiceJudgement]:
         wait = self._waits.get(pod.uid)
         if pod.held:
             self._waits[pod.uid] = _Wait(None, wait is not None and wait.late)
@@ -134,7 +134,7 @@ class Levels:
             wait.since = now
         if not wait.late and now - wait.since > self._within:
             wait.late = True
-            yield Judged(late=True)
+            yield ServiceJudgement(late=True)
 
 
 class Names:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from allocator.features.servicelevels.levels import Holder, Judged, Levels, Started, WaitingPod
+from allocator.features.servicelevels.levels import Levels, ObservedWait, ServiceJudgement, ShareHolder, Started
 from allocator.features.servicelevels.settings import ServiceLevelSettings
 from allocator.queue.queue import namespace_of
 from allocator.scheduler.events import TickPhase
@@ -31,7 +31,7 @@ class ServiceLevelsPart:
         """What it adds to the core."""
         return FeaturePart(ticks={TickPhase.UPKEEP: self._look})
 
-    def _look(self, now: float) -> Iterable[Started | Judged]:
+    def _look(self, now: float) -> Iterable[Started | ServiceJudgement]:
         if not self._leadership.holds():
             self._levels.reset()
             return ()
@@ -43,11 +43,11 @@ class ServiceLevelsPart:
         return tuple(
             self._levels.look(
                 (
-                    WaitingPod(each.uid, namespace_of(each), each.priority, each.created, bool(each.foreign))
+                    ObservedWait(each.uid, namespace_of(each), each.priority, each.created, bool(each.foreign))
                     for each in self._queue.in_any_order()
                 ),
                 holders,
-                (Holder(pod.uid, pod.key.split("/", 1)[0], pod.priority) for pod in came if pod is not None),
+                (ShareHolder(pod.uid, pod.key.split("/", 1)[0], pod.priority) for pod in came if pod is not None),
                 self._wall(),
                 self._queue.knows,
             )

@@ -62,8 +62,9 @@ def apart(expression: str) -> list[str]:
     def walk(node: Any) -> None:
         match node:
             case parser.AggregateExpr():
-                by = node.modifier.labels if node.modifier and node.modifier.type == parser.AggModifierType.By else ()
-                picks = node.modifier is None and str(node.op) in _AGGREGATIONS_THAT_KEEP
+                modifier = node.modifier
+                by = modifier.labels if modifier is not None and modifier.type == parser.AggModifierType.By else []
+                picks = modifier is None and str(node.op) in _AGGREGATIONS_THAT_KEEP
                 if not picks and "cluster" not in by:
                     found.append(node.prettify())
                 walk(node.expr)

@@ -64,7 +64,7 @@ def test_a_share_that_is_granted_and_released_is_a_line_each() -> None:
     made, answer = bench()
     [(message, fields)] = made.lines()
     uuid = answer.allocation.containers[0].shares[0].uuid
-    about: dict[str, object] = {"pod": "default/train", "uid": "u1", "owner": "", "node": "n1", "cards": f"{uuid}:8192MiB"}
+    about: dict[str, Any] = {"pod": "default/train", "uid": "u1", "owner": "", "node": "n1", "cards": f"{uuid}:8192MiB"}
     about |= {"allocation": answer.allocation.id, "priority": 0}
     assert (message, fields) == (GRANTED, {**about, "dialect": "native", "by": "admission"})
     assert made.lines() == []

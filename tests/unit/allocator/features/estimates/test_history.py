@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.features.estimates.history import FAMILIES, NAMESPACES, SAMPLES, History, family_of
+from allocator.features.estimates.history import FAMILIES, NAMESPACES, SAMPLES, DurationHistory, family_of
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_the_family_of_a_name(name: str, family: str) -> None:
 
 
 def test_a_pod_may_go_on_for_as_long_as_those_before_it() -> None:
-    history = History()
+    history = DurationHistory()
     for seconds in (100, 200, 300, 400):
         history.ended("team/train-1", seconds)
     assert history.left("team/train-2") == (100, 200, 300, 400)
@@ -36,14 +36,14 @@ def test_a_pod_may_go_on_for_as_long_as_those_before_it() -> None:
 
 @pytest.mark.parametrize("ran", [400, 1e9])
 def test_of_a_pod_that_outlasts_all_before_it_nothing_is_said(ran: float) -> None:
-    history = History()
+    history = DurationHistory()
     for seconds in (100, 200, 300, 400):
         history.ended("team/train-1", seconds)
     assert history.left("team/train-2", ran) == ()
 
 
 def test_a_namespaces_other_pods_count_once_there_are_enough() -> None:
-    history = History()
+    history = DurationHistory()
     for number in range(7):
         history.ended(f"team/job{number}", 60)
     assert history.left("team/other") == ()
@@ -54,7 +54,7 @@ def test_a_namespaces_other_pods_count_once_there_are_enough() -> None:
 
 @given(st.lists(st.tuples(st.text(max_size=6), st.text(max_size=6), st.floats(allow_nan=False)), max_size=50))
 def test_no_name_and_no_time_of_a_pod_breaks_it(pods: list[tuple[str, str, float]]) -> None:
-    history = History()
+    history = DurationHistory()
     for namespace, name, seconds in pods:
         history.ended(f"{namespace}/{name}", seconds)
         left = history.left(f"{namespace}/{name}")
@@ -64,7 +64,7 @@ def test_no_name_and_no_time_of_a_pod_breaks_it(pods: list[tuple[str, str, float
 
 
 def test_made_up_names_cost_their_own_namespace_its_history() -> None:
-    history = History()
+    history = DurationHistory()
     for _ in range(3):
         history.ended("good/train", 60)
     for number in range(10 * FAMILIES):
@@ -75,7 +75,7 @@ def test_made_up_names_cost_their_own_namespace_its_history() -> None:
 
 
 def test_the_namespace_that_is_longest_unused_is_forgotten() -> None:
-    history = History()
+    history = DurationHistory()
     for number in range(NAMESPACES + 1):
         for _ in range(3):
             history.ended(f"n{number}/train", 60)

@@ -7,20 +7,20 @@ from hypothesis import strategies as st
 
 from allocator.features.servicelevels.levels import (
     OTHERS,
-    Holder,
-    Judged,
     Levels,
     Names,
+    ObservedWait,
+    ServiceJudgement,
+    ShareHolder,
     Started,
-    WaitingPod,
     band,
 )
 
 WITHIN = 300.0
 
 
-def waits(name: str = "a", *, created: float = 1000.0, held: bool = False, priority: int = 0) -> WaitingPod:
-    return WaitingPod(name, "team", priority, created, held)
+def waits(name: str = "a", *, created: float = 1000.0, held: bool = False, priority: int = 0) -> ObservedWait:
+    return ObservedWait(name, "team", priority, created, held)
 
 
 class Bench:
@@ -31,31 +31,31 @@ class Bench:
         self.now = now
         self.holders: set[str] = set()
 
-    def look(self, *waiting: WaitingPod, holders: str = "", after: float = 0.0) -> list[Started | Judged]:
+    def look(self, *waiting: ObservedWait, holders: str = "", after: float = 0.0) -> list[Started | ServiceJudgement]:
         self.now += after
         self.holders |= set(holders)
-        came = [Holder(uid, "team", 0) for uid in self.levels.new(self.holders)]
+        came = [ShareHolder(uid, "team", 0) for uid in self.levels.new(self.holders)]
         return list(self.levels.look(waiting, self.holders, came, self.now))
 
 
 def test_a_pod_that_waited_is_counted_with_its_time() -> None:
     bench = Bench()
     assert bench.look(waits()) == []
-    assert bench.look(holders="a", after=42) == [Started("team", "normal", 42.0), Judged(late=False)]
+    assert bench.look(holders="a", after=42) == [Started("team", "normal", 42.0), ServiceJudgement(late=False)]
     assert bench.look(after=1) == []
 
 
 def test_a_pod_that_was_placed_at_admission_counts_as_no_time() -> None:
     bench = Bench()
     assert bench.look() == []
-    assert bench.look(holders="a", after=5) == [Started("team", "normal", 0.0), Judged(late=False)]
+    assert bench.look(holders="a", after=5) == [Started("team", "normal", 0.0), ServiceJudgement(late=False)]
 
 
 def test_a_pod_is_late_when_its_time_is_over_and_once() -> None:
     bench = Bench()
     assert bench.look(waits()) == []
     assert bench.look(waits(), after=WITHIN) == []
-    assert bench.look(waits(), after=1) == [Judged(late=True)]
+    assert bench.look(waits(), after=1) == [ServiceJudgement(late=True)]
     assert bench.look(waits(), after=1000) == []
     assert bench.look(holders="a", after=1) == [Started("team", "normal", WITHIN + 1002)]
 
@@ -68,7 +68,7 @@ def test_a_pod_that_is_deleted_in_time_is_not_judged() -> None:
 def test_a_pod_that_is_parked_meanwhile_is_late_once() -> None:
     bench = Bench()
     bench.look(waits())
-    assert bench.look(waits(), after=WITHIN + 1) == [Judged(late=True)]
+    assert bench.look(waits(), after=WITHIN + 1) == [ServiceJudgement(late=True)]
     assert list(bench.levels.look((), (), (), bench.now + 5, lambda uid: True)) == []
     assert bench.look(waits(), after=10) == []
     assert bench.look(holders="a", after=1) == [Started("team", "normal", WITHIN + 12)]
@@ -78,14 +78,14 @@ def test_another_systems_gate_does_not_count() -> None:
     bench = Bench()
     assert bench.look(waits(held=True), after=2 * WITHIN) == []
     assert bench.look(waits(), after=1) == []
-    assert bench.look(holders="a", after=7) == [Started("team", "normal", 7.0), Judged(late=False)]
+    assert bench.look(holders="a", after=7) == [Started("team", "normal", 7.0), ServiceJudgement(late=False)]
 
 
 def test_a_new_leader_counts_nobody_twice() -> None:
     first = Bench()
     assert first.look(waits(created=1)) == []
     assert first.look(waits(created=1), after=1000) == []
-    assert first.look(holders="b", after=1) == [Started("team", "normal", 0.0), Judged(late=False)]
+    assert first.look(holders="b", after=1) == [Started("team", "normal", 0.0), ServiceJudgement(late=False)]
     second = Bench(now=5000)
     assert second.look(holders="b") == []
     second.levels.reset()
@@ -95,7 +95,7 @@ def test_a_new_leader_counts_nobody_twice() -> None:
 def test_a_clock_that_is_behind_gives_no_negative_time() -> None:
     bench = Bench(now=900)
     assert bench.look(waits(created=1000)) == []
-    assert bench.look(holders="a") == [Started("team", "normal", 0.0), Judged(late=False)]
+    assert bench.look(holders="a") == [Started("team", "normal", 0.0), ServiceJudgement(late=False)]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 400)), min_size=1), st.booleans())
@@ -105,7 +105,7 @@ def test_a_pod_counts_for_the_time_in_which_no_other_gate_held_it(
     """A pod whose other gates come and go; a gate that comes again begins the time again."""
     bench = Bench()
     bench.look()
-    found: list[Started | Judged] = []
+    found: list[Started | ServiceJudgement] = []
     since: float | None = None
     late = False
     for held, after in steps:
@@ -117,8 +117,8 @@ def test_a_pod_counts_for_the_time_in_which_no_other_gate_held_it(
     waited = bench.now - since if since is not None else 0.0
     times = [each.seconds for each in found if isinstance(each, Started)]
     assert times == ([waited] if placed else [])
-    verdicts = [each for each in found if isinstance(each, Judged)]
-    expected = [Judged(late=True)] if late else [Judged(late=waited > WITHIN)] if placed else []
+    verdicts = [each for each in found if isinstance(each, ServiceJudgement)]
+    expected = [ServiceJudgement(late=True)] if late else [ServiceJudgement(late=waited > WITHIN)] if placed else []
     assert verdicts == expected
 
 

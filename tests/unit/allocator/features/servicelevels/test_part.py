@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from allocator.cache.podinfo import pod_event
-from allocator.features.servicelevels.levels import Judged, Started
+from allocator.features.servicelevels.levels import ServiceJudgement, Started
 from allocator.features.servicelevels.part import ServiceLevelsPart
 from allocator.features.servicelevels.settings import ServiceLevelSettings
 from allocator.scheduler.events import TickPhase
@@ -25,7 +25,7 @@ class Bench(SchedulerHarness):
         self.now += after
         assert self.wall is not None
         self.wall += after
-        return [each for each in self.controller.tick(TickPhase.UPKEEP) if isinstance(each, Started | Judged)]
+        return [each for each in self.controller.tick(TickPhase.UPKEEP) if isinstance(each, Started | ServiceJudgement)]
 
 
 def bench() -> Bench:
@@ -41,8 +41,8 @@ def test_a_pod_at_its_admission_and_one_that_waits_too_long() -> None:
     assert isinstance(answer, Placed)
     made.controller.handle(pod_event(admitted(first, allocation=answer.allocation)))
     made.controller.handle(pod_event(admitted(second.created("2030-03-17T17:46:41Z"), gated=True)))
-    assert made.look() == [Started("default", "normal", 0.0), Judged(late=False)]
-    assert made.look(61) == [Judged(late=True)]
+    assert made.look() == [Started("default", "normal", 0.0), ServiceJudgement(late=False)]
+    assert made.look(61) == [ServiceJudgement(late=True)]
     assert made.look(61) == []
 
 
