@@ -36,7 +36,7 @@ class Installation:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class FleetMember:
     """A cluster. `failed`: why it did not answer; empty where it did, and then the figures count."""
 
     context: str
@@ -101,7 +101,7 @@ def normalised(text: str) -> str:
     return "\n".join(line for line in lines if line and not line.lstrip().startswith("#"))
 
 
-def drift(members: Sequence[Member]) -> list[Drift]:
+def drift(members: Sequence[FleetMember]) -> list[Drift]:
     """What differs, by fact. Of values that are equally frequent, that of the first cluster is taken for the usual."""
     known = [each for each in members if not each.failed and not each.installation.unseen]
     found = []

@@ -20,8 +20,8 @@ from contract.scheduling.demand import usage_of
 from kubectl_gpufraction import connection
 from kubectl_gpufraction.cluster.fleet import (
     Drift,
+    FleetMember,
     Installation,
-    Member,
     differences,
     drift,
     installation_of,
@@ -92,16 +92,16 @@ def run(session: Session) -> CommandOutput:
     return shown
 
 
-def asked(session: Session) -> list[Member]:
+def asked(session: Session) -> list[FleetMember]:
     """What each cluster answers, in the order of the contexts."""
     given = session.given
     wanted: Sequence[str] = given.contexts
-    answers: queue.SimpleQueue[Member] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[FleetMember] = queue.SimpleQueue()
     for context in wanted:
         threading.Thread(
             target=lambda context=context: answers.put(member(given, context)), name=f"fleet-{context}", daemon=True
         ).start()
-    found: dict[str, Member] = {}
+    found: dict[str, FleetMember] = {}
     within = max(_TOTAL, 3 * (given.request_timeout or 0.0))
     until = time.monotonic() + within
     while len(found) < len(wanted):
@@ -111,10 +111,10 @@ def asked(session: Session) -> list[Member]:
             break
         found[one.context] = one
     silent = f"no answer within {within:.0f} s"
-    return [found.get(context) or Member(context, failed=silent) for context in wanted]
+    return [found.get(context) or FleetMember(context, failed=silent) for context in wanted]
 
 
-def member(given: argparse.Namespace, context: str) -> Member:
+def member(given: argparse.Namespace, context: str) -> FleetMember:
     """One cluster; never raises."""
     try:
         transport = connection.connect(
@@ -129,17 +129,17 @@ def member(given: argparse.Namespace, context: str) -> Member:
         kubernetes = ".".join(map(str, one.kube.version()))
         return of(context, kubernetes, one.state(), _installation(one))
     except (KubeError, Failed) as error:
-        return Member(context, failed=str(error))
+        return FleetMember(context, failed=str(error))
     except Exception as error:
         # A plugin for credentials, or a file that cannot be read: it is this cluster's trouble alone.
-        return Member(context, failed=f"{type(error).__name__}: {error}")
+        return FleetMember(context, failed=f"{type(error).__name__}: {error}")
 
 
-def of(context: str, kubernetes: str, state: ClusterView, found: Installation) -> Member:
+def of(context: str, kubernetes: str, state: ClusterView, found: Installation) -> FleetMember:
     """The figures of a cluster."""
     cards = [gpu for _, gpus in state.cards() for gpu in gpus]
     reported = [gpu for node in state.nodes if node.reported for gpu in node.inventory.gpus]
-    return Member(
+    return FleetMember(
         context,
         kubernetes=kubernetes,
         nodes=sum(node.reported for node in state.nodes),
@@ -176,7 +176,7 @@ def _name(found: JSON) -> str:
     return str((found.get("metadata") or {}).get("name", ""))
 
 
-def output(members: Sequence[Member], found: Sequence[Drift]) -> CommandOutput:
+def output(members: Sequence[FleetMember], found: Sequence[Drift]) -> CommandOutput:
     """The table, what is wrong below it, and everything for programs."""
     notes = [f"{each.context}: {each.failed}" for each in members if each.failed]
     notes += [f"{each.context}: {each.installation.unseen}" for each in members if each.installation.unseen]
@@ -199,7 +199,7 @@ def output(members: Sequence[Member], found: Sequence[Drift]) -> CommandOutput:
     )
 
 
-def _row(each: Member, found: Sequence[Drift]) -> Row:
+def _row(each: FleetMember, found: Sequence[Drift]) -> Row:
     context, version, kubernetes = _LONGEST
     if each.failed:
         empty: Mapping[str, Any] = dict.fromkeys(column.key for column in _COLUMNS)
@@ -218,7 +218,7 @@ def _row(each: Member, found: Sequence[Drift]) -> Row:
     }
 
 
-def _document(each: Member, found: Sequence[Drift]) -> Row:
+def _document(each: FleetMember, found: Sequence[Drift]) -> Row:
     return {
         "context": each.context,
         "failed": each.failed,

@@ -29,12 +29,12 @@ PRODUCTION = ("contract", "runtime", "webhook", "allocator", "nodeagent", "kubec
 VOCABULARY = ("contract", "runtime")
 TOOLS = ("playground", "benchmarks")
 LINES = {
-    "contract": 13_300,
-    "runtime": 4_170,
-    "webhook": 3_800,
-    "allocator": 23_400,
-    "nodeagent": 7_010,
-    "kubectl_gpufraction": 9_650,
+    "contract": 14_200,
+    "runtime": 4_300,
+    "webhook": 4_000,
+    "allocator": 25_250,
+    "nodeagent": 7_250,
+    "kubectl_gpufraction": 10_700,
     "shadow": 3_320,
 }
 """The most lines of code that each package may have: a little more than it has. A change that needs more raises it, so

@@ -35,7 +35,7 @@ _LIST_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class ClaimHolder:
     """A pod with a share by ResourceClaims, and the claims that it names."""
 
     pod: JSON
@@ -45,7 +45,7 @@ class Holder:
     allocation: Allocation
 
 
-def holder(pod: Mapping[str, Any]) -> Holder | None:
+def holder(pod: Mapping[str, Any]) -> ClaimHolder | None:
     """Read a pod; None for one that holds no share by claims of its author's."""
     request = pods.holding(pod)
     metadata = pod.get("metadata") or {}
@@ -57,10 +57,10 @@ def holder(pod: Mapping[str, Any]) -> Holder | None:
     if allocation is None:
         return None
     named = (share_claims.claim_name(outline, entry) for entry in dialect.entries(outline["spec"]))
-    return Holder(outline, frozenset(filter(None, named)), request, allocation)
+    return ClaimHolder(outline, frozenset(filter(None, named)), request, allocation)
 
 
-def lacking(claims: Iterable[Mapping[str, Any]], holders: Iterable[Holder]) -> tuple[Holder, ...]:
+def lacking(claims: Iterable[Mapping[str, Any]], holders: Iterable[ClaimHolder]) -> tuple[ClaimHolder, ...]:
     """Those whose claim is there and not allocated, or not reserved for them."""
     without: dict[tuple[str, str], frozenset[str]] = {}
     for claim in claims:
@@ -109,7 +109,7 @@ class ClaimKeeper:
                 except KubeError as error:
                     log.info("resource claims of pods not looked at", extra={"reason": str(error)})
 
-    def once(self) -> tuple[Holder, ...]:
+    def once(self) -> tuple[ClaimHolder, ...]:
         """One look, and what follows from it. Raises `KubeError` where the lists cannot be read."""
         claims = self._kube.list(paths.resourceclaims(), of=kinds.SHARE_CLAIMS, timeout=_LIST_TIMEOUT).items
         listed = self._kube.list(paths.pods(), of=kinds.PODS, trim=_holding, timeout=_LIST_TIMEOUT).items
@@ -118,7 +118,7 @@ class ClaimKeeper:
             self._restore(each)
         return found
 
-    def _restore(self, each: Holder) -> None:
+    def _restore(self, each: ClaimHolder) -> None:
         if not self._leading():
             return
         about = {"pod": pods.key(each.pod), "claims": sorted(each.claims)}

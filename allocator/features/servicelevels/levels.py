@@ -30,7 +30,7 @@ class ObservedWait(NamedTuple):
     held: bool
 
 
-class ShareHolder(NamedTuple):
+class ServedPod(NamedTuple):
     """A pod that got its share."""
 
     uid: str
@@ -86,7 +86,7 @@ class Levels:
         self,
         waiting: Iterable[ObservedWait],
         holders: Collection[str],
-        came: Iterable[ShareHolder],
+        came: Iterable[ServedPod],
         now: float,
         parked: Callable[[str], bool] = lambda uid: False,
     ) -> Iterator[Started | ServiceJudgement]:
@@ -113,7 +113,7 @@ class Levels:
         known = self._holders
         return [] if known is None else [uid for uid in holders if uid not in known]
 
-    def _started(self, pod: ShareHolder, now: float) -> Iterator[Started | ServiceJudgement]:
+    def _started(self, pod: ServedPod, now: float) -> Iterator[Started | ServiceJudgement]:
         wait = self._waits.pop(pod.uid, None)
         # One that never waited got its share as it was admitted.
         waited = 0.0 if wait is None or wait.since is None else max(0.0, now - wait.since)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from allocator.features.servicelevels.levels import Levels, ObservedWait, ServiceJudgement, ShareHolder, Started
+from allocator.features.servicelevels.levels import Levels, ObservedWait, ServedPod, ServiceJudgement, Started
 from allocator.features.servicelevels.settings import ServiceLevelSettings
 from allocator.queue.queue import namespace_of
 from allocator.scheduler.events import TickPhase
@@ -47,7 +47,7 @@ class ServiceLevelsPart:
                     for each in self._queue.in_any_order()
                 ),
                 holders,
-                (ShareHolder(pod.uid, pod.key.split("/", 1)[0], pod.priority) for pod in came if pod is not None),
+                (ServedPod(pod.uid, pod.key.split("/", 1)[0], pod.priority) for pod in came if pod is not None),
                 self._wall(),
                 self._queue.knows,
             )

@@ -169,7 +169,7 @@ def test_a_pod_from_a_template_gets_its_share_by_its_own_claim(cluster: Cluster)
     assert f"(UUID: {share.uuid})" in printed
 
 
-def test_on_a_node_without_claims_the_claim_is_allocated_and_the_variable_brings_the_card(cluster: Cluster) -> None:
+def test_a_node_without_claims_gets_the_card_by_the_variable(cluster: Cluster) -> None:
     template(cluster, "gpu-1gi", asks("1Gi"))
     create(cluster, pod("one", pool="plain", of="gpu-1gi"))
     placed = run(cluster, "one")

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from kubectl_gpufraction.__main__ import main
-from kubectl_gpufraction.cluster.fleet import Installation, Member, drift, normalised, sentences
+from kubectl_gpufraction.cluster.fleet import FleetMember, Installation, drift, normalised, sentences
 from kubectl_gpufraction.commands.fleet import output
 from kubectl_gpufraction.output.forms import Form
 from tests.unit.kubectl_gpufraction.answering import Serve, answering
@@ -153,12 +153,12 @@ def test_contexts_are_one_to_a_hundred(tmp_path: Path, contexts: str) -> None:
     assert "give 1 to 100 contexts" in err
 
 
-def member(context: str, **facts: str) -> Member:
-    return Member(context, installation=Installation(facts=facts))
+def member(context: str, **facts: str) -> FleetMember:
+    return FleetMember(context, installation=Installation(facts=facts))
 
 
 def test_the_value_of_most_clusters_is_the_usual_one() -> None:
-    [found] = drift([member("a", x="2"), member("b", x="1"), member("c", x="1"), Member("d", failed="no")])
+    [found] = drift([member("a", x="2"), member("b", x="1"), member("c", x="1"), FleetMember("d", failed="no")])
     assert (found.most, found.others) == ("1", {"a": "2"})
     assert list(sentences([found], 9)) == ["x: 2 in a; 1 elsewhere"]
     assert list(sentences([found, found], 1)) == ["x: 2 in a; 1 elsewhere", "1 more differences; -o json has all"]
@@ -169,7 +169,7 @@ def test_comments_and_empty_lines_of_options_are_no_drift() -> None:
 
 
 def test_the_table_fits_a_hundred_columns() -> None:
-    wide = Member(
+    wide = FleetMember(
         "arn:aws:eks:eu-central-1:123456789012:cluster/production-a",
         kubernetes="1.36",
         nodes=5000,
@@ -180,7 +180,7 @@ def test_the_table_fits_a_hundred_columns() -> None:
         waiting=100000,
         installation=Installation(facts={f"f{n}": "1" for n in range(999)}),
     )
-    members = [wide, Member("b", installation=Installation()), Member("c", installation=Installation())]
+    members = [wide, FleetMember("b", installation=Installation()), FleetMember("c", installation=Installation())]
     text = output(members, drift(members)).text(Form(width=100))
     assert max(map(len, text.splitlines())) <= 100
 

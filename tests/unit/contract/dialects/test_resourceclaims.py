@@ -429,7 +429,9 @@ def test_a_request_survives_its_annotation() -> None:
     assert codec.request_from_text(codec.request_to_text(request)) == request
 
 
-LIKELY: st.SearchStrategy[Any] = st.sampled_from([1, 2, "8Gi", "30", True, None, "", -1, "1e999", [], {}, "ExactCount", CLASS, "gpu"])
+LIKELY: st.SearchStrategy[Any] = st.sampled_from(
+    [1, 2, "8Gi", "30", True, None, "", -1, "1e999", [], {}, "ExactCount", CLASS, "gpu"]
+)
 VALUES = LIKELY | ANY
 REQUEST = st.fixed_dictionaries(
     {"name": st.sampled_from(["a", "b"]) | VALUES},

@@ -10,8 +10,8 @@ from allocator.features.servicelevels.levels import (
     Levels,
     Names,
     ObservedWait,
+    ServedPod,
     ServiceJudgement,
-    ShareHolder,
     Started,
     band,
 )
@@ -34,7 +34,7 @@ class Bench:
     def look(self, *waiting: ObservedWait, holders: str = "", after: float = 0.0) -> list[Started | ServiceJudgement]:
         self.now += after
         self.holders |= set(holders)
-        came = [ShareHolder(uid, "team", 0) for uid in self.levels.new(self.holders)]
+        came = [ServedPod(uid, "team", 0) for uid in self.levels.new(self.holders)]
         return list(self.levels.look(waiting, self.holders, came, self.now))
 
 
