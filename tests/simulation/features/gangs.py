@@ -20,10 +20,6 @@ from tests.simulation.run import Run
 _AS_A_WHOLE = (PodReason.GANG_INCOMPLETE, PodReason.GANG_DOES_NOT_FIT)
 
 
-_ASKS = ("limits", "requests", "more")
-"""What of a pod's description says how much it asks for."""
-
-
 def _gang(draw: Draw) -> Arguments:
     """A few pods that start together, most often of one kind, and sometimes fewer or more than they say."""
     name, size = draw.new("gang"), draw.rng.randint(2, 5)
@@ -34,8 +30,8 @@ def _gang(draw: Draw) -> Arguments:
     written = {str(names.GANG): name, str(names.GANG_MINIMUM): str(minimum)}
     members = []
     for each in made:
-        asks: dict[str, Any] = {key: first[key] for key in _ASKS if alike and key in first}
-        base = {key: value for key, value in each.items() if not (alike and key in _ASKS)}
+        asks = {key: first[key] for key in ("limits", "requests", "more") if key in first} if alike else {}
+        base = {key: value for key, value in each.items() if not (alike and key in ("limits", "requests", "more"))}
         annotations: dict[str, str] = {**((first if alike else each).get("annotations") or {}), **written}
         members.append({**base, **asks, "namespace": first["namespace"], "annotations": annotations})
     for each, member in zip(made, members, strict=True):
