@@ -114,8 +114,8 @@ def bundled(
         for name, path in sorted(whole):
             entry = tarfile.TarInfo(f"{top}/{name}")
             entry.size, entry.mode = path.stat().st_size, 0o755 if path == plugin else 0o644
-            with path.open("rb") as content:
-                tar.addfile(entry, content)
+            with path.open("rb") as file:
+                tar.addfile(entry, file)
     return target
 
 

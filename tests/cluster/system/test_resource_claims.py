@@ -210,7 +210,7 @@ def test_a_claim_without_capacity_has_whole_cards(cluster: Cluster) -> None:
     run(cluster, "waits")
 
 
-def test_a_claim_that_stands_alone_is_one_pods_after_the_other_also_on_another_node(cluster: Cluster) -> None:
+def test_a_claim_that_stands_alone_serves_one_pod_after_another(cluster: Cluster) -> None:
     claim(cluster, "alone", asks("4Gi"))
     create(cluster, pod("first", pool="dra", claim="alone"))
     run(cluster, "first")

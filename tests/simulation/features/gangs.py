@@ -32,7 +32,8 @@ def _gang(draw: Draw) -> Arguments:
     for each in made:
         asks = {key: first[key] for key in ("limits", "requests", "more") if key in first} if alike else {}
         base = {key: value for key, value in each.items() if not (alike and key in ("limits", "requests", "more"))}
-        annotations: dict[str, str] = {**((first if alike else each).get("annotations") or {}), **written}
+        said: dict[str, str] = (first if alike else each).get("annotations") or {}
+        annotations = {**said, **written}
         members.append({**base, **asks, "namespace": first["namespace"], "annotations": annotations})
     for each, member in zip(made, members, strict=True):
         draw.names.remove((each["namespace"], each["name"]))
