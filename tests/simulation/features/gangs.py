@@ -30,8 +30,12 @@ def _gang(draw: Draw) -> Arguments:
     written = {str(names.GANG): name, str(names.GANG_MINIMUM): str(minimum)}
     members = []
     for each in made:
-        asks = {key: first[key] for key in ("limits", "requests", "more") if key in first} if alike else {}
-        base = {key: value for key, value in each.items() if not (alike and key in ("limits", "requests", "more"))}
+        asks: dict[str, Any] = (
+            {key: first[key] for key in ("limits", "requests", "more") if key in first} if alike else {}
+        )
+        base: dict[str, Any] = {
+            key: value for key, value in each.items() if not (alike and key in ("limits", "requests", "more"))
+        }
         said: dict[str, str] = (first if alike else each).get("annotations") or {}
         annotations = {**said, **written}
         members.append({**base, **asks, "namespace": first["namespace"], "annotations": annotations})

@@ -12,6 +12,7 @@ import yaml
 from allocator.server.http import socket_routes
 from contract import names
 from contract.dialects import DIALECTS
+from contract.encoding import protocol
 from contract.metrics import metrics_of
 from kubectl_gpufraction.ui import server as page
 from playground.edges import edge
@@ -92,7 +93,10 @@ def routes() -> Iterator[str]:
             for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
                 yield f"route webhook {method} {rule.rule}"
     served = {
-        "allocator": socket_routes(SchedulerHarness().controller, Metrics(metrics_of("allocator"))),
+        "allocator": {
+            **socket_routes(SchedulerHarness().controller, Metrics(metrics_of("allocator"))),
+            ("POST", protocol.CLAIMS_PATH): None,  # of the feature resourceclaims
+        },
         "metrics": {**health_routes(metrics, ready=HealthChecks()), **health.routes(metrics)},
         "page": page.routes(None, None, object()),  # type: ignore[arg-type]
     }
