@@ -20,6 +20,10 @@ from tests.simulation.run import Run
 _AS_A_WHOLE = (PodReason.GANG_INCOMPLETE, PodReason.GANG_DOES_NOT_FIT)
 
 
+_ASKS = ("limits", "requests", "more")
+"""The arguments of `pod.create` by which a pod asks for its share."""
+
+
 def _gang(draw: Draw) -> Arguments:
     """A few pods that start together, most often of one kind, and sometimes fewer or more than they say."""
     name, size = draw.new("gang"), draw.rng.randint(2, 5)
