@@ -21,7 +21,7 @@ from tests.cluster.kit.played import PlayedPrograms
 from tests.cluster.system import invariants
 from tests.clusters import control_planes
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(240)]
 JSON = dict[str, Any]
 WITHIN = "40s"
 

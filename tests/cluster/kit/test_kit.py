@@ -15,7 +15,7 @@ from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.cluster.kit.cluster import CUDA, NODE, Kit
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(300)]
 JSON = dict[str, Any]
 Line = tuple[str, str, str, str]
 _OTHER, _UNASKED = ("not tried", "NotThisNodesWay"), ("not tried", "NotAsked")

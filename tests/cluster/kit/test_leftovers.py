@@ -27,7 +27,7 @@ from runtime.kubernetes.client import Kube, KubeNotFound
 from tests.cluster.kit.cluster import CLOSED, CUDA, NODE
 from tests.cluster.kit.played import PlayedPrograms
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(120)]
 JSON = dict[str, Any]
 LABEL = "gpufraction.io/conformance"
 _GPU = NodeGpu(0, "GPU-0", "Tesla T4", 15109 << 20)

@@ -34,7 +34,7 @@ from shadow.recording.store import RecordingError, lines
 from shadow.replay.demand import demand_of
 from tests.clusters import control_planes
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(600)]
 JSON = dict[str, Any]
 NAMESPACE = "gpufraction-shadow"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:gpufraction-shadow"

@@ -25,7 +25,7 @@ from tests.cluster.versions.fleet import Fleet, define_for_next, under_load
 from tests.cluster.versions.releases import PRESENT, Release
 from tests.clusters import control_planes
 
-pytestmark = [pytest.mark.system]
+pytestmark = [pytest.mark.system, pytest.mark.long]
 NODES = (gpu_node("n0", "2 x NVIDIA A10 23028MiB"), gpu_node("n1", "2 x NVIDIA A10 23028MiB"))
 AGENTS = tuple(f"nodeagent-{node.spec.name}" for node in NODES)
 SETTINGS = {"allocator": ("--assume-ttl", "3s", "--repair-every", "1s"), "nodeagent": ("--heartbeat", "5s")}

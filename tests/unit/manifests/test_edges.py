@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ def routes() -> Iterator[str]:
         if rule.endpoint != "static":
             for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
                 yield f"route webhook {method} {rule.rule}"
-    served = {
+    served: dict[str, Mapping[tuple[str, str], object]] = {
         "allocator": {
             **socket_routes(SchedulerHarness().controller, Metrics(metrics_of("allocator"))),
             ("POST", protocol.CLAIMS_PATH): None,  # of the feature resourceclaims
