@@ -6,6 +6,7 @@ from pathlib import Path
 
 import tests.fuzzing.targets.annotations as texts
 import tests.fuzzing.targets.documents as documents
+import tests.fuzzing.targets.groups as groups
 import tests.fuzzing.targets.kit as kit
 import tests.fuzzing.targets.objects as objects
 import tests.fuzzing.targets.views as views
@@ -20,6 +21,7 @@ TARGETS: tuple[Target, ...] = (
     *views.TARGETS,
     *documents.TARGETS,
     *kit.TARGETS,
+    *groups.TARGETS,
 )
 
 

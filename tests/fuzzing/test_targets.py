@@ -41,7 +41,11 @@ NO_TARGET_MODULES = {
     "kubectl_gpufraction.commands.dryrun": "a manifest of the plugin's own user",
     "kubectl_gpufraction.commands.inspect": "one annotation of gpushare, which is caught",
     "kubectl_gpufraction.cluster.options": "the options, for the target options",
+    "kubectl_gpufraction.shadow.command": "what the recorder's own program prints, for the plugin's user",
     "kubectl_gpufraction.output.jsonpath": "a template of the plugin's own user, on rows of ours",
+    "shadow.replay.cluster": "answers of our own admission",
+    "shadow.report.manifests": "answers of our own admission",
+    "shadow.systems.hami": "annotations of HAMi's, whose damage tests/unit/shadow/test_systems.py tries",
     "runtime.httpserver": "a body that the targets socket-question and page-query read",
 }
 MOST_CORPUS = 1 << 20

@@ -165,7 +165,7 @@ def test_an_eviction_names_the_very_pod_that_was_judged(case: tuple[Answer, str]
     assert sent.body == {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
-        "metadata": {"name": "p", "namespace": "ns"},
+        "metadata": {"name": "p", "namespace": "ns", "annotations": {names.EVICTION_REASON: "unbound: why"}},
         "deleteOptions": {"preconditions": {"uid": "u", "resourceVersion": "7"}},
     }
 
