@@ -50,6 +50,8 @@ POLICIES = (
     "gpufraction-pod-binding",
     "gpufraction-pod-create",
     "gpufraction-pod-update",
+    "gpufraction-share-claims",
+    "gpufraction-share-claims-kept",
 )
 """The admission policies of manifests/policies that refuse something. Those that warn and note may be left out."""
 _SOON = 7 * 86400.0

@@ -218,6 +218,8 @@ SHARES_BY_CLAIMS = FeatureEdges(
             (
                 "unit/contract/dialects/test_resourceclaims.py::test_any_claim_is_read_refused_or_not_ours",
                 "fuzzing share-claim",
+                "fuzzing claims-question",
+                "fuzzing claims-answer",
                 "unit/allocator/workers/test_share_claims.py::"
                 "test_a_claim_that_asks_for_something_else_than_was_counted_is_not_allocated",
                 _BY_CLAIMS + "test_a_tenant_changes_nothing_of_a_claim_in_use",

@@ -19,6 +19,7 @@ SHADOW = FeatureEdges(
             (
                 f"{_UNIT}test_recording.py::test_a_namespace_that_makes_thousands_of_pods_is_counted_and_bounded",
                 f"{_UNIT}test_recording.py::test_no_secret_image_or_volume_is_recorded",
+                "fuzzing shadow-record",
                 f"{_UNIT}test_report.py::test_no_word_of_a_tenant_moves_the_terminal",
                 f"{_CLUSTER}test_hostile_annotations_leave_the_recorder_alive_and_others_recorded",
             ),

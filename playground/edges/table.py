@@ -31,6 +31,7 @@ from playground.edges.features import (
     PAGE,
     SHARES_BY_CLAIMS,
 )
+from playground.edges.groups import CONFORMANCE, GANGS
 from playground.edges.programs import ADMISSION, PLACEMENT
 from playground.edges.shadow import SHADOW
 
@@ -48,6 +49,8 @@ FEATURES: tuple[FeatureEdges, ...] = (
     KUEUE,
     NODES,
     PAGE,
+    GANGS,
+    CONFORMANCE,
     SHADOW,
 )
 

@@ -19,7 +19,7 @@ KINDS = ["daemonset/", "deployment/", "job/", "pod/", "replicaset/", "statefulse
 WORDS: dict[str, tuple[list[str], list[str]]] = {
     "commands": ([""], [*sorted(["help", *(command.name for command in COMMANDS)]), ":4"]),
     "no word at all": ([], [*sorted(["help", *(command.name for command in COMMANDS)]), ":4"]),
-    "the first letter": (["w"], ["waiting", ":4"]),
+    "the first letter": (["w"], ["waiting", "what-if", ":4"]),
     "after a flag": (["-A", "po"], ["pods", "pools", ":4"]),
     "after a flag with a value": (["-n", "team", "po"], ["pods", "pools", ":4"]),
     "nothing fits": (["x"], [":4"]),
