@@ -144,6 +144,16 @@ _ROOM = PanelRow(
             (Query(over("sum", nodeagent.NODE_ISOLATION, "level"), "{{level}}"),),
         ),
         Panel(
+            "Gangs and deprecated names",
+            "Gangs of pods that wait, and that have begun; pods with names that a later release does not read. When a "
+            "gang has begun for minutes, see the leader's log; before you upgrade, docs/deprecations.md.",
+            "short",
+            (
+                Query(over("sum", allocator.GANGS, "state"), "gangs: {{state}}"),
+                Query(increase(webhook.DEPRECATED_NAMES, "name"), "deprecated: {{name}}"),
+            ),
+        ),
+        Panel(
             "Canaries and proofs",
             "With the component canary: what canaries found, and nodes by where the proof of their levels stands. When "
             "exceeded or failed is above 0, see the runbook of GpufractionIsolationNotHeld.",

@@ -46,7 +46,10 @@ def wrong(items: list[JSON]) -> dict[str, str]:
 def _wrong(text: str) -> str:
     """What is wrong with one object, as JSON; most are the same in every overlay, and a look takes a while."""
     try:
-        kubernetes_validate.validate(json.loads(text), VERSION, strict=True)
+        try:
+            kubernetes_validate.validate(json.loads(text), VERSION, strict=True)
+        except kubernetes_validate.SchemaNotFoundError:  # a kind of later versions, in a component that needs these
+            kubernetes_validate.validate(json.loads(text), kubernetes_validate.latest_version(), strict=True)
     except kubernetes_validate.ValidationError as error:
         return str(error)
     return ""

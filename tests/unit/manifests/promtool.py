@@ -30,7 +30,7 @@ _VALUES = {
     "level": ("mps", "watch"),
     "outcome": ("placed", "error", "without-gpus"),
 }
-_VALUES |= {"state": ("open", "closed"), "answer": ("late",), "reason": ("queue",)}
+_VALUES |= {"state": ("open", "closed", "failed", "missing"), "answer": ("late",), "reason": ("queue",)}
 _VALUES |= {"verdict": ("in-time", "late")}
 """Values that alerts look for; a label that is not here has any."""
 _LEADER, _FOLLOWER = "10.0.0.1:9402", "10.0.0.2:9402"

@@ -76,5 +76,5 @@ def test_no_manifest_names_a_registry_and_all_have_the_version_of_the_sources() 
         for path in sorted(MANIFESTS.rglob("kustomization.yaml"))
     }
     found = {folder: value for folder, value in entries.items() if value}
-    assert set(found) == {"base", "components/holders", "components/mps", "components/ui"}
-    assert list(found.values()) == [[{"name": "gpufraction", "newTag": version}]] * 4
+    assert set(found) == {"base", "components/holders", "components/mps", "components/ui", "shadow"}
+    assert list(found.values()) == [[{"name": "gpufraction", "newTag": version}]] * 5

@@ -32,6 +32,7 @@ NEEDED = {
 """What the manifests set by variables, the components included that some settings need."""
 BY_COMPONENTS = {
     "claims",
+    "proven_within",
     "unhealthy_lists",
     "pods",
     "limiters.mps",

@@ -87,7 +87,13 @@ def test_the_image_holds_the_programs_that_the_manifests_start() -> None:
     ignored = (ROOT / ".containerignore").read_text(encoding="utf-8").splitlines()
     page = yaml.safe_load((MANIFESTS / "components" / "ui" / "deployment.yaml").read_text(encoding="utf-8"))
     [container] = page["spec"]["template"]["spec"]["containers"]
-    started = {container["command"][2], *(command(name)[0] for name in containers())}
+    [recorder] = [
+        each
+        for each in yaml.safe_load_all((MANIFESTS / "shadow" / "deployment.yaml").read_text(encoding="utf-8"))
+        if each["kind"] == "Deployment"
+    ]
+    pages = (container, recorder["spec"]["template"]["spec"]["containers"][0])
+    started = {*(each["command"][2] for each in pages), *(command(name)[0] for name in containers())}
     assert copied == {"contract", "runtime", *started}
     texts = {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "requirements.lock", "release/image"}
     assert copied | texts == {line[1:] for line in ignored if line[:1] == "!"}

@@ -15,7 +15,7 @@ COUNTED = "shares are counted, and nothing limits a program to its share"
 WATCHED = "use beyond a share is reported (watch), and nothing limits a program to its share"
 ACCESS = "kustomize edit add component manifests/components/node-access && kubectl apply -k YOUR_KUSTOMIZATION"
 LIBRARY = "kustomize edit add component manifests/components/preload && kubectl apply -k YOUR_KUSTOMIZATION"
-DRIVER = "kubectl -n gpufraction-system set env daemonset/gpufraction-nodeagent GPUFRACTION_DRIVER_LIMITS=true"
+DRIVER = "kubectl -n gpufraction-nodes set env daemonset/gpufraction-nodeagent GPUFRACTION_DRIVER_LIMITS=true"
 STEPS = "see docs/enforcement.md, which chooses the way by what the node has"
 
 
