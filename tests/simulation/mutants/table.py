@@ -395,12 +395,12 @@ _WRITES = (
         return read_back(kube, binding, error, timeout=timeout)
 
 
-_STILL""",
+def _write_claims""",
             """    except KubeError as error:
         return BindFailed(binding, None, str(error))
 
 
-_STILL""",
+def _write_claims""",
         ),
         plans.AN_ANSWER_IS_LOST,
     ),
