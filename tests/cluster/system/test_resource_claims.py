@@ -307,7 +307,7 @@ def test_two_ways_to_ask_are_refused(cluster: Cluster) -> None:
     template(cluster, "t", asks("1Gi"))
     body = pod("one", of="t")
     body["spec"]["containers"][0]["resources"]["limits"] = {str(names.GPU_MEMORY): "1Gi"}
-    with pytest.raises((KubeForbidden, KubeInvalid), match="ask in one dialect only"):
+    with pytest.raises((KubeForbidden, KubeInvalid), match="ask in one dialect only|remove it: such a ResourceClaim"):
         create(cluster, body)
 
 
@@ -321,7 +321,7 @@ def test_a_pod_with_claims_of_another_driver_is_left_alone(cluster: Cluster) -> 
 
 
 def test_the_class_is_refused_where_the_namespace_has_no_label(cluster: Cluster) -> None:
-    with pytest.raises((KubeForbidden, KubeInvalid), match=r"gpufraction\.io/resource-claims=enabled"):
+    with pytest.raises((KubeForbidden, KubeInvalid), match="is served in namespaces with the label"):
         template(cluster, "t", asks("1Gi"), namespace="unlabelled")
 
 
@@ -394,7 +394,7 @@ def test_a_tenant_changes_nothing_of_a_claim_in_use(cluster: Cluster, tenant: Ku
     ):
         with pytest.raises((KubeForbidden, KubeInvalid), match="gpufraction"):
             tenant.patch_merge(path, patch)
-    with pytest.raises((KubeForbidden, KubeInvalid), match="is used by pod victim; delete that pod first"):
+    with pytest.raises((KubeForbidden, KubeInvalid), match="is used by pod victim"):
         tenant.delete(own)
     (after,) = claims_of(cluster, "victim")
     assert (after["status"], after["metadata"]["finalizers"]) == (before["status"], before["metadata"]["finalizers"])
@@ -412,6 +412,11 @@ def test_a_tenant_allocates_no_claim(cluster: Cluster, tenant: Kube) -> None:
 
 
 def test_nobody_publishes_our_devices(cluster: Cluster, tenant: Kube) -> None:
+    with contextlib.suppress(KubeForbidden):
+        try:
+            tenant.get(paths.path(resourceclaims.API, "resourceslices"))
+        except KubeNotFound:
+            pytest.skip("the embedded API server has no ResourceSlices; it needs KUBEBUILDER_ASSETS")
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
     body = {
         "apiVersion": resourceclaims.API,

@@ -132,5 +132,6 @@ def test_every_path_of_the_api_is_built_in_one_place() -> None:
             "/api/pod",
             "/api/pod",
             "/api/use",
+            "/api/use",
         ],
     }
