@@ -307,7 +307,7 @@ def test_two_ways_to_ask_are_refused(cluster: Cluster) -> None:
     template(cluster, "t", asks("1Gi"))
     body = pod("one", of="t")
     body["spec"]["containers"][0]["resources"]["limits"] = {str(names.GPU_MEMORY): "1Gi"}
-    with pytest.raises((KubeForbidden, KubeInvalid), match="ask in one dialect only|remove it: such a ResourceClaim"):
+    with pytest.raises((KubeForbidden, KubeInvalid), match=r"ask in one dialect only|remove it: such a ResourceClaim"):
         create(cluster, body)
 
 
