@@ -165,7 +165,7 @@ def test_a_pod_that_was_admitted_in_another_dialect_is_refused() -> None:
     assert "ask in one dialect only" in Answering(reading()).answered(made)["status"]["message"]
 
 
-def test_what_an_author_wrote_as_our_annotation_is_replaced_by_what_the_claims_say() -> None:
+def test_what_an_author_wrote_as_our_annotation_is_replaced() -> None:
     forged = PodRequest("resourceclaims", (FractionRequest("main", memory=GIB),))
     made = pod(annotations={str(names.REQUEST): codec.request_to_text(forged)})
     made["spec"]["containers"][0]["resources"]["limits"] = {"gpufraction.io/gpu-memory": "1Gi"}
