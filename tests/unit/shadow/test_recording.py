@@ -261,7 +261,7 @@ def test_a_node_that_changes_all_the_time_is_recorded_so_often_at_most() -> None
     assert getattr(last, "node", {})["metadata"]["labels"]["beat"] == "499"
 
 
-def test_a_pod_whose_annotations_change_all_the_time_is_recorded_so_often_at_most() -> None:
+def test_annotations_that_change_all_the_time_are_recorded_so_often() -> None:
     cluster = Played(played.hami_node("n"))
     for at in range(200):
         cluster.see(played.hami_pod("p", mib=at + 1, card="GPU-n-0", node="n", phase="Running"), START + at)

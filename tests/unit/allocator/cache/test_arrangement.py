@@ -55,9 +55,7 @@ def booked(trial: Trial) -> dict[str, tuple[int, ...]]:
     shapes=st.lists(st.integers(1, 2), min_size=1, max_size=2),
     sizes=st.lists(st.sampled_from(SIZES), min_size=2, max_size=5),
 )
-def test_a_way_is_found_where_there_is_one_and_nothing_stays_where_there_is_none(
-    shapes: list[int], sizes: list[int]
-) -> None:
+def test_a_way_is_found_where_there_is_one_and_nothing_stays_else(shapes: list[int], sizes: list[int]) -> None:
     nodes = [node(f"n{i}").gpus(cards, mib=CARD).state() for i, cards in enumerate(shapes)]
     cluster = trial(nodes)
     empty = booked(cluster)

@@ -154,7 +154,8 @@ def put_through(number: int) -> Tally:
 
 
 def test_every_dialect_is_among_them() -> None:
-    assert EXAMPLES.keys() == {dialect.name for dialect in DIALECTS}
+    # Pods that ask by ResourceClaims come to another entry of the webhook.
+    assert EXAMPLES.keys() == {dialect.name for dialect in DIALECTS} - {"resourceclaims"}
 
 
 def test_three_hundred_pods() -> None:
