@@ -70,7 +70,7 @@ def test_an_archive_tells_its_digest_and_shows_what_is_missing_or_changed(tmp_pa
             digests(tmp_path / "c.tar")
 
 
-def test_every_image_of_the_manifests_is_found_and_those_of_others_have_a_digest() -> None:
+def test_every_image_of_the_manifests_is_found_and_those_of_others() -> None:
     named = {
         container["image"]
         for path in files()
