@@ -83,7 +83,7 @@ class GangScheduling:
         self._index = GangIndex()
         self._verdicts: dict[GangKey, _Verdict] = {}
         self._undecided: dict[GangKey, tuple[int, int]] = {}
-        """Gangs of which nothing was known, at that version and when so many others were known not to fit."""
+        """Gangs that had not been tried, with the version and the number of gangs known not to fit at that time."""
         self._short: dict[tuple[Hashable, ...], FellShort] = {}
         """Of this round: what does not fit, by what decides about it."""
         self._opening: dict[str, tuple[Binding, ...]] = {}

@@ -1,9 +1,9 @@
 """
 What the ResourceClaims of a pod ask for, read from the API server while the pod is being created.
 
-The webhook has no token, so it asks the allocator beside it. Each claim and template is read anew: one that was made a
-moment ago is in no cache yet, and a template may be deleted and made again under its name. Every replica answers, also
-one that does not lead.
+The webhook has no token, so it asks the allocator in its pod. The allocator reads each claim and template again: a new
+one is in no cache yet, and a template may be deleted and created again under its name. Every replica answers, also one
+that does not lead.
 
 Must not: decide on anything but whether a claim can be served.
 """

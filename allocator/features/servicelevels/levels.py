@@ -75,7 +75,7 @@ class Levels:
         self._within = within
         self._waits: dict[str, _Wait] = {}
         self._holders: set[str] | None = None
-        """None before the first look of this term: whoever holds a share then was counted by another leader."""
+        """None before the first look of this term: an earlier leader counted the pods that hold a share by then."""
 
     def reset(self) -> None:
         """Another replica counts from now on."""
