@@ -208,10 +208,6 @@ KINDS: tuple[WriteKind, ...] = (
 )
 """In the order in which they are tried."""
 UNREACHED: Mapping[str, str] = {
-    "allocator.features.canary.worker:CanaryWorker._carry_out patch_merge": "no simulated cluster has canaries",
-    "allocator.features.canary.worker:CanaryWorker._delete delete": "no simulated cluster has canaries",
-    "allocator.features.canary.worker:CanaryWorker._start create": "no simulated cluster has canaries",
-    "allocator.workers.share_claims:_allocate patch_merge": "no simulated pod asks by ResourceClaims",
     "allocator.features.kueue.answers:activate patch_json": "the embedded API server has none of Kueue's kinds",
     "allocator.features.kueue.answers:write patch_json": "the embedded API server has none of Kueue's kinds",
     "allocator.features.provisioning.worker:Provisioner._ask create#2": "no autoscaler serves such requests here",

@@ -31,6 +31,7 @@ _PASSING = (
     "._taken_by[]._expected",  # nodes that one that leads no more expected last
     "._observed.refuted[]",  # one version of a Lease, until a later one looks released and is not
     "._found[].uid",  # no more than the pods that were idle when somebody waited last
+    "._gangs[]._read[]",  # a plan as the annotation of a pod that is there has it
     ".share.claim_uid",  # the API server's own ElasticGPU says so
 )
 """How the way to what may name something that is gone ends, and why that is bounded."""

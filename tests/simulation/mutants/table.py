@@ -395,12 +395,12 @@ _WRITES = (
         return read_back(kube, binding, error, timeout=timeout)
 
 
-def _write_claims""",
+_STILL""",
             """    except KubeError as error:
         return BindFailed(binding, None, str(error))
 
 
-def _write_claims""",
+_STILL""",
         ),
         plans.AN_ANSWER_IS_LOST,
     ),
