@@ -366,13 +366,13 @@ DEVICES_PREFIX = _of_container(
 )
 MEMORY_MIB_PREFIX = _of_container(
     "memory-mib",
-    "Booked memory on each GPU in MiB, a plain integer, never more than the card has: `NVIDIA_GPU_MEMORY_REQUEST` "
-    "reads it, and `_LIMIT` too where the share may not burst.",
+    "Booked memory on each GPU in MiB, a plain integer, never more than the card has: `GPUFRACTION_MEMORY_MIB` "
+    "reads it, and `GPUFRACTION_MEMORY_LIMIT_MIB` too where the share may not burst.",
 )
 MEMORY_LIMIT_MIB_PREFIX = _of_container(
     "memory-limit-mib",
-    "The memory limit on each GPU in the same form, where it is above the booked memory: `NVIDIA_GPU_MEMORY_LIMIT` "
-    "reads it then.",
+    "The memory limit on each GPU in the same form, where it is above the booked memory: "
+    "`GPUFRACTION_MEMORY_LIMIT_MIB` reads it then.",
 )
 MEMORY_LIMIT_PREFIX = _of_container(
     "memory-limit",
@@ -595,8 +595,8 @@ MEMORY_FRACTION = Key(
 
 ENVIRONMENT: tuple[tuple[str, Key], ...] = (
     (VISIBLE_DEVICES, DEVICES_PREFIX),
-    ("NVIDIA_GPU_MEMORY_REQUEST", MEMORY_MIB_PREFIX),
-    ("NVIDIA_GPU_MEMORY_LIMIT", MEMORY_MIB_PREFIX),
+    ("GPUFRACTION_MEMORY_MIB", MEMORY_MIB_PREFIX),
+    ("GPUFRACTION_MEMORY_LIMIT_MIB", MEMORY_MIB_PREFIX),
     ("CUDA_DEVICE_MEMORY_LIMIT", MEMORY_LIMIT_PREFIX),
     ("CUDA_DEVICE_SM_LIMIT", CORES_LIMIT_PREFIX),
     ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", MPS_MEMORY_PREFIX),
@@ -604,8 +604,16 @@ ENVIRONMENT: tuple[tuple[str, Key], ...] = (
     (MEMORY_FRACTION, MEMORY_FRACTION_PREFIX),
 )
 """Environment of a container with a share: the variable, and the prefix of the annotation that it reads."""
-BURST_ENVIRONMENT: tuple[tuple[str, Key], ...] = (("NVIDIA_GPU_MEMORY_LIMIT", MEMORY_LIMIT_MIB_PREFIX),)
+BURST_ENVIRONMENT: tuple[tuple[str, Key], ...] = (("GPUFRACTION_MEMORY_LIMIT_MIB", MEMORY_LIMIT_MIB_PREFIX),)
 """What is different where the container's memory limit is above its request."""
+TOOLKIT_ENVIRONMENT = (
+    ("NVIDIA_GPU_MEMORY_REQUEST", "GPUFRACTION_MEMORY_MIB"),
+    ("NVIDIA_GPU_MEMORY_LIMIT", "GPUFRACTION_MEMORY_LIMIT_MIB"),
+)
+"""
+Variables by which NVIDIA's container toolkit, from 1.20.1 on, has the driver limit a container, and those of ours with
+the same values. Where the driver cannot, the toolkit fails the container's start.
+"""
 
 RESERVED_ENVIRONMENT = (
     "NVIDIA_VISIBLE_DEVICES",
@@ -615,9 +623,8 @@ RESERVED_ENVIRONMENT = (
     "CUDA_DISABLE_CONTROL",
     "CUDA_REDIRECT",
     "GPU_CORE_UTILIZATION_POLICY",
-    "GPUFRACTION_MEMORY_FRACTION",
 )
-RESERVED_ENVIRONMENT_PREFIXES = ("CUDA_MPS_", "NVIDIA_GPU_MEMORY_", "CUDA_DEVICE_")
+RESERVED_ENVIRONMENT_PREFIXES = ("CUDA_MPS_", "NVIDIA_GPU_MEMORY_", "GPUFRACTION_MEMORY_", "CUDA_DEVICE_")
 """
 Variables by which a tenant could enlarge a share, so ours replace them. By the MIG ones NVIDIA's runtime grants the
 right to change a card; the next three switch HAMi-core's limits off. `CUDA_DEVICE_ORDER` is harmless but falls

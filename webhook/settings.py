@@ -75,6 +75,12 @@ class ServeSettings:
         "level where it has none or a weaker one, so the pod waits where no node enforces the level. "
         "manifests/components/multitenant sets `watch`. Empty: as the pod says.",
     )
+    toolkit_limits: bool = setting(
+        False,
+        "Give containers with a share NVIDIA_GPU_MEMORY_REQUEST and NVIDIA_GPU_MEMORY_LIMIT: from 1.20.1 on, NVIDIA's "
+        "container toolkit has the driver hold the limit where GPUs come by CDI. Only if every GPU node has driver 615 "
+        "and cgroup v2: elsewhere the toolkit fails the container's start.",
+    )
     limiter_cache: bool = setting(
         False,
         "Give containers with a share a folder for the shared region of HAMi-core, an emptyDir of their pod; "
@@ -114,6 +120,7 @@ class ServeSettings:
             runtime_class=self.runtime_class,
             least_isolation=self.least_isolation,
             volumes=Volumes(cache=self.limiter_cache, host_paths=frozenset(self.host_paths)),
+            toolkit_limits=self.toolkit_limits,
             dra=self.dra,
         )
 

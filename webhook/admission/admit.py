@@ -87,6 +87,8 @@ class Configuration:
     """The weakest level of isolation for pods with a share; empty: any."""
     volumes: Volumes = NO_VOLUMES
     """The volumes of pods with a share, for limiters."""
+    toolkit_limits: bool = False
+    """Whether containers with a share have the variables by which NVIDIA's container toolkit limits their memory."""
     dra: bool = False
     """Whether pods with a share name a ResourceClaim, for nodes that deliver by Dynamic Resource Allocation."""
 
@@ -322,6 +324,8 @@ def _settled(
         return _denied(submitted, settled.message, settled.code, dialect)
     sharing = {fraction.container for fraction in planned.request.containers}
     after = containers.with_volumes(settled.pod, sharing, configuration.volumes)
+    if configuration.toolkit_limits:
+        after = containers.with_toolkit_limits(after, sharing)
     if isinstance(answer, Placed) and not answer.allocation.by_claim:
         after = {**after, "spec": resourceclaims.without_claim(after["spec"])}
     warnings = (*settled.warnings, configuration.warning) if configuration.warning else settled.warnings

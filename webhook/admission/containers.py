@@ -111,6 +111,17 @@ def _set_environment(container: JSON, entries: list[JSON], ours: set[str]) -> No
     container["env"] = [dict(entry) for entry in entries] + [entry for entry in others if entry is not None]
 
 
+def with_toolkit_limits(pod: JSON, sharing: Collection[str]) -> JSON:
+    """The pod with the variables of `names.TOOLKIT_ENVIRONMENT` in its containers with a share, after `rewrite`."""
+    spec = needs.with_containers(pod["spec"], dict)
+    for container, _ in needs.containers(spec):
+        if container["name"] in sharing:
+            values = {entry["name"]: entry for entry in container["env"]}
+            added = [{**values[ours], "name": theirs} for theirs, ours in names.TOOLKIT_ENVIRONMENT]
+            container["env"] = [*container["env"], *added]
+    return {**pod, "spec": spec}
+
+
 def _without_limiter(entry: JSON) -> JSON | None:
     """
     `LD_PRELOAD` without a limiter of the tenant's own choice; None where nothing else is in it.

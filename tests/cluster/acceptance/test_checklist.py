@@ -264,7 +264,7 @@ def test_row_21_and_the_pods_that_name_them_have_their_shares(cluster: Cluster) 
         _, share = bound(cluster, f"gpushare-egpuc-{number}")
         assert scenarios.held(made) == scenarios.held(share), "the pod has the claim's share"
         assert annotated(made, "elasticgpu.io/") == {"container-dcgmproftester11": "0", "assumed": "true"}
-        assert environment(cluster, made, "NVIDIA_GPU_MEMORY_LIMIT") == {"NVIDIA_GPU_MEMORY_LIMIT": str(mib)}
+        assert environment(cluster, made, "GPUFRACTION_MEMORY_LIMIT_MIB") == {"GPUFRACTION_MEMORY_LIMIT_MIB": str(mib)}
         assert environment(cluster, made, "NVIDIA_VISIBLE_DEVICES")["NVIDIA_VISIBLE_DEVICES"] in uuids(share)
 
 

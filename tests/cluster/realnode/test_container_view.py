@@ -37,9 +37,9 @@ def share(mebibytes: int, *cards: int, cores: str = "100") -> Inside:
             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": cores,
             "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limits,
             "GPUFRACTION_MEMORY_FRACTION": f"0.{(mebibytes << 20) * 1_000_000 // MEMORY:06d}".rstrip("0"),
+            "GPUFRACTION_MEMORY_LIMIT_MIB": str(mebibytes),
+            "GPUFRACTION_MEMORY_MIB": str(mebibytes),
             "NVIDIA_CTK_LIBCUDA_DIR": _LIBRARIES,
-            "NVIDIA_GPU_MEMORY_LIMIT": str(mebibytes),
-            "NVIDIA_GPU_MEMORY_REQUEST": str(mebibytes),
             # The runtime has turned the names into devices, and leaves nothing for another hook to act on.
             "NVIDIA_VISIBLE_DEVICES": "void",
         },

@@ -131,8 +131,8 @@ def test_a_pod_bursts_only_where_its_limit_is_held(limiting: Cluster, library: P
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=12288M",
         "GPUFRACTION_MEMORY_FRACTION": "0.333333",
-        "NVIDIA_GPU_MEMORY_LIMIT": "12288",
-        "NVIDIA_GPU_MEMORY_REQUEST": "4096",
+        "GPUFRACTION_MEMORY_LIMIT_MIB": "12288",
+        "GPUFRACTION_MEMORY_MIB": "4096",
     }
     used = cluster.kube.get(paths.path("v1", "resourcequotas", "default", "gpus"))["status"]["used"]
     assert used == {"requests.gpufraction.io/gpu-memory": "8Gi", "requests.gpufraction.io/gpu-memory-limit": "12Gi"}
@@ -157,7 +157,7 @@ def test_kais_annotations_mean_the_same(limiting: Cluster, library: Path) -> Non
         pod("limit-alone").annotated(f"{KAI}.limit", "2Gi").spec(**t4_only),
     )
     await_running(cluster, "by-container", "short", "limit-alone")
-    variables = ("NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT")
+    variables = ("GPUFRACTION_MEMORY_MIB", "GPUFRACTION_MEMORY_LIMIT_MIB")
     found = {
         name: [environment(cluster, name)[key] for key in variables]
         for name in ("by-container", "short", "limit-alone")
@@ -179,7 +179,7 @@ def test_a_limit_is_at_most_the_options_multiple_of_its_own_request(limiting: Cl
     allow(cluster, "")
     with pytest.raises(KubeError, match="allow no memory limit this far above the request"):
         create(cluster, t4("none", limit="4097Mi"))
-    assert environment(cluster, "near")["NVIDIA_GPU_MEMORY_LIMIT"] == "6144"
+    assert environment(cluster, "near")["GPUFRACTION_MEMORY_LIMIT_MIB"] == "6144"
     invariants.check(cluster)
     scenarios.clear(cluster.kube)
     allow(cluster, "3")

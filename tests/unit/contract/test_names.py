@@ -17,6 +17,14 @@ PINNED = {
     "GPUS_LABEL": "gpufraction.io/gpus",
     "UNGUARDED": "unguarded",
     "QUEUE_WEIGHT": "gpufraction.io/queue-weight",
+    "METRICS_LABEL": "gpufraction.io/metrics",
+    "METRICS_SCRAPER": "scraper",
+    "NODES_NAMESPACE": "gpufraction-nodes",
+    "QUOTA": "gpufraction",
+    "QUOTA_BOUNDED": "bounded",
+    "QUOTA_LABEL": "gpufraction.io/quota",
+    "RESOURCE_CLAIMS_LABEL": "gpufraction.io/resource-claims",
+    "SHARE_CLASS": "share.gpufraction.io",
     "RESERVED_NODES": "gpufraction.io/reserved-nodes",
     "DEFRAGMENT": "gpufraction.io/defragment",
     "INJECT_LABEL": "gpufraction.io/inject",
@@ -124,15 +132,15 @@ def test_every_name_is_one_that_kubernetes_takes() -> None:
 def test_the_environment_of_a_share() -> None:
     assert {str(variable): str(prefix) for variable, prefix in names.ENVIRONMENT} == {
         "NVIDIA_VISIBLE_DEVICES": "gpufraction.io/devices.",
-        "NVIDIA_GPU_MEMORY_REQUEST": "gpufraction.io/memory-mib.",
-        "NVIDIA_GPU_MEMORY_LIMIT": "gpufraction.io/memory-mib.",
+        "GPUFRACTION_MEMORY_MIB": "gpufraction.io/memory-mib.",
+        "GPUFRACTION_MEMORY_LIMIT_MIB": "gpufraction.io/memory-mib.",
         "CUDA_DEVICE_MEMORY_LIMIT": "gpufraction.io/memory-limit.",
         "CUDA_DEVICE_SM_LIMIT": "gpufraction.io/cores-limit.",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "gpufraction.io/mps-memory.",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "gpufraction.io/mps-threads.",
         "GPUFRACTION_MEMORY_FRACTION": "gpufraction.io/memory-fraction.",
     }
-    assert dict(names.BURST_ENVIRONMENT) == {"NVIDIA_GPU_MEMORY_LIMIT": "gpufraction.io/memory-limit-mib."}
+    assert dict(names.BURST_ENVIRONMENT) == {"GPUFRACTION_MEMORY_LIMIT_MIB": "gpufraction.io/memory-limit-mib."}
     read = {prefix for _, prefix in (*names.ENVIRONMENT, *names.BURST_ENVIRONMENT)}
     assert read == set(names.CONTAINER_PREFIXES)
 
@@ -140,7 +148,7 @@ def test_the_environment_of_a_share() -> None:
 def test_whatever_we_set_a_tenant_may_not() -> None:
     loose = [
         variable
-        for variable, _ in (*names.ENVIRONMENT, *names.BURST_ENVIRONMENT)
+        for variable, _ in (*names.ENVIRONMENT, *names.BURST_ENVIRONMENT, *names.TOOLKIT_ENVIRONMENT)
         if variable not in names.RESERVED_ENVIRONMENT and not variable.startswith(names.RESERVED_ENVIRONMENT_PREFIXES)
     ]
     assert loose == []

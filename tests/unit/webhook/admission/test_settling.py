@@ -24,8 +24,8 @@ def from_annotation(name: str, prefix: str, of: str = "main") -> JSON:
 
 OURS = [
     from_annotation("NVIDIA_VISIBLE_DEVICES", "devices"),
-    from_annotation("NVIDIA_GPU_MEMORY_REQUEST", "memory-mib"),
-    from_annotation("NVIDIA_GPU_MEMORY_LIMIT", "memory-mib"),
+    from_annotation("GPUFRACTION_MEMORY_MIB", "memory-mib"),
+    from_annotation("GPUFRACTION_MEMORY_LIMIT_MIB", "memory-mib"),
     from_annotation("CUDA_DEVICE_MEMORY_LIMIT", "memory-limit"),
     from_annotation("CUDA_DEVICE_SM_LIMIT", "cores-limit"),
     from_annotation("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "mps-memory"),
