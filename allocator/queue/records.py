@@ -55,6 +55,8 @@ class Binding:
     """The leadership in which it was decided, where there is an election; it must be written in the same."""
     plan: str = ""
     """The shares of all members of its gang, as text, which the same write puts on the pod."""
+    again: bool = False
+    """Whether it was sent before, and that write may still be carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,7 +495,7 @@ class PodRecords:
 
     def leave_unresolved(self, binding: Binding) -> None:
         """Nobody knows whether the write took effect. The pod goes on counting as being written."""
-        self._unresolved[binding.pod.uid] = binding
+        self._unresolved[binding.pod.uid] = replace(binding, again=True)
 
     def take_unresolved(self) -> list[Binding]:
         """The unresolved bindings, to be written once more or read back."""

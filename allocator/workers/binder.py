@@ -132,11 +132,30 @@ def write(
         left = _write_claims(kube, binding, now_ns, timeout)
         return BindSucceeded(binding, pod_event(pods.trim(kube.patch_json(path, patch, timeout=left))))
     except resource_claims.NotWritten as error:
-        # The pod itself was not written to, so no write to it can be on its way.
-        why = KubeInvalid(str(error)) if error.refused else KubeConflict(str(error))
-        return read_back(kube, binding, why, timeout=timeout)
+        # The pod itself was not written to now.
+        why: KubeError = KubeInvalid(str(error)) if error.refused else KubeConflict(str(error))
     except KubeError as error:
-        return read_back(kube, binding, error, timeout=timeout)
+        why = error
+    if binding.again and not why.outcome_unknown:
+        why = _overtake(kube, binding, timeout) or why
+    return read_back(kube, binding, why, timeout=timeout)
+
+
+def _overtake(kube: Kube, binding: Binding, timeout: float | None) -> KubeTimeout | None:
+    """
+    Give the pod a later version, so that no earlier write of a commit that cannot be repeated finds the one it names.
+    Why that is not certain; None where it is.
+    """
+    version = (binding.pod.pod.get("metadata") or {}).get("resourceVersion", "")
+    patch = [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+        _set("annotations", names.FENCE, binding.allocation.id),
+    ]
+    try:
+        kube.patch_json(paths.pods(*binding.pod.key.split("/", 1)), patch, timeout=timeout)
+    except KubeError as error:
+        return KubeTimeout(str(error))
+    return None
 
 
 def _write_claims(kube: Kube, binding: Binding, now_ns: int, timeout: float | None) -> float | None:

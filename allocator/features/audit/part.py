@@ -78,6 +78,7 @@ class AuditPart:
     def _look(self, now: float) -> Iterable[Granted | Released]:
         if not self._leadership.holds():
             self._known = None
+            self._evicted.clear()
             return ()
         if now < self._next:
             return ()
@@ -97,6 +98,8 @@ class AuditPart:
                 by: Literal["admission", "queue"] = "queue" if uid in self._waited else "admission"
                 found.append(Granted(pod, held.request.dialect, held.allocation.id, by))
         self._waited = set(self._queue.uids())
+        for uid in self._evicted.keys() - holders.uids():  # of a pod that ended before its grant was noted
+            del self._evicted[uid]
         return found
 
     def _released(self, before: _Known, now: float) -> Released:

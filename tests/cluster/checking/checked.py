@@ -92,7 +92,7 @@ def healthy(cluster: Cluster) -> Want:
         ok("installation", "webhook configuration, GPUNodes, Deployment and DaemonSet are there"),
         ok("image", f"{IMAGE} everywhere"),
         ok("own-pod-security", "namespace gpufraction-system: restricted, which our pods meet"),
-        ok("policies", "all 12 admission policies are there"),
+        ok("policies", "all 14 admission policies are there"),
         ok("webhook", "2 of 2 replicas of the Deployment gpufraction Ready"),
         ok("keeper-of-certificates", "1 of 1 replicas of the Deployment gpufraction-certs Ready"),
         ok("certificates", "the authority of the webhook is valid for 3649 days"),

@@ -193,6 +193,9 @@ def _untrue(run: Run, pod: JSON, allocation: Allocation) -> list[Violation]:
     given = sorted((each["pool"], each["device"]) for each in results)
     shares = [share for each in allocation.containers for share in each.shares if share.dra]
     wanted = sorted((allocation.node, resourceclaims.device_name(share.uuid)) for share in shares)
+    decided = resourceclaims.version(claim)
+    if decided is not None and decided[0] != allocation.id:
+        return [f"{key} has its share {allocation.id}, and its ResourceClaim {name} is of {decided[0]}"]
     return [f"{key} has {wanted}, and its ResourceClaim {name} says {given}"] if given != wanted else []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from allocator.cache.podinfo import pod_event, read_pod
@@ -196,7 +197,7 @@ def test_an_unknown_write_keeps_its_share_until_it_is_known() -> None:
     harness.now += 3600
     assert overdue(harness.controller) == ()
     assert harness.controller.schedule_pending()[0] == [], "the share may be the pod's by now"
-    assert harness.controller.tick(TickPhase.BINDINGS) == bindings
+    assert harness.controller.tick(TickPhase.BINDINGS) == [replace(each, again=True) for each in bindings]
     assert harness.controller.tick(TickPhase.BINDINGS) == [], "it is being written once more"
     harness.controller.handle(BindFailed(bindings[0], None))
     assert keys(harness.controller.schedule_pending()[0]) == ["default/other"]

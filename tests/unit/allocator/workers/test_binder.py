@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from allocator.cache.podinfo import pod_event
@@ -98,6 +99,20 @@ def test_a_refusal_and_an_overtaken_version_are_not_done() -> None:
         (BindFailed, False),
     ]
     assert names.GATE in pods.gates(api.pods["default/p"])
+
+
+def test_a_commit_that_cannot_be_repeated_is_not_carried_out_late() -> None:
+    """Its room is about to be somebody else's."""
+    api, kube, binding = decided()
+    again = replace(binding, again=True)
+    api.wire.fates = ["lost"]
+    assert isinstance(binder.write(kube, binding, 0), BindUnknown)
+    api.wire.fates = ["refused", "lost"]
+    assert isinstance(binder.write(kube, again, 0), BindUnknown), "refused, and a late write may still find its version"
+    api.wire.fates = ["refused"]
+    assert isinstance(binder.write(kube, again, 0), BindFailed)
+    api.wire.carry_out_late()
+    assert pods.allocation_id(api.pods["default/p"]) == ""
 
 
 def test_a_pod_that_is_deleted_or_replaced_by_now_is_not_done() -> None:

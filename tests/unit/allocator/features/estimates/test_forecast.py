@@ -46,6 +46,10 @@ class Cluster:
         self.holders: dict[str, list[AllocatedPod]] = {name: [] for name in nodes}
         self.ends: dict[str, float] = {}
 
+    def has_room(self, node: str, memory: int) -> bool:
+        """Whether a pod that asks for so much fits on the node."""
+        return isinstance(fit.fit(self.nodes[node], ask(memory, 1).request, DEFAULT_LIMITS, fit.least_free), fit.Fit)
+
     def runs(self, key: str, node: str, memory: int, *, ends: float | None, count: int = 1) -> None:
         """A pod that holds so much; ends: seconds from now."""
         wanted, state = ask(memory, count), self.nodes[node]
@@ -130,7 +134,8 @@ def test_no_estimate_is_before_now_nor_before_the_end_that_it_names(
 ) -> None:
     cluster = Cluster("a", "b", cards=2)
     for number, (node, memory, ends) in enumerate(running):
-        cluster.runs(f"t/r{number}", node, memory * 1000, ends=ends)
+        if cluster.has_room(node, memory * 1000):
+            cluster.runs(f"t/r{number}", node, memory * 1000, ends=ends)
     queue = [waits(f"t/w{number}", memory * 1000, lasts=lasts) for number, (memory, lasts) in enumerate(waiting)]
     for found in cluster.forecast(*queue):
         if isinstance(found, Estimate):
