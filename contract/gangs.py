@@ -53,6 +53,8 @@ class Membership:
     key: GangKey
     minimum: int
     """How many pods of it start together."""
+    leads: bool = False
+    """Whether the others may be created only once this pod runs, which the pods do not say."""
 
     @property
     def shown(self) -> str:
@@ -76,6 +78,8 @@ class _Group:
     number: object = None
     field: str = ""
     """Where the number stands."""
+    leads: bool = False
+    """As in `Membership`."""
 
 
 def _ours(pod: JSON) -> _Group | None:
@@ -104,13 +108,18 @@ def _coscheduling(pod: JSON) -> _Group | None:
 
 
 def _leader_worker_set(pod: JSON) -> _Group | None:
-    """One group of a LeaderWorkerSet: its leader and its workers. The set writes their number on each pod."""
+    """
+    One group of a LeaderWorkerSet: its leader and its workers. The set writes their number on each pod, and does not
+    write its `startupPolicy` there: with `LeaderReady` it creates the workers once the leader is ready.
+    """
     labels, field = _labels(pod), "leaderworkerset.sigs.k8s.io/size"
     name = labels.get("leaderworkerset.sigs.k8s.io/name")
     index = labels.get("leaderworkerset.sigs.k8s.io/group-index")
     if not name or not index:
         return None
-    return _Group("LeaderWorkerSet", f"{name}-{index}", _annotations(pod).get(field), f"metadata.annotations[{field}]")
+    leads = labels.get("leaderworkerset.sigs.k8s.io/worker-index") == "0"
+    size = _annotations(pod).get(field)
+    return _Group("LeaderWorkerSet", f"{name}-{index}", size, f"metadata.annotations[{field}]", leads)
 
 
 def _job_set(pod: JSON) -> _Group | None:
@@ -150,7 +159,7 @@ def read(pod: JSON) -> Membership | NoGang | None:
     if group.name == ALONE and group.source == "annotation":
         return None
     if said is not None:
-        group = replace(group, number=said, field=_MINIMUM)
+        group = replace(group, number=said, field=_MINIMUM, leads=False)
     shown_name = f"{group.source} {shown(group.name)}"
     if not is_name(group.name):
         return NoGang(f"{shown_name} is no name of a group of pods")
@@ -162,7 +171,7 @@ def read(pod: JSON) -> Membership | NoGang | None:
     if minimum == 1:
         return None
     namespace = str((pod.get("metadata") or {}).get("namespace") or "")
-    return Membership(GangKey(namespace, group.source, group.name), minimum)
+    return Membership(GangKey(namespace, group.source, group.name), minimum, group.leads)
 
 
 def gang_of(pod: JSON) -> Membership | None:

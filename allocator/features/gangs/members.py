@@ -40,6 +40,8 @@ class Members:
     """Shares of pods that have left it while it ran."""
     version: int = 0
     """How often its pods have changed."""
+    alone_since: float | None = None
+    """Since when its leader is known to wait without any other pod."""
     _read: dict[str, Plan] = field(default_factory=dict)
 
     def has_begun(self) -> bool:

@@ -49,6 +49,8 @@ _STARTING = GangWaits(PodReason.GANG_INCOMPLETE, "", _NOTHING_HELPS)
 """Of a further pod of a gang that is opening: it is tried again in a moment."""
 _MOST_HELD = 64
 """Nodes that are reserved for one starving gang at most."""
+_LEADS_ALONE_AFTER = 30.0
+"""Seconds for which the leader of a LeaderWorkerSet waits for workers that are not created."""
 _SHAPES = 4096
 """Gangs of different pods that do not fit and are remembered in one round."""
 
@@ -61,8 +63,20 @@ class _Verdict:
     waits: GangWaits
 
 
-def _minimum(queued: Sequence[QueuedPodInfo]) -> int:
-    """How many start together: the most that a pod of the gang says."""
+def _minimum(queued: Sequence[QueuedPodInfo], members: Members, now: float) -> int:
+    """
+    How many start together: the most that a pod of the gang says.
+
+    The leader of a LeaderWorkerSet starts alone once it has waited for a while and no other pod of its group is there:
+    with `startupPolicy: LeaderReady` none is created before it runs.
+    """
+    alone = len(queued) == len(members.waiting) == 1 and queued[0].gang is not None and queued[0].gang.leads
+    if not alone:
+        members.alone_since = None
+    elif members.alone_since is None:
+        members.alone_since = now
+    elif now - members.alone_since >= _LEADS_ALONE_AFTER:
+        return 1
     return max((each.gang.minimum for each in queued if each.gang is not None), default=0)
 
 
@@ -265,12 +279,12 @@ class GangScheduling:
         """The pods that start together, in the order of the queue; too few where not all are there."""
         queued = self._queued(members)
         ready = sorted((each for each in queued if self._is_ready(each, now)), key=lambda each: each.order)
-        return ready[: _minimum(queued)]
+        return ready[: _minimum(queued, members, now)]
 
     def _incomplete(self, gang: Membership, members: Members, now: float) -> GangWaits | None:
         """Why too few pods of the gang can be placed; None where enough can."""
         queued = self._queued(members)
-        minimum, ready = _minimum(queued), sum(self._is_ready(each, now) for each in queued)
+        minimum, ready = _minimum(queued, members, now), sum(self._is_ready(each, now) for each in queued)
         if ready >= minimum:
             return None
         foreign = sum(bool(each.foreign) for each in queued)
@@ -310,7 +324,7 @@ class GangScheduling:
             return None
         key = entry.gang.key
         first, namespace = self._first(members, now), key.namespace
-        if len(first) < _minimum(first):
+        if len(first) < _minimum(first, members, now):
             return ()
         priority = min(each.priority for each in first)
         for staying, against in ((self._cache.ledger.held_by(namespace), ""), ({}, namespace)):

@@ -91,6 +91,14 @@ def test_a_group_of_a_leader_worker_set_is_a_gang(cluster: Cluster) -> None:
     clear(cluster)
 
 
+def test_a_leader_that_its_workers_wait_for_starts_alone(cluster: Cluster) -> None:
+    leader = worker("ready-0").labelled(f"{LWS}/name", "ready").labelled(f"{LWS}/group-index", "0")
+    create(cluster, leader.labelled(f"{LWS}/worker-index", "0").annotated(f"{LWS}/size", "2"))
+    wait_for(lambda: reasons(cluster)["ready-0"] == PodReason.GANG_INCOMPLETE, lambda: f"{reasons(cluster)}")
+    wait_for(lambda: running(cluster) == {"ready-0"}, lambda: f"{reasons(cluster)}", 60)
+    clear(cluster)
+
+
 def test_two_gangs_that_want_the_same_cards_start_one_after_the_other(cluster: Cluster) -> None:
     for number in range(2):
         for gang in "ab":

@@ -60,6 +60,22 @@ READ: dict[str, tuple[PodBuilder, Membership | NoGang | None]] = {
         worker().labelled(f"{LWS}/name", "l").labelled(f"{LWS}/group-index", "2").annotated(f"{LWS}/size", "4"),
         of("LeaderWorkerSet", "l-2", 4),
     ),
+    "the leader of a LeaderWorkerSet": (
+        worker()
+        .labelled(f"{LWS}/name", "l")
+        .labelled(f"{LWS}/group-index", "2")
+        .labelled(f"{LWS}/worker-index", "0")
+        .annotated(f"{LWS}/size", "4"),
+        Membership(GangKey("team", "LeaderWorkerSet", "l-2"), 4, leads=True),
+    ),
+    "the leader of a LeaderWorkerSet with a number of our own": (
+        worker()
+        .labelled(f"{LWS}/name", "l")
+        .labelled(f"{LWS}/group-index", "2")
+        .labelled(f"{LWS}/worker-index", "0")
+        .annotated(MINIMUM, "4"),
+        of("LeaderWorkerSet", "l-2", 4),
+    ),
     "a JobSet": (
         worker().labelled("jobset.sigs.k8s.io/jobset-name", "js").annotated(MINIMUM, "4"),
         of("JobSet", "js", 4),

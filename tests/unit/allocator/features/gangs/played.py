@@ -99,3 +99,11 @@ def placed(api: ApiServer) -> dict[str, str]:
     """The node of each pod that has a share."""
     found = {key: pods.carried_allocation(each) for key, each in api.pods.items()}
     return {key: share.node for key, share in found.items() if share is not None}
+
+
+def passes(replica: Replica, seconds: float) -> None:
+    """So many seconds later, after two cycles."""
+    replica.harness.now += seconds
+    replica.loop.carry_out(TickPhase.UPKEEP)
+    replica.cycle()
+    replica.cycle()

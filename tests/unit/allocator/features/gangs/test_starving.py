@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from allocator.scheduler.events import TickPhase
 from tests.builders import PodBuilder, pod
 from tests.unit.allocator.apiserver import ApiServer
-from tests.unit.allocator.features.gangs.played import Replica, cards, created, member, placed
+from tests.unit.allocator.features.gangs.played import Replica, cards, created, member, passes, placed
 
 BOUND = 300.0
 """The default of `starvation_timeout`."""
@@ -14,13 +13,6 @@ BOUND = 300.0
 def other(name: str) -> PodBuilder:
     """A pod of another namespace that is of no gang."""
     return pod(name, "others").asks("gpufraction.io/gpu-memory", "10000Mi")
-
-
-def passes(replica: Replica, seconds: float) -> None:
-    replica.harness.now += seconds
-    replica.loop.carry_out(TickPhase.UPKEEP)
-    replica.cycle()
-    replica.cycle()
 
 
 def test_a_stream_of_single_pods_does_not_starve_a_gang() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contract import names
-from tests.builders import node
+from tests.builders import PodBuilder, node, pod
 from tests.unit.allocator.apiserver import ApiServer
-from tests.unit.allocator.features.gangs.played import Replica, cards, created, member, placed
+from tests.unit.allocator.features.gangs.played import Replica, cards, created, member, passes, placed
 from tests.unit.allocator.harness import admitted
+
+LWS = "leaderworkerset.sigs.k8s.io"
 
 
 def test_all_start_once_all_are_there_and_fit() -> None:
@@ -56,6 +58,33 @@ def test_pods_beyond_the_minimum_and_later_ones_are_placed_by_themselves() -> No
     replica.catch_up()
     replica.cycle()
     assert placed(api)["default/d"] == "n3"
+
+
+def test_a_leader_whose_workers_are_not_created_starts_alone_after_a_while() -> None:
+    """With `startupPolicy: LeaderReady` a LeaderWorkerSet creates them once it is ready."""
+    api = ApiServer()
+    replica = Replica(api, cards(3), term=1)
+    created(api, of_set(0), of_set(0, group=1), of_set(1, group=1))
+    replica.catch_up()
+    passes(replica, 1.0)
+    assert placed(api).keys() == {"default/l-1-0", "default/l-1-1"}, "a group that is whole waits for nothing"
+    passes(replica, 29.0)
+    assert placed(api).keys() == {"default/l-1-0", "default/l-1-1"}
+    passes(replica, 15.0)
+    assert placed(api).keys() == {"default/l-0-0", "default/l-1-0", "default/l-1-1"}
+    created(api, of_set(1))
+    replica.catch_up()
+    passes(replica, 1.0)
+    assert "2 of 3" not in replica.said()["default/l-0-1"], "the group has begun, and the worker waits for a card alone"
+
+
+def of_set(worker: int, *, group: int = 0) -> PodBuilder:
+    """A pod of a LeaderWorkerSet with groups of two."""
+    made = pod(f"l-{group}-{worker}").asks("gpufraction.io/gpu-memory", "10000Mi").annotated(f"{LWS}/size", "2")
+    labels = {"name": "l", "group-index": str(group), "worker-index": str(worker)}
+    for key, value in labels.items():
+        made = made.labelled(f"{LWS}/{key}", value)
+    return made
 
 
 def test_another_way_is_found_where_the_first_does_not_fit() -> None:
