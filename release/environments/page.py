@@ -18,7 +18,7 @@ MADE = "<!-- Made by `python -m release.environments`; change the code or the re
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class KnownImage:
     """A node image that people run: its name, how `osImage` begins in a report, and which runtimes it comes with."""
 
     name: str
@@ -26,20 +26,20 @@ class Wanted:
     runtimes: tuple[str, ...] = ("containerd",)
 
 
-WANTED = (
-    Wanted("Oracle Linux (OKE)", "Oracle Linux Server", ("cri-o",)),
-    Wanted("Red Hat Enterprise Linux CoreOS (OpenShift)", "Red Hat Enterprise Linux CoreOS", ("cri-o",)),
-    Wanted("Red Hat Enterprise Linux", "Red Hat Enterprise Linux"),
-    Wanted("Amazon Linux (EKS)", "Amazon Linux"),
-    Wanted("Bottlerocket (EKS)", "Bottlerocket OS"),
-    Wanted("Container-Optimized OS (GKE)", "Container-Optimized OS"),
-    Wanted("Ubuntu (AKS, GKE, EKS, your own)", "Ubuntu", ("containerd", "cri-o")),
-    Wanted("Azure Linux (AKS)", "Azure Linux"),
-    Wanted("Debian", "Debian GNU/Linux", ("containerd", "cri-o")),
-    Wanted("Rocky Linux", "Rocky Linux"),
-    Wanted("SUSE Linux Enterprise Server (RKE2)", "SUSE Linux Enterprise Server"),
-    Wanted("Flatcar Container Linux", "Flatcar Container Linux"),
-    Wanted("Talos", "Talos"),
+KNOWN_IMAGES = (
+    KnownImage("Oracle Linux (OKE)", "Oracle Linux Server", ("cri-o",)),
+    KnownImage("Red Hat Enterprise Linux CoreOS (OpenShift)", "Red Hat Enterprise Linux CoreOS", ("cri-o",)),
+    KnownImage("Red Hat Enterprise Linux", "Red Hat Enterprise Linux"),
+    KnownImage("Amazon Linux (EKS)", "Amazon Linux"),
+    KnownImage("Bottlerocket (EKS)", "Bottlerocket OS"),
+    KnownImage("Container-Optimized OS (GKE)", "Container-Optimized OS"),
+    KnownImage("Ubuntu (AKS, GKE, EKS, your own)", "Ubuntu", ("containerd", "cri-o")),
+    KnownImage("Azure Linux (AKS)", "Azure Linux"),
+    KnownImage("Debian", "Debian GNU/Linux", ("containerd", "cri-o")),
+    KnownImage("Rocky Linux", "Rocky Linux"),
+    KnownImage("SUSE Linux Enterprise Server (RKE2)", "SUSE Linux Enterprise Server"),
+    KnownImage("Flatcar Container Linux", "Flatcar Container Linux"),
+    KnownImage("Talos", "Talos"),
 )
 """The rows that stay "not tried" until somebody sends a report."""
 
@@ -117,14 +117,14 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _rows(real: Sequence[tuple[str, ConformanceReport]]) -> list[list[str]]:
-    """Each wanted row with its newest report, or "not tried"; then reports of other node images."""
+    """Each known image with its newest report, or "not tried"; then reports of other node images."""
     rows, used = [], set[str]()
-    for wanted in WANTED:
-        for runtime in wanted.runtimes:
-            found = [(name, each) for name, each in real if _is(each.environment, wanted, runtime)]
+    for known in KNOWN_IMAGES:
+        for runtime in known.runtimes:
+            found = [(name, each) for name, each in real if _is(each.environment, known, runtime)]
             used |= {name for name, _ in found}
             if not found:
-                rows.append([wanted.name, runtime, *[NOT_TRIED] * (len(_HEAD) - 3), ""])
+                rows.append([known.name, runtime, *[NOT_TRIED] * (len(_HEAD) - 3), ""])
             shown = dict[tuple[str, ...], list[str]]()
             for name, each in found:
                 row = _row(each, name)
@@ -133,10 +133,12 @@ def _rows(real: Sequence[tuple[str, ConformanceReport]]) -> list[list[str]]:
     return [*rows, *(_row(each, name) for name, each in real if name not in used)]
 
 
-def _is(found: Environment, wanted: Wanted, runtime: str) -> bool:
-    if not found.system.startswith(wanted.system) or not found.runtime.startswith(f"{runtime} "):
+def _is(found: Environment, known: KnownImage, runtime: str) -> bool:
+    if not found.system.startswith(known.system) or not found.runtime.startswith(f"{runtime} "):
         return False
-    longer = (each.system for each in WANTED if each.system != wanted.system and each.system.startswith(wanted.system))
+    longer = (
+        each.system for each in KNOWN_IMAGES if each.system != known.system and each.system.startswith(known.system)
+    )
     return not any(found.system.startswith(each) for each in longer)
 
 

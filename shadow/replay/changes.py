@@ -29,7 +29,7 @@ from contract.options import NO_OPTIONS, PoolOptions
 from runtime.settings import SettingsError, load
 from shadow.recording.records import NodeSeen
 from shadow.replay import cards
-from shadow.replay.cluster import Choices, Quota
+from shadow.replay.cluster import ClusterChoices, Quota
 from shadow.replay.demand import DemandWindow, PodDemand
 from shadow.systems.base import SeenCard
 from shadow.systems.nvidia import SHARED
@@ -157,9 +157,9 @@ def settings_of(words: Sequence[str]) -> Settings:
         raise BadChange("; ".join(error.errors)) from error
 
 
-def choices_of(changes: ChangeSet, window: DemandWindow) -> Choices:
+def choices_of(changes: ChangeSet, window: DemandWindow) -> ClusterChoices:
     """The choices of a replay of this recording with the changes."""
-    return Choices(
+    return ClusterChoices(
         settings=settings_of(changes.allocator),
         options=changes.options,
         quotas=changes.quotas,

@@ -94,7 +94,7 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class ClusterChoices:
     """What an administrator chooses. `quotas`: by namespace. `translate`: as `Translate`."""
 
     settings: Settings = field(default_factory=Settings)
@@ -125,7 +125,7 @@ class _Pod:
 class VirtualCluster:
     """One replay. `run` gives what became of the pods."""
 
-    def __init__(self, window: DemandWindow, choices: Choices) -> None:
+    def __init__(self, window: DemandWindow, choices: ClusterChoices) -> None:
         self._window = window
         self._choices = choices
         self._now = window.begin
@@ -481,6 +481,6 @@ def _charge(stored: JSON) -> tuple[int, int]:
     return memory, cores
 
 
-def replayed(window: DemandWindow, choices: Choices | None = None) -> Fates:
+def replayed(window: DemandWindow, choices: ClusterChoices | None = None) -> Fates:
     """What becomes of the recorded demand by these choices."""
-    return VirtualCluster(window, choices or Choices()).run()
+    return VirtualCluster(window, choices or ClusterChoices()).run()

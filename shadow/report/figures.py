@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from shadow.recording.records import NodeSeen
 from shadow.replay.actual import ActualRun, Overcommitted, actual
-from shadow.replay.cluster import Choices, replayed
+from shadow.replay.cluster import ClusterChoices, replayed
 from shadow.replay.demand import DemandWindow, PodDemand
 from shadow.replay.outcome import CardUse, Fates, PodFate, percentile
 
@@ -80,7 +80,7 @@ class ShadowReport:
         return self.before.mean - self.after.mean, float(self.before.most - self.after.most)
 
 
-def reported(window: DemandWindow, choices: Choices) -> ShadowReport:
+def reported(window: DemandWindow, choices: ClusterChoices) -> ShadowReport:
     """The report of a recording by these choices."""
     was, would = actual(window), replayed(window, choices)
     by_uid = {pod.uid: pod for pod in window.asking}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator.faults import Faulted, surfaced
-from allocator.workers import resource_claims
+from allocator.workers import periodic, resource_claims
 from allocator.workers.resource_claims import NotWritten
 from contract import kinds, names, pods
 from contract.encoding import resourceclaims
@@ -127,15 +127,9 @@ class ClaimSweeper:
 
     def run(self, stop: threading.Event, *, pause: float = 1.0) -> None:
         """Look at once when this replica begins to lead, and then again and again, until stopped."""
-        waited = self._every
-        while not stop.wait(pause):
-            waited = waited + pause if self._leading() else self._every
-            if self._leading() and waited >= self._every:
-                waited = 0.0
-                try:
-                    self.once()
-                except KubeError as error:
-                    log.info("resource claims not looked at", extra={"reason": str(error)})
+        periodic.while_leading(
+            self.once, stop, self._leading, every=self._every, pause=pause, missed="resource claims not looked at"
+        )
 
     def once(self) -> Sweep:
         """One look, and what follows from it. Raises `KubeError` where the lists cannot be read."""

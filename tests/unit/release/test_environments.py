@@ -12,7 +12,7 @@ from kubectl_gpufraction.conformance import report
 from kubectl_gpufraction.conformance.codes import ReportReason
 from kubectl_gpufraction.conformance.report import ConformanceReport, Environment, Probe, because, passed
 from release.environments.__main__ import FOLDER, PAGE, main, read
-from release.environments.page import WANTED, page
+from release.environments.page import KNOWN_IMAGES, page
 
 NODE = Environment(
     kubernetes="1.36.2",
@@ -64,7 +64,7 @@ def test_the_page_is_made_from_the_reports_in_the_repository() -> None:
 
 def test_without_a_report_every_row_says_not_tried() -> None:
     found = rows(page({}))
-    assert len(found) == sum(len(each.runtimes) for each in WANTED)
+    assert len(found) == sum(len(each.runtimes) for each in KNOWN_IMAGES)
     assert all(line.count("not tried") == 10 for line in found)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from contract.nodes.inventories import inventory_to_status
 from contract.options import pool_options
 from shadow.replay.actual import actual
-from shadow.replay.cluster import Choices, Quota, VirtualCluster, replayed
+from shadow.replay.cluster import ClusterChoices, Quota, VirtualCluster, replayed
 from shadow.replay.patches import PatchFailed, patched
 from tests.unit.shadow import played
 from tests.unit.shadow.played import START, Played
@@ -35,7 +35,7 @@ def test_four_small_pods_on_four_cards_fit_on_one() -> None:
 
 def test_each_pod_runs_as_long_as_it_did() -> None:
     window = spread().window(until=START + 10_000)
-    found = VirtualCluster(window, Choices())
+    found = VirtualCluster(window, ClusterChoices())
     fates = found.run()
     assert {fate.waited for fate in fates.pods.values()} == {0.0}
     assert all(fate.placed for fate in fates.pods.values())
@@ -92,7 +92,7 @@ def test_a_pod_beyond_its_quota_starts_once_another_ends() -> None:
     cluster = Played(played.hami_node("n"))
     cluster.runs("first", START + 10, START + 10, START + 1010, mib=10240, card="GPU-n-0", node="n")
     cluster.runs("second", START + 20, START + 20, START + 2020, mib=10240, card="GPU-n-1", node="n")
-    choices = Choices(quotas={"team-a": Quota(memory=15 * GIB)})
+    choices = ClusterChoices(quotas={"team-a": Quota(memory=15 * GIB)})
     fates = replayed(cluster.window(until=START + 9000), choices).pods
     assert [fate.waited for fate in fates.values()] == [0.0, 990.0]
     assert fates["uid-team-a-second"].why == "the namespace's quota is used up"
@@ -115,7 +115,7 @@ def test_the_options_of_the_administrator_hold() -> None:
     window = cluster.window(until=START + 100)
     options = pool_options({"deviceMemoryScaling": 2})
     assert sum(fate.placed for fate in replayed(window).pods.values()) == 1
-    assert sum(fate.placed for fate in replayed(window, Choices(options=options)).pods.values()) == 2
+    assert sum(fate.placed for fate in replayed(window, ClusterChoices(options=options)).pods.values()) == 2
 
 
 def test_cards_that_are_not_named_are_counted_as_packed() -> None:
@@ -166,7 +166,7 @@ def test_no_card_of_a_replay_ever_holds_more_than_it_has(pods: list[tuple[int, i
         ends.append((after + length, number))
     for after, number in sorted(ends):
         cluster.take(cluster.recorder.pod_deleted(f"uid-team-a-p-{number}", START + 10 + after))
-    found = _Checked(cluster.window(until=START + 1000), Choices())
+    found = _Checked(cluster.window(until=START + 1000), ClusterChoices())
     fates = found.run()
     assert fates.faults == 0
     assert len(fates.pods) == len(pods)
@@ -219,7 +219,7 @@ def test_what_gpufraction_serves_is_recorded_and_replayed_in_the_same_form() -> 
     """After the switch: a pod as admission and the allocator left it, and the cards of its node's GPUNode."""
     before = Played(played.hami_node("n", cards=2))
     before.see(played.hami_pod("p", START + 10, mib=10000), START + 10)
-    first = VirtualCluster(before.window(until=START + 100), Choices())
+    first = VirtualCluster(before.window(until=START + 100), ClusterChoices())
     first.run()
     stored = first._pods["uid-team-a-p"].stored
     assert stored is not None

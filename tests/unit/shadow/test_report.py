@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shadow.__main__ import main
-from shadow.replay.cluster import Choices
+from shadow.replay.cluster import ClusterChoices
 from shadow.report import manifests, text
 from shadow.report.figures import reported
 from tests.unit.shadow import played
@@ -40,7 +40,7 @@ def cluster() -> Played:
 
 
 def test_the_report_says_what_was_seen_and_what_would_have_been() -> None:
-    found = reported(cluster().window(), Choices())
+    found = reported(cluster().window(), ClusterChoices())
     assert (found.before.most, found.after.most) == (4, 3)
     assert found.saved[0] > 0
     assert [(each.uuid, each.cores, len(each.pods)) for each in found.overcommitted] == [("GPU-n-0", 0, 3)]
@@ -54,7 +54,7 @@ def test_the_report_says_what_was_seen_and_what_would_have_been() -> None:
 
 
 def test_the_report_for_people_has_each_part() -> None:
-    shown = text.report(reported(cluster().window(), Choices()))
+    shown = text.report(reported(cluster().window(), ClusterChoices()))
     for part in (
         "HAMi: 1 node, 4 cards.",
         f"{'cards in use, most':41}4          3\n",
@@ -93,7 +93,7 @@ def test_no_word_of_a_tenant_moves_the_terminal() -> None:
     pod["metadata"]["labels"]["x"] = "\x1b]0;title\x07"
     found.see(pod, START + 10)
     window = found.window(until=START + 100)
-    shown = text.report(reported(window, Choices())) + manifests.shown(manifests.manifests(window))
+    shown = text.report(reported(window, ClusterChoices())) + manifests.shown(manifests.manifests(window))
     assert [line for line in shown.split("\n") if not line.isprintable()] == []
 
 
@@ -185,6 +185,6 @@ def test_pods_that_were_there_and_find_no_room_are_told() -> None:
         pod = played.hami_pod(f"p-{at}", START - 100, mib=60000, card="GPU-n-0", node="n", phase="Running")
         found.see(pod, START)
     found.take(found.recorder.node_changed(played.hami_node("n", cards=1), START))
-    report = reported(found.window(until=START + 500), Choices())
+    report = reported(found.window(until=START + 500), ClusterChoices())
     assert (report.crowded, report.waits[1].pods) == (2, 0)
     assert "2 pods that were there when the recording began find no room at first" in text.report(report)
