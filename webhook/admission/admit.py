@@ -231,10 +231,6 @@ def _plan_claims(
     options, dialects = configuration.pools.reading(pod), configuration.dialects
     before = _earlier_pass(pod, dialects)
     earlier = before.request
-    stolen = next(filter(resourceclaims.is_ours, _claim_names(pod)), None)
-    if stolen is not None:
-        cure = "remove it: such a ResourceClaim delivers the share of another pod"
-        return Deny(str(Refusal("spec.resourceClaims[].resourceClaimName", shown(stolen), cure)))
     request = shares_by_claims.read_pod(PodReader(pod, options), ours)
     if request is None:
         return Deny(_UNREAD, FORBIDDEN)
@@ -246,7 +242,11 @@ def _plan_claims(
         others = others or [each.title for each in dialects.detect(own)]
         if others:
             cure = "ask in one dialect only: remove one of the two"
-            return Deny(str(Refusal("spec.resourceClaims", f"shares of GPUs beside {others[0]}", cure)))
+            return Deny(str(Refusal("spec.resourceClaims", f"shares of GPUs alongside {others[0]}", cure)))
+    stolen = next(filter(resourceclaims.is_ours, _claim_names(pod)), None)
+    if stolen is not None:
+        cure = "remove it: such a ResourceClaim delivers the share of another pod"
+        return Deny(str(Refusal("spec.resourceClaims[].resourceClaimName", shown(stolen), cure)))
     refused = _foreign_system(pod) or _chosen_host(pod) or bounds.refused(pod, request, options, dialects)
     if refused is not None:
         return Deny(str(refused))

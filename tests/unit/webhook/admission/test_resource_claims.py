@@ -150,7 +150,7 @@ def test_a_share_in_two_ways_is_refused() -> None:
     made["spec"]["containers"][1]["resources"] = {"limits": {"nvidia.com/gpumem": "3000"}}
     message = Answering(reading()).answered(made)["status"]["message"]
     assert message == (
-        "spec.resourceClaims: found shares of GPUs beside HAMi (nvidia.com/gpu); "
+        "spec.resourceClaims: found shares of GPUs alongside HAMi (nvidia.com/gpu); "
         "ask in one dialect only: remove one of the two"
     )
 
