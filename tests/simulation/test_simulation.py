@@ -1,5 +1,6 @@
 """
 A minute of simulation for every change: the plans that once failed, some drawn ones, and some of the points of writes.
+With the marker `long`, more of both.
 
 Each is a process of its own, since the programs are loaded with simulated modules there. `make simulate`,
 `make simulate-points` and `make simulate-mutants` do all of it.
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 TOP = Path(__file__).resolve().parents[2]
 KEPT = sorted((Path(__file__).parent / "kept").glob("*.json"))
 
@@ -33,10 +34,16 @@ def test_plans_that_once_failed_violate_nothing() -> None:
 
 
 def test_drawn_plans_violate_nothing() -> None:
-    assert simulate("--plans", "12", "--anew").startswith("12 plans, ")
+    assert simulate("--plans", "3", "--anew").startswith("3 plans, ")
 
 
-def test_writes_that_are_struck_violate_nothing() -> None:
-    """One in 24 of all points, in each of the reference runs."""
-    printed = simulate("--enumerate", "--every", "24")
+@pytest.mark.long
+def test_more_drawn_plans_violate_nothing() -> None:
+    assert simulate("--plans", "24", "--anew").startswith("24 plans, ")
+
+
+@pytest.mark.parametrize("every", [96, pytest.param(24, marks=pytest.mark.long)])
+def test_writes_that_are_struck_violate_nothing(every: int) -> None:
+    """One in so many of all points, in each of the reference runs."""
+    printed = simulate("--enumerate", "--every", str(every))
     assert " points, 0 violations" in printed

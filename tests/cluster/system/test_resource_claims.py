@@ -325,6 +325,7 @@ def test_the_class_is_refused_where_the_namespace_has_no_label(cluster: Cluster)
         template(cluster, "t", asks("1Gi"), namespace="unlabelled")
 
 
+@pytest.mark.long
 def test_a_claim_that_somebody_deallocates_is_allocated_again(cluster: Cluster) -> None:
     template(cluster, "t", asks("1Gi"))
     create(cluster, pod("one", pool="dra", of="t"))
@@ -482,6 +483,7 @@ def test_while_no_allocator_answers_pods_with_claims_are_refused(cluster: Cluste
     run(cluster, "one")
 
 
+@pytest.mark.long
 def test_a_leader_that_is_killed_again_and_again_leaves_no_claim_undone(cluster: Cluster) -> None:
     template(cluster, "t", asks("2Gi", "10"))
     members = [f"k{number}" for number in range(8)]

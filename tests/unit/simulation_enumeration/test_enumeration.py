@@ -25,11 +25,13 @@ def ran(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_the_reference_runs_do_every_kind_of_write_and_violate_nothing() -> None:
     code, said = ran("tests.simulation", "--enumerate", "--learn", "--jobs", "1")
     assert code == 0, said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "defect",
     ["a new leader does not list pods again", "a new leader does not fence what the leader before has sent"],
@@ -40,6 +42,7 @@ def test_a_planted_defect_is_found(defect: str) -> None:
     assert "no card is booked twice" in said
 
 
+@pytest.mark.long
 def test_without_a_defect_the_same_points_violate_nothing() -> None:
     code, said = ran("tests.simulation.enumeration.planted", "none", "--jobs", "1")
     assert code == 1, said

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.long
 JSON = dict[str, Any]
 Seen = Callable[[str], JSON]
 
