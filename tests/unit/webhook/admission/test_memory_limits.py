@@ -41,7 +41,9 @@ def test_the_limit_is_counted_beside_what_is_booked() -> None:
 
 
 def test_the_toolkits_variables_are_there_only_where_the_administrator_says_so() -> None:
-    asking = pod(container(gpufraction_io__gpu_memory="8Gi", gpufraction_io__gpu_memory_limit="24Gi"), container("side"))
+    asking = pod(
+        container(gpufraction_io__gpu_memory="8Gi", gpufraction_io__gpu_memory_limit="24Gi"), container("side")
+    )
     found = {setting: by_toolkit(asking, toolkit_limits=setting) for setting in (False, True)}
     read = {
         "NVIDIA_GPU_MEMORY_REQUEST": "metadata.annotations['gpufraction.io/memory-mib.main']",
