@@ -239,7 +239,7 @@ FENCE = Key(
     on="Pod annotation",
     writer="allocator",
     doc="On a pod that waited when the leader changed: a token of the new leader. The write itself is the fence: no "
-    "write of the leader before can take effect after it. Or the id of a share that could not be written a second time, "
+    "write of the leader before can take effect after it. Or the id of a share that could not be written a second time "
     "while the first write might still be carried out.",
 )
 PIN = Key(
