@@ -17,6 +17,7 @@ from runtime.kubernetes import paths
 _LIBRARY = Path(tempfile.gettempdir()) / f"gpufraction-burst-{os.getpid()}"
 _BURSTS = {"gpufraction.io/gpu-memory": "4Gi", "gpufraction.io/gpu-memory-limit": "12Gi"}
 _ON_T4 = {"nodeSelector": {"gpushare": "true"}}
+_NUMBERS = ("GPUFRACTION_MEMORY_MIB", "GPUFRACTION_MEMORY_LIMIT_MIB")
 _NOTEBOOKS = tuple(f"notebook-{number}" for number in range(6))
 
 
@@ -35,11 +36,7 @@ def _show(cluster: Cluster) -> Seen:
             create(cluster, "team-a", name, _BURSTS, spec=_ON_T4)
         wait_for(lambda: running(cluster, "team-a") == set(_NOTEBOOKS), "not all notebooks run")
         seen = scenarios.printed(cluster.kube, cluster.kube.get(paths.pods("team-a", _NOTEBOOKS[0])))
-        lines += [
-            f"its container reads {line}"
-            for line in seen.splitlines()
-            if line.startswith(("GPUFRACTION_MEMORY_MIB", "GPUFRACTION_MEMORY_LIMIT"))
-        ]
+        lines += [f"its container reads {line}" for line in seen.splitlines() if line.startswith(_NUMBERS)]
         lines += [line for line in plugin(cluster, "nodes").splitlines() if line.startswith("Memory limits")]
     finally:
         limiter.remove(_LIBRARY)
