@@ -14,6 +14,7 @@ from typing import Any
 from contract import names
 from runtime.kubernetes import paths
 from tests.simulation.plan import Plan, Step
+from tests.simulation.world.world import BY_CLAIMS, SHARES_BY_CLAIMS
 
 JSON = dict[str, Any]
 TEAM = "team-a"
@@ -138,6 +139,26 @@ def _claim(at: float, name: str, gib: int, of: str = "shared") -> Step:
         },
     }
     return create(at, _claim_path("elasticgpuclaims"), body)
+
+
+def _devices(at: float, name: str, *, alone: bool) -> Step:
+    """A ResourceClaim for most of a card, or a template of such claims."""
+    exactly = {"deviceClassName": str(names.SHARE_CLASS), "capacity": {"requests": {"memory": "9000Mi"}}}
+    devices = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim" if alone else "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": TEAM},
+        "spec": devices if alone else {"spec": devices},
+    }
+    return create(at, (paths.resourceclaims if alone else paths.resourceclaimtemplates)(TEAM), body)
+
+
+def _by_claim(at: float, name: str, **source: str) -> Step:
+    """A pod with a claim. source: the claim's or the template's name, by its field."""
+    body = manifest(name, {}, {}, resourceClaims=[{"name": "gpu", **source}])
+    body["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    return create(at, paths.pods(TEAM), body)
 
 
 def _uses(at: float, name: str, node: str) -> Step:
@@ -371,6 +392,19 @@ REFERENCES: tuple[Reference, ...] = (
         components=(*CALM, "delivery-dra"),
     ),
     Reference(
+        "shares-by-claims",
+        (
+            _devices(0.5, "template", alone=False),
+            _devices(0.6, "claim", alone=True),
+            _by_claim(1.0, "a", resourceClaimTemplateName="template"),
+            _by_claim(1.5, "waits", resourceClaimName="claim"),
+            gone(5.0, "a"),
+            gone(12.0, "waits"),
+            stop(14.0, "leader"),
+        ),
+        components=(*CALM, BY_CLAIMS, SHARES_BY_CLAIMS),
+    ),
+    Reference(
         "nodes-asked-for",
         (
             Step(0.5, "file.write", {"name": "options.yaml", "text": _POOLS}),
@@ -399,6 +433,7 @@ REFERENCES: tuple[Reference, ...] = (
 )
 BY_NAME: Mapping[str, Reference] = {each.name: each for each in REFERENCES}
 UNREACHED: Mapping[str, str] = {
+    "allocator: pod overtaken": "only where the claims of a commit that is repeated cannot be written",
     "allocator: PodTemplate created": "belongs to a ProvisioningRequest, and no autoscaler serves those here",
 }
 """Kinds of writes that no reference run does, and why not."""

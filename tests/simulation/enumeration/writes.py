@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jsonpointer
+
 from contract import names
 from tests.simulation.world.network import Call
 
@@ -89,6 +91,7 @@ _WRITER = "allocator.features.elasticgpuclaims.writer"
 _BINDER = "allocator.workers.binder"
 _AGENT = "nodeagent.agent:Agent._write"
 _CLAIMS = "allocator.workers.resource_claims"
+_SHARES = "allocator.workers.share_claims"
 _PROVISIONING = "allocator.features.provisioning.worker"
 _EVENT = ("runtime.kubernetes.events:record create",)
 _EVICT = ("runtime.kubernetes.evictions:evict create",)
@@ -112,6 +115,13 @@ KINDS: tuple[WriteKind, ...] = (
         ("PATCH", "pods", ""),
         ("allocator.workers.fence:Fencer._touch patch_merge",),
         lambda sent: sent.changes(names.FENCE),
+    ),
+    WriteKind(
+        "allocator",
+        "pod overtaken",
+        ("PATCH", "pods", ""),
+        (f"{_BINDER}:_overtake patch_json",),
+        _on(f"/metadata/annotations/{jsonpointer.escape(names.FENCE)}"),
     ),
     WriteKind(
         "allocator",
@@ -175,7 +185,13 @@ KINDS: tuple[WriteKind, ...] = (
     WriteKind("allocator", "GPU deleted", ("DELETE", "gpus", ""), (f"{_WRITER}:card delete",)),
     WriteKind("allocator", "ResourceClaim created", ("POST", "resourceclaims", ""), (f"{_CLAIMS}:_created create",)),
     WriteKind(
-        "allocator", "ResourceClaim allocated", ("PATCH", "resourceclaims", "status"), (f"{_CLAIMS}:write patch_merge",)
+        "allocator",
+        "ResourceClaim allocated",
+        ("PATCH", "resourceclaims", "status"),
+        (f"{_CLAIMS}:write patch_merge", f"{_SHARES}:_allocate patch_merge"),
+    ),
+    WriteKind(
+        "allocator", "ResourceClaim protected", ("PATCH", "resourceclaims", ""), (f"{_SHARES}:_allocate patch_merge",)
     ),
     WriteKind(
         "allocator",
@@ -208,6 +224,9 @@ KINDS: tuple[WriteKind, ...] = (
 )
 """In the order in which they are tried."""
 UNREACHED: Mapping[str, str] = {
+    "allocator.features.canary.worker:CanaryWorker._carry_out patch_merge": "no simulated cluster has canaries",
+    "allocator.features.canary.worker:CanaryWorker._delete delete": "no simulated cluster has canaries",
+    "allocator.features.canary.worker:CanaryWorker._start create": "no simulated cluster has canaries",
     "allocator.features.kueue.answers:activate patch_json": "the embedded API server has none of Kueue's kinds",
     "allocator.features.kueue.answers:write patch_json": "the embedded API server has none of Kueue's kinds",
     "allocator.features.provisioning.worker:Provisioner._ask create#2": "no autoscaler serves such requests here",

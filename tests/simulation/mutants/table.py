@@ -392,15 +392,11 @@ _WRITES = (
         Mutation(
             _BINDER,
             """    except KubeError as error:
-        return read_back(kube, binding, error, timeout=timeout)
-
-
-_STILL""",
+        why = error
+    if""",
             """    except KubeError as error:
         return BindFailed(binding, None, str(error))
-
-
-_STILL""",
+    if""",
         ),
         plans.AN_ANSWER_IS_LOST,
     ),

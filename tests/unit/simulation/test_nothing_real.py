@@ -178,6 +178,7 @@ EXCUSED = {
     "*/__main__.py": "reads the environment; the simulation calls what `main` calls",
     "playground/api/http/": "serves the API on sockets; the simulation calls `Api.handle`",
     "playground/api/admission/webhookclient.py": "calls webhooks by TLS; the simulation has a caller of its own",
+    "playground/waiting.py": "how much longer tests wait on a slow machine; the simulation has a clock of its own",
     "playground/alone.py": "the lock of a playground's folder",
     "playground/programs/": "starts programs as processes; of it the simulation uses `installing` alone",
     "playground/realapi/": "a real API server beside the embedded one",

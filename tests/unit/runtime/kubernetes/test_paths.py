@@ -130,6 +130,7 @@ def test_every_path_of_the_api_is_built_in_one_place() -> None:
             "/api/pods",
             "/api/namespaces",
             "/api/pod",
+            "/api/pod",
             "/api/use",
             "/api/use",
         ],
