@@ -13,7 +13,7 @@ from tests.builders import PodBuilder, pod
 from tests.cluster.hostile.attack import Hostile
 from tests.cluster.hostile.replicas import asked, asking
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 EITHER = pytest.mark.parametrize("leads", [True, False], ids=["the leader is asked", "a follower is asked"])
 
 

@@ -24,7 +24,7 @@ CLASSES = ("nvidia", "nvidia-cdi", "gvisor")
 REFUSED = "ValidatingAdmissionPolicy 'gpufraction-guard-gpus'"
 
 
-@pytest.fixture(scope="module", params=control_planes())
+@pytest.fixture(scope="module", params=control_planes(long=True))
 def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
     directory = tmp_path_factory.mktemp("guarded")
     for attacked in hostile_cluster(request.param, directory, nodes=DEMO[:1], components=("guard-gpus",)):

@@ -13,7 +13,7 @@ from playground.embedded import Embedded
 from tests.cluster.hostile import strangers
 from tests.cluster.hostile.attack import DELAY, Hostile
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 
 MIB = 1 << 20
 LIMIT = 256 * MIB

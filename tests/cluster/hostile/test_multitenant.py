@@ -31,7 +31,7 @@ MEMORY, CORES = "requests.gpufraction.io/gpu-memory", "requests.gpufraction.io/g
 ENOUGH = {MEMORY: "4Gi", CORES: "100"}
 
 
-@pytest.fixture(scope="module", params=control_planes())
+@pytest.fixture(scope="module", params=control_planes(long=True))
 def profile(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
     directory = tmp_path_factory.mktemp("multitenant")
     nodes = [gpu_node(NODE, "1 x Tesla T4 15109MiB")]

@@ -28,7 +28,7 @@ EMPTY = NodeState("t4", (), (), taints=(Taint("nvidia.com/gpu", "present", "NoSc
 GENUINE = objects.placeholder(RequestForm("new", "t4", EMPTY, {"pool": "t4"}, ("n1",), "gpufraction:0.1.0"))
 
 
-@pytest.fixture(scope="module", params=control_planes())
+@pytest.fixture(scope="module", params=control_planes(long=True))
 def tokens(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokens]:
     directory = tmp_path_factory.mktemp("placeholders")
     for attacked in hostile_cluster(

@@ -75,6 +75,7 @@ def condition(attacked: Hostile, name: str) -> JSON:
     return scenarios.condition(attacked.kube.get(paths.pods(BEFORE, name)))
 
 
+@pytest.mark.long
 def test_a_stored_pod_of_a_thousand_containers_crashes_no_program(before: Hostile) -> None:
     pids = before.pids()
     with unguarded(before):

@@ -41,7 +41,7 @@ NODE = DEMO[0].spec.name
 UNBOUND_HOLDER = account("gpufraction-holder")
 
 
-@pytest.fixture(scope="module", params=control_planes())
+@pytest.fixture(scope="module", params=control_planes(long=True))
 def tokens(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokens]:
     directory = tmp_path_factory.mktemp("tokens")
     for attacked in hostile_cluster(

@@ -33,13 +33,13 @@ CONFIGURATION = paths.mutatingwebhookconfigurations("zz-gpufraction-webhook")
 RENAMED = "resourceName: example.com/vgpu\nresourceMem: example.com/vgpumem\n"
 
 
-@pytest.fixture(scope="module", params=control_planes())
+@pytest.fixture(scope="module", params=control_planes(long=True))
 def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with installation(request, tmp_path_factory.mktemp("installed")) as cluster:
         yield cluster
 
 
-@pytest.fixture(params=control_planes())
+@pytest.fixture(params=control_planes(long=True))
 def doomed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
     """One for the test that takes it apart."""
     with installation(request, tmp_path) as cluster:

@@ -110,6 +110,7 @@ def test_a_drill_without_a_part_names_the_parts(running: Path) -> None:
     assert command(running, "mend", "brain") == (2, f"WHAT is 'brain'; {parts}\n")
 
 
+@pytest.mark.long
 def test_a_terminal_that_closes_ends_it_and_what_it_started(tmp_path: Path) -> None:
     run = tmp_path / "run"
     process, terminal = pty.fork()

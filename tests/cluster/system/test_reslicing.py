@@ -33,7 +33,7 @@ def sliced(file: Path, gpus: str) -> None:
     beside.replace(file)
 
 
-@pytest.fixture(params=control_planes())
+@pytest.fixture(params=control_planes(long=True))
 def sliceable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Cluster, Path]]:
     file = tmp_path / "gpus.json"
     sliced(file, WHOLE)

@@ -30,7 +30,7 @@ ASKS = {
 }
 
 
-@pytest.fixture(scope="module", params=control_planes())
+@pytest.fixture(scope="module", params=control_planes(long=True))
 def keeping(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The demo's first two nodes, with the setting."""
     settings = {"allocator": ("--placement-scale-down", "block", "--assume-ttl", "2s", "--repair-every", "1s")}

@@ -24,7 +24,7 @@ WORKER = pod("p").asks("gpufraction.io/gpu-memory", "4Gi").tolerates("nvidia.com
 NODES = (gpu_node("new", "2 x Tesla T4 15109MiB", taints=(OTHER, STARTUP)),)
 
 
-@pytest.fixture(scope="module", params=control_planes())
+@pytest.fixture(scope="module", params=control_planes(long=True))
 def starting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster of one node that starts, whose agent may take the taint off."""
     directory = tmp_path_factory.mktemp("starting")

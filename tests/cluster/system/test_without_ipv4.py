@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.long]
 ROOT = Path(__file__).resolve().parents[3]
 ALONE = ("unshare", "--net", "--map-root-user")
 SETUP = 'ip link set lo up && ip -4 address flush dev lo && exec "$@"'

@@ -12,7 +12,7 @@ from tests.stress.storm.storm import Storm
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("two_replicas", control_planes(), indirect=True)
+@pytest.mark.parametrize("two_replicas", control_planes(long=True), indirect=True)
 def test_a_storm_of_200_pods(two_replicas: Cluster) -> None:
     storm = Storm(two_replicas, pods=200)
     storm.blow()

@@ -36,7 +36,7 @@ PROGRAMS: dict[str, Any] = {
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
 def test_what_is_drawn_survives_a_file(operation: Any) -> None:
     draw = Draw(random.Random(1), ("n1", "n2"), 2)
-    for _ in range(200):
+    for _ in range(50):
         arguments = operation.draw(draw)
         if arguments is not None:
             assert json.loads(json.dumps(arguments)) == arguments
@@ -56,7 +56,7 @@ def test_every_dialect_is_spoken_and_every_pod_can_be_read() -> None:
 def test_nonsense_is_refused_by_the_dialects() -> None:
     (nonsense,) = (each for each in OPERATIONS if each.name == "pod.nonsense")
     draw = Draw(random.Random(1), ("n1",), 2)
-    for _ in range(200):
+    for _ in range(50):
         assert isinstance(DIALECTS.read(workload.manifest(nonsense.draw(draw) or {})), Refusal)
 
 
