@@ -106,7 +106,7 @@ def _wishes(request: PodRequest) -> JSON | None:
 
 def _using(container: JSON, uses: bool) -> JSON:
     """The container without what it asks for in its dialect."""
-    resources = {
+    resources: JSON = {
         kind: {name: amount for name, amount in amounts.items() if name not in DIALECTS.resources}
         for kind, amounts in (container.get("resources") or {}).items()
     }
@@ -214,9 +214,12 @@ def test_pods_by_claims_get_the_placements_of_the_same_pods_without(data: st.Dat
     equal = data.draw(st.booleans())
     card = CARD if equal else 0
     nodes = data.draw(clusters(equal=equal))
-    one = st.sampled_from(KNOWN) | traced()
-    sayable = one.filter(lambda each: as_claims(*each, card=card) is not None)
-    asked = data.draw(st.lists(sayable, min_size=1, max_size=8))
+    one: st.SearchStrategy[tuple[JSON, PodRequest]] = st.sampled_from(KNOWN) | traced()
+
+    def sayable(each: tuple[JSON, PodRequest]) -> bool:
+        return as_claims(each[0], each[1], card) is not None
+
+    asked = data.draw(st.lists(one.filter(sayable), min_size=1, max_size=8))
     assert answers(nodes, list(by_claims(asked, card))) == answers(nodes, asked)
 
 
