@@ -155,3 +155,24 @@ def test_a_claim_is_deleted_once_nobody_uses_it(used: Bench) -> None:
     assert not used.call(CONTROLLER, "PATCH", f"{ONE}/status", {"status": {"reservedFor": None, "allocation": None}})
     assert not used.call(CONTROLLER, "PATCH", ONE, {"metadata": {"finalizers": None}})
     assert not used.call(TENANT, "DELETE", ONE)
+
+
+def device_class(name: str, driver: str = names.GROUP, **spec: Any) -> JSON:
+    selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
+    about = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}}
+    return {**about, "spec": {"selectors": [selector], **spec}}
+
+
+def test_no_class_of_ours_stands_for_an_extended_resource(bench: Bench) -> None:
+    """kube-scheduler would serve its pods, and has no device for them."""
+    classes = paths.path("resource.k8s.io/v1", "deviceclasses")
+    resource = {"extendedResourceName": "example.com/gpu"}
+    refused = "found example.com/gpu; remove it"
+    for name, driver in ((str(names.SHARE_CLASS), "example.com"), ("own", names.GROUP)):
+        assert refused in bench.call(TENANT, "POST", classes, device_class(name, driver, **resource))
+        assert not bench.call(TENANT, "POST", classes, device_class(name, driver))
+        patched = bench.call(TENANT, "PATCH", f"{classes}/{name}", {"spec": resource})
+        assert "give gpufraction the option resourceName: example.com/gpu" in patched
+    for driver in ("example.com", f"not-{names.GROUP}", f"{names.GROUP}.example.com"):
+        name = f"of-{driver}"
+        assert not bench.call(TENANT, "POST", classes, device_class(name, driver, **resource))
