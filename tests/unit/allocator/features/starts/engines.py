@@ -1,4 +1,4 @@
-"""Serving engines that start one at a time, on one API server in miniature: kubelet's part, and what they are told."""
+"""Serving engines that start one at a time, on an API server in miniature: kubelet's part, and what they are told."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def engine(name: str, *, mib: int = 4_000, alone: bool = True) -> PodBuilder:
     return made.annotated(names.START, names.ALONE) if alone else made
 
 
-class Engines:
+class PlayedEngines:
     """The cluster with one replica of the allocator; `lead` gives it another one, which knows nothing."""
 
     def __init__(self, nodes: Iterable[NodeBuilder]) -> None:
@@ -65,8 +65,15 @@ class Engines:
 
     def creates(self, *builders: PodBuilder) -> None:
         for each in builders:
-            made = self.api.create(admitted(each, gated=True))
-            self.says(pods.key(made), self._condition("PodScheduled", False, "SchedulingGated"))
+            key = self.stores(admitted(each, gated=True))
+            self.says(key, self._condition("PodScheduled", False, "SchedulingGated"))
+
+    def stores(self, pod: JSON) -> str:
+        """The pod is created now; its `namespace/name`."""
+        key = pods.key(self.api.create(pod))
+        self.api.pods[key]["metadata"]["creationTimestamp"] = moments.stamp(self.wall)
+        self.api.change(key)
+        return key
 
     def _bind(self) -> None:
         """kube-scheduler's part."""

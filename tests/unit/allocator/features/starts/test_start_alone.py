@@ -6,14 +6,14 @@ from contract import names
 from contract.encoding.protocol import Placed, Wait
 from contract.reasons.nodes import Code
 from tests.builders import node
-from tests.unit.allocator.features.starts.engines import BOUND, Engines, engine
+from tests.unit.allocator.features.starts.engines import BOUND, PlayedEngines, engine
 from tests.unit.allocator.harness import question
 
 WAITS = "waiting: 0 of 1 GPU nodes fit: 1 with room only on GPUs where another pod is starting that starts alone"
 
 
-def one_card() -> Engines:
-    return Engines([node("n").gpus(1)])
+def one_card() -> PlayedEngines:
+    return PlayedEngines([node("n").gpus(1)])
 
 
 def test_the_second_waits_until_the_first_is_ready() -> None:
@@ -32,7 +32,7 @@ def test_the_second_waits_until_the_first_is_ready() -> None:
 
 
 def test_the_second_takes_another_card_where_there_is_one() -> None:
-    played = Engines([node("n").gpus(2)])
+    played = PlayedEngines([node("n").gpus(2)])
     played.creates(engine("a"), engine("b"), engine("c"))
     played.passes()
     assert played.placed().keys() == {"default/a", "default/b"}
@@ -80,7 +80,7 @@ def test_after_the_bound_an_event_says_so_and_the_next_starts() -> None:
     assert [key for key, _ in played.told] == ["default/a"], "once"
 
 
-def test_a_pod_whose_image_is_pulled_for_long_closes_its_card_again_when_it_starts() -> None:
+def test_a_pod_that_starts_after_the_bound_closes_its_card_again() -> None:
     played = one_card()
     played.creates(engine("a"), engine("b"), engine("c"))
     played.passes()
@@ -94,7 +94,7 @@ def test_a_pod_whose_image_is_pulled_for_long_closes_its_card_again_when_it_star
     assert played.placed().keys() == {"default/a", "default/b", "default/c"}
 
 
-def test_a_container_that_ends_again_and_again_closes_its_card_for_the_bound_only() -> None:
+def test_a_container_that_ends_again_and_again_closes_its_card_no_longer() -> None:
     played = one_card()
     played.creates(engine("a"), engine("b"))
     played.passes()
@@ -155,7 +155,7 @@ def test_pods_of_a_gang_that_start_alone_have_a_card_each() -> None:
     played.passes()
     assert played.placed() == {}
     assert played.waits("default/a").endswith(WAITS.removeprefix("waiting: "))
-    played = Engines([node("n").gpus(2)])
+    played = PlayedEngines([node("n").gpus(2)])
     played.creates(*gang)
     played.passes()
     played.passes()

@@ -14,8 +14,11 @@ from contract.encoding.protocol import Placed
 from contract.reasons.nodes import Code
 from tests.builders import node
 from tests.examples import examples
-from tests.unit.allocator.features.starts.engines import BOUND, Engines, engine
+from tests.unit.allocator.features.starts.engines import BOUND, PlayedEngines, engine
 from tests.unit.allocator.harness import admitted, question
+
+_RESERVED = 40
+"""Turns of the bound in which nodes may be reserved for starving pods."""
 
 
 class StartHistory(RuleBasedStateMachine):
@@ -23,7 +26,7 @@ class StartHistory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.played = Engines([node("n").gpus(2), node("m").gpus(1)])
+        self.played = PlayedEngines([node("n").gpus(2), node("m").gpus(1)])
         self.made = 0
         self.alone: set[str] = set()
         self.since: dict[str, float] = {}
@@ -48,7 +51,7 @@ class StartHistory(RuleBasedStateMachine):
         made = engine(self._name(alone), alone=alone)
         answer = self.played.replica.controller.reserve(question(made, uid=f"r{self.made}"))
         if isinstance(answer, Placed) and stored:
-            self.played.api.create(admitted(made, allocation=answer.allocation))
+            self.played.stores(admitted(made, allocation=answer.allocation))
             self.played.replica.catch_up()
         self._look()
 
@@ -120,15 +123,20 @@ class StartHistory(RuleBasedStateMachine):
     def is_consistent(self) -> None:
         self.played.replica.controller.check_invariants()
 
+    def _waiting(self) -> dict[str, str]:
+        """The pods that wait for a neighbour, and what they are told."""
+        keys = [key for key in sorted(self.alone & self.played.api.pods.keys()) if not self.played.card(key)]
+        assert all(names.GATE in pods.gates(self.played.api.pods[key]) for key in keys)
+        text = Code.NEIGHBOUR_STARTING.row.text
+        return {key: said for key in keys if text in (said := self.played.waits(key))}
+
     def teardown(self) -> None:
-        """Once others have ended or their bound is over, nobody waits for a neighbour."""
-        for _ in range(len(self.alone) + 1):
+        """Once the bound of all others is over, nobody waits for a neighbour, nor for a reserved node."""
+        for _ in range(len(self.alone) + _RESERVED):
             self.played.passes(BOUND + 1)
-        found = [key for key in self.alone & self.played.api.pods.keys() if not self.played.card(key)]
-        said = {key: self.played.waits(key) for key in found}
-        waiting = {key: text for key, text in said.items() if Code.NEIGHBOUR_STARTING.row.text in text}
-        assert waiting == {}
-        assert all(names.GATE in pods.gates(self.played.api.pods[key]) for key in found)
+            if not self._waiting():
+                break
+        assert self._waiting() == {}
         super().teardown()
 
 
