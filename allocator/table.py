@@ -81,6 +81,7 @@ _PER_GPU: Mapping[str, type] = {
             "limit_factor",
             "in_all",
             "free_limits",
+            "starting",
         ),
         np.int64,
     ),
@@ -132,6 +133,8 @@ class Columns:
     """What the memory limits of its pods may add up to."""
     free_limits: Amounts
     """What is left of that."""
+    starting: Amounts
+    """How many pods are starting there that start alone."""
 
     gpus: Amounts
     free_cpu: Amounts
@@ -316,6 +319,7 @@ class Columns:
         self.free_limits[:width, row] = self.in_all[:width, row] - memory - [u.burst for u in usage]
         self.free_cores[:width, row] = [WHOLE - u.cores for u in usage]
         self.sharers[:width, row] = [u.sharers for u in usage]
+        self.starting[:width, row] = [u.starting for u in usage]
         self.open[:width, row] = (
             self.healthy[:width, row]
             & ~self.exclusive[:width, row]

@@ -111,6 +111,8 @@ class FractionRequest:
     one_numa: bool = False
     """All its GPUs on one NUMA node. GPUs without a known NUMA node count as being on one of their own."""
     limit: int = 0
+    alone: bool = False
+    """On no GPU on which another such pod is starting: `names.START`. It is the same for all containers of a pod."""
 
     def memory_on(self, gpu_memory: int) -> int:
         """Bytes of this share on a GPU with `gpu_memory` usable bytes; a percentage is rounded down."""
@@ -177,6 +179,11 @@ class PodRequest:
     def bursts(self) -> bool:
         """Whether a container has a memory limit above its request."""
         return any(fraction.limit for fraction in self.containers)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the pod starts on no GPU on which another such pod is starting."""
+        return any(fraction.alone for fraction in self.containers)
 
     @property
     def excess(self) -> tuple[str, str] | None:
@@ -410,7 +417,7 @@ class Taint:
 class Usage:
     """
     What all pods take of one GPU. `exclusive`: one pod holds the whole GPU. `burst`: bytes above `memory` that their
-    limits add up to.
+    limits add up to. `starting`: how many of the pods start alone and have not ended that.
     """
 
     memory: int = 0
@@ -418,6 +425,7 @@ class Usage:
     sharers: int = 0
     exclusive: bool = False
     burst: int = 0
+    starting: int = 0
 
 
 FREE = Usage()

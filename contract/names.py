@@ -287,6 +287,13 @@ GANG_PLAN = Key(
     doc="On the first pod of a gang that is placed: the share of each of its pods, as JSON. From then on the gang has "
     "begun, and whichever allocator leads gives the others these shares.",
 )
+START = _by_tenant(
+    "start",
+    "`alone`: the pod gets no share of a GPU on which another such pod is starting, so that the two do not measure the "
+    "GPU's free memory at the same time. It waits, or gets another GPU.",
+)
+ALONE = "alone"
+"""The one value of `START`."""
 PLACEMENT = _by_tenant(
     "placement",
     "How the node is pinned: `auto` (the default), `nodeName` or `affinity`. `nodeName` counts as `affinity` where "

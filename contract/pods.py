@@ -66,6 +66,7 @@ _VOLUMES = frozenset(
 _STATUS = ("phase", "reason", "conditions", "nominatedNodeName")
 _STATUSES = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 _STATE = ("resources", "allocatedResources")
+_STARTS = ("name", "state", "restartCount")
 _CONTAINER = ("name", "resources", "ports", "restartPolicy")
 _IDENTITY = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -105,6 +106,8 @@ def trim(pod: Mapping[str, Any]) -> JSON:
     outcome: JSON = {key: status[key] for key in _STATUS if status.get(key)}
     if status.get("containerStatuses") or status.get("initContainerStatuses") or status.get("resources"):
         outcome.update(_resizes(spec, status))
+        if (annotations or {}).get(names.START) == names.ALONE:
+            _add_starts(outcome, status)
     ours = names.GATE in gates(pod) or names.ALLOCATION in (annotations or {})
     if ours and body.get("resourceClaims") and status.get("resourceClaimStatuses"):
         outcome["resourceClaimStatuses"] = status["resourceClaimStatuses"]
@@ -135,6 +138,18 @@ def _resizes(spec: Mapping[str, Any], status: Mapping[str, Any]) -> JSON:
     if (spec.get("resources") or {}).get("requests") and status.get("resources"):
         found.update(_state(status, _STATE))
     return found
+
+
+def _add_starts(outcome: JSON, status: Mapping[str, Any]) -> None:
+    """Add since when each container runs, and how often it was restarted."""
+    for kind in _STATUSES.values():
+        resized = {each.get("name"): each for each in outcome.get(kind) or ()}
+        found = [
+            {**resized.get(each.get("name"), {}), **{key: each[key] for key in _STARTS if key in each}}
+            for each in status.get(kind) or ()
+        ]
+        if found:
+            outcome[kind] = found
 
 
 def _state(status: Mapping[str, Any], kept: tuple[str, ...]) -> JSON:

@@ -8,7 +8,7 @@ from the API server alone.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from sys import intern
@@ -25,12 +25,14 @@ from allocator.cache.ledger import (
     Reservation,
     ReservationState,
     SharesIdle,
+    gpus_of,
     is_overcommitted,
     usage_of,
 )
 from allocator.cache.podinfo import AllocatedPods, NodeUse, PodInfo, TrackedPod
 from allocator.cache.refusals import Refusals
 from allocator.cache.reserved import HeldNode, Requester
+from allocator.cache.starting import StartingPod, StartingPods
 from allocator.cache.staying import StayingPod
 from allocator.engine.engine import Engine
 from allocator.engine.reference import Decision, Snapshot
@@ -53,6 +55,7 @@ from contract.scheduling.fairness import Held
 from contract.scheduling.gates import NEWEST, Gate, Gates
 from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodefilters.resources import BY_CLAIM, added_up, minus, plus, takes_less
+from contract.scheduling.nodeinfo import starting_on
 
 JSON = dict[str, Any]
 _NOTHING = Compute()
@@ -173,6 +176,8 @@ class Cache:
         self._agents = Agents(patience)
         self.idle_shares = IdleShares()
         """Which pods compute nothing."""
+        self.starting = StartingPods()
+        """Which pods start alone and are not ready; to others it is for reading."""
         self.allocated = AllocatedPods()
         """The pods that hold a share, as far as they were seen."""
         self._on_node: dict[str, NodeUse] = {}
@@ -400,12 +405,28 @@ class Cache:
             self._release(uid)
         self._note_pending(pod, now)
         shrank = self._put_on_node(pod)
-        booked = self.ledger.holding(uid)
+        booked, opened = self.ledger.holding(uid), False
         if booked is not None:
             self.allocated.see(pod, booked, now)
-        if changed and allocation is not None:
-            self._refresh(allocation.node)
-        return shrank
+            if self._note_start(pod, booked):
+                changed, opened = True, pod.starting is None
+            if changed:
+                self._refresh(booked.allocation.node)
+        return shrank or opened
+
+    def _note_start(self, pod: PodInfo, booked: Reservation) -> bool:
+        """Whether the pod is starting alone. True if it closes other GPUs than before, or none any more."""
+        if pod.starting is None:
+            return self.starting.drop(pod.uid)
+        cards = gpus_of(booked)
+        return self.starting.see(StartingPod(pod.uid, pod.key, booked.allocation.node, cards, pod.starting))
+
+    def end_starts(self, now: float, wall: float, bound: float) -> tuple[StartingPod, ...]:
+        """The pods whose start closes no GPU any more, since it has taken too long; see `StartingPods.take_overdue`."""
+        found = self.starting.take_overdue(now, wall, bound)
+        for node in {pod.node for pod in found}:
+            self._refresh(node)
+        return found
 
     def drop_pod(self, uid: str) -> bool:
         """A pod finished or was deleted. True if that gave something back."""
@@ -598,6 +619,7 @@ class Cache:
         if holding is None:
             return False
         self.ledger.release(uid)
+        self.starting.drop(uid)
         self.allocated.drop(uid)
         self.neighbours.settle_volumes(holding.allocation.id)
         self._refresh(holding.allocation.node)
@@ -717,7 +739,7 @@ class Cache:
         return NodeState(
             name=name,
             gpus=self._gpus(inventory),
-            usage=usage_of(inventory.gpus, self.ledger, name),
+            usage=self._usage(inventory, assumed),
             labels=facts.labels,
             taints=facts.taints,
             cordoned=facts.cordoned,
@@ -731,6 +753,15 @@ class Cache:
             overcount=self.ledger.overcount(name),
             host_ports=_NO_PORTS.union(*(e.host_ports for e in taken), *(h.host_ports for h in assumed)),
         )
+
+    def _usage(self, inventory: Inventory, assumed: Iterable[Reservation]) -> tuple[Usage, ...]:
+        """What is taken of the node's GPUs. A share that is assumed for a pod that starts alone counts as starting."""
+        usage = usage_of(inventory.gpus, self.ledger, inventory.node)
+        starting = Counter(self.starting.on(inventory.node))
+        for holding in assumed:
+            if holding.request.alone:
+                starting.update(gpus_of(holding))
+        return starting_on(inventory.gpus, usage, starting) if starting else usage
 
     def _allocatable(self, facts: NodeFacts) -> Compute:
         """What the node has. Of a resource that it gets by ResourceClaims alone, only kube-scheduler knows how much."""
@@ -755,6 +786,10 @@ class Cache:
         self.neighbours.check_invariants()
         if {pod.uid for on in self.allocated.by_node().values() for pod in on} != set(self._holding_pods()):
             raise AssertionError("the pods that hold a share are not those of the ledger")
+        for each in self.starting:
+            holding = self.ledger.holding(each.uid)
+            if holding is None or (holding.allocation.node, gpus_of(holding)) != (each.node, each.gpus):
+                raise AssertionError("a pod that starts alone does not hold the share that it starts on")
         names_known = self._facts.keys() & self._inventories.keys()
         if self._stale is None and self._snapshot != {name: self._state(name) for name in names_known}:
             raise AssertionError("the snapshot is not what nodes, pods and ledger say")
@@ -815,6 +850,7 @@ def _is_less(now: Usage, was: Usage) -> bool:
         or now.sharers < was.sharers
         or now.memory + now.burst < was.memory + was.burst
         or (was.exclusive and not now.exclusive)
+        or now.starting < was.starting
     )
 
 

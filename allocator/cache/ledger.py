@@ -155,6 +155,11 @@ def assumed(
     )
 
 
+def gpus_of(holding: Reservation) -> frozenset[str]:
+    """UUIDs of the GPUs on which the reservation has shares."""
+    return frozenset(share.uuid for each in holding.allocation.containers for share in each.shares)
+
+
 class Ledger:
     """Reservations by key, and what they add up to on each GPU. Not thread-safe: one owner calls it."""
 

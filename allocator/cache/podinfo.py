@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from allocator.cache import footprint
 from allocator.cache.ledger import Reservation
 from allocator.engine import pinning
-from contract import gangs, names, pods
+from contract import gangs, names, pods, starts
 from contract.encoding import codec, moments, quantity
 from contract.encoding.plain import MESSAGE, NAME, is_plain, plain
 from contract.encoding.reading import is_subdomain
@@ -166,6 +166,10 @@ class PodInfo(NamedTuple):
     """The gang of a pod that waits, holds a share, or has the plan of its gang."""
     plan: str = ""
     """The shares of all members of its gang, as text, where it was placed first; also once it is finished."""
+    starting: float | None = None
+    """
+    Of a pod with a share that starts alone and is starting: since when, in seconds since 1970; 0 where it does not say.
+    """
 
 
 class PodEvent(NamedTuple):
@@ -230,6 +234,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
     bound = str(spec.get("nodeName") or "")
     withdrawn = _withdrawn(annotations) if takes and names.ALLOCATION not in annotations else ""
     plan = annotations.get(names.GANG_PLAN, "") if carried is not None and not held_back else ""
+    held_since = _held_since(pod) if allocation is not None or finished else 0.0
     unbound = not bound and not deleting and (allocation is not None or bool(withdrawn))
     return PodInfo(
         uid=pods.uid(pod),
@@ -261,7 +266,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         unserved=_accounted(spec) if withdrawn and bound else NO_AMOUNTS,
         waiting=waiting,
         behind=gates[0] if gates and allocation is not None else "",
-        held_since=_held_since(pod) if allocation is not None or finished else 0.0,
+        held_since=held_since,
         ended=_ended(pod, carried) if finished and carried is not None else None,
         idle_after=consent.idle_after(annotations.get(names.IDLE_AFTER)),
         protected=protection.written(annotations) if (gates or not bound) and allocation is not None else (),
@@ -269,6 +274,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodInfo:
         unread=pods.unread_share(pod) if takes and not given and names.ALLOCATION in annotations else None,
         gang=gangs.gang_of(pod) if waiting is not None or allocation is not None or plan else None,
         plan=plan,
+        starting=starts.starting_since(pod, request, held_since) if request is not None and allocation else None,
     )
 
 

@@ -164,6 +164,7 @@ def _most(one: Usage, other: Usage) -> Usage:
         max(one.sharers, other.sharers),
         one.exclusive or other.exclusive,
         max(one.memory + one.burst, other.memory + other.burst) - max(one.memory, other.memory),
+        max(one.starting, other.starting),
     )
 
 

@@ -142,6 +142,8 @@ def _furthest(
         found.refuse(Code.LIMITS_IN_ALL, beyond, limit, columns.free_limits)
     cores = np.array(fraction.cores or 1, np.int64)
     found.refuse(Code.CORES, columns.free_cores < cores, cores, columns.free_cores)
+    if fraction.alone:
+        found.refuse(Code.NEIGHBOUR_STARTING, columns.starting > 0)
     return found.code, found.want, found.most
 
 

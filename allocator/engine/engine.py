@@ -334,6 +334,8 @@ class Engine:
             bears &= (limit <= most) | (limit == wanted)
         if fraction.exclusive:
             bears &= columns.sharers == 0
+        if fraction.alone:
+            bears &= columns.starting == 0
         for accepted in wished:
             if accepted is not None:
                 bears &= accepted

@@ -20,6 +20,7 @@ from allocator.features import (
     provisioning,
     resourceclaims,
     servicelevels,
+    starts,
 )
 from allocator.features.base import Feature
 
@@ -37,4 +38,5 @@ FEATURES: tuple[Feature[Any, Any], ...] = (
     audit.FEATURE,
     gangs.FEATURE,
     resourceclaims.FEATURE,
+    starts.FEATURE,
 )

@@ -16,7 +16,7 @@ from itertools import islice
 from allocator.preemption import set_cover
 from allocator.preemption.set_cover import Budget
 from allocator.queue import reservation
-from contract.model import FREE, ContainerAllocation, NodeState, PodRequest
+from contract.model import ContainerAllocation, NodeState, PodRequest, Usage
 from contract.reasons.nodes import Reason
 from contract.scheduling import counting, filters, fit, nodeinfo
 from contract.scheduling.demand import Demand, usage_of
@@ -176,7 +176,11 @@ def _targets(node: NodeState, request: PodRequest, limits: Limits) -> Iterator[M
     if request.same_gpus and len(request.containers) > 1:
         request = replace(request, containers=(fit.combined(request),), same_gpus=False)
     accepted = [
-        [position for position, gpu in enumerate(node.gpus) if gpu_reason(gpu, FREE, fraction, limits) is None]
+        [
+            position
+            for position, (gpu, taken) in enumerate(zip(node.gpus, node.usage, strict=True))
+            if gpu_reason(gpu, Usage(starting=taken.starting), fraction, limits) is None
+        ]
         for fraction in request.containers
     ]
     choices = fit.choices(node, request, accepted)

@@ -458,6 +458,10 @@ class Rounds:
         """The pod, which was tried, fits on no node, with these codes of all nodes."""
         self._lacks[uid] = codes
 
+    def lacked(self, uid: str) -> frozenset[NodeCode]:
+        """The codes of all nodes, of a pod that was found not to fit when it was tried last; else none."""
+        return self._lacks.get(uid, frozenset())
+
     def has_tried(self, uid: str) -> bool:
         """Whether the pod has been tried in this round."""
         return self._tried.get(uid) == self._round

@@ -385,6 +385,17 @@ def flag(context: PodReader, key: str) -> bool:
     return text.lower() == "true"
 
 
+def _alone(context: PodReader, claim: str) -> bool:
+    """Whether the pod starts alone. Raises `ReadingRefused` for another value, and beside a claim's share."""
+    found = context.annotation(names.START)
+    if found not in ("", names.ALONE):
+        raise ReadingRefused(annotation_field(names.START), shown(found), f"give {names.ALONE}, or remove it")
+    if found and claim:
+        cure = "remove it: all pods of an ElasticGPUClaim use one share, on a GPU that the claim has already"
+        raise ReadingRefused(annotation_field(names.START), shown(found), cure)
+    return bool(found)
+
+
 def pod_request(
     dialect: str,
     context: PodReader,
@@ -412,10 +423,10 @@ def pod_request(
     agreed = context.annotation(names.IDLE_AFTER)
     if agreed and consent.seconds_of(agreed) is None:
         raise ReadingRefused(annotation_field(names.IDLE_AFTER), shown(agreed), f"give {consent.FORM}")
-    bound = flag(context, names.NUMA_BIND)
+    bound, alone = flag(context, names.NUMA_BIND), _alone(context, claim)
     request = PodRequest(
         dialect=dialect,
-        containers=tuple(replace(f, one_numa=f.count > 1 and (bound or f.one_numa)) for f in containers),
+        containers=tuple(replace(f, one_numa=f.count > 1 and (bound or f.one_numa), alone=alone) for f in containers),
         same_gpus=same_gpus and len(containers) > 1,
         node_policy=policy(context, names.NODE_POLICY) or node_policy,
         gpu_policy=policy(context, names.GPU_POLICY) or gpu_policy,

@@ -148,6 +148,12 @@ DIALECT = Dialect(
             "`true`: all GPUs of a container on one NUMA node of their machine; valid in every dialect",
         ),
         Word(
+            names.START,
+            ANNOTATION,
+            f"`{names.ALONE}`: no GPU on which another such pod is starting; valid in every dialect, and not beside a "
+            "claim",
+        ),
+        Word(
             names.IDLE_AFTER,
             ANNOTATION,
             "consent to be evicted for a waiting pod of equal or higher priority once the share has computed nothing "
@@ -168,6 +174,8 @@ DIALECT = Dialect(
         Example({names.GPU_COUNT: "2"}, annotations={names.NUMA_BIND: "true"}),
         Example({names.GPU_MEMORY: "8Gi"}, annotations={names.ISOLATION: MPS.name}),
         Example({names.GPU_MEMORY: "8Gi"}, annotations={names.ISOLATION: "strict"}),
+        Example({names.GPU_MEMORY: "8Gi"}, annotations={names.START: names.ALONE}),
+        Example({names.GPU_MEMORY: "8Gi"}, annotations={names.START: "together"}),
         Example({names.GPU_MEMORY: "8Gi"}, annotations={names.IDLE_AFTER: "2h"}),
         Example({names.GPU_MEMORY: "8Gi"}, annotations={names.IDLE_AFTER: "2 hours"}),
         Example({names.GPU_MEMORY: "8"}),

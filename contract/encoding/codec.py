@@ -92,6 +92,7 @@ def _request(words: wire.Schema[tuple[str, ...]], claim: wire.Schema[str], most:
             ),
             "one_numa": wire.FLAG,
             "limit": _BYTES,
+            "alone": wire.FLAG,
         },
     )
     return wire.record(

@@ -50,6 +50,12 @@ GANGS = PROGRAM.gauge(
     "Gangs of pods that start together, by state: waiting, or begun, where a pod of it has its share.",
     labels=("state",),
 )
+STARTING_PODS = PROGRAM.gauge(
+    "gpufraction_starting_pods",
+    "Pods that start alone on their GPU and are not ready, by state: starting, while they close it to others of the "
+    "kind, or overdue, once that has lasted longer than `starts.within`.",
+    labels=("state",),
+)
 IDLE_PODS = PROGRAM.gauge(
     "gpufraction_idle_pods",
     "Pods with a share that compute nothing, as far as agents know, by whether they or their namespaces agreed to give "

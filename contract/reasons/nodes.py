@@ -446,6 +446,16 @@ class Code(NodeCode):
             _HELD,
         ),
     )
+    NEIGHBOUR_STARTING = (
+        "NeighbourStarting",
+        _row(
+            "with room only on GPUs where another pod is starting that starts alone",
+            "Wait: a GPU opens once that pod is ready, and at the latest after the setting `starts.within`, 5 min by "
+            f"default. Or remove the annotation {names.START}, and the pod starts alongside others.",
+            _HELD,
+            "start-alone.md",
+        ),
+    )
     NUMA = (
         "NUMA",
         _row(

@@ -282,6 +282,16 @@ class PodEventReason(Reasons):
             "gangs.md",
         ),
     )
+    START_OVERDUE = (
+        "GPUStartOverdue",
+        _event(
+            "The pod starts alone and has not been ready for longer than `starts.within`: other pods that start alone "
+            "may start on its GPU.",
+            "See why the pod is not ready: `kubectl describe pod`. An administrator may raise `starts.within` where "
+            "engines take longer to start.",
+            "start-alone.md",
+        ),
+    )
     PREEMPTED = "GPUSharePreempted", _event("The pod is evicted for a pod of higher priority.", page="operations.md")
     IDLE = (
         "GPUShareIdle",

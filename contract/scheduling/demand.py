@@ -49,6 +49,7 @@ class Demand:
             usage.sharers + 1,
             usage.exclusive or self.exclusive,
             usage.burst + self.burst,
+            usage.starting,
         )
 
     def beside(self, other: Demand) -> Demand:

@@ -197,6 +197,8 @@ def gpu_reason(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits
     cores = fraction.cores or 1
     if usage.cores + cores > WHOLE:
         return Reason(Code.CORES, cores, max(0, WHOLE - usage.cores))
+    if fraction.alone and usage.starting:
+        return Reason(Code.NEIGHBOUR_STARTING)
     return None
 
 

@@ -6,6 +6,7 @@ Pure. `contract.scheduling.demand` has the rule for what a pod takes of a GPU.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -54,7 +55,17 @@ def booked(node: NodeState, ask: SchedulingRequest, containers: Iterable[Contain
     taken = per_gpu(ask.request, shares_of(given))
     more = overcount(ask.as_stored, Allocation("", node.name, given), taken.values())
     state = holding(node, [(taken, ask.needs)])
+    if ask.request.alone:
+        state = replace(state, usage=starting_on(state.gpus, state.usage, Counter(taken.keys())))
     return replace(state, overcount=state.overcount + more) if more else state
+
+
+def starting_on(gpus: Iterable[Gpu], usage: Iterable[Usage], starting: Mapping[str, int]) -> tuple[Usage, ...]:
+    """The usage that runs parallel to the GPUs, with so many more pods on them that start alone, by GPU UUID."""
+    return tuple(
+        replace(taken, starting=taken.starting + more) if (more := starting.get(gpu.uuid, 0)) else taken
+        for gpu, taken in zip(gpus, usage, strict=True)
+    )
 
 
 def holding(node: NodeState, pods: Iterable[tuple[Mapping[str, Demand], PodNeeds]]) -> NodeState:
@@ -83,7 +94,10 @@ def unbooked(node: NodeState, sharers: Iterable[AllocatedPod], removed: Iterable
 
 
 def without(gpu: Gpu, taken: Usage, going: Iterable[AllocatedPod], staying: Iterable[AllocatedPod]) -> Usage:
-    """The usage of a GPU after the pods `going` end and the pods `staying` remain."""
+    """
+    The usage of a GPU after the pods `going` end and the pods `staying` remain. Which of them start alone is not known
+    here, so while any pod remains, as many do as before.
+    """
     back = [sharer.demands[gpu.uuid] for sharer in going if gpu.uuid in sharer.demands]
     held_whole = any(gpu.uuid in s.demands and s.demands[gpu.uuid].exclusive for s in staying)
     # A reservation without a pod so far is not among the sharers; it may be the one that holds the whole GPU.
@@ -94,4 +108,5 @@ def without(gpu: Gpu, taken: Usage, going: Iterable[AllocatedPod], staying: Iter
         taken.sharers - len(back),
         taken.exclusive and (held_whole or unknown),
         taken.burst - sum(demand.burst for demand in back),
+        max(0, min(taken.starting, taken.sharers - len(back))),
     )

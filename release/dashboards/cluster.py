@@ -144,12 +144,14 @@ _ROOM = PanelRow(
             (Query(over("sum", nodeagent.NODE_ISOLATION, "level"), "{{level}}"),),
         ),
         Panel(
-            "Gangs and deprecated names",
-            "Gangs of pods that wait, and that have begun; pods with names that a later release does not read. When a "
-            "gang has begun for minutes, see the leader's log; before you upgrade, docs/deprecations.md.",
+            "Gangs, starts and deprecated names",
+            "Gangs of pods that wait, and that have begun; pods that start alone and are not ready; pods with names "
+            "that a later release does not read. When a gang has begun for minutes, see the leader's log; before you "
+            "upgrade, docs/deprecations.md.",
             "short",
             (
                 Query(over("sum", allocator.GANGS, "state"), "gangs: {{state}}"),
+                Query(over("sum", allocator.STARTING_PODS, "state"), "start alone: {{state}}"),
                 Query(increase(webhook.DEPRECATED_NAMES, "name"), "deprecated: {{name}}"),
             ),
         ),

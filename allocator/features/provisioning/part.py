@@ -11,6 +11,7 @@ from allocator.features.provisioning import messages
 from allocator.features.provisioning.wishes import Expectation, Unserved
 from allocator.queue.queue import QueuedPodInfo
 from allocator.scheduler.parts import Core, Explanation, FeaturePart
+from contract.reasons.nodes import Code
 from contract.scheduling.clusterfilters.objects import PodRules
 from contract.scheduling.fairness import own_order
 from contract.scheduling.needs import SchedulingRequest
@@ -67,7 +68,8 @@ class ProvisioningPart:
         """
         Whether a pod has waited so many seconds and fits on no node that there is, while the queue is settled.
 
-        A pod that a claim serves is none of them, and neither is one for which evictions make room.
+        A pod that a claim serves is none of them, and neither is one for which evictions make room, or that waits
+        until a neighbour has started, which is over sooner than a node comes.
         """
         now, records = self._core.clock(), self._state.records
         return (
@@ -75,6 +77,7 @@ class ProvisioningPart:
             and not entry.ask.request.claim
             and (self._core.rounds.has_tried(entry.uid) or entry.uid in self._expected)
             and not self._core.preemptor.preemptions.serves(entry.uid)
+            and Code.NEIGHBOUR_STARTING not in self._core.rounds.lacked(entry.uid)
             and records.is_schedulable(entry.uid, now)
             and now - records.waits(entry.uid, now) >= after
         )
@@ -90,7 +93,7 @@ class ProvisioningPart:
         closed = cache.closed_pools(entry.ask, entry.rules, self._core.pools.nodes)
         repels = cache.neighbours.repels_itself(entry.rules)
         apart = groups.setdefault(entry.rules, len(groups)) if repels else None
-        return Unserved(entry.uid, entry.ask, closed, apart)
+        return Unserved(entry.uid, _one_after_the_other(entry.ask), closed, apart)
 
 
 class UnservedPods:
@@ -125,6 +128,14 @@ class UnservedPods:
         if self._part.settled():
             in_order = own_order(by_age, lambda entry: entry.place)
             self.found = tuple(replace(judged[entry.ask, entry.rules], uid=entry.uid) for entry in in_order)
+
+
+def _one_after_the_other(ask: SchedulingRequest) -> SchedulingRequest:
+    """Pods that start alone share a card all the same, once the first of them has started."""
+    if not ask.request.alone:
+        return ask
+    containers = tuple(replace(each, alone=False) for each in ask.request.containers)
+    return replace(ask, request=replace(ask.request, containers=containers))
 
 
 def _codes(expected: Mapping[str, Expectation]) -> dict[str, str]:

@@ -33,6 +33,7 @@ from tests.simulation.features import (
     rights,
     settings,
     silence,
+    starts,
     watches,
     workload,
 )
@@ -54,6 +55,7 @@ FEATURES: tuple[Feature, ...] = (
     resourceclaims.FEATURE,
     fairness.FEATURE,
     gangs.FEATURE,
+    starts.FEATURE,
     provisioning.FEATURE,
     metering.FEATURE,
     rest.FEATURE,

@@ -22,6 +22,8 @@ from allocator.features.idle.part import IdlePods
 from allocator.features.idle.settings import IdleSettings
 from allocator.features.provisioning.part import ProvisioningPart
 from allocator.features.provisioning.wishes import Unserved
+from allocator.features.starts.part import LonelyStarts
+from allocator.features.starts.settings import StartSettings
 from allocator.queue.records import Binding
 from allocator.scheduler.core import Controller
 from allocator.scheduler.events import (
@@ -134,6 +136,7 @@ class SchedulerHarness:
         yield self._provisioning
         yield self._idle
         yield self._gangs
+        yield self._starts
         if self.moving is not None:
             yield self._defragmentation
 
@@ -144,6 +147,10 @@ class SchedulerHarness:
     def _gangs(self, core: Core) -> FeaturePart:
         self.gangs = GangScheduling(core, GangSettings())
         return self.gangs.part()
+
+    def _starts(self, core: Core) -> FeaturePart:
+        self.starts = LonelyStarts(core, StartSettings())
+        return self.starts.part()
 
     def _claims(self, core: Core) -> FeaturePart:
         self.claims = ClaimsPart(core, most_memory=self.claiming.claim_memory)

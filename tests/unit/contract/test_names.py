@@ -14,6 +14,8 @@ from contract import names
 from contract.dialects import DIALECTS, aliyun, claims, elastic, hami, kai, nano
 
 PINNED = {
+    "START": "gpufraction.io/start",
+    "ALONE": "alone",
     "GPUS_LABEL": "gpufraction.io/gpus",
     "UNGUARDED": "unguarded",
     "QUEUE_WEIGHT": "gpufraction.io/queue-weight",

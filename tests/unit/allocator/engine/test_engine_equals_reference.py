@@ -115,6 +115,8 @@ def asks(draw: st.DrawFn) -> SchedulingRequest:
             replace(f, memory=f.memory or 2 * GIB, percent=0, count=containers[0].count, exclusive=False, limit=0)
             for f in containers
         ]
+    if draw(st.integers(0, 2)) == 0:
+        containers = [replace(each, alone=True) for each in containers]
     policies = st.sampled_from(("", "binpack", "spread"))
     needs = PodNeeds(
         compute=Compute(cpu=draw(st.sampled_from((0, 500, 9000))), memory=draw(st.sampled_from((0, GIB))), pods=1),
@@ -250,6 +252,17 @@ class TwoEngines(RuleBasedStateMachine):
             _, chosen = self.placed.pop(data.draw(st.integers(0, len(self.placed) - 1)))
             self._book(chosen.node)
 
+    @rule(data=st.data())
+    def starts(self, data: st.DataObject) -> None:
+        """A pod that starts alone is ready."""
+        starting = [number for number, (ask, _) in enumerate(self.placed) if ask.request.alone]
+        if starting:
+            number = data.draw(st.sampled_from(starting))
+            ask, chosen = self.placed[number]
+            containers = tuple(replace(each, alone=False) for each in ask.request.containers)
+            self.placed[number] = replace(ask, request=replace(ask.request, containers=containers)), chosen
+            self._book(chosen.node)
+
     def _book(self, name: str) -> None:
         here = [(ask, chosen) for ask, chosen in self.placed if chosen.node == name]
         usage, counted, most = [], sum((_counted(ask, chosen) for ask, chosen in here), NO_OVERCOUNT), NO_OVERCOUNT
@@ -258,6 +271,8 @@ class TwoEngines(RuleBasedStateMachine):
             for ask, chosen in here:
                 demand = per_gpu(ask.request, shares_of(chosen.containers)).get(gpu.uuid)
                 taken = demand.added_to(taken) if demand else taken
+                taken = replace(taken, starting=taken.starting + bool(demand and ask.request.alone))
+            assert taken.starting <= 1, "two pods that start alone are starting on one GPU"
             assert taken.memory <= LIMITS.capacity(gpu)
             assert taken.memory + taken.burst <= LIMITS.in_all(gpu)
             assert taken.cores <= 100
