@@ -1,4 +1,4 @@
-"""The edges of gangs, of the conformance kit and of canaries."""
+"""The edges of gangs, of engines that start alone, of the conformance kit and of canaries."""
 
 from __future__ import annotations
 
@@ -31,6 +31,24 @@ GANGS = FeatureEdges(
             "policies refuse it from everybody else; 128 KiB; a plan that cannot be read is no plan",
             (f"{_GANGS}test_any_other_text_is_malformed", "fuzzing gang-plan"),
             names_of(names.GANG_PLAN),
+        ),
+    ),
+)
+STARTS = FeatureEdges(
+    "Engines that start one at a time",
+    (
+        Edge(
+            TENANT,
+            "that a pod starts alone, and its status of how long it has been starting",
+            "`contract.starts`",
+            "one word, others are refused; no time that a status says closes a GPU for longer than the bound",
+            (
+                "unit/contract/test_starts.py::test_since_when_a_pod_is_starting",
+                "unit/allocator/features/starts/test_start_alone.py::"
+                "test_after_the_bound_an_event_says_so_and_the_next_starts",
+                "fuzzing pod",
+            ),
+            names_of(names.START),
         ),
     ),
 )

@@ -31,7 +31,7 @@ from playground.edges.features import (
     PAGE,
     SHARES_BY_CLAIMS,
 )
-from playground.edges.groups import CONFORMANCE, GANGS
+from playground.edges.groups import CONFORMANCE, GANGS, STARTS
 from playground.edges.programs import ADMISSION, PLACEMENT
 from playground.edges.shadow import SHADOW
 
@@ -50,6 +50,7 @@ FEATURES: tuple[FeatureEdges, ...] = (
     NODES,
     PAGE,
     GANGS,
+    STARTS,
     CONFORMANCE,
     SHADOW,
 )
