@@ -166,7 +166,9 @@ def test_the_agent_and_the_kubelet_restart_while_a_pod_runs(kit: Kit) -> None:
 
     def agent(number: int) -> None:
         labels = {"app.kubernetes.io/component": "nodeagent"}
-        container = {"name": "nodeagent", "image": "x"}
+        restricted = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
+        restricted["seccompProfile"] = {"type": "RuntimeDefault"}
+        container = {"name": "nodeagent", "image": "x", "securityContext": restricted}
         spec = {"nodeName": NODE, "containers": [container], "tolerations": [{"operator": "Exists"}]}
         metadata = {"name": f"agent-{number}", "namespace": "gpufraction-system", "labels": labels}
         kube.create(collection, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
