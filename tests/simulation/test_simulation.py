@@ -42,7 +42,7 @@ def test_more_drawn_plans_violate_nothing() -> None:
     assert simulate("--plans", "24", "--anew").startswith("24 plans, ")
 
 
-@pytest.mark.parametrize("every", [384, pytest.param(24, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [pytest.param(384, id="few"), pytest.param(24, marks=pytest.mark.long, id="many")])
 def test_writes_that_are_struck_violate_nothing(every: int) -> None:
     """One in so many of all points, in each of the reference runs."""
     printed = simulate("--enumerate", "--every", str(every))

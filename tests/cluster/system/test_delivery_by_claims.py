@@ -33,7 +33,7 @@ NODES = (
 )
 
 
-@pytest.fixture(scope="module", params=control_planes())
+@pytest.fixture(scope="module", params=control_planes(long=True))
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     pytest.importorskip("grpc", reason="gRPC is the package's extra `dra`")
     directory = tmp_path_factory.mktemp("dra")

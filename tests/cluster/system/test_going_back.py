@@ -116,7 +116,7 @@ class Shell:
         return sorted(each["metadata"]["name"] for each in found if each.get("webhooks"))
 
 
-@pytest.fixture(params=control_planes())
+@pytest.fixture(params=control_planes(long=True))
 def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl on PATH")
@@ -215,7 +215,7 @@ WITHOUT_WORKLOADS = [
 """The playground runs them as processes."""
 
 
-@pytest.fixture(params=control_planes())
+@pytest.fixture(params=control_planes(long=True))
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl on PATH")

@@ -37,7 +37,7 @@ def proxy() -> Iterator[Proxy]:
     made.close()
 
 
-@pytest.fixture(scope="module", params=control_planes())
+@pytest.fixture(scope="module", params=control_planes(long=True))
 def strict_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, proxy: Proxy
 ) -> Iterator[Cluster]:

@@ -30,7 +30,7 @@ NODES = (
 SHARES = "default"
 
 
-@pytest.fixture(scope="module", params=control_planes(version="v1.36.2"))
+@pytest.fixture(scope="module", params=control_planes(long=True, version="v1.36.2"))
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     pytest.importorskip("grpc", reason="gRPC is the package's extra `dra`")
     directory = tmp_path_factory.mktemp("claims")
