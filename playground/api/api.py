@@ -260,9 +260,9 @@ class Api:
             return self._legacy_binding(request)
         if request.subresource not in _VIEWS:
             code, body = self._subresources.serve(request)
-            return Response(code, body, None, request.warnings)
+            return Response(code, body, None, _once(request.warnings))
         code, body = _CODES.get(request.verb, 200), self._serve(request)
-        return Response(code, self._convert(request.kind, body), request.kind, request.warnings)
+        return Response(code, self._convert(request.kind, body), request.kind, _once(request.warnings))
 
     def _serve(self, request: Request) -> JSON:
         if request.subresource and request.verb not in ("get", "update", "patch"):
@@ -351,6 +351,11 @@ class Api:
             if self._writer.store(kind, key, held, {**held, "status": status}) is not None:
                 return
             held = self.store.get(kind.key, key)
+
+
+def _once(warnings: list[str]) -> list[str]:
+    """Each warning once, as an API server sends them; a write that is tried again after a conflict is judged again."""
+    return list(dict.fromkeys(warnings))
 
 
 def _check_dry_run(request: Request) -> None:

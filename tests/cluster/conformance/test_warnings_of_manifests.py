@@ -367,3 +367,25 @@ def test_our_own_manifests_and_samples_get_no_warning(namespaces: Mapping[str, A
                 found[f"{file.name} {metadata.get('name')}"] = warned(api, ask)
     assert len(found) > 30
     assert {name: texts for name, texts in found.items() if texts} == {}
+
+
+def test_a_warning_that_comes_twice_is_sent_once(server: Server, api: Api) -> None:
+    rules = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    mind = {"expression": "false", "message": "mind"}
+    spec = {"matchConstraints": {"resourceRules": [rules]}, "validations": [mind, mind]}
+    where = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": api.namespace}}}
+    binding = {"policyName": "twice", "validationActions": ["Warn"], "matchResources": where}
+    policies, bindings = f"{_GROUP}/validatingadmissionpolicies", f"{_GROUP}/validatingadmissionpolicybindings"
+    made = Ask(
+        "POST", f"/api/v1/namespaces/{api.namespace}/configmaps", {"metadata": {"name": "c"}}, query={"dryRun": "All"}
+    )
+    for kind, path_, of in (("", policies, spec), ("Binding", bindings, binding)):
+        head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": f"ValidatingAdmissionPolicy{kind}"}
+        api.done(Ask("POST", path_, {**head, "metadata": {"name": "twice"}, "spec": of}))
+    try:
+        wait_for(lambda: warned(api, made) != [], "the policy does not warn")
+        said = "Validation failed for ValidatingAdmissionPolicy 'twice' with binding 'twice': mind"
+        assert warned(api, made) == [said]
+    finally:
+        for path_ in (bindings, policies):
+            api.done(Ask("DELETE", f"{path_}/twice"))
