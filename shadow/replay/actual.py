@@ -128,7 +128,18 @@ class _Actual:
             else:
                 known.cards[uuid] = self._cards[uuid] = _Card(change.name, each)
         known.replicas = max((card.replicas for card in seen.values()), default=1)
+        self._take_up(change.name, max(change.at, self._window.begin))
         self._again(change.name)
+
+    def _take_up(self, name: str, at: float) -> None:
+        """Count what pods held of cards that nobody knew yet: a recorder that starts lists pods older than itself."""
+        known = self._nodes[name]
+        for uid, parts in list(known.parts.items()):
+            if any(part.uuid in self._cards for part in parts):
+                del known.parts[uid]
+                self._stray.discard(uid)
+                for part in parts:
+                    self._take(uid, name, part, at, back=False)
 
     def _move(self, uid: str, node: str, held: Parts, at: float) -> None:
         """The pod holds these parts from now on; none once it has ended."""
