@@ -133,7 +133,7 @@ def test_a_new_leader_knows_the_same() -> None:
     assert played.placed().keys() == {"default/a", "default/b"}, "the bound has not begun again"
     played.lead()
     played.passes()
-    assert len(set(played.told)) == 1, "whoever tells it again writes the same Event"
+    assert len(set(played.told)) == 1, "a replica that tells it again writes the same Event"
 
 
 def test_what_is_placed_at_admission_obeys_the_same_rule() -> None:
