@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -178,6 +179,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def test_the_report_names_spared_and_overcommitted_cards_also_after_a_kill(cluster: PlayedHami) -> None:
     cluster.start()
+    time.sleep(1)  # creation times have whole seconds, and these pods are younger than the recording
     small = MIB // 8
     for number in range(4):
         cluster.create(f"small-{number}", small)
