@@ -159,7 +159,7 @@ def test_roll_outs_forward_and_back_by_crashes_and_politely(
     """As an administrator does it: replica by replica, then the agents; and back again, one of them by kills."""
     fleet = long_fleet
     everything = ("webhook", "allocator", "webhook-1", "allocator-1", *AGENTS)
-    with under_load(fleet.cluster, seed=3) as (_, witness):
+    with under_load(fleet.cluster, seed=3, kills=True) as (_, witness):
         fleet.replace(former, *everything)
         fleet.replace(PRESENT, *everything)
         fleet.replace(following, *everything)
@@ -194,7 +194,7 @@ def test_going_back_from_a_release_whose_texts_cannot_be_read(long_fleet: Fleet,
     """A release is skipped: its shares close their cards, none is booked twice, and going forward again opens them."""
     fleet = long_fleet
     programs = ("webhook", "allocator", "webhook-1", "allocator-1")
-    with under_load(fleet.cluster, seed=4) as (load, witness):
+    with under_load(fleet.cluster, seed=4, kills=True) as (load, witness):
         fleet.replace(later, *programs)
         wait_for(lambda: witness.shapes["v2 and more"] > 5, "nothing is placed by the later release")
         before = load.created
@@ -204,7 +204,7 @@ def test_going_back_from_a_release_whose_texts_cannot_be_read(long_fleet: Fleet,
     held = {pods.key(each) for each in fleet.cluster.kube.list(paths.pods()).items if _of_version_2(each)}
     assert held, "no share of the later release is left"
     wait_for(lambda: unread(fleet) == len(held), lambda: f"{len(held)} cannot be read, the leader says {unread(fleet)}")
-    assert closed_cards(fleet)
+    wait_for(lambda: bool(closed_cards(fleet)), "no agent closes a card")
     events = fleet.cluster.kube.list(paths.events("default")).items
     assert held <= {
         f"{e['involvedObject']['namespace']}/{e['involvedObject']['name']}"
