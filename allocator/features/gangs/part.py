@@ -324,7 +324,7 @@ class GangScheduling:
             return None
         key = entry.gang.key
         first, namespace = self._first(members, now), key.namespace
-        if len(first) < _minimum(first, members, now):
+        if len(first) < _minimum(self._queued(members), members, now):
             return ()
         priority = min(each.priority for each in first)
         for staying, against in ((self._cache.ledger.held_by(namespace), ""), ({}, namespace)):

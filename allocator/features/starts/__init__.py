@@ -6,12 +6,12 @@ pod is starting.
 from __future__ import annotations
 
 from allocator.features.base import Feature, Running, Shell
-from allocator.features.starts.part import LonelyStarts
+from allocator.features.starts.part import StartScheduling
 from allocator.features.starts.settings import StartSettings
 from contract.metrics import allocator as specs
 
 
-def _run(shell: Shell, chosen: StartSettings, inside: LonelyStarts) -> Running:
+def _run(shell: Shell, chosen: StartSettings, inside: StartScheduling) -> Running:
     def counted() -> tuple[tuple[tuple[str, ...], float], ...]:
         starting, overdue = shell.controller.locked(inside.counts)
         return (("starting",), starting), (("overdue",), overdue)
@@ -24,7 +24,7 @@ FEATURE = Feature(
     name="starts",
     group="starts",
     settings=StartSettings,
-    inside=LonelyStarts,
-    part=LonelyStarts.part,
+    inside=StartScheduling,
+    part=StartScheduling.part,
     run=_run,
 )

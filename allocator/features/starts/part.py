@@ -16,7 +16,7 @@ from contract.encoding import moments
 from contract.reasons.pods import PodEventReason
 
 
-class LonelyStarts:
+class StartScheduling:
     """The pods that start alone."""
 
     def __init__(self, core: Core, settings: StartSettings) -> None:

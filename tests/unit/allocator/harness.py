@@ -22,7 +22,7 @@ from allocator.features.idle.part import IdlePods
 from allocator.features.idle.settings import IdleSettings
 from allocator.features.provisioning.part import ProvisioningPart
 from allocator.features.provisioning.wishes import Unserved
-from allocator.features.starts.part import LonelyStarts
+from allocator.features.starts.part import StartScheduling
 from allocator.features.starts.settings import StartSettings
 from allocator.queue.records import Binding
 from allocator.scheduler.core import Controller
@@ -149,7 +149,7 @@ class SchedulerHarness:
         return self.gangs.part()
 
     def _starts(self, core: Core) -> FeaturePart:
-        self.starts = LonelyStarts(core, StartSettings())
+        self.starts = StartScheduling(core, StartSettings())
         return self.starts.part()
 
     def _claims(self, core: Core) -> FeaturePart:
