@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import hashlib
 import os
 import sys
@@ -36,11 +37,12 @@ _WARM: list[Run] = []
 
 def warm_up() -> None:
     """
-    Bring a cluster up once before processes are forked: they inherit the modules that were imported, and the values
+    Play a drawn plan once before processes are forked: they inherit the modules that were imported, and the values
     that pure functions remember. No run sees anything else of it.
     """
-    _WARM.append(Run(Plan("warm"), FEATURES))
+    _WARM.append(Run(draw.plan("warm", FEATURES), FEATURES))
     _WARM[0].play()
+    gc.freeze()  # nothing of it is garbage, and a fork that looks through it copies its pages
 
 
 def play(which: Plan, recorded: range = range(0)) -> Outcome:

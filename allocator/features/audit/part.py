@@ -78,6 +78,7 @@ class AuditPart:
     def _look(self, now: float) -> Iterable[Granted | Released]:
         if not self._leadership.holds():
             self._known = None
+            self._waited.clear()
             self._evicted.clear()
             return ()
         if now < self._next:

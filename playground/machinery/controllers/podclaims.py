@@ -2,8 +2,9 @@
 The controller of ResourceClaims: makes those of pods' templates, and releases claims whose pods have ended.
 
 As kube-controller-manager 1.36 does it: a claim is made also for a pod that waits behind a scheduling gate; a pod that
-has finished or is deleted loses its reservation; a claim that was made for it is deleted; and one that stands alone
-loses its allocation if it has the finalizer by which it was allocated.
+has finished or is deleted loses its reservation; a claim that was made for it is deleted; one that stands alone loses
+its allocation if it has the finalizer by which it was allocated; and a claim that is deleted while no pod has it
+reserved loses both (syncClaim in pkg/controller/resourceclaim/controller.go).
 """
 
 from playground.api.kinds.values import JSON
@@ -21,6 +22,8 @@ from playground.machinery.controllers.control import OWNER, Controller, Means
 MARK = "resource.kubernetes.io/pod-claim-name"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 _DONE = ("Succeeded", "Failed")
+_NO_POD = ""
+"""In the queue, for a claim that no pod is named by."""
 
 
 class PodClaims(Controller):
@@ -32,8 +35,10 @@ class PodClaims(Controller):
 
     def _claim_changed(self, old: JSON | None, new: JSON | None) -> None:
         claim = new or old or {}
-        for each in (claim.get("status") or {}).get("reservedFor") or ():
+        for each in _reserved(claim):
             self.queue.add((claim["metadata"]["namespace"], each["name"]))
+        if _held_by_nobody(claim):
+            self.queue.add((claim["metadata"]["namespace"], _NO_POD))
 
     def sync(self, key: Name) -> None:
         pod = self.objects.get(*key)
@@ -92,9 +97,9 @@ class PodClaims(Controller):
         for claim in self.children.all():
             if claim["metadata"]["namespace"] != key[0]:
                 continue
-            reserved = (claim.get("status") or {}).get("reservedFor") or []
+            reserved = _reserved(claim)
             kept = [each for each in reserved if each["name"] != key[1] or each["uid"] == alive]
-            if len(kept) < len(reserved):
+            if len(kept) < len(reserved) or _held_by_nobody(claim):
                 self._unreserve(claim, kept)
         for claim in self.children.find(OWNER, pod["metadata"]["uid"]) if ended and pod is not None else ():
             if not claim["metadata"].get("deletionTimestamp"):
@@ -114,3 +119,17 @@ class PodClaims(Controller):
             answer = self.client.patch(RESOURCE_CLAIMS, claim, gone, content_type=MERGE)
             if not isinstance(answer, Refused):
                 self.children.observe(answer)
+
+
+def _reserved(claim: JSON) -> list[JSON]:
+    return (claim.get("status") or {}).get("reservedFor") or []
+
+
+def _held_by_nobody(claim: JSON) -> bool:
+    """Whether it is deleted and only the finalizer by which it was allocated keeps it."""
+    metadata = claim["metadata"]
+    return (
+        bool(metadata.get("deletionTimestamp"))
+        and FINALIZER in (metadata.get("finalizers") or ())
+        and not _reserved(claim)
+    )

@@ -17,6 +17,7 @@ from contract.model import Compute
 from contract.scheduling.demand import Demand
 from contract.scheduling.nodeinfo import AllocatedPod
 from tests.builders import node, pod
+from tests.simulation.features import leftovers
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 from tests.unit.manifests.kube import ROOT
 
@@ -89,6 +90,23 @@ def test_a_new_leader_repeats_nothing() -> None:
     assert made.lines() == []
     made.leads = True
     assert made.lines() == []
+
+
+def test_who_leads_no_more_remembers_no_pod() -> None:
+    made, _ = bench()
+    big = pod("big").uid("u2").asks("gpufraction.io/gpu-memory", "12Gi")
+    made.controller.handle(pod_event(admitted(big, gated=True)))
+    made.lines()
+    assert {"u1", "u2"} <= remembered(made.audit)
+    made.leads = False
+    made.lines()
+    assert remembered(made.audit) == set()
+
+
+def remembered(part: AuditPart) -> set[str]:
+    """Every text that the part holds itself."""
+    own = ("_known", "_waited", "_evicted")
+    return {found for way, found in leftovers.walk(part) if isinstance(found, str) and way.startswith(own)}
 
 
 @pytest.mark.parametrize(
