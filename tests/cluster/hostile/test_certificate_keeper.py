@@ -16,7 +16,7 @@ from runtime.kubernetes import paths
 from tests.cluster.hostile.attack import Hostile
 from webhook.certificates.authority import Bundle, needs_renewal, service_names
 
-pytestmark = pytest.mark.hostile
+pytestmark = [pytest.mark.hostile, pytest.mark.long]
 
 SECRET = paths.secrets(names.NAMESPACE, "gpufraction-webhook-certs")
 HOOK = paths.mutatingwebhookconfigurations("zz-gpufraction-webhook")

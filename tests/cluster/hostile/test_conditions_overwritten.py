@@ -63,7 +63,14 @@ def one_that_runs_and_one_that_waits(hostile: Hostile) -> dict[str, JSON]:
     return {name: {key: found[key] for key in ("status", "reason", "message")} for name, found in written.items()}
 
 
-@pytest.mark.parametrize("attack", ["overwritten", "removed", "told the contrary"])
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "overwritten",
+        pytest.param("removed", marks=pytest.mark.long),
+        pytest.param("told the contrary", marks=pytest.mark.long),
+    ],
+)
 def test_what_others_make_of_a_condition_is_repaired(hostile: Hostile, attack: str) -> None:
     """C8: by the leader's next look, although nothing else has changed."""
     written = one_that_runs_and_one_that_waits(hostile)

@@ -57,7 +57,7 @@ def reserved(hostile: Hostile) -> float:
 
 
 @pytest.mark.parametrize("order", [another.BEFORE, another.AFTER])
-@pytest.mark.parametrize("pin", ["auto", "affinity"])
+@pytest.mark.parametrize("pin", ["auto", pytest.param("affinity", marks=pytest.mark.long)])
 @pytest.mark.parametrize("asks", ASKS.values(), ids=ASKS.keys())
 def test_no_share_is_given_before_the_gates_are_removed(
     hostile: Hostile, asks: PodBuilder, pin: str, order: str

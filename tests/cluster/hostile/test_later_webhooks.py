@@ -94,7 +94,7 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("pin", ["auto", "affinity"])
+@pytest.mark.parametrize("pin", ["auto", pytest.param("affinity", marks=pytest.mark.long)])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_pod_that_is_changed_after_us_goes_where_it_says_now(hostile: Hostile, case: Case, pin: str) -> None:
     """C1: selector, affinity, tolerations, CPU, memory and ports changed by a webhook after ours."""
@@ -107,7 +107,7 @@ def test_a_pod_that_is_changed_after_us_goes_where_it_says_now(hostile: Hostile,
         assert len(found) == sum(owner["spec"]["replicas"] for owner in owners), "no pod took another's place"
 
 
-@pytest.mark.parametrize("pin", ["auto", "affinity"])
+@pytest.mark.parametrize("pin", ["auto", pytest.param("affinity", marks=pytest.mark.long)])
 def test_a_gate_that_is_added_after_us_takes_the_share_back_at_once(hostile: Hostile, pin: str) -> None:
     """C1: another system's gate found on the second pass: no share, no pin, our gate, until it is removed."""
     with changing(hostile, {"schedulingGates": [{"name": HELD}]}, {}):

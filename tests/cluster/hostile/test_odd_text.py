@@ -180,6 +180,7 @@ def _has_victim(text: str) -> bool:
     return any(f'namespace="{NEIGHBOUR}"' in line and 'dialect="elastic"' in line for line in series)
 
 
+@pytest.mark.long
 def test_what_a_status_says_reaches_nobodys_terminal_as_a_command(hostile: Hostile) -> None:
     """Conditions are written by kubelets, and by anybody who may patch a pod's status."""
     victim(hostile)

@@ -77,6 +77,7 @@ def silent(hostile: Hostile) -> Iterator[None]:
             os.kill(paused, signal.SIGCONT)
 
 
+@pytest.mark.long
 def test_a_quota_of_zero_is_not_passed_while_the_allocator_does_not_answer(quota: Hostile) -> None:
     with silent(quota):
         for made in BY_PERCENT.values():
@@ -136,9 +137,8 @@ def _went_on(free: Creator, bound: Creator, before: tuple[int, int]) -> bool:
     return free.tried > before[0] + 5 and bound.tried > before[1] + 5
 
 
-@pytest.mark.parametrize(
-    "pause", [pytest.param(0.0, id="at once"), pytest.param(5.0, id="after five seconds", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("pause", [pytest.param(0.0, id="at once"), pytest.param(5.0, id="after five seconds")])
 def test_no_pod_is_refused_while_the_allocators_restart_one_after_the_other(attacked: Hostile, pause: float) -> None:
     """Bare pods of whole GPUs and percentages were refused with 403, and nobody creates a bare pod again."""
     quota = paths.path("v1", "resourcequotas", NEIGHBOUR)
@@ -167,6 +167,7 @@ def test_no_pod_is_refused_while_the_allocators_restart_one_after_the_other(atta
     assert waiting > 0
 
 
+@pytest.mark.long
 def test_what_waits_by_percent_is_counted_with_the_least_that_it_will_have(hostile: Hostile) -> None:
     with asking(hostile, leads=False) as number:
         before = asked(hostile, number).get("not-leading", 0)

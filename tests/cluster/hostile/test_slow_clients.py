@@ -32,6 +32,7 @@ SLOW: dict[str, Opened] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("opened", SLOW.values(), ids=SLOW.keys())
 def test_a_hundred_slow_clients_delay_nobody(hostile: Hostile, opened: Opened) -> None:
     """A4: 32 half-open handshakes stopped all reviews and the probes."""

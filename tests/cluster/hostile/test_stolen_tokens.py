@@ -364,6 +364,7 @@ def test_what_events_nodes_and_bindings_take(attempt: Attempt, tokens: Tokens) -
     assert tokens.outcome(attempt) == attempt.want
 
 
+@pytest.mark.long
 def test_an_agent_reads_no_pods_without_the_components_that_need_it(hostile: Hostile) -> None:
     """B4: the base runs, and the agent's token lists no pods."""
     directory = hostile.cluster.directory

@@ -87,7 +87,7 @@ ASKS = {
 }
 
 
-@pytest.mark.parametrize("pin", ["auto", "affinity"])
+@pytest.mark.parametrize("pin", ["auto", pytest.param("affinity", marks=pytest.mark.long)])
 @pytest.mark.parametrize("asks", ASKS.values(), ids=ASKS.keys())
 def test_plain_pods_run_within_the_quota_and_wait_without_a_share_beyond_it(
     cluster: Cluster, kueue: PlayedKueue, asks: PodBuilder, pin: str
@@ -110,7 +110,7 @@ def member(number: int, total: int, memory: str) -> PodBuilder:
 
 
 @pytest.mark.parametrize("order", [another.BEFORE, another.AFTER])
-@pytest.mark.parametrize("pin", ["auto", "affinity"])
+@pytest.mark.parametrize("pin", ["auto", pytest.param("affinity", marks=pytest.mark.long)])
 def test_identical_members_of_a_group_are_of_one_role_and_start_together(
     cluster: Cluster, pin: str, order: str
 ) -> None:
@@ -181,6 +181,7 @@ def test_pods_with_claims_wait_for_quota_and_get_the_shares_of_their_claims(
 STEPS, SEED = 60, 7
 
 
+@pytest.mark.long
 def test_whatever_comes_and_goes_every_share_is_within_a_quota(cluster: Cluster, kueue: PlayedKueue) -> None:
     """Pods and groups of three queues, of two priorities and both pins, are created and deleted at random."""
     rng = random.Random(SEED)

@@ -115,6 +115,7 @@ def test_a_claim_that_waits_for_its_first_pod_is_bound_where_that_can_go(cluster
     assert scenarios.settled(cluster.kube, 1, running=1)[0]["spec"]["nodeName"] == "v100"
 
 
+@pytest.mark.long
 def test_a_claim_whose_share_a_policy_refuses_has_the_policys_words(cluster: Cluster) -> None:
     refusal = "no shares for mine, says somebody else"
     path = paths.validatingadmissionpolicies()
@@ -176,6 +177,7 @@ def test_what_claims_hold_nobody_else_is_given_until_they_are_deleted(cluster: C
     scenarios.settled(cluster.kube, 1, running=1)
 
 
+@pytest.mark.long
 def test_a_leader_that_is_killed_while_claims_are_bound_leaves_nothing_undone(cluster: Cluster) -> None:
     make_class(cluster, "now")
     allocator = cluster.programs["allocator"]

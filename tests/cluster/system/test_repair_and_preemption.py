@@ -23,7 +23,7 @@ from tests.cluster.system import invariants
 from tests.cluster.trouble.proxy import Fault, Mute, Proxy
 from tests.clusters import control_planes
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.long]
 JSON = dict[str, Any]
 CLASSES = (("low", 10, "PreemptLowerPriority"), ("high", 1000, "PreemptLowerPriority"), ("gentle", 1000, "Never"))
 EVICTS = ("--repair-every", "1s", "--repair", "evict", "--preemption")

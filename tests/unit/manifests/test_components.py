@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
-import pytest
-import yaml
-
 from kubectl_gpufraction.__main__ import parser
+from tests.unit.manifests.kube import with_components
 
 JSON = dict[str, Any]
-MANIFESTS = Path(__file__).parents[3] / "manifests"
 
 
-def built(tmp_path: Path, *components: str) -> dict[tuple[str, str], JSON]:
+def built(*components: str) -> dict[tuple[str, str], JSON]:
     """The objects of the base with these components, by kind and name."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not on PATH, and it is what builds the base")
-    # kustomize takes no absolute paths; a copy keeps the repository clean.
-    shutil.copytree(MANIFESTS, tmp_path / "manifests")
-    overlay = {"resources": ["../manifests/base"], "components": [f"../manifests/components/{c}" for c in components]}
-    (tmp_path / "overlay").mkdir()
-    (tmp_path / "overlay/kustomization.yaml").write_text(yaml.safe_dump(overlay))
-    command = ["kubectl", "kustomize", str(tmp_path / "overlay")]
-    text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    return {(item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(text) if item}
+    return {(item["kind"], item["metadata"]["name"]): item for item in with_components(*components)}
 
 
 NAMESPACES = ("gpufraction-system", "gpufraction-nodes")
@@ -39,8 +24,8 @@ OF_THE_AGENT = (
 )
 
 
-def test_the_agent_gets_its_view_of_the_node_and_nothing_to_write_there(tmp_path: Path) -> None:
-    found = built(tmp_path, "node-access")
+def test_the_agent_gets_its_view_of_the_node_and_nothing_to_write_there() -> None:
+    found = built("node-access")
     pod = found["DaemonSet", "gpufraction-nodeagent"]["spec"]["template"]["spec"]
     (agent,) = pod["containers"]
     enforced = "pod-security.kubernetes.io/enforce"
@@ -67,16 +52,16 @@ def test_the_agent_gets_its_view_of_the_node_and_nothing_to_write_there(tmp_path
     assert "pods/eviction" not in granted, "the allocator evicts"
 
 
-def test_the_allocator_gets_the_right_to_evict_and_no_other(tmp_path: Path) -> None:
-    found = built(tmp_path, "allocator-eviction")
+def test_the_allocator_gets_the_right_to_evict_and_no_other() -> None:
+    found = built("allocator-eviction")
     (rule,) = found["ClusterRole", "gpufraction-allocator-eviction"]["rules"]
     (subject,) = found["ClusterRoleBinding", "gpufraction-allocator-eviction"]["subjects"]
     assert rule == {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}
     assert (subject["name"], subject["namespace"]) == ("gpufraction-allocator", "gpufraction-system")
 
 
-def test_agents_and_holders_start_on_nodes_that_still_start(tmp_path: Path) -> None:
-    found = built(tmp_path, "startup-taint", "holders")
+def test_agents_and_holders_start_on_nodes_that_still_start() -> None:
+    found = built("startup-taint", "holders")
     pods = [found["DaemonSet", f"gpufraction-{name}"]["spec"]["template"]["spec"] for name in ("nodeagent", "holder")]
     assert [pod["tolerations"] for pod in pods] == [[{"operator": "Exists"}], [{"operator": "Exists"}]]
     assert {"name": "GPUFRACTION_STARTUP_TAINT", "value": "true"} in pods[0]["containers"][0]["env"]
@@ -84,8 +69,8 @@ def test_agents_and_holders_start_on_nodes_that_still_start(tmp_path: Path) -> N
     assert rule == {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}
 
 
-def test_delivery_by_claims_switches_all_three_programs_and_their_rights(tmp_path: Path) -> None:
-    found = built(tmp_path, "node-access", "delivery-dra", "preload")
+def test_delivery_by_claims_switches_all_three_programs_and_their_rights() -> None:
+    found = built("node-access", "delivery-dra", "preload")
     webhook, allocator = found["Deployment", "gpufraction"]["spec"]["template"]["spec"]["containers"][:2]
     assert ("--dra=true" in webhook["args"], "--dra=true" in allocator["args"]) == (True, True)
     (agent,) = found["DaemonSet", "gpufraction-nodeagent"]["spec"]["template"]["spec"]["containers"]
@@ -102,8 +87,8 @@ def test_delivery_by_claims_switches_all_three_programs_and_their_rights(tmp_pat
     }
 
 
-def test_holders_outlive_upgrades_and_stand_only_where_they_are_wanted(tmp_path: Path) -> None:
-    found = built(tmp_path, "holders")
+def test_holders_outlive_upgrades_and_stand_only_where_they_are_wanted() -> None:
+    found = built("holders")
     base = found["DaemonSet", "gpufraction-nodeagent"]["spec"]["template"]["spec"]["containers"][0]["image"]
     spec = found["DaemonSet", "gpufraction-holder"]["spec"]
     pod = spec["template"]["spec"]
@@ -114,8 +99,8 @@ def test_holders_outlive_upgrades_and_stand_only_where_they_are_wanted(tmp_path:
     assert (holder["resources"]["limits"]["nvidia.com/gpu"], holder["image"]) == (1, base)
 
 
-def test_the_page_for_a_team_takes_its_flags_and_lets_no_pod_in(tmp_path: Path) -> None:
-    found = built(tmp_path, "ui")
+def test_the_page_for_a_team_takes_its_flags_and_lets_no_pod_in() -> None:
+    found = built("ui")
     pod = found["Deployment", "gpufraction-ui"]["spec"]["template"]["spec"]
     (page,) = pod["containers"]
     (port,) = page["ports"]

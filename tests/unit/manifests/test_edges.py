@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from allocator.server.http import socket_routes
 from contract import names
@@ -21,6 +20,7 @@ from runtime.metrics import Metrics
 from runtime.process import HealthChecks, health_routes
 from tests.fuzzing.table import TARGETS
 from tests.unit.allocator.harness import SchedulerHarness
+from tests.unit.manifests import kube
 from tests.unit.manifests.kube import MANIFESTS
 from webhook.admission.admit import Configuration
 from webhook.serving.application import create_app
@@ -33,13 +33,11 @@ CHART = "chart"
 """Made of the other manifests by programs, and held to them by tests of its own."""
 
 
-def documents() -> Iterator[JSON]:
+@functools.cache
+def documents() -> tuple[JSON, ...]:
     """Every object of the manifests, the parts of components included."""
-    for file in sorted(MANIFESTS.rglob("*.yaml")):
-        if CHART not in file.relative_to(MANIFESTS).parts:
-            for each in yaml.safe_load_all(file.read_text(encoding="utf-8")):
-                if isinstance(each, dict):
-                    yield each
+    files = [file for file in sorted(MANIFESTS.rglob("*.yaml")) if CHART not in file.relative_to(MANIFESTS).parts]
+    return tuple(each for file in files for each in kube.documents(file) if isinstance(each, dict))
 
 
 def rights() -> Iterator[str]:
@@ -106,6 +104,7 @@ def routes() -> Iterator[str]:
                 yield f"route {server} {method} {path}"
 
 
+@functools.cache
 def there_are() -> set[str]:
     """All edges."""
     return {
