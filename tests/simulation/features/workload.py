@@ -8,14 +8,16 @@ from typing import Any
 from contract import names, pods
 from contract.dialects import DIALECTS, claims
 from contract.dialects.base import Example, Refusal
+from contract.encoding import moments
 from contract.nodes.inventories import inventory_from_object
 from contract.reasons.pods import PodReason
 from playground.api.kinds.values import JSON
-from playground.machinery.kubelet.podrun import EXIT_CODE, RUN_SECONDS
+from playground.machinery.kubelet.podrun import EXIT_CODE, RUN_SECONDS, start_seconds
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError, KubeNotFound
 from tests.simulation.feature import Arguments, Draw, Feature, Goal, Operation, Violation
 from tests.simulation.features.cards import GPUNODES
+from tests.simulation.kernel.scheduler import BEGINNING
 from tests.simulation.run import Run
 
 NAMESPACES = ("team-a", "team-b")
@@ -25,6 +27,8 @@ _MIB = (512, 1024, 2048, 3000, 5000, 7000, 9000, 12000, 15000)
 _GIB = (1, 2, 3, 5, 7, 10, 14)
 _PERCENT = (10, 20, 30, 50, 70, 100)
 _GRACE = (None, None, 0, 1, 5, 60)
+_STARTS = 5.0
+"""Seconds within which a container runs once it may."""
 
 
 # -- what a container asks for -----------------------------------------------------------------------------------
@@ -343,11 +347,19 @@ def _forgotten(run: Run) -> list[Violation]:
             or pods.finished(pod)
             or pod["metadata"].get("deletionTimestamp")
             or pod["metadata"]["namespace"] not in there  # stored after its namespace was gone
+            or _is_starting(pod, run.kernel.seconds())
         ):
             continue
         if problem := problem_of(pod, cards):
             wrong.append(f"{pods.key(pod)} {problem}")
     return wrong
+
+
+def _is_starting(pod: JSON, now: float) -> bool:
+    """Whether a kubelet has it and its containers take their time. now: seconds since the simulation began."""
+    conditions = {each["type"]: each for each in (pod.get("status") or {}).get("conditions") or ()}
+    took, since = start_seconds(pod), moments.seconds(conditions.get("PodScheduled", {}).get("lastTransitionTime"))
+    return took is not None and since is not None and BEGINNING + now < since + took + _STARTS
 
 
 def problem_of(pod: JSON, cards: Container[str]) -> str:
