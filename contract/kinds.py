@@ -201,8 +201,9 @@ RESIDENTS = ObjectKind(
     {
         "metadata": {
             **_keys("name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "labels"),
-            "annotations": _keys(names.ALLOCATION, names.HELD_GPUS),
+            "annotations": _keys(names.ALLOCATION, names.HELD_GPUS, names.REQUEST, pods.MIRROR),
         },
+        "spec": _keys("nodeName"),
         "status": {"phase": {}, "initContainerStatuses": _CONTAINER, "containerStatuses": _CONTAINER},
     },
     beyond=_resident_beyond,

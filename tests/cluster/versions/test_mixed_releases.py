@@ -28,9 +28,9 @@ from tests.clusters import control_planes
 pytestmark = [pytest.mark.system, pytest.mark.long]
 NODES = (gpu_node("n0", "2 x NVIDIA A10 23028MiB"), gpu_node("n1", "2 x NVIDIA A10 23028MiB"))
 AGENTS = tuple(f"nodeagent-{node.spec.name}" for node in NODES)
-SETTINGS = {"allocator": ("--assume-ttl", "3s", "--repair-every", "1s"), "nodeagent": ("--heartbeat", "10s")}
+SETTINGS = {"allocator": ("--assume-ttl", "3s", "--repair-every", "1s"), "nodeagent": ("--heartbeat", "10s", "--pods")}
 COMPONENTS = (*DEFAULT_COMPONENTS, "holders")
-"""With holders the agents read the pods of their nodes."""
+"""With holders the agents may read the pods of their nodes."""
 
 
 @pytest.fixture(scope="module")

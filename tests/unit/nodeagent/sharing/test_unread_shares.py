@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from contract import names
+from contract import kinds, names
 from contract.encoding import codec
 from contract.encoding.quantity import MIB
 from contract.model import Allocation, ContainerAllocation, Delivery, Gpu, GpuShare, Inventory
@@ -56,6 +56,11 @@ def pod(text: str, name: str = "later", cid: str = TWO, **changes: Any) -> dict[
     }
 
 
+def seen(found: dict[str, Any]) -> dict[str, Any]:
+    """The pod as the agent's watch brings it."""
+    return trim(kinds.RESIDENTS.keep(found))
+
+
 UNREAD = Resident(
     "uid-later",
     "team",
@@ -66,8 +71,8 @@ UNREAD = Resident(
 
 
 def test_a_pod_with_such_a_share_is_a_resident() -> None:
-    assert resident(trim(pod(LATER))) == UNREAD
-    readable = resident(trim(pod(READ)))
+    assert resident(seen(pod(LATER))) == UNREAD
+    readable = resident(seen(pod(READ)))
     assert readable is not None
     assert (readable.unread, readable.allocation) == (None, codec.allocation_from_text(READ))
 
@@ -84,7 +89,7 @@ HARMLESS = {
 
 @pytest.mark.parametrize("made", HARMLESS.values(), ids=HARMLESS.keys())
 def test_pods_that_hold_nothing_are_no_residents(made: dict[str, Any]) -> None:
-    assert resident(trim(made)) is None
+    assert resident(seen(made)) is None
 
 
 CLOSED = {
@@ -98,7 +103,7 @@ CLOSED = {
 
 @pytest.mark.parametrize(("text", "closed"), CLOSED.values(), ids=CLOSED.keys())
 def test_its_cards_take_no_new_pods(text: str, closed: set[str]) -> None:
-    found = resident(trim(pod(text)))
+    found = resident(seen(pod(text)))
     assert found is not None
     assert set(unread_shares((found,), CARDS).closed) == closed
 
@@ -112,7 +117,7 @@ def published(residents: Residents) -> dict[str, Any]:
 
 def test_the_gpunode_shows_it_until_the_pod_ends() -> None:
     residents = Residents()
-    residents.event(Replaced([trim(pod(LATER))]))
+    residents.event(Replaced([seen(pod(LATER))]))
     why = "a pod on it has a share that the node agent cannot read; see the condition SharesRead"
     status = published(residents)
     assert [(gpu["uuid"], gpu["health"], gpu["reason"]) for gpu in status["gpus"]] == [
@@ -129,7 +134,7 @@ def test_the_gpunode_shows_it_until_the_pod_ends() -> None:
             "lastTransitionTime": "1970-01-01T00:00:00Z",
         }
     ]
-    residents.event(Put(trim(pod(LATER, phase="Failed"))))
+    residents.event(Put(seen(pod(LATER, phase="Failed"))))
     status = published(residents)
     assert [gpu["health"] for gpu in status["gpus"]] == ["Healthy", "Healthy"]
     assert [item["type"] for item in status["conditions"]] == ["Ready"]
@@ -150,7 +155,7 @@ def test_a_long_reason_of_a_tenant_fits_into_the_condition() -> None:
 def test_nobody_beside_it_may_burst_and_its_own_limits_stay() -> None:
     """A pod is placed, and its annotation is rewritten by a later version while it runs."""
     driver = Driver()
-    burster, other = resident(trim(pod(READ, "burster", ONE))), resident(trim(pod(READ, "later", TWO)))
+    burster, other = resident(seen(pod(READ, "burster", ONE))), resident(seen(pod(READ, "later", TWO)))
     assert burster is not None
     assert other is not None
     groups = {ONE: Group("uid-burster", "/one"), TWO: Group("uid-later", "/two")}
@@ -173,10 +178,10 @@ def test_nobody_beside_it_may_burst_and_its_own_limits_stay() -> None:
 def test_an_agent_that_starts_beside_it_lets_no_neighbour_burst() -> None:
     """After a rollback: what the later agent had set stays in the driver."""
     driver = Driver(limits={("GPU-0", "/two"): 7})
-    burster = resident(trim(pod(READ, "burster", ONE)))
+    burster = resident(seen(pod(READ, "burster", ONE)))
     assert burster is not None
     residents = Residents()
-    residents.event(Replaced([trim(pod(READ, "burster", ONE)), trim(pod(LATER))]))
+    residents.event(Replaced([seen(pod(READ, "burster", ONE)), seen(pod(LATER))]))
     found = {ONE: Group("uid-burster", "/one"), TWO: Group("uid-later", "/two")}
     by_driver = LimitedByDriver(Limiter(driver, lambda pods: found), residents, cgroup="v2")
     by_driver.look(replace(SEEN, driver="615.71.09"))
@@ -187,7 +192,7 @@ def test_an_agent_that_starts_beside_it_lets_no_neighbour_burst() -> None:
 def test_a_share_on_another_card_may_burst() -> None:
     driver = Driver()
     text = READ.replace("GPU-0", "GPU-1")
-    burster = resident(trim(pod(text, "burster", ONE)))
+    burster = resident(seen(pod(text, "burster", ONE)))
     assert burster is not None
     limiter = Limiter(driver, lambda pods: {ONE: Group("uid-burster", "/one")})
     limiter.cards = frozenset(CARDS)
@@ -203,7 +208,7 @@ def test_its_daemon_and_its_partition_stay(tmp_path: Path) -> None:
     paths = MpsPaths(tmp_path)
     paths.wanted.write_text(wanted_to_text(["GPU-0"], {"GPU-0": {"later": 50}}))
     residents = Residents()
-    residents.event(Replaced([trim(pod(LATER))]))
+    residents.event(Replaced([seen(pod(LATER))]))
     chosen = {"mps": MpsLimiterSettings(mps=str(tmp_path), partitions=True)}
     isolation = Isolation(Handle(pods=residents, chosen=chosen))
     gpus = tuple(
