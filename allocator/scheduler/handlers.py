@@ -92,6 +92,8 @@ class EventHandlers:
         self._repeated = state.repeated
         self._listed: set[str] = set()
         """The uids in the parts of a list that have come so far."""
+        self._told_unread: set[str] = set()
+        """The uids of pods that were told in this term that their share cannot be read."""
         self._reported_in: int | None = None
         """The term in which the conditions in the records were written."""
         self.listing = False
@@ -127,6 +129,7 @@ class EventHandlers:
         if term is not None and term != self._reported_in:
             self._reported_in = term
             self._records.forget_reports()
+            self._told_unread.clear()
 
     def pod_changed(self, event: PodEvent, now: float) -> None:
         """A pod is new or changed."""
@@ -155,8 +158,9 @@ class EventHandlers:
         self._records.quarantine.taken_in(uid, tried_as(entry) if entry is not None else None)
         unread = event.info.unread if event.info is not None else None
         if unread is None:
+            self._told_unread.discard(uid)
             return self._cache.open(uid) or helped
-        if self._cache.close(uid, frozenset((unread.node,)), unread.texts):
+        if self._cache.close(uid, frozenset((unread.node,)), unread.texts) or uid not in self._told_unread:
             self._report_unread(uid, event.key, unread)
         return helped
 
@@ -164,11 +168,13 @@ class EventHandlers:
         text = messages.unread(unread.why)
         log.warning("share not counted", extra={"pod": key, "node": unread.node, "reason": text})
         if self._leadership.leads():
+            self._told_unread.add(uid)
             self._records.note(EventRecord("Pod", key, uid, PodReason.SHARE_UNREAD, text))
             self._trigger.wake()
 
     def take_out(self, uid: str) -> bool:
         """`_drop_pod`, whatever is known of the pod. What cannot be given back is counted on."""
+        self._told_unread.discard(uid)
         try:
             return self._drop_pod(uid) | self._cache.open(uid)
         except Exception:

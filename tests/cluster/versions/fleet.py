@@ -108,7 +108,7 @@ class Load:
 
     def __init__(self, kube: Kube, seed: int) -> None:
         self._kube = kube
-        self._rng = random.Random(seed)
+        self._seed, self._rng = seed, random.Random(seed)
         self._numbers = 0
         self._there: list[str] = []
         self.created = 0
@@ -121,7 +121,7 @@ class Load:
             self._try(lambda: self._kube.delete(paths.pods(NAMESPACE, name)), f"delete {name}")
             return
         self._numbers += 1
-        name = f"load-{self._numbers}"
+        name = f"load-{self._seed}-{self._numbers}"
         if self._try(lambda: self._kube.create(paths.pods(NAMESPACE), self._pod(name)), f"create {name}"):
             self._there.append(name)
             self.created += 1

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from contract import names, pods
+from contract.reasons.pods import PodReason
 from playground import scenarios
 from playground.cluster import DEFAULT_COMPONENTS, Cluster
 from playground.shapes import gpu_node
@@ -188,6 +189,13 @@ def unread(fleet: Fleet) -> float:
     return sum(each.get("gpufraction_unread_shares", 0.0) for each in found if each.get("gpufraction_leader"))
 
 
+def told_of(fleet: Fleet) -> set[str]:
+    """The pods with an Event that says that their share cannot be read."""
+    found = fleet.cluster.kube.list(paths.events("default")).items
+    about = [each["involvedObject"] for each in found if each["reason"] == PodReason.SHARE_UNREAD]
+    return {f"{each['namespace']}/{each['name']}" for each in about}
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_going_back_from_a_release_whose_texts_cannot_be_read(long_fleet: Fleet, later: Release) -> None:
@@ -205,12 +213,7 @@ def test_going_back_from_a_release_whose_texts_cannot_be_read(long_fleet: Fleet,
     assert held, "no share of the later release is left"
     wait_for(lambda: unread(fleet) == len(held), lambda: f"{len(held)} cannot be read, the leader says {unread(fleet)}")
     wait_for(lambda: bool(closed_cards(fleet)), "no agent closes a card")
-    events = fleet.cluster.kube.list(paths.events("default")).items
-    assert held <= {
-        f"{e['involvedObject']['namespace']}/{e['involvedObject']['name']}"
-        for e in events
-        if e["reason"] == "ShareUnread"
-    }
+    wait_for(lambda: held <= told_of(fleet), lambda: f"{sorted(held - told_of(fleet))} are not told")
     with under_load(fleet.cluster, seed=5):
         fleet.replace(later, *programs)
         wait_for(lambda: unread(fleet) == 0, "the later release does not read its own")

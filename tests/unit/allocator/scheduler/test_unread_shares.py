@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from allocator.cache.podinfo import pod_event
+from allocator.features.elasticgpuclaims import objects
+from allocator.features.elasticgpuclaims.changes import ClaimsListed
 from allocator.queue.records import EventRecord
 from allocator.scheduler.consistency import listed
 from allocator.scheduler.events import PodDeleted, pods_listed
@@ -16,7 +18,7 @@ from contract.encoding.protocol import Placed, Wait
 from contract.options import NO_OPTIONS
 from contract.reasons.pods import PodReason
 from tests.builders import node, pod
-from tests.unit.allocator.harness import SchedulerHarness, admitted, question
+from tests.unit.allocator.harness import SchedulerHarness, admitted, question, relists
 
 JSON = dict[str, Any]
 NODES = (node("n").gpus(2, mib=16_000), node("other").gpu(mib=4_000))
@@ -99,6 +101,26 @@ def test_a_share_that_cannot_be_read_is_reported_once() -> None:
     assert [each for each in news if isinstance(each, EventRecord)] == [
         EventRecord("Pod", "default/p", "u1", PodReason.SHARE_UNREAD, text)
     ]
+
+
+def test_who_leads_next_reports_it_once_more() -> None:
+    """Its watch may have brought the pod while the leader before led, or after that one had ended."""
+    made = rewritten(running(SchedulerHarness(NODES)), ALLOCATION, {"v": 2})
+    harness = SchedulerHarness(NODES, elected=True, leads=False)
+    harness.controller.handle(pod_event(made))
+    assert told(harness) == []
+    harness.leads, harness.term = True, 3
+    harness.controller.handle(ClaimsListed(objects.SHARES, (), term=3))
+    for _ in range(2):
+        harness.controller.handle(pods_listed([pods.trim(made)], term=3))
+    assert told(harness) == ["default/p"]
+
+
+def told(harness: SchedulerHarness) -> list[str]:
+    """The pods that an Event is about."""
+    relists(harness.controller)  # nothing is to be fenced
+    _, news = harness.controller.schedule_pending()
+    return [each.key for each in news if isinstance(each, EventRecord)]
 
 
 HARMLESS = {
