@@ -15,6 +15,7 @@ from typing import Any
 from allocator.scheduler.view import QueuedPodView, SchedulerView
 from allocator.server import debug
 from contract import names, pods
+from contract.encoding import moments
 from contract.model import NodeState
 from contract.nodes.idle import IdleReport, idle_from_object
 from contract.nodes.inventories import inventory_from_object
@@ -28,6 +29,7 @@ from tests.simulation.feature import Arguments, Draw, Feature, Goal, Invariant, 
 from tests.simulation.features import workload
 from tests.simulation.features.cards import GPUNODES, Held, Place, allocation_of, held_by_pod
 from tests.simulation.features.preemption import priority_of
+from tests.simulation.kernel.scheduler import BEGINNING
 from tests.simulation.run import Run
 
 EVICTS = "--idle-evict=true"
@@ -367,13 +369,21 @@ def _called_idle(run: Run) -> list[Violation]:
 
 
 def _quiet(run: Run, pod: JSON, cards: set[str]) -> bool:
-    """Whether an agent can tell that the pod computes nothing: all of its shares are of running containers."""
+    """
+    Whether an agent can tell that the pod computes nothing: all of its shares are of containers that have run for long
+    enough.
+    """
     allocation, status = allocation_of(pod), pod.get("status") or {}
     if allocation is None or allocation.claim or pod["metadata"].get("deletionTimestamp"):
         return False
     if allocation.node not in run.world.cards:
         return False  # of a node that has joined, whose driver does not tell who computes
-    running = {each["name"] for each in status.get("containerStatuses") or () if "running" in each["state"]}
+    since = BEGINNING + run.kernel.seconds() - _QUIET - 2 * _LOOKS
+    running = {
+        each["name"]
+        for each in status.get("containerStatuses") or ()
+        if (moments.seconds(each["state"].get("running", {}).get("startedAt")) or since) < since
+    }
     shared = {each.container: [share.uuid for share in each.shares] for each in allocation.containers if each.shares}
     return shared.keys() <= running and all(uuid in cards for found in shared.values() for uuid in found)
 
