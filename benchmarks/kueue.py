@@ -71,7 +71,7 @@ class Measured:
 
 def measure(count: int, rounds: int, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Both sides by turns, so many rounds."""
-    plane, folder = assets_of(environment), kueue.assets()
+    plane, folder = assets_of(environment), kueue.KUEUE.assets()
     missing = [each for each in (plane, folder) if isinstance(each, str)]
     if missing or isinstance(plane, str) or isinstance(folder, str):
         yield f"Kueue was not measured: {'; '.join(missing)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
@@ -13,9 +12,10 @@ from kubectl_gpufraction.commands import kueueconfig as transformations
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.engines import kueue
-from playground.engines.kueue import Kueue
+from playground.engines.kueue import KUEUE, Kueue
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
+from tests.cluster.engines.programs import folder_of
 from tests.cluster.queueing import witness
 from tests.cluster.system import invariants
 from tests.clusters import real
@@ -24,8 +24,6 @@ from tests.clusters import real
 @pytest.fixture(scope="session")
 def us(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A real control plane with us."""
-    if isinstance(folder := kueue.assets(), str):
-        pytest.skip(folder)
     pace = ("--assume-ttl", "2s", "--repair-every", "1s", "--placement-node-policy", "binpack")
     directory = tmp_path_factory.mktemp("engines")
     with Cluster(directory=directory, settings={"allocator": pace}, control_plane=real) as cluster:
@@ -37,7 +35,7 @@ def beside(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
     """Us, and Kueue as configured by default; a module with another configuration has a fixture of this name."""
     directory = tmp_path_factory.mktemp("kueue") / "run"
     counting = yaml.safe_load(transformations.document(DEFAULTS))
-    with kueue.running(us, Path(str(kueue.assets())), directory, counting) as found:
+    with kueue.running(us, folder_of(KUEUE), directory, counting) as found:
         yield us, found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +11,11 @@ from contract import names
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.engines import kueue
-from playground.engines.kueue import GROUP_VERSION, Kueue
+from playground.engines.kueue import GROUP_VERSION, KUEUE, Kueue
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
+from tests.cluster.engines.programs import folder_of
 from tests.clusters import real
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
@@ -30,9 +30,7 @@ V100 = {"gpu": "on"}
 @pytest.fixture(scope="module")
 def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Kueue]]:
     """Us with the check, and Kueue with a queue that has it and more quota than there are cards."""
-    folder = kueue.assets()
-    if isinstance(folder, str):
-        pytest.skip(folder)
+    folder = folder_of(KUEUE)
     pace = ("--assume-ttl", "2s", "--repair-every", "1s", "--fits-retry-after", "2s", "--fits-hold", "10s")
     directory = tmp_path_factory.mktemp("check")
     with (
@@ -42,7 +40,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, 
             control_plane=real,
             components=("claims", "kueue-check"),
         ) as cluster,
-        kueue.running(cluster, Path(folder), directory / "kueue", {}) as found,
+        kueue.running(cluster, folder, directory / "kueue", {}) as found,
     ):
         found.create("admissionchecks", "AdmissionCheck", CHECK, {"controllerName": str(names.FITS)})
         found.flavor("v100", V100)

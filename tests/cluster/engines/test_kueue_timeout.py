@@ -8,7 +8,6 @@ admitted again after Kueue's backoff, and runs when there is room.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +16,11 @@ from contract import names, pods
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.engines import kueue
-from playground.engines.kueue import Kueue
+from playground.engines.kueue import KUEUE, Kueue
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import pod
+from tests.cluster.engines.programs import folder_of
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 JSON = dict[str, Any]
@@ -40,7 +40,7 @@ V100 = {"gpu": "on"}
 def beside(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Kueue]]:
     """Us, and Kueue with a short timeout and a quota beyond what the node has."""
     directory = tmp_path_factory.mktemp("kueue") / "run"
-    with kueue.running(us, Path(str(kueue.assets())), directory, CONFIGURATION) as found:
+    with kueue.running(us, folder_of(KUEUE), directory, CONFIGURATION) as found:
         found.flavor("timeout-v100", V100)
         found.queue("timeout", "timeout-v100", {"cpu": "20", "memory": "40Gi", MEMORY: "100Gi"})
         yield us, found

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ from tests.cluster.versions.releases import PRESENT, UNKNOWN, Release
 JSON = dict[str, Any]
 NAMESPACE = "default"
 _WHOLE = 100
+_PRE_STOP = 5.0
+"""Seconds for which a webhook that ends still serves, as by the pause in its manifest: the API server learns late."""
 _MOST = 16
 """Pods that the load has at once, about as many as the cards hold."""
 
@@ -64,6 +67,8 @@ class Fleet:
         if crash:
             before.kill()
         else:
+            if name.startswith("webhook"):
+                time.sleep(_PRE_STOP)
             before.terminate()
             before.wait()
         program = Program(name, arguments, log=before.log, environment=before.environment, command=release.command)

@@ -1,0 +1,170 @@
+"""
+A manager made with controller-runtime as a process beside a real control plane, with its CRDs, rights and webhooks.
+
+Kueue, JobSet and LeaderWorkerSet are such programs, and the files that configure them have the same fields. Each is
+reached on loopback; what its manifests say of pods and Services of its own is left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from playground.api.http.certificates import Authority
+from playground.api.kinds.values import User
+from playground.cluster import Cluster
+from playground.engines import engine
+from playground.programs import installing
+from playground.programs.process import Program
+from playground.realapi.components import Ports
+from playground.waiting import wait_for
+from runtime.kubernetes.client import Kube, KubeError
+
+JSON = dict[str, Any]
+_FIRST = ("Namespace", "CustomResourceDefinition")
+_WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+_LEFT_OUT = ("APIService", "Deployment", "Service")
+"""What needs pods of the manager's own; it runs as a process here."""
+
+
+def _as_it_is(directory: Path, program: Path) -> Sequence[str]:
+    return (str(program),)
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """One such program. `probe`: the path of a kind, and an object of it, that its webhooks let pass."""
+
+    name: str
+    """Of the file that is the program, and of its manifests, NAME-manifests.yaml."""
+    configuration: str
+    """The API version of its Configuration."""
+    probe: tuple[str, JSON]
+    command: Callable[[Path, Path], Sequence[str]] = _as_it_is
+    """What runs the program, by the folder of this run and the program's path."""
+
+    @property
+    def manifests(self) -> str:
+        """The name of the file with its manifests."""
+        return f"{self.name}-manifests.yaml"
+
+    def assets(self) -> Path | str:
+        """The folder with its program and manifests, or one line on what is missing."""
+        return engine.assets(self.name, self.manifests)
+
+
+@contextlib.contextmanager
+def running(
+    manager: Manager, cluster: Cluster, folder: Path, directory: Path, configuration: Mapping[str, Any]
+) -> Iterator[Program]:
+    """
+    It runs and its webhooks are in place meanwhile; the API server's objects of it stay.
+
+    `configuration`: fields of its Configuration beside those by which it runs here.
+    """
+    authority, ports = Authority(manager.name), Ports.free()
+    webhook, health = ports.api, ports.etcd
+    documents = [each for each in yaml.safe_load_all((folder / manager.manifests).read_text()) if each]
+    documents = [_reached(each, webhook, authority.pem) for each in documents if each["kind"] not in _LEFT_OUT]
+    for kind in _FIRST:
+        for document in documents:
+            if document["kind"] == kind:
+                installing.apply(cluster.kube, document)
+    for document in documents:
+        if document["kind"] == "CustomResourceDefinition":  # one before this one may have had another address
+            fresh = {"spec": {"conversion": document["spec"].get("conversion") or {"strategy": "None"}}}
+            cluster.kube.patch_merge(installing.path_of(document, named=True), fresh)
+    wait_for(lambda: engine.are_served(cluster.kube, documents), "its kinds are not served", 30)
+    certificates = directory / "certificates"
+    certificates.mkdir(parents=True)
+    for name, data in zip(("tls.crt", "tls.key"), authority.server(("localhost",)), strict=True):
+        (certificates / name).write_bytes(data)
+    config = _configuration(manager, webhook, health, certificates, configuration)
+    program = _program(manager, cluster, folder, directory, config)
+    program.start()
+    try:
+        wait_for(
+            lambda: _is_ready(health) or not program.alive(),
+            lambda: f"{manager.name} is not ready: {program.tail()}",
+            60,
+        )
+        program.check()
+        for document in documents:
+            if document["kind"] in _WEBHOOKS:
+                installing.apply(cluster.kube, document)
+        wait_for(
+            lambda: _answers(manager, cluster.kube),
+            lambda: f"the webhooks of {manager.name} do not answer: {program.tail()}",
+            30,
+        )
+        yield program
+    finally:
+        for document in documents:
+            if document["kind"] in _WEBHOOKS:
+                with contextlib.suppress(KubeError):
+                    cluster.kube.delete(installing.path_of(document, named=True))
+        program.terminate()
+        program.wait()
+
+
+def _reached(document: JSON, port: int, authority: bytes) -> JSON:
+    """The document with its webhooks under their loopback address."""
+    if document["kind"] == "CustomResourceDefinition":
+        conversion = document["spec"].get("conversion") or {}
+        configs = [conversion["webhook"]["clientConfig"]] if conversion.get("strategy") == "Webhook" else []
+    else:
+        configs = [hook["clientConfig"] for hook in document.get("webhooks") or []]
+    for config in configs:
+        service = config.pop("service")
+        config["url"] = f"https://localhost:{port}{service.get('path', '/')}"
+        config["caBundle"] = base64.b64encode(authority).decode()
+    return document
+
+
+def _configuration(manager: Manager, webhook: int, health: int, certificates: Path, more: Mapping[str, Any]) -> JSON:
+    return {
+        "apiVersion": manager.configuration,
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"host": "127.0.0.1", "port": webhook, "certDir": str(certificates)},
+        "internalCertManagement": {"enable": False},
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"qps": 300, "burst": 500},
+        **more,
+    }
+
+
+def _program(manager: Manager, cluster: Cluster, folder: Path, directory: Path, config: JSON) -> Program:
+    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    kubeconfig = directory / "kubeconfig.yaml"
+    kubeconfig.write_text(cluster.control_plane.kubeconfig(User(manager.name, ("system:masters",))))
+    flags = ["--config", str(directory / "config.yaml"), "--kubeconfig", str(kubeconfig), "--zap-log-level=2"]
+    command = manager.command(directory, folder / manager.name)
+    return Program(manager.name, flags, log=directory / f"{manager.name}.log", environment={}, command=command)
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError, ssl.SSLError):
+        return False
+
+
+def _answers(manager: Manager, kube: Kube) -> bool:
+    path, document = manager.probe
+    try:
+        kube.create(path, document, {"dryRun": "All"})
+    except KubeError:
+        return False
+    return True

@@ -1,0 +1,252 @@
+"""JobSet's and LeaderWorkerSet's own programs: the pods that they create start together or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract import names, pods
+from contract.reasons.pods import PodReason
+from playground import scenarios
+from playground.cluster import Cluster
+from playground.engines import manager
+from playground.engines.manager import Manager
+from playground.engines.sets import JOBSET, JOBSET_VERSION, LEADERWORKERSET, LEADERWORKERSET_VERSION
+from playground.machinery.kubelet.podrun import EXIT_CODE, RUN_SECONDS
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from tests.builders import PodBuilder, pod
+from tests.cluster.engines.programs import folder_of
+from tests.cluster.system import invariants
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
+JSON = dict[str, Any]
+JOBSETS = paths.path(JOBSET_VERSION, "jobsets", "default")
+SETS = paths.path(LEADERWORKERSET_VERSION, "leaderworkersets", "default")
+BOTH_WAIT = [PodReason.GANG_DOES_NOT_FIT] * 2
+
+
+def beside(us: Cluster, program: Manager, directory: Path) -> Iterator[Cluster]:
+    with manager.running(program, us, folder_of(program), directory / "run", {}):
+        yield us
+
+
+@pytest.fixture(scope="module")
+def jobset(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    yield from beside(us, JOBSET, tmp_path_factory.mktemp("jobset"))
+
+
+@pytest.fixture(scope="module")
+def leaderworkerset(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    yield from beside(us, LEADERWORKERSET, tmp_path_factory.mktemp("lws"))
+
+
+@pytest.fixture(autouse=True)
+def in_order(us: Cluster) -> Iterator[None]:
+    """Each test leaves the cluster empty; nothing is booked twice before and after."""
+    yield
+    invariants.check(us)
+    for path in (JOBSETS, SETS):
+        if engine_serves(us, path):
+            for each in us.kube.list(path).items:
+                us.kube.delete(f"{path}/{each['metadata']['name']}", {"propagationPolicy": "Background"})
+    wait_for(lambda: not [each for each in there(us) if owned(each)], lambda: f"{shown(us)} are still there", 60)
+    scenarios.clear(us.kube)
+    invariants.check(us)
+
+
+def engine_serves(cluster: Cluster, path: str) -> bool:
+    """Whether the kind of the path was ever applied here."""
+    group = path.split("/")[2]
+    return group in {each["name"] for each in cluster.kube.get("/apis")["groups"]}
+
+
+def worker(name: str) -> PodBuilder:
+    """A pod that takes a card of the node t4, which has two."""
+    made = pod(name).asks(names.GPU_MEMORY, "10000Mi")
+    return made.spec(nodeSelector={"gpushare": "true"}, terminationGracePeriodSeconds=0)
+
+
+def template(made: PodBuilder, **spec: Any) -> JSON:
+    """The pod as the template of a set."""
+    whole = made.manifest()
+    annotations = whole["metadata"].get("annotations") or {}
+    return {"metadata": {"annotations": annotations}, "spec": {**whole["spec"], **spec}}
+
+
+def there(cluster: Cluster) -> list[JSON]:
+    return scenarios.all_pods(cluster.kube)
+
+
+def owned(found: JSON) -> bool:
+    return bool(found["metadata"].get("ownerReferences"))
+
+
+def shown(cluster: Cluster) -> dict[str, str]:
+    return {each["metadata"]["name"]: scenarios.waits(each) or each["status"]["phase"] for each in there(cluster)}
+
+
+def members(cluster: Cluster) -> list[JSON]:
+    """The pods that the set has created."""
+    return [each for each in there(cluster) if owned(each)]
+
+
+def reasons(cluster: Cluster) -> list[str]:
+    return sorted(scenarios.waits(each) for each in members(cluster))
+
+
+def running(cluster: Cluster) -> int:
+    """How many of the set's pods run."""
+    return sum(map(scenarios.is_running, members(cluster)))
+
+
+def booked(cluster: Cluster) -> list[str]:
+    """The set's pods that have a share."""
+    return [each["metadata"]["name"] for each in members(cluster) if names.ALLOCATION in pods.annotations_of(each)]
+
+
+def occupy(cluster: Cluster) -> None:
+    """A pod of somebody else has one of the two cards."""
+    cluster.kube.create(paths.pods("default"), worker("first").manifest())
+    wait_for(lambda: shown(cluster).get("first") == "Running", lambda: f"{shown(cluster)}")
+
+
+def leave(cluster: Cluster) -> None:
+    cluster.kube.delete(paths.pods("default", "first"))
+
+
+# -- JobSet -----------------------------------------------------------------------------------------------------------
+
+
+def set_of_jobs(cluster: Cluster, *replicated: str, made: PodBuilder, **spec: Any) -> None:
+    """A JobSet with one Job of one pod for each name, or two of the only name."""
+    replicas = 2 if len(replicated) == 1 else 1
+    job = {"parallelism": 1, "completions": 1, "backoffLimit": 0, "template": template(made, restartPolicy="Never")}
+    jobs = [{"name": name, "replicas": replicas, "template": {"spec": job}} for name in replicated]
+    document = {"metadata": {"name": "train"}, "spec": {"replicatedJobs": jobs, **spec}}
+    cluster.kube.create(JOBSETS, {"apiVersion": JOBSET_VERSION, "kind": "JobSet", **document})
+
+
+def status(cluster: Cluster) -> JSON:
+    return dict(cluster.kube.get(f"{JOBSETS}/train").get("status") or {})
+
+
+def ready(cluster: Cluster) -> int:
+    """How many Jobs are ready, as the JobSet itself says."""
+    return sum(each.get("ready", 0) for each in status(cluster).get("replicatedJobsStatus") or ())
+
+
+def test_a_jobset_starts_once_both_of_its_jobs_fit(jobset: Cluster) -> None:
+    occupy(jobset)
+    set_of_jobs(jobset, "workers", made=worker("w").annotated(names.GANG_MINIMUM, "2"))
+    wait_for(lambda: reasons(jobset) == BOTH_WAIT, lambda: f"{shown(jobset)}")
+    message = scenarios.condition(members(jobset)[0])["message"]
+    assert message.startswith("waiting: gang train (JobSet): 1 of 2 members fit; the second (train-workers-")
+    assert (booked(jobset), ready(jobset)) == ([], 0)
+    leave(jobset)
+    wait_for(lambda: running(jobset) == 2, lambda: f"{shown(jobset)}")
+    wait_for(lambda: ready(jobset) == 2, lambda: f"{status(jobset)}")
+
+
+def test_a_jobset_that_is_deleted_while_it_waits_leaves_nothing(jobset: Cluster) -> None:
+    occupy(jobset)
+    set_of_jobs(jobset, "workers", made=worker("w").annotated(names.GANG_MINIMUM, "2"))
+    wait_for(lambda: reasons(jobset) == BOTH_WAIT, lambda: f"{shown(jobset)}")
+    jobset.kube.delete(f"{JOBSETS}/train", {"propagationPolicy": "Background"})
+    wait_for(lambda: not members(jobset), lambda: f"{shown(jobset)}")
+    leave(jobset)
+    jobset.kube.create(paths.pods("default"), worker("next").manifest())
+    wait_for(lambda: shown(jobset) == {"next": "Running"}, lambda: f"{shown(jobset)}")
+
+
+def test_a_jobset_that_is_suspended_gives_its_shares_back_and_resumes(jobset: Cluster) -> None:
+    set_of_jobs(jobset, "workers", made=worker("w").annotated(names.GANG_MINIMUM, "2"))
+    wait_for(lambda: running(jobset) == 2, lambda: f"{shown(jobset)}")
+    jobset.kube.patch_merge(f"{JOBSETS}/train", {"spec": {"suspend": True}})
+    wait_for(lambda: not members(jobset), lambda: f"{shown(jobset)}")
+    occupy(jobset)
+    jobset.kube.patch_merge(f"{JOBSETS}/train", {"spec": {"suspend": False}})
+    wait_for(lambda: reasons(jobset) == BOTH_WAIT, lambda: f"{shown(jobset)}")
+    leave(jobset)
+    wait_for(lambda: running(jobset) == 2, lambda: f"{shown(jobset)}")
+
+
+def test_a_jobset_that_restarts_starts_together_again(jobset: Cluster) -> None:
+    made = worker("w").annotated(names.GANG_MINIMUM, "2").annotated(RUN_SECONDS, "3").annotated(EXIT_CODE, "1")
+    set_of_jobs(jobset, "workers", made=made, failurePolicy={"maxRestarts": 1})
+    wait_for(lambda: running(jobset) == 2, lambda: f"{shown(jobset)}")
+    wait_for(lambda: status(jobset).get("restarts") == 1 and running(jobset) == 2, lambda: f"{status(jobset)}", 60)
+    failed = {"type": "Failed", "status": "True"}
+    wait_for(
+        lambda: any(failed.items() <= each.items() for each in status(jobset).get("conditions") or ()),
+        lambda: f"{status(jobset)}",
+        60,
+    )
+
+
+def test_a_jobset_that_starts_in_order_is_no_gang_where_it_says_so(jobset: Cluster) -> None:
+    made = worker("w").annotated(names.GANG_MINIMUM, "2").annotated(names.GANG, "none")
+    set_of_jobs(jobset, "leader", "workers", made=made, startupPolicy={"startupPolicyOrder": "InOrder"})
+    wait_for(lambda: running(jobset) == 2, lambda: f"{shown(jobset)}, {status(jobset)}", 60)
+
+
+# -- LeaderWorkerSet --------------------------------------------------------------------------------------------------
+
+
+def set_of_groups(cluster: Cluster, *, replicas: int = 1, policy: str = "LeaderCreated") -> None:
+    """A LeaderWorkerSet whose groups are a leader and a worker."""
+    groups = {"size": 2, "workerTemplate": template(worker("w"))}
+    document = {
+        "metadata": {"name": "serve"},
+        "spec": {"replicas": replicas, "startupPolicy": policy, "leaderWorkerTemplate": groups},
+    }
+    cluster.kube.create(SETS, {"apiVersion": LEADERWORKERSET_VERSION, "kind": "LeaderWorkerSet", **document})
+
+
+def ready_groups(cluster: Cluster) -> int:
+    """How many groups are ready, as the LeaderWorkerSet itself says."""
+    return int((cluster.kube.get(f"{SETS}/serve").get("status") or {}).get("readyReplicas", 0))
+
+
+def test_a_group_starts_once_leader_and_worker_fit(leaderworkerset: Cluster) -> None:
+    cluster = leaderworkerset
+    occupy(cluster)
+    set_of_groups(cluster)
+    wait_for(lambda: reasons(cluster) == BOTH_WAIT, lambda: f"{shown(cluster)}")
+    assert (booked(cluster), ready_groups(cluster)) == ([], 0)
+    leave(cluster)
+    wait_for(lambda: running(cluster) == 2, lambda: f"{shown(cluster)}")
+    wait_for(lambda: ready_groups(cluster) == 1, "the set does not say that its group is ready")
+
+
+def test_a_group_that_is_added_waits_beside_the_one_that_runs(leaderworkerset: Cluster) -> None:
+    cluster = leaderworkerset
+    set_of_groups(cluster)
+    wait_for(lambda: running(cluster) == 2, lambda: f"{shown(cluster)}")
+    cluster.kube.patch_merge(f"{SETS}/serve", {"spec": {"replicas": 2}})
+    wait_for(lambda: reasons(cluster) == ["", "", *BOTH_WAIT], lambda: f"{shown(cluster)}")
+    cluster.kube.patch_merge(f"{SETS}/serve", {"spec": {"replicas": 1}})
+    wait_for(lambda: reasons(cluster) == ["", ""] and running(cluster) == 2, lambda: f"{shown(cluster)}")
+
+
+def test_a_group_that_is_recreated_starts_together_again(leaderworkerset: Cluster) -> None:
+    cluster = leaderworkerset
+    set_of_groups(cluster)
+    wait_for(lambda: running(cluster) == 2, lambda: f"{shown(cluster)}")
+    before = {pods.uid(each) for each in members(cluster)}
+    cluster.kube.delete(paths.pods("default", "serve-0-1"))
+    wait_for(
+        lambda: running(cluster) == 2 and not before & {pods.uid(each) for each in members(cluster)},
+        lambda: f"{shown(cluster)}",
+        60,
+    )
+
+
+def test_a_leader_that_its_workers_wait_for_starts_alone_and_they_follow(leaderworkerset: Cluster) -> None:
+    cluster = leaderworkerset
+    set_of_groups(cluster, policy="LeaderReady")
+    wait_for(lambda: reasons(cluster) == [PodReason.GANG_INCOMPLETE], lambda: f"{shown(cluster)}")
+    wait_for(lambda: running(cluster) == 2, lambda: f"{shown(cluster)}", 90)
