@@ -214,10 +214,16 @@ class Cluster:
         """Whether a webhook takes TLS connections."""
         return accepts_tls(self.replicas[replica].webhook_port)
 
-    def ask_only(self, replica: int | None) -> None:
-        """Have the API server's reviews go to this replica from now on; None: to all in turn."""
+    def ask_only(self, replica: int | None, *, cut: bool = True) -> None:
+        """
+        Have the API server's reviews go to this replica from now on; None: to all in turn.
+
+        `cut`: the connections that are open end now, and with them the reviews that are on their way. Without it they
+        stay until their webhook ends them, as behind a Service.
+        """
         self._asked = replica
-        self._service.cut()
+        if cut:
+            self._service.cut()
 
     def upgrade(self, report: Callable[[str], None]) -> None:
         """
@@ -228,9 +234,9 @@ class Cluster:
         """
         for replica in self.replicas:
             others = [each.number for each in self.replicas if each is not replica]
-            self.ask_only(others[0] if others else None)
+            self.ask_only(others[0] if others else None, cut=False)
             self._replace(replica.name("webhook"), replica.name("allocator"))
-            self.ask_only(None)
+            self.ask_only(None, cut=False)
             report(f"replica {replica.number} of gpufraction is replaced and ready")
         for node in self.nodes:
             self._replace(f"nodeagent-{node.spec.name}")

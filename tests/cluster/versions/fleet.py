@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,8 +31,6 @@ from tests.cluster.versions.releases import PRESENT, UNKNOWN, Release
 JSON = dict[str, Any]
 NAMESPACE = "default"
 _WHOLE = 100
-_PRE_STOP = 5.0
-"""Seconds for which a webhook that ends still serves, as by the pause in its manifest: the API server learns late."""
 _MOST = 16
 """Pods that the load has at once, about as many as the cards hold."""
 
@@ -63,19 +60,17 @@ class Fleet:
             arguments = release.known(arguments)
         others = [each.number for each in cluster.replicas if each.name("webhook") != name]
         if name.startswith("webhook"):
-            cluster.ask_only(others[0])  # as its Service does: a pod that ends gets no more requests
+            cluster.ask_only(others[0], cut=False)  # as its Service does: a pod that ends gets no more requests
         if crash:
             before.kill()
         else:
-            if name.startswith("webhook"):
-                time.sleep(_PRE_STOP)
             before.terminate()
             before.wait()
         program = Program(name, arguments, log=before.log, environment=before.environment, command=release.command)
         cluster.programs[name] = program
         program.start()
         cluster.await_up()
-        cluster.ask_only(None)
+        cluster.ask_only(None, cut=False)
         self.runs[name] = release.name
         self.note_leader()
 
