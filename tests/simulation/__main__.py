@@ -31,6 +31,8 @@ TOP = Path(__file__).resolve().parents[2]
 FOLDER = TOP / ".simulation"
 
 
+_FEW = 2
+"""So many plans are over sooner without one that warms up for them."""
 _WARM: list[Run] = []
 """Runs of this process, which are kept: their parked tasks would run their `finally` if they went."""
 
@@ -139,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     progress = None if named or options.anew else Progress(options.folder)
     plans = iter(named) if named else _drawn(options, progress)
-    if len(named) != 1:
+    if (len(named) if named else options.plans) > _FEW:
         warm_up()
     totals = Totals()
     end = time.monotonic() + options.seconds if options.seconds else float("inf")
