@@ -504,3 +504,59 @@ def test_a_leader_that_is_killed_again_and_again_leaves_no_claim_undone(cluster:
         (made,) = claims_of(cluster, name)
         assert [each["name"] for each in made["status"]["reservedFor"]] == [name]
     invariants.check(cluster)
+
+
+# -- moving to claims, and back -----------------------------------------------------------------------------------
+
+
+def deployment(of: str = "") -> JSON:
+    """Two pods of 8 GiB on the node with two cards: in an older dialect, or `of` a template of claims."""
+    container: JSON = {"name": "main", "image": "cuda"}
+    more: JSON = {}
+    if of:
+        container["resources"] = {"claims": [{"name": "gpu"}]}
+        more["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": of}]
+    else:
+        container["resources"] = {"limits": {"aliyun.com/gpu-mem": "8"}}
+    spec = {"nodeSelector": {"pool": "dra"}, "containers": [container], "terminationGracePeriodSeconds": 0, **more}
+    labels = {"app": "moving"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "moving", "namespace": "default"},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def asked_by(cluster: Cluster) -> list[str]:
+    """The dialects of the pods that run, each once."""
+    there = [each for each in scenarios.all_pods(cluster.kube) if scenarios.is_running(each)]
+    requests = [pods.admitted(each) for each in there]
+    return sorted(each.dialect for each in requests if each is not None)
+
+
+def of_tenants(cluster: Cluster) -> list[str]:
+    """The claims that ask for shares; others deliver them."""
+    asking = (each for each in claims(cluster) if names.SHARE_CLASS in str(each["spec"]))
+    return [each["metadata"]["name"] for each in asking]
+
+
+def test_a_deployment_moves_to_claims_and_back_pod_by_pod(cluster: Cluster) -> None:
+    """Each card has room for one of the pods, so nothing of a pod is counted in both dialects, or in none."""
+    path = paths.path("apps/v1", "deployments", "default", "moving")
+    template(cluster, "gpu-8gi", asks("8Gi"))
+    cluster.kube.create(paths.path("apps/v1", "deployments", "default"), deployment())
+    wait_for(lambda: asked_by(cluster) == ["aliyun"] * 2, lambda: f"{asked_by(cluster)}")
+    for of, dialect in (("gpu-8gi", "resourceclaims"), ("", "aliyun")):
+        version = cluster.kube.get(path)["metadata"]["resourceVersion"]
+        changed = deployment(of)
+        changed["metadata"]["resourceVersion"] = version
+        cluster.kube.replace(path, changed)
+        wait_for(lambda d=dialect: asked_by(cluster) == [d] * 2, lambda: f"{asked_by(cluster)}", 90)  # type: ignore[misc]
+        invariants.check(cluster)
+    wait_for(lambda: not of_tenants(cluster), lambda: f"claims are left over: {of_tenants(cluster)}")
