@@ -35,7 +35,7 @@ def beside(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
     """Us, and Kueue as configured by default; a module with another configuration has a fixture of this name."""
     directory = tmp_path_factory.mktemp("kueue") / "run"
     counting = yaml.safe_load(transformations.document(DEFAULTS))
-    with kueue.running(us, folder_of(KUEUE), directory, counting) as found:
+    with kueue.running(us, folder_of(KUEUE.assets()), directory, counting) as found:
         yield us, found
 
 

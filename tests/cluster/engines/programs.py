@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from playground.engines.manager import Manager
 
-
-def folder_of(manager: Manager) -> Path:
-    """The folder with its program and manifests; skips the test where it is not there."""
-    folder = manager.assets()
-    if isinstance(folder, str):
-        pytest.skip(folder)
-    return folder
+def folder_of(assets: Path | str) -> Path:
+    """The folder that an engine's `assets` names; skips the test where it names what is missing."""
+    if isinstance(assets, str):
+        pytest.skip(assets)
+    return assets

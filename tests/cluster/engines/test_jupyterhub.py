@@ -15,6 +15,7 @@ from playground.engines.jupyterhub import JupyterHub
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import pod
+from tests.cluster.engines.programs import folder_of
 from tests.cluster.system import invariants
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
@@ -31,9 +32,7 @@ SPAWNER = {
 
 @pytest.fixture(scope="module")
 def hub(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterHub]:
-    folder = jupyterhub.assets()
-    if isinstance(folder, str):
-        pytest.skip(folder)
+    folder = folder_of(jupyterhub.assets())
     with jupyterhub.running(us, folder, tmp_path_factory.mktemp("hub") / "run", SPAWNER) as found:
         yield found
 

@@ -30,7 +30,7 @@ V100 = {"gpu": "on"}
 @pytest.fixture(scope="module")
 def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Kueue]]:
     """Us with the check, and Kueue with a queue that has it and more quota than there are cards."""
-    folder = folder_of(KUEUE)
+    folder = folder_of(KUEUE.assets())
     pace = ("--assume-ttl", "2s", "--repair-every", "1s", "--fits-retry-after", "2s", "--fits-hold", "10s")
     directory = tmp_path_factory.mktemp("check")
     with (

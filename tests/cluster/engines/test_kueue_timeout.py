@@ -40,7 +40,7 @@ V100 = {"gpu": "on"}
 def beside(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, Kueue]]:
     """Us, and Kueue with a short timeout and a quota beyond what the node has."""
     directory = tmp_path_factory.mktemp("kueue") / "run"
-    with kueue.running(us, folder_of(KUEUE), directory, CONFIGURATION) as found:
+    with kueue.running(us, folder_of(KUEUE.assets()), directory, CONFIGURATION) as found:
         found.flavor("timeout-v100", V100)
         found.queue("timeout", "timeout-v100", {"cpu": "20", "memory": "40Gi", MEMORY: "100Gi"})
         yield us, found

@@ -30,7 +30,7 @@ BOTH_WAIT = [PodReason.GANG_DOES_NOT_FIT] * 2
 
 
 def beside(us: Cluster, program: Manager, directory: Path) -> Iterator[Cluster]:
-    with manager.running(program, us, folder_of(program), directory / "run", {}):
+    with manager.running(program, us, folder_of(program.assets()), directory / "run", {}):
         yield us
 
 
