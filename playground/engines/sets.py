@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from playground.engines.manager import Manager
 from runtime.kubernetes import paths
 
@@ -10,29 +12,21 @@ LEADERWORKERSET_VERSION = "leaderworkerset.x-k8s.io/v1"
 _POD = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "probe"}]}
 _JOB = {"name": "probe", "template": {"spec": {"template": {"spec": _POD}}}}
 
-JOBSET = Manager(
-    "jobset",
-    "config.jobset.x-k8s.io/v1alpha1",
-    (
-        paths.path(JOBSET_VERSION, "jobsets", "default"),
-        {
-            "apiVersion": JOBSET_VERSION,
-            "kind": "JobSet",
-            "metadata": {"name": "probe"},
-            "spec": {"replicatedJobs": [_JOB]},
-        },
-    ),
+
+def _creator(name: str, configuration: str, version: str, plural: str, kind: str, spec: dict[str, Any]) -> Manager:
+    """A manager whose kind is that. `spec`: of an object that its webhooks let pass."""
+    probe = {"apiVersion": version, "kind": kind, "metadata": {"name": "probe"}, "spec": spec}
+    return Manager(name, configuration, (paths.path(version, plural, "default"), probe))
+
+
+JOBSET = _creator(
+    "jobset", "config.jobset.x-k8s.io/v1alpha1", JOBSET_VERSION, "jobsets", "JobSet", {"replicatedJobs": [_JOB]}
 )
-LEADERWORKERSET = Manager(
+LEADERWORKERSET = _creator(
     "lws",
     "config.lws.x-k8s.io/v1alpha1",
-    (
-        paths.path(LEADERWORKERSET_VERSION, "leaderworkersets", "default"),
-        {
-            "apiVersion": LEADERWORKERSET_VERSION,
-            "kind": "LeaderWorkerSet",
-            "metadata": {"name": "probe"},
-            "spec": {"leaderWorkerTemplate": {"workerTemplate": {"spec": {**_POD, "restartPolicy": "Always"}}}},
-        },
-    ),
+    LEADERWORKERSET_VERSION,
+    "leaderworkersets",
+    "LeaderWorkerSet",
+    {"leaderWorkerTemplate": {"workerTemplate": {"spec": {**_POD, "restartPolicy": "Always"}}}},
 )

@@ -18,6 +18,7 @@ from runtime.kubernetes import paths
 from tests.builders import pod
 from tests.cluster.engines import autoscaler, fleet
 from tests.cluster.engines.autoscaler import Autoscaler, Group
+from tests.cluster.engines.programs import folder_of
 from tests.cluster.system import invariants
 from tests.clusters import real
 
@@ -32,8 +33,7 @@ SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 @contextlib.contextmanager
 def installed(directory: Path, *flags: str, webhook: Sequence[str] = ()) -> Iterator[Cluster]:
     """A real control plane with us, without any node. `flags`: of the allocator."""
-    if isinstance(folder := autoscaler.assets(), str):
-        pytest.skip(folder)
+    folder_of(autoscaler.assets())
     pace = ("--assume-ttl", "2s", "--repair-every", "1s")
     with Cluster(
         nodes=(),

@@ -23,6 +23,7 @@ from tests.builders import PodBuilder, pod
 from tests.cluster.engines import autoscaler
 from tests.cluster.engines.autoscaler import Autoscaler, Group
 from tests.cluster.engines.fleet import Fleet, following
+from tests.cluster.engines.programs import folder_of
 from tests.cluster.system import invariants
 from tests.clusters import real
 
@@ -53,8 +54,7 @@ _REQUESTED = re.compile(r"^(?P<at>\S+) INFO \S+ nodes asked for pool=t4 nodes=(?
 @contextlib.contextmanager
 def installed(directory: Path, *components: str, flags: Sequence[str] = (), replicas: int = 1) -> Iterator[Cluster]:
     """A real control plane with us, a declared pool, and no node."""
-    if isinstance(folder := autoscaler.assets(), str):
-        pytest.skip(folder)
+    folder_of(autoscaler.assets())
     with Cluster(
         nodes=(),
         directory=directory,
