@@ -356,9 +356,15 @@ def _forgotten(run: Run) -> list[Violation]:
 
 
 def _is_starting(pod: JSON, now: float) -> bool:
-    """Whether a kubelet has it and its containers take their time. now: seconds since the simulation began."""
+    """
+    Whether a kubelet has it and its containers take their time. now: seconds since the simulation began.
+
+    A pod that was created with its node has no condition PodScheduled yet, as kube-scheduler does not bind it.
+    """
     conditions = {each["type"]: each for each in (pod.get("status") or {}).get("conditions") or ()}
-    took, since = start_seconds(pod), moments.seconds(conditions.get("PodScheduled", {}).get("lastTransitionTime"))
+    bound = conditions.get("PodScheduled", {}).get("lastTransitionTime")
+    created = pod["metadata"]["creationTimestamp"] if pod["spec"].get("nodeName") else None
+    took, since = start_seconds(pod), moments.seconds(bound or created)
     return took is not None and since is not None and BEGINNING + now < since + took + _STARTS
 
 
