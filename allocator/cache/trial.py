@@ -72,6 +72,10 @@ class Trial:
         self._placed = []
         self._repelled = any(each.kind.anti_affinity for each in self._seen.pods)
 
+    def rest(self) -> None:
+        """Keep nothing of the pods and volumes that were seen, since they may go before the next `begin`."""
+        self._seen, self._there, self._placed = NO_NEIGHBOURS, None, []
+
     # -- questions ------------------------------------------------------------------------------------------------
 
     def decide(self, ask: SchedulingRequest, who: Requester, out: Mapping[str, Reason] = NOWHERE_REFUSED) -> Decision:

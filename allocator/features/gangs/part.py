@@ -439,6 +439,9 @@ class GangScheduling:
     def _tick(self, now: float) -> tuple[()]:
         """A replica that may not decide any more holds nothing for pods that it has not written."""
         self._index.prune(now)
+        if self._trial is not None:
+            self._trial.rest()
+            self._trial_at = -1
         if not self._leadership.holds() and (self._assumed or self._opening):
             for uid in tuple(self._opening):
                 self._end_opening(uid, keep=False)
