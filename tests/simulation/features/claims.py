@@ -24,6 +24,8 @@ CLASSES: dict[str, JSON] = {
     "in-mib": {"parameters": {"memoryUnit": "MiB"}},
 }
 """What the classes of the simulation say beside their provisioner."""
+SHARE_IS_THERE = "a claim's share is there while a pod uses it"
+"""The name of an invariant."""
 _OF_THE_SYSTEM = "node.kubernetes.io/"
 _CLAIMS, _SHARES = (f"{plural}.elasticgpu.io" for plural in (objects.CLAIMS, objects.SHARES))
 
@@ -288,7 +290,7 @@ FEATURE = Feature(
     ),
     invariants=(
         Invariant("a claim has one share", _one_share),
-        Invariant("a claim's share is there while a pod uses it", _there_while_used),
+        Invariant(SHARE_IS_THERE, _there_while_used),
     ),
     goals=(
         Goal("nothing is left over of claims", _left_over),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from playground.programs import installing
 from tests.simulation.feature import Arguments, Draw, Fault, Feature
 from tests.simulation.features.cards import BOOKED_ONCE, NEVER_MOVES, NO_REJECTION
+from tests.simulation.features.claims import SHARE_IS_THERE
 from tests.simulation.features.election import ONE_LEADER
 from tests.simulation.run import Run
 
@@ -60,7 +61,7 @@ FEATURE = Feature(
             " version it has seen for long enough",
             after="what fits is placed, in the older state, once our manifests are applied again and every program is"
             " restarted, as Kubernetes asks for all components; pods that hold a card twice keep it until they end",
-            suspends=frozenset((ONE_LEADER, BOOKED_ONCE, NEVER_MOVES, NO_REJECTION)),
+            suspends=frozenset((ONE_LEADER, BOOKED_ONCE, NEVER_MOVES, NO_REJECTION, SHARE_IS_THERE)),
             lingers=float("inf"),
         ),
     ),
