@@ -18,7 +18,7 @@ from playground.api.kinds.values import User
 from playground.programs.probes import free_port
 from playground.programs.process import Program
 from playground.realapi.real import Real
-from playground.waiting import wait_for
+from playground.waiting import slower, wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeNotFound
 from tests.cluster.realnode.assets import NodeAssets
@@ -45,6 +45,11 @@ esac
 _ADDRESS = "127.0.0.1"
 _UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 _NETWORK = {"cniVersion": "1.0.0", "name": "nothing", "plugins": [{"type": "nothing"}]}
+
+
+def every(seconds: int) -> int:
+    """How often a program of the node looks again: less often where looking takes most of the machine."""
+    return seconds * max(1, round(slower() / 4))
 
 
 class RealNode:
@@ -181,8 +186,8 @@ class RealNode:
             "authorization": {"mode": "AlwaysAllow"},
             "evictionHard": {"memory.available": "10Mi"},
             "imageGCHighThresholdPercent": 100,
-            "nodeStatusUpdateFrequency": "2s",
-            "syncFrequency": "2s",
+            "nodeStatusUpdateFrequency": f"{every(2)}s",
+            "syncFrequency": f"{every(2)}s",
         }
 
     def _ready(self) -> bool:
