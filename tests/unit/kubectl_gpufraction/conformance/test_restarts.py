@@ -37,7 +37,7 @@ def a_run(space: Answers) -> Run:
     """With a clock of which each look takes a second."""
     times = iter(range(10_000))
     pause = RunPause(10_000, lambda seconds: False, lambda: next(times))
-    node = ChosenNode("n", Environment(*["unknown"] * 5))
+    node = ChosenNode("n", Environment())
     options = RunOptions("image", "cuda")
     return Run(cast(Kube, None), node, options, pause, cast(Workspace, space), lambda line: None, lambda: 0.0)
 
