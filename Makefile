@@ -77,7 +77,7 @@ test-realnode: $(STAMP) ## the node agent on a real kubelet and container runtim
 	$(RUN) -m pytest -q -m realnode tests/cluster/realnode
 
 test-virtualmachine: $(STAMP) ## the same in a virtual machine under QEMU, with systemd and cgroup v2; RELEASE=of Debian, VIRTUALMACHINE_CACHE=folder for its disk, TESTS=files
-	@$(RUN) -m tests.virtualmachine $(if $(RELEASE),--release $(RELEASE)) $(TESTS)
+	@$(RUN) -m tests.virtualmachine $(if $(RELEASE),--release $(RELEASE)) $(if $(TESTS),-- $(TESTS))
 
 simulate: $(STAMP) ## two replicas, agents and a control plane in one process, in virtual time, with faults; PLANS=how many, SEED= or PLAN=file for one
 	@$(RUN) -m tests.simulation $(if $(PLANS),--plans $(PLANS)) $(if $(SEED),--seed $(SEED) --story) $(if $(PLAN),--plan $(PLAN) --story)

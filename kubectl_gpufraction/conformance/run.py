@@ -406,9 +406,9 @@ class Run:
             if reason is not None:
                 return because(reason, check)
             self.pause(_SETTLE)
-            now = self.space.now(pod)
-            runs = now is not None and phase(now) == "Running" and not status_of(now).get("restartCount")
-            after = look_of(self.space.log(pod)) if runs else None
+            after = look_of(self._log_of_running(pod)) if self._runs_on(pod) else None
+            if after is None and self._runs_on(pod):
+                return because(ReportReason.UNREADABLE, check)
             result = verdicts.kept(before, after, check, seconds)
         finally:
             self.space.delete(pod)
@@ -419,6 +419,15 @@ class Run:
             return because(ReportReason.UNREADABLE, check)
         later = verdicts.sees(look, given_of(fresh), check, parents=self._parents())
         return later if later.reason else result
+
+    def _runs_on(self, pod: JSON) -> bool:
+        """Whether the pod runs, and was not started again."""
+        now = self.space.now(pod)
+        return now is not None and phase(now) == "Running" and not status_of(now).get("restartCount")
+
+    def _log_of_running(self, pod: JSON) -> str:
+        """Its log. A kubelet that has just started may take its time to give it."""
+        return self.pause.until(_RUN, lambda: self.space.log(pod) or None) or ""
 
 
 def _is_ready(pod: JSON) -> bool:

@@ -38,7 +38,7 @@ SHARED = "shared"
 _OWN = ("runc", "conmon", "skopeo", "busybox")
 """Programs that the machine has of its distribution, and not of REALNODE_ASSETS."""
 _SLOWER = {"kvm": 1, "tcg": 8}
-"""How many times longer tests may wait there than on this machine."""
+"""How many times longer everything may take there than on this machine."""
 FILL = """
 set -e
 mkdir -p {assets} {code}
@@ -49,7 +49,6 @@ cp -a /run/share/code/. {code}/
 for program in {own}; do
     ln -sf "$(command -v "$program")" {assets}/"$program"
 done
-{python} -m compileall -q {code}
 modprobe -a overlay br_netfilter || true
 sysctl -qw net.ipv4.ip_forward=1
 """
@@ -99,7 +98,10 @@ def run(chosen: argparse.Namespace, out: Path, shared: Path) -> int:
     shares = [Share("shared", shared, str(shared), writable=True)]
     shares += [Share("assets", assets, "/run/share/assets"), Share("code", code, "/run/share/code")]
     more = "security=selinux selinux=1 enforcing=1" if chosen.selinux else ""
-    machine = VirtualMachine(found, out, accelerator=kind, memory=chosen.memory, shares=shares, more=more)
+    slower = chosen.slower or _SLOWER[kind]
+    machine = VirtualMachine(
+        found, out, accelerator=kind, memory=chosen.memory, shares=shares, slower=slower, more=more
+    )
     if chosen.monitor:
         Path(chosen.monitor).unlink(missing_ok=True)
         Path(chosen.monitor).symlink_to(machine.monitor)
@@ -110,7 +112,6 @@ def run(chosen: argparse.Namespace, out: Path, shared: Path) -> int:
         access = out / "access.json"
         Access(machine.ssh, shared, PYTHON, CODE, chosen.selinux).write(access)
         say(f"the machine is a node's: {json.dumps(facts)}")
-        slower = chosen.slower or _SLOWER[kind]
         if chosen.wait:
             say(f"export {virtual.ENVIRONMENT}={access} {SLOWER}={slower}; {' '.join(machine.ssh)}")
             input()
@@ -131,7 +132,7 @@ def run(chosen: argparse.Namespace, out: Path, shared: Path) -> int:
 def fill(machine: VirtualMachine, assets: Path) -> dict[str, str]:
     """Copy the programs into the machine; its facts."""
     words = {"assets": str(assets), "code": CODE, "own": " ".join(_OWN), "python": PYTHON}
-    machine.run(["sh", "-c", FILL.format(**words)], seconds=900)
+    machine.run(["sh", "-c", FILL.format(**words)])
     return {
         name: " ".join(machine.run(["sh", "-c", command.format(**words)]).split()) for name, command in FACTS.items()
     }
@@ -170,11 +171,11 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--output", default="build/virtualmachine", help="folder for logs and result.json")
     parser.add_argument("--monitor", default="", help="a link to make to the socket of QEMU's monitor (QMP)")
     parser.add_argument(
-        "--slower", type=int, default=0, help="how many times longer tests may wait; by the accelerator"
+        "--slower", type=int, default=0, help="how many times longer everything may take; by the accelerator"
     )
     parser.add_argument("--selinux", action="store_true", help="with SELinux enforcing, by Debian's policy")
     parser.add_argument("--wait", action="store_true", help="run no tests; print how to reach the machine, and wait")
-    parser.add_argument("tests", nargs="*", default=["tests/cluster/realnode"], help="for pytest")
+    parser.add_argument("tests", nargs="*", default=["tests/cluster/realnode"], help="for pytest; its flags after --")
     return parser.parse_args(arguments)
 
 

@@ -25,7 +25,7 @@ from runtime.kubernetes.client import KubeError, KubeNotFound
 from tests.cluster.realnode import inside
 from tests.cluster.realnode.assets import NodeAssets
 from tests.cluster.realnode.inside import Inside
-from tests.cluster.realnode.node import IMAGE, RealNode
+from tests.cluster.realnode.node import IMAGE, RealNode, every
 from tests.cluster.realnode.runtimes import MakeRuntime
 from tests.cluster.realnode.ways import DRIVER, WAYS, Way, install
 from tests.unit.nodeagent.fakelibrary import built
@@ -180,7 +180,8 @@ class RealNodeCluster:
         kubeconfig.write_text(self.cluster.control_plane.kubeconfig(user))
         python = self.node.machine.python
         command = [python, "-m", "nodeagent", "run", "--node", NODE, "--host-root", "/", "--listen", ""]
-        command += ["--nvml-library", str(self.library), "--interval", "1s", "--heartbeat", "10s", "--pods=true"]
+        command += ["--nvml-library", str(self.library), "--interval", f"{every(1)}s", "--heartbeat", "10s"]
+        command += ["--pods=true"]
         command += [*(self.way.agent if self.way is not None else ()), *flags]
         self.agent = self.node.machine.program("nodeagent", command, {"KUBECONFIG": str(kubeconfig)})
         self.agent.start()

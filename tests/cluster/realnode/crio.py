@@ -71,8 +71,8 @@ class Crio:
         self._program.wait()
         self._listen()
 
-    def load(self, archive: Path) -> None:
-        where = f"containers-storage:{self._pause}"
+    def load(self, archive: Path, name: str) -> None:
+        where = f"containers-storage:{name}"
         done = self._machine.run([self._assets.program("skopeo"), "copy", f"oci-archive:{archive}", where])
         assert done.returncode == 0, done.stdout
 

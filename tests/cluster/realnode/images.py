@@ -11,6 +11,7 @@ import io
 import json
 import platform
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,14 @@ _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def busybox_image(busybox: Path, archive: Path, name: str) -> None:
-    """Write `archive`: an image that sleeps unless it gets another command."""
+def busybox_image(busybox: Path, archive: Path, name: str, environment: Mapping[str, str]) -> None:
+    """Write `archive`: an image that sleeps unless it gets another command. `environment`: its variables."""
     layer = _layer(busybox)
+    variables = [f"{key}={value}" for key, value in environment.items()]
     config = {
         "architecture": _ARCHITECTURES[platform.machine()],
         "os": "linux",
-        "config": {"Env": ["PATH=/bin"], "Cmd": ["/bin/sleep", "infinity"]},
+        "config": {"Env": ["PATH=/bin", *variables], "Cmd": ["/bin/sleep", "infinity"]},
         "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
     }
     blobs = [layer, json.dumps(config).encode()]

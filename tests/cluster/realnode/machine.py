@@ -81,6 +81,10 @@ class Machine(Protocol):
         """Have the machine reach this port of the loopback here."""
         ...
 
+    def expose(self, port: int) -> None:
+        """Have this port of the machine's loopback reached at the loopback here."""
+        ...
+
 
 class NamespaceMachine:
     """`folder`: for what it keeps and for logs. `gpus`: how many cards are in its /dev. `keep`: folders as they are."""
@@ -173,6 +177,9 @@ class NamespaceMachine:
         )
 
     def reach(self, port: int) -> None:
+        """It has the network of this machine."""
+
+    def expose(self, port: int) -> None:
         """It has the network of this machine."""
 
     def _groups(self) -> Iterator[Path]:

@@ -18,7 +18,7 @@ from playground.api.kinds.values import User
 from playground.programs.probes import free_port
 from playground.programs.process import Program
 from playground.realapi.real import Real
-from playground.waiting import wait_for
+from playground.waiting import slower, wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeNotFound
 from tests.cluster.realnode.assets import NodeAssets
@@ -28,7 +28,9 @@ from tests.cluster.realnode.runtimes import ContainerRuntime, MakeRuntime
 from tests.cluster.realnode.virtual import VirtualMachine, access
 
 JSON = dict[str, Any]
-IMAGE = "localhost/realnode/busybox:1"
+IMAGE, CUDA_IMAGE = "localhost/realnode/busybox:1", "localhost/realnode/cuda:1"
+CUDA_VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+"""What images of CUDA have, by which NVIDIA's runtime gives them every card."""
 _CNI = """\
 #!/bin/sh
 case $CNI_COMMAND in
@@ -40,7 +42,14 @@ EOF
 VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.3.1", "0.4.0", "1.0.0"]}' ;;
 esac
 """
+_ADDRESS = "127.0.0.1"
+_UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 _NETWORK = {"cniVersion": "1.0.0", "name": "nothing", "plugins": [{"type": "nothing"}]}
+
+
+def every(seconds: int) -> int:
+    """How often a program of the node looks again: less often where looking takes most of the machine."""
+    return seconds * max(1, round(slower() / 4))
 
 
 class RealNode:
@@ -79,9 +88,10 @@ class RealNode:
             self.machine.write(f"/opt/cni/bin/{plugin}", _CNI, mode=0o755)
         self.machine.write("/etc/cni/net.d/10-nothing.conflist", json.dumps(_NETWORK))
         self.runtime.start()
-        archive = self.machine.folder / "busybox.tar"
-        busybox_image(Path(self._assets.program("busybox")), archive, IMAGE)
-        self.runtime.load(archive)
+        for name, environment in {IMAGE: {}, CUDA_IMAGE: CUDA_VARIABLES}.items():
+            archive = self.machine.folder / f"{name.split('/')[-1].partition(':')[0]}.tar"
+            busybox_image(Path(self._assets.program("busybox")), archive, name, environment)
+            self.runtime.load(archive, name)
         self._start_kubelet()
 
     def stop(self) -> None:
@@ -130,12 +140,20 @@ class RealNode:
     def _start_kubelet(self) -> None:
         user = User(f"system:node:{self.name}", ("system:nodes",))
         self.machine.write("/etc/kubernetes/kubelet.kubeconfig", self._plane.kubeconfig(user), mode=0o600)
-        self.machine.write("/etc/kubernetes/kubelet.json", json.dumps(self._configuration()))
+        authority = self._plane.server.authority
+        self.machine.write("/etc/kubernetes/ca.crt", authority.pem)
+        for file, content in zip(("kubelet.crt", "kubelet.key"), authority.server([_ADDRESS]), strict=True):
+            self.machine.write(f"/etc/kubernetes/{file}", content, mode=0o600)
+        configuration = self._configuration()
+        self.machine.write("/etc/kubernetes/kubelet.json", json.dumps(configuration))
+        self.machine.expose(configuration["port"])
         command = [
             self._assets.program("kubelet"),
             "--config=/etc/kubernetes/kubelet.json",
             "--kubeconfig=/etc/kubernetes/kubelet.kubeconfig",
             f"--hostname-override={self.name}",
+            # Others say what its addresses are: the test, since the API server reaches it by the loopback alone.
+            "--cloud-provider=external",
             "--node-labels=nvidia.com/gpu.present=true",
             "--v=2",
         ]
@@ -155,15 +173,21 @@ class RealNode:
             "makeIPTablesUtilChains": False,
             "clusterDNS": ["10.96.0.10"],
             "clusterDomain": "cluster.local",
-            "address": "127.0.0.1",
+            "address": _ADDRESS,
             "port": free_port(),
             "healthzPort": 0,
-            "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": False}},
+            "tlsCertFile": "/etc/kubernetes/kubelet.crt",
+            "tlsPrivateKeyFile": "/etc/kubernetes/kubelet.key",
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": False},
+                "x509": {"clientCAFile": "/etc/kubernetes/ca.crt"},
+            },
             "authorization": {"mode": "AlwaysAllow"},
             "evictionHard": {"memory.available": "10Mi"},
             "imageGCHighThresholdPercent": 100,
-            "nodeStatusUpdateFrequency": "2s",
-            "syncFrequency": "2s",
+            "nodeStatusUpdateFrequency": f"{every(2)}s",
+            "syncFrequency": f"{every(2)}s",
         }
 
     def _ready(self) -> bool:
@@ -173,5 +197,16 @@ class RealNode:
             node = self._kube.get(paths.nodes(self.name))
         except KubeNotFound:
             return False
+        self._initialize(node)
         conditions = {c["type"]: c["status"] for c in (node.get("status") or {}).get("conditions") or ()}
         return conditions.get("Ready") == "True" and not node["spec"].get("taints")
+
+    def _initialize(self, node: JSON) -> None:
+        """What a cloud's controller does: give the Node its address, and take off the taint that waits for it."""
+        taints = node["spec"].get("taints") or []
+        if not any(each["key"] == _UNINITIALIZED for each in taints):
+            return
+        addresses = [{"type": "Hostname", "address": self.name}, {"type": "ExternalIP", "address": _ADDRESS}]
+        self._kube.patch_merge(f"{paths.nodes(self.name)}/status", {"status": {"addresses": addresses}})
+        kept = [each for each in taints if each["key"] != _UNINITIALIZED]
+        self._kube.patch_merge(paths.nodes(self.name), {"spec": {"taints": kept}})

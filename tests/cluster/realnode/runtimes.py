@@ -30,8 +30,8 @@ class ContainerRuntime(Protocol):
         """Write its files and start it, and wait until it listens."""
         ...
 
-    def load(self, archive: Path) -> None:
-        """Have it know the image in an OCI archive, which the machine can read."""
+    def load(self, archive: Path, name: str) -> None:
+        """Have it know the image of that name in an OCI archive, which the machine can read."""
         ...
 
     def restart(self) -> None:
@@ -76,7 +76,7 @@ class Containerd:
 
         wait_for(answers, lambda: f"containerd does not answer: {program.tail()}")
 
-    def load(self, archive: Path) -> None:
+    def load(self, archive: Path, name: str) -> None:
         done = self._ctr("--namespace", "k8s.io", "images", "import", str(archive))
         assert done.returncode == 0, done.stdout
 

@@ -37,7 +37,7 @@ _SHARERS = {
 _TRY = """
 for card in 0 1; do mknod "/tmp/card$card" c 195 "$card"; done
 while :; do
-    for card in 0 1; do { : <"/tmp/card$card"; } 2>&1; done
+    for card in 0 1; do ( : <"/tmp/card$card" ) 2>&1; done
     echo round
     sleep 1
 done

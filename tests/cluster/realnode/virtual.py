@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from playground.programs.process import Program, ProgramFailed
-from playground.waiting import NotInTime, wait_for
+from playground.waiting import NotInTime, slower, wait_for
 from tests.cluster.realnode.machine import NoMachine
 
 ENVIRONMENT = "REALNODE_MACHINE"
@@ -81,21 +81,21 @@ class Access:
         file.write_text(json.dumps(about), encoding="utf-8")
 
     def run(self, command: Sequence[str], *, seconds: float = _SECONDS, text: str = "") -> tuple[int, str]:
-        """Its status and what it printed. `text`: its standard input."""
+        """Its status and what it printed, within `seconds` of a machine as fast as this. `text`: its standard input."""
         done = subprocess.run(
             [*self.ssh, shlex.join(command)],
             input=text,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=seconds,
+            timeout=seconds * slower(),
         )
         return done.returncode, done.stdout
 
-    def forward(self, port: int) -> None:
-        """Have it reach a port of this machine's loopback at its own."""
-        here = f"{port}:127.0.0.1:{port}"
-        subprocess.run([*self.ssh[:-1], "-O", "forward", "-R", here, self.ssh[-1]], check=True, timeout=_SECONDS)
+    def forward(self, port: int, *, back: bool = False) -> None:
+        """Have it reach a port of this machine's loopback at its own; `back`: the other way round."""
+        both = ("-L" if back else "-R", f"{port}:127.0.0.1:{port}")
+        subprocess.run([*self.ssh[:-1], "-O", "forward", *both, self.ssh[-1]], check=True, timeout=_SECONDS * slower())
 
 
 def access(environment: Mapping[str, str]) -> Access | None:
@@ -169,6 +169,10 @@ class VirtualMachine:
     def reach(self, port: int) -> None:
         """Have the machine reach this port of the loopback here."""
         self._way.forward(port)
+
+    def expose(self, port: int) -> None:
+        """Have this port of the machine's loopback reached at the loopback here."""
+        self._way.forward(port, back=True)
 
     def _script(self, text: str) -> None:
         status, printed = self._way.run(["sh", "-s"], text=text)

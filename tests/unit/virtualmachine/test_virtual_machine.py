@@ -13,6 +13,7 @@ from playground.waiting import wait_for
 from tests.cluster.realnode import virtual
 from tests.cluster.realnode.virtual import Access, access
 from tests.virtualmachine import image, needs, results
+from tests.virtualmachine.__main__ import parsed
 from tests.virtualmachine.image import Image
 from tests.virtualmachine.qemu import QEMU, NoVirtualMachine, Share, accelerator, ask, command_line
 
@@ -87,6 +88,13 @@ def test_the_monitor_stops_its_processors(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def test_flags_after_two_dashes_are_pytests() -> None:
+    """As `make test-virtualmachine TESTS=...` writes them."""
+    found = parsed(["--release", "forky", "--", "tests/a.py", "-k", "containerd and cdi", "-x"])
+    assert (found.release, found.tests) == ("forky", ["tests/a.py", "-k", "containerd and cdi", "-x"])
+    assert parsed([]).tests == ["tests/cluster/realnode"]
 
 
 def test_what_it_takes_is_said_in_one_line() -> None:
