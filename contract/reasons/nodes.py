@@ -248,8 +248,8 @@ class Code(NodeCode):
         "DevicesElsewhere",
         _row(
             "because of a ResourceClaim whose devices are elsewhere",
-            "The claim has devices of nodes without room for the pod, or where it cannot run: wait until no pod uses the "
-            "claim, or use another claim.",
+            "The claim has devices of nodes without room for the pod, or where it cannot run: wait until no pod uses "
+            "the claim, or use another claim.",
             _DEVICES,
         ),
     )
