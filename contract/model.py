@@ -28,6 +28,8 @@ MOST_CONTAINERS = 256
 message, annotation and decision about the pod grows with their number."""
 MOST_CLAIMS = 64
 """ResourceClaims that a pod names which asks for a share, those of other drivers included."""
+MOST_CONSUMERS = 256
+"""Pods that use one ResourceClaim at the same time (resource.k8s.io/v1, ResourceClaimReservedForMaxSize)."""
 MOST_SHARING = 64
 """Containers of one pod that ask for a share; a pod rarely has more than a few. Each takes about 1 KiB of the 256 KiB
 of annotations that Kubernetes stores, and costs time in every decision."""
@@ -279,10 +281,20 @@ class Allocation:
     The ElasticGPU whose share this is; empty for a share of the pod's own. All pods with one name here have one share
     together, and each of their containers may use all of it.
     """
+    shared: str = ""
+    """
+    The uid of the ResourceClaim whose share this is, where other pods may use the claim at the same time; else empty.
+    All pods with one uid here have one share together.
+    """
+
+    @property
+    def group(self) -> str:
+        """What the pods with one share have in common; empty for a share of the pod's own. No pod's uid has a slash."""
+        return f"claim/{self.claim}" if self.claim else f"resourceclaim/{self.shared}" if self.shared else ""
 
     def partition(self, uuid: str) -> str:
         """The name of the device of `PARTITION_KIND` there; pods with one claim have one device together."""
-        return f"{uuid}.{self.claim or self.id}"
+        return f"{uuid}.{self.claim or self.shared or self.id}"
 
     @property
     def by_claim(self) -> bool:

@@ -204,6 +204,8 @@ class Cache:
         self.freed: set[str] = set()
         """Nodes that may have more room than when its reader emptied it."""
         self._touched: dict[str, None] = {}
+        self._joining: dict[str, tuple[str, Amounts]] = {}
+        """Pods of the queue that wait until Kubernetes has room on a node for a share that other pods have: by uid."""
         self._stale: set[str] | None = None
         """Nodes that changed since `hold`; None where every state is what it should be."""
 
@@ -305,6 +307,45 @@ class Cache:
         """What Kubernetes counts on a node for pods that run there without the share that they requested."""
         return capacity.total(use.unserved for use in self._pods_of.get(name, {}).values())
 
+    def counted_again(self, name: str) -> Amounts:
+        """
+        What Kubernetes counts on a node for pods that use a ResourceClaim beside another pod; those included that are
+        about to. The node's capacity is so much larger than what its GPUs promise.
+        """
+        found = self.ledger.counted_again(name)
+        about_to = (amounts for node, amounts in self._joining.values() if node == name)
+        return capacity.total((Amounts(found.memory, found.cores), *about_to))
+
+    def room_to_join(self, uid: str, name: str, wanted: Amounts) -> Amounts | None:
+        """
+        What Kubernetes has left on a node for a pod that uses a share which other pods have; None where it has enough.
+        Until it has, the pod counts in `counted_again`, by which the node's agent makes the capacity larger.
+
+        A Node without accounting resources is not asked: kube-scheduler binds no pod to it.
+        """
+        self._leave(uid)
+        left = self._accounting_left(name)
+        if left is None or wanted.above(left) == capacity.NOTHING:
+            return None
+        self._joining[uid] = name, wanted
+        self._touched[name] = None
+        return left
+
+    def _leave(self, uid: str) -> None:
+        """The pod does not wait for that any more."""
+        before = self._joining.pop(uid, None)
+        if before is not None:
+            self._touched[before[0]] = None
+
+    def _accounting_left(self, name: str) -> Amounts | None:
+        """What Kubernetes has left on a node; None where the Node does not say what it has."""
+        facts = self._facts.get(name)
+        if facts is None or facts.accounting is None:
+            return None
+        more = self.ledger.overcount(name) + self.ledger.counted_again(name)
+        used = (Amounts(usage.memory, usage.cores) for usage in self.ledger.used(name).values())
+        return facts.accounting.above(capacity.total((*used, Amounts(more.memory, more.cores), self.unserved(name))))
+
     def take_cures(self) -> frozenset[Cure]:
         """What has happened since the last call that may let a waiting pod fit, in the words of the registry."""
         found = frozenset(self._cures | self.neighbours.take_cures())
@@ -320,11 +361,19 @@ class Cache:
 
     def put_node(self, facts: NodeFacts) -> bool:
         """A Node is new or changed. True if a waiting pod might fit better now."""
-        if self._facts.get(facts.name) == facts:
+        before = self._facts.get(facts.name)
+        if before == facts:
             return False
         self._facts[facts.name] = facts
         self.neighbours.put_node(facts)
-        return self._refresh(facts.name)
+        helps = before is not None and before.accounting != facts.accounting and self._is_joined(facts.name)
+        if helps:
+            self._cures.add(Cure.ALLOCATABLE)
+        return self._refresh(facts.name) or helps
+
+    def _is_joined(self, name: str) -> bool:
+        """Whether a pod waits until Kubernetes has room for it there."""
+        return any(node == name for node, _ in self._joining.values())
 
     def facts(self) -> tuple[NodeFacts, ...]:
         """Every Node."""
@@ -385,6 +434,7 @@ class Cache:
             return self.drop_pod(uid) or came
         if pod.waiting is not None:
             return self._release(uid)
+        self._leave(uid)
         changed = False
         if request is not None and allocation is not None:
             holding = Reservation(
@@ -430,6 +480,7 @@ class Cache:
 
     def drop_pod(self, uid: str) -> bool:
         """A pod finished or was deleted. True if that gave something back."""
+        self._leave(uid)
         self.pending.drop(uid)
         self.neighbours.drop(uid)
         known = self._on_node.pop(uid, None)

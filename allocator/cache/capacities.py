@@ -95,7 +95,8 @@ class Capacities:
                 continue
             self._note_gpus(inventory, cache, now)
             promised = capacity.promises(inventory.gpus)
-            wanted = capacity.to_text(capacity.beyond(promised, cache.ledger.used(node), cache.unserved(node)))
+            besides = cache.unserved(node) + cache.counted_again(node)
+            wanted = capacity.to_text(capacity.beyond(promised, cache.ledger.used(node), besides))
             if wanted == self._seen[node]:
                 self._requested.pop(node, None)
                 continue

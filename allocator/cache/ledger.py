@@ -11,8 +11,9 @@ What is on the pods is the truth: `confirm` books whatever a pod carries, even a
 made, and even beyond what a GPU has; `overcommitted` then names the GPU. `assume`, which is our own decision, never
 books more than there is.
 
-A claim's share is held by its ElasticGPU and by every pod that uses it. It counts once on each GPU for all of them, so
-it makes no difference which of them is seen first, or is deleted last.
+A claim's share is held by its ElasticGPU and by every pod that uses it; that of a ResourceClaim which several pods use,
+by these pods. It counts once on each GPU for all of them, so it makes no difference which of them is seen first, or is
+deleted last. Kubernetes counts such a ResourceClaim for each of its pods: see `counted_again`.
 
 Pure: time is passed in. Memory in bytes, cores in percent.
 """
@@ -172,7 +173,9 @@ class Ledger:
         self._totals: dict[str, dict[str, Usage]] = {}  # node -> gpu uuid -> what the demands add up to, where asked
         self._assumed: dict[str, Reservation] = {}
         self._overcounts: dict[str, dict[str, Overcount]] = {}  # node -> key -> overcount, of the few that have one
-        self._shared: dict[str, dict[str, dict[str, Demand]]] = {}  # claim -> node and gpu uuid -> key -> demand
+        self._shared: dict[str, dict[str, dict[str, Demand]]] = {}  # group -> node and gpu uuid -> key -> demand
+        self._noted: dict[tuple[str, str, str], Demand] = {}  # group, node and gpu uuid -> what the journal knows
+        self._sharing: dict[str, set[str]] = {}  # node -> keys of pods with a ResourceClaim that others may use too
         self._of_namespace: dict[str, Held] | None = None  # what namespaces hold, added up once somebody asks
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -249,10 +252,33 @@ class Ledger:
             self._of_namespace = self._held_by_namespaces()
         return self._of_namespace
 
-    def users(self, claim: str) -> tuple[Reservation, ...]:
-        """The reservations of a claim's share, by the name of its ElasticGPU; the ElasticGPU's own included."""
-        keys = {key for gpus in self._shared.get(claim, {}).values() for key in gpus}
+    def users(self, group: str) -> tuple[Reservation, ...]:
+        """The reservations of one share, by `Allocation.group`; an ElasticGPU's own included."""
+        keys = {key for gpus in self._shared.get(group, {}).values() for key in gpus}
         return tuple(self._holdings[key] for key in sorted(keys))
+
+    def usage_without(self, node: str, uuid: str, group: str) -> Usage:
+        """What is taken on one GPU besides the share of this group."""
+        usage = FREE
+        for key, demand in self._usage.get(node, {}).get(uuid, {}).items():
+            usage = usage if key == group else demand.added_to(usage)
+        return usage
+
+    def counted_again(self, node: str) -> Overcount:
+        """
+        What Kubernetes counts on a node for pods whose share is counted here for another pod: of a ResourceClaim that
+        several pods use, all but one.
+        """
+        keys = self._sharing.get(node)
+        if not keys:
+            return NO_OVERCOUNT
+        each = [demand for key in keys for demand in _demands(self._holdings[key]).values()]
+        groups = {self._holdings[key].allocation.group for key in keys}
+        once = [demand for taken in self._usage[node].values() for group, demand in taken.items() if group in groups]
+        return Overcount(
+            sum(demand.memory for demand in each) - sum(demand.memory for demand in once),
+            sum(demand.cores for demand in each) - sum(demand.cores for demand in once),
+        )
 
     def assumed(self) -> tuple[Reservation, ...]:
         """The reservations whose pod has not been seen; few, whatever the cluster holds."""
@@ -324,7 +350,7 @@ class Ledger:
         Have the journal tell of a share that had ended before its pod was seen: of the pod `namespace/name`, from and
         until when by its own times. A claim's share may be used by others.
         """
-        if self._journal is None or allocation.claim or not 0.0 < since <= until:
+        if self._journal is None or allocation.group or not 0.0 < since <= until:
             return
         namespace = pod.split("/", 1)[0]
         for uuid, demand in demands(request, allocation).items():
@@ -346,7 +372,7 @@ class Ledger:
                 raise LedgerBug(f"{holding.pod} is filed under {key}")
             for uuid, demand in demands(holding.request, holding.allocation).items():
                 taken = expected.setdefault(holding.allocation.node, {}).setdefault(uuid, {})
-                name = holding.allocation.claim and _group(holding.allocation.claim)
+                name = holding.allocation.group
                 taken[name or key] = demand.beside(taken[name]) if name in taken else demand
         found = {n: {u: d for u, d in gpus.items() if d} for n, gpus in self._usage.items()}
         if {n: g for n, g in found.items() if g} != expected:
@@ -362,6 +388,9 @@ class Ledger:
             raise LedgerBug("what is counted beyond what is held is not what the holdings say")
         if self._of_namespace is not None and self._of_namespace != self._held_by_namespaces():
             raise LedgerBug("what the namespaces hold is not what the holdings add up to")
+        sharing = {node: {k for k, h in of.items() if h.allocation.shared} for node, of in by_node.items()}
+        if self._sharing != {node: keys for node, keys in sharing.items() if keys}:
+            raise LedgerBug("the index of shared ResourceClaims is not that of the holdings")
         totals = {node: {uuid: self._added_up(node, uuid) for uuid in known} for node, known in self._totals.items()}
         if self._totals != totals:
             raise LedgerBug("a GPU's total is not what its demands add up to")
@@ -378,8 +407,8 @@ class Ledger:
         claims: dict[str, tuple[str, dict[str, Demand]]] = {}
         for holding in self._holdings.values():
             namespace, taken = _namespace(holding), demands(holding.request, holding.allocation)
-            if holding.allocation.claim:
-                before = claims.setdefault(holding.allocation.claim, (namespace, {}))[1]
+            if holding.allocation.group:
+                before = claims.setdefault(holding.allocation.group, (namespace, {}))[1]
                 for uuid, demand in taken.items():
                     place = f"{holding.allocation.node}/{uuid}"
                     before[place] = demand.beside(before[place]) if place in before else demand
@@ -413,15 +442,17 @@ class Ledger:
         gpus = self._usage.setdefault(node, {})
         self._forget_totals(node, taken)
         for uuid, demand in taken.items():
-            if holding.allocation.claim:
-                self._share(holding.allocation.claim, node, uuid)[holding.key] = demand
+            if holding.allocation.group:
+                self._share(holding.allocation.group, node, uuid)[holding.key] = demand
                 self._count_shared(holding, uuid)
             else:
                 gpus.setdefault(uuid, {})[holding.key] = demand
                 if holding.state is ReservationState.CONFIRMED:
                     self._note(holding, uuid, holding.key, demand)
-        if not holding.allocation.claim:
+        if not holding.allocation.group:
             self._count(holding, taken.values())
+        if holding.allocation.shared:
+            self._sharing.setdefault(node, set()).add(holding.key)
 
     def _note(self, holding: Reservation, uuid: str, key: str, demand: Demand | None) -> None:
         if self._journal is not None:
@@ -429,25 +460,34 @@ class Ledger:
             since = holding.held_since if demand is not None else 0.0
             self._journal.note(ShareMoved(node, uuid, key, _namespace(holding), dialect, demand, since))
 
-    def _share(self, claim: str, node: str, uuid: str) -> dict[str, Demand]:
-        return self._shared.setdefault(claim, {}).setdefault(f"{node}/{uuid}", {})
+    def _share(self, group: str, node: str, uuid: str) -> dict[str, Demand]:
+        return self._shared.setdefault(group, {}).setdefault(f"{node}/{uuid}", {})
 
     def _count_shared(self, holding: Reservation, uuid: str) -> None:
         """Book the share of a claim after one of its holders came or ended."""
-        claim, node = holding.allocation.claim, holding.allocation.node
-        gpus, held = self._usage.setdefault(node, {}), self._share(claim, node, uuid)
-        before = gpus.get(uuid, {}).get(_group(claim))
+        group, node = holding.allocation.group, holding.allocation.node
+        gpus, held = self._usage.setdefault(node, {}), self._share(group, node, uuid)
+        before = gpus.get(uuid, {}).get(group)
         after = functools.reduce(Demand.beside, held.values()) if held else None
         self._count(holding, *((each,) if each is not None else () for each in (after, before)))
-        if after != before:
-            self._note(holding, uuid, _group(claim), after)
+        self._note_shared(holding, uuid, held)
         if after is not None:
-            gpus.setdefault(uuid, {})[_group(claim)] = after
+            gpus.setdefault(uuid, {})[group] = after
             return
-        del gpus[uuid][_group(claim)]
-        del self._shared[claim][f"{node}/{uuid}"]
-        if not self._shared[claim]:
-            del self._shared[claim]
+        del gpus[uuid][group]
+        del self._shared[group][f"{node}/{uuid}"]
+        if not self._shared[group]:
+            del self._shared[group]
+
+    def _note_shared(self, holding: Reservation, uuid: str, held: Mapping[str, Demand]) -> None:
+        """Have the journal tell what the share's holders that were seen take of the GPU."""
+        seen = (demand for key, demand in held.items() if self._holdings[key].state is ReservationState.CONFIRMED)
+        place = holding.allocation.group, holding.allocation.node, uuid
+        now, before = functools.reduce(_larger, seen, None), self._noted.pop(place, None)
+        if now is not None:
+            self._noted[place] = now
+        if now != before:
+            self._note(holding, uuid, holding.allocation.group, now)
 
     def _remove(self, holding: Reservation) -> None:
         node, taken = holding.allocation.node, demands(holding.request, holding.allocation)
@@ -461,8 +501,8 @@ class Ledger:
         gpus = self._usage[node]
         self._forget_totals(node, taken)
         for uuid in taken:
-            if holding.allocation.claim:
-                del self._share(holding.allocation.claim, node, uuid)[holding.key]
+            if holding.allocation.group:
+                del self._share(holding.allocation.group, node, uuid)[holding.key]
                 self._count_shared(holding, uuid)
             else:
                 del gpus[uuid][holding.key]
@@ -472,8 +512,12 @@ class Ledger:
                 del gpus[uuid]
         if not gpus:
             del self._usage[node]
-        if not holding.allocation.claim:
+        if not holding.allocation.group:
             self._count(holding, (), taken.values())
+        if holding.allocation.shared:
+            self._sharing[node].discard(holding.key)
+            if not self._sharing[node]:
+                del self._sharing[node]
 
 
 def _is_booked(known: Reservation, holding: Reservation) -> bool:
@@ -486,9 +530,12 @@ def _namespace(holding: Reservation) -> str:
     return holding.pod.split("/", 1)[0]
 
 
-def _group(claim: str) -> str:
-    """The key under which a claim's share counts; no pod's uid has a slash."""
-    return f"claim/{claim}"
+def _larger(one: Demand | None, other: Demand) -> Demand:
+    return other if one is None else one.beside(other)
+
+
+def _demands(holding: Reservation) -> Mapping[str, Demand]:
+    return demands(holding.request, holding.allocation)
 
 
 def is_overcommitted(gpu: Gpu, usage: Usage, limits: Limits) -> bool:

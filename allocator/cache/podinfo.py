@@ -31,7 +31,7 @@ from contract.pods import UnreadShare
 from contract.scheduling import consent, protection
 from contract.scheduling import needs as scheduling
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules, read_rules
-from contract.scheduling.demand import demands, overcount
+from contract.scheduling.demand import Demand, demands, overcount
 from contract.scheduling.needs import ONE_POD, PodNeeds, SchedulingRequest
 from contract.scheduling.nodefilters import resources
 from contract.scheduling.nodeinfo import AllocatedPod
@@ -504,6 +504,9 @@ class AllocatedPods:
         self._priorities: dict[int, int] = {}
         self._unbound: dict[str, UnboundPod] = {}
         self._not_evaluated: dict[str, tuple[str, ...]] = {}
+        self._together: dict[str, dict[str, Mapping[str, Demand]]] = {}
+        """What the end of each pod releases where it is the last one of its share, by `Allocation.group` and uid."""
+        self._group_of: dict[str, str] = {}
 
     def see(self, pod: PodInfo, holding: Reservation, now: float) -> None:
         """A pod that holds a share is new or changed."""
@@ -526,6 +529,10 @@ class AllocatedPods:
             overcount=overcount(holding.request, holding.allocation, held.values()),
         )
         self._priorities[pod.priority] = self._priorities.get(pod.priority, 0) + 1
+        if holding.allocation.shared:
+            self._group_of[uid] = holding.allocation.group
+            self._together.setdefault(holding.allocation.group, {})[uid] = held
+            self._regroup(holding.allocation.group)
         if pod.not_evaluated:
             self._not_evaluated[uid] = pod.not_evaluated
         self._see_unbound(pod, node, now)
@@ -556,6 +563,21 @@ class AllocatedPods:
         self._priorities[removed.priority] -= 1
         if not self._priorities[removed.priority]:
             del self._priorities[removed.priority]
+        group = self._group_of.pop(uid, "")
+        if group:
+            del self._together[group][uid]
+            self._regroup(group)
+
+    def _regroup(self, group: str) -> None:
+        """While several pods use one share, the end of one of them releases nothing of it."""
+        users = self._together[group]
+        for uid, held in users.items():
+            pod = self._pods[uid]
+            demands = held if len(users) == 1 else {}
+            if pod.demands != demands:
+                self._pods[uid] = self._by_node[pod.node][uid] = replace(pod, demands=demands)
+        if not users:
+            del self._together[group]
 
     def uids(self) -> Collection[str]:
         """All of them; it lives on."""

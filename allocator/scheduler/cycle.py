@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from allocator.cache import ledger, reserved
+from allocator.cache.ledger import Reservation
 from allocator.cache.podinfo import PodEvent, stands
 from allocator.cache.reserved import HeldNode
 from allocator.engine.reference import Placement, Unschedulable
 from allocator.queue.queue import QueuedPodInfo
 from allocator.queue.records import Binding, Report, StatusUpdate
-from allocator.scheduler import messages
+from allocator.scheduler import messages, sharing
 from allocator.scheduler.events import (
     BindAbandoned,
     BindFailed,
@@ -41,7 +42,7 @@ from contract.reasons.base import ReasonName
 from contract.reasons.claims import PodOfClaim
 from contract.reasons.nodes import Code, NodeCode, codes_of
 from contract.reasons.pods import PodReason
-from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules
+from contract.scheduling.clusterfilters.objects import NO_RULES, DeviceClaim, PodRules
 from contract.scheduling.fairness import BEHIND
 from contract.scheduling.needs import SchedulingRequest
 
@@ -289,6 +290,11 @@ class SchedulingCycle:
             if together is not None:
                 self._of_gang(entry, together, bindings, now)
                 return 0 if settled else entry.gang.minimum
+        claim = sharing.claim_of(entry, self._cache.neighbours.devices.objects())
+        holders = sharing.users(self._cache, claim) if claim is not None else ()
+        if claim is not None and holders:
+            bindings.extend(self._join(entry, claim, holders, now))
+            return 1
         shape = self._shape(entry)
         known = failed.get(shape)
         if known is not None:
@@ -298,7 +304,8 @@ class SchedulingCycle:
         if isinstance(decision, Placement) and decision.node in self._cache.freed:
             self._trigger.requeue_helped()
         elif isinstance(decision, Placement):
-            allocation = Allocation(self._new_id(), decision.node, decision.containers)
+            shared = claim.uid if claim is not None else ""
+            allocation = Allocation(self._new_id(), decision.node, decision.containers, shared=shared)
             bindings.append(self._reserve_waiting(entry, allocation))
         else:
             closed = self._cache.closed_pools(entry.ask, entry.rules, self._pools.nodes)
@@ -315,6 +322,17 @@ class SchedulingCycle:
         # What is over in a moment is not worth a write to the pod, which would be in the way of its binding.
         if found.code != PodOfClaim.BINDING or now - self._records.waits(entry.uid, now) > _TELL_AFTER:
             self._tell(entry, found.code, f"waiting: {found.text}", now)
+        return ()
+
+    def _join(
+        self, entry: QueuedPodInfo, claim: DeviceClaim, holders: tuple[Reservation, ...], now: float
+    ) -> Iterable[Binding]:
+        """A pod that names a ResourceClaim which others use: its binding to their share, or none where it waits."""
+        decision = sharing.join(self._cache, entry, claim, holders)
+        if isinstance(decision, Placement):
+            allocation = Allocation(self._new_id(), decision.node, decision.containers, shared=claim.uid)
+            return (self._reserve_waiting(entry, allocation),)
+        self._say_why(entry, _Refusal.of(decision, entry.ask, "", self._dialects), now)
         return ()
 
     def _of_gang(
@@ -346,7 +364,9 @@ class SchedulingCycle:
         return binding
 
     def _say_why(self, entry: QueuedPodInfo, refusal: _Refusal, now: float) -> None:
-        self._rounds.lacks(entry.uid, refusal.codes)
+        # A claim that another pod gets allocated may be one that this pod can use together with it.
+        own = {Code.RESOURCE_CLAIM} if entry.ask.request.own_claims else set()
+        self._rounds.lacks(entry.uid, refusal.codes | own)
         if self._is_being_made(entry, refusal, now):
             self._trigger.outdated = True
             return
@@ -365,11 +385,12 @@ class SchedulingCycle:
 
     def _is_being_made(self, entry: QueuedPodInfo, refusal: _Refusal, now: float) -> bool:
         """
-        Whether kube-controller-manager is still making the pod's ResourceClaims, which is over in a moment. A write to
-        the pod would be in the way of its binding.
+        Whether kube-controller-manager is still making the pod's ResourceClaims, or an agent the room that Kubernetes
+        needs on its node, which is over in a moment. A write to the pod would be in the way of its binding.
         """
         waited = now - self._records.waits(entry.uid, now)
-        return entry.ask.request.own_claims and Code.RESOURCE_CLAIM in refusal.codes and waited < _TELL_AFTER
+        soon = not refusal.codes.isdisjoint((Code.RESOURCE_CLAIM, Code.DEVICES_ELSEWHERE, Code.RESOURCE))
+        return entry.ask.request.own_claims and soon and waited < _TELL_AFTER
 
     def _tell(self, entry: QueuedPodInfo, code: ReasonName, reason: str, now: float, *, warns: bool = False) -> None:
         news = StatusUpdate(entry.key, entry.uid, False, code, reason, warning=code if warns else None)

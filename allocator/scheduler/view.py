@@ -13,6 +13,7 @@ from allocator.cache.reserved import HeldNode
 from allocator.engine.reference import Policy
 from allocator.queue.queue import QueuedPodInfo, QueueOrder, SchedulingQueue
 from allocator.queue.records import PodRecords
+from allocator.scheduler import sharing
 from allocator.scoring import estimator
 from allocator.scoring.classes import Demanded, supply_of
 from allocator.scoring.tables import Tables
@@ -102,9 +103,12 @@ class SchedulerView:
         return replace(made, scarcity=np.array(self.scarcity, np.int64), largest=self.largest)
 
 
-def _not_alone(pod: QueuedPodInfo) -> str:
+def _not_alone(pod: QueuedPodInfo, cache: Cache) -> str:
     """What decides for the pod besides nodes; a view has neither claims nor gangs. Empty of most pods."""
-    return "by claim" if pod.ask.request.claim else "with its gang" if pod.gang is not None else ""
+    shared = sharing.claim_of(pod, cache.neighbours.devices.objects())
+    if pod.ask.request.claim or (shared is not None and sharing.users(cache, shared)):
+        return "by claim"
+    return "with its gang" if pod.gang is not None else ""
 
 
 def figures(cache: Cache, queue: SchedulingQueue, *, unbound: int, quarantined: int) -> SchedulerFigures:
@@ -138,7 +142,7 @@ def view(cache: Cache, order: QueueOrder, records: PodRecords, now: float) -> Sc
             pod.priority,
             moments.shown(pod.created),
             pod.foreign,
-            _not_alone(pod) or records.busy(pod.uid, now),
+            _not_alone(pod, cache) or records.busy(pod.uid, now),
             read,
         )
         for pod, read in zip(queue, rules, strict=True)

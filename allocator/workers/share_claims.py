@@ -9,7 +9,8 @@ Every crash in between is harmless: the pod still waits, and the next decision a
 are set back first.
 
 A claim is read again here and must ask for what was counted when the pod was created: a template may have been made
-again since. A claim that another pod uses is left alone.
+again since. A claim that another pod uses is left alone, unless the allocation says that its share is for several pods
+(`Allocation.shared`): then any of them writes it, the same from each, and the others reserve it for themselves too.
 
 Must not: make or remove a claim, or write to a pod.
 """
@@ -24,7 +25,7 @@ from allocator.workers.resource_claims import TRIES, Deadline, NotWritten, writt
 from contract.dialects import resourceclaims as dialect
 from contract.dialects.base import PodReader, Refusal
 from contract.encoding import resourceclaims
-from contract.model import Allocation, ClaimEntry, GpuShare, PodRequest
+from contract.model import MOST_CONSUMERS, Allocation, ClaimEntry, GpuShare, PodRequest
 from contract.options import DEFAULTS
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeConflict, KubeNotFound
@@ -54,7 +55,10 @@ def write(
         claims = _claims_of(kube, pod, left)
         given = _given(pod, request, allocation, {name: reading for name, (_, reading) in claims.items()})
         for name, (claim, _) in claims.items():
-            _allocate(kube, pod, claim, resourceclaims.shared_status(pod, allocation, given[name], at=at), left)
+            if allocation.shared and claim["metadata"].get("uid") != allocation.shared:
+                raise NotWritten(f"the ResourceClaim {claim['metadata']['name']} was made again")
+            status = resourceclaims.shared_status(pod, allocation, given[name], at=at)
+            _allocate(kube, pod, claim, status, left, several=bool(allocation.shared))
     return left()
 
 
@@ -117,10 +121,10 @@ def _given(pod: Mapping[str, Any], request: PodRequest, allocation: Allocation, 
     return given
 
 
-def _allocate(kube: Kube, pod: Mapping[str, Any], claim: JSON, status: JSON, left: Deadline) -> None:
+def _allocate(kube: Kube, pod: Mapping[str, Any], claim: JSON, status: JSON, left: Deadline, *, several: bool) -> None:
     path = paths.resourceclaims(claim["metadata"]["namespace"], claim["metadata"]["name"])
     for _ in range(TRIES):
-        patch = _next(claim, pod, status)
+        patch = _next(claim, pod, status, several=several)
         if patch is None:
             return
         below = "/status" if "status" in patch else ""
@@ -131,30 +135,46 @@ def _allocate(kube: Kube, pod: Mapping[str, Any], claim: JSON, status: JSON, lef
     raise NotWritten(f"others wrote to the ResourceClaim {claim['metadata']['name']} at the same time")
 
 
-def _next(claim: Mapping[str, Any], pod: Mapping[str, Any], status: JSON) -> JSON | None:
+def _next(claim: Mapping[str, Any], pod: Mapping[str, Any], status: JSON, *, several: bool) -> JSON | None:
     """
     The next patch to the claim or, with a status, to its status; None where it has this allocation. Raises `NotWritten`
-    and `Malformed`.
+    and `Malformed`. `several`: other pods may use the claim too.
 
     The finalizer comes first, as kube-scheduler does it: a write to a claim's status changes no metadata.
     """
     metadata, uid = claim["metadata"], pod["metadata"]["uid"]
     if metadata.get("deletionTimestamp"):
         raise NotWritten(f"the ResourceClaim {metadata['name']} is being deleted")
-    holders = resourceclaims.holders(claim)
-    other = next((name for holder, name in holders if holder != uid), None)
-    if other is not None:
-        raise NotWritten(f"the ResourceClaim {metadata['name']} is used by pod {other}")
-    named: JSON = {"resourceVersion": metadata.get("resourceVersion", "")}
+    reserved, named = list((claim.get("status") or {}).get("reservedFor") or ()), _version(claim)
     there, ours = resourceclaims.version(claim), resourceclaims.version({"status": status})
     assert ours is not None
     finalizers = metadata.get("finalizers") or []
+    if several and there is not None and resourceclaims.gives_the_same(claim, {"status": status}):
+        if resourceclaims.FINALIZER in finalizers:
+            return _joined(metadata["name"], reserved, uid, status, named)
+    else:
+        other = next((name for holder, name in resourceclaims.holders(claim) if holder != uid), None)
+        if other is not None:
+            raise NotWritten(f"the ResourceClaim {metadata['name']} is used by pod {other}")
     if resourceclaims.FINALIZER not in finalizers:
         return {"metadata": {**named, "finalizers": [*finalizers, resourceclaims.FINALIZER]}}
     if there is None:
         return {"metadata": named, "status": status}
     if there[0] == ours[0]:
-        return None if holders else {"metadata": named, "status": {"reservedFor": status["reservedFor"]}}
+        return None if reserved else {"metadata": named, "status": {"reservedFor": status["reservedFor"]}}
     if resourceclaims.written_for(claim) == uid and there[1] > ours[1]:
         raise NotWritten("a later leader has decided about the pod")
     return {"metadata": named, "status": {"allocation": None, "reservedFor": None}}
+
+
+def _version(claim: Mapping[str, Any]) -> JSON:
+    return {"resourceVersion": claim["metadata"].get("resourceVersion", "")}
+
+
+def _joined(name: str, reserved: list[JSON], uid: str, status: JSON, named: JSON) -> JSON | None:
+    """The patch that reserves an allocated claim for one pod more; None where it is. Raises `NotWritten`."""
+    if any(each.get("uid") == uid for each in reserved):
+        return None
+    if len(reserved) >= MOST_CONSUMERS:
+        raise NotWritten(f"the ResourceClaim {name} is used by {MOST_CONSUMERS} pods, which is the most that may")
+    return {"metadata": named, "status": {"reservedFor": [*reserved, *status["reservedFor"]]}}

@@ -141,6 +141,9 @@ def report(nodes: int, pods: int, wanted: Sequence[Side], found: Mapping[str, Se
     until = ", ".join(f"{side.name} {_median([one.cpu_ms_bound for one in found[side.name]]):.1f}" for side in wanted)
     yield f"Without what was still to be written when the last pod had its node, in ms a pod: {until}"
     for side in wanted:
+        refused = [one.refused for one in found[side.name]]
+        if any(refused):
+            yield f"Of {side.name}, creations that were refused for the moment and tried again: {refused}"
         if side.gated:
             waiting, placed = (_median([_cpu_ms(one, part) for one in found[side.name]]) for part in (0, 1))
             yield f"Of a gated pod's time: {waiting:.1f} ms until it waits, {placed:.1f} ms once shares are free"
@@ -203,7 +206,8 @@ def main() -> int:
         "--sides",
         nargs="+",
         default=[],
-        help=f"of {_names(sides.SIDES)}, which are measured without any, and the peers {_names(sides.BESIDE)}",
+        help=f"of {_names(sides.SIDES)}, which are measured without any, {sides.CLAIMS.name}, and the peers "
+        f"{_names(sides.BESIDE)}",
     )
     parser.add_argument(
         "--kills",

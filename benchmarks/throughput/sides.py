@@ -26,7 +26,7 @@ from playground.programs.process import Program
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
-from runtime.kubernetes.errors import KubeConnectionLost
+from runtime.kubernetes.errors import KubeConnectionLost, KubeForbidden
 
 JSON = dict[str, Any]
 CLIENTS = 8
@@ -37,6 +37,8 @@ TENANT, OTHERS = "tenant", "others"
 _TIMEOUT = 180.0
 _PROGRESS_EVERY = 10.0
 _RESTING = 15.0
+_AGAIN, _PAUSE = "create it again in a moment", 0.1
+"""In the words of a refusal that is over soon; seconds until the next try."""
 _SETTLING = 1.0
 """An API server that was requested fewer writes than IDLE_WRITES in so many seconds has settled."""
 
@@ -47,7 +49,8 @@ class Side:
     A way in which pods come to nodes.
 
     `ours`: on the control plane with gpufraction. `limits` of the one container; `gated`: the pods wait until shares
-    come free; `empty`: a webhook that does nothing else names their nodes. `peer`: on a control plane of its own.
+    come free; `empty`: a webhook that does nothing else names their nodes. `by_claims`: the pods ask by a template of
+    ResourceClaims, on a control plane with that component. `peer`: on a control plane of its own.
     """
 
     name: str
@@ -58,12 +61,23 @@ class Side:
     annotations: Mapping[str, str]
     gated: bool = False
     empty: bool = False
+    by_claims: bool = False
     peer: Peer | None = None
 
     @property
     def plane(self) -> str:
         """The control plane on which it is measured; several sides may share it."""
+        if self.by_claims:
+            return WITH_CLAIMS
         return self.peer.name if self.peer else WITH_US if self.ours else WITHOUT_US
+
+    @property
+    def made(self) -> str:
+        """The collection of what is made for each of the pods, and stays after it; empty where nothing is."""
+        if self.by_claims:
+            return paths.resourceclaims(self.namespace)
+        shown = self.reading.shown(self.namespace) if self.reading else ""
+        return "" if shown == paths.pods(self.namespace) else shown
 
     @property
     def reading(self) -> Reading | None:
@@ -80,7 +94,7 @@ class Side:
         return ours.KILLS if self.reading else ()
 
 
-WITH_US, WITHOUT_US = "with us", "without us"
+WITH_US, WITH_CLAIMS, WITHOUT_US = "with us", "with us and ResourceClaims", "without us"
 _OURS = {str(names.GPU_MEMORY): gib(SHARE)}
 KUBE_SCHEDULER = Side("kube-scheduler", "kube-scheduler alone", False, OTHERS, {plane.EXTENDED: "1"}, {})
 SIDES = (
@@ -92,6 +106,8 @@ SIDES = (
     Side("gated", "we, gated pods", True, TENANT, _OURS, {}, gated=True),
 )
 """Kubernetes alone and we: what is measured where no side is named."""
+CLAIMS = Side("claims", "we, by ResourceClaims", True, TENANT, {}, {}, by_claims=True)
+"""Ours too, measured where it is named: it needs Kubernetes 1.36 and kube-controller-manager."""
 BESIDE = tuple(Side(peer.name, peer.title, False, TENANT, {}, {}, peer=peer) for peer in PEERS)
 
 
@@ -122,6 +138,8 @@ class Measured:
     """Seconds from each pod's creation until its card was seen; of gated pods none."""
     memory: Mapping[str, int] = field(default_factory=dict)
     """Resident bytes of each program at the end."""
+    refused: int = 0
+    """Creations that were refused for the moment, and tried again."""
 
     @property
     def parts(self) -> tuple[Work, ...]:
@@ -163,6 +181,8 @@ class Bench:
         self._clients = [connect() for _ in range(CLIENTS)]
         self._created: dict[str, float] = {}
         """When the creation of each pod of this measurement began."""
+        self.refused = 0
+        """Creations of this measurement that were refused and tried again."""
         self.idle: Mapping[str, float] = dict.fromkeys(programs, 0.0)
         """Processor seconds a second of each program while nothing happens."""
 
@@ -190,12 +210,13 @@ class Bench:
 
     def _directly(self, side: Side, count: int) -> Measured:
         seen = Placed(self.kube, side.namespace, count, reading=side.reading, partly=side.peer is not None)
+        self.refused = 0
         bound = self._work(count, seen, lambda: self._create(side, count))
         memory = {name: processes.rss(program.pid) for name, program in self.programs.items()}
         known = [moment - self._created[name] for name, moment in seen.known.items()]
         seen.close()
         self.clear(side)
-        return Measured(side.name, seen.count, None, bound, known, memory)
+        return Measured(side.name, seen.count, None, bound, known, memory, self.refused)
 
     def one_by_one(self, side: Side, count: int) -> Sequence[float]:
         """Seconds until each pod's card is known, of pods that are created when no other one waits."""
@@ -203,7 +224,7 @@ class Bench:
         for number in range(count):
             name = f"single-{number:03}"
             self._created[name] = time.perf_counter()
-            self.kube.create(paths.pods(side.namespace), pod_of(side, name), timeout=60)
+            self._create_one(self.kube, side, pod_of(side, name))
             wait_for(lambda name=name: name in seen.known, f"no card of {name} is known", _TIMEOUT, every=0.002)  # type: ignore[misc]
         seen.close()
         self.clear(side)
@@ -265,10 +286,26 @@ class Bench:
             for pod in range(number, count, CLIENTS):
                 made = pod_of(side, f"pod-{pod:05}")
                 self._created[made["metadata"]["name"]] = time.perf_counter()
-                self._clients[number].create(paths.pods(side.namespace), made, timeout=60)
+                self._create_one(self._clients[number], side, made)
 
         with ThreadPoolExecutor(CLIENTS) as pool:
             list(pool.map(client, range(CLIENTS)))
+
+    def _create_one(self, client: Kube, side: Side, made: JSON) -> None:
+        """
+        Create a pod. One that asks by claims is refused while the allocator does not answer in time, as on a busy
+        machine: it is created again, as controllers do. Raises `KubeError`.
+        """
+        deadline = time.monotonic() + _TIMEOUT
+        while True:
+            try:
+                client.create(paths.pods(side.namespace), made, timeout=60)
+                return
+            except KubeForbidden as error:
+                if not side.by_claims or _AGAIN not in str(error) or time.monotonic() > deadline:
+                    raise
+                self.refused += 1
+                time.sleep(_PAUSE)
 
     def _hold(self, side: Side) -> frozenset[str]:
         """Hold all cards of the nodes that gated pods wait for, by one pod for each node."""
@@ -290,10 +327,10 @@ class Bench:
         self.kube.delete(path, {"gracePeriodSeconds": 0}, timeout=120)
         wait_for(lambda: not self.kube.list(path).items, "pods are still there", _TIMEOUT, every=0.5)
         self.settle()
-        shown = side.reading.shown(side.namespace) if side.reading else path
-        if shown != path:
+        if side.made:
             # The garbage collector would do that, which does not run.
-            self.kube.delete(shown, timeout=120)
+            self.kube.delete(side.made, timeout=120)
+            wait_for(lambda: not self.kube.list(side.made).items, "claims are still there", _TIMEOUT, every=0.5)
             self.settle()
 
 
@@ -420,6 +457,8 @@ def pod_of(side: Side, name: str) -> JSON:
     made = _pod(name, side.limits, side.annotations, side.gated)
     if side.peer is not None:
         side.peer.pod(made)
+    if side.by_claims:
+        ours.name_claim(made)
     return made
 
 
@@ -438,7 +477,7 @@ def _pod(name: str, limits: Mapping[str, str], annotations: Mapping[str, str], h
 
 def chosen(wanted: Sequence[str]) -> tuple[Side, ...]:
     """The sides of these names, in their order; SIDES without any. Raises ValueError for a name that none has."""
-    known = (*SIDES, *BESIDE)
+    known = (*SIDES, CLAIMS, *BESIDE)
     unknown = set(wanted) - {side.name for side in known}
     if unknown:
         raise ValueError(f"no side {min(unknown)!r}; there are {', '.join(side.name for side in known)}")

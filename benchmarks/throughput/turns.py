@@ -14,6 +14,8 @@ from typing import TypeVar
 
 from benchmarks.progress import say
 from benchmarks.throughput import sides
+from benchmarks.throughput.peers import ours
+from benchmarks.throughput.peers.peer import Host
 from benchmarks.throughput.plane import Nodes, with_peer
 from benchmarks.throughput.sides import Bench, Side
 from playground.cluster import Cluster
@@ -122,19 +124,24 @@ def bench_of(assets: Assets, side: Side, *, nodes: int, held: int, environment: 
             beginning = with_peer(
                 assets, side.peer, nodes=nodes, held=held, namespaces=namespaces, environment=environment
             )
-            server, programs = running.enter_context(beginning)
+            server, peers = running.enter_context(beginning)
+            programs = dict(peers)
             idle_writes = side.peer.idle_writes
         else:
             plane = Nodes(assets, nodes=nodes, held=held, gpus=side.ours, namespaces=namespaces)
-            programs = _installed(plane, running) if side.ours else _alone(plane, running)
+            components = ("resourceclaims",) if side.by_claims else ()
+            programs = _installed(plane, running, components) if side.ours else _alone(plane, running)
             server = plane.server
-        ours = {name: server.programs[name] for name in CONTROL_PLANE if name in server.programs}
-        yield Bench(server.kube, {**ours, **programs}, held=held, idle_writes=idle_writes)
+            if side.by_claims:
+                host = Host(server, server.kube(), plane.names, side.namespace, environment)
+                programs |= ours.serve_claims(host)
+        control = {name: server.programs[name] for name in CONTROL_PLANE if name in server.programs}
+        yield Bench(server.kube, {**control, **programs}, held=held, idle_writes=idle_writes)
 
 
-def _installed(plane: Nodes, held: contextlib.ExitStack) -> dict[str, Program]:
-    """Start it with gpufraction; our programs."""
-    cluster = Cluster(nodes=(), control_plane=lambda gpus_of: plane, namespaces=(sides.TENANT,), components=())
+def _installed(plane: Nodes, held: contextlib.ExitStack, components: Sequence[str]) -> dict[str, Program]:
+    """Start it with gpufraction and these components; our programs."""
+    cluster = Cluster(nodes=(), control_plane=lambda gpus_of: plane, namespaces=(sides.TENANT,), components=components)
     held.callback(cluster.stop)
     cluster.start(timeout=180)
     return {name: cluster.programs[name] for name in OURS}

@@ -215,6 +215,7 @@ _ALLOCATION = wire.record(
         "node": wire.matching(is_subdomain, "at most 253 of a-z, 0-9, - and ."),
         "containers": wire.listed(_CONTAINER),  # unbounded: the bound may be newer than the pod
         "claim": wire.TEXT.then(lambda name: name and _named(name)),
+        "shared": wire.TEXT.then(lambda uid: uid if is_uid(uid) or not uid else stand_in(uid)),
     },
 )
 

@@ -27,7 +27,7 @@ from typing import Any, cast
 from contract import names
 from contract.encoding import codec, quantity
 from contract.encoding.reading import Malformed, shown
-from contract.encoding.wire import GPU_UUID, OBJECT, TEXT, Schema, listed, load, mapped, matching, record, struct
+from contract.encoding.wire import FLAG, GPU_UUID, OBJECT, TEXT, Schema, listed, load, mapped, matching, record, struct
 from contract.model import Allocation, GpuShare, PodRequest
 
 JSON = dict[str, Any]
@@ -215,7 +215,9 @@ def shared_status(
     name; `at`: the time of the decision. Where the node delivers in another way, the claim has no device.
 
     kube-scheduler, which reserves a claim for further pods, wants to write the time where there is none, and may not.
+    A claim that other pods may use too says so, and gives the same whichever of them it is written for.
     """
+    unique = allocation.shared or allocation.id
     pairs = [(request, share) for request, share in given if share.dra]
     results = [
         {
@@ -223,7 +225,7 @@ def shared_status(
             "driver": names.GROUP,
             "pool": allocation.node,
             "device": device_name(share.uuid),
-            "shareID": _share_id(f"{allocation.id}/{request}/{share.uuid}"),
+            "shareID": _share_id(f"{unique}/{request}/{share.uuid}"),
             "consumedCapacity": {"memory": quantity.format_bytes(share.memory), "cores": str(share.cores)},
         }
         for request, share in pairs
@@ -232,7 +234,8 @@ def shared_status(
     for request, share in pairs:
         cards.setdefault(request, []).append(_card(allocation, share))
     config = [_configured(request, {"gpus": gpus}) for request, gpus in cards.items()]
-    config.append(_configured("", {**_mark(pod, allocation), "pod": str(pod["metadata"].get("uid", ""))}))
+    mark = {**_mark(pod, allocation), "pod": str(pod["metadata"].get("uid", ""))}
+    config.append(_configured("", {**mark, "several": True} if allocation.shared else mark))
     return _status(pod, allocation, results, config, allocationTimestamp=at)
 
 
@@ -286,6 +289,25 @@ def version(claim: Mapping[str, Any]) -> tuple[str, int] | None:
     raise Malformed("the claim's allocation does not name ours")
 
 
+def gives_the_same(claim: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two allocations of ours have the same node and cards, whatever decisions they are of."""
+    return _given_by(claim) == _given_by(other)
+
+
+def _given_by(claim: Mapping[str, Any]) -> tuple[object, ...]:
+    """What is as it was written: the API server writes amounts in its own form."""
+    allocation = claim["status"]["allocation"]
+    devices = _ALLOCATED.from_json(claim, "claim")["status"]["allocation"]["devices"]
+    cards = sorted((each["request"], each["pool"], each["device"]) for each in devices["results"])
+    names_of_cards = sorted(
+        (request, card["uuid"], card["cdi"])
+        for each in devices["config"]
+        for request in each["requests"]
+        for card in each["opaque"]["parameters"]["gpus"]
+    )
+    return allocation.get("nodeSelector"), cards, names_of_cards
+
+
 def requests_of(claim: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """The names of the claim's requests, each with its device class."""
     requests = ((claim.get("spec") or {}).get("devices") or {}).get("requests") or []
@@ -319,7 +341,8 @@ class PreparedDevice:
 
 _DEVICE = record(PreparedDevice, {"request": TEXT, "pool": TEXT, "device": TEXT, "cdi": listed(TEXT)})
 _CARD = struct({"uuid": GPU_UUID, "cdi": listed(matching(lambda name: "/" in name and "=" in name, "a CDI device"))})
-_OPAQUE = struct({"driver": TEXT, "parameters": struct({"gpus": _any(_CARD), "pod": TEXT.otherwise("")})})
+_PARAMETERS = struct({"gpus": _any(_CARD), "pod": TEXT.otherwise(""), "several": FLAG.otherwise(False)})
+_OPAQUE = struct({"driver": TEXT, "parameters": _PARAMETERS})
 _DEVICES = struct(
     {
         "config": _any(struct({"requests": _any(TEXT), "opaque": _OPAQUE})),
@@ -333,19 +356,24 @@ _CLAIM = struct({"metadata": struct({"uid": TEXT, "name": TEXT}), "status": _STA
 
 def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[PreparedDevice, ...]:
     """
-    What the containers of the claim's pod get on this node. `uid`: the claim that kubelet asks for.
+    What the containers of the claim's pods get on this node. `uid`: the claim that kubelet asks for.
 
-    Raises `Malformed` for a claim that our allocator did not write, or not for this node, or that more than its own pod
-    uses: of such a claim nothing is given. Whose it is says the claim of ours by its owner, and a tenant's by what the
-    allocator wrote into its allocation.
+    Raises `Malformed` for a claim that our allocator did not write, or not for this node, or that another pod uses than
+    those it is for: of such a claim nothing is given. Whose a claim of ours is says its owner. Whose a tenant's is says
+    what the allocator wrote into its allocation: one pod's, or all pods' for which it is reserved. A policy has nobody
+    but the allocator reserve it, and kubelet starts no other pod with it.
     """
     found = _CLAIM.from_json(claim, "claim")
     metadata, status = found["metadata"], found["status"]
     if metadata["uid"] != uid:
         raise Malformed(f"the claim has another uid than {shown(uid)}: it was made again since")
-    owner = owner_uid(claim) if is_ours(metadata["name"]) else _written_for(status["allocation"])
-    if not owner or status["reservedFor"] != ({"resource": "pods", "uid": owner},):
-        raise Malformed("the claim is not one of ours that is reserved for its own pod alone")
+    own = is_ours(metadata["name"])
+    owner = owner_uid(claim) if own else _written_for(status["allocation"])
+    several = not own and _is_for_several(status["allocation"])
+    pods = ({"resource": "pods", "uid": each["uid"]} for each in status["reservedFor"]) if several else ()
+    wanted = tuple(pods) or ({"resource": "pods", "uid": owner},)
+    if not owner or status["reservedFor"] != wanted:
+        raise Malformed("the claim is not one of ours that is reserved for its own pods alone")
     devices = status["allocation"]["devices"]
     cards: dict[tuple[str, str], tuple[str, ...]] = {}
     for item in devices["config"]:
@@ -381,6 +409,11 @@ def _written_for(allocation: Mapping[str, Any]) -> str:
     """The uid of the one pod that a tenant's claim was allocated for; empty where that is not clear."""
     pods = {item["opaque"]["parameters"]["pod"] for item in allocation["devices"]["config"]} - {""}
     return str(pods.pop()) if len(pods) == 1 else ""
+
+
+def _is_for_several(allocation: Mapping[str, Any]) -> bool:
+    """Whether a tenant's claim was allocated for several pods at the same time."""
+    return any(item["opaque"]["parameters"]["several"] for item in allocation["devices"]["config"])
 
 
 # -- checkpoint ---------------------------------------------------------------------------------------------------

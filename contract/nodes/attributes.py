@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from contract import names
 from contract.encoding import moments, quantity
 from contract.model import MOST_COMPUTE, Compute, Taint
-from contract.nodes.capacity import vendor_gpus
+from contract.nodes.capacity import Amounts, vendor_gpus
 from contract.scheduling.nodefilters import features as declared_features
 from contract.scheduling.nodefilters import resources
 
@@ -38,6 +39,8 @@ class NodeFacts:
     """Resources by which NVIDIA's own plugin offers GPUs here (`contract.nodes.capacity`)."""
     features: frozenset[str] = frozenset()
     """Those of its declared features that decide about pods (`contract.scheduling.nodefilters.features`)."""
+    accounting: Amounts | None = None
+    """The accounting resources that Kubernetes has for pods here; None where the Node has none."""
 
 
 def trim(node: Mapping[str, Any]) -> JSON:
@@ -66,6 +69,7 @@ def facts(node: Mapping[str, Any]) -> NodeFacts:
         created=moments.created(node),
         vendors=vendor_gpus(status.get("allocatable") or {}),
         features=declared_features.declared(status.get("declaredFeatures") or ()),
+        accounting=_accounting(status.get("allocatable") or {}),
     )
 
 
@@ -93,6 +97,13 @@ def _allocatable(amounts: Mapping[str, Any]) -> Compute:
     others = sorted(filter(resources.is_scalar, amounts))[: resources.MOST_OF_A_NODE]
     scalars = tuple((name, whole(name)) for name in others)
     return Compute(cpu, whole("memory"), whole("ephemeral-storage"), whole("pods"), scalars)
+
+
+def _accounting(amounts: Mapping[str, Any]) -> Amounts | None:
+    if names.GPU_MEMORY not in amounts:
+        return None
+    memory, cores = (quantity.integer_or(amounts.get(name), 0) for name in (names.GPU_MEMORY, names.GPU_CORES))
+    return Amounts(*(max(0, min(amount, MOST_COMPUTE)) for amount in (memory, cores)))
 
 
 def _within(amount: Fraction) -> int:

@@ -6,6 +6,9 @@ amounts must not be taken from the healthy GPUs. So a Node's capacity is the pro
 beyond it, GPU by GPU. The agent knows the promise. The allocator knows the rest and writes it to the GPUNode as a
 `Beyond`, with a digest of the promise that it was computed from, so that an outdated one is recognized.
 
+A ResourceClaim that
+several pods use is held once, and Kubernetes counts it for each of them: that is held beyond the promise too.
+
 NVIDIA's own device plugin may offer GPUs of the node beside our shares, under its own resource names.
 
 Pure. Must not: know who writes, or when.
@@ -127,7 +130,7 @@ def digest(promised: Promises) -> str:
 def beyond(promised: Promises, used: Mapping[str, Usage], unserved: Amounts = NOTHING) -> Beyond:
     """
     What is used beyond the promise: of each GPU what exceeds its promise, and all of a GPU that is removed. `unserved`:
-    what counts for pods that use no GPU.
+    what counts for pods that use no GPU, or a share that counts for another pod.
     """
     held = ((uuid, Amounts(usage.memory, usage.cores)) for uuid, usage in used.items())
     more = unserved + total(amounts.above(promised.get(uuid, NOTHING)) for uuid, amounts in held)

@@ -240,7 +240,7 @@ class Code(NodeCode):
             "See `kubectl describe resourceclaim NAME`. `that is still being read` and `that is not made yet` end by "
             "themselves within seconds; where the latter does not, an Event of the pod says why, such as a quota of "
             "devices. `that another pod uses`, of a claim of the DeviceClass share.gpufraction.io: wait until that pod "
-            "ends, or give each pod a claim by a template.",
+            "ends, or give each pod a claim by a template. `that 256 pods use`: no claim has more at the same time.",
             _DEVICES,
         ),
     )
@@ -248,7 +248,8 @@ class Code(NodeCode):
         "DevicesElsewhere",
         _row(
             "because of a ResourceClaim whose devices are elsewhere",
-            "The claim has devices of nodes without room for the pod: wait, or use another claim.",
+            "The claim has devices of nodes without room for the pod, or where it cannot run: wait until no pod uses "
+            "the claim, or use another claim.",
             _DEVICES,
         ),
     )

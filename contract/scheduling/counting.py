@@ -64,8 +64,11 @@ def shortage(node: NodeState, ask: SchedulingRequest) -> Reason | None:
     """Why Kubernetes has no room for the pod on this node; None where it has."""
     if not concerned(node, ask):
         return None
-    memory, cores = counted_on(node, ask)
-    free_memory, free_cores = room(node)
+    return short(*counted_on(node, ask), *room(node))
+
+
+def short(memory: int, cores: int, free_memory: int, free_cores: int) -> Reason | None:
+    """Why Kubernetes, which has so much left, has no room for a pod that it counts with so much; None where it has."""
     if memory > max(0, free_memory):
         return Reason(Code.RESOURCE, -(-memory >> 20), max(0, free_memory) >> 20, _MEMORY)
     if cores > max(0, free_cores):

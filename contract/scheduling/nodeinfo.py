@@ -29,7 +29,7 @@ class AllocatedPod:
     created: float
     """Seconds since 1970; 0 where it is unknown."""
     demands: Mapping[str, Demand]
-    """What its end releases, by GPU UUID; nothing where its share is a claim's."""
+    """What its end releases, by GPU UUID; nothing where its share is a claim's, or other pods use it too."""
     compute: Compute
     """What it takes of the node besides GPUs."""
     ending: float | None = None

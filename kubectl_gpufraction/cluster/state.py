@@ -451,14 +451,17 @@ class ClusterView:
                 yield pod.namespace, pod.name, pod.allocation, pod.shares()
 
     def _booked(self) -> Iterator[Pod]:
-        """Pods with a share of their own, and the first user of each claim whose ElasticGPU is not visible."""
-        counted = {claim.share for claim in self.claims}
+        """
+        Pods with a share of their own, and the first user of each ResourceClaim, and of each ElasticGPUClaim whose
+        ElasticGPU is not visible.
+        """
+        counted = {Allocation("", "", (), claim.share).group for claim in self.claims}
         for pod in self.pods:
-            claim = pod.allocation.claim if pod.allocation is not None else ""
-            if claim not in counted:
+            group = pod.allocation.group if pod.allocation is not None else ""
+            if group not in counted:
                 yield pod
-            if claim:
-                counted.add(claim)
+            if group:
+                counted.add(group)
 
 
 def missing_gpu(last: Gpu | GpuShare) -> Gpu:

@@ -10,7 +10,7 @@ The uid of a claim of ours stands for one allocation: the allocator changes it o
 and kubelet asks only for pods that are bound. A tenant's own claim may be used by one pod after another, so it is read
 anew each time; what is known answers where it cannot be read.
 
-Must not: know gRPC, or give anything by a claim that is not reserved for its own pod alone.
+Must not: know gRPC, or give anything by a claim that is not reserved for its own pods alone.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def cores_of(allocation: Allocation) -> Mapping[str, int]:
         for share in container.shares:
             if PARTITION_KIND in share.cdi.split(","):
                 cores, before = 0 if share.cores_free else share.cores, found.get(share.uuid, 0)
-                found[share.uuid] = max(before, cores) if allocation.claim else min(WHOLE, before + cores)
+                found[share.uuid] = max(before, cores) if allocation.group else min(WHOLE, before + cores)
     return found
 
 

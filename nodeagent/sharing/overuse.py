@@ -155,8 +155,8 @@ def _report(resident: Resident, container: str, gpu: str, code: PodEventReason, 
 
 
 def _claim(use: Use) -> str:
-    """The claim of the container's share; empty if the share is its pod's own."""
-    return use.resident.allocation.claim if use.resident.allocation is not None else ""
+    """What identifies the share that the container has together with other pods; empty if it is its pod's own."""
+    return use.resident.allocation.group if use.resident.allocation is not None else ""
 
 
 def _by_claim(uses: Iterable[Use]) -> dict[tuple[str, str], int]:

@@ -214,7 +214,7 @@ class ClaimStore:
 
     def is_used(self, share: str) -> bool:
         """Whether a pod has the share of the ElasticGPU of this name."""
-        return any(not holding.key.startswith(OWN) for holding in self._cache.ledger.users(share))
+        return any(not holding.key.startswith(OWN) for holding in self._cache.ledger.users(f"claim/{share}"))
 
     def has_gpus(self, share: ElasticShare) -> bool:
         """Whether the GPUs of a share exist."""

@@ -1,14 +1,19 @@
-"""Our own side, read as any peer is: what the annotation of a stored pod gives it."""
+"""
+Our own sides, read as any peer is: what the annotation of a stored pod gives it. And what the side by ResourceClaims
+needs besides: a template, and kube-controller-manager's controller of claims.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.throughput.peers import kubernetes
 from benchmarks.throughput.peers.bookings import Booking
-from benchmarks.throughput.peers.peer import Reading
+from benchmarks.throughput.peers.peer import SHARE, Host, Reading, gib
 from contract import names
-from contract.encoding import codec
+from contract.encoding import codec, resourceclaims
+from playground.programs.process import Program
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube
 
@@ -41,3 +46,34 @@ def bookings(pod: JSON) -> list[Booking]:
 
 
 READING = Reading(known=_known, booked=_booked)
+
+
+# -- by ResourceClaims --------------------------------------------------------------------------------------------
+
+_TEMPLATE, _NAME = "share", "gpu"
+
+
+def serve_claims(host: Host) -> Mapping[str, Program]:
+    """Let pods of the namespace ask by the template, and start what makes their claims."""
+    labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
+    host.kube.patch_merge(paths.namespaces(host.namespace), labels)
+    controllers = kubernetes.controllers(host, "resourceclaim-controller")
+    host.kube.create(paths.resourceclaimtemplates(host.namespace), _template())
+    return {kubernetes.CONTROLLERS.name: controllers}
+
+
+def _template() -> JSON:
+    exactly = {"deviceClassName": str(names.SHARE_CLASS), "capacity": {"requests": {"memory": gib(SHARE)}}}
+    return {
+        "apiVersion": resourceclaims.API,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": _TEMPLATE},
+        "spec": {"spec": {"devices": {"requests": [{"name": _NAME, "exactly": exactly}]}}},
+    }
+
+
+def name_claim(pod: JSON) -> None:
+    """Have a pod ask by the template, in place."""
+    spec = pod["spec"]
+    spec["resourceClaims"] = [{"name": _NAME, "resourceClaimTemplateName": _TEMPLATE}]
+    spec["containers"][0]["resources"]["claims"] = [{"name": _NAME}]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from benchmarks.throughput.peers import dra, hami, kai, timeslicing
+from benchmarks.throughput.peers import claimsfloor, dra, hami, kai, timeslicing
 
-PEERS = (dra.PEER, hami.PEER, kai.PEER, timeslicing.PEER)
+PEERS = (dra.PEER, claimsfloor.PEER, hami.PEER, kai.PEER, timeslicing.PEER)

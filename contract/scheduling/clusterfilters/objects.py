@@ -520,6 +520,11 @@ class DeviceClaim:
     """The DeviceClasses that it names."""
     holder: str = ""
     """The uid of the first pod for which it is reserved, of a claim of ours."""
+    consumers: int = 0
+    """For how many pods it is reserved, of a claim of ours."""
+    uid: str = ""
+    single: bool = False
+    """Whether it has one request, so that every pod that uses the claim has all of its cards in one container."""
 
     @property
     def shares(self) -> bool:
@@ -676,6 +681,7 @@ def read_device_claim(claim: JSON) -> DeviceClaim:
     allocation = status.get("allocation")
     selector = (allocation or {}).get("nodeSelector")
     classes, reserved = frozenset(_classes(spec)), status.get("reservedFor")
+    ours = names.SHARE_CLASS in classes
     return DeviceClaim(
         namespace=metadata.get("namespace", ""),
         name=metadata.get("name", ""),
@@ -685,7 +691,10 @@ def read_device_claim(claim: JSON) -> DeviceClaim:
         nodes=scheduling.node_terms(selector) if selector is not None else None,
         failed=allocation is not None and _has_failed(allocation, status),
         classes=classes,
-        holder=str(reserved[0].get("uid", "")) if reserved and names.SHARE_CLASS in classes else "",
+        holder=str(reserved[0].get("uid", "")) if reserved and ours else "",
+        consumers=len(reserved) if reserved and ours else 0,
+        uid=str(metadata.get("uid", "")) if ours else "",
+        single=ours and len((spec.get("devices") or {}).get("requests") or ()) == 1,
     )
 
 

@@ -48,6 +48,21 @@ def test_claims_of_consumable_capacity_are_measured_and_leave_nothing(consumable
     assert not consumable.kube.list(claims).items
 
 
+@pytest.mark.parametrize("name", ["claims", "claims-floor"])
+def test_claims_that_others_allocate_are_measured_and_leave_nothing(name: str) -> None:
+    """Our side by ResourceClaims, and the least that it could cost."""
+    assets = assets_with(SCHEDULER, CONTROLLERS)
+    if isinstance(assets, str):
+        pytest.skip(assets)
+    if assets.minor() < _CONSUMABLE:
+        pytest.skip(f"Kubernetes 1.{_CONSUMABLE} keeps the capacity of claims, this is 1.{assets.minor()}")
+    (side,) = sides.chosen([name])
+    with turns.bench_of(assets, side, nodes=_NODES, held=kills.NODES, environment=os.environ) as bench:
+        one = bench.measure(side, _PODS)
+        assert (one.pods, len(one.known)) == (_PODS, _PODS)
+        assert not bench.kube.list(side.made).items
+
+
 def test_pods_that_come_one_by_one_are_timed_each(consumable: Bench) -> None:
     assert len(consumable.one_by_one(_side(), 2)) == 2
 

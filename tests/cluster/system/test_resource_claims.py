@@ -27,7 +27,7 @@ NODES = (
     gpu_node("plain", "1 x Tesla T4 15109MiB", labels={"pool": "plain"}, address="10.0.0.11"),
     gpu_node("dra", "2 x Tesla T4 15109MiB", labels={"pool": "dra", names.DELIVERY: names.BY_DRA}, address="10.0.0.12"),
 )
-SHARES = "default"
+BOOKED = "gpufraction_gpu_memory_allocated_bytes"
 
 
 @pytest.fixture(scope="module", params=control_planes(long=True, version="v1.36.2"))
@@ -216,7 +216,7 @@ def test_a_claim_that_stands_alone_serves_one_pod_after_another(cluster: Cluster
     run(cluster, "first")
     create(cluster, pod("second", pool="plain", claim="alone"))
     wait_for(
-        lambda: "that another pod uses" in said(cluster, "second"),
+        lambda: "whose devices are elsewhere" in said(cluster, "second"),
         lambda: f"it does not wait for the claim: {found(cluster, 'second')['status']}",
         30,
     )
@@ -230,6 +230,60 @@ def test_a_claim_that_stands_alone_serves_one_pod_after_another(cluster: Cluster
         return not (cluster.kube.get(paths.resourceclaims("default", "alone")).get("status") or {}).get("allocation")
 
     wait_for(released, "the claim stays allocated", 30)
+
+
+@pytest.mark.parametrize("pool", ["dra", "plain"])
+def test_several_pods_use_one_claim_at_the_same_time(cluster: Cluster, pool: str) -> None:
+    """14 GiB of a card with 15: none of them has room for a second such share, nor has Kubernetes on `plain`."""
+    claim(cluster, "together", asks("14Gi", "30"))
+    for name in ("one", "two", "three"):
+        create(cluster, pod(name, pool=pool, claim="together"))
+    placed = [run(cluster, name) for name in ("one", "two", "three")]
+    shares = {pods.carried_allocation(each).containers[0].shares for each in placed}  # type: ignore[union-attr]
+    assert len(shares) == 1
+    path = paths.resourceclaims("default", "together")
+    status = cluster.kube.get(path)["status"]
+    assert sorted(each["name"] for each in status["reservedFor"]) == ["one", "three", "two"]
+    assert len(status["allocation"]["devices"].get("results", ())) == (1 if pool == "dra" else 0)
+    (uuid,) = {share.uuid for listed in shares for share in listed}
+    for each in placed:
+        printed = scenarios.printed(cluster.kube, each, "main")
+        assert f"(UUID: {uuid})" in printed
+    invariants.check(cluster)
+    assert booked(cluster, uuid) == 14 << 30
+    cluster.kube.delete(paths.pods("default", "one"))
+    create(cluster, pod("four", pool=pool, claim="together"))
+    run(cluster, "four")
+    assert booked(cluster, uuid) == 14 << 30
+    for name in ("two", "three", "four"):
+        cluster.kube.delete(paths.pods("default", name))
+    wait_for(lambda: booked(cluster, uuid) == 0, "the share does not come back", 30)
+
+    def released() -> bool:
+        return not (cluster.kube.get(path).get("status") or {}).get("allocation")
+
+    wait_for(released, "the claim stays allocated", 30)
+
+
+def test_a_leader_that_is_killed_counts_a_shared_claim_once(cluster: Cluster) -> None:
+    claim(cluster, "together", asks("14Gi"))
+    for number in range(5):
+        create(cluster, pod(f"s{number}", claim="together"))
+        if number % 2:
+            cluster.programs["allocator"].kill()
+            cluster.programs["allocator"].wait()
+            cluster.programs["allocator"].start()
+            cluster.await_up()
+    placed = [run(cluster, f"s{number}") for number in range(5)]
+    (allocation,) = {pods.carried_allocation(each).containers[0].shares for each in placed}  # type: ignore[union-attr]
+    invariants.check(cluster)
+    assert booked(cluster, allocation[0].uuid) == 14 << 30
+
+
+def booked(cluster: Cluster, uuid: str) -> int:
+    """Bytes that the allocator has booked on a card."""
+    figures = invariants.figures(cluster).items()
+    return int(sum(value for name, value in figures if name.startswith(BOOKED) and uuid in name))
 
 
 def test_a_claim_without_its_finalizer_serves_the_next_pod_too(cluster: Cluster) -> None:

@@ -4,8 +4,8 @@ What is booked on each card: added up from the API server's objects at every com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from allocator.features.elasticgpuclaims import objects
@@ -34,11 +34,29 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one holder has of one card: bytes, percent of its cores, and whether it has the card alone."""
+    """
+    What one holder has of one card: bytes, percent of its cores, and whether it has the card alone. `together`: what
+    identifies a share that several pods have together; empty for one of its own.
+    """
 
     memory: int
     cores: int
     alone: bool
+    together: str = ""
+
+
+def each_once(held: Mapping[str, Held]) -> list[Held]:
+    """The shares of a card, of which several holders have some together."""
+    shares: dict[str, Held] = {}
+    for holder, found in held.items():
+        before = shares.get(found.together or holder, found)
+        shares[found.together or holder] = replace(
+            found,
+            memory=max(before.memory, found.memory),
+            cores=max(before.cores, found.cores),
+            alone=before.alone or found.alone,
+        )
+    return list(shares.values())
 
 
 def allocation_of(pod: JSON) -> Allocation | None:
@@ -55,7 +73,9 @@ def held_by_pod(pod: JSON) -> dict[Place, Held]:
     if allocation is None or request is None or allocation.claim:
         return {}
     found = demands(request, allocation)
-    return {(allocation.node, uuid): Held(d.memory, d.cores, d.exclusive) for uuid, d in found.items()}
+    return {
+        (allocation.node, uuid): Held(d.memory, d.cores, d.exclusive, allocation.shared) for uuid, d in found.items()
+    }
 
 
 def held_by_share(value: JSON) -> dict[Place, Held]:
@@ -99,15 +119,16 @@ class Booked:
         gpu = self.cards.get(place)
         if gpu is None:
             return f"{sorted(held)} hold a share of {place}, which no agent ever reported"
-        memory, cores = sum(h.memory for h in held.values()), sum(h.cores for h in held.values())
+        shares = each_once(held)
+        memory, cores = sum(h.memory for h in shares), sum(h.cores for h in shares)
         if memory > gpu.usable:
             return f"{sorted(held)} hold {memory >> 20} MiB of {place}, which has {gpu.usable >> 20} MiB"
         if cores > WHOLE:
             return f"{sorted(held)} hold {cores} % of the cores of {place}"
-        if len(held) > 1 and any(h.alone for h in held.values()):
+        if len(shares) > 1 and any(h.alone for h in shares):
             return f"one of {sorted(held)} has {place} alone, and the others are there too"
-        if len(held) > MOST_SHARERS:
-            return f"{len(held)} pods share {place}"
+        if len(shares) > MOST_SHARERS:
+            return f"{len(shares)} pods share {place}"
         return None
 
     def take(self, change: Change) -> list[Place]:
@@ -244,9 +265,9 @@ def booked(run: Run) -> Booked:
 def _ledgers(run: Run) -> list[Violation]:
     """Where an allocator's ledger is not what the objects say."""
     expected = {
-        place: (sum(h.memory for h in held.values()), sum(h.cores for h in held.values()), len(held))
-        for place, held in booked(run).by_card.items()
-        if held
+        place: (sum(h.memory for h in shares), sum(h.cores for h in shares), len(shares))
+        for place, shares in ((place, each_once(held)) for place, held in booked(run).by_card.items())
+        if shares
     }
     wrong = []
     for program in run.world.allocators:

@@ -400,7 +400,10 @@ def _makes_room(run: Run) -> list[Violation]:
     wrong = []
     for waits in view.queue:
         for victim in due:
-            if waits.priority >= priority_of(victim) and _fits_without(view, waits, held_by_pod(victim)):
+            held = held_by_pod(victim)
+            if any(each.together for each in held.values()):
+                continue  # other pods may have the share too
+            if waits.priority >= priority_of(victim) and _fits_without(view, waits, held):
                 wrong.append(f"{waits.key} waits, and {pods.key(victim)} is idle and agreed to give way")
                 break
     return wrong

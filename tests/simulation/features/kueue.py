@@ -19,7 +19,7 @@ from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeConflict, KubeError, KubeNotFound
 from tests.simulation.feature import Arguments, Draw, Feature, Goal, Invariant, Operation, Violation
 from tests.simulation.features import workload
-from tests.simulation.features.cards import MOST_SHARERS, Booked, Place
+from tests.simulation.features.cards import MOST_SHARERS, Booked, Place, each_once
 from tests.simulation.features.idle import hears_late
 from tests.simulation.kernel.modules import wall
 from tests.simulation.run import Run
@@ -279,9 +279,9 @@ class Answers:
         earlier = self._run.kernel.seconds() - _RECENT
         left = {place: usable for place, (usable, seen) in self._cards.items() if seen >= earlier}
         for place, held in self._booked.by_card.items():
-            old = {holder: each for holder, each in held.items() if self._since.get(holder, earlier) < earlier}
-            alone = any(each.alone for each in old.values())
-            left[place] = 0 if alone else left.get(place, 0) - sum(each.memory for each in old.values())
+            old = each_once({holder: h for holder, h in held.items() if self._since.get(holder, earlier) < earlier})
+            alone = any(each.alone for each in old)
+            left[place] = 0 if alone else left.get(place, 0) - sum(each.memory for each in old)
         return sum(max(free, 0) // size for free in left.values())
 
 

@@ -1,20 +1,25 @@
 """
-Shares by ResourceClaims that tenants write: of templates, and claims that stand alone and serve one pod after another.
+Shares by ResourceClaims that tenants write: of templates, and claims that stand alone and serve several pods, at once
+and one after another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from allocator.engine.reference import Placement
+from allocator.scheduler import sharing
 from contract import names, pods
 from contract.dialects import resourceclaims as dialect
 from contract.encoding import resourceclaims
-from contract.model import Allocation
+from contract.model import MOST_CONSUMERS, Allocation
 from playground.api.kinds.values import JSON
+from playground.api.store.store import Change
 from playground.machinery.kubelet.podrun import RUN_SECONDS
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeConflict, KubeError, KubeNotFound
-from tests.simulation.feature import Arguments, Draw, Feature, Goal, Operation, Violation
+from tests.simulation.feature import Arguments, Draw, Feature, Goal, Invariant, Operation, Violation
 from tests.simulation.features import workload
 from tests.simulation.features.cards import allocation_of
 from tests.simulation.run import Run
@@ -28,6 +33,9 @@ _AMOUNTS: tuple[dict[str, str], ...] = (
     {"memory": "2Gi", "cores": "70"},
     {},
 )
+
+
+MOST_TOGETHER = "most pods with one ResourceClaim"
 
 
 def plays(run: Run) -> bool:
@@ -98,6 +106,24 @@ def _submit(run: Run, arguments: Arguments) -> None:
         run.user.create(paths.pods(arguments["namespace"]), body)
     except KubeError as error:  # also where no allocator answers
         run.tell("user", f"which is refused: {error}")
+
+
+def _several(draw: Draw) -> Arguments | None:
+    """Pods that use one claim that stands alone."""
+    alone = [each for each in draw.made.get("share-claims", ()) if each["alone"]]
+    if not alone:
+        return None
+    chosen = draw.rng.choice(alone)
+    listed = [(chosen["namespace"], draw.new("by-claim")) for _ in range(draw.rng.randint(2, 4))]
+    draw.names += listed
+    runs = [draw.rng.choice((None, 5, 20)) for _ in listed]
+    about = {"namespace": chosen["namespace"], "of": chosen["name"], "alone": True}
+    return {"pods": [{**about, "name": name, "runs": each} for (_, name), each in zip(listed, runs, strict=True)]}
+
+
+def _submit_several(run: Run, arguments: Arguments) -> None:
+    for each in arguments["pods"]:
+        _submit(run, each)
 
 
 def _some(draw: Draw) -> Arguments | None:
@@ -171,12 +197,67 @@ def _claims_true(run: Run) -> list[Violation]:
         ]
         if not holders and _status(claim).get("allocation") and claim["metadata"].get("finalizers"):
             wrong.append(f"ResourceClaim {name} is allocated, and nobody uses it")
-        if len(holders) > 1:
-            wrong.append(f"ResourceClaim {name} is used by {len(holders)} pods")
+        strangers = [each for uid, each in holders if len(holders) > 1 and not _shares(alive.get(uid), claim)]
+        if strangers:
+            wrong.append(f"ResourceClaim {name} is used by {len(holders)} pods, and {strangers} do not have its share")
         owner = resourceclaims.owner_uid(claim)
         if owner and owner not in alive:
             wrong.append(f"ResourceClaim {name} is left over")
     return wrong
+
+
+def _shares(pod: JSON | None, claim: JSON) -> bool:
+    """Whether the pod has the share of the claim together with others, or waits behind the gate."""
+    if pod is None or names.GATE in pods.gates(pod):
+        return pod is not None
+    allocation = allocation_of(pod)
+    return allocation is not None and allocation.shared == claim["metadata"]["uid"]
+
+
+def _together(run: Run) -> Callable[[Any], Violation | None]:
+    """All pods with the share of one claim have the same cards, and no more of them than Kubernetes allows."""
+    cards: dict[str, dict[str, tuple[object, ...]]] = {}
+
+    def holds(change: Change) -> Violation | None:
+        if change.resource != "pods":
+            return None
+        uid = pods.uid(change.object)
+        for users in cards.values():
+            users.pop(uid, None)
+        allocation = None if change.type == "DELETED" else allocation_of(change.object)
+        if allocation is None or not allocation.shared:
+            return None
+        users = cards.setdefault(allocation.shared, {})
+        users[uid] = allocation.node, sorted(share.uuid for each in allocation.containers for share in each.shares)
+        run.notes[MOST_TOGETHER] = max(run.notes.get(MOST_TOGETHER, 0), len(users))
+        if len(set(map(repr, users.values()))) > 1 or len(users) > MOST_CONSUMERS:
+            return f"pods with the ResourceClaim {allocation.shared} have {users}"
+        return None
+
+    return holds
+
+
+def _joined(run: Run) -> list[Violation]:
+    """Pods that wait although others use their claim and its node has room for them."""
+    leader = run.world.leader()
+    if leader is None or not plays(run):
+        return []
+    controller = leader.running.allocator.controller
+
+    def waiting() -> list[Violation]:
+        cache, found = controller._cache, list[Violation]()
+        for entry in controller._queue.in_order():
+            claim = sharing.claim_of(entry, cache.neighbours.devices.objects())
+            holders = sharing.users(cache, claim) if claim is not None and not entry.foreign else ()
+            if claim is None or not holders:
+                continue
+            decision = sharing.join(cache, entry, claim, holders)
+            if isinstance(decision, Placement):
+                found.append(f"{entry.key} waits, and fits beside {len(holders)} pods with its ResourceClaim")
+        return found
+
+    found: list[Violation] = controller.locked(waiting)
+    return found
 
 
 def _untrue(run: Run, pod: JSON, allocation: Allocation) -> list[Violation]:
@@ -187,14 +268,15 @@ def _untrue(run: Run, pod: JSON, allocation: Allocation) -> list[Violation]:
     claim = run.world.api.store.get(CLAIMS, (pod["metadata"]["namespace"], str(name)))
     if claim is None:
         return [f"{key} has a share, and its ResourceClaim {name} is not there"]
-    if [uid for uid, _ in resourceclaims.holders(claim)] != [pods.uid(pod)]:
+    holders = [uid for uid, _ in resourceclaims.holders(claim)]
+    if holders != [pods.uid(pod)] and not (allocation.shared and pods.uid(pod) in holders):
         return [f"{key} has a share, and its ResourceClaim {name} is reserved for {resourceclaims.holders(claim)}"]
     results = (_status(claim).get("allocation") or {}).get("devices", {}).get("results") or ()
     given = sorted((each["pool"], each["device"]) for each in results)
     shares = [share for each in allocation.containers for share in each.shares if share.dra]
     wanted = sorted((allocation.node, resourceclaims.device_name(share.uuid)) for share in shares)
     decided = resourceclaims.version(claim)
-    if decided is not None and decided[0] != allocation.id:
+    if decided is not None and decided[0] != allocation.id and not allocation.shared:
         return [f"{key} has its share {allocation.id}, and its ResourceClaim {name} is of {decided[0]}"]
     return [f"{key} has {wanted}, and its ResourceClaim {name} says {given}"] if given != wanted else []
 
@@ -204,10 +286,15 @@ FEATURE = Feature(
     operations=(
         Operation("share-claim.create", 2, _made, _create),
         Operation("share-claim.pod", 6, _pod, _submit),
+        Operation("share-claim.pods", 2, _several, _submit_several),
         Operation("share-claim.delete", 0.5, _some, _delete),
         Operation("share-claim.deallocate", 0.5, _some, _deallocate),
     ),
-    goals=(Goal("every ResourceClaim of a tenant is what its pod's share says", _claims_true),),
+    invariants=(Invariant("pods with one ResourceClaim have one share", _together),),
+    goals=(
+        Goal("every ResourceClaim of a tenant is what its pods' shares say", _claims_true),
+        Goal("pods join those that use their ResourceClaim", _joined),
+    ),
     components=(BY_CLAIMS, SHARES_BY_CLAIMS),
     prepare=_prepare,
 )

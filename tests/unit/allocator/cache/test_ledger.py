@@ -50,12 +50,13 @@ def holding(
     burst: int = 0,
     since: float = 0.0,
     node: str = "n",
+    shared: str = "",
 ) -> Reservation:
     """A reservation; with a uid, what its pod carries."""
     limit = memory + burst if burst else 0
     request = PodRequest("native", (FractionRequest("c", memory=memory, cores=10, limit=limit),))
     share = GpuShare(GPUS[gpu].uuid, gpu, memory, 10, 16 * GIB, burst=burst)
-    allocation = Allocation(identity, node, (ContainerAllocation("c", (share,)),))
+    allocation = Allocation(identity, node, (ContainerAllocation("c", (share,)),), shared=shared)
     state = ReservationState.CONFIRMED if uid else ReservationState.ASSUMED
     return Reservation(uid or identity, f"ns/{identity}", request, allocation, Compute(pods=1), state, since)
 
@@ -174,12 +175,12 @@ def test_a_claims_share_counts_once_in_any_order_of_its_holders() -> None:
     for key in ("pod-1", f"{OWN}egpu-1", "pod-2"):
         ledger.confirm(of_claim(key))
         assert ledger.usage("n", "GPU-0") == once
-    assert [h.key for h in ledger.users("egpu-1")] == [f"{OWN}egpu-1", "pod-1", "pod-2"]
+    assert [h.key for h in ledger.users("claim/egpu-1")] == [f"{OWN}egpu-1", "pod-1", "pod-2"]
     for key in (f"{OWN}egpu-1", "pod-2"):
         ledger.release(key)
         assert ledger.usage("n", "GPU-0") == once
     ledger.release("pod-1")
-    assert (ledger.usage("n", "GPU-0"), ledger.users("egpu-1")) == (FREE, ())
+    assert (ledger.usage("n", "GPU-0"), ledger.users("claim/egpu-1")) == (FREE, ())
     ledger.check_invariants()
 
 
@@ -201,6 +202,18 @@ def test_all_cores_of_a_card_by_claim_are_a_whole_card() -> None:
     assert ledger.overcommitted("n", GPUS) == ()
     ledger.confirm(holding("a", uid="u"))
     assert ledger.overcommitted("n", GPUS) == ("GPU-0",)
+
+
+def test_a_resource_claims_share_counts_once_and_kubernetes_counts_each_pod() -> None:
+    ledger = Ledger()
+    ledger.assume(holding("a", shared="claim"))
+    ledger.assume(holding("b", shared="claim"))
+    assert ledger.usage("n", "GPU-0") == Usage(GIB, 10, 1)
+    assert ledger.counted_again("n") == Overcount(GIB, 10)
+    ledger.confirm(holding("b", uid="u", shared="claim"))
+    ledger.forget("a")
+    assert (ledger.usage("n", "GPU-0"), ledger.counted_again("n")) == (Usage(GIB, 10, 1), NO_OVERCOUNT)
+    assert ledger.held("ns").memory == GIB
 
 
 def test_limits_add_up_beside_what_is_booked() -> None:
@@ -238,11 +251,17 @@ class LedgerHistory(RuleBasedStateMachine):
         self.made = 0
         self.now = 0.0
 
-    @rule(gpu=st.integers(0, 1), memory=st.integers(1, 4), burst=st.sampled_from((0, 0, 3)))
-    def assume(self, gpu: int, memory: int, burst: int) -> None:
+    @rule(
+        gpu=st.integers(0, 1),
+        memory=st.integers(1, 4),
+        burst=st.sampled_from((0, 0, 3)),
+        shared=st.sampled_from(("", "", "claim-1", "claim-2")),
+    )
+    def assume(self, gpu: int, memory: int, burst: int, shared: str) -> None:
         self.made += 1
         self.now += 1
-        made = holding(f"a{self.made}", gpu=gpu, memory=memory * GIB, burst=burst * GIB, since=self.now)
+        burst = 0 if shared else burst * GIB
+        made = holding(f"a{self.made}", gpu=gpu, memory=memory * GIB, burst=burst, since=self.now, shared=shared)
         self.ledger.assume(made)
         self.model[made.key] = made
 
@@ -253,7 +272,14 @@ class LedgerHistory(RuleBasedStateMachine):
             return
         chosen = data.draw(st.sampled_from(assumed))
         share = chosen.allocation.containers[0].shares[0]
-        seen = holding(chosen.key, uid=f"uid-{chosen.key}", gpu=share.index, memory=share.memory, burst=share.burst)
+        seen = holding(
+            chosen.key,
+            uid=f"uid-{chosen.key}",
+            gpu=share.index,
+            memory=share.memory,
+            burst=share.burst,
+            shared=chosen.allocation.shared,
+        )
         assert self.ledger.confirm(seen)
         if twice:
             assert not self.ledger.confirm(seen)
@@ -324,7 +350,7 @@ class LedgerHistory(RuleBasedStateMachine):
         want: dict[tuple[str, str], Demand] = {}
         for held in self.model.values():
             if held.state is ReservationState.CONFIRMED:
-                key = f"claim/{held.allocation.claim}" if held.allocation.claim else held.key
+                key = held.allocation.group or held.key
                 for uuid, demand in demands(held.request, held.allocation).items():
                     want[uuid, key] = demand.beside(want[uuid, key]) if (uuid, key) in want else demand
         assert self.noted == want
@@ -339,11 +365,23 @@ class LedgerHistory(RuleBasedStateMachine):
             for key, held in self.model.items():
                 share = held.allocation.containers[0].shares[0]
                 if share.uuid == gpu.uuid:
-                    memory, cores = groups.get(held.allocation.claim or key, (0, 0))
-                    groups[held.allocation.claim or key] = (max(memory, share.memory), max(cores, share.cores))
+                    memory, cores = groups.get(held.allocation.group or key, (0, 0))
+                    groups[held.allocation.group or key] = (max(memory, share.memory), max(cores, share.cores))
                     burst += share.burst
             booked, cores = sum(m for m, _ in groups.values()), sum(c for _, c in groups.values())
             assert self.ledger.usage("n", gpu.uuid) == Usage(booked, cores, len(groups), burst=burst)
+
+    @invariant()
+    def kubernetes_counts_a_shared_claim_for_each_of_its_pods(self) -> None:
+        each, once = list[tuple[int, int]](), dict[tuple[str, str], tuple[int, int]]()
+        for held in self.model.values():
+            share = held.allocation.containers[0].shares[0]
+            if held.allocation.shared:
+                each.append((share.memory, share.cores))
+                before = once.get((held.allocation.shared, share.uuid), (0, 0))
+                once[held.allocation.shared, share.uuid] = (max(before[0], share.memory), max(before[1], share.cores))
+        memory, cores = (sum(e[at] for e in each) - sum(o[at] for o in once.values()) for at in (0, 1))
+        assert self.ledger.counted_again("n") == Overcount(memory, cores)
 
 
 TestLedgerHistory = LedgerHistory.TestCase

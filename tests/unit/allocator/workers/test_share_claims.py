@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from contract.dialects.base import PodReader
 from contract.dialects.resourceclaims import read_pod
 from contract.encoding import resourceclaims
 from contract.model import (
+    MOST_CONSUMERS,
     Allocation,
     ContainerAllocation,
     DeviceRequest,
@@ -239,6 +241,85 @@ def test_a_claim_that_stands_alone_is_one_pods_until_that_has_ended(bench: Bench
     claim = bench.claim("alone")
     assert resourceclaims.holders(claim) == ((pods.uid(second), "second"),)
     assert claim["status"]["allocation"]["devices"]["results"][0]["pool"] == "b"
+
+
+# -- one claim, several pods --------------------------------------------------------------------------------------
+
+
+def together(identity: str, claim: JSON, node: str = "a", *, dra: bool = True) -> Allocation:
+    """A decision for one of several pods with the claim's share."""
+    return replace(allocated(identity, node, dra=dra), shared=claim["metadata"]["uid"])
+
+
+@pytest.mark.parametrize("dra", [True, False])
+def test_a_claim_is_reserved_for_each_pod_that_has_its_share(bench: Bench, dra: bool) -> None:
+    claim = bench.claim_for(None, "alone", spec_of(ONE, TWO))
+    first, second, third = (bench.make(name, claim="alone") for name in ("first", "second", "third"))
+    bench.write(together("one", claim, dra=dra), first)
+    allocation = bench.claim("alone")["status"]["allocation"]
+    bench.write(together("two", claim, dra=dra), second)
+    bench.write(together("one", claim, dra=dra), first)
+    found = bench.claim("alone")
+    assert found["status"]["allocation"] == allocation
+    assert resourceclaims.holders(found) == ((pods.uid(first), "first"), (pods.uid(second), "second"))
+    # Whoever is left, its share is the claim's.
+    reserved = found["status"]["reservedFor"][1:]
+    bench.sound.patch_merge(paths.resourceclaims("default", "alone", "status"), {"status": {"reservedFor": reserved}})
+    bench.write(together("three", claim, dra=dra), third)
+    found = bench.claim("alone")
+    assert [name for _, name in resourceclaims.holders(found)] == ["second", "third"]
+    given = resourceclaims.prepared(found, uid=found["metadata"]["uid"], node="a")
+    assert [each.request for each in given] == (["one", "two", "two"] if dra else [])
+
+
+def test_the_claim_says_the_same_whichever_pod_wrote_it(bench: Bench) -> None:
+    claim, said = bench.claim_for(None, "alone", spec_of(ONE, TWO)), []
+    for name in ("first", "second"):
+        bench.write(together(f"id-{name}", claim), bench.make(name, claim="alone"))
+        said.append(bench.claim("alone")["status"]["allocation"]["devices"]["results"])
+        released = {"status": {"reservedFor": None, "allocation": None}}
+        bench.sound.patch_merge(paths.resourceclaims("default", "alone", "status"), released)
+    assert said[0] == said[1]
+
+
+def test_a_pod_with_other_cards_does_not_join(bench: Bench) -> None:
+    claim = bench.claim_for(None, "alone", spec_of(ONE, TWO))
+    first, second = bench.make("first", claim="alone"), bench.make("second", claim="alone")
+    bench.write(together("one", claim, "a"), first)
+    with pytest.raises(NotWritten, match="is used by pod first"):
+        bench.write(together("two", claim, "b"), second)
+    assert [name for _, name in resourceclaims.holders(bench.claim("alone"))] == ["first"]
+
+
+def test_a_claim_that_was_made_again_is_another_share(bench: Bench) -> None:
+    claim = bench.claim_for(None, "alone", spec_of(ONE, TWO))
+    pod = bench.make("first", claim="alone")
+    bench.sound.delete(paths.resourceclaims("default", "alone"))
+    bench.claim_for(None, "alone", spec_of(ONE, TWO))
+    with pytest.raises(NotWritten, match="was made again"):
+        bench.write(together("one", claim), pod)
+
+
+def test_no_more_pods_than_the_api_server_takes(bench: Bench) -> None:
+    claim = bench.claim_for(None, "alone", spec_of(ONE, TWO))
+    pod = bench.make("first", claim="alone")
+    bench.write(together("one", claim), pod)
+    many = [{"resource": "pods", "name": f"p{at}", "uid": f"u{at}"} for at in range(MOST_CONSUMERS)]
+    bench.sound.patch_merge(paths.resourceclaims("default", "alone", "status"), {"status": {"reservedFor": many}})
+    with pytest.raises(NotWritten, match="used by 256 pods, which is the most"):
+        bench.write(together("more", claim), bench.make("more", claim="alone"))
+
+
+@pytest.mark.parametrize("fate", ["lost-and-done", "dropped", "lost"])
+def test_a_reservation_without_an_answer_can_be_repeated(bench: Bench, fate: Any) -> None:
+    claim = bench.claim_for(None, "alone", spec_of(ONE, TWO))
+    first, second = bench.make("first", claim="alone"), bench.make("second", claim="alone")
+    bench.write(together("one", claim), first)
+    bench.wire.fates = [fate]
+    with pytest.raises(NotWritten):
+        bench.write(together("two", claim), second)
+    bench.write(together("two", claim), second)
+    assert [name for _, name in resourceclaims.holders(bench.claim("alone"))] == ["first", "second"]
 
 
 def test_a_claim_that_is_being_deleted_is_left_alone(bench: Bench) -> None:

@@ -114,6 +114,16 @@ def test_every_peer_is_a_side_that_is_measured_only_where_it_is_named() -> None:
     assert [side.name for side in sides.chosen(["dra", "nodeName"])] == ["nodeName", "dra"]
 
 
+def test_our_side_by_claims_is_measured_only_where_it_is_named() -> None:
+    (side,) = sides.chosen(["claims"])
+    assert side not in sides.chosen(())
+    assert side.plane not in {each.plane for each in (*sides.SIDES, *sides.BESIDE)}
+    made = sides.pod_of(side, "one")
+    assert made["spec"]["containers"][0]["resources"]["claims"] == [{"name": "gpu"}]
+    assert "resourceclaims" in side.made
+    assert side.reading is ours.READING
+
+
 def test_every_peer_has_a_control_plane_of_its_own() -> None:
     planes = [side.plane for side in sides.BESIDE]
     assert len({*planes, *(side.plane for side in sides.SIDES)}) == len(planes) + 2
