@@ -177,6 +177,7 @@ docs: $(STAMP) ## write the pages that are made from the code
 	$(RUN) -m playground.settingspage
 	$(RUN) -m release.dashboards
 	$(RUN) -m release.warnings
+	$(RUN) -m release.traps
 
 dashboards: $(STAMP) ## write the Grafana dashboards from the registry of metrics and the alerts
 	$(RUN) -m release.dashboards

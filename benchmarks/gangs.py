@@ -1,7 +1,7 @@
 """
 `python -m benchmarks.gangs`: gangs that wait while cards come free one by one.
 
-The production controller without an API server, on nodes of one card each. All cards are taken at first. Each step ends
+The production controller without an API server, on nodes of 8 cards. All cards are taken at first. Each step ends
 one holder, runs the cycles that follow, and writes what they decide at once; every started pod is one of the holders
 that end later. Processor time of one thread, so that other programs on the machine do not count.
 """

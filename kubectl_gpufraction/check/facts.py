@@ -55,6 +55,20 @@ class Authorities:
 
 
 @dataclass(frozen=True, slots=True)
+class Programs:
+    """What is seen of programs that create pods or nodes. A kind is `PLURAL.GROUP`."""
+
+    served: frozenset[str] = frozenset()
+    """Kinds that the API server serves, of the groups that are looked for."""
+    objects: Mapping[str, Objects | Unseen] = field(default_factory=dict)
+    """By kind, the objects of all namespaces."""
+    configmaps: Mapping[str, JSON | Unseen | None] = field(default_factory=dict)
+    """By `namespace/name`; None: there is none."""
+    unseen: Unseen | None = None
+    """Why it is not known what is served."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """A cluster at one moment, as one user sees it."""
 
@@ -82,6 +96,7 @@ class ClusterFacts:
     granted: Mapping[ProgramRight, bool] | Unseen = field(default_factory=dict)
     dry_run: DryRun | Unseen | None = None
     """None: there was no namespace to try it in."""
+    programs: Programs = field(default_factory=Programs)
     clock_doubt: float = 0.0
     """By how many seconds `now` may differ from the cluster's clocks."""
 

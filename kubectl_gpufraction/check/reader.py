@@ -10,9 +10,9 @@ from __future__ import annotations
 import base64
 import binascii
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from contract import kinds, names
 from contract.components import AGENT, Access
@@ -30,14 +30,15 @@ from kubectl_gpufraction.check.facts import (
     name_of,
 )
 from kubectl_gpufraction.check.findings import Unseen
+from kubectl_gpufraction.check.requests import absent, listed, tried
+from kubectl_gpufraction.check.traps import reading
 from kubectl_gpufraction.cluster import options
 from kubectl_gpufraction.cluster.leadership import DOUBT
 from runtime.kubernetes import paths
-from runtime.kubernetes.client import Kube, KubeError, KubeForbidden, KubeNotFound
+from runtime.kubernetes.client import Kube, KubeError, KubeNotFound
 from runtime.kubernetes.warnings import WarningTransport
 
 JSON = dict[str, Any]
-T = TypeVar("T")
 _LEASE = paths.leases(names.NAMESPACE, names.LEASE)
 _ADMISSION, _AUTHORIZATION = "admissionregistration.k8s.io/v1", "authorization.k8s.io/v1"
 _BINDINGS = paths.ClusterResource(_ADMISSION, "validatingadmissionpolicybindings")
@@ -49,32 +50,33 @@ def read(kube: Kube, listening: WarningTransport, now: float, wished: str = "") 
 
     Raises `KubeError` if the API server does not even tell its version.
     """
-    webhook = _tried(f"read the MutatingWebhookConfiguration {CONFIGURATION}", lambda: _webhook(kube))
+    webhook = tried(f"read the MutatingWebhookConfiguration {CONFIGURATION}", lambda: _webhook(kube))
     facts = ClusterFacts(
         now=now,
         version=kube.version(),
-        rights=_tried("ask for your own rights", lambda: _own_rights(kube)),
-        nodes=_listed(kube, paths.nodes(), "nodes"),
-        namespaces=_listed(kube, paths.namespaces(), "namespaces"),
-        pods=_listed(kube, paths.pods(), "pods of all namespaces"),
-        runtime_classes=_names(_listed(kube, paths.runtimeclasses(), "runtimeclasses")),
-        gpunodes=_tried("list gpunodes", lambda: _gpunodes(kube)),
+        rights=tried("ask for your own rights", lambda: _own_rights(kube)),
+        nodes=listed(kube, paths.nodes(), "nodes"),
+        namespaces=listed(kube, paths.namespaces(), "namespaces"),
+        pods=listed(kube, paths.pods(), "pods of all namespaces"),
+        runtime_classes=_names(listed(kube, paths.runtimeclasses(), "runtimeclasses")),
+        gpunodes=tried("list gpunodes", lambda: _gpunodes(kube)),
         webhook=webhook,
         policies=_policies(kube),
-        deployments=_listed(kube, paths.deployments(names.NAMESPACE), f"deployments in {names.NAMESPACE}"),
+        deployments=listed(kube, paths.deployments(names.NAMESPACE), f"deployments in {names.NAMESPACE}"),
         daemonsets=_in_ours(kube, paths.daemonsets, "daemonsets"),
         configmaps=_in_ours(kube, paths.configmaps, "configmaps"),
-        lease=_tried(f"read leases in {names.NAMESPACE}", lambda: _absent(kube, _LEASE)),
-        options=_tried(f"read configmaps in {names.NAMESPACE}", lambda: _options(kube)),
+        lease=tried(f"read leases in {names.NAMESPACE}", lambda: absent(kube, _LEASE)),
+        options=tried(f"read configmaps in {names.NAMESPACE}", lambda: _options(kube)),
         authorities=_authorities(webhook) if isinstance(webhook, dict) else Authorities(),
+        programs=reading.read(kube),
     )
     rights = install.program_rights(facts)
     agents = agents_namespace(facts)
-    granted = _tried("ask for the rights of others (subjectaccessreviews)", lambda: _granted(kube, rights, agents))
+    granted = tried("ask for the rights of others (subjectaccessreviews)", lambda: _granted(kube, rights, agents))
     where = trial.namespace(facts, wished)
-    tried = _tried(f"create pods in {where}", lambda: _dry_run(kube, listening, where)) if where else None
-    found = replace(facts, granted=granted, dry_run=tried)
-    made = _server_time(tried)
+    answer = tried(f"create pods in {where}", lambda: _dry_run(kube, listening, where)) if where else None
+    found = replace(facts, granted=granted, dry_run=answer)
+    made = _server_time(answer)
     return replace(found, clock_doubt=DOUBT) if made is None else replace(found, now=made)
 
 
@@ -85,39 +87,25 @@ def running(kube: Kube, now: float) -> ClusterFacts:
     return ClusterFacts(
         now=now,
         version=(0, 0),
-        webhook=_tried(f"get the MutatingWebhookConfiguration {CONFIGURATION}", lambda: _webhook(kube)),
-        deployments=_listed(kube, paths.deployments(names.NAMESPACE), f"deployments in {names.NAMESPACE}"),
-        lease=_tried(f"get leases in {names.NAMESPACE}", lambda: _absent(kube, _LEASE)),
+        webhook=tried(f"get the MutatingWebhookConfiguration {CONFIGURATION}", lambda: _webhook(kube)),
+        deployments=listed(kube, paths.deployments(names.NAMESPACE), f"deployments in {names.NAMESPACE}"),
+        lease=tried(f"get leases in {names.NAMESPACE}", lambda: absent(kube, _LEASE)),
         clock_doubt=DOUBT,
     )
 
 
-def _server_time(tried: DryRun | Unseen | None) -> float | None:
+def _server_time(answer: DryRun | Unseen | None) -> float | None:
     """The API server's clock, as it stamped the pod of the dry run: the user's own may be wrong."""
-    if not isinstance(tried, DryRun) or tried.pod is None:
+    if not isinstance(answer, DryRun) or answer.pod is None:
         return None
-    return moments.created(tried.pod) or None
-
-
-def _tried(what: str, ask: Callable[[], T]) -> T | Unseen:
-    """The answer; `Unseen` if the user lacks the right, or the API server gave no answer."""
-    try:
-        return ask()
-    except KubeForbidden:
-        return Unseen(f"you may not {what}")
-    except KubeError as error:
-        return Unseen(str(error))
-
-
-def _listed(kube: Kube, path: str, what: str) -> Objects | Unseen:
-    return _tried(f"list {what}", lambda: tuple(kube.list(path, of=kinds.SHOWN).items))
+    return moments.created(answer.pod) or None
 
 
 def _in_ours(kube: Kube, collection: paths.NamespacedResource, what: str) -> Objects | Unseen:
     """The objects of both our namespaces; `Unseen` where one of them may not be looked at."""
     found: Objects = ()
     for namespace in (names.NAMESPACE, names.NODES_NAMESPACE):
-        part = _listed(kube, collection(namespace), f"{what} in {namespace}")
+        part = listed(kube, collection(namespace), f"{what} in {namespace}")
         if isinstance(part, Unseen):
             return part
         found += part
@@ -128,23 +116,15 @@ def _names(items: Objects | Unseen) -> frozenset[str] | Unseen:
     return items if isinstance(items, Unseen) else frozenset(map(name_of, items))
 
 
-def _absent(kube: Kube, path: str) -> JSON | None:
-    """An object, None if there is none."""
-    try:
-        return kube.get(path)
-    except KubeNotFound:
-        return None
-
-
 def _options(kube: Kube) -> PoolOptions | Unseen:
     try:
-        return options.options_of(_absent(kube, paths.configmaps(names.NAMESPACE, names.OPTIONS)))
+        return options.options_of(absent(kube, paths.configmaps(names.NAMESPACE, names.OPTIONS)))
     except BadOption as error:
         return Unseen(f"{options.WHERE}: {error}")
 
 
 def _webhook(kube: Kube) -> JSON | None:
-    return _absent(kube, paths.mutatingwebhookconfigurations(CONFIGURATION))
+    return absent(kube, paths.mutatingwebhookconfigurations(CONFIGURATION))
 
 
 def _gpunodes(kube: Kube) -> Objects | None:
@@ -156,8 +136,8 @@ def _gpunodes(kube: Kube) -> Objects | None:
 
 def _policies(kube: Kube) -> frozenset[str] | Unseen:
     """The admission policies with a binding."""
-    found = _listed(kube, paths.validatingadmissionpolicies(), "validatingadmissionpolicies")
-    bindings = _listed(kube, _BINDINGS(), "validatingadmissionpolicybindings")
+    found = listed(kube, paths.validatingadmissionpolicies(), "validatingadmissionpolicies")
+    bindings = listed(kube, _BINDINGS(), "validatingadmissionpolicybindings")
     if isinstance(found, Unseen):
         return found
     if isinstance(bindings, Unseen):

@@ -1,5 +1,5 @@
 """
-All rules in order: the cluster, the installation, the nodes' GPUs and what they enforce, the namespaces.
+All rules in order: the cluster, the installation, the nodes' GPUs and what they enforce, namespaces, other programs.
 
 Pure: facts in, findings out. An object that a group of rules cannot read costs that group alone, which then is unknown.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from kubectl_gpufraction.check import cluster, enforcement, install, nodes, tenants, visibility
 from kubectl_gpufraction.check.facts import ClusterFacts
 from kubectl_gpufraction.check.findings import UNKNOWN, Finding
+from kubectl_gpufraction.check.traps import rules as traps
 
 Rules = Callable[[ClusterFacts], Iterable[Finding]]
 
@@ -24,6 +25,7 @@ def findings(facts: ClusterFacts) -> list[Finding]:
         enforcement.findings,
         visibility.findings,
         tenants.findings,
+        traps.findings,
     )
     return [finding for rule in rules for finding in _found(rule, facts)]
 
@@ -32,5 +34,5 @@ def _found(rule: Rules, facts: ClusterFacts) -> list[Finding]:
     try:
         return list(rule(facts))
     except Exception as error:
-        group = rule.__module__.rpartition(".")[2]
+        group = rule.__module__.removesuffix(".rules").rpartition(".")[2]
         return [Finding(UNKNOWN, group, f"unknown: an object is not as its kind promises ({type(error).__name__})")]

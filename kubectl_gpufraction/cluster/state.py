@@ -29,6 +29,7 @@ from contract.scheduling.demand import Demand, demands, of_claim
 from contract.scheduling.fairness import NOTHING, Held, QueuePlace, Shares
 from contract.scheduling.filters import DEFAULT_LIMITS
 from contract.scheduling.needs import queue_order
+from kubectl_gpufraction.cluster.timelimits import NOBODY, Creator, creator_of
 from kubectl_gpufraction.cluster.unserved import UnservedPod, asks_in_vain, unserved_pod
 
 JSON = dict[str, Any]
@@ -66,6 +67,7 @@ class Pod:
     unbound: str = ""
     """Why kube-scheduler has not bound it although it has its share, or empty."""
     uid: str = ""
+    creator: Creator = NOBODY
     deleted: bool = False
     """It was deleted while it waited, and a finalizer keeps it: it is not in the queue."""
 
@@ -561,6 +563,7 @@ def pod_of(pod: JSON) -> Pod | None:
         if bound.get("status") == "False" and not waits
         else "",
         uid=_word(metadata.get("uid")),
+        creator=next(legible(creator_of, [pod]), NOBODY) if waits else NOBODY,
         deleted=deleted,
     )
 

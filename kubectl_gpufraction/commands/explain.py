@@ -24,6 +24,7 @@ from kubectl_gpufraction.cluster.state import ClusterView, Node, Pod
 from kubectl_gpufraction.cluster.targets import BadTarget, Target
 from kubectl_gpufraction.cluster.unserved import cure, unserved_pod, without_share
 from kubectl_gpufraction.commands.select import why_absent
+from kubectl_gpufraction.commands.timelimits import NONE, LimitReader, PodLimits
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.wording import behind, few, many, plain_reason, reason, request_text
 from kubectl_gpufraction.session import IN_NAMESPACE, Command, Exit, Failed, Session
@@ -54,6 +55,10 @@ class PodContext:
     """Nodes that do not take the pod whatever their GPUs have, such as for a taint."""
     leadership: LeaderStatus = NOTHING_KNOWN
     """Whether an allocator leads, and for whom it reserves nodes."""
+    limits: PodLimits = NONE
+    """How long its program lets it wait."""
+    now: float = 0.0
+    """Seconds since 1970."""
 
 
 UNKNOWN = PodContext()
@@ -87,11 +92,13 @@ def explanation(state: ClusterView, pod: Pod, known: PodContext = UNKNOWN) -> li
     undecided = "not decided yet" if missing else f"not decided yet; if this lasts, no allocator leads: {_LEADS}"
     why = plain_reason(state, pod) or undecided
     if not state.whole:
-        return [*lines, f"It waits: {why}", *_judged(verdict), *_cures_of_claim(pod), _MORE]
+        limits = known.limits.lines(known.now)
+        return [*lines, f"It waits: {why}", *limits, *_judged(verdict), *_cures_of_claim(pod), _MORE]
     queue, places, group = state.waiting(), state.places(), state.groups()
     place = places[pod.key]
     lines.append(f"It waits, {place} of {len(queue)} in the queue: {why}")
     lines += behind(state, pod)
+    lines += known.limits.lines(known.now)
     beside = [other for other in queue if group(other) == group(pod)]
     before = [f"{other.key} ({request_text(other)})" for other in queue[: place.first - 1]]
     if before:
@@ -162,6 +169,7 @@ def row(state: ClusterView, pod: Pod, lines: Sequence[str], known: PodContext = 
         "reason": reason(state, pod),
         "behind": ahead[0].namespace if (ahead := state.ahead(pod)) else "",
         "since": (pod.since or moments.shown(pod.created)) if waits else "",
+        "timeLimits": known.limits.rows(),
         "unbound": pod.unbound,
         "roomAfter": [
             {"pod": other, "node": node.name, "gpu": gpu.index}
@@ -344,7 +352,11 @@ def _output(
     held = state.held_for(next(iter(known.values())).leadership.reserved) if known else {}
     for pod in pods:
         itself = [node for node, pods in held.items() if pod in pods]
-        same = (request_text(pod), pod.code, pod.reason, known[pod.key].verdict, *itself) if pod.waits else pod.key
+        same = (
+            (request_text(pod), pod.code, pod.reason, known[pod.key].verdict, known[pod.key].limits, *itself)
+            if pod.waits
+            else pod.key
+        )
         alike.setdefault(same, []).append(pod)
     lines = [head] if head else []
     for number, group in enumerate(list(alike.values())[:_MOST_EXPLAINED]):
@@ -373,10 +385,14 @@ def _known(
     around = session.surroundings(reader, tuple(pending.values()), whole=state.whole)
     nodes, leadership = [node.name for node in state.nodes], session.leadership()
     judged = {
-        each: PodContext(around.judge(each, nodes), _closed(state, reader, each), leadership)
+        each: PodContext(around.judge(each, nodes), _closed(state, reader, each), leadership, now=session.now())
         for each in dict.fromkeys(pending.values())
     }
-    return {pod.key: judged[pending[pod.key]] if pod.key in pending else UNKNOWN for pod in pods}
+    limits = LimitReader(session)
+    return {
+        pod.key: replace(judged[pending[pod.key]], limits=limits.of(pod)) if pod.key in pending else UNKNOWN
+        for pod in pods
+    }
 
 
 def _closed(state: ClusterView, reader: NeighbourReader, pod: PendingPod) -> frozenset[str]:

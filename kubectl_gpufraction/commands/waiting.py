@@ -10,7 +10,7 @@ from typing import Any
 from contract.encoding import moments
 from kubectl_gpufraction.cluster.leadership import NOTHING_KNOWN
 from kubectl_gpufraction.cluster.state import TERMINATING, ClusterView
-from kubectl_gpufraction.commands import select
+from kubectl_gpufraction.commands import select, timelimits
 from kubectl_gpufraction.output.forms import CommandOutput
 from kubectl_gpufraction.output.tables import Column
 from kubectl_gpufraction.output.wording import age, few, many, reason, request_text
@@ -112,6 +112,8 @@ def run(session: Session) -> CommandOutput:
         f"Node {node} is reserved for {few([pod.key for pod in pods])}"
         for node, pods in sorted(state.held_for(leadership.reserved).items() if state.whole else ())
     ]
+    shown = {(row["namespace"], row["name"]) for row in found}
+    queue = [pod for pod in state.waiting() if (pod.namespace, pod.name) in shown]
     return CommandOutput(
         COLUMNS,
         spoken,
@@ -121,6 +123,7 @@ def run(session: Session) -> CommandOutput:
             totals(spoken),
             *([f"Nothing is placed now, since {leadership.missing}"] if leadership.missing else ()),
             *reasons,
+            *map(session.spoken, timelimits.soon(session, queue)),
             *reserved[:_MOST_RESERVED],
             *together(spoken),
             *missed,

@@ -18,9 +18,10 @@ from playground.tenants.idle import IDLE
 from playground.tenants.moving import MOVING
 from playground.tenants.reserved import RESERVED
 from playground.tenants.scenes import Scene
+from playground.tenants.together import TOGETHER
 from playground.waiting import NotInTime
 
-SCENES: tuple[Scene, ...] = (FAIR, BURST, IDLE, BILL, MOVING, RESERVED)
+SCENES: tuple[Scene, ...] = (FAIR, BURST, IDLE, BILL, MOVING, RESERVED, TOGETHER)
 
 
 def run(out: TextIO = sys.stdout) -> int:

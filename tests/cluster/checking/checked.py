@@ -106,7 +106,12 @@ def healthy(cluster: Cluster) -> Want:
         ok("unserved-pods", "no pod asks for a share where none is given"),
     )
     found = {line[1]: (line,) for line in lines}
-    absent = {"node-problems": "gpus", "pod-security": "namespaces"}
+    absent = {
+        "node-problems": "gpus",
+        "pod-security": "namespaces",
+        "other-programs": "unserved-pods",
+        "traps": "unserved-pods",
+    }
     return Want(
         {
             key: value

@@ -137,6 +137,56 @@ def created(cluster: Cluster, *pods: PodBuilder, namespace: str) -> Iterator[Non
 
 
 @contextmanager
+def program(cluster: Cluster, kind: str, plural: str, version: str, *objects: JSON) -> Iterator[None]:
+    """A kind of another program's is served, with objects. `version`: its group and version."""
+    group, _, served = version.partition("/")
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "singular": kind.lower(), "kind": kind},
+            "versions": [{"name": served, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+    cluster.kube.create(paths.customresourcedefinitions(), definition)
+    path = paths.path(version, plural, "default")
+
+    def is_served() -> bool:
+        try:
+            return not cluster.kube.list(path).items
+        except KubeNotFound:
+            return False
+
+    try:
+        wait_for(is_served, f"{plural}.{group} is not served")
+        for each in objects:
+            cluster.kube.create(path, {"apiVersion": version, "kind": kind, **each})
+        yield
+    finally:
+        cluster.kube.delete(paths.customresourcedefinitions(f"{plural}.{group}"))
+        wait_for(lambda: not _serves(cluster.kube, group), f"{plural}.{group} is still served")
+
+
+def _serves(kube: Kube, group: str) -> bool:
+    return group in {each["name"] for each in kube.get("/apis")["groups"]}
+
+
+@contextmanager
+def deployed(cluster: Cluster, deployment: JSON) -> Iterator[None]:
+    """A Deployment of another program's, without pods."""
+    name = deployment["metadata"]["name"]
+    cluster.kube.create(paths.deployments("default"), {"apiVersion": "apps/v1", "kind": "Deployment", **deployment})
+    try:
+        yield
+    finally:
+        cluster.kube.delete(paths.deployments("default", name))
+
+
+@contextmanager
 def joined(cluster: Cluster, spec: NodeSpec) -> Iterator[None]:
     """A node on which no agent runs."""
     cluster.control_plane.add_node(spec)

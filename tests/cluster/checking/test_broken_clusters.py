@@ -76,6 +76,38 @@ def refuses_host_paths(cluster: Cluster) -> Iterator[None]:
         yield
 
 
+def ray_cluster(**group: Any) -> JSON:
+    """A RayCluster whose autoscaler adds workers, each with a share."""
+    share = {"limits": {"gpufraction.io/gpu-memory": "8Gi"}}
+    template = {"spec": {"containers": [{"name": "worker", "image": "ray", "resources": share}]}}
+    spec = {"enableInTreeAutoscaling": True, "workerGroupSpecs": [{"template": template, **group}]}
+    return {"metadata": {"name": "counts" if group else "sees-none"}, "spec": spec}
+
+
+HUB_LABELS = {"app": "jupyterhub", "component": "hub"}
+HUB = {
+    "metadata": {"name": "hub", "labels": HUB_LABELS},
+    "spec": {
+        "replicas": 0,
+        "selector": {"matchLabels": HUB_LABELS},
+        "template": {
+            "metadata": {"labels": HUB_LABELS},
+            "spec": {"containers": [{"name": "hub", "image": "example.org/hub"}]},
+        },
+    },
+}
+
+
+@contextmanager
+def hub_and_ray(cluster: Cluster) -> Iterator[None]:
+    clusters = (ray_cluster(), ray_cluster(rayStartParams={"num-gpus": "1"}))
+    with (
+        faults.deployed(cluster, HUB),
+        faults.program(cluster, "RayCluster", "rayclusters", "ray.io/v1", *clusters),
+    ):
+        yield
+
+
 OFFERED = fail(
     "device-plugins",
     "a device plugin offers the GPUs of t4, so none is shared; NVIDIA's operator takes its plugin off by a "
@@ -268,6 +300,26 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
         ),
         (),
     ),
+    "programs with traps run, and one of their objects is in one": (
+        hub_and_ray,
+        (
+            ok("other-programs", "found: JupyterHub, KubeRay"),
+            warn(
+                "traps",
+                "JupyterHub: default/hub: KubeSpawner deletes a notebook that is not running after start_timeout, "
+                "300 s by default; the check cannot read the hub's settings",
+                "a larger c.KubeSpawner.start_timeout, in the chart singleuser.startTimeout: "
+                "docs/workloads/jupyterhub.md",
+            ),
+            warn(
+                "traps",
+                "KubeRay: default/sees-none: its autoscaler sees no GPU in these workers, so it adds none for tasks "
+                "that need a GPU",
+                'num-gpus: "1" in rayStartParams of the worker group: docs/workloads/README.md',
+            ),
+        ),
+        (),
+    ),
     "a GPU node has no agent": (
         lambda cluster: faults.joined(cluster, NodeSpec("bare", labels={"gpu": "on"})),
         (
@@ -329,6 +381,13 @@ def test_what_a_user_may_not_see_is_unknown_and_not_well(cluster: Cluster, tmp_p
         unknown("gpus", "you may not list gpunodes"),
         unknown("namespaces", spaces),
         unknown("unserved-pods", "you may not list pods of all namespaces"),
+        (
+            "UNKNOWN",
+            "other-programs",
+            "unknown whether there is JupyterHub, Cluster Autoscaler, Airflow: you may not list deployments of all "
+            "namespaces",
+            None,
+        ),
     ]
     assert check(user, "-n", "default") == wanted
 

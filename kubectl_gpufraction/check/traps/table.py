@@ -1,0 +1,290 @@
+"""
+The one table of programs that create pods or nodes: how each is found, and its traps with cure and page.
+
+`docs/workloads/README.md` is made from it (`python -m release.traps`). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubectl_gpufraction.check.traps import conditions
+from kubectl_gpufraction.check.traps.view import CLUSTER, PODS, View
+
+JSON = dict[str, Any]
+DEPLOYMENTS, DAEMONSETS = "deployments.apps", "daemonsets.apps"
+PAGE = "docs/workloads/README.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Trap:
+    """Something that a program does to pods that wait for a share, or that keeps their share from it."""
+
+    when: str
+    """For whom it holds, as the page says it."""
+    what: str
+    """What happens to them."""
+    cure: str
+    """What to set. Names are marked as code here and in the two before, which a terminal is not shown."""
+    applies: Callable[[View, JSON], bool]
+    kinds: tuple[str, ...]
+    """Whose objects the condition is asked about: `PLURAL.GROUP`, or a word of the view."""
+    configmaps: tuple[str, ...] = ()
+    """ConfigMaps that the condition reads, as `namespace/name`."""
+    besides: tuple[str, ...] = ()
+    """More kinds that it reads."""
+    page: str = PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program, found by a kind that the API server serves, or else by a Deployment."""
+
+    name: str
+    kind: str = ""
+    """`PLURAL.GROUP` of its custom resource."""
+    images: tuple[str, ...] = ()
+    """The last parts of the names of images of its Deployment."""
+    labels: tuple[Mapping[str, str], ...] = ()
+    """Labels of its Deployment, one set or another."""
+    always: bool = False
+    """Part of Kubernetes: it is never named as found."""
+    traps: tuple[Trap, ...] = ()
+
+
+_AUTOSCALING = "docs/autoscaling.md"
+_NO_POOL = Trap(
+    when="`node-provisioning` is not installed, or no pool in the options says what a new node has (`node`)",
+    what="brings no node for pods that wait, since it sees no pod that has a scheduling gate",
+    cure="the component `node-provisioning`, and a pool with `node` in the options",
+    applies=conditions.no_pool,
+    kinds=(CLUSTER,),
+    page=_AUTOSCALING,
+)
+
+PROGRAMS: tuple[Program, ...] = (
+    Program(
+        "JobSet",
+        "jobsets.jobset.x-k8s.io",
+        traps=(
+            Trap(
+                when="a JobSet of several pods with shares does not say how many start together",
+                what="its pods get their shares one by one, and those that have one hold it while the others wait",
+                cure="`gpufraction.io/gang-minimum` in the pod templates of all replicated Jobs, or "
+                "`gpufraction.io/gang: none` if that is meant",
+                applies=conditions.starts_in_part,
+                kinds=("jobsets.jobset.x-k8s.io",),
+                page="docs/workloads/jobset.md",
+            ),
+            Trap(
+                when="a JobSet has `startupPolicyOrder: InOrder` and `gpufraction.io/gang-minimum`",
+                what="its gang is never complete, since the next Job is created only when the one before is ready",
+                cure="`gpufraction.io/gang: none` in its pod templates",
+                applies=conditions.starts_in_order,
+                kinds=("jobsets.jobset.x-k8s.io",),
+                page="docs/workloads/jobset.md",
+            ),
+        ),
+    ),
+    Program(
+        "LeaderWorkerSet",
+        "leaderworkersets.leaderworkerset.x-k8s.io",
+        traps=(
+            Trap(
+                when="a LeaderWorkerSet has `startupPolicy: LeaderReady` and `gpufraction.io/gang-minimum` on it",
+                what="its leader waits for workers that are created only when the leader is ready",
+                cure="no `gpufraction.io/gang-minimum` in the leader's template, or `gpufraction.io/gang: none`",
+                applies=conditions.leader_never_ready,
+                kinds=("leaderworkersets.leaderworkerset.x-k8s.io",),
+                page="docs/workloads/leaderworkerset.md",
+            ),
+        ),
+    ),
+    Program(
+        "Kueue",
+        "clusterqueues.kueue.x-k8s.io",
+        traps=(
+            Trap(
+                when="the ClusterQueue of a LocalQueue covers no `gpufraction.io/gpu-memory`",
+                what="a pod with a share is not admitted there, unless Kueue's configuration leaves the resource out",
+                cure="add `gpufraction.io/gpu-memory` and `gpufraction.io/gpu-cores` to `coveredResources`",
+                applies=conditions.queue_lacks_memory,
+                kinds=("localqueues.kueue.x-k8s.io",),
+                besides=("clusterqueues.kueue.x-k8s.io",),
+                page="docs/kueue.md",
+            ),
+            Trap(
+                when="a Job in a queue asks for a percentage of a GPU",
+                what="Kueue cannot count a percentage from a Job's template, so the Job stays inadmissible",
+                cure="ask for an amount of memory",
+                applies=conditions.counts_percent,
+                kinds=("jobs.batch",),
+                page="docs/kueue.md",
+            ),
+        ),
+    ),
+    Program(
+        "JupyterHub",
+        images=("k8s-hub", "jupyterhub"),
+        labels=conditions.JUPYTERHUB,
+        traps=(
+            Trap(
+                when="a hub is in a served namespace, or a notebook has a share",
+                what="KubeSpawner deletes a notebook that is not running after `start_timeout`, 300 s by default; the "
+                "check cannot read the hub's settings",
+                cure="a larger `c.KubeSpawner.start_timeout`, in the chart `singleuser.startTimeout`",
+                applies=conditions.spawns_with_a_limit,
+                kinds=(DEPLOYMENTS, PODS),
+                page="docs/workloads/jupyterhub.md",
+            ),
+        ),
+    ),
+    Program(
+        "Knative Serving",
+        "services.serving.knative.dev",
+        traps=(
+            Trap(
+                when="a Service asks for a share, and neither it nor `config-deployment` sets a progress deadline",
+                what="a revision whose first pod waits for more than 600 s is marked as failed",
+                cure="the annotation `serving.knative.dev/progress-deadline` in its template, such as `3600s`",
+                applies=conditions.default_deadline,
+                kinds=("services.serving.knative.dev",),
+                configmaps=(conditions.DEPLOYMENT_CONFIG,),
+            ),
+            Trap(
+                when="a Service asks for a share, all GPU nodes have a taint, and `config-features` has no tolerations",
+                what="its pods cannot tolerate the taint, and no GPU node takes them",
+                cure="`kubernetes.podspec-tolerations: enabled` in the ConfigMap `knative-serving/config-features`",
+                applies=conditions.no_tolerations,
+                kinds=("services.serving.knative.dev",),
+                configmaps=(conditions.FEATURES_CONFIG,),
+            ),
+        ),
+    ),
+    Program(
+        "KServe",
+        "inferenceservices.serving.kserve.io",
+        traps=(
+            Trap(
+                when="an InferenceService in Standard mode asks for a share",
+                what="it is reported as failed if its pod waits for more than 600 s; the pod starts all the same",
+                cure="nothing: KServe sets the time itself; `kubectl gpufraction explain` says why the pod waits",
+                applies=conditions.inference_asks,
+                kinds=("inferenceservices.serving.kserve.io",),
+                configmaps=(conditions.KSERVE_CONFIG,),
+            ),
+        ),
+    ),
+    Program(
+        "KubeRay",
+        "rayclusters.ray.io",
+        traps=(
+            Trap(
+                when="a RayCluster with `enableInTreeAutoscaling` has workers whose resources do not end in `gpu`",
+                what="its autoscaler sees no GPU in these workers, so it adds none for tasks that need a GPU",
+                cure='`num-gpus: "1"` in `rayStartParams` of the worker group',
+                applies=conditions.ray_sees_no_gpu,
+                kinds=("rayclusters.ray.io",),
+            ),
+        ),
+    ),
+    Program(
+        "Karpenter",
+        "nodepools.karpenter.sh",
+        traps=(
+            _NO_POOL,
+            Trap(
+                when="`node-provisioning` has no `node-placeholders`, and ProvisioningRequests are not served",
+                what="brings no node for pods that wait, since it serves no ProvisioningRequests",
+                cure="add the component `node-placeholders`",
+                applies=conditions.no_placeholders,
+                kinds=(CLUSTER,),
+                page=_AUTOSCALING,
+            ),
+        ),
+    ),
+    Program("Cluster Autoscaler", images=("cluster-autoscaler",), traps=(_NO_POOL,)),
+    Program(
+        "Argo Workflows",
+        "workflows.argoproj.io",
+        traps=(
+            Trap(
+                when="a Workflow with `activeDeadlineSeconds` asks for a share",
+                what="the time that its pods wait for their shares counts, so it may fail before they start",
+                cure="a longer `spec.activeDeadlineSeconds`, or `activeDeadlineSeconds` of the template, which counts "
+                "for its own pod alone",
+                applies=conditions.workflow_deadline,
+                kinds=(
+                    "workflows.argoproj.io",
+                    "workflowtemplates.argoproj.io",
+                    "cronworkflows.argoproj.io",
+                ),
+            ),
+        ),
+    ),
+    Program(
+        "Argo CD",
+        "applications.argoproj.io",
+        traps=(
+            Trap(
+                when="an Application has plain pods",
+                what="a plain pod with a share stays OutOfSync, since its resources are changed at its creation",
+                cure="a Deployment or a Job in its place, or `ignoreDifferences` for `/spec` and `/metadata` of Pods",
+                applies=conditions.owns_pods,
+                kinds=("applications.argoproj.io",),
+            ),
+        ),
+    ),
+    Program(
+        "Tekton",
+        "pipelineruns.tekton.dev",
+        traps=(
+            Trap(
+                when="a Task asks for a share, and `coschedule` in `feature-flags` is not `disabled`",
+                what="of a PipelineRun with a shared volume, the affinity assistant chooses the node before a share is "
+                "chosen, so a task waits if that node has no room",
+                cure="`coschedule: disabled` in the ConfigMap `tekton-pipelines/feature-flags`",
+                applies=conditions.affinity_assistant,
+                kinds=("tasks.tekton.dev", "taskruns.tekton.dev"),
+                configmaps=(conditions.TEKTON_CONFIG,),
+            ),
+        ),
+    ),
+    Program(
+        "Airflow",
+        images=("airflow",),
+        labels=conditions.AIRFLOW,
+        traps=(
+            Trap(
+                when="a pod of a KubernetesPodOperator has a share",
+                what="the operator gives a pod up that is not scheduled after 120 s by default",
+                cure="`schedule_timeout_seconds` of the operator; `startup_timeout_seconds` in older providers",
+                applies=conditions.operator_pod,
+                kinds=(PODS,),
+            ),
+            Trap(
+                when="a pod of the KubernetesExecutor has a share",
+                what="the scheduler gives a task up that is queued for more than 600 s by default",
+                cure="`task_queued_timeout` in `[scheduler]` of Airflow's configuration",
+                applies=conditions.executor_pod,
+                kinds=(PODS,),
+            ),
+        ),
+    ),
+    Program(
+        "DaemonSet",
+        always=True,
+        traps=(
+            Trap(
+                when="as many pods of a DaemonSet wait for a share as `maxUnavailable` is, and it has no `maxSurge`",
+                what="its roll-out stops: a pod that waits counts as unavailable",
+                cure="a larger `updateStrategy.rollingUpdate.maxUnavailable`, or a node selector for nodes with room",
+                applies=conditions.blocks_its_roll_out,
+                kinds=(DAEMONSETS,),
+                besides=(PODS,),
+            ),
+        ),
+    ),
+)
