@@ -76,6 +76,8 @@ class StatusUpdate:
     """Whether the condition's status is another than before, which its time of transition is about."""
     event: bool = True
     """Whether there is an Event too; new figures alone are none."""
+    gated: bool = True
+    """Whether the pod, which has no share, is behind our gate; then its condition `PodScheduled` has the reason too."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", plain(self.reason))
@@ -413,7 +415,14 @@ class PodRecords:
         record.repair = repair.repeated(now)
         code = written_before(reported.code)
         return StatusUpdate(
-            repair.key, uid, reported.allocated, code, reported.reason, turned=repair.turned, event=False
+            repair.key,
+            uid,
+            reported.allocated,
+            code,
+            reported.reason,
+            turned=repair.turned,
+            event=False,
+            gated=False,  # only our own condition is kept as it was written
         )
 
     def _may_freshen(self, last: LastReported, now: float) -> bool:

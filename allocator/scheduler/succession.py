@@ -117,7 +117,8 @@ class LatePods:
         if self._cache.ledger.holding(late.uid) is not None:
             self.failing.add(late.uid)
             reason = PodReason.SHARE_TAKEN
-            self._records.tell(StatusUpdate(late.key, late.uid, False, reason, late.why, warning=reason), now)
+            news = StatusUpdate(late.key, late.uid, False, reason, late.why, warning=reason, gated=False)
+            self._records.tell(news, now)
             self._trigger.requeue()
 
 

@@ -71,7 +71,8 @@ class UnboundPods:
         self.withdrawn[pod.uid] = pod
         if self._leadership.leads() and not pod.deleting:
             code, text = messages.withdrawn(pod, evicts=self._is_evicted(pod))
-            news = StatusUpdate(pod.key, pod.uid, False, code, text, warning=PodEventReason.SHARE_RETURNED)
+            warning = PodEventReason.SHARE_RETURNED
+            news = StatusUpdate(pod.key, pod.uid, False, code, text, warning=warning, gated=False)
             if self._records.tell(news, now, pod.condition):
                 self._trigger.wake()
 

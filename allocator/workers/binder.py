@@ -365,16 +365,36 @@ class EventRecorder:
         self._kube.patch_merge(paths.gpunodes(gpunode), {"metadata": {"annotations": {str(name): text}}})
 
     def _set_condition(self, news: StatusUpdate, now: str) -> None:
-        namespace, name = news.key.split("/", 1)
-        condition = {
+        """
+        Write our condition, and for a pod behind our gate the message of the API server's own as well.
+
+        Raises the API server's refusal. A policy of an older release refuses the second condition, so that ours is
+        then written alone.
+        """
+        ours = {
             "type": str(names.ALLOCATED_CONDITION),
             "status": "True" if news.allocated else "False",
             "reason": news.code,
             "message": news.reason,
             **({"lastTransitionTime": now} if news.turned else {}),
         }
-        body: JSON = {"metadata": {"uid": news.uid}, "status": {"conditions": [condition]}}
+        if news.allocated or not news.gated:
+            self._patch_conditions(news, [ours])
+            return
+        try:
+            self._patch_conditions(news, [ours, {"type": "PodScheduled", "message": _unformatted(news.reason)}])
+        except REFUSALS:
+            self._patch_conditions(news, [ours])
+
+    def _patch_conditions(self, news: StatusUpdate, conditions: list[JSON]) -> None:
+        namespace, name = news.key.split("/", 1)
+        body: JSON = {"metadata": {"uid": news.uid}, "status": {"conditions": conditions}}
         self._kube.patch_strategic(paths.pods(namespace, name, "status"), body)
+
+
+def _unformatted(reason: str) -> str:
+    """The reason without percent signs: Knative takes the message of `PodScheduled` for a format."""
+    return reason.replace("%", "percent")
 
 
 def _about(news: Tellable) -> tuple[str, ...]:

@@ -88,6 +88,11 @@ def condition(name: str) -> JSON:
     return {"status": {"conditions": [{"type": name, "status": "False", "reason": "No", "message": "no"}]}}
 
 
+def scheduled(**fields: str) -> JSON:
+    """Changes of a condition that is the API server's own, or kube-scheduler's."""
+    return {"status": {"conditions": [{"type": "PodScheduled", **fields}]}}
+
+
 def without(*annotations: str) -> JSON:
     """What fails a pod that came late."""
     return {
@@ -140,6 +145,21 @@ POD_ATTEMPTS = {
     ),
     "the allocator tells a pod how it stands": patched(
         ALLOWED, f"{WAITING}/status", condition(names.ALLOCATED_CONDITION)
+    ),
+    "the allocator says in the API server's condition why a pod waits": patched(
+        ALLOWED, f"{WAITING}/status", scheduled(message="no room")
+    ),
+    "a pod that waits passed off as one that was bound": patched(
+        BY_POLICY, f"{WAITING}/status", scheduled(status="True")
+    ),
+    "a pod that waits passed off as one for an autoscaler": patched(
+        BY_POLICY, f"{WAITING}/status", scheduled(reason="Unschedulable")
+    ),
+    "a pod that does not wait passed off as one that does": patched(
+        BY_POLICY, f"{PLACED}/status", scheduled(status="False", reason="SchedulingGated")
+    ),
+    "the end of the API server's condition": patched(
+        BY_POLICY, f"{WAITING}/status", {"status": {"conditions": [{"type": "PodScheduled", "$patch": "delete"}]}}
     ),
     "the allocator bars what the leader before had under way": patched(ALLOWED, WAITING, annotated(fence="x")),
     "the allocator fails a late pod": patched(

@@ -55,7 +55,14 @@ def settled() -> tuple[SchedulerHarness, JSON, JSON, StatusUpdate, StatusUpdate]
 
 def once_more(reported: StatusUpdate, *, turned: bool) -> StatusUpdate:
     return StatusUpdate(
-        reported.key, reported.uid, reported.allocated, reported.code, reported.reason, turned=turned, event=False
+        reported.key,
+        reported.uid,
+        reported.allocated,
+        reported.code,
+        reported.reason,
+        turned=turned,
+        event=False,
+        gated=False,
     )
 
 

@@ -93,11 +93,12 @@ REFUSALS = {"a policy": 403, "not as it is": 422, "too large": 413}
 
 @pytest.mark.parametrize("code", REFUSALS.values(), ids=REFUSALS.keys())
 def test_where_the_condition_is_refused_the_event_is_tried(code: int) -> None:
-    transport = Script(Answer(code, status_body(code, "Forbidden")), OK)
+    refused = Answer(code, status_body(code, "Forbidden"))
+    transport = Script(refused, refused, OK)
     recorder = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
     assert recorder.tell(UPDATE, lambda seconds: False)
-    assert [each.path.rsplit("/", 1)[-1] for each in transport.sent] == ["status", "events"]
-    assert (transport.sent[1].body["type"], transport.sent[1].body["reason"]) == ("Warning", "PlacementRefused")
+    assert [each.path.rsplit("/", 1)[-1] for each in transport.sent] == ["status", "status", "events"]
+    assert (transport.sent[2].body["type"], transport.sent[2].body["reason"]) == ("Warning", "PlacementRefused")
 
 
 class Inline:

@@ -125,9 +125,36 @@ def test_the_time_of_transition_stays_with_the_status(
     transport = Script(OK, holds=True)
     recorder = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
     assert recorder.tell(news, lambda seconds: False)
-    (condition,) = transport.sent[0].body["status"]["conditions"]
+    condition, scheduled = transport.sent[0].body["status"]["conditions"]
+    assert scheduled == {"type": "PodScheduled", "message": NEWS.reason}
     written = {"type": "gpufraction.io/Allocated", "status": "False", "reason": "Memory", "message": NEWS.reason}
     assert (condition, sent(transport)) == ({**written, **time}, want)
+
+
+SCHEDULED: dict[str, tuple[StatusUpdate, list[str]]] = {
+    "a pod behind our gate": (
+        replace(NEWS, reason="short of cores (wanted 50 %)"),
+        ["short of cores (wanted 50 percent)"],
+    ),
+    "a pod that got its share": (replace(NEWS, allocated=True), []),
+    "a pod that lost its share": (replace(NEWS, gated=False), []),
+}
+
+
+@pytest.mark.parametrize(("news", "want"), SCHEDULED.values(), ids=SCHEDULED.keys())
+def test_the_api_servers_condition_says_why_a_gated_pod_waits(news: StatusUpdate, want: list[str]) -> None:
+    """Knative takes its message for a format, so no percent sign is in it."""
+    transport = Script(OK, holds=True)
+    assert EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC)).tell(news, lambda _: False)
+    written = transport.sent[0].body["status"]["conditions"]
+    assert [each["message"] for each in written if each["type"] == "PodScheduled"] == want
+
+
+def test_where_a_policy_refuses_the_api_servers_condition_ours_is_written() -> None:
+    transport = Script(Answer(403, {"kind": "Status", "code": 403}), OK, OK)
+    assert EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC)).tell(NEWS, lambda _: False)
+    (ours,) = transport.sent[1].body["status"]["conditions"]
+    assert (ours["type"], sent(transport)) == ("gpufraction.io/Allocated", [STATUS, STATUS, EVENT])
 
 
 def test_an_event_on_a_claim_names_its_kind_and_warns_where_it_should() -> None:
