@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from kubectl_gpufraction.check.traps.table import PAGE, PROGRAMS, Program, Trap
+from kubectl_gpufraction.check.traps.table import PAGE, PROGRAMS, OtherProgram, Trap
 
 _ROOT = Path(__file__).resolve().parents[1]
 FILE = _ROOT / PAGE
@@ -57,7 +57,7 @@ def _table(rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _how(program: Program) -> str:
+def _how(program: OtherProgram) -> str:
     if program.kind:
         return f"the kind `{program.kind}` is served"
     labels = [

@@ -12,7 +12,7 @@ from typing import Any
 from contract.encoding.plain import NAME, plain
 from kubectl_gpufraction.check.facts import ClusterFacts, Objects
 from kubectl_gpufraction.check.findings import OK, UNKNOWN, WARN, Finding, Unseen
-from kubectl_gpufraction.check.traps.table import DEPLOYMENTS, PROGRAMS, Program, Trap
+from kubectl_gpufraction.check.traps.table import DEPLOYMENTS, PROGRAMS, OtherProgram, Trap
 from kubectl_gpufraction.check.traps.view import View, has_labels
 from kubectl_gpufraction.output.wording import few
 
@@ -33,14 +33,14 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
             yield from _findings(view, program, trap)
 
 
-def is_found(program: Program, facts: ClusterFacts) -> bool:
+def is_found(program: OtherProgram, facts: ClusterFacts) -> bool:
     """Whether the program's kind is served, or its Deployment was seen."""
     if program.kind:
         return program.kind in facts.programs.served
     return any(_is_of(program, each) for each in _seen(facts.programs.objects.get(DEPLOYMENTS, ())))
 
 
-def _is_of(program: Program, deployment: JSON) -> bool:
+def _is_of(program: OtherProgram, deployment: JSON) -> bool:
     """Whether a Deployment is the program's, by its labels or the image of a container; odd ones are nobody's."""
     try:
         spec = deployment["spec"]["template"]["spec"]
@@ -63,7 +63,7 @@ def _unseen(facts: ClusterFacts) -> Iterator[Finding]:
         yield Finding(UNKNOWN, FOUND, f"unknown whether there is {hidden}: {found.why}")
 
 
-def _findings(view: View, program: Program, trap: Trap) -> Iterator[Finding]:
+def _findings(view: View, program: OtherProgram, trap: Trap) -> Iterator[Finding]:
     """The trap where it applies, and one line for what the user may not read of it."""
     if program.kind:  # of others, what is needed to find them was reported
         kinds = (view.unseen(each) for each in (*trap.kinds, *trap.besides))

@@ -39,7 +39,7 @@ class Trap:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class OtherProgram:
     """A program, found by a kind that the API server serves, or else by a Deployment."""
 
     name: str
@@ -64,8 +64,8 @@ _NO_POOL = Trap(
     page=_AUTOSCALING,
 )
 
-PROGRAMS: tuple[Program, ...] = (
-    Program(
+PROGRAMS: tuple[OtherProgram, ...] = (
+    OtherProgram(
         "JobSet",
         "jobsets.jobset.x-k8s.io",
         traps=(
@@ -88,7 +88,7 @@ PROGRAMS: tuple[Program, ...] = (
             ),
         ),
     ),
-    Program(
+    OtherProgram(
         "LeaderWorkerSet",
         "leaderworkersets.leaderworkerset.x-k8s.io",
         traps=(
@@ -102,7 +102,7 @@ PROGRAMS: tuple[Program, ...] = (
             ),
         ),
     ),
-    Program(
+    OtherProgram(
         "Kueue",
         "clusterqueues.kueue.x-k8s.io",
         traps=(
@@ -125,7 +125,7 @@ PROGRAMS: tuple[Program, ...] = (
             ),
         ),
     ),
-    Program(
+    OtherProgram(
         "JupyterHub",
         images=("k8s-hub", "jupyterhub"),
         labels=conditions.JUPYTERHUB,
@@ -141,7 +141,7 @@ PROGRAMS: tuple[Program, ...] = (
             ),
         ),
     ),
-    Program(
+    OtherProgram(
         "Knative Serving",
         "services.serving.knative.dev",
         traps=(
@@ -152,6 +152,7 @@ PROGRAMS: tuple[Program, ...] = (
                 applies=conditions.default_deadline,
                 kinds=("services.serving.knative.dev",),
                 configmaps=(conditions.DEPLOYMENT_CONFIG,),
+                page="docs/workloads/knative.md",
             ),
             Trap(
                 when="a Service asks for a share, all GPU nodes have a taint, and `config-features` has no tolerations",
@@ -160,10 +161,11 @@ PROGRAMS: tuple[Program, ...] = (
                 applies=conditions.no_tolerations,
                 kinds=("services.serving.knative.dev",),
                 configmaps=(conditions.FEATURES_CONFIG,),
+                page="docs/workloads/knative.md",
             ),
         ),
     ),
-    Program(
+    OtherProgram(
         "KServe",
         "inferenceservices.serving.kserve.io",
         traps=(
@@ -177,7 +179,7 @@ PROGRAMS: tuple[Program, ...] = (
             ),
         ),
     ),
-    Program(
+    OtherProgram(
         "KubeRay",
         "rayclusters.ray.io",
         traps=(
@@ -190,7 +192,7 @@ PROGRAMS: tuple[Program, ...] = (
             ),
         ),
     ),
-    Program(
+    OtherProgram(
         "Karpenter",
         "nodepools.karpenter.sh",
         traps=(
@@ -205,8 +207,8 @@ PROGRAMS: tuple[Program, ...] = (
             ),
         ),
     ),
-    Program("Cluster Autoscaler", images=("cluster-autoscaler",), traps=(_NO_POOL,)),
-    Program(
+    OtherProgram("Cluster Autoscaler", images=("cluster-autoscaler",), traps=(_NO_POOL,)),
+    OtherProgram(
         "Argo Workflows",
         "workflows.argoproj.io",
         traps=(
@@ -224,7 +226,7 @@ PROGRAMS: tuple[Program, ...] = (
             ),
         ),
     ),
-    Program(
+    OtherProgram(
         "Argo CD",
         "applications.argoproj.io",
         traps=(
@@ -237,7 +239,7 @@ PROGRAMS: tuple[Program, ...] = (
             ),
         ),
     ),
-    Program(
+    OtherProgram(
         "Tekton",
         "pipelineruns.tekton.dev",
         traps=(
@@ -252,7 +254,7 @@ PROGRAMS: tuple[Program, ...] = (
             ),
         ),
     ),
-    Program(
+    OtherProgram(
         "Airflow",
         images=("airflow",),
         labels=conditions.AIRFLOW,
@@ -273,7 +275,7 @@ PROGRAMS: tuple[Program, ...] = (
             ),
         ),
     ),
-    Program(
+    OtherProgram(
         "DaemonSet",
         always=True,
         traps=(
