@@ -23,7 +23,7 @@ from allocator.cache.repeated import RepeatedNote
 from allocator.faults import Faulted, surfaced
 from allocator.queue.records import Binding, EventRecord, Eviction, Report, StatusUpdate
 from allocator.scheduler.events import BindFailed, BindSucceeded, BindUnknown, EvictionOutcome, TakeShare
-from allocator.workers import resource_claims, share_claims
+from allocator.workers import owners, resource_claims, share_claims
 from contract import names, pods
 from contract.backoff import backoff
 from contract.dialects import DIALECTS
@@ -353,7 +353,8 @@ class EventRecorder:
         now = self._clock()
         if isinstance(news, StatusUpdate):
             try:
-                self._set_condition(news, moments.stamp(now.timestamp()))
+                pod = self._set_condition(news, moments.stamp(now.timestamp()))
+                owners.show(self._kube, news, pod, now.timestamp(), _COMPONENT)
             except REFUSALS as error:  # the Event may be taken all the same, and then somebody learns of it
                 log.info("condition refused", extra={"pod": news.key, "reason": str(error)})
             if not news.event:
@@ -364,7 +365,8 @@ class EventRecorder:
         """Write an annotation of a GPUNode; None removes it."""
         self._kube.patch_merge(paths.gpunodes(gpunode), {"metadata": {"annotations": {str(name): text}}})
 
-    def _set_condition(self, news: StatusUpdate, now: str) -> None:
+    def _set_condition(self, news: StatusUpdate, now: str) -> JSON:
+        """Write it. Returns the pod as it is then."""
         namespace, name = news.key.split("/", 1)
         condition = {
             "type": str(names.ALLOCATED_CONDITION),
@@ -374,7 +376,7 @@ class EventRecorder:
             **({"lastTransitionTime": now} if news.turned else {}),
         }
         body: JSON = {"metadata": {"uid": news.uid}, "status": {"conditions": [condition]}}
-        self._kube.patch_strategic(paths.pods(namespace, name, "status"), body)
+        return self._kube.patch_strategic(paths.pods(namespace, name, "status"), body)
 
 
 def _about(news: Tellable) -> tuple[str, ...]:
