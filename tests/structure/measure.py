@@ -32,7 +32,7 @@ LINES = {
     "contract": 14_350,
     "runtime": 4_300,
     "webhook": 4_000,
-    "allocator": 25_550,
+    "allocator": 25_600,
     "nodeagent": 7_250,
     "kubectl_gpufraction": 10_700,
     "shadow": 3_320,
