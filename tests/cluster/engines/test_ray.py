@@ -79,7 +79,7 @@ def scale(cluster: Cluster, workers: int) -> None:
 def told(cluster: Cluster) -> list[str]:
     """What the Ray cluster's Events say of pods that wait."""
     events = cluster.kube.list(paths.events("default")).items
-    about = [each for each in events if each["involvedObject"]["uid"] == uid(cluster)]
+    about = [each for each in events if each["involvedObject"].get("uid") == uid(cluster)]
     return [each["message"] for each in about if each["reason"] == PodEventReason.WAITING]
 
 
