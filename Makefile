@@ -67,7 +67,7 @@ test-differential: $(STAMP) ## our filters beside the real kube-scheduler of KUB
 test-versions: $(STAMP) ## programs of the previous commit, of this one and of a later one in every mix, rolled forward and back under load; on a real kube-apiserver as well with KUBEBUILDER_ASSETS
 	$(RUN) -m pytest -q -n 2 --no-loadscope-reorder -m 'system or realcluster' tests/cluster/versions
 
-test-engines: $(STAMP) ## run Kueue, Cluster Autoscaler, JobSet, LeaderWorkerSet and JupyterHub from ENGINES_ASSETS alongside us on a real control plane from KUBEBUILDER_ASSETS
+test-engines: $(STAMP) ## run Kueue, Cluster Autoscaler, JobSet, LeaderWorkerSet, Argo Workflows, KubeRay and JupyterHub from ENGINES_ASSETS alongside us on a real control plane from KUBEBUILDER_ASSETS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
 	@test -n "$(ENGINES_ASSETS)" || { echo "ENGINES_ASSETS must name a folder with these programs; docs/testing.md says how"; exit 1; }
 	$(RUN) -m pytest -q -n 2 --dist loadfile -m engines tests/cluster/engines

@@ -538,6 +538,14 @@ ALLOCATED_CONDITION = Key(
     doc="`False` with the reason while the pod waits for its share, `True` afterwards. A pod that is placed at once "
     "has it only where the setting `placement.condition` is `always`.",
 )
+SCHEDULABLE_CONDITION = Key(
+    f"{GROUP}/Schedulable",
+    on="Pod condition",
+    writer="allocator",
+    doc="Of a pod that Argo Workflows created: `False` with the reason `Unschedulable` and the message of "
+    "`gpufraction.io/Allocated` while that is `False`, since Argo shows the message of a condition with this reason. "
+    "`True` afterwards.",
+)
 CLAIM_FINALIZER = Key(
     f"{GROUP}/claim-in-use",
     on="ElasticGPUClaim finalizer",

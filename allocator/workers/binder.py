@@ -23,7 +23,7 @@ from allocator.cache.repeated import RepeatedNote
 from allocator.faults import Faulted, surfaced
 from allocator.queue.records import Binding, EventRecord, Eviction, Report, StatusUpdate
 from allocator.scheduler.events import BindFailed, BindSucceeded, BindUnknown, EvictionOutcome, TakeShare
-from allocator.workers import resource_claims, share_claims
+from allocator.workers import owners, resource_claims, share_claims
 from contract import names, pods
 from contract.backoff import backoff
 from contract.dialects import DIALECTS
@@ -353,7 +353,8 @@ class EventRecorder:
         now = self._clock()
         if isinstance(news, StatusUpdate):
             try:
-                self._set_condition(news, moments.stamp(now.timestamp()))
+                pod = self._set_condition(news, moments.stamp(now.timestamp()))
+                owners.show(self._kube, news, pod, now.timestamp(), _COMPONENT)
             except REFUSALS as error:  # the Event may be taken all the same, and then somebody learns of it
                 log.info("condition refused", extra={"pod": news.key, "reason": str(error)})
             if not news.event:
@@ -364,9 +365,10 @@ class EventRecorder:
         """Write an annotation of a GPUNode; None removes it."""
         self._kube.patch_merge(paths.gpunodes(gpunode), {"metadata": {"annotations": {str(name): text}}})
 
-    def _set_condition(self, news: StatusUpdate, now: str) -> None:
+    def _set_condition(self, news: StatusUpdate, now: str) -> JSON:
         """
-        Write our condition, and for a pod behind our gate the message of the API server's own as well.
+        Write our condition, and for a pod behind our gate the message of the API server's own as well. Returns the pod
+        as it is then.
 
         Raises the API server's refusal. A policy of an older release refuses the second condition, so that ours is
         then written alone.
@@ -379,17 +381,16 @@ class EventRecorder:
             **({"lastTransitionTime": now} if news.turned else {}),
         }
         if news.allocated or not news.gated:
-            self._patch_conditions(news, [ours])
-            return
+            return self._patch_conditions(news, [ours])
         try:
-            self._patch_conditions(news, [ours, {"type": "PodScheduled", "message": _unformatted(news.reason)}])
+            return self._patch_conditions(news, [ours, {"type": "PodScheduled", "message": _unformatted(news.reason)}])
         except REFUSALS:
-            self._patch_conditions(news, [ours])
+            return self._patch_conditions(news, [ours])
 
-    def _patch_conditions(self, news: StatusUpdate, conditions: list[JSON]) -> None:
+    def _patch_conditions(self, news: StatusUpdate, conditions: list[JSON]) -> JSON:
         namespace, name = news.key.split("/", 1)
         body: JSON = {"metadata": {"uid": news.uid}, "status": {"conditions": conditions}}
-        self._kube.patch_strategic(paths.pods(namespace, name, "status"), body)
+        return self._kube.patch_strategic(paths.pods(namespace, name, "status"), body)
 
 
 def _unformatted(reason: str) -> str:

@@ -92,6 +92,7 @@ ADMISSION = FeatureEdges(
                 names.PROTECTED,
                 names.GATE,
                 names.ALLOCATED_CONDITION,
+                names.SCHEDULABLE_CONDITION,
                 names.HOLDER,
                 names.HELD_GPUS,
                 *names.CONTAINER_PREFIXES,

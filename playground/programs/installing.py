@@ -82,10 +82,10 @@ def path_of(document: JSON, *, named: bool = False) -> str:
     return paths.path(document["apiVersion"], plural(document["kind"]), namespace, name)
 
 
-def apply(kube: Kube, document: JSON) -> None:
-    """Create the object; where it exists already it stays as it is."""
+def apply(kube: Kube, document: JSON, *, within: float | None = None) -> None:
+    """Create the object; where it exists already it stays as it is. `within`: seconds that a large one may take."""
     try:
-        kube.create(path_of(document), document)
+        kube.create(path_of(document), document, timeout=within)
     except KubeConflict as error:
         if not error.already_exists:
             raise

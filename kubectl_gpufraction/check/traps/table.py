@@ -189,6 +189,7 @@ PROGRAMS: tuple[OtherProgram, ...] = (
                 cure='`num-gpus: "1"` in `rayStartParams` of the worker group',
                 applies=conditions.ray_sees_no_gpu,
                 kinds=("rayclusters.ray.io",),
+                page="docs/workloads/kuberay.md",
             ),
         ),
     ),

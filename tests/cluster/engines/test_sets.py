@@ -18,9 +18,20 @@ from playground.engines.sets import JOBSET, JOBSET_VERSION, LEADERWORKERSET, LEA
 from playground.machinery.kubelet.podrun import EXIT_CODE, RUN_SECONDS
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from tests.builders import PodBuilder, pod
+from tests.builders import PodBuilder
+from tests.cluster.engines.owned import (
+    booked,
+    cleared,
+    leave,
+    members,
+    occupy,
+    reasons,
+    running,
+    shown,
+    template,
+    worker,
+)
 from tests.cluster.engines.programs import folder_of
-from tests.cluster.system import invariants
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 JSON = dict[str, Any]
@@ -48,74 +59,7 @@ def leaderworkerset(us: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
 def in_order(us: Cluster) -> Iterator[None]:
     """Each test leaves the cluster empty; nothing is booked twice before and after."""
     yield
-    invariants.check(us)
-    for path in (JOBSETS, SETS):
-        if engine_serves(us, path):
-            for each in us.kube.list(path).items:
-                us.kube.delete(f"{path}/{each['metadata']['name']}", {"propagationPolicy": "Background"})
-    wait_for(lambda: not [each for each in there(us) if owned(each)], lambda: f"{shown(us)} are still there", 60)
-    scenarios.clear(us.kube)
-    invariants.check(us)
-
-
-def engine_serves(cluster: Cluster, path: str) -> bool:
-    """Whether the kind of the path was ever applied here."""
-    group = path.split("/")[2]
-    return group in {each["name"] for each in cluster.kube.get("/apis")["groups"]}
-
-
-def worker(name: str) -> PodBuilder:
-    """A pod that takes a card of the node t4, which has two."""
-    made = pod(name).asks(names.GPU_MEMORY, "10000Mi")
-    return made.spec(nodeSelector={"gpushare": "true"}, terminationGracePeriodSeconds=0)
-
-
-def template(made: PodBuilder, **spec: Any) -> JSON:
-    """The pod as the template of a set."""
-    whole = made.manifest()
-    annotations = whole["metadata"].get("annotations") or {}
-    return {"metadata": {"annotations": annotations}, "spec": {**whole["spec"], **spec}}
-
-
-def there(cluster: Cluster) -> list[JSON]:
-    return scenarios.all_pods(cluster.kube)
-
-
-def owned(found: JSON) -> bool:
-    return bool(found["metadata"].get("ownerReferences"))
-
-
-def shown(cluster: Cluster) -> dict[str, str]:
-    return {each["metadata"]["name"]: scenarios.waits(each) or each["status"]["phase"] for each in there(cluster)}
-
-
-def members(cluster: Cluster) -> list[JSON]:
-    """The pods that the set has created."""
-    return [each for each in there(cluster) if owned(each)]
-
-
-def reasons(cluster: Cluster) -> list[str]:
-    return sorted(scenarios.waits(each) for each in members(cluster))
-
-
-def running(cluster: Cluster) -> int:
-    """How many of the set's pods run."""
-    return sum(map(scenarios.is_running, members(cluster)))
-
-
-def booked(cluster: Cluster) -> list[str]:
-    """The set's pods that have a share."""
-    return [each["metadata"]["name"] for each in members(cluster) if names.ALLOCATION in pods.annotations_of(each)]
-
-
-def occupy(cluster: Cluster) -> None:
-    """A pod of somebody else has one of the two cards."""
-    cluster.kube.create(paths.pods("default"), worker("first").manifest())
-    wait_for(lambda: shown(cluster).get("first") == "Running", lambda: f"{shown(cluster)}")
-
-
-def leave(cluster: Cluster) -> None:
-    cluster.kube.delete(paths.pods("default", "first"))
+    cleared(us, JOBSETS, SETS)
 
 
 # -- JobSet -----------------------------------------------------------------------------------------------------------

@@ -147,7 +147,10 @@ KINDS: tuple[WriteKind, ...] = (
         "allocator",
         "pod's condition",
         ("PATCH", "pods", "status"),
-        (f"{_BINDER}:EventRecorder._set_condition patch_strategic",),
+        (
+            f"{_BINDER}:EventRecorder._set_condition patch_strategic",
+            "allocator.workers.owners:_by_condition patch_strategic",
+        ),
     ),
     WriteKind("allocator", "Event", ("POST", "events", ""), _EVENT),
     WriteKind(

@@ -96,6 +96,7 @@ PINNED = {
     "MEMORY_FRACTION_PREFIX": "gpufraction.io/memory-fraction.",
     "MEMORY_FRACTION": "GPUFRACTION_MEMORY_FRACTION",
     "ALLOCATED_CONDITION": "gpufraction.io/Allocated",
+    "SCHEDULABLE_CONDITION": "gpufraction.io/Schedulable",
     "CLAIM_FINALIZER": "gpufraction.io/claim-in-use",
     "SHARE_FINALIZER": "gpufraction.io/share-in-use",
     "RECLAIM": "gpufraction.io/reclaim-policy",

@@ -238,6 +238,9 @@ CASES = {
     "a tenant removes the mark": changes(False, "withdrawn", annotated(names.WITHDRAWN, None)),
     "a mark cannot be brought along": creates(False, "plain", pod("new", names.WITHDRAWN)),
     "the allocator writes its condition": changes(True, "placed/status", condition(), ALLOCATOR),
+    "the allocator writes the condition that Argo shows": changes(
+        True, "placed/status", condition(str(names.SCHEDULABLE_CONDITION)), ALLOCATOR
+    ),
     "the allocator writes another condition": changes(False, "placed/status", condition("Ready"), ALLOCATOR),
     "the allocator writes a phase beside its condition": changes(
         False, "placed/status", condition(phase="Failed"), ALLOCATOR

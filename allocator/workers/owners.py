@@ -1,0 +1,93 @@
+"""
+Why a pod waits, written where the program that created the pod looks for it.
+
+Most programs show nothing of our own condition. Each row of the table is one program and what it shows instead: another
+condition of its pods, or the Events of its own object. The pod is as the API server answered it, and what it says of
+its owner was written by a tenant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from allocator.queue.records import StatusUpdate
+from contract import names
+from contract.encoding import moments
+from contract.encoding.plain import NAME, is_plain
+from contract.encoding.reading import is_subdomain
+from contract.reasons.pods import PodEventReason
+from runtime.kubernetes import events, paths
+from runtime.kubernetes.client import Kube
+
+JSON = dict[str, Any]
+UNSCHEDULABLE = "Unschedulable"
+"""The reason that Kubernetes has for a pod without a place. Programs look for it in any condition."""
+_MINUTE = len("2030-01-01T00:00")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The object that controls a pod. `version`: of its API, with the group."""
+
+    version: str
+    kind: str
+    name: str
+    uid: str
+
+
+Show = Callable[[Kube, StatusUpdate, Owner, float, str], None]
+"""
+Shows the news by the owner of the pod that it is about, at a time in seconds, as which component. Raises `KubeError`.
+"""
+
+
+def show(kube: Kube, news: StatusUpdate, pod: Mapping[str, Any], now: float, component: str) -> None:
+    """Write the news where the program that created the pod looks for it; nothing for most. Raises `KubeError`."""
+    owner = owner_of(pod)
+    if owner is not None and (shows := PROGRAMS.get((owner.version.partition("/")[0], owner.kind))):
+        shows(kube, news, owner, now, component)
+
+
+def owner_of(pod: Mapping[str, Any]) -> Owner | None:
+    """The pod's controller; None without one, or where its name or uid is none."""
+    for each in (pod.get("metadata") or {}).get("ownerReferences") or ():
+        if each.get("controller"):
+            owner = Owner(*(str(each.get(field, "")) for field in ("apiVersion", "kind", "name", "uid")))
+            return owner if is_subdomain(owner.name) and owner.uid and is_plain(owner.uid, NAME) else None
+    return None
+
+
+def _by_condition(kube: Kube, news: StatusUpdate, owner: Owner, now: float, component: str) -> None:
+    condition = {
+        "type": str(names.SCHEDULABLE_CONDITION),
+        "status": "True" if news.allocated else "False",
+        "reason": news.code if news.allocated else UNSCHEDULABLE,
+        "message": news.reason,
+        **({"lastTransitionTime": moments.stamp(now)} if news.turned else {}),
+    }
+    namespace, name = news.key.split("/", 1)
+    body: JSON = {"metadata": {"uid": news.uid}, "status": {"conditions": [condition]}}
+    kube.patch_strategic(paths.pods(namespace, name, "status"), body)
+
+
+def _by_event(kube: Kube, news: StatusUpdate, owner: Owner, now: float, component: str) -> None:
+    """One Event a minute for all of its pods that wait for the same."""
+    if news.allocated or not news.event:
+        return
+    at = moments.stamp(now)
+    reason = news.warning or PodEventReason.WAITING
+    involved = events.about(owner.kind, news.key.split("/", 1)[0], owner.name, owner.uid, version=owner.version)
+    once = f"{owner.uid} {reason} {news.reason} {at[:_MINUTE]}"
+    written = {"reason": reason, "message": news.reason, "at": at, "once": once}
+    events.record(kube, involved, **written, component=component, warns=bool(news.warning))
+
+
+PROGRAMS: Mapping[tuple[str, str], Show] = {
+    # The message of a step is that of the first condition with this reason, whatever its type.
+    ("argoproj.io", "Workflow"): _by_condition,
+    # Its conditions say nothing of workers, and of the head only what a kubelet says.
+    ("ray.io", "RayCluster"): _by_event,
+}
+"""By API group and kind of a pod's controller."""

@@ -1,0 +1,94 @@
+"""Pods that a program creates for an object of its own, on a node with two cards: workers, and what becomes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from contract import names, pods
+from playground import scenarios
+from playground.cluster import Cluster
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from tests.builders import PodBuilder, pod
+from tests.cluster.system import invariants
+
+JSON = dict[str, Any]
+
+
+def worker(name: str) -> PodBuilder:
+    """A pod that takes a card of the node t4, which has two."""
+    made = pod(name).asks(names.GPU_MEMORY, "10000Mi")
+    return made.spec(nodeSelector={"gpushare": "true"}, terminationGracePeriodSeconds=0)
+
+
+def template(made: PodBuilder, **spec: Any) -> JSON:
+    """The pod as the template of a set."""
+    whole = made.manifest()
+    annotations = whole["metadata"].get("annotations") or {}
+    return {"metadata": {"annotations": annotations}, "spec": {**whole["spec"], **spec}}
+
+
+def there(cluster: Cluster) -> list[JSON]:
+    """All pods."""
+    return scenarios.all_pods(cluster.kube)
+
+
+def owned(found: JSON) -> bool:
+    """Whether a program created the pod."""
+    return bool(found["metadata"].get("ownerReferences"))
+
+
+def shown(cluster: Cluster) -> dict[str, str]:
+    """What each pod waits for, or its phase, by its name."""
+    return {each["metadata"]["name"]: scenarios.waits(each) or each["status"]["phase"] for each in there(cluster)}
+
+
+def members(cluster: Cluster) -> list[JSON]:
+    """The pods that the program has created."""
+    return [each for each in there(cluster) if owned(each)]
+
+
+def reasons(cluster: Cluster) -> list[str]:
+    """What each of the program's pods waits for; empty for one that does not."""
+    return sorted(scenarios.waits(each) for each in members(cluster))
+
+
+def running(cluster: Cluster) -> int:
+    """How many of the program's pods run."""
+    return sum(map(scenarios.is_running, members(cluster)))
+
+
+def booked(cluster: Cluster) -> list[str]:
+    """The program's pods that have a share."""
+    return [each["metadata"]["name"] for each in members(cluster) if names.ALLOCATION in pods.annotations_of(each)]
+
+
+def occupy(cluster: Cluster, name: str = "first") -> None:
+    """A pod of somebody else has one of the two cards."""
+    cluster.kube.create(paths.pods("default"), worker(name).manifest())
+    wait_for(lambda: shown(cluster).get(name) == "Running", lambda: f"{shown(cluster)}")
+
+
+def leave(cluster: Cluster, name: str = "first") -> None:
+    """That pod goes."""
+    cluster.kube.delete(paths.pods("default", name))
+
+
+def cleared(cluster: Cluster, *kinds: str) -> None:
+    """
+    Delete the objects of these kinds, by their paths, and what they own, then all else; the invariants hold before and
+    after. A kind that was never applied has no objects.
+    """
+    invariants.check(cluster)
+    for path in kinds:
+        if _serves(cluster, path):
+            for each in cluster.kube.list(path).items:
+                cluster.kube.delete(f"{path}/{each['metadata']['name']}", {"propagationPolicy": "Background"})
+    wait_for(lambda: not members(cluster), lambda: f"{shown(cluster)} are still there", 60)
+    scenarios.clear(cluster.kube)
+    invariants.check(cluster)
+
+
+def _serves(cluster: Cluster, path: str) -> bool:
+    """Whether the kind of the path was ever applied here."""
+    return path.split("/")[2] in {each["name"] for each in cluster.kube.get("/apis")["groups"]}

@@ -1,0 +1,100 @@
+"""Why a pod waits is written where the program that created it looks, for the programs of the table and no others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from allocator.queue.records import StatusUpdate
+from allocator.workers.binder import EventRecorder
+from allocator.workers.owners import owner_of
+from contract.reasons.nodes import Code
+from contract.reasons.pods import PodEventReason, PodReason
+from runtime.kubernetes.client import Kube
+from tests.wires import Answer, Script
+
+JSON = dict[str, Any]
+NEWS = StatusUpdate("team/p", "uid-1", False, Code.MEMORY.word, "waiting: 0 of 1 GPU nodes fit")
+PLACED = StatusUpdate("team/p", "uid-1", True, PodReason.ALLOCATED, "1 GPU share")
+WORKFLOW = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "sweep", "uid": "uid-w"}
+CLUSTER = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "train", "uid": "uid-c"}
+SCHEDULABLE = "gpufraction.io/Schedulable"
+
+
+def owned(owner: JSON, **more: Any) -> JSON:
+    return {"metadata": {"ownerReferences": [{**owner, "controller": True, **more}]}}
+
+
+def written(news: StatusUpdate, *pods: JSON) -> list[JSON]:
+    """What is sent besides the condition of each of these pods and the Event about it."""
+    found = []
+    for each in pods:
+        transport = Script(Answer(200, each), holds=True)
+        recorder = EventRecorder(Kube(transport), clock=lambda: datetime(2030, 1, 1, tzinfo=UTC))
+        assert recorder.tell(news, lambda seconds: False)
+        bodies = [call.body for call in transport.sent][1:]
+        found += [body for body in bodies if body.get("involvedObject", {}).get("kind") != "Pod"]
+    return found
+
+
+WAITS = {"type": SCHEDULABLE, "status": "False", "reason": "Unschedulable", "message": NEWS.reason}
+RUNS = {"type": SCHEDULABLE, "status": "True", "reason": "Allocated", "message": PLACED.reason}
+TIME = {"lastTransitionTime": "2030-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("news", "want"),
+    [
+        (NEWS, {**WAITS, **TIME}),
+        (replace(NEWS, turned=False, event=False), WAITS),
+        (PLACED, {**RUNS, **TIME}),
+    ],
+    ids=["it waits", "other figures", "it is placed"],
+)
+def test_a_pod_of_a_workflow_gets_a_condition_that_argo_shows(news: StatusUpdate, want: JSON) -> None:
+    assert written(news, owned(WORKFLOW)) == [{"metadata": {"uid": "uid-1"}, "status": {"conditions": [want]}}]
+
+
+def test_a_ray_cluster_gets_an_event_why_its_pod_waits() -> None:
+    (event,) = written(NEWS, owned(CLUSTER))
+    assert event["involvedObject"] == {**CLUSTER, "namespace": "team"}
+    said = (event["reason"], event["message"], event["type"], event["metadata"]["namespace"])
+    assert said == (PodEventReason.WAITING, NEWS.reason, "Normal", "team")
+
+
+def test_workers_that_wait_for_the_same_have_one_event_of_their_cluster() -> None:
+    events = written(NEWS, owned(CLUSTER), owned(CLUSTER))
+    others = written(replace(NEWS, reason="waiting: 0 of 2 GPU nodes fit"), owned(CLUSTER))
+    first, second, third = (each["metadata"]["name"] for each in (*events, *others))
+    assert first == second != third
+
+
+@pytest.mark.parametrize(
+    "news", [PLACED, replace(NEWS, turned=False, event=False)], ids=["it is placed", "other figures"]
+)
+def test_a_ray_cluster_gets_no_event_without_a_new_reason(news: StatusUpdate) -> None:
+    assert written(news, owned(CLUSTER)) == []
+
+
+STRANGERS: dict[str, JSON] = {
+    "no owner": {"metadata": {}},
+    "an owner that does not control it": owned(WORKFLOW, controller=False),
+    "another program": owned({**WORKFLOW, "apiVersion": "batch/v1", "kind": "Job"}),
+    "the kind in another group": owned(WORKFLOW, apiVersion="example.com/v1"),
+    "a name that is none": owned(CLUSTER, name="Train\n"),
+    "a uid that is none": owned(CLUSTER, uid="u" * 1_000),
+    "no uid": owned(CLUSTER, uid=""),
+}
+
+
+@pytest.mark.parametrize("stranger", STRANGERS.values(), ids=STRANGERS.keys())
+def test_for_other_owners_nothing_more_is_written(stranger: JSON) -> None:
+    assert written(NEWS, stranger) == []
+
+
+@pytest.mark.parametrize("odd", [{}, {"metadata": None}, {"metadata": {"ownerReferences": None}}])
+def test_a_pod_without_owners_has_none(odd: JSON) -> None:
+    assert owner_of(odd) is None
