@@ -33,11 +33,13 @@ NO_TARGET = {
     "nodeagent.sharing.overuse_reports:read_cgroup": "opens a file",
     "contract.scheduling.gates:read_overrides": "a setting of the administrator, which a table of cases reads",
     "kubectl_gpufraction.check.reader:read": "asks the API server",
+    "kubectl_gpufraction.check.traps.reading:read": "asks the API server",
     "kubectl_gpufraction.commands.pools:read": "a ConfigMap's text for the target pool-status",
 }
 """Functions of such a name that read nothing which a target could give them, and why."""
 NO_TARGET_MODULES = {
     "allocator.commands": "a file that the administrator names, for the target snapshot",
+    "kubectl_gpufraction.check.traps.conditions": "objects whose damage unit tests of the traps try",
     "kubectl_gpufraction.commands.dryrun": "a manifest of the plugin's own user",
     "kubectl_gpufraction.commands.inspect": "one annotation of gpushare, which is caught",
     "kubectl_gpufraction.cluster.options": "the options, for the target options",

@@ -58,7 +58,7 @@ def _served(kube: Kube) -> dict[str, str]:
     for group in kube.get(_GROUPS).get("groups") or ():
         name, version = str(group.get("name")), str((group.get("preferredVersion") or {}).get("groupVersion"))
         if name in wanted:
-            found |= {f"{plural}.{name}": f"/apis/{version}/{plural}" for plural in _plurals(kube, version)}
+            found |= {f"{plural}.{name}": paths.path(version, plural) for plural in _plurals(kube, version)}
     return found
 
 

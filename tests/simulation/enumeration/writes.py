@@ -148,7 +148,7 @@ KINDS: tuple[WriteKind, ...] = (
         "pod's condition",
         ("PATCH", "pods", "status"),
         (
-            f"{_BINDER}:EventRecorder._set_condition patch_strategic",
+            f"{_BINDER}:EventRecorder._patch_conditions patch_strategic",
             "allocator.workers.owners:_by_condition patch_strategic",
         ),
     ),

@@ -56,7 +56,7 @@ def missing(pods: list[JSON], claims: list[JSON]) -> list[str]:
         return next((each for each in claims if (each["metadata"]["namespace"], each["metadata"]["name"]) == key), None)
 
     run: Any = SimpleNamespace(world=SimpleNamespace(api=SimpleNamespace(store=SimpleNamespace(scan=scan, get=get))))
-    (goal,) = FEATURE.goals
+    goal, _ = FEATURE.goals
     return goal.missing(run)
 
 

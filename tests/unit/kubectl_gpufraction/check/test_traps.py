@@ -381,7 +381,7 @@ def test_objects_and_cure_are_named_with_the_page() -> None:
     (found,) = traps(there(RAY, ray({})))
     assert (found.found, found.cure) == (
         "KubeRay: team/it: its autoscaler sees no GPU in these workers, so it adds none for tasks that need a GPU",
-        'num-gpus: "1" in rayStartParams of the worker group: docs/workloads/README.md',
+        'num-gpus: "1" in rayStartParams of the worker group: docs/workloads/kuberay.md',
     )
 
 

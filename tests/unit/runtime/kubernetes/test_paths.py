@@ -120,9 +120,10 @@ def test_every_path_of_the_api_is_built_in_one_place() -> None:
         if (literals := _literals(file))
     }
     assert found == {
-        # A group's own document, which has a fixed name; what Prometheus serves, behind a path that is built; and the
-        # paths of the page's own server.
+        # A group's own document, which has a fixed name; which groups are served, and their documents by names that the
+        # API server says; what Prometheus serves, behind a path that is built; and the paths of the page's own server.
         "allocator/features/kueue/informers.py": ["/apis/"],
+        "kubectl_gpufraction/check/traps/reading.py": ["/apis", "/apis/"],
         "kubectl_gpufraction/ui/command.py": ["/api/v1/query_range", "/api/v1/"],
         "kubectl_gpufraction/ui/server.py": [
             "/api/gpus",
