@@ -74,7 +74,7 @@ def running(
     authority, ports = Authority(manager.name), Ports.free()
     webhook, health = ports.api, ports.etcd
     documents = [each for each in yaml.safe_load_all((folder / manager.manifests).read_text()) if each]
-    documents = [_reached(each, webhook, authority.pem) for each in documents if each["kind"] not in _LEFT_OUT]
+    documents = [reached(each, webhook, authority.pem) for each in documents if each["kind"] not in _LEFT_OUT]
     for kind in _FIRST:
         for document in documents:
             if document["kind"] == kind:
@@ -116,7 +116,7 @@ def running(
         program.wait()
 
 
-def _reached(document: JSON, port: int, authority: bytes) -> JSON:
+def reached(document: JSON, port: int, authority: bytes) -> JSON:
     """The document with its webhooks under their loopback address."""
     if document["kind"] == "CustomResourceDefinition":
         conversion = document["spec"].get("conversion") or {}

@@ -42,7 +42,6 @@ _CLUSTER_SCOPED = (
     "PriorityClass",
     "DeviceClass",
 )
-_IRREGULAR = {"NetworkPolicy": "networkpolicies", "ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
 
 
 def shipped(base: Path = BASE) -> Iterator[JSON]:
@@ -69,9 +68,12 @@ def documents(path: Path) -> Iterator[JSON]:
 
 def plural(kind: str) -> str:
     """The resource name of a kind."""
-    return _IRREGULAR.get(kind) or kind.lower() + ("es" if kind.endswith("s") and kind != "Endpoints" else "s") * (
-        kind != "Endpoints"
-    )
+    name = kind.lower()
+    if name == "endpoints":
+        return name
+    if name.endswith("y") and name[-2] not in "aeiou":
+        return f"{name[:-1]}ies"
+    return f"{name}es" if name.endswith("s") else f"{name}s"
 
 
 def path_of(document: JSON, *, named: bool = False) -> str:

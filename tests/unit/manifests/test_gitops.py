@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from contract import names
+from contract.components import agents_namespace
 from playground.waiting import wait_for
 from runtime.kubernetes.client import Kube
 from tests.unit.manifests import foreign
@@ -54,15 +54,21 @@ def test_what_is_ignored_are_objects_of_ours() -> None:
     assert not KUSTOMIZATION["spec"]["prune"]
 
 
-def test_the_exemptions_name_our_namespace_and_no_other() -> None:
-    [kyverno] = yaml.safe_load_all((GITOPS / "exemptions" / "kyverno.yaml").read_text())
+def test_the_exemptions_name_the_agents_namespace_and_no_other() -> None:
+    nodes = agents_namespace(("node-access",))
+    classic, validating = yaml.safe_load_all((GITOPS / "exemptions" / "kyverno.yaml").read_text())
     [gatekeeper] = yaml.safe_load_all((GITOPS / "exemptions" / "gatekeeper.yaml").read_text())
-    [resources] = [each["resources"] for each in kyverno["spec"]["match"]["any"]]
-    assert resources["namespaces"] == [names.NAMESPACE]
-    assert [each["excludedNamespaces"] for each in gatekeeper["spec"]["match"]] == [[names.NAMESPACE]]
-    ours = [item["metadata"]["name"] for item in with_components("node-access", "mps") if item["kind"] == "DaemonSet"]
+    [resources] = [each["resources"] for each in classic["spec"]["match"]["any"]]
+    [condition] = validating["spec"]["matchConditions"]
+    assert resources["namespaces"] == [nodes]
+    assert condition["expression"] == f"object.metadata.namespace == '{nodes}'"
+    assert [each["excludedNamespaces"] for each in gatekeeper["spec"]["match"]] == [[nodes]]
+    policies = [each["policyName"] for each in classic["spec"]["exceptions"]]
+    assert [each["name"] for each in validating["spec"]["policyRefs"]] == policies
+    items = [item["metadata"] for item in with_components("node-access", "mps") if item["kind"] == "DaemonSet"]
+    assert {item["namespace"] for item in items} == {nodes}
     patterns = [pattern.removesuffix("*") for pattern in resources["names"]]
-    assert all(any(name.startswith(pattern) for pattern in patterns) for name in ours), ours
+    assert all(any(item["name"].startswith(pattern) for pattern in patterns) for item in items), items
 
 
 # -- on a real API server -----------------------------------------------------------------------------------------
