@@ -28,7 +28,7 @@ _MINUTE = len("2030-01-01T00:00")
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ControllingOwner:
     """The object that controls a pod. `version`: of its API, with the group."""
 
     version: str
@@ -37,7 +37,7 @@ class Owner:
     uid: str
 
 
-Show = Callable[[Kube, StatusUpdate, Owner, float, str], None]
+Show = Callable[[Kube, StatusUpdate, ControllingOwner, float, str], None]
 """
 Shows the news by the owner of the pod that it is about, at a time in seconds, as which component. Raises `KubeError`.
 """
@@ -50,16 +50,16 @@ def show(kube: Kube, news: StatusUpdate, pod: Mapping[str, Any], now: float, com
         shows(kube, news, owner, now, component)
 
 
-def owner_of(pod: Mapping[str, Any]) -> Owner | None:
+def owner_of(pod: Mapping[str, Any]) -> ControllingOwner | None:
     """The pod's controller; None without one, or where its name or uid is none."""
     for each in (pod.get("metadata") or {}).get("ownerReferences") or ():
         if each.get("controller"):
-            owner = Owner(*(str(each.get(field, "")) for field in ("apiVersion", "kind", "name", "uid")))
+            owner = ControllingOwner(*(str(each.get(field, "")) for field in ("apiVersion", "kind", "name", "uid")))
             return owner if is_subdomain(owner.name) and owner.uid and is_plain(owner.uid, NAME) else None
     return None
 
 
-def _by_condition(kube: Kube, news: StatusUpdate, owner: Owner, now: float, component: str) -> None:
+def _by_condition(kube: Kube, news: StatusUpdate, owner: ControllingOwner, now: float, component: str) -> None:
     condition = {
         "type": str(names.SCHEDULABLE_CONDITION),
         "status": "True" if news.allocated else "False",
@@ -72,7 +72,7 @@ def _by_condition(kube: Kube, news: StatusUpdate, owner: Owner, now: float, comp
     kube.patch_strategic(paths.pods(namespace, name, "status"), body)
 
 
-def _by_event(kube: Kube, news: StatusUpdate, owner: Owner, now: float, component: str) -> None:
+def _by_event(kube: Kube, news: StatusUpdate, owner: ControllingOwner, now: float, component: str) -> None:
     """One Event a minute for all of its pods that wait for the same."""
     if news.allocated or not news.event:
         return

@@ -263,7 +263,7 @@ def test_flux_takes_back_what_a_stranger_changes(fluxed: Flux, served: Repositor
     wait_for(lambda: kube.get(ROLE)["rules"] == rules, lambda: why(fluxed))
 
 
-def test_flux_without_the_patch_takes_back_the_expression_and_leaves_the_authority(
+def test_flux_without_the_patch_takes_back_the_expression_alone(
     fluxed: Flux, served: Repository, cluster: Installed
 ) -> None:
     fluxed.apply(*sources(served, patches=[]))
