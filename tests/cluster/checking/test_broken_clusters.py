@@ -315,7 +315,7 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
                 "traps",
                 "KubeRay: default/sees-none: its autoscaler sees no GPU in these workers, so it adds none for tasks "
                 "that need a GPU",
-                'num-gpus: "1" in rayStartParams of the worker group: docs/workloads/README.md',
+                'num-gpus: "1" in rayStartParams of the worker group: docs/workloads/kuberay.md',
             ),
         ),
         (),
