@@ -37,7 +37,7 @@ ARGO = Controller(
 @contextlib.contextmanager
 def running(cluster: Cluster, folder: Path, directory: Path) -> Iterator[Program]:
     """It runs meanwhile, without a server for metrics."""
-    config = {"metadata": {"name": _CONFIG, "namespace": NAMESPACE}, "data": {"metricsConfig": "enabled: false"}}
+    config = {"metadata": {"name": _CONFIG, "namespace": NAMESPACE}, "data": {"metricsConfig": "enabled: false\n"}}
     for document in (
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         {"apiVersion": "v1", "kind": "ConfigMap", **config},

@@ -224,6 +224,7 @@ PROGRAMS: tuple[OtherProgram, ...] = (
                     "workflowtemplates.argoproj.io",
                     "cronworkflows.argoproj.io",
                 ),
+                page="docs/workloads/argo-workflows.md",
             ),
         ),
     ),

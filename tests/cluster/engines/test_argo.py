@@ -17,7 +17,7 @@ from tests.cluster.engines.programs import folder_of
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 JSON = dict[str, Any]
-SHORT = 5
+SHORT = 12
 """Seconds of a time limit that tests need not wait long for."""
 
 
