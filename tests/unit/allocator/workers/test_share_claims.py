@@ -262,7 +262,7 @@ def test_a_claim_is_reserved_for_each_pod_that_has_its_share(bench: Bench, dra: 
     found = bench.claim("alone")
     assert found["status"]["allocation"] == allocation
     assert resourceclaims.holders(found) == ((pods.uid(first), "first"), (pods.uid(second), "second"))
-    # Whoever is left, its share is the claim's.
+    # The share is the claim's, whichever pod is left.
     reserved = found["status"]["reservedFor"][1:]
     bench.sound.patch_merge(paths.resourceclaims("default", "alone", "status"), {"status": {"reservedFor": reserved}})
     bench.write(together("three", claim, dra=dra), third)
