@@ -265,6 +265,11 @@ class ContainerAllocation:
     shares: tuple[GpuShare, ...]
 
 
+def claim_group(share: str) -> str:
+    """`Allocation.group` of the pods that have the share of an ElasticGPU, by the ElasticGPU's name."""
+    return f"claim/{share}"
+
+
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """
@@ -290,7 +295,7 @@ class Allocation:
     @property
     def group(self) -> str:
         """What the pods with one share have in common; empty for a share of the pod's own. No pod's uid has a slash."""
-        return f"claim/{self.claim}" if self.claim else f"resourceclaim/{self.shared}" if self.shared else ""
+        return claim_group(self.claim) if self.claim else f"resourceclaim/{self.shared}" if self.shared else ""
 
     def partition(self, uuid: str) -> str:
         """The name of the device of `PARTITION_KIND` there; pods with one claim have one device together."""

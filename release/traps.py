@@ -40,9 +40,9 @@ Everybody may read which kinds are served. To find the other programs you need t
 namespaces. The check lists the objects of a program with your rights, and reads the ConfigMaps that the table names. It
 reads no Secret, so it cannot know what a hub sets.
 
-JobSet, LeaderWorkerSet, Kueue, JupyterHub and Cluster Autoscaler run in [tests](../testing.md) alongside gpufraction.
-What the table says of the others is from their documentation and sources. A test has an object for each trap, and one
-next to it for which the trap does not hold.
+JobSet, LeaderWorkerSet, Kueue, KubeRay, Argo Workflows, JupyterHub and Cluster Autoscaler run in
+[tests](../testing.md) alongside gpufraction. What the table says of the others is from their documentation, and not
+all of it was checked in their sources. A test has an object for each trap, and one for which the trap does not hold.
 """
 
 

@@ -63,7 +63,7 @@ class ArgoCD:
         return dict(self.kube.get(_application(name)).get("status") or {})
 
     def refreshed(self, name: str) -> JSON:
-        """Its status once the manifests are made anew and compared with what is there."""
+        """Its status after Argo CD has made the manifests again and compared them with the cluster."""
         self.kube.patch_merge(_application(name), {"metadata": {"annotations": {_REFRESH: "hard"}}})
         wait_for(lambda: not self._refreshes(name), lambda: f"it does not refresh: {self.programs.tails()}")
         return self.status(name)

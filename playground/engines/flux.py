@@ -57,7 +57,7 @@ class Flux:
         return {}
 
     def request(self, repository: str, kustomization: str) -> Callable[[], bool]:
-        """Ask that both be done anew. What is returned tells whether they are."""
+        """Ask Flux to reconcile both again. Returns a function that tells whether it has done so."""
         token, asked = f"request-{next(self._asked)}", (_repository(repository), _kustomization(kustomization))
         for path in asked:
             self.kube.patch_merge(path, {"metadata": {"annotations": {_REQUESTED: token}}})

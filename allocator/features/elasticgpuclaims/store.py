@@ -21,6 +21,7 @@ from allocator.features.elasticgpuclaims import objects
 from allocator.features.elasticgpuclaims.inflight import InFlight, reservation
 from allocator.features.elasticgpuclaims.objects import PENDING, Claim, ElasticShare, GpuClass, Status
 from contract import pods
+from contract.model import claim_group
 from contract.reasons.claims import ClaimReason
 
 _SET_ASIDE = 600.0
@@ -214,7 +215,7 @@ class ClaimStore:
 
     def is_used(self, share: str) -> bool:
         """Whether a pod has the share of the ElasticGPU of this name."""
-        return any(not holding.key.startswith(OWN) for holding in self._cache.ledger.users(f"claim/{share}"))
+        return any(not holding.key.startswith(OWN) for holding in self._cache.ledger.users(claim_group(share)))
 
     def has_gpus(self, share: ElasticShare) -> bool:
         """Whether the GPUs of a share exist."""

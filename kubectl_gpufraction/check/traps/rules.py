@@ -41,7 +41,7 @@ def is_found(program: OtherProgram, facts: ClusterFacts) -> bool:
 
 
 def _is_of(program: OtherProgram, deployment: JSON) -> bool:
-    """Whether a Deployment is the program's, by its labels or the image of a container; odd ones are nobody's."""
+    """Whether a Deployment is the program's, by its labels or the image of a container. One of an odd form is not."""
     try:
         spec = deployment["spec"]["template"]["spec"]
         images = {
