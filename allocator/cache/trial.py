@@ -73,8 +73,12 @@ class Trial:
         self._repelled = any(each.kind.anti_affinity for each in self._seen.pods)
 
     def rest(self) -> None:
-        """Keep nothing of the pods and volumes that were seen, since they may go before the next `begin`."""
+        """
+        Keep nothing of pods and volumes that were seen, nor for which pods nodes are reserved: they may go before the
+        next `begin`.
+        """
         self._seen, self._there, self._placed = NO_NEIGHBOURS, None, []
+        self.reservations = ()
 
     # -- questions ------------------------------------------------------------------------------------------------
 
