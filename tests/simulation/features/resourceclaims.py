@@ -36,6 +36,7 @@ _AMOUNTS: tuple[dict[str, str], ...] = (
 
 
 MOST_TOGETHER = "most pods with one ResourceClaim"
+_DEALLOCATED = "ResourceClaims whose allocation an administrator took away"
 
 
 def plays(run: Run) -> bool:
@@ -148,6 +149,7 @@ def _deallocate(run: Run, arguments: Arguments) -> None:
         return
     metadata = found[arguments["number"] % len(found)]["metadata"]
     run.tell("administrator", f"takes the allocation of ResourceClaim {metadata['name']} away")
+    run.notes.setdefault(_DEALLOCATED, set()).add((metadata["namespace"], metadata["name"]))
     path = paths.resourceclaims(metadata["namespace"], metadata["name"], "status")
     try:
         run.user.patch_merge(path, {"status": {"allocation": None, "reservedFor": None}})
@@ -265,7 +267,10 @@ def _untrue(run: Run, pod: JSON, allocation: Allocation) -> list[Violation]:
     statuses = pod["status"].get("resourceClaimStatuses") or ()
     made = {each["name"]: each.get("resourceClaimName") for each in statuses}
     name = pod["spec"]["resourceClaims"][0].get("resourceClaimName") or made.get("gpu")
-    claim = run.world.api.store.get(CLAIMS, (pod["metadata"]["namespace"], str(name)))
+    where = pod["metadata"]["namespace"], str(name)
+    claim = run.world.api.store.get(CLAIMS, where)
+    if claim is None and where in run.notes.get(_DEALLOCATED, ()):
+        return []  # once it was deleted too, nothing held it any more; the share is the pods' until they end
     if claim is None:
         return [f"{key} has a share, and its ResourceClaim {name} is not there"]
     holders = [uid for uid, _ in resourceclaims.holders(claim)]
