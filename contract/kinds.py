@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contract import names, pods
+from contract.model import MOST_CONSUMERS
 from contract.nodes import attributes, excluded
 
 JSON = dict[str, Any]
@@ -409,11 +410,12 @@ def _is_allocated(claim: JSON) -> JSON:
 
 
 def _is_reserved(claim: JSON) -> JSON:
-    """Whether a ResourceClaim is allocated, and the uids of the first pods for which it is reserved."""
+    """Whether a ResourceClaim is allocated or being deleted, and the uids of the pods for which it is reserved."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
-    reserved = [project(each, _keys("uid")) for each in (status.get("reservedFor") or ())[:2]]
+    reserved = [project(each, _keys("uid")) for each in (status.get("reservedFor") or ())[:MOST_CONSUMERS]]
     kept = {"allocation": True} if status.get("allocation") else {}
-    return {"metadata": project(metadata, _keys("name", "namespace")), "status": {**kept, "reservedFor": reserved}}
+    slim = project(metadata, _keys("name", "namespace", "deletionTimestamp"))
+    return {"metadata": slim, "status": {**kept, "reservedFor": reserved}}
 
 
 RESOURCECLAIMS = ObjectKind(

@@ -477,7 +477,7 @@ class UnboundPod:
     node: str
     since: float
     message: str
-    """What kube-scheduler says."""
+    """What kube-scheduler says, or would say."""
     owned: bool
     """A controller will make another in its place."""
     version: int | None
@@ -487,6 +487,11 @@ class UnboundPod:
     """As in `PodInfo`."""
     reported: bool = False
     """Whether that was reported."""
+
+
+def unbound_pod(pod: PodInfo, node: str, message: str) -> UnboundPod:
+    """A pod whose share on the node is not used, which nobody knew before."""
+    return UnboundPod(pod.uid, pod.key, node, 0.0, message, bool(pod.owner), pod.version, pod.scheduler, pod.protected)
 
 
 class AllocatedPods:
@@ -503,6 +508,8 @@ class AllocatedPods:
         self._by_node: dict[str, dict[str, AllocatedPod]] = {}
         self._priorities: dict[int, int] = {}
         self._unbound: dict[str, UnboundPod] = {}
+        self._hindered: dict[str, str] = {}
+        """Why, of pods that kube-scheduler does not try and says nothing of, by uid."""
         self._not_evaluated: dict[str, tuple[str, ...]] = {}
         self._together: dict[str, dict[str, Mapping[str, Demand]]] = {}
         """What the end of each pod releases where it is the last one of its share, by `Allocation.group` and uid."""
@@ -538,19 +545,35 @@ class AllocatedPods:
         self._see_unbound(pod, node, now)
 
     def _see_unbound(self, pod: PodInfo, node: str, now: float) -> None:
-        uid, message, before = pod.uid, pod.unschedulable, self._unbound.get(pod.uid)
+        uid, before = pod.uid, self._unbound.get(pod.uid)
+        if pod.bound or pod.deleting:
+            self._hindered.pop(uid, None)
+        message = self._hindered.get(uid) if pod.unschedulable is None else pod.unschedulable
         if message is None:
             self._unbound.pop(uid, None)
             return
         since, reported = (before.since, before.reported) if before else (now, False)
-        self._unbound[uid] = UnboundPod(
-            uid, pod.key, node, since, message, bool(pod.owner), pod.version, pod.scheduler, pod.protected, reported
-        )
+        self._unbound[uid] = replace(unbound_pod(pod, node, message), since=since, reported=reported)
+
+    def hinder(self, found: Iterable[UnboundPod], now: float) -> None:
+        """
+        These are all pods that kube-scheduler does not try and says nothing of; each has been so from `now` on, unless
+        it was known.
+        """
+        listed = {each.uid: each for each in found if each.uid in self._pods}
+        for uid in self._hindered.keys() - listed.keys():
+            message, unbound = self._hindered.pop(uid), self._unbound.get(uid)
+            if unbound is not None and unbound.message == message:
+                del self._unbound[uid]
+        for uid, each in listed.items():
+            self._hindered[uid] = each.message
+            self._unbound.setdefault(uid, replace(each, since=now))
 
     def drop(self, uid: str) -> None:
         """The pod holds nothing any more."""
         self._remove(uid)
         self._unbound.pop(uid, None)
+        self._hindered.pop(uid, None)
 
     def _remove(self, uid: str) -> None:
         removed = self._pods.pop(uid, None)

@@ -9,8 +9,8 @@ import functools
 import logging
 from dataclasses import dataclass
 
-from allocator.features.base import Feature, Running, Shell, nothing
-from allocator.features.resourceclaims.keeper import ClaimKeeper
+from allocator.features.base import Feature, Running, Shell
+from allocator.features.resourceclaims.keeper import ClaimedPods, ClaimKeeper
 from allocator.features.resourceclaims.reading import ClaimReader, answer
 from contract.dialects.resourceclaims import SINCE
 from contract.encoding import protocol
@@ -30,7 +30,7 @@ class ResourceClaimSettings:
     )
 
 
-def _run(shell: Shell, chosen: ResourceClaimSettings, inside: None) -> Running:
+def _run(shell: Shell, chosen: ResourceClaimSettings, inside: ClaimedPods) -> Running:
     version = shell.kube.version()
     reader = ClaimReader(shell.kube, version=version)
     routes = {("POST", protocol.CLAIMS_PATH): functools.partial(answer, reader)}
@@ -38,14 +38,21 @@ def _run(shell: Shell, chosen: ResourceClaimSettings, inside: None) -> Running:
         found, needed = (".".join(map(str, each)) for each in (version, SINCE))
         log.warning("no shares by ResourceClaims", extra={"found": f"Kubernetes {found}", "needed": needed})
         return Running(routes=routes)
-    keeper = ClaimKeeper(shell.kube, leading=shell.leading, timeout=shell.write_timeout, faulted=shell.faulted)
+    keeper = ClaimKeeper(
+        shell.kube,
+        leading=shell.leading,
+        declare=shell.controller.handle,
+        timeout=shell.write_timeout,
+        faulted=shell.faulted,
+    )
     return Running(threads={"share-claims": keeper.run}, routes=routes)
 
 
 FEATURE = Feature(
     name="resourceclaims",
     settings=ResourceClaimSettings,
-    inside=nothing,
+    inside=lambda core, chosen: ClaimedPods(core),
+    part=ClaimedPods.part,
     run=_run,
     enabled=lambda chosen: chosen.resource_claims,
 )

@@ -6,6 +6,9 @@ allocation keeps such a pod from starting, though, or from starting again after 
 start of its leadership, and now and then.
 
 `lacking` decides, from two lists. Claims of pods that have ended are for kube-controller-manager to release.
+
+kube-scheduler does not try a pod whose claim is being deleted, and says so nowhere. `hindered` finds such pods, for the
+core, which gives their shares back as it does with others that are not bound.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from allocator.cache.podinfo import PodInfo, UnboundPod, read_pod, unbound_pod
 from allocator.faults import Faulted, surfaced
+from allocator.scheduler.parts import Core, FeaturePart
 from allocator.workers import periodic, share_claims
 from allocator.workers.resource_claims import NotWritten
 from contract import kinds, names, pods
@@ -43,6 +48,8 @@ class ClaimHolder:
     claims: frozenset[str]
     request: PodRequest
     allocation: Allocation
+    unbound: PodInfo | None = None
+    """What was read of one that has no node."""
 
 
 def holder(pod: Mapping[str, Any]) -> ClaimHolder | None:
@@ -57,7 +64,8 @@ def holder(pod: Mapping[str, Any]) -> ClaimHolder | None:
     if allocation is None:
         return None
     named = (share_claims.claim_name(outline, entry) for entry in dialect.entries(outline["spec"]))
-    return ClaimHolder(outline, frozenset(filter(None, named)), request, allocation)
+    unbound = None if (pod.get("spec") or {}).get("nodeName") else read_pod(pods.trim(pod))
+    return ClaimHolder(outline, frozenset(filter(None, named)), request, allocation, unbound)
 
 
 def lacking(claims: Iterable[Mapping[str, Any]], holders: Iterable[ClaimHolder]) -> tuple[ClaimHolder, ...]:
@@ -77,14 +85,53 @@ def lacking(claims: Iterable[Mapping[str, Any]], holders: Iterable[ClaimHolder])
     return tuple(found)
 
 
+def hindered(claims: Iterable[Mapping[str, Any]], holders: Iterable[ClaimHolder]) -> tuple[UnboundPod, ...]:
+    """Those without a node of which a claim is being deleted."""
+    metadatas = [each["metadata"] for each in claims if (each.get("metadata") or {}).get("deletionTimestamp")]
+    deleting = {(each.get("namespace", ""), each.get("name", "")) for each in metadatas}
+    found = []
+    for each in holders:
+        namespace = each.pod["metadata"].get("namespace", "")
+        going = min((name for name in each.claims if (namespace, name) in deleting), default="")
+        if going and each.unbound is not None:
+            message = f"its ResourceClaim {going} is being deleted"
+            found.append(unbound_pod(each.unbound, each.allocation.node, message))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class PodsHindered:
+    """All pods with a share that kube-scheduler does not try, because of their claims."""
+
+    found: tuple[UnboundPod, ...]
+
+
+class ClaimedPods:
+    """What the core knows of them. The shell holds the lock."""
+
+    def __init__(self, core: Core) -> None:
+        self._allocated = core.state.cache.allocated
+
+    def part(self) -> FeaturePart:
+        """What the core gets."""
+        return FeaturePart(handlers={PodsHindered: self._hinder})
+
+    def _hinder(self, event: PodsHindered, now: float) -> None:
+        self._allocated.hinder(event.found, now)
+
+
 class ClaimKeeper:
-    """`once` is one look. `leading`: a replica that does not lead does nothing. `every`: seconds between two looks."""
+    """
+    `once` is one look. `leading`: a replica that does not lead does nothing. `every`: seconds between two looks.
+    `declare` takes `PodsHindered`.
+    """
 
     def __init__(
         self,
         kube: Kube,
         *,
         leading: Callable[[], bool],
+        declare: Callable[[PodsHindered], None] = lambda event: None,
         timeout: float = 10.0,
         every: float = EVERY,
         wall: Callable[[], float] = time.time,
@@ -92,6 +139,7 @@ class ClaimKeeper:
     ) -> None:
         self._kube = kube
         self._leading = leading
+        self._declare = declare
         self._timeout = timeout
         self._every = every
         self._wall = wall
@@ -112,7 +160,9 @@ class ClaimKeeper:
         """One look, and what follows from it. Raises `KubeError` where the lists cannot be read."""
         claims = self._kube.list(paths.resourceclaims(), of=kinds.SHARE_CLAIMS, timeout=_LIST_TIMEOUT).items
         listed = self._kube.list(paths.pods(), of=kinds.PODS, trim=_holding, timeout=_LIST_TIMEOUT).items
-        found = lacking((each for each in claims if each), [each["holder"] for each in listed if each])
+        claims, holders = [each for each in claims if each], [each["holder"] for each in listed if each]
+        self._declare(PodsHindered(hindered(claims, holders)))
+        found = lacking(claims, holders)
         for each in found:
             self._restore(each)
         return found

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from allocator.cache.capacities import HeldBeyond
-from allocator.cache.podinfo import pod_event
+from allocator.cache.podinfo import UnboundPod, pod_event, unbound_pod
 from allocator.cache.refusals import LASTS
 from allocator.features.elasticgpuclaims.changes import ClaimsListed
 from allocator.queue.records import Eviction, StatusUpdate
@@ -29,6 +29,7 @@ from contract.model import Allocation, FractionRequest, PodRequest
 from contract.nodes import capacity
 from contract.nodes.capacity import Amounts
 from contract.options import NO_OPTIONS
+from contract.reasons.pods import PodEventReason, PodReason
 from runtime.kubernetes.client import Kube
 from tests.builders import PodBuilder, node, pod
 from tests.examples import examples
@@ -493,3 +494,51 @@ class BindingRace(RuleBasedStateMachine):
 
 TestBindingRace = BindingRace.TestCase
 TestBindingRace.settings = settings(max_examples=examples(20), stateful_step_count=12, deadline=None)
+
+
+def hindered(it: Unbound, message: str = "its ResourceClaim c is being deleted") -> UnboundPod:
+    return unbound_pod(pod_event(pods.trim(it.pod)).read(), "n", message)
+
+
+def test_a_pod_that_kube_scheduler_does_not_try_is_told_and_gives_its_share_back() -> None:
+    it = Unbound()
+    allocated = it.harness.controller._cache.allocated
+    allocated.hinder([hindered(it)], it.harness.now)
+    it.harness.now += 10
+    it.harness.controller.tick(TickPhase.UPKEEP)
+    [(_, code, message, warning)] = it.reported()
+    assert (code, warning) == (PodReason.NOT_SCHEDULED, PodEventReason.SHARE_UNUSED)
+    assert "kube-scheduler does not bind the pod there (its ResourceClaim c is being deleted)" in message
+    it.harness.now += it.options.unbound_after
+    it.turn()
+    assert names.ALLOCATION not in it.carries()
+    assert it.free()
+
+
+ENDS = {
+    "it is bound": lambda it: it.bind(),
+    "the claim is back": lambda it: it.harness.controller._cache.allocated.hinder([], it.harness.now),
+    "it is deleted": lambda it: it.harness.controller.handle(PodDeleted(pods.uid(it.pod))),
+}
+
+
+@pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS)
+def test_a_pod_that_is_not_hindered_any_more_keeps_its_share(ends: Callable[[Unbound], object]) -> None:
+    it = Unbound()
+    allocated = it.harness.controller._cache.allocated
+    allocated.hinder([hindered(it)], it.harness.now)
+    ends(it)
+    it.watch()
+    assert allocated.unbound_for(it.harness.now, 0) == []
+    assert allocated._hindered == {}
+
+
+def test_what_kube_scheduler_says_goes_before_what_we_know() -> None:
+    it = Unbound()
+    allocated = it.harness.controller._cache.allocated
+    it.refused_for(1)
+    allocated.hinder([hindered(it)], it.harness.now)
+    [said] = allocated.unbound_for(it.harness.now, 0)
+    assert said.message == REFUSAL
+    allocated.hinder([], it.harness.now)
+    assert allocated.unbound_for(it.harness.now, 0) == [said]

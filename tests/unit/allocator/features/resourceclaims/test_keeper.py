@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from allocator.features.resourceclaims.keeper import ClaimKeeper, holder, lacking
+from allocator.features.resourceclaims.keeper import ClaimKeeper, PodsHindered, holder, lacking
 from contract import names
 from contract.encoding import codec, resourceclaims
-from contract.model import Allocation
+from contract.kinds import SHARE_CLAIMS
+from contract.model import MOST_CONSUMERS, Allocation
 from contract.pods import uid
 from runtime.kubernetes import paths
 from tests.unit.allocator.workers.test_share_claims import ONE, TWO, Bench, allocated, spec_of
@@ -24,7 +25,8 @@ class Placed(Bench):
         super().__init__()
         self.allocation = allocated("one")
         self.leads = True
-        self.keeper = ClaimKeeper(self.sound, leading=lambda: self.leads)
+        self.declared: list[PodsHindered] = []
+        self.keeper = ClaimKeeper(self.sound, leading=lambda: self.leads, declare=self.declared.append)
         self.placed = self._placed(self.allocation)
 
     def _placed(self, allocation: Allocation) -> JSON:
@@ -88,3 +90,31 @@ def test_a_claim_that_is_not_there_or_is_anothers_is_not_made_again(bench: Place
     bare = {"metadata": about}
     other = {"metadata": {**about, "namespace": "team"}}
     assert [lacking([each], [found]) for each in (mine, bare, other)] == [(), (found,), ()]
+
+
+def test_a_pod_without_a_node_whose_claim_is_being_deleted_is_declared(bench: Placed) -> None:
+    """kube-scheduler does not try it, and says so nowhere."""
+    bench.keeper.once()
+    bench.sound.delete(paths.resourceclaims("default", "p-gpu"))
+    assert bench.keeper.once() == (), "it is allocated still"
+    before, after = bench.declared
+    assert before.found == ()
+    [stuck] = after.found
+    assert (stuck.key, stuck.uid, stuck.node) == ("default/p", uid(bench.placed), "a")
+    assert stuck.message == "its ResourceClaim p-gpu is being deleted"
+    bench.sound.create(
+        paths.pods("default", "p", "binding"), {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "a"}}
+    )
+    bench.keeper.once()
+    assert bench.declared[-1].found == (), "one that has a node runs"
+
+
+def test_each_pod_of_a_claim_that_many_use_is_reserved_for() -> None:
+    """A list says so of all of them, up to as many as may use a claim."""
+    uids = [f"uid-{at}" for at in range(MOST_CONSUMERS)]
+    claim = {
+        "metadata": {"name": "c", "namespace": "default", "uid": "u"},
+        "status": {"allocation": {"devices": {}}, "reservedFor": [{"uid": each, "name": "p"} for each in uids]},
+    }
+    assert SHARE_CLAIMS.trim is not None
+    assert [each["uid"] for each in SHARE_CLAIMS.trim(claim)["status"]["reservedFor"]] == uids
