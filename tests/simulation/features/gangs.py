@@ -49,12 +49,16 @@ def _gang(draw: Draw) -> Arguments:
     return {"pods": members}
 
 
+_SEEN = "pods that gangs have had"
+
+
 class Starts:
     """Judges each placement of a pod of a gang."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._seen: dict[GangKey, set[str]] = {}
+        # Also those that a restored store has not: what was decided a moment before is written a moment after.
+        self._seen: dict[GangKey, set[str]] = run.notes.setdefault(_SEEN, {})
         self._placed: set[str] = set()
 
     def holds(self, change: Change) -> Violation | None:
