@@ -188,7 +188,7 @@ def test_the_copy_of_a_pod_with_totals_is_read_by_its_claims() -> None:
     assert (part.count, part.ask.request.own_claims, part.ask.request.containers[0].memory) == (1, True, 8 * GIB)
 
 
-def test_claims_of_other_drivers_that_stand_alone_are_judged_once_they_were_read() -> None:
+def test_claims_of_others_that_stand_alone_are_judged_once_read() -> None:
     read = read_workload(workload("w", pod_set("main", 1, pod("w").uses("nic", claim="nic").asks(MEMORY, "8Gi"))))
     gang = judge.gang_of(read, {}, {}, TemplateReading())
     assert not isinstance(gang, NotAdmitted)
