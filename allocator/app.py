@@ -29,6 +29,7 @@ from allocator.server import http
 from allocator.server import metrics as gauges
 from allocator.settings import Settings, address
 from allocator.workers.binder import EventRecorder
+from allocator.workers.claim_reader import ClaimReader
 from allocator.workers.informers import Informers
 from allocator.workers.learner import LearningWorker, PoolWatcher
 from allocator.workers.loop import LoopCounters, SchedulingLoop
@@ -133,7 +134,8 @@ def start(
     `serve` opens the webhook's socket and the port for probes. Nothing here concerns the whole process, such as its
     signals: several allocators may run in one.
     """
-    on = gates.of_version(check_version(kube), gates.read_overrides(settings.scheduler_feature_gates))
+    version = check_version(kube)
+    on = gates.of_version(version, gates.read_overrides(settings.scheduler_feature_gates))
     woken = threading.Event()
     parts = built(registry.features, settings)
     metrics = Metrics((*metrics_of("allocator"), *(spec for each in registry.features for spec in each.metrics)))
@@ -163,6 +165,7 @@ def start(
         leading=elected.is_leader,
         covered=elected.covered,
         by_claims=by_claims,
+        claims=ClaimReader(kube, version=version) if any(each.feature.serves_claims for each in parts) else None,
         new_nodes_within=_new_nodes_within(parts),
         write_timeout=_write_timeout(settings),
         restarted=_watch_restarts(metrics),

@@ -106,6 +106,13 @@ class PodBuilder:
         entry = {"containerPort": port, "hostPort": port, "protocol": protocol, **({"hostIP": ip} if ip else {})}
         return self._in_container(lambda c: c.setdefault("ports", []).append(entry))
 
+    def uses(self, name: str, *, template: str = "", claim: str = "") -> PodBuilder:
+        """A ResourceClaim of the last container, of a template or one that stands alone; `name`: the pod's own."""
+        source = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
+        listed = [*(self._pod["spec"].get("resourceClaims") or ()), {"name": name, **source}]
+        named = self._in_container(lambda c: c["resources"].setdefault("claims", []).append({"name": name}))
+        return named.spec(resourceClaims=listed)
+
     # -- metadata -------------------------------------------------------------------------------------------------
 
     def generated(self, prefix: str) -> PodBuilder:

@@ -17,6 +17,7 @@ from allocator.scheduler.core import Controller
 from allocator.scheduler.parts import Core, FeaturePart
 from allocator.settings import Settings
 from allocator.workers.binder import EventRecorder
+from allocator.workers.claim_reader import ClaimReader
 from allocator.workers.informers import FollowedCollection
 from allocator.workers.namespaces import NamespaceLabel
 from contract.dialects.table import Dialects
@@ -54,6 +55,8 @@ class Shell:
     """Which time this replica answers for; None where it answers for all."""
     by_claims: bool
     """Whether pods name ResourceClaims, by which some nodes deliver."""
+    claims: ClaimReader | None
+    """Reads the ResourceClaims that pods name; None where they ask for no shares by them."""
     new_nodes_within: float | None
     """Seconds that a new node of a declared pool may take; None where no nodes are requested."""
     write_timeout: float
@@ -99,6 +102,8 @@ class Feature(Generic[S, I]):
     group: str = ""
     metrics: tuple[MetricSpec, ...] = ()
     """Those that `contract.metrics` does not have."""
+    serves_claims: bool = False
+    """Whether pods may ask for shares by ResourceClaims where it is on."""
     nodes_within: Callable[[S], float] | None = None
     """Seconds that a node may take which the feature asks for; None where it asks for none."""
 

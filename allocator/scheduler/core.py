@@ -321,6 +321,11 @@ class Controller:
         """Whether a pod that asks for a share needs these: ResourceClaims or DeviceClasses, each followed by itself."""
         return self._cache.neighbours.devices.of_kind(plural).wanted  # one attribute, so no lock
 
+    def follow_devices(self) -> None:
+        """ResourceClaims and DeviceClasses are to be followed from now on."""
+        devices = self._cache.neighbours.devices
+        devices.claims.wanted = devices.classes.wanted = True
+
     def wants_selectors(self) -> bool:
         """Whether a profile has default constraints, so that Services and controllers are to be followed."""
         return self._cache.neighbours.spreading.wanted  # one attribute, so no lock

@@ -44,6 +44,7 @@ from contract.model import (
 )
 from contract.options import DEFAULTS
 
+JSON = dict[str, Any]
 NAME = RESOURCE_CLAIMS
 SINCE = (1, 36)
 """The first Kubernetes version that keeps `capacity.requests`; earlier ones drop the field and say nothing."""
@@ -358,6 +359,21 @@ def isolation_of(readings: Readings) -> str | Refusal:
         cure = "a pod has one level of isolation: give the same in all of its claims"
         return Refusal("spec.resourceClaims", f"claims that ask for isolation by {' and by '.join(found)}", cure)
     return found[0] if found else ""
+
+
+def isolated(pod: JSON, isolation: str) -> JSON:
+    """The pod with the isolation that its claims ask for, unless it asks for some itself."""
+    metadata = pod.get("metadata") or {}
+    annotations = metadata.get("annotations") or {}
+    if not isolation or annotations.get(names.ISOLATION):
+        return pod
+    return {**pod, "metadata": {**metadata, "annotations": {**annotations, str(names.ISOLATION): isolation}}}
+
+
+def in_two_ways(other: str) -> Refusal:
+    """Why a pod cannot have shares by claims and in another dialect; `other`: that one's title."""
+    cure = "ask in one dialect only: remove one of the two"
+    return Refusal("spec.resourceClaims", f"shares of GPUs alongside {other}", cure)
 
 
 def is_as_counted(request: PodRequest, read: PodRequest) -> bool:

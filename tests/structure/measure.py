@@ -32,7 +32,7 @@ LINES = {
     "contract": 14_400,
     "runtime": 4_300,
     "webhook": 4_000,
-    "allocator": 25_900,
+    "allocator": 26_100,
     "nodeagent": 7_250,
     "kubectl_gpufraction": 11_750,
     "shadow": 3_320,

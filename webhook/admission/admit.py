@@ -207,7 +207,7 @@ def admit_claims(
     isolation = shares_by_claims.isolation_of(ours)
     if isinstance(isolation, Refusal):
         return _denied(submitted, str(isolation), dialect=shares_by_claims.NAME)
-    pod = _isolated(_in_class(submitted.pod, configuration.runtime_class), isolation)
+    pod = shares_by_claims.isolated(_in_class(submitted.pod, configuration.runtime_class), isolation)
     pod = _at_least(pod, configuration.least_isolation)
     planned = _plan_claims(pod, ours, configuration)
     if isinstance(planned, Deny):
@@ -241,8 +241,7 @@ def _plan_claims(
         others = [each.title for each in dialects if earlier is not None and each.name == earlier.dialect]
         others = others or [each.title for each in dialects.detect(own)]
         if others:
-            cure = "ask in one dialect only: remove one of the two"
-            return Deny(str(Refusal("spec.resourceClaims", f"shares of GPUs alongside {others[0]}", cure)))
+            return Deny(str(shares_by_claims.in_two_ways(others[0])))
     stolen = next(filter(resourceclaims.is_ours, _claim_names(pod)), None)
     if stolen is not None:
         cure = "remove it: such a ResourceClaim delivers the share of another pod"
@@ -254,15 +253,6 @@ def _plan_claims(
     if waits and before.allocation is None and _is_counted(request):
         return KeepGated(request, before)
     return Allocate(request, "", pods.trim(_without_stale_pin(pod, before)), before)
-
-
-def _isolated(pod: JSON, isolation: str) -> JSON:
-    """The pod with the isolation that its claims ask for, unless it asks for some itself."""
-    annotations = pods.annotations_of(pod)
-    if not isolation or annotations.get(names.ISOLATION):
-        return pod
-    metadata = {**(pod.get("metadata") or {}), "annotations": {**annotations, str(names.ISOLATION): isolation}}
-    return {**pod, "metadata": metadata}
 
 
 def _claim_names(pod: Mapping[str, Any]) -> list[object]:

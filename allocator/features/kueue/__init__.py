@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from allocator.engine.reference import Policy
 from allocator.features.base import Feature, Running, Shell, nothing
+from allocator.features.kueue.claims import TemplateClaimReader
 from allocator.features.kueue.judge import TemplateReading
 from allocator.features.kueue.settings import FitsSettings
 from allocator.features.kueue.worker import FitsWorker
@@ -25,6 +26,7 @@ def _run(shell: Shell, chosen: FitsSettings, inside: None) -> Running:
         nodes_within=shell.new_nodes_within,
         reading=lambda: TemplateReading(shell.options(), chosen.runtime_class, shell.settings.dra, shell.dialects),
         timeout=shell.write_timeout,
+        claims=None if shell.claims is None else TemplateClaimReader(shell.claims),
         counted=lambda state: answered.labels(state=state).inc(),
         on_restart=shell.restarted,
         workers=shell.workers,

@@ -52,8 +52,9 @@ def answer_to(verdict: Verdict, *, rejects: bool, retry_after: int, dialects: Di
         case NeverFits(part, decision):
             found = f"pod set {part.name}: {messages.never(decision).reason}"
             return CheckAnswer(REJECTED, found) if rejects else CheckAnswer(RETRY, found, retry_after)
-        case NotAdmitted(pod_set, message):
-            return CheckAnswer(REJECTED, f"pods of pod set {pod_set} would be refused: {message}")
+        case NotAdmitted(pod_set, message, curable):
+            found = f"pods of pod set {pod_set} would be refused: {message}"
+            return CheckAnswer(RETRY, found, retry_after) if curable else CheckAnswer(REJECTED, found)
 
 
 def write(

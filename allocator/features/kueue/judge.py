@@ -9,8 +9,8 @@ is free. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from allocator.cache import arrangement
@@ -24,16 +24,18 @@ from allocator.features.kueue import workloads
 from allocator.features.kueue.workloads import JSON, Flavor, PodSet, Workload
 from contract import bounds
 from contract.dialects import DIALECTS
-from contract.dialects.base import Refusal
+from contract.dialects import resourceclaims as shares_by_claims
+from contract.dialects.base import PodReader, Refusal
 from contract.dialects.table import Dialects
 from contract.encoding import resourceclaims
-from contract.model import MOST_MEMBERS, NodeState
-from contract.options import NO_OPTIONS, PoolOptions
+from contract.model import MOST_MEMBERS, NodeState, PodRequest
+from contract.options import NO_OPTIONS, Options, PoolOptions
 from contract.reasons.nodes import Reason
 from contract.scheduling import needs
 from contract.scheduling.clusterfilters.neighbourhood import as_new
 from contract.scheduling.clusterfilters.objects import NO_RULES, PodRules, read_rules
 from contract.scheduling.filters import Limits
+from contract.scheduling.gates import Gate
 from contract.scheduling.needs import SchedulingRequest
 
 MOST_PODS = 4096
@@ -51,6 +53,23 @@ class TemplateReading:
     """Whether pods with a share name a ResourceClaim, by which some nodes deliver."""
     dialects: Dialects = DIALECTS
     """Those in which pods may ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateClaims:
+    """What the ResourceClaims say that the pods of a template name."""
+
+    readings: shares_by_claims.Readings = field(default_factory=dict)
+    """Those of ours, by the pod's own names for them."""
+    standing: frozenset[str] = frozenset()
+    """The names of those of ours that stand alone."""
+    most: int | None = None
+    """How many of the pods have a share of their own; None: each of them. The others use a claim that stands alone."""
+
+
+NO_CLAIMS = TemplateClaims()
+ClaimsOf = Mapping[str, TemplateClaims | Refusal]
+"""What the ResourceClaims of each pod set say, by its name, or why its pods cannot be served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +96,14 @@ class Gang:
         return sum(part.count for part in self.parts)
 
     @property
-    def has_claims(self) -> bool:
+    def has_volumes(self) -> bool:
         """Whether volumes have a say in where they go."""
         return any(part.rules.volumes for part in self.parts)
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether ResourceClaims of other drivers have a say in where they go."""
+        return any(part.rules.claims for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +139,8 @@ class NotAdmitted:
 
     pod_set: str
     message: str
+    curable: bool = False
+    """Whether another object is to blame, such as a ResourceClaimTemplate: the Workload may be admitted as it is."""
 
 
 Verdict = Fits | FallsShort | NeverFits | NotAdmitted
@@ -135,6 +161,7 @@ def gang_of(
     flavors: Mapping[str, Flavor],
     waiting: Mapping[str, SchedulingRequest],
     reading: TemplateReading,
+    claims: ClaimsOf = MappingProxyType({}),
     *,
     by_copy: bool = False,
 ) -> Gang | NotAdmitted:
@@ -144,7 +171,8 @@ def gang_of(
 
     `waiting`: what those pods ask for that exist already and wait, by uid. Kueue's copy of such a pod has no
     annotations, and our webhook has written its totals, so the copy says how much they ask for, and not on how many
-    GPUs. `by_copy`: it is read all the same where no pod of the set is seen to wait.
+    GPUs. `by_copy`: it is read all the same where no pod of the set is seen to wait. `claims`: of the pod sets that
+    name some.
     """
     parts: list[GangPart] = []
     existing = [waiting[uid] for uid in workload.pods if uid in waiting]
@@ -152,29 +180,35 @@ def gang_of(
         unknown = [name for name in pod_set.flavors if name not in flavors]
         if unknown:
             raise NotSeen(f"resource flavor {unknown[0]}")
+        named = claims.get(pod_set.name, NO_CLAIMS)
+        if isinstance(named, Refusal):
+            return NotAdmitted(pod_set.name, str(named), curable=True)
         with workloads.reading(f"{workload.key}, pod set {pod_set.name}"):
             pod = workloads.placed(pod_set, [flavors[name] for name in pod_set.flavors])
             seen = _existing(pod_set, pod, existing, reading.dialects, alone=len(workload.pod_sets) == 1)
-            ask = seen or _read(pod, reading)
+            ask = seen or _read(pod, reading, named.readings, is_copy=bool(workload.pods))
         if workload.pods and not by_copy and seen is None and isinstance(ask, SchedulingRequest):
             raise NotSeen(f"a pod of pod set {pod_set.name}")
         if isinstance(ask, Refusal):
-            return NotAdmitted(pod_set.name, str(ask))
+            return NotAdmitted(pod_set.name, str(ask), curable=bool(named.readings))
         if ask is not None and not ask.request.claim:
             with workloads.reading(f"{workload.key}, pod set {pod_set.name}"):
-                rules = rules_of(pod, workload.namespace)
-            parts += (replace(part, rules=rules) for part in _in_domains(pod_set, pod, ask))
+                rules = rules_of(pod, workload.namespace, named.standing)
+            count = pod_set.count if named.most is None else min(named.most, pod_set.count)
+            parts += (replace(part, rules=rules) for part in _in_domains(replace(pod_set, count=count), pod, ask))
     return Gang(tuple(parts), Requester("", workload.priority, workload.namespace))
 
 
-def rules_of(pod: JSON, namespace: str) -> PodRules:
+def rules_of(pod: JSON, namespace: str, ours: Collection[str] = ()) -> PodRules:
     """
-    What other pods and volumes have a say in, of the pods of a template. Claims that are made for one pod are left out:
-    they exist only once the pod does.
+    What other pods, volumes and devices have a say in, of the pods of a template. Claims that are made for one pod are
+    left out, since they exist only once the pod does, and so are `ours`, the ResourceClaims that were read.
     """
     metadata = {**(pod.get("metadata") or {}), "namespace": namespace}
     found = read_rules({**pod, "metadata": metadata})
-    return replace(found, volumes=tuple(each for each in found.volumes if not each.ephemeral), uid="")
+    volumes = tuple(each for each in found.volumes if not each.ephemeral)
+    claims = tuple(each for each in found.claims if not each.template and each.name not in ours)
+    return replace(found, volumes=volumes, claims=claims, uid="")
 
 
 def _in_domains(pod_set: PodSet, pod: JSON, ask: SchedulingRequest) -> Iterator[GangPart]:
@@ -209,23 +243,47 @@ def _existing(
     return None
 
 
-def _read(pod: JSON, reading: TemplateReading) -> SchedulingRequest | Refusal | None:
-    """What the webhook would read; None where the pod asks for no share of ours."""
+def _read(
+    pod: JSON, reading: TemplateReading, ours: shares_by_claims.Readings, *, is_copy: bool
+) -> SchedulingRequest | Refusal | None:
+    """
+    What the webhook would read; None where the pod asks for no share of ours. `ours`: its ResourceClaims. `is_copy`: it
+    is the copy of a pod that the webhook has written totals into.
+    """
     options, dialects = reading.pools.reading(pod), reading.dialects
-    standard = dialects.normalise(pod, options)
-    if standard is None:
-        return None
-    request = dialects.read(standard, options)
+    if ours:
+        isolation = shares_by_claims.isolation_of(ours)
+        if isinstance(isolation, Refusal):
+            return isolation
+        standard = shares_by_claims.isolated(pod, isolation)
+        request = _by_claims(standard, options, dialects, ours, is_copy=is_copy)
+    else:
+        normal = dialects.normalise(pod, options)
+        if normal is None:
+            return None
+        standard, request = normal, dialects.read(normal, options)
     if request is None or isinstance(request, Refusal):
         return request
     refusal = bounds.refused(standard, request, options, dialects)
     if refusal is not None:
         return refusal
-    found = dialects.others_only(needs.needs_of(standard, several=request.several, bursts=request.bursts))
+    found = dialects.others_only(needs.needs_for(standard, request))
     if reading.runtime_class and not found.runtime_class:
         found = replace(found, runtime_class=reading.runtime_class)
-    found = replace(found, claim=reading.claims and resourceclaims.fits_claim(request))
+    if not request.own_claims:
+        found = replace(found, claim=reading.claims and resourceclaims.fits_claim(request))
     return SchedulingRequest(replace(request, warnings=()), found)
+
+
+def _by_claims(
+    pod: JSON, options: Options, dialects: Dialects, ours: shares_by_claims.Readings, *, is_copy: bool
+) -> PodRequest | Refusal | None:
+    others = () if is_copy else dialects.detect(pod)
+    return (
+        shares_by_claims.in_two_ways(others[0].title)
+        if others
+        else shares_by_claims.read_pod(PodReader(pod, options), ours)
+    )
 
 
 def _is_new(name: str) -> bool:
@@ -251,7 +309,7 @@ class GangTrial:
         self._give_way = give_way
         self._to_come: dict[str, NodeState] = {}
         self._may_open: dict[str, int] = {}
-        self._knows_volumes = True
+        self._knows_volumes = self._knows_devices = True
 
     def begin(self, cluster: FrozenCluster, may_open: Mapping[str, int] = MappingProxyType({})) -> None:
         """
@@ -261,15 +319,22 @@ class GangTrial:
         self._may_open = dict(may_open)
         self._to_come = {node.name: node for node in cluster.to_come}
         self._knows_volumes = cluster.neighbours.storage is not None
+        self._knows_devices = cluster.neighbours.devices is not None or Gate.CLAIMS not in cluster.neighbours.gates
         self._trial.begin(cluster)
+
+    def rest(self) -> None:
+        """Keep nothing of pods, volumes and reservations until the trial begins again."""
+        self._trial.rest()
 
     def judge(self, gang: Gang) -> Verdict:
         """
         Whether all of them fit; those of a gang that fits stay placed until the trial begins again. Raises `NotSeen`
-        where it has claims, and claims and volumes were not read.
+        where it has claims that were not read: those of volumes, or of other drivers' devices.
         """
-        if gang.has_claims and not self._knows_volumes:
+        if gang.has_volumes and not self._knows_volumes:
             raise NotSeen("the list of claims and volumes")
+        if gang.has_devices and not self._knows_devices:
+            raise NotSeen("the list of ResourceClaims")
         for part in gang.parts:
             never = self._trial.engine.could_ever(part.ask)
             if never is not None and not self._may_come(part.ask):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,8 +21,10 @@ from allocator.engine.reference import Policy
 from allocator.faults import Faulted, surfaced
 from allocator.features.kueue import answers
 from allocator.features.kueue.checks import FitChecks
+from allocator.features.kueue.claims import TemplateClaimReader
 from allocator.features.kueue.informers import KueueInformers
 from allocator.features.kueue.judge import (
+    ClaimsOf,
     Fits,
     Gang,
     GangTrial,
@@ -71,6 +73,7 @@ class FitsWorker:
         nodes_within: float | None,
         reading: Callable[[], TemplateReading],
         timeout: float,
+        claims: TemplateClaimReader | None = None,
         clock: Callable[[], float] = time.monotonic,
         today: Callable[[], datetime] = lambda: datetime.now(UTC),
         counted: Callable[[str], None] = lambda state: None,
@@ -81,7 +84,8 @@ class FitsWorker:
         """
         `rejects`: whether what no GPU of the cluster could ever serve is rejected. `nodes_within`: seconds that a new
         node of a declared pool may take, where an autoscaler is asked for nodes; None: it is not. `counted` is called
-        with the state of each answer that was written. `timeout`: seconds for one write.
+        with the state of each answer that was written. `timeout`: seconds for one write. `claims` reads ResourceClaims;
+        None where pods ask for no shares by them.
         """
         self._kube = kube
         self._controller = controller
@@ -90,6 +94,7 @@ class FitsWorker:
         self._rejects = rejects
         self._nodes_within = nodes_within
         self._timeout = timeout
+        self._claims = claims
         self._clock = clock
         self._today = today
         self._counted = counted
@@ -111,6 +116,8 @@ class FitsWorker:
         self._unsettled_since: float | None = None
         self._unseen: dict[str, float] = {}
         self._served: frozenset[str] = frozenset()
+        self._by_claims: frozenset[str] = frozenset()
+        """Those of the served namespaces whose pods may ask for shares by ResourceClaims."""
         self._ask_namespaces_at = float("-inf")
         self._activated: dict[str, str] = {}
         """The versions of our AdmissionChecks at which they were written."""
@@ -144,15 +151,24 @@ class FitsWorker:
         with self._lock:
             due = self._checks.due(self._clock())
             self._unseen = {key: at for key, at in self._unseen.items() if key in {each.key for each in due}}
+        if self._claims is not None:
+            self._claims.forget()
         if due and self._knows_namespaces() and self._begin():
-            until = self._clock() + _FRESH
-            for workload in due:
-                if not self._controller.may_write_in(term):
-                    return
-                if self._clock() >= until:
-                    self._woken.set()  # the others are judged by the cluster as it is by then
-                    return
-                self._answer_alone(workload, term)
+            try:
+                self._answer_due(due, term)
+            finally:
+                self._trial.rest()
+
+    def _answer_due(self, due: Iterable[Workload], term: int | None) -> None:
+        """Judge and answer what waits, by one look at the cluster."""
+        until = self._clock() + _FRESH
+        for workload in due:
+            if not self._controller.may_write_in(term):
+                return
+            if self._clock() >= until:
+                self._woken.set()  # the others are judged by the cluster as it is by then
+                return
+            self._answer_alone(workload, term)
 
     def _activate(self, term: int | None) -> None:
         with self._lock:
@@ -177,7 +193,8 @@ class FitsWorker:
         except KubeError as error:
             log.info("served namespaces not known", extra={"reason": str(error)})
             return False
-        self._served = frozenset(key_of(each) for each in listed.items) - names.UNSERVED_NAMESPACES
+        self._served = frozenset(map(key_of, listed.items)) - names.UNSERVED_NAMESPACES
+        self._by_claims = self._served & frozenset(key_of(each) for each in listed.items if _by_claims(each))
         self._ask_namespaces_at = now + _NAMESPACES_EVERY
         return True
 
@@ -192,9 +209,13 @@ class FitsWorker:
         self._unsettled_since = None
         self._trial.begin(cluster, self._may_open(cluster))
         with self._lock:
+            unread = [held.workload for held in self._checks.assumed(now) if held.gang is None]
+        claims = {each.key: self._claims_alone(each) for each in unread}  # it asks the API server: without the lock
+        with self._lock:
             for held in self._checks.assumed(now):
-                if held.gang is None:
-                    gang = self._gang_alone(held.workload)
+                found = claims.get(held.workload.key)
+                if held.gang is None and found is not None:
+                    gang = self._gang_alone(held.workload, found)
                     held.gang = gang if isinstance(gang, Gang) else None
             left = [held.left() for held in self._checks.assumed(now)]
         for gang in left:
@@ -205,22 +226,38 @@ class FitsWorker:
     def _may_open(self, cluster: FrozenCluster) -> dict[str, int]:
         return {} if self._nodes_within is None else may_open(self._reading().pools, cluster.nodes)
 
-    def _gang_alone(self, workload: Workload) -> Gang | NotAdmitted | None:
+    def _claims_of(self, workload: Workload) -> ClaimsOf:
+        """What the ResourceClaims of its pods say. Raises `NotSeen` where they cannot be read now."""
+        if self._claims is None or workload.namespace not in self._by_claims:
+            return {}
+        return self._claims.read(workload)
+
+    def _claims_alone(self, workload: Workload) -> ClaimsOf | None:
+        """What the ResourceClaims of an assumed Workload say; None where they cannot be read now."""
+        try:
+            return self._claims_of(workload)
+        except NotSeen:
+            return None
+        except Exception:
+            self._faulted("kueue", workload.key)
+            return None
+
+    def _gang_alone(self, workload: Workload, claims: ClaimsOf) -> Gang | NotAdmitted | None:
         """What an assumed Workload asks for; None where that cannot be read."""
         try:
-            return self._gang(workload)
+            return self._gang(workload, claims)
         except (NotSeen, UnreadableObject):
             return None
         except Exception:
             self._faulted("kueue", workload.key)
             return None
 
-    def _gang(self, workload: Workload) -> Gang | NotAdmitted:
+    def _gang(self, workload: Workload, claims: ClaimsOf) -> Gang | NotAdmitted:
         if workload.namespace not in self._served:  # others give its pods their GPUs
             return Gang((), Requester("", workload.priority, workload.namespace))
         waiting = self._controller.asks(workload.pods) if workload.pods else {}
         late = self._is_late(workload)
-        return gang_of(workload, self._checks.flavors, waiting, self._reading(), by_copy=late)
+        return gang_of(workload, self._checks.flavors, waiting, self._reading(), claims, by_copy=late)
 
     def _is_late(self, workload: Workload) -> bool:
         """Whether what the Workload depends on has been unseen for long."""
@@ -248,13 +285,16 @@ class FitsWorker:
             self._checks.set_aside(workload, self._clock())
 
     def _answer(self, workload: Workload, term: int | None) -> None:
+        claims = self._claims_of(workload)
         with self._lock:
-            gang = self._gang(workload)
+            gang = self._gang(workload, claims)
             counted = self._checks.is_assumed(workload)
             ours = self._checks.ours()
         verdict: Verdict
-        if isinstance(gang, Gang) and gang.has_claims:
+        if isinstance(gang, Gang) and gang.has_volumes:
             self._controller.follow_volumes()
+        if isinstance(gang, Gang) and gang.has_devices:
+            self._controller.follow_devices()
         if isinstance(gang, NotAdmitted):
             verdict = gang
         elif counted:  # it was answered Ready, and whether that was written is not known
@@ -295,3 +335,9 @@ class FitsWorker:
         """Seconds since then; 0 for what is no time."""
         then = moments.seconds(stamp)
         return 0.0 if then is None else self._today().timestamp() - then
+
+
+def _by_claims(namespace: Mapping[str, Any]) -> bool:
+    """Whether pods of the namespace may ask for shares by ResourceClaims."""
+    labels = (namespace.get("metadata") or {}).get("labels") or {}
+    return bool(labels.get(names.RESOURCE_CLAIMS_LABEL) == names.INJECT_ENABLED)

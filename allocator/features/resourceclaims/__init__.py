@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from allocator.features.base import Feature, Running, Shell
 from allocator.features.resourceclaims.keeper import ClaimedPods, ClaimKeeper
-from allocator.features.resourceclaims.reading import ClaimReader, answer
+from allocator.features.resourceclaims.reading import answer
 from contract.dialects.resourceclaims import SINCE
 from contract.encoding import protocol
 from runtime.settings import setting
@@ -31,9 +31,9 @@ class ResourceClaimSettings:
 
 
 def _run(shell: Shell, chosen: ResourceClaimSettings, inside: ClaimedPods) -> Running:
-    version = shell.kube.version()
-    reader = ClaimReader(shell.kube, version=version)
-    routes = {("POST", protocol.CLAIMS_PATH): functools.partial(answer, reader)}
+    assert shell.claims is not None  # the feature serves claims
+    version = shell.claims.version
+    routes = {("POST", protocol.CLAIMS_PATH): functools.partial(answer, shell.claims)}
     if version < SINCE:
         found, needed = (".".join(map(str, each)) for each in (version, SINCE))
         log.warning("no shares by ResourceClaims", extra={"found": f"Kubernetes {found}", "needed": needed})
@@ -54,5 +54,6 @@ FEATURE = Feature(
     inside=lambda core, chosen: ClaimedPods(core),
     part=ClaimedPods.part,
     run=_run,
+    serves_claims=True,
     enabled=lambda chosen: chosen.resource_claims,
 )

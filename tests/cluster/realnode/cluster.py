@@ -33,7 +33,7 @@ from tests.unit.nodeagent.fakelibrary import built
 JSON = dict[str, Any]
 NODE = "real"
 UUIDS = tuple(f"GPU-{index}0000000-0000-4000-8000-000000000000" for index in (1, 2))
-_COMPONENTS = ("node-access", "delivery-dra", "allocator-eviction")
+_COMPONENTS = ("node-access", "delivery-dra", "resourceclaims", "allocator-eviction")
 _LIBRARY = Path(__file__).parent / "nvml_for_toolkit.c"
 MEMORY, RESERVED = 15842934784, 471859200
 _START_SECONDS = 180.0

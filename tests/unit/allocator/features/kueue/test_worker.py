@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from allocator.engine.reference import DEFAULT_POLICY
+from allocator.features.kueue.claims import TemplateClaimReader
 from allocator.features.kueue.judge import TemplateReading
 from allocator.features.kueue.settings import FitsSettings
 from allocator.features.kueue.worker import FitsWorker
+from allocator.workers.claim_reader import ClaimReader
 from contract import names
+from contract.model import DeviceRequest
 from contract.scheduling.filters import DEFAULT_LIMITS
 from playground.api.api import Api
 from playground.api.http.server import HttpsServer
@@ -27,6 +30,7 @@ from runtime.kubernetes.transport import HttpRequest, Response, Transport, conne
 from tests.builders import node, pod
 from tests.cluster.hostile.reserving import KINDS, Reserving, definition
 from tests.unit.allocator.harness import SchedulerHarness
+from tests.unit.allocator.workers.test_share_claims import spec_of
 from tests.wires import Answer, Fate, status_body
 
 JSON = dict[str, Any]
@@ -111,14 +115,15 @@ class Bench:
             nodes_within=None,
             reading=self._reading,
             timeout=5.0,
+            claims=TemplateClaimReader(ClaimReader(Kube(self.way), version=(1, 36))),
             clock=lambda: self.now,
             counted=self.counted.append,
             faulted=lambda place, about: self.faults.append(about) or "id",  # type: ignore[func-returns-value]
         )
 
-    def serve(self, namespace: str, how: str | None = names.INJECT_ENABLED) -> None:
+    def serve(self, namespace: str, how: str | None = names.INJECT_ENABLED, *, label: str = names.INJECT_LABEL) -> None:
         """Label the namespace."""
-        labels = {"metadata": {"labels": {str(names.INJECT_LABEL): how}}}
+        labels = {"metadata": {"labels": {str(label): how}}}
         self.reserving.kube.patch_merge(paths.namespaces(namespace), labels)
 
     def _reading(self) -> TemplateReading:
@@ -309,3 +314,42 @@ def test_the_check_of_another_controller_is_left_alone(bench: Bench) -> None:
     theirs = bench.reserving.kube.get(bench.reserving.path("admissionchecks", "theirs"))
     assert "status" not in theirs
     assert not any(requests.startswith("PATCH") and "theirs" in requests for requests in bench.way.requests)
+
+
+BY_CLAIM = pod("w").uses("gpu", template="8gi")
+
+
+def test_claims_count_where_the_namespace_asks_by_them(bench: Bench) -> None:
+    bench.reserving.reserve("before", ("main", 9, BY_CLAIM))
+    bench.until("before", "Ready")
+    assert bench.reserving.answer("before")["message"] == "no pod asks for a share of a GPU that is to be placed"
+    bench.reserving.kube.delete(bench.reserving.path("workloads", "before"))
+    bench.serve("default", label=names.RESOURCE_CLAIMS_LABEL)
+    bench.now += 10
+    bench.reserving.reserve("one", ("main", 3, BY_CLAIM))
+    bench.until("one", "Retry")
+    assert "ResourceClaimTemplate 8gi, which does not exist" in bench.reserving.answer("one")["message"]
+    spec = spec_of(DeviceRequest("gpu", 1, 8 << 30))
+    body = {"metadata": {"name": "8gi"}, "spec": {"spec": spec}}
+    bench.reserving.kube.create(paths.resourceclaimtemplates("default"), body)
+    bench.reserving.reserve_again("one")
+    bench.until("one", "Ready")
+    bench.reserving.reserve("two", ("main", 2, BY_CLAIM))
+    bench.until("two", "Retry")
+
+
+def test_the_next_leader_reads_the_claims_of_what_was_promised(bench: Bench) -> None:
+    bench.serve("default", label=names.RESOURCE_CLAIMS_LABEL)
+    body = {"metadata": {"name": "8gi"}, "spec": {"spec": spec_of(DeviceRequest("gpu", 1, 8 << 30))}}
+    bench.reserving.kube.create(paths.resourceclaimtemplates("default"), body)
+    bench.scheduler.leads = False
+    bench.reserving.reserve("one", ("main", 3, BY_CLAIM))
+    bench.turns()
+    entry = {**bench.reserving.answer("one"), "state": "Ready"}
+    others = [{"name": "another", "state": "Ready", "message": "", "lastTransitionTime": entry["lastTransitionTime"]}]
+    where = bench.reserving.path("workloads", "one", "status")
+    bench.reserving.kube.patch_merge(where, {"status": {"admissionChecks": [*others, entry]}})
+    bench.reserving.reserve("two", ("main", 2, BY_CLAIM))
+    bench.turns()
+    bench.scheduler.leads = True
+    bench.until("two", "Retry")

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from allocator.features.resourceclaims.reading import ClaimReader, answer
+from allocator.features.resourceclaims.reading import answer
+from allocator.workers.claim_reader import ClaimReader
 from contract.encoding.protocol import (
     ClaimsAnswer,
     ClaimsQuestion,
@@ -46,7 +47,10 @@ class Bench:
         self.kube.create(paths.resourceclaims("default"), {"metadata": {"name": "c"}, "spec": spec_of(ONE)})
 
     def read(self, *claims: ClaimEntry, version: Version = (1, 36)) -> ClaimsAnswer:
-        return ClaimReader(self.kube, version=version).read(ClaimsQuestion("default", claims))
+        """What the webhook is told."""
+        body = json.dumps(claims_question_to_json(ClaimsQuestion("default", claims))).encode()
+        reply = answer(ClaimReader(self.kube, version=version), Request("POST", "/v1/claims", "", {}, body))
+        return claims_answer_from_json(json.loads(reply.body))
 
 
 @pytest.fixture

@@ -1,0 +1,83 @@
+"""
+Pods that ask for their share by ResourceClaims, on a real node: upstream's objects, our card, and what the container
+has of it by each way of delivery.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from contract import names
+from contract.encoding import resourceclaims
+from playground.waiting import wait_for
+from runtime.kubernetes import paths
+from runtime.kubernetes.client import KubeNotFound
+from tests.cluster.realnode.cluster import JSON, RealNodeCluster, container
+from tests.cluster.realnode.test_container_view import share
+from tests.cluster.realnode.ways import Way
+
+pytestmark = [pytest.mark.realnode, pytest.mark.timeout(600)]
+TEMPLATE, CLAIM = "4gi", "together"
+
+
+@pytest.fixture
+def asking(real: RealNodeCluster, way: Way) -> Iterator[RealNodeCluster]:
+    """The node in a cluster whose namespace asks by claims, with a template and a claim for 4 GiB."""
+    labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
+    real.kube.patch_merge(paths.namespaces("default"), labels)
+    exactly = {"deviceClassName": str(names.SHARE_CLASS), "capacity": {"requests": {"memory": "4Gi"}}}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    made: dict[str, tuple[str, JSON]] = {
+        paths.resourceclaimtemplates("default"): (TEMPLATE, {"kind": "ResourceClaimTemplate", "spec": {"spec": spec}}),
+        paths.resourceclaims("default"): (CLAIM, {"kind": "ResourceClaim", "spec": spec}),
+    }
+    for path, (name, body) in made.items():
+        real.kube.create(path, {"apiVersion": resourceclaims.API, "metadata": {"name": name}, **body})
+    yield real
+    real.clear()
+    for path, (name, _) in made.items():
+        with contextlib.suppress(KubeNotFound):
+            real.kube.delete(f"{path}/{name}")
+    wait_for(lambda: not claims(real), lambda: f"claims are left over: {claims(real)}", 60)
+
+
+def claims(node: RealNodeCluster) -> list[JSON]:
+    return list(node.kube.list(paths.resourceclaims("default")).items)
+
+
+def owner(claim: JSON) -> str:
+    """The pod for which it was made; empty for one that stands alone."""
+    return next((str(each["name"]) for each in claim["metadata"].get("ownerReferences") or ()), "")
+
+
+def submit(node: RealNodeCluster, name: str, **source: str) -> None:
+    """A pod that tells what it sees, whose only container uses the claim."""
+    using: dict[str, Any] = {**container(), "resources": {"claims": [{"name": "gpu"}]}}
+    node.submit(name, using, resourceClaims=[{"name": "gpu", **source}])
+
+
+def test_a_pod_of_a_template_sees_its_card_and_its_limits(asking: RealNodeCluster) -> None:
+    """The first card has no room left for it."""
+    asking.submit("large", container(gpu_memory="12Gi"))
+    asking.running("large")
+    submit(asking, "a", resourceClaimTemplateName=TEMPLATE)
+    assert asking.inside("a") == share(4096, 1)
+    [claim] = [each for each in claims(asking) if owner(each) == "a"]
+    assert [each["name"] for each in claim["status"]["reservedFor"]] == ["a"]
+
+
+def test_two_pods_of_one_claim_see_the_same_card(asking: RealNodeCluster) -> None:
+    for name in ("a", "b"):
+        submit(asking, name, resourceClaimName=CLAIM)
+    assert [asking.inside(name) for name in ("a", "b")] == [share(4096, 0), share(4096, 0)]
+
+
+def test_a_restarted_container_has_its_claim_still(asking: RealNodeCluster) -> None:
+    submit(asking, "a", resourceClaimTemplateName=TEMPLATE)
+    pod = asking.running("a")
+    asking.node.end(asking.node.process_of(pod))
+    assert asking.inside("a", restart=1) == share(4096, 0)
