@@ -174,7 +174,7 @@ class Code(NodeCode):
             "Have an administrator label nodes, or change `addedAffinity` in kube-scheduler's profile and in "
             "`schedulerProfiles` of the options.",
             _FIXED | {Cure.LABELS, Cure.PROFILE},
-            "configuring.md#arguments-of-kube-schedulers-profiles",
+            "settings.md#arguments-of-kube-schedulers-profiles",
         ),
     )
     PORTS = (
@@ -275,7 +275,7 @@ class Code(NodeCode):
             "until the Services and controllers are read by which default topology spread constraints count pods",
             "This ends by itself within seconds. If it stays, have an administrator add the component default-spread.",
             _FIXED | {Cure.SELECTING, Cure.PROFILE},
-            "configuring.md#arguments-of-kube-schedulers-profiles",
+            "settings.md#arguments-of-kube-schedulers-profiles",
         ),
     )
     POD_AFFINITY = (

@@ -176,7 +176,7 @@ def test_the_supervisor_of_mps_reads_its_variable() -> None:
 
 def mentioned() -> Iterator[tuple[str, Leaf]]:
     """The settings that some page names in prose, each with its program."""
-    made = {"settings.md", "names.md", "metrics.md", "dialects.md", "reasons.md", "configuring.md"}
+    made = {"settings.md", "names.md", "metrics.md", "dialects.md", "reasons.md"}
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name not in made)
     for program, cls in PROGRAMS.items():
         for each in every_setting(cls):

@@ -48,6 +48,7 @@ def test_links_lead_somewhere(page: str) -> None:
     assert [link for link in links if not link.startswith("http") and not (folder / link).exists()] == []
 
 
+@functools.cache
 def anchors(page: Path) -> set[str]:
     """The names of a page's headings, as a browser of the repository makes them: in small letters, without signs."""
     lines = re.sub(r"^( *```).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
