@@ -102,7 +102,7 @@ class Code(NodeCode):
             f"that do not enforce the isolation asked for ({names.ISOLATION})",
             "Ask for a weaker level, or have an administrator switch on that level.",
             _CARDS,
-            "enforcement.md",
+            "isolation.md#switch-a-limiter-on",
         ),
     )
     LIMIT_NOT_HELD = (
@@ -111,7 +111,7 @@ class Code(NodeCode):
             f"that enforce no memory limit above the request (it takes the level {listed(LIMITING)})",
             "Remove `gpu-memory-limit`, or have an administrator switch on a level that holds it.",
             _CARDS,
-            "enforcement.md",
+            "isolation.md#switch-a-limiter-on",
         ),
     )
     FEATURES = (

@@ -193,7 +193,7 @@ def test_every_setting_that_a_page_names_has_its_line() -> None:
     assert missing == []
 
 
-CLOUDS = [block for block in BLOCKS if "docs/clouds" in block.page or "enforcement" in block.page]
+CLOUDS = [block for block in BLOCKS if "docs/clouds" in block.page or "isolation" in block.page]
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ def kubeconfig() -> Iterator[Path]:
 @pytest.mark.realcluster
 @REAL
 @pytest.mark.parametrize("block", CLOUDS, ids=[f"{b.page} {i}" for i, b in enumerate(CLOUDS)])
-def test_an_api_server_accepts_the_kustomizations_of_clouds_and_enforcement(kubeconfig: Path, block: Block) -> None:
+def test_an_api_server_accepts_the_kustomizations_of_clouds_and_isolation(kubeconfig: Path, block: Block) -> None:
     apply(kubeconfig, built(block.text), "--dry-run=server")
 
 

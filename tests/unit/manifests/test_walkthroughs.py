@@ -1,5 +1,5 @@
 """
-The commands of the pages on clouds and on enforcement, which need a cloud or a card: a shell can read them, their
+The commands of the pages on clouds and on isolation, which need a cloud or a card: a shell can read them, their
 JSON is JSON, and the files and names in them exist.
 """
 
@@ -17,7 +17,7 @@ from contract import names
 from tests.unit.manifests.kube import MANIFESTS, ROOT
 
 CLOUDS = sorted((ROOT / "docs" / "clouds").glob("[a-z]*.md"))
-PAGES = [*CLOUDS, ROOT / "docs" / "enforcement.md"]
+PAGES = [*CLOUDS, ROOT / "docs" / "isolation.md"]
 
 
 def shown(text: str) -> list[str]:
