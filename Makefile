@@ -138,7 +138,7 @@ bench-scale: $(STAMP) ## print how decisions grow from 100 to 20,000 nodes, and 
 	@$(RUN) -m benchmarks scale
 
 bench-quality: $(STAMP) ## print how well the policies place; TRACE=folder of the openb trace, SEEDS=42-51, RESULTS=file to go on from
-	@test -n "$(TRACE)" || { echo "TRACE must name the folder of the openb trace; docs/placement-quality.md says where it is"; exit 1; }
+	@test -n "$(TRACE)" || { echo "TRACE must name the folder of the openb trace; docs/benchmarks.md#placement-quality says where it is"; exit 1; }
 	@$(RUN) -m benchmarks.placement --trace "$(TRACE)" --seeds "$(or $(SEEDS),42-51)" $(if $(RESULTS),--results "$(RESULTS)") --plot docs/placement-quality.svg
 
 bench-throughput: $(STAMP) ## print bound pods a second beside kube-scheduler's own, on KUBEBUILDER_ASSETS; NODES="1000 5000", PODS, ROUNDS, SIDES, KILLS

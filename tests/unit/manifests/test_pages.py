@@ -182,7 +182,7 @@ def test_what_the_comparison_says_of_costs_was_measured() -> None:
 
 
 def test_what_the_comparison_says_of_placement_was_measured() -> None:
-    measured = rows("placement-quality.md", "## The default list")
+    measured = rows("benchmarks.md", "### The default list")
     compared = {name: cells[0] for name, cells in rows("why.md", "## How full do the cards get?").items()}
     assert compared.pop("MPS, MIG, time slicing") == "not measured"
     assert compared == {name: f"{measured[policy][3]} %" for name, policy in POLICIES.items()}
