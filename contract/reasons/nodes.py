@@ -302,7 +302,7 @@ class Code(NodeCode):
             "A pod of the same controller or name was pinned there, and kube-scheduler refused it in these words: "
             "resolve that. The node is tried again after 10 min.",
             _FIXED | {Cure.TIME},
-            "operations.md#pods-that-are-not-bound",
+            "operations-reference.md#pods-that-are-not-bound",
         ),
     )
     CPU = (

@@ -26,7 +26,7 @@ from webhook.settings import CertsSettings, ConditionsSettings
 
 DOCS = ROOT / "docs"
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (*DOCS.rglob("*.md"), *ROOT.glob("README*.md")))
-TYPED = ("installing.md", "troubleshooting.md", "operations.md")
+TYPED = ("installing.md", "troubleshooting.md", "operations.md", "operations-reference.md")
 
 
 def text(page: str) -> str:
