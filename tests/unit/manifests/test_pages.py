@@ -65,6 +65,23 @@ def test_links_lead_to_headings_that_exist(page: str) -> None:
     assert [f"{path}#{name}" for path, name in pages if path.suffix == ".md" and name not in anchors(path)] == []
 
 
+def linked(page: Path) -> set[Path]:
+    """The pages of docs/ that a page links to."""
+    links = re.findall(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    found = {(page.parent / link).resolve() for link in links}
+    return {path for path in found if path.is_relative_to(DOCS)}
+
+
+def test_the_index_names_every_page_and_the_readme_the_index() -> None:
+    index = DOCS / "README.md"
+    written = {path for path in DOCS.rglob("*.md") if "decisions" not in path.parts} - {index}
+    found = linked(index)
+    assert sorted(str(path) for path in written - found) == []
+    assert DOCS / "decisions" / "README.md" in found
+    assert index in linked(ROOT / "README.md")
+    assert index in linked(ROOT / "README_zh.md")
+
+
 def test_the_tests_that_show_an_invariant_exist() -> None:
     named = set(re.findall(r"`(tests/[^`]+)`", text("architecture.md")))
     assert named
