@@ -305,9 +305,8 @@ def main(arguments: list[str]) -> int:
     findings = in_tree()
     for each in findings:
         print(each)
-    print(
-        f"words: {len(findings)} found in {len(pages())} pages and {len(modules())} modules; {len(NOT_YET)} files are not read yet"
-    )
+    looked = f"{len(pages())} pages and {len(modules())} modules"
+    print(f"words: {len(findings)} found in {looked}; {len(NOT_YET)} files are not read yet")
     return 1 if findings else 0
 
 
