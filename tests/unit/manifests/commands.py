@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tests.unit.manifests.kube import ROOT
 
-PROGRAMS = ("kubectl", "make", "python", ".venv/bin/python", "helm", "oc")
+PROGRAMS = ("kubectl", "make", "python", ".venv/bin/python", "helm", "oc", "sed")
 SHELLS = ("", "console", "sh", "bash")
 PAGES = sorted(
     path
