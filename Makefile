@@ -13,7 +13,7 @@ CODE := contract runtime webhook allocator nodeagent playground kubectl_gpufract
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-tenants playground playground-upgrade playground-break playground-mend test test-long test-realcluster test-differential test-realnode test-virtualmachine test-versions test-engines test-hostile test-browser screenshots simulate simulate-points simulate-mutants storm fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist bundle release-files set-version image image-steps lock renew pin-images clean
+.PHONY: help setup demo demo-tenants playground playground-upgrade playground-break playground-mend test test-long test-realcluster test-differential test-realnode test-virtualmachine test-versions test-engines test-hostile test-browser screenshots simulate simulate-points simulate-mutants storm fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure words recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist bundle release-files set-version image image-steps lock renew pin-images clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -138,12 +138,15 @@ bench-scale: $(STAMP) ## print how decisions grow from 100 to 20,000 nodes, and 
 	@$(RUN) -m benchmarks scale
 
 bench-quality: $(STAMP) ## print how well the policies place; TRACE=folder of the openb trace, SEEDS=42-51, RESULTS=file to go on from
-	@test -n "$(TRACE)" || { echo "TRACE must name the folder of the openb trace; docs/placement-quality.md says where it is"; exit 1; }
+	@test -n "$(TRACE)" || { echo "TRACE must name the folder of the openb trace; docs/benchmarks.md#placement-quality says where it is"; exit 1; }
 	@$(RUN) -m benchmarks.placement --trace "$(TRACE)" --seeds "$(or $(SEEDS),42-51)" $(if $(RESULTS),--results "$(RESULTS)") --plot docs/placement-quality.svg
 
 bench-throughput: $(STAMP) ## print bound pods a second beside kube-scheduler's own, on KUBEBUILDER_ASSETS; NODES="1000 5000", PODS, ROUNDS, SIDES, KILLS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd, kube-apiserver and kube-scheduler"; exit 1; }
 	@$(RUN) -m benchmarks.throughput $(if $(NODES),--nodes $(NODES)) $(if $(PODS),--pods $(PODS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SIDES),--sides $(SIDES)) $(if $(KILLS),--kills $(KILLS))
+
+words: $(STAMP) ## count the words of each page; SINCE=commit to compare with
+	@$(RUN) -m tests.structure.words --count $(SINCE)
 
 structure: $(STAMP) ## count modules, floors of imports, classes, lines, and what one pod passes; ALL=1 lists them
 	@$(RUN) -m tests.structure.measure $(if $(ALL),--all)
@@ -151,7 +154,7 @@ structure: $(STAMP) ## count modules, floors of imports, classes, lines, and wha
 recipes: $(STAMP) ## print the files that each recipe of docs/recipes.md touches
 	@$(RUN) -m tests.structure.recipes
 
-check: $(STAMP) ## the linters: format, style, layers, types, GitHub's workflows, versions, structure
+check: $(STAMP) ## the linters: format, style, layers, types, GitHub's workflows, versions, structure, words
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/lint-imports
@@ -161,6 +164,7 @@ check: $(STAMP) ## the linters: format, style, layers, types, GitHub's workflows
 	$(if $(shell command -v actionlint),actionlint $(WORKFLOWS))
 	@$(RUN) -m release.version
 	@$(RUN) -m tests.structure.measure
+	@$(RUN) -m tests.structure.words
 
 fmt: $(STAMP) ## format the code and mend what can be mended
 	$(VENV)/bin/ruff format .

@@ -1,7 +1,7 @@
 """
-Writes docs/settings.md: what each program prints of its settings with `--help`, on one page.
+Writes the reference of docs/settings.md: what each program prints of its settings with `--help`.
 
-The programs are asked as a user would ask them, since the playground imports none of them.
+It runs the programs as a user does, since the playground imports none of them. People write the page above the mark.
 """
 
 from __future__ import annotations
@@ -13,17 +13,7 @@ from pathlib import Path
 
 _TOP = Path(__file__).resolve().parent.parent
 PAGE = _TOP / "docs" / "settings.md"
-_INTRO = """# Settings
-
-<!-- Made by `python -m playground.settingspage`; change the code, not this page. -->
-
-Each is a flag (`placement.pin` is `--placement-pin`), a variable, and a key of the YAML file that `--settings` names
-(`placement: {pin: affinity}`). A flag counts before a variable, a variable before the file. Durations are written
-`500ms`, `30s` or `1m30s`, amounts of memory `256Mi`. What is unknown or wrong stops the program at its start, with one
-line for each mistake. In a cluster you give variables, in the ConfigMap of the program ([configuring](configuring.md)).
-How GPUs are shared is not here but in the ConfigMap `gpufraction-options`
-([operations](operations.md#options-and-node-pools)).
-"""
+MADE = "<!-- The rest is made by `python -m playground.settingspage`; change the code, not this part. -->\n"
 _ASKED = {
     "Webhook": ("webhook", "serve", "the webhook, and the keeper of its certificate (`certs`)"),
     "Allocator": ("allocator", "run", "the allocator"),
@@ -33,11 +23,14 @@ _ASKED = {
 }
 
 
-def page() -> str:
-    """The page as it should be."""
-    parts = [_INTRO]
+def page(written: str) -> str:
+    """The page with its reference as it should be. `written`: the page, of which all above the mark stays."""
+    above, mark, _ = written.partition(MADE)
+    if not mark:
+        raise ValueError(f"the page must have the line {MADE!r}")
+    parts = [above, mark]
     for title, (program, command, what) in _ASKED.items():
-        parts.append(f"\n## {title}\n\n`python -m {program} {command}`: {what}.\n")
+        parts.append(f"\n### {title}\n\n`python -m {program} {command}`: {what}.\n")
         parts += (f"\n{heading}{table}" for heading, table in _tables(_help(program, command)))
     return "".join(parts)
 
@@ -55,7 +48,7 @@ def _tables(lines: list[str]) -> Iterator[tuple[str, str]]:
     for before, line in zip(["", *lines], [*lines, ""], strict=True):
         if line.startswith("|"):
             if not rows and before.endswith(":"):
-                heading = f"### {before.removesuffix(':')}\n\n"
+                heading = f"#### {before.removesuffix(':')}\n\n"
             rows.append(line)
         elif rows:
             yield heading, "\n".join(rows) + "\n"
@@ -63,4 +56,4 @@ def _tables(lines: list[str]) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -102,7 +102,7 @@ class Code(NodeCode):
             f"that do not enforce the isolation asked for ({names.ISOLATION})",
             "Ask for a weaker level, or have an administrator switch on that level.",
             _CARDS,
-            "enforcement.md",
+            "isolation.md#switch-a-limiter-on",
         ),
     )
     LIMIT_NOT_HELD = (
@@ -111,7 +111,7 @@ class Code(NodeCode):
             f"that enforce no memory limit above the request (it takes the level {listed(LIMITING)})",
             "Remove `gpu-memory-limit`, or have an administrator switch on a level that holds it.",
             _CARDS,
-            "enforcement.md",
+            "isolation.md#switch-a-limiter-on",
         ),
     )
     FEATURES = (
@@ -174,7 +174,7 @@ class Code(NodeCode):
             "Have an administrator label nodes, or change `addedAffinity` in kube-scheduler's profile and in "
             "`schedulerProfiles` of the options.",
             _FIXED | {Cure.LABELS, Cure.PROFILE},
-            "configuring.md#arguments-of-kube-schedulers-profiles",
+            "settings.md#arguments-of-kube-schedulers-profiles",
         ),
     )
     PORTS = (
@@ -275,7 +275,7 @@ class Code(NodeCode):
             "until the Services and controllers are read by which default topology spread constraints count pods",
             "This ends by itself within seconds. If it stays, have an administrator add the component default-spread.",
             _FIXED | {Cure.SELECTING, Cure.PROFILE},
-            "configuring.md#arguments-of-kube-schedulers-profiles",
+            "settings.md#arguments-of-kube-schedulers-profiles",
         ),
     )
     POD_AFFINITY = (
@@ -302,7 +302,7 @@ class Code(NodeCode):
             "A pod of the same controller or name was pinned there, and kube-scheduler refused it in these words: "
             "resolve that. The node is tried again after 10 min.",
             _FIXED | {Cure.TIME},
-            "operations.md#pods-that-are-not-bound",
+            "operations-reference.md#pods-that-are-not-bound",
         ),
     )
     CPU = (

@@ -23,7 +23,7 @@ class PodReason(Reasons):
             "The pod has its share, and kube-scheduler does not bind the pod.",
             "Resolve what kube-scheduler's message says, or delete the pod to release the share.",
             either(Cure.OWN),
-            "operations.md#pods-that-are-not-bound",
+            "operations-reference.md#pods-that-are-not-bound",
         ),
     )
     WITHDRAWN = (
@@ -32,7 +32,7 @@ class PodReason(Reasons):
             "its GPU share on node ... went back to other pods, since kube-scheduler did not bind the pod there in "
             "time",
             "Delete the pod; its controller creates another, or create it again.",
-            page="operations.md#pods-that-are-not-bound",
+            page="operations-reference.md#pods-that-are-not-bound",
         ),
     )
     BOUND_WITHOUT_SHARE = (
@@ -40,7 +40,7 @@ class PodReason(Reasons):
         _waits(
             "runs on node ... without a GPU: the pod was bound after its share had gone back to other pods",
             "Delete the pod; its controller creates another, or create it again.",
-            page="operations.md#pods-that-are-not-bound",
+            page="operations-reference.md#pods-that-are-not-bound",
         ),
     )
     FOREIGN_GATE = (
@@ -86,7 +86,7 @@ class PodReason(Reasons):
             "The pod waits like the others and is read again when its turn comes. Shorten node selectors, affinity and "
             "tolerations of the namespace's waiting pods, or delete some; an administrator may raise `queue.memory`.",
             either(Cure.TIME),
-            "operations.md#memory-of-waiting-pods",
+            "operations-reference.md#memory-of-waiting-pods",
         ),
     )
     REFUSED = (
@@ -153,7 +153,7 @@ class PodReason(Reasons):
             "waits until pods on node ... end",
             "Wait: pods of lower priority are being evicted for this pod.",
             _ROOM,
-            "operations.md",
+            "operations-reference.md#preemption",
         ),
     )
     BLOCKED = (
@@ -162,7 +162,7 @@ class PodReason(Reasons):
             "pods could make room, but disruption budgets do not allow it now",
             "Wait, or have the owners of these pods change their PodDisruptionBudgets.",
             _ROOM | {Cure.TIME},
-            "operations.md",
+            "operations-reference.md#preemption",
         ),
     )
     PREEMPTION_FAILED = (
@@ -171,7 +171,7 @@ class PodReason(Reasons):
             "pods could make room, but evicting them failed",
             "An administrator: the allocator's log says why.",
             _ROOM | {Cure.TIME},
-            "operations.md",
+            "operations-reference.md#preemption",
         ),
     )
     IDLE_GIVES_WAY = (
@@ -180,7 +180,7 @@ class PodReason(Reasons):
             "idle pods were asked to give way",
             "Wait: the idle pods are evicted at the end of their warning, unless they compute again.",
             _ROOM | {Cure.TIME},
-            "operations.md",
+            "operations-reference.md#preemption",
         ),
     )
     SHARE_TAKEN = (
@@ -254,7 +254,7 @@ class PodEventReason(Reasons):
             "Another system's scheduling gate was added after the pod had its share, or kube-scheduler did not bind "
             "the pod in time, so the share went back.",
             "Delete the pod and create it again. Have a webhook that adds gates run before `zz-gpufraction-webhook`.",
-            "operations.md#pods-that-are-not-bound",
+            "operations-reference.md#pods-that-are-not-bound",
         ),
     )
     SHARE_UNUSED = (
@@ -262,7 +262,7 @@ class PodEventReason(Reasons):
         _event(
             "The pod has its share, and kube-scheduler does not bind it.",
             "Resolve what kube-scheduler's message says, or delete the pod to release the share.",
-            "operations.md#pods-that-are-not-bound",
+            "operations-reference.md#pods-that-are-not-bound",
         ),
     )
     SHARE_UNCOUNTED = (
@@ -292,19 +292,28 @@ class PodEventReason(Reasons):
             "start-alone.md",
         ),
     )
-    PREEMPTED = "GPUSharePreempted", _event("The pod is evicted for a pod of higher priority.", page="operations.md")
+    PREEMPTED = (
+        "GPUSharePreempted",
+        _event("The pod is evicted for a pod of higher priority.", page="operations-reference.md#preemption"),
+    )
     IDLE = (
         "GPUShareIdle",
         _event(
             "The pod's share computes nothing while another pod waits: the warning before the eviction.",
             f"Compute again, or change the pod's annotation or its namespace's label {names.IDLE_AFTER}.",
-            "operations.md",
+            "operations-reference.md#preemption",
         ),
     )
-    GAVE_WAY = "GPUShareGaveWay", _event("The idle pod is evicted after its warning.", page="operations.md")
+    GAVE_WAY = (
+        "GPUShareGaveWay",
+        _event("The idle pod is evicted after its warning.", page="operations-reference.md#preemption"),
+    )
     MOVED = (
         "GPUShareMoved",
-        _event("The pod is evicted to make room for a larger pod, and has room on another node.", page="operations.md"),
+        _event(
+            "The pod is evicted to make room for a larger pod, and has room on another node.",
+            page="operations-reference.md#evictions",
+        ),
     )
     GPU_GONE = (
         "GPUGone",
@@ -344,7 +353,7 @@ class PodEventReason(Reasons):
         _event(
             "The pod's GPU is unhealthy; the pod keeps running.",
             "Delete the pod, so that it is placed on another GPU. `kubectl gpufraction nodes` has the agent's reason.",
-            "operations.md",
+            "operations-reference.md#repair",
         ),
     )
     MPS_FAULT = (

@@ -23,7 +23,7 @@ _ADD = f"kustomize edit add component manifests/components/{{}} && {APPLY}"
 _BY_DRIVER = (
     f"kubectl -n {names.NODES_NAMESPACE} set env daemonset/gpufraction-nodeagent GPUFRACTION_DRIVER_LIMITS=true"
 )
-_STEPS = "see docs/enforcement.md, which chooses the way by what the node has"
+_STEPS = "see docs/isolation.md#switch-a-limiter-on, which chooses the way by what the node has"
 CHOICES = ("driver-limits", "limiters-mps", "limiters-preload")
 """The agent's settings that switch a limiting level on."""
 _WHOLE_SLICES = "let a pod have a slice for itself: gpufraction.io/gpu-count: 1"

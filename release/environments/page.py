@@ -44,19 +44,19 @@ KNOWN_IMAGES = (
 """The rows that stay "not tried" until somebody sends a report."""
 
 _INTRO = f"""\
-# Environments that were tried
+# Tested environments
 
 {MADE}
 
-See here on which node images, runtimes, drivers and GPUs somebody has run the conformance kit, and add yours:
+The node images, runtimes, drivers and GPUs on which somebody has run the conformance kit. Add yours:
 
     kubectl gpufraction conformance --node NODE --report report.json
 
-The report names no tenant, node or cluster: each word in it is one of a table, and everything else is digits. Put it
-into `docs/environments/`, run `python -m release.environments`, and open a pull request.
-[kubectl.md](kubectl.md#conformance) says what the command runs, and what it needs.
+The report contains no names of tenants, nodes or clusters: only words from a table, and digits. Put it into
+`docs/environments/`, run `python -m release.environments`, and open a pull request.
+[Conformance](kubectl.md#conformance) describes what the command runs and needs.
 
-"passed" and "failed" are of the newest report. "not tried" means that there is no report, or that the check could not
+"passed" and "failed" are from the newest report. "not tried" means that there is no report, or that the check cannot
 run there.
 """
 _HEAD = (
@@ -90,8 +90,8 @@ def page(reports: Mapping[str, ConformanceReport]) -> str:
             "",
             "## Nodes with simulated GPUs",
             "",
-            "No pod saw NVIDIA's kernel module here. Such a report shows that the kit finds what it should on a node",
-            "whose driver and limits are played by a test. It is no evidence about a card.",
+            "A test simulates the driver and the limits of these nodes. The reports show that the kit finds what it",
+            "should. They are no evidence about a card.",
             "",
             *table(_HEAD, (_row(each, name) for name, each in played)),
             "",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 
 from tests.simulation.feature import Fault, Feature
 
 HEAD = ("fault", "lasts", "during", "after")
+_USUAL = re.compile(r"^(?:All invariants hold|Everything that fits is placed)(?:$|[;:.] )")
+"""What the page says of all faults once, so that a cell has only what differs."""
 
 
 def lines(features: Iterable[Feature]) -> list[str]:
@@ -18,7 +21,7 @@ def lines(features: Iterable[Feature]) -> list[str]:
 
 def row_of(fault: Fault) -> tuple[str, str, str, str]:
     """The cells of a fault."""
-    return f"`{fault.name}`", _lasts(fault), _during(fault), _capital(fault.after)
+    return f"`{fault.name}`", _lasts(fault), _differing(_during(fault)), _differing(_capital(fault.after))
 
 
 def _lasts(fault: Fault) -> str:
@@ -32,6 +35,10 @@ def _during(fault: Fault) -> str:
         return text
     until = "to the end of the run" if math.isinf(fault.lingers) else f"until {fault.lingers:g} s after it"
     return f"{text}. Not checked {until}: {', '.join(sorted(fault.suspends))}"
+
+
+def _differing(text: str) -> str:
+    return _capital(_USUAL.sub("", text)) or "as usual"
 
 
 def _capital(text: str) -> str:

@@ -4,7 +4,7 @@ Defragmentation: which running pods move to other nodes so that a larger pod, wh
 What `kubectl gpufraction advise` says by hand. Evictions are few and all on one node; each pod that is evicted is
 smaller than the pod that waits, is of its priority or lower, and has a place on another node at once. An evicted pod
 starts over, so its work is lost: all of them together have not worked longer, in card seconds, than the waiting pod
-could have worked while it waited. The replay with departures says what that gains (docs/placement-quality.md).
+could have worked while it waited. The replay with departures says what that gains (docs/benchmarks.md).
 
 Pure: time is passed in.
 """

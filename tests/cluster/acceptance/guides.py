@@ -1,4 +1,4 @@
-"""Reading docs/older-guides.md: a row of a guide with its commands, and the shell in which a reader types them."""
+"""Reading the guides of docs/migrating.md: a row with its commands, and the shell in which a reader types them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = ROOT / "docs" / "older-guides.md"
+PAGE = ROOT / "docs" / "migrating.md"
 RUN, APPLIED, BUILT = "demo cluster", "API server", "built"
 """What the last column says of rows whose commands a test runs."""
 

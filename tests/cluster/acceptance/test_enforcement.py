@@ -1,4 +1,4 @@
-"""docs/enforcement.md without a card: pods that want their share enforced wait where nothing enforces it."""
+"""docs/isolation.md without a card: pods that request a level of isolation wait where nothing enforces it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from playground.programs import installing
 from playground.waiting import wait_for
 from tests.cluster.acceptance.guides import ROOT
 
-PAGE = (ROOT / "docs" / "enforcement.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "isolation.md").read_text(encoding="utf-8")
 SAMPLE = ROOT / "samples" / "enforcement" / "needs-2000.yaml"
 
 
@@ -41,10 +41,10 @@ def test_the_pods_wait_where_nothing_enforces(cluster: Cluster, level: str) -> N
 
 def test_the_page_names_the_conditions_and_the_reason_as_they_are() -> None:
     named = set(re.findall(r'@\.type=="(\w+)"', PAGE))
-    assert named == {preload.LIBRARY, reach.MOUNTS, mps.DAEMONS}
+    assert named == {preload.LIBRARY, reach.MOUNTS, mps.DAEMONS, mps.PARTITIONS}
     assert Code.ISOLATION.name.title() == "Isolation"
 
 
 def test_the_page_names_files_that_exist() -> None:
-    for name in re.findall(r"`((?:tests|samples)/[^`]+)`", PAGE):
+    for name in re.findall(r"`((?:tests|samples)/[^`:]+)`", PAGE):
         assert (ROOT / name).is_file(), name

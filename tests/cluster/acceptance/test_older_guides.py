@@ -1,5 +1,5 @@
 """
-The guides of the older systems as docs/older-guides.md has people follow them, row by row: each command of a row that
+The guides of the older systems as docs/migrating.md has people follow them, row by row: each command of a row that
 says `demo cluster` is typed, and what the row promises is looked at.
 """
 

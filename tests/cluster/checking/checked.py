@@ -67,7 +67,12 @@ def ok(check_: str, found: str) -> Line:
 def watched(nodes: str) -> Line:
     """What is found of nodes whose agents see processes, as those of the playground do, and limit nothing."""
     found = f"{nodes}: use beyond a share is reported (watch), and nothing limits a program to its share"
-    return ("WARN", "enforcement", found, "see docs/enforcement.md, which chooses the way by what the node has")
+    return (
+        "WARN",
+        "enforcement",
+        found,
+        "see docs/isolation.md#switch-a-limiter-on, which chooses the way by what the node has",
+    )
 
 
 def kubernetes(kube: Kube) -> Line:

@@ -176,7 +176,7 @@ def test_the_supervisor_of_mps_reads_its_variable() -> None:
 
 def mentioned() -> Iterator[tuple[str, Leaf]]:
     """The settings that some page names in prose, each with its program."""
-    made = {"settings.md", "names.md", "metrics.md", "dialects.md", "reasons.md", "configuring.md"}
+    made = {"settings.md", "names.md", "metrics.md", "dialects.md", "reasons.md"}
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name not in made)
     for program, cls in PROGRAMS.items():
         for each in every_setting(cls):
@@ -193,7 +193,7 @@ def test_every_setting_that_a_page_names_has_its_line() -> None:
     assert missing == []
 
 
-CLOUDS = [block for block in BLOCKS if "docs/clouds" in block.page or "enforcement" in block.page]
+CLOUDS = [block for block in BLOCKS if "docs/clouds" in block.page or "isolation" in block.page]
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ def kubeconfig() -> Iterator[Path]:
 @pytest.mark.realcluster
 @REAL
 @pytest.mark.parametrize("block", CLOUDS, ids=[f"{b.page} {i}" for i, b in enumerate(CLOUDS)])
-def test_an_api_server_accepts_the_kustomizations_of_clouds_and_enforcement(kubeconfig: Path, block: Block) -> None:
+def test_an_api_server_accepts_the_kustomizations_of_clouds_and_isolation(kubeconfig: Path, block: Block) -> None:
     apply(kubeconfig, built(block.text), "--dry-run=server")
 
 

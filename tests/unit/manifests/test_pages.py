@@ -26,7 +26,7 @@ from webhook.settings import CertsSettings, ConditionsSettings
 
 DOCS = ROOT / "docs"
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (*DOCS.rglob("*.md"), *ROOT.glob("README*.md")))
-TYPED = ("installing.md", "troubleshooting.md", "operations.md")
+TYPED = ("installing.md", "troubleshooting.md", "operations.md", "operations-reference.md")
 
 
 def text(page: str) -> str:
@@ -48,6 +48,7 @@ def test_links_lead_somewhere(page: str) -> None:
     assert [link for link in links if not link.startswith("http") and not (folder / link).exists()] == []
 
 
+@functools.cache
 def anchors(page: Path) -> set[str]:
     """The names of a page's headings, as a browser of the repository makes them: in small letters, without signs."""
     lines = re.sub(r"^( *```).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
@@ -62,6 +63,23 @@ def test_links_lead_to_headings_that_exist(page: str) -> None:
     links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", here.read_text(encoding="utf-8"))
     pages = [(here.parent / path if path else here, heading) for path, heading in links]
     assert [f"{path}#{name}" for path, name in pages if path.suffix == ".md" and name not in anchors(path)] == []
+
+
+def linked(page: Path) -> set[Path]:
+    """The pages of docs/ that a page links to."""
+    links = re.findall(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    found = {(page.parent / link).resolve() for link in links}
+    return {path for path in found if path.is_relative_to(DOCS)}
+
+
+def test_the_index_names_every_page_and_the_readme_the_index() -> None:
+    index = DOCS / "README.md"
+    written = {path for path in DOCS.rglob("*.md") if "decisions" not in path.parts} - {index}
+    found = linked(index)
+    assert sorted(str(path) for path in written - found) == []
+    assert DOCS / "decisions" / "README.md" in found
+    assert index in linked(ROOT / "README.md")
+    assert index in linked(ROOT / "README_zh.md")
 
 
 def test_the_tests_that_show_an_invariant_exist() -> None:
@@ -181,7 +199,7 @@ def test_what_the_comparison_says_of_costs_was_measured() -> None:
 
 
 def test_what_the_comparison_says_of_placement_was_measured() -> None:
-    measured = rows("placement-quality.md", "## The default list")
+    measured = rows("benchmarks.md", "### The default list")
     compared = {name: cells[0] for name, cells in rows("why.md", "## How full do the cards get?").items()}
     assert compared.pop("MPS, MIG, time slicing") == "not measured"
     assert compared == {name: f"{measured[policy][3]} %" for name, policy in POLICIES.items()}

@@ -1,4 +1,4 @@
-"""The samples say what docs/samples.md says of them, and the allocator's own core gives the outcomes it promises."""
+"""The samples say what docs/migrating.md says of them, and the allocator's own core gives the outcomes it promises."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Row = dict[str, str]
 
 def rows() -> list[Row]:
     """The lines of the documentation's table of outcomes, by column."""
-    lines = (ROOT / "docs" / "samples.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8").splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith("| sample |"))
     written = itertools.takewhile(lambda line: line.startswith("|"), lines[head:])
     table = [[cell.strip() for cell in line.strip("|").split("|")] for line in written]
@@ -110,7 +110,7 @@ by_line = pytest.mark.parametrize("row", ROWS, ids=[f"{r['object']} {file_of(r)}
 
 def test_every_object_of_every_sample_is_in_the_documentation() -> None:
     found = {(p.name, d["kind"], d["metadata"]["name"]) for p in SAMPLES.glob("*.yaml") for d in documents(p)}
-    text = (ROOT / "docs" / "samples.md").read_text(encoding="utf-8").replace("\n", " ")
+    text = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8").replace("\n", " ")
     claims = {each for each in found if each[1].startswith("ElasticGPU")}
     assert [each for each in claims if f"{each[1]} {each[2]}" not in " ".join(text.split())] == []
     assert {(file_of(row), *row["object"].split()) for row in ROWS} == found - claims

@@ -71,7 +71,7 @@ def test_programs_that_take_a_part_of_a_card_are_given_the_shares_part() -> None
 
 
 def test_the_page_has_a_row_for_each_sample_with_its_kinds_and_pods() -> None:
-    text = (ROOT / "docs" / "samples.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "migrating.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| \[([\w-]+)\]\(\.\./samples/workloads/\1\.yaml\) \| ([^|]+) \| (\d+) \|", text, re.MULTILINE)
     found = {name: (set(kinds.split(", ")), int(pods)) for name, kinds, pods in rows}
     assert found == {

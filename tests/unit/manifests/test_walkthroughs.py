@@ -1,5 +1,5 @@
 """
-The commands of the pages on clouds and on enforcement, which need a cloud or a card: a shell can read them, their
+The commands of the pages on clouds and on isolation, which need a cloud or a card: a shell can read them, their
 JSON is JSON, and the files and names in them exist.
 """
 
@@ -17,7 +17,7 @@ from contract import names
 from tests.unit.manifests.kube import MANIFESTS, ROOT
 
 CLOUDS = sorted((ROOT / "docs" / "clouds").glob("[a-z]*.md"))
-PAGES = [*CLOUDS, ROOT / "docs" / "enforcement.md"]
+PAGES = [*CLOUDS, ROOT / "docs" / "isolation.md"]
 
 
 def shown(text: str) -> list[str]:
@@ -93,8 +93,7 @@ def test_each_cloud_says_what_to_do_with_the_vendors_operator(page: Path) -> Non
     said = page.read_text(encoding="utf-8")
     assert "GPU operator" in said
     # On OpenShift it comes from OperatorHub.
-    without = ("openshift", "superedge")
-    assert ("helm install gpu-operator nvidia/gpu-operator" in said) == (page.stem not in without)
+    assert ("helm install gpu-operator nvidia/gpu-operator" in said) == (page.stem != "openshift")
 
 
 def test_the_accounts_and_objects_that_the_pages_name_exist() -> None:

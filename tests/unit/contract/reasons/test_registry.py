@@ -114,7 +114,9 @@ def test_a_pod_has_the_reason_of_its_claim() -> None:
     assert of_claim(ClaimReason.INVALID) == "ClaimInvalid"
 
 
-PAGES = ("docs/troubleshooting.md", "docs/operations.md", "docs/claims.md", "docs/isolation.md", "docs/enforcement.md")
+PAGES = tuple(
+    f"docs/{name}.md" for name in ("troubleshooting", "operations", "operations-reference", "claims", "isolation")
+)
 
 
 def test_pages_and_alerts_name_events_of_the_registry() -> None:

@@ -16,7 +16,7 @@ WATCHED = "use beyond a share is reported (watch), and nothing limits a program 
 ACCESS = "kustomize edit add component manifests/components/node-access && kubectl apply -k YOUR_KUSTOMIZATION"
 LIBRARY = "kustomize edit add component manifests/components/preload && kubectl apply -k YOUR_KUSTOMIZATION"
 DRIVER = "kubectl -n gpufraction-nodes set env daemonset/gpufraction-nodeagent GPUFRACTION_DRIVER_LIMITS=true"
-STEPS = "see docs/enforcement.md, which chooses the way by what the node has"
+STEPS = "see docs/isolation.md#switch-a-limiter-on, which chooses the way by what the node has"
 
 
 def gpunode(

@@ -1,0 +1,80 @@
+"""
+The commands that pages show, each with its page: in blocks for a shell, and in the text.
+
+A block is a fence for a shell or without a language, or a paragraph that is indented by four columns. In a block that
+has prompts (`$ `), lines without one are output.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.unit.manifests.kube import ROOT
+
+PROGRAMS = ("kubectl", "make", "python", ".venv/bin/python", "helm", "oc", "sed")
+SHELLS = ("", "console", "sh", "bash")
+PAGES = sorted(
+    path
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "playground").glob("*.md"))
+    if not {"decisions", "zh"} & set(path.parts) and path.name not in ("CHANGELOG.md", "README_zh.md")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A command that a page shows. words: as a shell splits it, without a comment, a pipe and a redirection."""
+
+    page: str
+    line: str
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.line[:70]}"
+
+
+def blocks(text: str) -> Iterator[str]:
+    """What is typed in each block of a page for a shell, without prompts and output."""
+    for language, body in re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
+        if language in SHELLS:
+            yield _typed(body)
+    rest = re.sub(r"^( *```).*?^\1", "", text, flags=re.MULTILINE | re.DOTALL)
+    for body in re.findall(r"(?:^ {4}.*\n(?:\n(?= {4}))?)+", rest, re.MULTILINE):
+        yield _typed(re.sub(r"^ {4}", "", body, flags=re.MULTILINE))
+
+
+def _typed(body: str) -> str:
+    here_document = r"^\$ (.*<<'?(\w+)'?\n(?:.*\n)*?\2$|(?:.*\\\n)*.*)"
+    prompts = [found[0] for found in re.findall(here_document, body, re.MULTILINE)]
+    return "\n".join(prompts) if prompts else body
+
+
+def in_blocks() -> Iterator[Shown]:
+    """The commands in the blocks of all pages."""
+    for path in PAGES:
+        for block in blocks(path.read_text(encoding="utf-8")):
+            for line in block.replace("\\\n", " ").splitlines():
+                yield from shown(str(path.relative_to(ROOT)), line.strip())
+
+
+def in_text() -> Iterator[Shown]:
+    """The commands in backticks in the text of all pages; what ends with dots is none."""
+    for path in PAGES:
+        text = re.sub(r"^( *```).*?^\1", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for line in re.findall(r"`([^`]+)`", text):
+            if "..." not in line:
+                yield from shown(str(path.relative_to(ROOT)), " ".join(line.replace(r"\|", "|").split()))
+
+
+def shown(page: str, line: str) -> Iterator[Shown]:
+    """The line as a command, if it is one of `PROGRAMS` with arguments."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:  # a here document, or output that looks like a command
+        return
+    ends = [at for at, word in enumerate(words) if word in ("|", ">", "<<END", "<<EOF", "||", "&&", ";")]
+    words = words[: ends[0] if ends else None]
+    if len(words) > 1 and words[0] in PROGRAMS:
+        yield Shown(page, line, tuple(words))
