@@ -104,7 +104,7 @@ def in_base() -> set[str]:
     return set(re.findall(rf"{re.escape(names.GROUP)}/[A-Za-z0-9._-]+", str(built())))
 
 
-SECTIONS = ["Install", "What it changes, and why", "Firewall", "Nodes", "How a GPU gets into a container", "Not tried"]
+SECTIONS = ["Install", "What it changes, and why", "Firewall", "Nodes", "How a GPU gets into a container", "Not tested"]
 
 
 CLOUDS = sorted(path.stem for path in (ROOT / "docs" / "clouds").glob("[a-z]*.md"))
