@@ -69,6 +69,7 @@ def _full(key: names.Key) -> str:
 def dialects_page(dialects: Iterable[Dialect] = DIALECTS) -> str:
     """`docs/dialects.md`: how each older system's format is read."""
     general = (
+        "English | [简体中文](zh/dialects.md)",
         "A dialect is one system's format for requesting a GPU share. gpufraction reads every dialect into the same "
         "request, per container: a number of distinct GPUs, and memory and cores on each of them.",
         _table(("What a manifest says", "What happens"), _RULES),
