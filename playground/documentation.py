@@ -67,19 +67,19 @@ def _full(key: names.Key) -> str:
 
 
 def dialects_page(dialects: Iterable[Dialect] = DIALECTS) -> str:
-    """`docs/dialects.md`: how each older system's format is read."""
+    """`docs/dialects.md`: how each older system's words are read."""
     general = (
         "English | [简体中文](zh/dialects.md)",
-        "A dialect is one system's format for requesting a GPU share. gpufraction reads every dialect into the same "
-        "request, per container: a number of distinct GPUs, and memory and cores on each of them.",
+        "A dialect is the words of one system for a GPU share. Every dialect is read into the same request, per "
+        "container: a number of distinct GPUs, and on each of them memory and cores.",
         _table(("What a manifest says", "What happens"), _RULES),
-        "The examples show the limits of one container called `main`, and how they are read.",
+        "The examples show the limits of one container called `main`, and what they are read as.",
     )
     return _page("# Dialects", *general, *(part for dialect in dialects for part in _dialect(dialect)), _ADDING)
 
 
 _RULES: tuple[tuple[str, str], ...] = (
-    ("names of two dialects in one pod, even in different containers", "It is refused; the message names both places."),
+    ("names of two dialects in one pod, also in different containers", "It is refused; the message names both places."),
     (
         "a negative amount, a fraction of a unit, text that is no quantity",
         "It is refused; the message says what would work.",
@@ -90,32 +90,32 @@ _RULES: tuple[tuple[str, str], ...] = (
     ),
     (
         "0",
-        "It requests nothing in the dialects whose systems define it so (Aliyun, Elastic GPU, `nvidia.com/gpu`). In "
-        "all others it is refused.",
+        "It asks for nothing in the dialects whose systems have it so (Aliyun, Elastic GPU, `nvidia.com/gpu`). In all "
+        "others it is refused.",
     ),
     ("a name in requests alone", "It counts as a limit, because requests and limits of extended resources are equal."),
-    ("an init container", "It has its share while it runs. The pod takes the largest sum that runs at the same time."),
+    ("an init container", "It has its share while it runs. The pod takes the largest sum that runs at one time."),
     ("a sidecar (`restartPolicy: Always`)", "It counts like an app container, from its start."),
     (
-        "a container without a share alongside others with one",
+        "a container without a share beside others with one",
         "It sees no GPU, whatever its image sets; nano-gpu's annotation says `-1` for it.",
     ),
     (
         "a percentage, or a whole GPU",
         "A quota of `gpufraction.io/gpu-memory` counts its bytes on the card that it got. If the pod waited first, the "
-        "quota counts its bytes on the smallest card that it accepts, also after its placement. While no such card is "
-        "known, it is refused.",
+        "quota counts its bytes on the smallest card that it accepts, also later. While no such card is known, it is "
+        "refused.",
     ),
     (
         "a resource whose name is nearly one of these (`nvidia.com/gpu-mem`, `nano-gpu/gpu-percentage`)",
-        "Alongside a share it is refused, with the name that was probably meant. Alone it causes a warning, and the "
-        "pod waits for a resource that no node has. An annotation or a label causes a warning. kubectl also shows "
-        "[a warning](troubleshooting.md#kubectl-warns-of-a-manifest) for the templates of Deployments, Jobs and "
-        "similar objects, and for a misspelt domain (`gpufracton.io`).",
+        "Beside a share it is refused, with the name that was meant. Alone it is a warning, and the pod waits for a "
+        "resource that no node has. An annotation or a label is a warning. kubectl shows "
+        "[a warning](troubleshooting.md#kubectl-warns-of-a-manifest) for the templates of Deployments, Jobs and the "
+        "like too, and for a misspelt domain (`gpufracton.io`).",
     ),
     (
         "a container that another webhook adds after us",
-        "It is read with the others if it uses the pod's dialect. In another dialect it is refused; the message has "
+        "It is read with the others if it asks in the pod's dialect. In another dialect it is refused; the message has "
         "both names.",
     ),
     ("what a LimitRange of the namespace wrote", "See [LimitRanges](operations.md#limitranges)."),
@@ -126,19 +126,19 @@ _RULES: tuple[tuple[str, str], ...] = (
         f"{MOST_GATES} gates; annotations of more than 256 KiB with those of the share",
         "It is refused, with the number that was found and the largest number that is allowed.",
     ),
-    ("requirements on models, cards and policies", "They work with every dialect; see [names.md](names.md)."),
-    ("one system's scheduler as `schedulerName`", "The default scheduler takes the pod."),
+    ("wishes for models, cards and policies", "They work with every dialect; see [names.md](names.md)."),
+    ("a scheduler of one of the systems as `schedulerName`", "The default scheduler takes the pod."),
 )
 
 
 _ADDING = """## Adding a dialect
 
 1. Write `contract/dialects/<name>.py` with one `Dialect` value: the resource names and annotations that mean a request,
-   `read` from a pod to a request, what is written back (`render`, `environment`), and the glossary and examples for
-   this page.
+   `read` from a pod to a request, what is written back (`render`, `environment`), and glossary and examples for this
+   page.
 2. Add it to the table `DIALECTS` in `contract/dialects/__init__.py`.
-3. Run `python -m playground.documentation`. `contract.dialects.conditions` generates the webhook's `matchConditions`
-   from the same table."""
+3. Run `python -m playground.documentation`. The webhook's `matchConditions` are made from the same table by
+   `contract.dialects.conditions`."""
 
 
 def _dialect(dialect: Dialect) -> Iterable[str]:

@@ -18,9 +18,9 @@ _HEAD = """\
 <!-- Made by `python -m release.traps`; change the code, not this page. -->
 # Programs that create pods and nodes
 
-Most pods are created by programs. This page lists the programs that `kubectl gpufraction check` looks for, how it finds
-each of them, and what each one does to a pod that waits for its share, or what prevents a share. The check names a trap
-only if its condition holds in your cluster, as far as you may read it, and only for namespaces that are served.
+Nobody creates pods by hand. This page lists the programs that `kubectl gpufraction check` looks for, how it finds each
+of them, and what each one does to a pod that waits for its share, or what keeps a share from it. The check names a trap
+only where its condition holds in your cluster, as far as you may read it, and only for namespaces that are served.
 
 ## How they are found
 
@@ -36,13 +36,13 @@ _TRAPS = """
 _FOOT = """
 ## What it reads
 
-Every user may read which kinds are served. To find the other programs you need the right to list Deployments of all
+Everybody may read which kinds are served. To find the other programs you need the right to list Deployments of all
 namespaces. The check lists the objects of a program with your rights, and reads the ConfigMaps that the table names. It
-reads no Secret, so it does not know a hub's settings.
+reads no Secret, so it cannot know what a hub sets.
 
 JobSet, LeaderWorkerSet, Kueue, KubeRay, Argo Workflows, JupyterHub and Cluster Autoscaler run in
-[tests](../testing.md) alongside gpufraction. For the others, the table follows their documentation, and not
-all of it was checked in their sources. A test has an object for each trap, and one that the trap does not affect.
+[tests](../testing.md) alongside gpufraction. What the table says of the others is from their documentation, and not
+all of it was checked in their sources. A test has an object for each trap, and one for which the trap does not hold.
 """
 
 

@@ -1,14 +1,13 @@
 """
 Aliyun gpushare: `aliyun.com/gpu-mem` in GiB (or MiB), on ONE GPU for all containers of the pod.
 
-`aliyun.com/gpu-count: 1` has no further effect, as users of that system report. N above 1, in the limits or in the
-commercial edition's pod label, means N GPUs with 1/N of the memory on each. Names, units and the environment are
+`aliyun.com/gpu-count: 1` beside it has no effect, as reported by users of that system. N above 1, in the limits or in
+the commercial edition's pod label, means N GPUs with 1/N of the memory on each. Names, units and the environment are
 those of gpushare-scheduler-extender (`pkg/utils/const.go`) and gpushare-device-plugin (`pkg/gpu/nvidia`). A card's
-units are its MiB rounded down to GiB, so a T4 with 15109 MiB has 14.
+units are its MiB rounded down, so a T4 of 15109 MiB has 14.
 
-`ALIYUN_COM_GPU_MEM_ASSIGNED` is `false` when the pod is placed and `true` once its containers run, because in that
-system the device plugin has assigned the card by then. `ALIYUN_COM_GPU_MEM_ASSUME_TIME` is the time of the placement
-in ns.
+`ALIYUN_COM_GPU_MEM_ASSIGNED` is `false` when the pod is placed and `true` once its containers run: by then that
+system's device plugin had assigned the card. `ALIYUN_COM_GPU_MEM_ASSUME_TIME` is the time of the placement in ns.
 """
 
 from __future__ import annotations
