@@ -69,6 +69,7 @@ def _full(key: names.Key) -> str:
 def dialects_page(dialects: Iterable[Dialect] = DIALECTS) -> str:
     """`docs/dialects.md`: how each older system's words are read."""
     general = (
+        "English | [简体中文](zh/dialects.md)",
         "A dialect is the words of one system for a GPU share. Every dialect is read into the same request, per "
         "container: a number of distinct GPUs, and on each of them memory and cores.",
         _table(("What a manifest says", "What happens"), _RULES),
