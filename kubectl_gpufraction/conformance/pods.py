@@ -49,6 +49,8 @@ _UNPULLED = frozenset(
     ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 )
 _UNSTARTED = frozenset(("StartError", "ContainerCannotRun"))
+_NO_EXECUTABLE = re.compile(r"executable file (`[^`]*` )?not found")
+"""What runc and crun say of a command that is not there. CRI-O does not create the container then."""
 _NOT_FOUND = (126, 127)
 """Exit codes of a shell that finds no program."""
 _MOST_FIGURE = 1 << 53
@@ -226,6 +228,8 @@ def hopeless(pod: JSON) -> ReportReason | None:
     terminated, waiting = state.get("terminated") or {}, state.get("waiting") or {}
     if waiting.get("reason") in _UNPULLED:
         return ReportReason.NO_IMAGE
+    if waiting.get("reason") == "CreateContainerError" and _NO_EXECUTABLE.search(str(waiting.get("message"))):
+        return ReportReason.NO_PROGRAM
     if terminated.get("reason") in _UNSTARTED or terminated.get("exitCode") in _NOT_FOUND:
         return ReportReason.NO_PROGRAM
     if phase(pod) == "Failed" and not terminated and status.get("reason") != "DeadlineExceeded":

@@ -125,11 +125,28 @@ def _pod(phase: str = "Pending", node: str = "n", reason: str = "", **state: Any
     return {"spec": {"nodeName": node}, "status": status}
 
 
+_RUNC_SAYS = (
+    'container create failed: level=error msg="runc create failed: unable to start container process: exec: '
+    '\\"python3\\": executable file not found in $PATH"'
+)
+_CRUN_SAYS = "container create failed: executable file `python3` not found in $PATH: No such file or directory"
 HOPELESS: dict[str, tuple[dict[str, Any], ReportReason | None]] = {
     "one that starts": (_pod(waiting={"reason": "ContainerCreating"}), None),
     "one that runs": (_pod("Running", running={}), None),
     "no image": (_pod(waiting={"reason": "ImagePullBackOff"}), ReportReason.NO_IMAGE),
     "no program": (_pod("Failed", terminated={"reason": "StartError", "exitCode": 128}), ReportReason.NO_PROGRAM),
+    "no program, on CRI-O": (
+        _pod("Pending", waiting={"reason": "CreateContainerError", "message": _RUNC_SAYS}),
+        ReportReason.NO_PROGRAM,
+    ),
+    "no program, on CRI-O with crun": (
+        _pod("Pending", waiting={"reason": "CreateContainerError", "message": _CRUN_SAYS}),
+        ReportReason.NO_PROGRAM,
+    ),
+    "a container that is not created yet": (
+        _pod("Pending", waiting={"reason": "CreateContainerError", "message": "context deadline exceeded"}),
+        None,
+    ),
     "no interpreter": (_pod("Failed", terminated={"reason": "Error", "exitCode": 127}), ReportReason.NO_PROGRAM),
     "refused by its node": (_pod("Failed", reason="OutOfcpu"), ReportReason.REJECTED),
     "past its deadline": (_pod("Failed", reason="DeadlineExceeded"), ReportReason.NOT_STARTED),
