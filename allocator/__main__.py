@@ -26,11 +26,11 @@ from runtime.settings import SettingsError, describe, effective, load, settings_
 
 _USAGE = """usage: python -m allocator run [--settings FILE] [--SETTING VALUE ...]
 
-Decides which GPUs pods get, and places those that wait.
+Decides which GPUs pods get, and places waiting pods.
 
-       python -m allocator snapshot [--socket PATH] > FILE    what the next decision will see
-       python -m allocator replay FILE [--pod NAMESPACE/NAME] decide it again, and explain
-       python -m allocator waiting [--socket PATH]            the queue
+       python -m allocator snapshot [--socket PATH] > FILE    print the state that the next decision will use
+       python -m allocator replay FILE [--pod NAMESPACE/NAME] repeat the decision, and explain it
+       python -m allocator waiting [--socket PATH]            print the queue
 """
 log = logging.getLogger("allocator")
 _LOOK_EVERY = 0.1

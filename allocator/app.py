@@ -466,5 +466,5 @@ def _stale(fed: Informers) -> str | None:
     for informer in fed.informers:
         age = informer.age()
         if age is not None and age > _STALE_AFTER:
-            return f"nothing heard of {informer.name} for {age:.0f} s"
+            return f"no news from the watch of {informer.name} for {age:.0f} s"
     return None

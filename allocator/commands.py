@@ -49,10 +49,10 @@ def run(arguments: Sequence[str], *, out: TextIO | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m allocator")
     commands = parser.add_subparsers(dest="command", required=True)
-    again = commands.add_parser("replay", help="decide a snapshot again and explain")
-    again.add_argument("file", metavar="FILE", help="what `snapshot` printed")
+    again = commands.add_parser("replay", help="repeat the decisions of a snapshot and explain them")
+    again.add_argument("file", metavar="FILE", help="output of `snapshot`")
     again.add_argument("--pod", metavar="NAMESPACE/NAME", help="explain this pod node by node")
-    for name, text in (("snapshot", "print what the next decision will see"), ("waiting", "print the queue")):
+    for name, text in (("snapshot", "print the state that the next decision will use"), ("waiting", "print the queue")):
         command = commands.add_parser(name, help=text)
         command.add_argument("--socket", type=Path, default=_SOCKET, help=f"the allocator's socket ({_SOCKET})")
     return parser

@@ -27,25 +27,25 @@ class PlacementSettings:
 
     pin: Literal["auto", "nodeName", "affinity"] = setting(
         "auto",
-        "How a pod is tied to its node. auto: nodeName where the allocator has checked everything that kube-scheduler "
-        "would, else affinity. nodeName counts as affinity where only a scheduler can judge the pod or bind its "
+        "How a pod is tied to its node. auto: nodeName if the allocator has checked everything that kube-scheduler "
+        "would, otherwise affinity. nodeName counts as affinity if only a scheduler can evaluate the pod or bind its "
         "claims.",
     )
     when: Literal["admission", "stored"] = setting(
         "admission",
-        "When a pod gets its share. admission: in the call that creates it, before quotas are checked, so a pod that "
-        "is refused may hold a share for some seconds. stored: a moment after it was stored, so refused creations hold "
+        "When a pod gets its share. admission: in the call that creates it, before quotas are checked, so a refused "
+        "pod may hold a share for some seconds. stored: a moment after the pod is stored, so refused pods hold "
         "nothing; every pod is gated first, which costs one more write.",
     )
     node_policy: NodePreference = setting(
         "value",
         "Which nodes are preferred. value (what could still be placed on the node) and fragmentation (what no pod "
-        "could use of it) learn from the requests and choose the GPUs of the node too. For the first 64 requests they "
-        "place as binpack does, which keeps whole nodes free.",
+        "could use of it) learn from the requests and also choose the GPUs of the node. For the first 64 requests, "
+        "they place as binpack does, which keeps whole nodes free.",
     )
     gpu_policy: Preference = setting(
         "binpack",
-        "Which GPUs of a node are preferred; binpack keeps whole GPUs free. Used only where node_policy is binpack or "
+        "Which GPUs of a node are preferred; binpack keeps whole GPUs free. Used only if node_policy is binpack or "
         "spread.",
     )
     scale_down: Literal["allow", "block"] = setting(
@@ -56,10 +56,11 @@ class PlacementSettings:
     )
     condition: Literal["waited", "always"] = setting(
         "waited",
-        "Which pods get the condition gpufraction.io/Allocated when they have their share. waited: those that had it "
-        "with another status before, because they waited or something was wrong. always: also pods that are placed at "
-        "once, for tools that wait for the condition; that costs one more write per pod, and an Event where our "
-        "webhook binds it. Without it, the annotation gpufraction.io/allocation says where the share is.",
+        "Which pods get the condition gpufraction.io/Allocated when they have their share. waited: pods that had the "
+        "condition with another status before, because they waited or something was wrong. always: also pods that are "
+        "placed at once, for tools that wait for the condition; this costs one more write per pod, and an Event if "
+        "the webhook binds it. Without the condition, the annotation gpufraction.io/allocation says where the share "
+        "is.",
     )
     unsatisfiable: Literal["deny", "wait"] = setting(
         "deny",
@@ -73,22 +74,22 @@ class QueueSettings:
 
     order: Literal["age", "fair"] = setting(
         "age",
-        "Which of the waiting pods of equal priority come first. age: those that were created first. fair: those of "
-        "the namespace that holds the smallest part of the cluster's GPU memory or cores, whichever part is larger, "
-        "divided by its weight (the namespace's label gpufraction.io/queue-weight, 1 by default); within a namespace "
-        "by age.",
+        "Which waiting pods of equal priority come first. age: the oldest. fair: those of the namespace with the "
+        "smallest share of the cluster, which is its fraction of all GPU memory or of all cores, whichever is larger, "
+        "divided by its weight (the namespace's label gpufraction.io/queue-weight, 1 by default); within a namespace, "
+        "the oldest.",
     )
     memory: int = setting(
         32 * quantity.MIB,
-        "What the waiting pods of one namespace may take of the allocator's memory. Further ones are parked: only "
-        "their names are kept, and they are read again when their turn comes. An ordinary pod takes about 10 KiB.",
+        "Memory of the allocator that the waiting pods of one namespace may use. Further pods are parked: only their "
+        "names are kept, and they are read again when their turn comes. An ordinary pod takes about 10 KiB.",
         unit="bytes",
         minimum=8 * quantity.MIB,
     )
     memory_total: int = setting(
         192 * quantity.MIB,
-        "What the waiting pods of all namespaces may take together; where it is used up, those of the namespace that "
-        "uses most are parked. The default is a quarter of the memory limit in the manifests.",
+        "Memory that the waiting pods of all namespaces may use together; when it is used up, pods of the namespace "
+        "that uses most are parked. The default is a quarter of the memory limit in the manifests.",
         unit="bytes",
         minimum=32 * quantity.MIB,
     )
@@ -101,8 +102,8 @@ class SharingSettings:
     REMOVED: ClassVar[Mapping[str, str]] = {"max_sharers": IN_OPTIONS.format("deviceSplitCount")}
     max_unconfirmed: int = setting(
         64,
-        "Shares that one namespace may hold for pods that were admitted and are not stored yet, beside a quarter of "
-        "the cluster's GPUs; further pods get theirs once they are stored. 0: no bound.",
+        "Shares that one namespace may hold for pods that are admitted but not stored yet, in addition to a quarter "
+        "of the cluster's GPUs; further pods get their shares when they are stored. 0: no limit.",
         minimum=0,
     )
 
@@ -118,12 +119,12 @@ class ElectionSettings:
         "renew": "it is two thirds of election.lease",
         "retry": "it is two fifteenths of election.lease",
     }
-    identity: str = setting("", "This replica's name in the Lease, usually the pod's; empty takes the host's.")
+    identity: str = setting("", "This replica's name in the Lease, usually the pod's name; empty: the host's name.")
     lease: float = setting(
         15.0,
         "How long after a leader's last renewal another replica may take over; pods wait meanwhile. A shorter lease "
-        "takes over faster and costs more requests. A new installation waits as long for its first leader, and so does "
-        "one whose Lease somebody deleted or edited.",
+        "takes over faster and costs more requests. A new installation waits this long for its first leader, and so "
+        "does one whose Lease was deleted or edited.",
         unit="duration",
         minimum=1,
         maximum=300,
@@ -135,74 +136,76 @@ class Settings:
     """What `python -m allocator run` can be told of the core; `allocator.app` adds the features' settings."""
 
     REMOVED: ClassVar[Mapping[str, str]] = MOVED_TO_OPTIONS
-    socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "Unix socket on which the webhook asks.")
+    socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "Unix socket for the webhook's requests.")
     listen: str = setting("[::]:9402", "Address and port of /metrics, /healthz and /readyz; empty serves none.")
     metrics_access: Literal["token", "open"] = setting("token", ACCESS_SETTING)
     metrics_certificates: Path | None = setting(None, CERTIFICATES_SETTING)
     options: Path = setting(Path(), OPTIONS_SETTING)
-    kubeconfig: str = setting("", "Path of a kubeconfig; empty takes the service account, or the user's own.")
+    kubeconfig: str = setting("", "Path of a kubeconfig; empty: the service account, or the user's own kubeconfig.")
     assume_ttl: float = setting(
         40.0,
-        "The longest time that a share stays reserved for a pod that was admitted and has not appeared. It must be "
-        "longer than a creation takes in the API server (34 s at most, other webhooks included): a pod that appears "
-        "later has lost its share. Where pods appear sooner, the reservation lasts four times as long as the slowest "
-        "recent pod took, and at least 5 s.",
+        "Maximum time that a share stays reserved for a pod that was admitted and has not appeared. It must be longer "
+        "than a creation takes in the API server (34 s at most, including other webhooks): a pod that appears later "
+        "has lost its share. If pods appear sooner, the reservation lasts four times as long as the slowest recent "
+        "pod took, and at least 5 s.",
         unit="duration",
         minimum=1,
     )
     starvation_timeout: float = setting(
         300.0,
-        "How long a pod waits until a node is reserved for it, so that smaller pods do not starve it; 0 reserves none.",
+        "Time that a pod waits until a node is reserved for it, so that smaller pods do not starve it; 0: no node is "
+        "reserved.",
         unit="duration",
         minimum=0,
         formerly="keep_after",
     )
     starvation_reservation_limit: float = setting(
         3600.0,
-        "How long nodes are reserved for starving pods of one namespace while none of them is placed. Then the "
-        "namespace gets no reservation for as long, the next time for twice as long, up to eight times. 0: no limit.",
+        "Time for which nodes are reserved for starving pods of one namespace while none of them is placed. After "
+        "that, the namespace gets no reservation for the same time, next for twice that time, up to eight times. 0: "
+        "no limit.",
         unit="duration",
         minimum=0,
         formerly="keep_for",
     )
     unbound: Literal["release", "keep", "delete"] = setting(
         "release",
-        "What happens to a pod that holds a share and that kube-scheduler cannot bind. Its condition and an Event "
-        "quote kube-scheduler in every case. release: the share goes back to other pods, and the pod can only run "
-        "without a GPU. delete: the pod is also evicted then if a controller will create another, which needs the "
-        "component allocator-eviction. keep: the share stays the pod's.",
+        "What happens to a pod that holds a share but that kube-scheduler cannot bind. In every case, its condition "
+        "and an Event quote kube-scheduler. release: the share is released, and the pod can only run without a GPU. "
+        "delete: the pod is also evicted if a controller will create another, which needs the component "
+        "allocator-eviction. keep: the pod keeps the share.",
     )
     unbound_after: float = setting(
         300.0,
-        "How long kube-scheduler must have failed to bind it.",
+        "Time for which kube-scheduler must have failed to bind the pod.",
         unit="duration",
         minimum=1,
         maximum=86400,
     )
     dra: bool = setting(
         False,
-        "Look after the ResourceClaims by which GPUs reach containers on nodes with Dynamic Resource Allocation "
+        "Maintain the ResourceClaims by which GPUs reach containers on nodes with Dynamic Resource Allocation "
         "(Kubernetes 1.34 and later); needs the right of manifests/components/delivery-dra, which sets it.",
     )
     agent_silence: float = setting(
         PATIENCE,
-        "How long a node's agent may be silent until the node takes no new pods; running pods stay. Should be longer "
-        "than a node takes to pull the image of a new version, so that a roll-out closes no node. With agents whose "
-        "`heartbeat` is longer, it is two and a quarter heartbeats. 0: a node takes pods by what its agent wrote last, "
-        "however long ago.",
+        "Time without a report of a node's agent after which the node accepts no new pods; running pods stay. It "
+        "should be longer than a node takes to pull the image of a new version, so that a rollout closes no node. For "
+        "agents with a longer `heartbeat`, it is two and a quarter heartbeats. 0: nodes accept pods according to the "
+        "agent's last report, however old it is.",
         unit="duration",
         minimum=0,
         maximum=86400,
     )
     unhealthy_lists: bool = setting(
         False,
-        "Place no pods on the cards that Aliyun gpushare's ConfigMaps `unhealthy-gpu-NODE` of kube-system name; needs "
+        "Place no pods on the GPUs that Aliyun gpushare's ConfigMaps `unhealthy-gpu-NODE` in kube-system name; needs "
         "the right of manifests/components/unhealthy-lists, which sets it.",
         formerly="kept_out_lists",
     )
     repair_every: float = setting(
         300.0,
-        "Time between two comparisons of the ledger with a fresh list of pods; 0 makes none.",
+        "Interval between comparisons of the ledger with a fresh list of pods; 0: no comparisons.",
         unit="duration",
         minimum=0,
     )
@@ -213,17 +216,17 @@ class Settings:
     )
     preemption: bool = setting(
         False,
-        "Whether a waiting pod may have pods of lower priority evicted that hold shares, the fewest that make room; it "
-        "needs the component allocator-eviction.",
+        "Whether pods of lower priority that hold shares may be evicted for a waiting pod, as few as make room; needs "
+        "the component allocator-eviction.",
     )
     scheduler_feature_gates: tuple[str, ...] = setting(
         (),
-        "Feature gates with which kube-scheduler was started, such as `NodeDeclaredFeatures=false`, where they are not "
-        "the defaults of the API server's version: the allocator judges nodes as kube-scheduler does. Known: "
+        "Feature gates with which kube-scheduler was started, such as `NodeDeclaredFeatures=false`, if they differ "
+        "from the defaults of the API server's version: the allocator evaluates nodes as kube-scheduler does. Known: "
         f"{', '.join(sorted(SINCE))}.",
     )
-    log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
-    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
+    log_format: Literal["text", "json"] = setting("text", "Format of log lines: for people or for machines.")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The lowest level that is logged.")
     placement: PlacementSettings = grouped(PlacementSettings)
     queue: QueueSettings = grouped(QueueSettings)
     sharing: SharingSettings = grouped(SharingSettings)

@@ -205,7 +205,7 @@ def _scalars(spec: Mapping[str, Any], dialects: Dialects) -> Refusal | None:
 
 
 def _too_many(field: str, number: int, what: str, most: int) -> Refusal:
-    return Refusal(field, f"{number} {what}", f"a pod that asks for a GPU share has at most {most}")
+    return Refusal(field, f"{number} {what}", f"a pod with a GPU share has at most {most}")
 
 
 # -- annotations --------------------------------------------------------------------------------------------------
@@ -227,7 +227,9 @@ def annotations_problem(pod: Mapping[str, Any], request: PodRequest, dialects: D
     found = f"{have} bytes, and up to {add} that the share adds"
     longest = max(theirs, key=lambda key: len(theirs[key]), default="")
     cure = f"Kubernetes takes {ANNOTATIONS} in all: " + (
-        f"shorten metadata.annotations[{longest[:LONGEST_NAME]}]" if have > add else "let fewer containers ask"
+        f"shorten metadata.annotations[{longest[:LONGEST_NAME]}]"
+        if have > add
+        else "request shares for fewer containers"
     )
     return Refusal("metadata.annotations", found, cure)
 
@@ -287,7 +289,7 @@ def least_problem(
 
 
 def _too_little(field: str, found: str, wanted: str) -> Refusal:
-    return Refusal(field, found, f"ask for {wanted}, the least share of a GPU here")
+    return Refusal(field, found, f"request {wanted}, the smallest share of a GPU here")
 
 
 def _amount_field(pod: Mapping[str, Any], own: tuple[str, ...], fraction: FractionRequest) -> str:

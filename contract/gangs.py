@@ -26,7 +26,7 @@ from contract.model import MOST_MEMBERS
 
 JSON = Mapping[str, Any]
 ALONE = "none"
-"""The name that says that the pod is of no gang, whatever else it says."""
+"""The name that says that the pod is in no gang, whatever else it says."""
 _LONGEST_LABEL = 63
 _MINIMUM = f"metadata.annotations[{names.GANG_MINIMUM}]"
 _NAMELESS = f"nothing names the gang; add the annotation {names.GANG}, or have a controller create the pods"
@@ -162,9 +162,9 @@ def read(pod: JSON) -> Membership | NoGang | None:
         group = replace(group, number=said, field=_MINIMUM, leads=False)
     shown_name = f"{group.source} {shown(group.name)}"
     if not is_name(group.name):
-        return NoGang(f"{shown_name} is no name of a group of pods")
+        return NoGang(f"{shown_name} is not the name of a group of pods")
     if group.number is None:
-        return NoGang(f"{shown_name} does not say how many pods start together; say it by {names.GANG_MINIMUM}")
+        return NoGang(f"{shown_name} does not say how many pods start together; set {names.GANG_MINIMUM}")
     minimum = number(group.number)
     if minimum is None:
         return NoGang(f"{group.field}: found {shown(group.number)}; {_WANTED}")
@@ -188,7 +188,7 @@ def refused(pod: JSON) -> Refusal | None:
         return Refusal(
             f"metadata.annotations[{names.GANG}]",
             shown(name),
-            f"a name of at most {_LONGEST_LABEL} of a-z, 0-9, - and ., which all pods of the gang have; or {ALONE}",
+            f"a name of at most {_LONGEST_LABEL} of a-z, 0-9, - and ., the same for all pods of the gang; or {ALONE}",
         )
     if minimum is not None and number(minimum) is None:
         return Refusal(_MINIMUM, shown(minimum), _WANTED)

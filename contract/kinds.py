@@ -114,7 +114,7 @@ _CONDITIONS = (str(names.ALLOCATED_CONDITION), "PodScheduled", "PodResizePending
 _MOST_OF_A_POD = 1_024 * _KIB
 _TOO_LARGE = (
     f"metadata, spec: found more than {_MOST_OF_A_POD >> 10} KiB of labels, annotations and spec; shorten them, and "
-    "create the pod again"
+    f"create the pod again"
 )
 _SPEC_OF_A_HOLDER = ("nodeName", "priority", "hostNetwork", "overhead", "resources", "initContainers", "containers")
 
@@ -152,14 +152,14 @@ def _pod_beyond(pod: JSON) -> JSON:
 PODS = ObjectKind(
     "pods",
     _MOST_OF_A_POD,
-    "one that waits is told that it is too large; of every other one node, resources and share are counted",
+    "a waiting pod gets the reason that it is too large; of every other pod, node, resources and share are counted",
     trim=pods.trim,
     beyond=_pod_beyond,
 )
 PODS_COMPARED = ObjectKind(
     "pods",
     4_096 * _KIB,
-    "it is not compared with what is known of it",
+    "it is not compared with the allocator's state",
     _WHOLE,
 )
 """For the repair's look, which reads each pod as it comes and keeps none."""
@@ -210,12 +210,12 @@ RESIDENTS = ObjectKind(
     beyond=_resident_beyond,
 )
 """For the agent, the pods on its own node."""
-PLACEHOLDERS = ObjectKind("pods", 256 * _KIB, "it counts as a placeholder pod that is gone", _WHOLE)
+PLACEHOLDERS = ObjectKind("pods", 256 * _KIB, "it counts as a deleted placeholder pod", _WHOLE)
 """Pods of our own namespace."""
 
 # -- nodes and cards ----------------------------------------------------------------------------------------------
 
-NODES = ObjectKind("nodes", 256 * _KIB, "the node takes no new pods", trim=attributes.trim)
+NODES = ObjectKind("nodes", 256 * _KIB, "the node accepts no new pods", trim=attributes.trim)
 OWN_NODE = ObjectKind(
     "nodes",
     512 * _KIB,
@@ -230,7 +230,7 @@ OWN_NODE = ObjectKind(
 RECORDED_NODES = ObjectKind(
     "nodes",
     512 * _KIB,
-    "its cards are not recorded",
+    "its GPUs are not recorded",
     {
         "metadata": {**_IDENTITY, **_keys("labels", "annotations")},
         "spec": _keys("taints", "unschedulable"),
@@ -239,7 +239,7 @@ RECORDED_NODES = ObjectKind(
     page=100,
 )
 """For shadow mode: other systems write a node's cards into its annotations."""
-GPUNODES = ObjectKind("gpunodes", 512 * _KIB, "the node's GPUs take no new pods", _WHOLE)
+GPUNODES = ObjectKind("gpunodes", 512 * _KIB, "the node's GPUs accept no new pods", _WHOLE)
 
 
 def _kept_out_beyond(configmap: JSON) -> JSON:
@@ -261,18 +261,18 @@ OPTIONS = ObjectKind(
 KEPT_OUT = ObjectKind(
     "configmaps",
     64 * _KIB,
-    "a list of excluded cards excludes all cards of its node",
+    "a list of excluded GPUs excludes all GPUs of its node",
     trim=excluded.trim,
     beyond=_kept_out_beyond,
 )
 RUNTIMECLASSES = ObjectKind(
     "runtimeclasses",
     4 * _KIB,
-    "it counts as a runtime class that is not there",
+    "it counts as a runtime class that does not exist",
     {"metadata": _keys("name"), "handler": {}},
 )
 
-LEASES = ObjectKind("leases", 64 * _KIB, "it counts as one that was deleted, so a candidate waits", _WHOLE)
+LEASES = ObjectKind("leases", 64 * _KIB, "it counts as deleted, so a candidate waits", _WHOLE)
 
 # -- namespaces ---------------------------------------------------------------------------------------------------
 
@@ -284,7 +284,9 @@ def _our_labels(namespace: JSON) -> JSON:
     return {"metadata": {"name": metadata.get("name", ""), "labels": ours}}
 
 
-NAMESPACES = ObjectKind("namespaces", 16 * _KIB, "it counts as a namespace without labels of ours", trim=_our_labels)
+NAMESPACES = ObjectKind(
+    "namespaces", 16 * _KIB, "it counts as a namespace without gpufraction's labels", trim=_our_labels
+)
 
 
 NAMESPACE_LABELS = ObjectKind(
@@ -301,7 +303,7 @@ _OF_A_VOLUME = {**_IDENTITY, "labels": {}}
 PERSISTENTVOLUMECLAIMS = ObjectKind(
     "persistentvolumeclaims",
     16 * _KIB,
-    "it counts as a claim that is not there, so its pods wait",
+    "it counts as a claim that does not exist, so its pods wait",
     {
         "metadata": {
             **_OF_A_VOLUME,
@@ -319,7 +321,7 @@ PERSISTENTVOLUMECLAIMS = ObjectKind(
 PERSISTENTVOLUMES = ObjectKind(
     "persistentvolumes",
     64 * _KIB,
-    "it counts as a volume that is not there, so the pods of its claim wait",
+    "it counts as a volume that does not exist, so the pods of its claim wait",
     {
         "metadata": {**_OF_A_VOLUME, "annotations": _keys("volume.beta.kubernetes.io/storage-class")},
         "spec": {},
@@ -329,7 +331,7 @@ PERSISTENTVOLUMES = ObjectKind(
 STORAGECLASSES = ObjectKind(
     "storageclasses",
     16 * _KIB,
-    "it counts as a class that is not there, so pods with unbound claims of it wait",
+    "it counts as a class that does not exist, so pods with unbound claims of it wait",
     {"metadata": _IDENTITY, **_keys("provisioner", "volumeBindingMode", "allowedTopologies")},
 )
 CSINODES = ObjectKind(
@@ -370,7 +372,7 @@ _DEVICE = _keys("driver", "pool", "device")
 DEVICE_CLAIMS = ObjectKind(
     "resourceclaims",
     64 * _KIB,
-    "it counts as a claim that is not there, so its pods wait",
+    "it counts as a claim that does not exist, so its pods wait",
     {
         "metadata": {**_IDENTITY, "ownerReferences": _keys("uid", "controller")},
         "spec": {
@@ -393,7 +395,7 @@ DEVICE_CLAIMS = ObjectKind(
 DEVICECLASSES = ObjectKind(
     "deviceclasses",
     16 * _KIB,
-    "it counts as a class that is not there, so pods with claims of it wait",
+    "it counts as a class that does not exist, so pods with claims of it wait",
     {"metadata": _IDENTITY, "spec": {"extendedResourceName": {}}},
 )
 
@@ -421,7 +423,7 @@ def _is_reserved(claim: JSON) -> JSON:
 RESOURCECLAIMS = ObjectKind(
     "resourceclaims",
     16 * _KIB,
-    "it is neither removed nor made again",
+    "it is neither removed nor created again",
     trim=_is_allocated,
     page=20,
 )
@@ -467,14 +469,14 @@ def _share_beyond(share: JSON) -> JSON:
 ELASTICGPUCLAIMS = ObjectKind(
     "elasticgpuclaims",
     16 * _KIB,
-    "one that is bound keeps its share; one that is not gets none",
+    "a bound claim keeps its share; an unbound one gets none",
     _OF_A_CLAIM,
     beyond=_claim_beyond,
 )
 ELASTICGPUCLASSES = ObjectKind(
     "elasticgpuclasses",
     16 * _KIB,
-    "it counts as a class that is not there",
+    "it counts as a class that does not exist",
     {"metadata": _IDENTITY, **_keys("provisioner", "reclaimPolicy", "egpuBindingMode", "parameters")},
 )
 ELASTICGPUS = ObjectKind(
@@ -488,7 +490,7 @@ ELASTICGPUS = ObjectKind(
     },
     beyond=_share_beyond,
 )
-CARDS = ObjectKind("gpus", 64 * _KIB, "it counts as a card that is not shown, and is written again", _WHOLE)
+CARDS = ObjectKind("gpus", 64 * _KIB, "it counts as a GPU that is not shown, and is written again", _WHOLE)
 """The objects that show each card to users of ElasticGPUClaims; only the allocator writes them."""
 
 # -- other systems ------------------------------------------------------------------------------------------------
@@ -500,16 +502,16 @@ WORKLOADS = ObjectKind(
     {"metadata": {**_IDENTITY, "ownerReferences": {}}, **_keys("spec", "status")},
     beyond=identity,
 )
-ADMISSIONCHECKS = ObjectKind("admissionchecks", 64 * _KIB, "it counts as a check that is not there", _WHOLE)
-RESOURCEFLAVORS = ObjectKind("resourceflavors", 64 * _KIB, "it counts as a flavor that is not there", _WHOLE)
-PROVISIONINGREQUESTS = ObjectKind("provisioningrequests", 64 * _KIB, "it counts as a request that is gone", _WHOLE)
+ADMISSIONCHECKS = ObjectKind("admissionchecks", 64 * _KIB, "it counts as a check that does not exist", _WHOLE)
+RESOURCEFLAVORS = ObjectKind("resourceflavors", 64 * _KIB, "it counts as a flavor that does not exist", _WHOLE)
+PROVISIONINGREQUESTS = ObjectKind("provisioningrequests", 64 * _KIB, "it counts as a deleted request", _WHOLE)
 PODTEMPLATES = ObjectKind(
     "podtemplates",
     256 * _KIB,
-    "it counts as a template that is gone",
+    "it counts as a deleted template",
     {**_OBJECT, "metadata": _METADATA, "template": {}},
 )
-CAPACITYBUFFERS = ObjectKind("capacitybuffers", 64 * _KIB, "it counts as a buffer that is gone", _WHOLE)
+CAPACITYBUFFERS = ObjectKind("capacitybuffers", 64 * _KIB, "it counts as a deleted buffer", _WHOLE)
 
 # -- the plugin, on the user's own machine ------------------------------------------------------------------------
 

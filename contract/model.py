@@ -192,13 +192,17 @@ class PodRequest:
         """What exceeds the bounds of one pod, and what would work; None where nothing does."""
         sharing, shares = len(self.containers), sum(fraction.count for fraction in self.containers)
         if sharing > MOST_SHARING:
-            return f"{sharing} containers that ask for a share", f"let at most {MOST_SHARING} containers of a pod ask"
+            return f"{sharing} containers that request a share", (
+                f"request a share in at most {MOST_SHARING} containers of a pod"
+            )
         if shares > MOST_SHARES:
-            return f"{shares} GPUs over all containers", f"ask for at most {MOST_SHARES} in all containers together"
+            return f"{shares} GPUs in all containers together", (
+                f"request at most {MOST_SHARES} in all containers together"
+            )
         lists = {words for fraction in self.containers for words in fraction.wishes.lists}
         wished = sum(map(len, lists))
         if wished > MOST_WISHED:
-            return f"{wished} models and UUIDs wished for", f"name at most {MOST_WISHED} in all lists together"
+            return f"{wished} models and UUIDs", f"name at most {MOST_WISHED} in all lists together"
         return None
 
 

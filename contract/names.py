@@ -53,14 +53,14 @@ INJECT_LABEL = Key(
     f"{GROUP}/inject",
     on="Namespace label",
     writer="administrator",
-    doc="`enabled`: pods created here that ask for a GPU share are placed by us.",
+    doc="`enabled`: gpufraction places the pods created here that request a GPU share.",
 )
 INJECT_ENABLED = "enabled"
 GPUS_LABEL = Key(
     f"{GROUP}/gpus",
     on="Namespace label",
     writer="administrator",
-    doc="`unguarded`: with the component guard-gpus, pods created here may still name GPUs past the scheduler.",
+    doc="`unguarded`: with the component guard-gpus, pods created here may still name GPUs and bypass the scheduler.",
 )
 UNGUARDED = "unguarded"
 METRICS_LABEL = Key(
@@ -74,7 +74,7 @@ QUOTA_LABEL = Key(
     f"{GROUP}/quota",
     on="Namespace label",
     writer="administrator",
-    doc="`bounded`: the ResourceQuota `gpufraction` bounds the namespace's GPU shares. With the component multitenant, "
+    doc="`bounded`: the ResourceQuota `gpufraction` limits the namespace's GPU shares. With the component multitenant, "
     "pods get shares only in namespaces with this label, and no pod is created in one whose quota is missing.",
 )
 QUOTA_BOUNDED = "bounded"
@@ -84,28 +84,29 @@ QUEUE_WEIGHT = Key(
     f"{GROUP}/queue-weight",
     on="Namespace label",
     writer="administrator",
-    doc="With the allocator's `queue.order: fair`: what the namespace may hold in proportion to others before its "
-    "waiting pods come after theirs, a whole number from 1 to 1000. 1 where it is absent or cannot be read.",
+    doc="With the allocator's `queue.order: fair`: the weight of the namespace, a whole number from 1 to 1000. A "
+    "namespace with twice the weight may hold twice as much as another before its waiting pods come after the "
+    "other's. 1 if absent or invalid.",
 )
 RESERVED_NODES = Key(
     f"{GROUP}/reserved-nodes",
     on="Lease annotation",
     writer="allocator",
     doc="On the Lease of the leading allocator: the nodes that are reserved for waiting pods, and the uids of these "
-    "pods, as JSON. It is for people: `kubectl gpufraction explain` and `waiting` name the pods.",
+    "pods, as JSON. For information only: `kubectl gpufraction explain` and `waiting` name the pods.",
 )
 DEFRAGMENT = Key(
     f"{GROUP}/defragment",
     on="Namespace label",
     writer="administrator",
-    doc="`allowed`: consent that pods here are evicted where each of them has room on another node and a larger pod "
-    "then starts, if the allocator's setting `defragmentation.evictions_per_hour` is above 0.",
+    doc="`allowed`: consent to evict pods here if each of them has room on another node and a larger pod can then "
+    "start. Requires the allocator's setting `defragmentation.evictions_per_hour` above 0.",
 )
 CONFORMANCE = Key(
     f"{GROUP}/conformance",
     on="Namespace and Pod label",
     writer="kubectl gpufraction conformance",
-    doc="An id of the run that made it. The command removes it at its end, or at the beginning of the next run.",
+    doc="An id of the run that made it. The command removes it when it ends, or when it runs next.",
 )
 UNSERVED_NAMESPACES = frozenset(("kube-system", "kube-node-lease", "kube-public", NAMESPACE, NODES_NAMESPACE))
 """Never served, whatever their labels: pods there must start while the webhook is down."""
@@ -114,7 +115,7 @@ GATE = Key(
     f"{GROUP}/allocation",
     on="Pod scheduling gate",
     writer="webhook adds it, allocator removes it",
-    doc="The pod waits for its GPU share. kube-scheduler leaves it alone until the gate is gone.",
+    doc="The pod waits for its GPU share. kube-scheduler ignores it until the gate is removed.",
 )
 
 # -- Dynamic Resource Allocation ----------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ DELIVERY = Key(
     on="Node label",
     writer="administrator",
     doc="`dra`: GPUs reach containers of this node by Dynamic Resource Allocation; see docs/dra.md. Without it, the "
-    "node's agent concludes how they do.",
+    "node's agent detects how they do.",
 )
 BY_DRA = "dra"
 POD_CLAIM = Key(
@@ -145,14 +146,14 @@ SHARE_CLASS = Key(
     on="DeviceClass, and ResourceClaim spec.devices.requests[].exactly.deviceClassName",
     writer="tenant",
     doc="A share of GPUs by a ResourceClaim that a tenant writes; see docs/upstream.md. No ResourceSlice has devices "
-    "of it: the allocator allocates such claims, never kube-scheduler.",
+    "of this class: the allocator allocates such claims, never kube-scheduler.",
 )
 RESOURCE_CLAIMS_LABEL = Key(
     f"{GROUP}/resource-claims",
     on="Namespace label",
     writer="administrator",
     doc="`enabled`: with the component resourceclaims, pods created here may ask for GPU shares by ResourceClaims of "
-    "the DeviceClass `share.gpufraction.io`, and every pod here that names ResourceClaims is created through the "
+    "the DeviceClass `share.gpufraction.io`, and every pod created here that names ResourceClaims passes through the "
     "webhook.",
 )
 
@@ -162,42 +163,43 @@ GPU_MEMORY = Key(
     f"{GROUP}/gpu-memory",
     on="container limits; Node capacity",
     writer="tenant, webhook; nodeagent",
-    doc="As asked: GPU memory on each GPU, a quantity of bytes such as `8Gi`. After admission, and on the Node: the "
+    doc="As requested: memory on each GPU, a quantity of bytes such as `8Gi`. After admission, and on the Node: the "
     "total over the container's GPUs, in bytes.",
 )
 GPU_CORES = Key(
     f"{GROUP}/gpu-cores",
     on="container limits; Node capacity",
     writer="tenant, webhook; nodeagent",
-    doc="As asked: percent of each GPU's multiprocessors, 1 to 100. After admission, and on the Node: the total over "
+    doc="As requested: percent of each GPU's multiprocessors, 1 to 100. After admission, and on the Node: the total "
+    "over "
     "the container's GPUs, where one whole GPU is 100.",
 )
 GPU_PERCENT = Key(
     f"{GROUP}/gpu-percent",
     on="container limits",
     writer="tenant",
-    doc="Percent of each GPU's memory, 1 to 100. Also the percent of its multiprocessors unless gpu-cores says other.",
+    doc="Percent of each GPU's memory, 1 to 100. Also the percent of its multiprocessors, unless gpu-cores is given.",
 )
 GPU_MEMORY_LIMIT = Key(
     f"{GROUP}/gpu-memory-limit",
     on="container limits; Node capacity",
     writer="tenant, webhook; nodeagent",
-    doc="As asked, beside gpu-memory, and at least as much: what the container may use of each GPU's memory while "
-    "nobody else needs it. Nothing of it is booked. After admission: the total over the container's GPUs, in bytes, "
-    "which quotas count; a container without a limit above its request has none. On the Node, where the administrator "
-    "allows such limits: as much as any limits there add up to.",
+    doc="As requested, with gpu-memory, and at least as much: the memory of each GPU that the container may use while "
+    "no other pod needs it. It is not booked. After admission: the total over the container's GPUs, in bytes, "
+    "which quotas count; a container without a limit above its request has none. On the Node, if the administrator "
+    "allows such limits: an amount that no sum of limits exceeds.",
 )
 GPU_PERCENT_LIMIT = Key(
     f"{GROUP}/gpu-percent-limit",
     on="container limits",
     writer="tenant",
-    doc="The same beside gpu-percent: percent of each GPU's memory, up to 100.",
+    doc="The same with gpu-percent: percent of each GPU's memory, up to 100.",
 )
 GPU_COUNT = Key(
     f"{GROUP}/gpu-count",
     on="container limits",
     writer="tenant",
-    doc="Number of distinct GPUs; each gives the memory and cores asked. 1 where it is absent.",
+    doc="Number of distinct GPUs; each provides the requested memory and cores. 1 if absent.",
 )
 
 # -- other systems' objects ---------------------------------------------------------------------------------------
@@ -206,7 +208,7 @@ FITS = Key(
     f"{GROUP}/fits",
     on="AdmissionCheck spec.controllerName",
     writer="administrator",
-    doc="The allocator answers this check of Kueue: whether all pods of a Workload fit on the GPUs together.",
+    doc="The allocator answers this Kueue check: whether all pods of a Workload fit on the GPUs together.",
 )
 
 # -- annotations on pods ------------------------------------------------------------------------------------------
@@ -225,7 +227,7 @@ REQUEST = Key(
     f"{GROUP}/request",
     on="Pod annotation",
     writer="webhook",
-    doc="The canonical request as JSON, and the dialect that it was read from.",
+    doc="The canonical request as JSON, and the dialect in which it was written.",
 )
 ALLOCATION = Key(
     f"{GROUP}/allocation",
@@ -239,8 +241,8 @@ FENCE = Key(
     on="Pod annotation",
     writer="allocator",
     doc="On a pod that waited when the leader changed: a token of the new leader. The write itself is the fence: no "
-    "write of the leader before can take effect after it. Or the id of a share that could not be written a second time "
-    "while the first write might still be carried out.",
+    "write of the previous leader can take effect after it. Or the id of a share that could not be written a "
+    "second time while the first write might still take effect.",
 )
 PIN = Key(
     f"{GROUP}/pin",
@@ -253,39 +255,39 @@ RETURNED = Key(
     f"{GROUP}/returned",
     on="Pod annotation",
     writer="webhook",
-    doc="On a pod that got a share at its first admission and must wait after its second: the id of the first "
+    doc="On a pod that got a share at its first admission but must wait after its second: the id of the first "
     "allocation, which is released when the allocator sees the pod.",
 )
 WITHDRAWN = Key(
     f"{GROUP}/withdrawn",
     on="Pod annotation",
     writer="allocator",
-    doc="The node of a share that was taken back, since kube-scheduler did not bind the pod there in time. It replaces "
-    "the allocation by the same write: the pod holds nothing, and its containers see no GPU.",
+    doc="The node of a share that was taken back, since kube-scheduler did not bind the pod there in time. The same "
+    "write removes the allocation: the pod holds nothing, and its containers see no GPU.",
 )
 PROTECTED = Key(
     f"{GROUP}/protected",
     on="Pod annotation",
     writer="webhook or allocator, with the allocation",
-    doc="Where the setting `placement.scale_down` is `block`: the annotations against scale-down that we wrote beside "
-    "the share, separated by commas. They are removed with it; those of the pod's author stay.",
+    doc="If the setting `placement.scale_down` is `block`: the annotations against scale-down that gpufraction wrote "
+    "with the share, separated by commas. They are removed with the share; those of the pod's author stay.",
 )
 GANG = _by_tenant(
     "gang",
-    "The gang of the pod, a name that all its pods in the namespace have: they get their shares together or not at "
-    "all. It counts before what other programs say of a group of pods; `none`: the pod is of no gang.",
+    "The gang of the pod: all pods in the namespace with the same name get their shares together or not at all. It "
+    "takes precedence over the groups of other programs. `none`: the pod is in no gang.",
 )
 GANG_MINIMUM = _by_tenant(
     "gang-minimum",
-    "How many pods of the gang start together, 1 to 256. Without gang, and without another program's group, the gang "
-    "is the pods of the pod's controller.",
+    "How many pods of the gang start together, 1 to 256. Without the annotation gang, and without another program's "
+    "group, the gang is the pods of the pod's controller.",
 )
 GANG_PLAN = Key(
     f"{GROUP}/gang-plan",
     on="Pod annotation",
     writer="allocator, with the allocation",
-    doc="On the first pod of a gang that is placed: the share of each of its pods, as JSON. From then on the gang has "
-    "begun, and whichever allocator leads gives the others these shares.",
+    doc="On the first placed pod of a gang: the share of each pod of the gang, as JSON. From then on the gang has "
+    "begun, and the leading allocator gives the other pods these shares.",
 )
 START = _by_tenant(
     "start",
@@ -296,29 +298,29 @@ ALONE = "alone"
 """The one value of `START`."""
 PLACEMENT = _by_tenant(
     "placement",
-    "How the node is pinned: `auto` (the default), `nodeName` or `affinity`. `nodeName` counts as `affinity` where "
-    "only a scheduler can judge the pod or bind its claims.",
+    "How the node is pinned: `auto` (the default), `nodeName` or `affinity`. `nodeName` counts as `affinity` if only "
+    "a scheduler can evaluate the pod or bind its claims.",
 )
 NODE_POLICY = _by_tenant(
     "node-policy",
-    "`binpack` or `spread` over nodes; the administrator's default where it is absent.",
+    "`binpack` or `spread` over nodes; if absent, the administrator's default.",
 )
 GPU_POLICY = _by_tenant(
     "gpu-policy",
-    "`binpack` or `spread` over the GPUs of a node; the administrator's default where it is absent.",
+    "`binpack` or `spread` over the GPUs of a node; if absent, the administrator's default.",
 )
 USE_MODELS = _by_tenant(
     "gpu-models",
-    "Comma list: only GPUs whose model contains one of these words (`H100,A100`), whatever their case; the first "
-    "that has room is taken.",
+    "Comma list: only GPUs whose model contains one of these words (`H100,A100`), ignoring case; the first model with "
+    "room is used.",
 )
 LEAST_MEMORY = _by_tenant(
     "min-gpu-memory",
-    "Only GPUs that have at least this much memory in all, a quantity of bytes such as `40Gi`.",
+    "Only GPUs with at least this much total memory, a quantity of bytes such as `40Gi`.",
 )
 AVOID_MODELS = _by_tenant(
     "avoid-gpu-models",
-    "Comma list: no GPU whose model contains one of these words, whatever their case.",
+    "Comma list: no GPU whose model contains one of these words, ignoring case.",
 )
 USE_UUIDS = _by_tenant("gpu-uuids", "Comma list: only these GPUs, by exact UUID.")
 AVOID_UUIDS = _by_tenant("avoid-gpu-uuids", "Comma list: none of these GPUs.")
@@ -326,24 +328,24 @@ AVOID_UUIDS = _by_tenant("avoid-gpu-uuids", "Comma list: none of these GPUs.")
 ISOLATION = _by_tenant(
     "isolation",
     "The weakest isolation that the pod accepts between itself and the pods on its GPUs: "
-    f"{isolation.listed(isolation.quoted(isolation.ISOLATION))}, in this order, the strongest first. Only "
-    "nodes that enforce it or a stronger one are taken.",
+    f"{isolation.listed(isolation.quoted(isolation.ISOLATION))}, from strongest to weakest. The pod is placed only on "
+    f"nodes that enforce this level or a stronger one.",
 )
 
 EVICTION_REASON = Key(
     f"{GROUP}/eviction-reason",
     on="annotation of a request for an eviction",
     writer="allocator",
-    doc="Why the allocator evicts a pod, for the API server's audit log. It is on no stored object.",
+    doc="Why the allocator evicts a pod, for the API server's audit log. No stored object has it.",
 )
 
 IDLE_AFTER = Key(
     f"{GROUP}/idle-after",
     on="Pod annotation; Namespace label",
     writer="tenant; administrator",
-    doc="Consent to give way: once the pod's share has computed nothing for this time (`2h`, `90m`), a waiting pod of "
-    "equal or higher priority may have the pod evicted, where the allocator's setting `idle.evict` is on. The pod's "
-    "word counts before its namespace's; `0` or nothing is no consent.",
+    doc="Consent to eviction: when the pod's share has been idle for this time (`2h`, `90m`), the pod may be evicted "
+    "for a waiting pod of equal or higher priority, if the allocator's setting `idle.evict` is on. The pod's "
+    "annotation takes precedence over its namespace's label; `0` or nothing is no consent.",
 )
 
 PROOF = Key(
@@ -351,7 +353,7 @@ PROOF = Key(
     on="GPUNode annotation",
     writer="allocator",
     doc="With the component canary: whether the last canary on the node was held to its share, when it was created, "
-    "and the driver's version then. The agent publishes levels that limit only while it is fresh.",
+    "and the driver's version at that time. The agent publishes limiting levels only while this proof is fresh.",
 )
 CANARY = Key(
     f"{GROUP}/canary",
@@ -364,23 +366,23 @@ CANARY_NAMESPACE = "gpufraction-canary"
 
 NUMA_BIND = _by_tenant(
     "numa-bind",
-    "`true`: all GPUs of a container on one NUMA node of their machine; the pod goes where there are enough.",
+    "`true`: all GPUs of a container are on one NUMA node of their machine; the pod is placed where there are enough.",
 )
 
 DEVICES_PREFIX = _of_container(
     "devices",
-    "Comma list of GPU UUIDs, as CDI device names where the node needs that; the container's "
+    "Comma list of GPU UUIDs, as CDI device names if the node needs that; the container's "
     "`NVIDIA_VISIBLE_DEVICES` reads it through `fieldRef`.",
 )
 MEMORY_MIB_PREFIX = _of_container(
     "memory-mib",
-    "Booked memory on each GPU in MiB, a plain integer, never more than the card has: `GPUFRACTION_MEMORY_MIB` "
-    "reads it, and `GPUFRACTION_MEMORY_LIMIT_MIB` too where the share may not burst.",
+    "Booked memory on each GPU in MiB, a plain integer, never more than the GPU has. `GPUFRACTION_MEMORY_MIB` reads "
+    "it, and so does `GPUFRACTION_MEMORY_LIMIT_MIB` if the share may not burst.",
 )
 MEMORY_LIMIT_MIB_PREFIX = _of_container(
     "memory-limit-mib",
-    "The memory limit on each GPU in the same form, where it is above the booked memory: "
-    "`GPUFRACTION_MEMORY_LIMIT_MIB` reads it then.",
+    "The memory limit on each GPU in the same form, if it is above the booked memory. `GPUFRACTION_MEMORY_LIMIT_MIB` "
+    "then reads it.",
 )
 MEMORY_LIMIT_PREFIX = _of_container(
     "memory-limit",
@@ -392,17 +394,17 @@ CORES_LIMIT_PREFIX = _of_container(
 )
 MPS_MEMORY_PREFIX = _of_container(
     "mps-memory",
-    "`0=<MiB>M,1=<MiB>M`: the memory limit, with one key for each visible GPU, all alike, for "
+    "`0=<MiB>M,1=<MiB>M`: the memory limit, with one key for each visible GPU, all with the same value, for "
     "`CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`.",
 )
 MPS_THREADS_PREFIX = _of_container(
     "mps-threads",
-    "Percent of threads for `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`; 100 where no cores were asked.",
+    "Percent of threads for `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`; 100 if no cores were requested.",
 )
 MEMORY_FRACTION_PREFIX = _of_container(
     "memory-fraction",
-    "The booked part of the memory that the container sees on each GPU, a decimal above 0 and at most 1, rounded down "
-    "to six places; the smallest over the GPUs. 1 where the share is shown as the whole and may not burst.",
+    "The booked fraction of the memory that the container sees on each GPU, a decimal above 0 and at most 1, rounded "
+    "down to six places; the smallest over the GPUs. 1 if the share is shown as the whole GPU and may not burst.",
 )
 CONTAINER_PREFIXES = (
     DEVICES_PREFIX,
@@ -416,7 +418,7 @@ CONTAINER_PREFIXES = (
 )
 
 CONTAINER_WISHES = (USE_MODELS, AVOID_MODELS, USE_UUIDS, AVOID_UUIDS, LEAST_MEMORY)
-"""Wishes of the whole pod. `<name>.<container>` replaces the pod's wish for one container."""
+"""Preferences for the whole pod. `<name>.<container>` overrides one for a single container."""
 
 _NAME_PART_MAX = 63
 """Characters of an annotation's name after the slash (Kubernetes, qualified names); a container's name has as many."""
@@ -464,47 +466,48 @@ CORDON = Key(
     f"{GROUP}/cordon",
     on="Node annotation",
     writer="administrator",
-    doc="Comma list of GPUs, by index or UUID, that take no new pods. Those that are there stay.",
+    doc="Comma list of GPUs, by index or UUID, that accept no new pods. Running pods stay.",
 )
 
 OWNERSHIP = Key(
     f"{GROUP}/ownership",
     on="Node label",
     writer="administrator",
-    doc="How GPUs are kept apart from a vendor's device plugin: `dedicated` (the plugin is off here) or `held` (holder "
-    "pods take GPUs from it). Without it, nothing is shared where a plugin offers GPUs.",
+    doc="How GPUs are kept apart from a vendor's device plugin: `dedicated` (the plugin does not run here) or `held` "
+    "(holder pods take GPUs from it). Without the label, no GPU is shared where a plugin offers GPUs.",
 )
 STARTUP_TAINT = Key(
     "startup-taint.cluster-autoscaler.kubernetes.io/gpufraction",
     on="Node taint",
     writer="administrator, by the pool",
-    doc="Keeps pods off a new node until its GPUs are published; then the agent takes it off, where the component "
-    "startup-taint is installed. Autoscalers know such a node as one that still starts.",
+    doc="Keeps pods off a new node until its GPUs are published. Then the agent removes it, if the component "
+    "startup-taint is installed. Autoscalers regard such a node as still starting.",
 )
 MPS_NODE = Key(
     f"{GROUP}/mps",
     on="Node label",
     writer="administrator",
-    doc="`enabled`: an MPS daemon runs for each shared GPU of the node, where the component mps is installed.",
+    doc="`enabled`: an MPS daemon runs for each shared GPU of the node, if the component mps is installed.",
 )
 POOL = Key(
     f"{GROUP}/pool",
     on="label of node requests in our own namespace",
     writer="allocator",
-    doc="The pool of the options for which nodes are asked: on ProvisioningRequests, CapacityBuffers, PodTemplates and "
+    doc="The pool of the options for which nodes are requested: on ProvisioningRequests, CapacityBuffers, "
+    "PodTemplates and "
     "placeholder pods.",
 )
 NODE_REQUEST = Key(
     f"{GROUP}/node-request",
     on="label of placeholder pods in our own namespace",
     writer="allocator",
-    doc="The request for nodes that the placeholder pod is a part of.",
+    doc="The request for nodes to which the placeholder pod belongs.",
 )
 HOLDER = Key(
     f"{GROUP}/holder",
     on="Pod label",
     writer="administrator",
-    doc="`true` on the holder pods of our own namespace.",
+    doc="`true` on the holder pods in gpufraction's namespace.",
 )
 HELD_GPUS = Key(
     f"{GROUP}/held-gpus",
@@ -517,7 +520,7 @@ BEYOND = Key(
     f"{GROUP}/held-beyond",
     on="GPUNode annotation",
     writer="allocator",
-    doc="What pods hold beyond the promise of the node's GPUs, because GPUs were removed or promise less: bytes of "
+    doc="What pods hold beyond what the node's GPUs promise, because GPUs were removed or promise less: bytes of "
     "memory, percent of cores, and a digest of that promise. The agent adds it to the Node's capacity.",
 )
 
@@ -525,7 +528,7 @@ REPEATED = Key(
     f"{GROUP}/repeated-gpus",
     on="GPUNode annotation",
     writer="allocator",
-    doc="Cards of the node whose UUID another node reports too: for each its UUID, that node, and whether the card is "
+    doc="GPUs of the node whose UUID another node also reports: for each its UUID, that node, and whether the GPU is "
     "open or closed to new pods here. The agent shows it as the condition GpusUnique.",
 )
 
@@ -550,19 +553,20 @@ CLAIM_FINALIZER = Key(
     f"{GROUP}/claim-in-use",
     on="ElasticGPUClaim finalizer",
     writer="allocator",
-    doc="The claim has a share. A claim that is deleted stays until no pod uses it and its share was released.",
+    doc="The claim has a share. A deleted claim stays until no pod uses it and its share is released.",
 )
 SHARE_FINALIZER = Key(
     f"{GROUP}/share-in-use",
     on="ElasticGPU finalizer",
     writer="allocator",
-    doc="The share is booked. An ElasticGPU that is deleted stays until no pod uses it.",
+    doc="The share is booked. A deleted ElasticGPU stays until no pod uses it.",
 )
 RECLAIM = Key(
     f"{GROUP}/reclaim-policy",
     on="ElasticGPU annotation",
     writer="allocator",
-    doc="`Delete` or `Retain`: what happens to it when its claim is deleted, from its class when it was made.",
+    doc="`Delete` or `Retain`: what happens to the ElasticGPU when its claim is deleted; taken from its class at "
+    "creation.",
 )
 GPUNODE_KIND = "GPUNode"
 GPUNODE_PLURAL = "gpunodes"
@@ -572,7 +576,7 @@ OPTIONS = Key(
     "gpufraction-options",
     on="ConfigMap in our namespace",
     writer="administrator",
-    doc="`options.yaml`: how GPUs are shared and older manifests are read, for the cluster and for pools of nodes.",
+    doc="`options.yaml`: how GPUs are shared and how older manifests are read, for the cluster and for pools of nodes.",
 )
 OPTIONS_FILE = "options.yaml"
 CONFIGURATION = "zz-gpufraction-webhook"
@@ -587,8 +591,8 @@ POOLS = Key(
     "gpufraction-pools",
     on="ConfigMap of our own namespace",
     writer="allocator",
-    doc="With the component node-provisioning: what the leading allocator says of the declared pools, shown by "
-    "`kubectl gpufraction pools`. Nothing reads it to decide.",
+    doc="With the component node-provisioning: the state of the declared pools as the leading allocator sees it, "
+    "shown by `kubectl gpufraction pools`. No decision depends on it.",
 )
 
 # -- environment --------------------------------------------------------------------------------------------------
@@ -597,7 +601,7 @@ VISIBLE_DEVICES = Key(
     "NVIDIA_VISIBLE_DEVICES",
     on="container environment",
     writer="webhook",
-    doc="Which GPUs the NVIDIA runtime injects. `void` in a container of a GPU pod that asked for none.",
+    doc="Which GPUs the NVIDIA runtime injects. `void` in a container of a GPU pod that requested none.",
 )
 NO_DEVICES = "void"
 """The value of `NVIDIA_VISIBLE_DEVICES` for no injection, not even of the driver (NVIDIA container toolkit)."""
@@ -606,7 +610,7 @@ MEMORY_FRACTION = Key(
     "GPUFRACTION_MEMORY_FRACTION",
     on="container environment",
     writer="webhook",
-    doc="For programs that take a part of a card: `--gpu-memory-utilization=$(GPUFRACTION_MEMORY_FRACTION)`.",
+    doc="For programs that take a fraction of a GPU: `--gpu-memory-utilization=$(GPUFRACTION_MEMORY_FRACTION)`.",
 )
 
 ENVIRONMENT: tuple[tuple[str, Key], ...] = (

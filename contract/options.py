@@ -47,14 +47,14 @@ _NAMES_OBJECTS = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 OURS, VENDOR = "ours", "vendor"
 MIG_STRATEGIES = ("none", "single", "mixed")
 OPTIONS_SETTING = (
-    "YAML file of options for the cluster and its node pools under the vGPU systems' own names, such as a mounted "
-    "ConfigMap; read again when it changes. Empty: none."
+    "YAML file with the options of the cluster and its node pools, under the names that the vGPU systems use; for "
+    "example a mounted ConfigMap. It is reloaded when it changes. Empty: no options."
 )
 """The documentation of each program's setting `options`."""
 
 
 IN_OPTIONS = "give {} in the document of options, which all programs read"
-"""In place of a setting that is an option now."""
+"""The cure for a setting that has become an option."""
 MOVED_TO_OPTIONS: Mapping[str, str] = {
     former: IN_OPTIONS.format(name)
     for name, formers in {
@@ -68,7 +68,7 @@ MOVED_TO_OPTIONS: Mapping[str, str] = {
     }.items()
     for former in formers
 }
-"""Settings of webhook and allocator that are options now, each with what to give in its place."""
+"""Settings of webhook and allocator that have become options, each with its replacement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Options:
     core_only_memory: int = 0
     """Bytes that an Elastic GPU share of cores alone reserves; 0 reserves memory in proportion to the cores."""
     whole_gpus: str = OURS
-    """Who serves pods that name `nvidia.com/gpu` and no share: `ours`, as exclusive cards, or the `vendor`'s plugin."""
+    """Who serves pods that name `nvidia.com/gpu` and no share: `ours` (as exclusive GPUs) or the `vendor`'s plugin."""
     resource_names: tuple[tuple[str, str], ...] = ()
     """(this cluster's name, the standard name) of renamed resources."""
     least_memory: int = quantity.MIB
@@ -116,7 +116,7 @@ class VgpuOptions:
     """Whether cores are counted and not enforced."""
     mig_strategy: str | None = None
     reserve: int | None = None
-    """Bytes of each GPU that are given to nobody."""
+    """Bytes of each GPU that no pod gets."""
     reserve_percent: int | None = None
     """The same in percent of the GPU's memory; the greater of the two counts."""
     resource_names: tuple[tuple[str, str], ...] = ()
@@ -182,7 +182,7 @@ def vgpu_options(document: Mapping[str, Any], *, of_pool: bool = False) -> VgpuO
             found[field] = reader(name, value)
     names = [(other, standard) for other, standard in renamed if other != standard]
     if len({other for other, _ in renamed}) < len(renamed):
-        raise BadOption("two resources have one name: give each a name of its own")
+        raise BadOption("two resources have the same name: give each its own name")
     return VgpuOptions(**found, resource_names=tuple(sorted(names)))
 
 
@@ -271,9 +271,9 @@ _READING: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
     "minMemory": ("least_memory", _amount(quantity.MIB)),
     "minPercent": ("least_percent", _number(1, WHOLE)),
 }
-"""What says how the pods of all nodes are read: the field of `Options`, and who reads it."""
+"""The options that say how pods are read on all nodes: the field of `Options`, and who reads it."""
 _PARTS = ("pools", "schedulerProfiles")
-"""What has a form of its own."""
+"""Options with their own format."""
 _STANDARD_NAMES: Mapping[str, str] = {
     "resourceName": "nvidia.com/gpu",
     "resourceMem": "nvidia.com/gpumem",
@@ -350,7 +350,7 @@ def pool_options(document: object) -> PoolOptions:
     if document is None:
         return NO_OPTIONS
     if not isinstance(document, Mapping):
-        raise BadOption(f"found {shown(document)}; give one `name: value` a line")
+        raise BadOption(f"found {shown(document)}; give one `name: value` per line")
     rest = {key: value for key, value in document.items() if key not in (*_PARTS, *_READING)}
     listed = document.get("pools")
     if not isinstance(listed, list | None):
@@ -359,7 +359,7 @@ def pool_options(document: object) -> PoolOptions:
     names = [pool.name for pool in pools]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise BadOption(f"pools: {shown(twice)} is there twice; give each pool a name of its own")
+        raise BadOption(f"pools: {shown(twice)} is given twice; give each pool its own name")
     try:
         profile = profiles.profiles(document.get("schedulerProfiles"))
         found = PoolOptions(vgpu_options(rest), pools, profile, _base(document))
@@ -370,7 +370,7 @@ def pool_options(document: object) -> PoolOptions:
         if first != pool.name:
             raise BadOption(
                 f"pools[{i}] ({shown(pool.name)}).node.selector: nodes with these labels are in pool {shown(first)}, "
-                "which comes before; give labels that the earlier pools do not select"
+                f"which comes first; give labels that the earlier pools do not select"
             )
     return found
 
@@ -407,12 +407,12 @@ def _with_node(pool: Pool, node: object, spare: object) -> Pool:
     kept = templates.spare(spare)
     if node is None:
         if kept:
-            raise Malformed(f"spare: found {kept} without node; give node, which says what an empty node has")
+            raise Malformed(f"spare: found {kept} without node; give node, which describes an empty node")
         return pool
     if not _NAMES_OBJECTS.fullmatch(pool.name):
         raise Malformed(
             f"name: found {shown(pool.name)}; requests for nodes are named after the pool, so give at most 40 small "
-            "letters, digits and hyphens, with a letter or digit first and last"
+            "letters, digits and hyphens, beginning and ending with a letter or a digit"
         )
     implied = {r.key: r.values[0] for r in pool.selector if r.operator == "In" and len(r.values) == 1}
     found = templates.template(node, implied)
@@ -438,7 +438,7 @@ def _selector(path: str, value: object) -> tuple[Requirement, ...]:
     made = [Requirement(key, "In", (text,)) for key, text in labels.items()]
     made += [_expression(f"{path}.matchExpressions[{i}]", item) for i, item in enumerate(expressions)]
     if not made:
-        raise BadOption(f"{path}: selects by nothing; give a label")
+        raise BadOption(f"{path}: selects nothing; give a label")
     return tuple(made)
 
 

@@ -118,7 +118,7 @@ def main(
         errors.say(error)
         return Exit.USAGE
     if given.watch and getattr(given, "evict", False):
-        errors.say("--evict is done once; leave --watch out")
+        errors.say("--evict runs once; omit --watch")
         return Exit.USAGE
     colour = screen.is_screen and "NO_COLOR" not in environment
     form = Form(given.output, colour, not given.no_headers, width=screen.width)
@@ -138,7 +138,7 @@ def main(
         return error.status
     except Exception:
         # Python would print the words of whatever object this came of as they are.
-        errors.say(f"an error of kubectl gpufraction, please report it:\n{traceback.format_exc()}")
+        errors.say(f"a bug in kubectl gpufraction, please report it:\n{traceback.format_exc()}")
         return Exit.FAILED
 
 
@@ -165,7 +165,7 @@ def _report(error: KubeError, given: argparse.Namespace, out: Terminal, err: Ter
     else:
         err.say(error)
     if isinstance(error, KubeForbidden) and (given.command in _OF_THE_CLUSTER or given.all_namespaces):
-        err.say("waiting, pods and explain need no more than to list the pods of your namespace")
+        err.say("waiting, pods and explain need only the right to list the pods of your namespace")
 
 
 _OF_THE_CLUSTER = (nodes.COMMAND, advise.COMMAND)

@@ -47,7 +47,7 @@ def _duration(text: str) -> float:
 
 
 _SHOWING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-    "namespace": (("-n", "--namespace"), {"metavar": "NAMESPACE", "help": "namespace; else the context's"}),
+    "namespace": (("-n", "--namespace"), {"metavar": "NAMESPACE", "help": "namespace; default: the context's"}),
     "all_namespaces": (("-A", "--all-namespaces"), {"action": "store_true", "help": "all namespaces"}),
     "selector": (
         ("-l", "--selector"),
@@ -55,9 +55,9 @@ _SHOWING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
     "output": (
         ("-o", "--output"),
-        {"type": _form, "metavar": "FORM", "help": f"form of the output: {', '.join(FORMS)} or {PREFIX}TEMPLATE"},
+        {"type": _form, "metavar": "FORM", "help": f"output format: {', '.join(FORMS)} or {PREFIX}TEMPLATE"},
     ),
-    "watch": (("-w", "--watch"), {"action": "store_true", "help": "print again whenever it changes"}),
+    "watch": (("-w", "--watch"), {"action": "store_true", "help": "print again when the output changes"}),
     "no_headers": (
         ("--no-headers",),
         {"action": "store_true", "help": "the table's rows, without headings and totals"},
@@ -66,13 +66,13 @@ _SHOWING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 _CONNECTING: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "kubeconfig": (
         ("--kubeconfig",),
-        {"metavar": "FILE", "help": "kubeconfig file; else $KUBECONFIG, else ~/.kube/config"},
+        {"metavar": "FILE", "help": "kubeconfig file; default: $KUBECONFIG or ~/.kube/config"},
     ),
     "context": (("--context",), {"metavar": "CONTEXT", "help": "context in it"}),
-    "as_user": (("--as",), {"metavar": "USER", "help": "ask as this user, if you may impersonate them"}),
+    "as_user": (("--as",), {"metavar": "USER", "help": "act as this user, if you may impersonate them"}),
     "as_group": (
         ("--as-group",),
-        {"metavar": "GROUP", "action": "append", "help": "and as a member of this group; may be repeated"},
+        {"metavar": "GROUP", "action": "append", "help": "act as a member of this group; may be repeated"},
     ),
     "request_timeout": (
         ("--request-timeout",),
@@ -100,7 +100,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raises `UsageError`."""
-        raise UsageError(f"{message}\n{PROGRAM} {self.hint} shows what can be given")
+        raise UsageError(f"{message}\n{PROGRAM} {self.hint} shows the possible values")
 
     hint = HELP
     """The words that show the parser's help."""
@@ -214,8 +214,8 @@ def parsed(top: Parser, words: Sequence[str]) -> argparse.Namespace:
 def _without(command: Command, name: str) -> str:
     flag = _SHOWING[name][0][-1]
     if name == "watch" and command.once:
-        return f"{command.name} is done once; leave {flag} out"
-    return f"{command.name} has no {flag}; {PROGRAM} {HELP} {command.name} shows what can be given"
+        return f"{command.name} runs once; omit {flag}"
+    return f"{command.name} has no {flag}; {PROGRAM} {HELP} {command.name} shows its flags"
 
 
 def _unknown(command: Command, rest: Sequence[str]) -> UsageError:
@@ -225,7 +225,5 @@ def _unknown(command: Command, rest: Sequence[str]) -> UsageError:
     known = [each for action in actions(command) for each in action.option_strings if each.startswith("--")]
     if flag.startswith("-"):
         found = suggestion(flag, known)
-        return UsageError(
-            f"{command.name} has no {flag}{found}\n{PROGRAM} {HELP} {command.name} shows what can be given"
-        )
+        return UsageError(f"{command.name} has no {flag}{found}\n{PROGRAM} {HELP} {command.name} shows its flags")
     return UsageError(f"{command.name}: {word!r} is one word too many\n{PROGRAM} {HELP} {command.name} shows its form")

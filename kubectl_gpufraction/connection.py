@@ -20,7 +20,7 @@ def seconds(text: str) -> float:
     """A duration as kubectl takes it: `30s`, `2m`, `1h`, or whole seconds; 0 is no limit. Raises ValueError."""
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no duration; give one such as 30s or 2m")
+        raise ValueError(f"{text!r} is not a duration; give one such as 30s or 2m")
     return int(found[1]) * _UNITS[found[2]] or _NEVER
 
 

@@ -203,7 +203,7 @@ class Session:
             there = self.items(paths.namespaces(), KubeForbidden, KubeNotFound)
             known = (str((each.get("metadata") or {}).get("name", "")) for each in there)
             close = suggestion(self.namespace, known) or "."
-            return f"{what} in namespace {self.namespace}, which is not there{close}"
+            return f"{what} in namespace {self.namespace}, which does not exist{close}"
         except KubeForbidden:
             pass
         return f"{what} in namespace {self.namespace}; -A looks in all."
@@ -296,7 +296,7 @@ class Session:
             for line in cure(namespace, found, served=self.is_served(namespace))
         ]
         more = len(by_namespace) - _MOST_CURED
-        return [*lines, f"{more} more of the namespaces have such pods; -n shows them"] if more > 0 else lines
+        return [*lines, f"{more} more namespaces have such pods; -n shows them"] if more > 0 else lines
 
     def shown_namespace(self) -> str | None:
         """The namespace to show, None for all."""

@@ -48,8 +48,8 @@ usage: python -m nodeagent run [--settings FILE] [flags]
        python -m nodeagent mps [--settings FILE] [flags]
 
 run        publish this node's GPUs, until stopped
-hold       report the GPUs that a device plugin gave this pod, until stopped
-mps        keep an MPS control daemon for each GPU that the agent names, until stopped
+hold       report the GPUs that a device plugin allocated to this pod, until stopped
+mps        run an MPS control daemon for each GPU that the agent names, until stopped
 inventory  print this machine's GPUs as they would be published, and exit; no cluster is needed
 
 A flag is the setting's name with dashes: --node, --nvml-library.

@@ -220,7 +220,9 @@ class Agent:
             self._refused = None
         elif self._refused != wanted:
             self._refused = wanted
-            log.warning("the API server dropped a part of the write; is its CustomResourceDefinition of this release?")
+            log.warning(
+                "the API server dropped a part of the write; is the CustomResourceDefinition of this release installed?"
+            )
 
     def _read(self) -> Published:
         node = self._get(nodes(self._node))

@@ -21,8 +21,8 @@ from nodeagent.sharing.ownership import HOLDING
 from nodeagent.sharing.residents import Residents
 
 _PODS_NOT_READ = (
-    f"the Node is labelled {names.OWNERSHIP}={HOLDING}, and this agent does not read its pods; add the component "
-    "holders, which runs holder pods and lets it"
+    f"the Node is labelled {names.OWNERSHIP}={HOLDING}, but this agent does not read its pods; add the component "
+    f"holders, which runs holder pods and allows that"
 )
 
 
@@ -62,7 +62,7 @@ class Machine:
             return None
         unknown = ""
         if not self._residents.known:
-            unknown = "the pods of this node are not known yet" if self._residents.followed else _PODS_NOT_READ
+            unknown = "the pods of this node are not listed yet" if self._residents.followed else _PODS_NOT_READ
         idle, reports = frozenset[IdleShare](), frozenset[PodReport]()
         if not observation.problem:  # else nobody knows who uses what
             idle, reports = self._idle(), self._reports()

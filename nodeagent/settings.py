@@ -28,11 +28,12 @@ from runtime.settings import composed, grouped, parse_address, setting
 class PaceSettings:
     """How often the agent looks and writes."""
 
-    interval: float = setting(10.0, "Time between two readings of the GPUs.", unit="duration", minimum=0.1)
+    interval: float = setting(10.0, "Interval at which the GPUs are read.", unit="duration", minimum=0.1)
     heartbeat: float = setting(
         120.0,
-        "Time between two writes of an unchanged status, 10 % more or less by the node's name. 5,000 nodes then write "
-        "42 times a second. A node whose agent misses two takes no new pods (the allocator's setting `agent_silence`).",
+        "Interval at which an unchanged status is written, 10 % more or less depending on the node's name. 5,000 "
+        "nodes then write 42 times a second. A node whose agent misses two writes accepts no new pods (the "
+        "allocator's setting `agent_silence`).",
         unit="duration",
         minimum=10.0,
         maximum=43200.0,
@@ -55,12 +56,12 @@ class AgentSettings:
     simulate: str = setting(
         "",
         "Simulated GPUs instead of a driver's, such as `2 x Tesla T4 15109MiB`, or `@` and the path of a file, which "
-        "is read again at every look; empty: the real ones.",
+        "is reloaded each time; empty: the real GPUs.",
     )
     nvml_library: str = setting(
         "",
-        "Path of libnvidia-ml.so.1 if the dynamic linker would not find it, such as below a driver container's root; "
-        "empty: the linker's choice.",
+        "Path of libnvidia-ml.so.1 if the dynamic linker does not find it, for example under a driver container's "
+        "root; empty: the linker's choice.",
     )
     options: Path = setting(Path(), OPTIONS_SETTING)
     options_by_api: bool = setting(
@@ -77,38 +78,38 @@ class AgentSettings:
     )
     xid_quiet: float = setting(
         600.0,
-        "How long a GPU takes no new pods after such an error or a memory error that could not be corrected.",
+        "Time for which a GPU accepts no new pods after any other such error, or after an uncorrectable memory error.",
         unit="duration",
         minimum=1.0,
     )
     pods: bool = setting(
         False,
-        "Read this node's pods, to know the GPUs of holder pods, each container's use of a GPU, and its share. Needs "
+        "Read this node's pods, to learn the GPUs of holder pods, and each container's share and use of a GPU. Needs "
         "the right of manifests/components/holders or node-access, which set it.",
     )
     host_root: str = setting(
         "",
         "Where the host's /etc, /run, /var/run and /usr are mounted, with the files that configure container runtimes. "
-        "From them the agent concludes how GPUs reach containers here. Empty: that is unknown, and pods are placed as "
+        "From them the agent detects how GPUs reach containers here. Empty: this is unknown, and pods are placed as "
         "if every way worked.",
     )
     delivery: str = setting(
         "",
-        "How GPUs reach containers here, instead of the agent's conclusion: `none`, `env-plain`, `env-class:CLASS`, "
-        "`env-class-cdi:CLASS=KIND`, `nri:KIND` if the toolkit's NRI plugin is on, which the agent cannot see, or "
+        "How GPUs reach containers here, instead of what the agent detects: `none`, `env-plain`, `env-class:CLASS`, "
+        "`env-class-cdi:CLASS=KIND`, `nri:KIND` if the toolkit's NRI plugin is enabled, which the agent cannot see, or "
         "`dra:KIND`.",
     )
     kubelet: str = setting(
         "",
         "The kubelet's folder on the host, mounted here under the same path: the agent is then a kubelet plugin, for "
         f"nodes with the label {DELIVERY}={BY_DRA}. It needs gRPC, which the package's extra `dra` brings; "
-        "manifests/components/delivery-dra sets it. Empty: it is none.",
+        "manifests/components/delivery-dra sets it. Empty: the agent is not a kubelet plugin.",
     )
     driver_folder: str = setting(
         "",
         "Folder of the driver's libraries and programs on the host, such as /home/kubernetes/bin/nvidia on Google's "
         "image. On nodes that deliver by ResourceClaims the agent then describes the cards itself, and containers find "
-        f"the folder as {IN_CONTAINER}. Empty: somebody else describes the cards. Needs limiters.cdi and host_root.",
+        f"the folder as {IN_CONTAINER}. Empty: another program describes the GPUs. Needs limiters.cdi and host_root.",
     )
     runtime_handlers: tuple[str, ...] = setting(
         HANDLERS,
@@ -118,21 +119,21 @@ class AgentSettings:
     overuse: OveruseSettings = grouped(OveruseSettings, at="")
     idle_least: float = setting(
         60.0,
-        "How long a share must have computed nothing until the GPUNode lists it as idle. Needs `pods`. Each look tells "
-        "of the last 20 s, so with an `interval` beyond that some use is missed.",
+        "Time without use after which the GPUNode lists a share as idle. Needs `pods`. Each sample covers the last 20 "
+        "s, so with a longer `interval` some use is missed.",
         unit="duration",
         minimum=1.0,
     )
     startup_taint: bool = setting(
         False,
-        f"Take the taint {STARTUP_TAINT} off this Node when its GPUs are published. Needs the right of "
+        f"Remove the taint {STARTUP_TAINT} from this Node when its GPUs are published. Needs the right of "
         "manifests/components/startup-taint, which sets it.",
     )
     limiters: LimiterSettings = grouped(LimiterSettings)
     proven_within: float = setting(
         0.0,
-        "For how long the proof of a canary counts. Levels that limit are published only with one; "
-        "manifests/components/canary sets it, and creates canaries. 0: they need no proof.",
+        "Time for which the proof of a canary is valid. Limiting levels are published only with a valid proof; "
+        "manifests/components/canary sets this and creates canaries. 0: no proof is needed.",
         unit="duration",
         minimum=0,
         maximum=2592000.0,
@@ -140,8 +141,8 @@ class AgentSettings:
     listen: str = setting("[::]:9445", "Address and port of /metrics, /healthz and /readyz; empty: none.")
     metrics_access: Literal["token", "open"] = setting("token", ACCESS_SETTING)
     metrics_certificates: Path | None = setting(None, CERTIFICATES_SETTING)
-    log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
-    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
+    log_format: Literal["text", "json"] = setting("text", "Format of log lines: for people or for machines.")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The lowest level that is logged.")
 
     def __post_init__(self) -> None:
         if not self.node:
@@ -166,12 +167,12 @@ class HoldSettings:
     REMOVED: ClassVar[Mapping[str, str]] = {
         "namespace": f"holders run in {NAMESPACE}, where the agent counts them",
         "kubeconfig": "a holder uses the service account of its pod",
-        "simulate": "a holder reports the GPUs that a device plugin gave its pod",
+        "simulate": "a holder reports the GPUs that a device plugin allocated to its pod",
         "interval": "the GPUs are read once a minute",
     }
     pod: str = setting(MISSING, "Name of the holder's own pod.")
-    log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
-    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
+    log_format: Literal["text", "json"] = setting("text", "Format of log lines: for people or for machines.")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The lowest level that is logged.")
 
 
 def settings_type(table: MechanismTable = MECHANISMS) -> type[AgentSettings]:

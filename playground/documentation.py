@@ -120,10 +120,10 @@ _RULES: tuple[tuple[str, str], ...] = (
     ),
     ("what a LimitRange of the namespace wrote", "See [LimitRanges](operations.md#limitranges)."),
     (
-        f"more than {MOST_SHARING} containers that ask, {MOST_CONTAINERS} containers, {MOST_SHARES} GPUs over all "
-        f"containers, {MOST_WORDS} words in a list of wishes or {MOST_WISHED:,} in all; {MOST_TERMS} terms of node "
-        f"affinity, {MOST_SELECTING:,} expressions, values, selector labels and tolerations, {MOST_PORTS} host ports, "
-        f"{MOST_GATES} gates; annotations of more than 256 KiB with those of the share",
+        f"more than {MOST_SHARING} containers that ask, {MOST_CONTAINERS} containers, {MOST_SHARES} GPUs in all "
+        f"containers together, {MOST_WORDS} words in a list of wishes or {MOST_WISHED:,} in all; {MOST_TERMS} terms "
+        f"of node affinity, {MOST_SELECTING:,} expressions, values, selector labels and tolerations, {MOST_PORTS} "
+        f"host ports, {MOST_GATES} gates; annotations of more than 256 KiB with those of the share",
         "It is refused, with the number that was found and the largest number that is allowed.",
     ),
     ("wishes for models, cards and policies", "They work with every dialect; see [names.md](names.md)."),

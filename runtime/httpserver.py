@@ -285,7 +285,7 @@ def _refuse_live(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise SocketInUse(errno.EADDRINUSE, f"{path}: is there and is not a socket; choose another path")
+        raise SocketInUse(errno.EADDRINUSE, f"{path}: exists and is not a socket; choose another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
@@ -370,7 +370,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("connection ended badly", exc_info=True)
+        log.debug("connection ended with an error", exc_info=True)
 
     def drain(self, grace: float) -> None:
         """End idle connections, wait for the busy ones, then close those too."""

@@ -31,13 +31,13 @@ from runtime.httpserver import Handler, HttpError, Reply, Request, TlsOf
 log = logging.getLogger(__name__)
 
 ACCESS_SETTING = (
-    "Who may read /metrics, which names pods and namespaces. token: by https, whoever shows a token that the API "
-    "server lets get the path /metrics, such as by the ClusterRole gpufraction-metrics-reader. open: everybody who "
-    "reaches the port, without TLS."
+    "Who may read /metrics, which names pods and namespaces. token: over HTTPS, any client with a token that the API "
+    "server allows to get the path /metrics, for example by the ClusterRole gpufraction-metrics-reader. open: "
+    "everyone who reaches the port, without TLS."
 )
 CERTIFICATES_SETTING = (
-    "Folder with tls.crt and tls.key for /metrics, read again when they change; none: a certificate that the program "
-    "makes and signs itself, which a scraper cannot verify."
+    "Folder with tls.crt and tls.key for /metrics, reloaded when they change; empty: a self-signed certificate, which "
+    "a scraper cannot verify."
 )
 METRICS_PATH = "/metrics"
 FRESH, REFUSED_FRESH = 300.0, 30.0
@@ -177,9 +177,9 @@ class ScrapeGate:
 # -- at the port --------------------------------------------------------------------------------------------------
 
 _STATUS = {
-    ScrapeVerdict.UNKNOWN: (401, "show the token of an account that may get the path /metrics"),
+    ScrapeVerdict.UNKNOWN: (401, "send the token of an account that may get the path /metrics"),
     ScrapeVerdict.DENIED: (403, "this account may not get the path /metrics; bind it to gpufraction-metrics-reader"),
-    ScrapeVerdict.UNAVAILABLE: (503, "the API server did not say now whose token this is; try again"),
+    ScrapeVerdict.UNAVAILABLE: (503, "the API server did not answer whose token this is; try again"),
 }
 
 
@@ -190,7 +190,7 @@ def guarded(check: Callable[[str, str], ScrapeVerdict]) -> Callable[[Handler], H
         def answer(request: Request) -> Reply:
             if not request.secure:
                 # Whoever listens has the token now; who configured it must learn of it.
-                raise HttpError(403, "metrics are served by https only, since a scraper shows its token")
+                raise HttpError(403, "metrics are served only over https, since a scraper sends its token")
             verdict = check(bearer(request.headers.get("authorization", "")), request.client)
             if verdict is ScrapeVerdict.ALLOWED:
                 return handler(request)
@@ -215,7 +215,7 @@ def scraping(access: str, certificates: Path | None, review: Review) -> Scraping
     By the settings `metrics_access` and `metrics_certificates`. Raises `OSError` for a folder without a certificate.
     """
     if access == "open":
-        log.warning("metrics are open to whoever reaches the port, and name pods and namespaces")
+        log.warning("metrics are open to everyone who reaches the port, and name pods and namespaces")
         return Scraping()
     # It takes about 9 MiB of memory, which a program whose metrics are open does not need.
     from runtime.tls import MetricsTls

@@ -96,7 +96,7 @@ def composed(base: type[T], groups: Iterable[tuple[str, str, type[Any]]]) -> typ
     paths = [leaf.path for leaf in every_setting(made)]
     taken |= {".".join(path) for path in paths if paths.count(path) > 1}
     if taken:
-        raise TypeError(f"two settings have one name: {', '.join(sorted(taken))}")
+        raise TypeError(f"two settings have the same name: {', '.join(sorted(taken))}")
     return made
 
 
@@ -224,7 +224,10 @@ def _renamed(
             continue
         one = found.pop(path)
         if becomes in layer:
-            errors.append(f"{leaves[path].name} ({one.source}): beside its new name {leaves[becomes].name}; remove it")
+            errors.append(
+                f"{leaves[path].name} ({one.source}): given together with its new name "
+                f"{leaves[becomes].name}; remove it"
+            )
         warn(f"the setting {leaves[path].name} ({one.source}) is deprecated: give {leaves[becomes].name}")
         found.setdefault(becomes, one)
     return found

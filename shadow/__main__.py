@@ -42,7 +42,7 @@ COMMANDS = ("report", "manifests", "what-if", "export")
 _USAGE = """usage: python -m shadow record [--settings FILE] [--SETTING VALUE ...]
        python -m shadow report|manifests|what-if|export [--recording DIRECTORY|FILE] [flags]
 
-record     write down what happens to the cluster's GPUs and to the pods that want them, until stopped
+record     record what happens to the cluster's GPUs and to the pods that request them, until stopped
 report     what gpufraction would have done: cards, waiting times, overcommitted cards
 manifests  each workload's pod as admission would store it, as a diff
 what-if    replay the recording with a change, and without it
@@ -117,7 +117,7 @@ def _made(words: Sequence[str], out: TextIO) -> int:
     length = _length(given.last) if given.last else 0.0
     window = demand_of(lines(given.recording))
     if not window.nodes and not window.pods:
-        raise RecordingError(f"{given.recording}: nothing was recorded yet")
+        raise RecordingError(f"{given.recording}: nothing has been recorded yet")
     window = last_of(window, length) if length else window
     for text_ in {"report": _report, "manifests": _manifests, "what-if": _what_if}[given.command](given, window):
         out.write(text_)
@@ -176,7 +176,7 @@ def _length(text: str) -> float:
 
 def _options(path: Path) -> PoolOptions:
     if not path.is_file():
-        raise BadChange(f"--options {path}: there is no such file")
+        raise BadChange(f"--options {path}: no such file")
     file = yaml_file(path, pool_options)
     found = file.value()
     if file.trouble or found is None:
@@ -198,8 +198,8 @@ def parser() -> argparse.ArgumentParser:
             continue
         add = command.add_argument
         add("--last", default="", metavar="TIME", help="only the last part of the recording, such as 12h or 3d")
-        add("--replica", default="", metavar="PERCENT", help="what pods with a replica of a time-sliced card ask for")
-        add("--whole", default="", metavar="PERCENT", help="what pods with whole cards ask for")
+        add("--replica", default="", metavar="PERCENT", help="the request of pods with a replica of a time-sliced card")
+        add("--whole", default="", metavar="PERCENT", help="the request of pods with whole cards")
         add("--options", type=Path, metavar="FILE", help="the options document, as options.yaml")
         if name == "manifests":
             add("--namespace", "-n", default="", help="only the workloads of this namespace")

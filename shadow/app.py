@@ -83,7 +83,7 @@ class RunningRecorder:
         for informer in (self._nodes, self._pods):
             age = informer.age()
             if age is not None and age > _STALE_AFTER:
-                return f"nothing heard of {informer.name} for {age:.0f} s"
+                return f"no news from the watch of {informer.name} for {age:.0f} s"
         return None
 
     def _run(self) -> None:

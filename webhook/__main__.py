@@ -29,7 +29,7 @@ log = logging.getLogger("webhook")
 
 _USAGE = """usage: python -m webhook serve [flags]   answer admission reviews over TLS
        python -m webhook certs [flags]   make or renew the serving certificate
-       python -m webhook conditions [flags]   print which pods the webhook must be sent, as a patch
+       python -m webhook conditions [flags]   print the conditions that select the webhook's pods, as a patch
 """
 _HELP = ("-h", "--help", "help")
 
@@ -77,11 +77,11 @@ def _serve(settings: ServeSettings, dialects: Dialects) -> int:
     try:
         ServingContext(settings.certificates, client_ca=settings.client_ca).current()
     except NoAuthority as error:
-        log.error("the authorities of clients cannot be read", extra={"reason": str(error)})
+        log.error("the authorities of client certificates cannot be read", extra={"reason": str(error)})
         return 1
     except OSError as error:
         log.error(
-            "there is no certificate that can be served; `python -m webhook certs` makes one",
+            "there is no usable serving certificate; `python -m webhook certs` creates one",
             extra={"directory": str(settings.certificates), "reason": str(error)},
         )
         return 1

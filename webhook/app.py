@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 _AGAIN = 60.0
 """Seconds until wrong options are logged again."""
 _UNREAD = (
-    "the cluster's options for GPU shares cannot be read, so defaults apply to this pod: without an amount of memory "
-    "it requests a GPU's whole memory. The condition OptionsRefused of the GPUNodes tells an administrator why"
+    "the cluster's options for GPU shares are invalid, so defaults apply to this pod: without an amount of memory, it "
+    "requests a GPU's whole memory. The condition OptionsRefused of the GPUNodes tells an administrator why"
 )
 
 
@@ -69,7 +69,7 @@ class Document:
         if not wrong:
             self._logged_at = float("-inf")
             return ""
-        instead = "with the options read before" if known else "without options"
+        instead = "with the previous options" if known else "without options"
         message = f"options refused: {wrong}; pods are read {instead}"
         now = self._clock()
         if now - self._logged_at >= _AGAIN:

@@ -165,8 +165,8 @@ def _stranded(holding: Reservation, uuid: str, inventory: Inventory | None) -> S
     replaced = any(gpu.index == index and not gpu.parent for gpu in gpus) and not uuid.startswith("MIG-")
     what = "was replaced by another GPU" if replaced else "no longer exists"
     why = (
-        f"GPU {index} of node {holding.allocation.node}, of which this pod has a share, {what} ({uuid}); the pod keeps "
-        "running without it. Delete the pod, so that it is placed again"
+        f"GPU {index} of node {holding.allocation.node}, of which this pod has a share, {what} ({uuid}); the pod "
+        f"keeps running without it. To have the pod placed again, delete it"
     )
     return Stranded(holding.pod, holding.key, PodEventReason.GPU_REPLACED if replaced else PodEventReason.GPU_GONE, why)
 
@@ -177,6 +177,6 @@ def _on_unhealthy(holding: Reservation, uuid: str, inventory: Inventory | None) 
     reason = plain(next((gpu.reason for gpu in gpus if gpu.uuid == uuid), ""), _MOST_WHY)
     why = (
         f"GPU {index} of node {holding.allocation.node}, of which this pod has a share, is unhealthy "
-        f"({reason or 'no reason given'}); the pod keeps running. Delete the pod, so that it is placed on another GPU"
+        f"({reason or 'no reason given'}); the pod keeps running. To have the pod placed on another GPU, delete it"
     )
     return Stranded(holding.pod, holding.key, PodEventReason.UNHEALTHY, why)

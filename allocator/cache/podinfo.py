@@ -53,8 +53,8 @@ wrong with the API server.
 MOST_WAITING = 2 << 20
 """Bytes that are kept of one waiting pod at most; one at all other bounds takes less than half of that."""
 _DISAGREES = (
-    f"metadata.annotations[{names.REQUEST}]: found none that agrees with the containers' resources; "
-    "create the pod again, so that admission writes it"
+    f"metadata.annotations[{names.REQUEST}]: found no value that agrees with the containers' resources; create the "
+    f"pod again, so that admission writes it"
 )
 
 

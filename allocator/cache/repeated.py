@@ -189,4 +189,4 @@ class RepeatedGpus:
 def _closed(gpu: Gpu, why: RepeatedGpu | None) -> Gpu:
     if why is None or not gpu.healthy:
         return gpu
-    return replace(gpu, healthy=False, reason=f"node {why.other} reports a GPU of this UUID too", withheld="")
+    return replace(gpu, healthy=False, reason=f"node {why.other} also reports a GPU with this UUID", withheld="")

@@ -204,6 +204,6 @@ def _name(report: PodReport) -> str:
 
 
 _IGNORED = (
-    "the agent of this node reports about pods that hold no such share on this node; such reports are ignored. If this "
-    "goes on, somebody else may be using the agent's token"
+    "the agent of this node reports pods that hold no such share on this node; such reports are ignored. If this "
+    "continues, someone else may be using the agent's token"
 )

@@ -57,7 +57,7 @@ class EvictionCause:
 
 PRIORITY = EvictionCause(
     "preemption",
-    why="a pod of higher priority waits for a GPU share, and node {node} needs the fewest evictions",
+    why="a pod of higher priority waits for a GPU share, and node {node} requires the fewest evictions",
     one="pod of lower priority",
     more="pods of lower priority",
     event=PodEventReason.PREEMPTED,
@@ -209,7 +209,7 @@ class PreemptionTracker:
     def cannot_evict(self, plan: OngoingPreemption, now: float) -> None:
         """The evictions of a plan that is not under way could not be asked for."""
         self._pause(plan.pod.uid, now)
-        text = f"{plan.cause.more} could make room, but evicting them failed; the allocator's log says why"
+        text = f"evicting {plan.cause.more} would make room, but the evictions failed; the allocator's log says why"
         self.say(plan.pod.uid, PodReason.PREEMPTION_FAILED, text)
 
     def fruitless(self, uid: str, blocked: int, now: float, cause: EvictionCause) -> None:
@@ -223,7 +223,9 @@ class PreemptionTracker:
         attempts.paused_until = now + _FRUITLESS
         if blocked:
             pods = f"{blocked} {cause.one if blocked == 1 else cause.more}"
-            self.say(uid, PodReason.BLOCKED, f"{pods} could make room, but disruption budgets do not allow it now")
+            self.say(
+                uid, PodReason.BLOCKED, f"evicting {pods} would make room, but disruption budgets do not allow it now"
+            )
 
     def helped(self, uid: str) -> None:
         """

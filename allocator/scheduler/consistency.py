@@ -128,7 +128,7 @@ def too_much_for(cache: Cache, holding: Reservation) -> str:
 
 
 def _message(gpu: Gpu, node: str, what: str) -> str:
-    return f"GPU {gpu.index} of node {node}: more is allocated than there is: {what}"
+    return f"GPU {gpu.index} of node {node}: more is allocated than the GPU has: {what}"
 
 
 def _too_much(gpu: Gpu, usage: Usage, limits: Limits) -> str:
@@ -144,7 +144,7 @@ def _excess(reason: Reason) -> str:
             return f"{reason.wanted} of {reason.most} % of its cores"
         case Code.SHARERS:
             return f"{reason.wanted} of {reason.most} pods"
-    return f"held whole by one of {reason.wanted} pods"
+    return f"used exclusively by one of {reason.wanted} pods"
 
 
 class OvercommitReporter:
@@ -207,8 +207,8 @@ class OvercommitReporter:
 
 
 _UNCOUNTED = (
-    "requests a GPU share and has no valid allocation: the admission webhook of gpufraction.io did not see it, or its "
-    "annotations were changed. Delete it and create it again; if this happens again, check that the "
+    "requests a GPU share but has no valid allocation: the admission webhook of gpufraction.io did not see it, or its "
+    "annotations were changed. Delete it and create it again. If this happens again, check that the "
     "MutatingWebhookConfiguration zz-gpufraction-webhook exists"
 )
 

@@ -543,7 +543,7 @@ class Controller:
         return self._cache.reservations  # one attribute, so no lock
 
     def view(self) -> SchedulerView:
-        """Exactly what the next decision will see."""
+        """Exactly the state that the next decision will use."""
         with self._lock:
             return view.view(self._cache, self._order, self._records, self._clock())
 

@@ -57,7 +57,7 @@ from contract.reasons.pods import PodReason
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
-_ALL_OUT = "until then no GPU of the node takes new pods"
+_ALL_OUT = "until then, no GPU of the node accepts new pods"
 
 
 class EventHandlers:

@@ -26,7 +26,7 @@ from contract.reasons.pods import AnswerReason, PodReason
 from contract.scheduling.cards import Smallest, floor
 from contract.scheduling.demand import Demand, demands, of_claim
 
-_ONLY_NEW = "no node of this cluster would serve it"
+_ONLY_NEW = "no node of this cluster can serve it"
 _LONGEST = 300
 _LISTED = 8
 """GPUs or models that are named in one message."""
@@ -73,36 +73,36 @@ def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:
 
 def wait_for_gang(gang: str, request: PodRequest, smallest: Smallest) -> Wait:
     """The pod starts together with others, which must be there too."""
-    return Wait(AnswerReason.GANG, f"{gang}: placed together with the gang's other pods", floor(request, smallest))
+    return Wait(AnswerReason.GANG, f"{gang}: placed together with the other pods of the gang", floor(request, smallest))
 
 
 def wait_for_leader(request: PodRequest, smallest: Smallest) -> Wait:
     """The pod fits, as far as a replica knows that must not reserve."""
-    return Wait(AnswerReason.NOT_LEADING, "the leading allocator places the pod in a moment", floor(request, smallest))
+    return Wait(AnswerReason.NOT_LEADING, "the leading allocator places the pod shortly", floor(request, smallest))
 
 
 def parked(size: int, budget: int) -> str:
     """Of a pod of which only the name is kept, since its namespace's budget is used. Sizes in bytes."""
     return (
-        f"waiting: parked, since the waiting pods of this namespace use what they may of gpufraction's memory "
+        f"waiting: parked, since the waiting pods of this namespace use all the memory that gpufraction allows them "
         f"({mib(budget)} MiB); this pod takes {max(size >> 10, 1)} KiB of it and is read again when its turn comes. "
-        "With shorter selectors, affinity and tolerations more pods wait at once; an administrator can raise "
-        "queue.memory"
+        f"Shorter selectors, affinity and tolerations let more pods wait at once; an administrator can raise "
+        f"queue.memory"
     )
 
 
 def share_taken(gate: str) -> str:
     """The Event of a pod whose share went back, since another system's gate holds it."""
     return (
-        f"the scheduling gate {gate} was added after the pod had got its share, so the share went back to others. The "
-        "pod sees no GPU: delete it and create it again. Have the webhook that adds the gate run before "
+        f"the scheduling gate {gate} was added after the pod had its share, so the share was released. The pod sees "
+        f"no GPU: delete it and create it again. Make the webhook that adds the gate run before "
         "zz-gpufraction-webhook (webhooks run in the order of their configurations' names)"
     )
 
 
 def wait_until_stored(why: str, request: PodRequest, smallest: Smallest) -> Wait:
     """The pod fits, and is given its share once it is stored."""
-    detail = f"the pod is placed in a moment, once it is stored: {why}"
+    detail = f"the pod is placed when it is stored: {why}"
     return Wait(AnswerReason.STORED_FIRST, detail, floor(request, smallest))
 
 
@@ -122,7 +122,7 @@ def never(found: Unschedulable, models: Iterable[str] = ()) -> Never:
     text = reasons.summary(found.reasons, free=False)
     there = sorted(set(filter(None, models))) if any(each.code is Code.MODEL for each in found.reasons) else []
     named = f"; the models of this cluster: {_and(there, ', ')}" if there else ""
-    return Never(code(found), f"no GPU of this cluster could ever serve it, even when free: {text}{named}")
+    return Never(code(found), f"no GPU of this cluster can ever serve it, even when free: {text}{named}")
 
 
 def allocated(request: PodRequest, allocation: Allocation, models: Mapping[str, str]) -> str:
@@ -179,11 +179,11 @@ def not_bound(stuck: UnboundPod, after: float | None) -> str:
     cure = (
         "delete the pod to release the share"
         if after is None
-        else f"delete the pod: after {moments.duration(after)} the share goes back to other pods"
+        else f"delete the pod: after {moments.duration(after)} the share is released"
     )
     return (
         f"holds its GPU share on node {stuck.node} unused: {_scheduler(stuck.scheduler)} does not bind the pod there "
-        f"({_short(stuck.message)}). Resolve that, or {cure}"
+        f"({_short(stuck.message)}). Resolve the cause, or {cure}"
     )
 
 
@@ -194,8 +194,8 @@ def withdrawn(pod: PodInfo, *, evicts: bool) -> tuple[ReasonName, str]:
     if pod.bound:
         again = "its controller creates another" if pod.owner else "create it again"
         return PodReason.BOUND_WITHOUT_SHARE, (
-            f"runs on node {pod.node} without a GPU: the pod was bound after its share had gone back to other pods. To "
-            f"get a share, delete the pod; {again}"
+            f"runs on node {pod.node} without a GPU: the pod was bound after its share had been released. To get a "
+            f"share, delete the pod; {again}"
         )
     detail = f" ({_short(pod.unschedulable)})" if pod.unschedulable else ""
     if evicts:
@@ -205,16 +205,16 @@ def withdrawn(pod: PodInfo, *, evicts: bool) -> tuple[ReasonName, str]:
     else:
         then = f"Delete the pod and create it again: a pod of its name {avoids.removeprefix('which ')}"
     return PodReason.WITHDRAWN, (
-        f"its GPU share on node {pod.withdrawn} went back to other pods, since {who} did not bind the pod there in "
-        f"time{detail}. The pod cannot be placed on another node, and runs without a GPU if it is bound. {then}"
+        f"its GPU share on node {pod.withdrawn} was released, since {who} did not bind the pod there in time{detail}. "
+        f"The pod cannot be placed on another node, and runs without a GPU if it is bound. {then}"
     )
 
 
 def unread(why: str) -> str:
     """For a pod with a share of which this version cannot read how much it is."""
     return (
-        f"its GPU share is not counted, so its cards take no other pods: {why}. Run the version of gpufraction that "
-        "placed the pod, or a later one; else delete the pod"
+        f"its GPU share cannot be counted, so its GPUs accept no other pods: {why}. Run the version of gpufraction "
+        f"that placed the pod, or a later one. Otherwise, delete the pod"
     )
 
 

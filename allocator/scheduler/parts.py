@@ -29,8 +29,8 @@ Handler = Callable[[Any, float], None]
 Tick = Callable[[float], Iterable[object]]
 """Gives the effects that are due, each once."""
 _OFF = (
-    "ElasticGPUClaims are switched off in this cluster; ask in the resources of a container, or have the administrator "
-    "add the component claims"
+    "ElasticGPUClaims are not enabled in this cluster; request the share in the resources of a container, or have the "
+    "administrator add the component claims"
 )
 
 

@@ -13,7 +13,7 @@ from allocator.scheduler.events import AgentsHeard
 from allocator.scheduler.leadership import SchedulerState
 from contract.reasons.gpunodes import NodeEventReason
 
-_MESSAGE = "its agent has been silent for {} s: the node takes no new pods until it writes again; running pods stay"
+_MESSAGE = "its agent has not reported for {} s: the node accepts no new pods until it does; running pods stay"
 
 
 class SilentAgents:

@@ -124,6 +124,6 @@ class LatePods:
 
 _LATE = (
     "The pod was stored after its reservation had expired and its share had gone to other pods: storing it took too "
-    "long, or the leader changed meanwhile. The pod sees no GPU and is failed in its first second. Its controller "
-    "creates another; if it has no controller, create it again"
+    "long, or the leader changed meanwhile. The pod sees no GPU and is marked as failed in its first second. Its "
+    "controller creates another; if it has no controller, create it again"
 )

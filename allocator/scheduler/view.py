@@ -129,7 +129,7 @@ def figures(cache: Cache, queue: SchedulingQueue, *, unbound: int, quarantined: 
 
 
 def view(cache: Cache, order: QueueOrder, records: PodRecords, now: float) -> SchedulerView:
-    """Exactly what the next decision will see."""
+    """Exactly the state that the next decision will use."""
     engine, queue = cache.engine, tuple(order.in_order())
     requester = [cache.neighbours.with_defaults(pod.rules) for pod in queue]
     seen, rules = trimming.trimmed(cache.neighbours.snapshot(), requester)

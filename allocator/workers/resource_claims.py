@@ -105,7 +105,7 @@ def write(
                 claim = kube.patch_merge(_path(body, "status"), patch, timeout=left())
             except (KubeConflict, KubeNotFound):  # somebody wrote to it, or removed it
                 claim = _created(kube, body, left)
-    raise NotWritten("others wrote to the pod's ResourceClaim at the same time")
+    raise NotWritten("other clients wrote to the pod's ResourceClaim at the same time")
 
 
 def _created(kube: Kube, body: JSON, left: Callable[[], float | None]) -> JSON:
@@ -114,7 +114,7 @@ def _created(kube: Kube, body: JSON, left: Callable[[], float | None]) -> JSON:
     try:
         return kube.create(collection, body, timeout=left())
     except KubeNotFound as error:
-        raise NotWritten(f"no ResourceClaim can be made (Kubernetes 1.34 and later have them): {error}") from error
+        raise NotWritten(f"no ResourceClaim can be created (Kubernetes 1.34 and later have them): {error}") from error
     except KubeConflict:
         return kube.get(_path(body), timeout=left())
 

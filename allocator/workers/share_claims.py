@@ -56,7 +56,7 @@ def write(
         given = _given(pod, request, allocation, {name: reading for name, (_, reading) in claims.items()})
         for name, (claim, _) in claims.items():
             if allocation.shared and claim["metadata"].get("uid") != allocation.shared:
-                raise NotWritten(f"the ResourceClaim {claim['metadata']['name']} was made again")
+                raise NotWritten(f"the ResourceClaim {claim['metadata']['name']} was created again")
             status = resourceclaims.shared_status(pod, allocation, given[name], at=at)
             _allocate(kube, pod, claim, status, left, several=bool(allocation.shared))
     return left()
@@ -68,7 +68,7 @@ def _claims_of(kube: Kube, pod: Mapping[str, Any], left: Deadline) -> dict[str, 
     for entry in dialect.entries(pod.get("spec") or {}):
         name = claim_name(pod, entry)
         if name is None:
-            raise NotWritten(f"the ResourceClaim for {entry.name} is not made yet")
+            raise NotWritten(f"the ResourceClaim for {entry.name} is not created yet")
         if not name:
             continue
         try:
@@ -110,7 +110,8 @@ def _given(pod: Mapping[str, Any], request: PodRequest, allocation: Allocation, 
         raise NotWritten(str(read), refused=True)
     if read is None or not dialect.is_as_counted(request, read):
         raise NotWritten(
-            "its ResourceClaims ask for something else than was counted when the pod was created; create it again",
+            "its ResourceClaims request something other than what was counted when the pod was created; create the "
+            "pod again",
             refused=True,
         )
     shares = {each.container: iter(each.shares) for each in allocation.containers}
@@ -176,5 +177,5 @@ def _joined(name: str, reserved: list[JSON], uid: str, status: JSON, named: JSON
     if any(each.get("uid") == uid for each in reserved):
         return None
     if len(reserved) >= MOST_CONSUMERS:
-        raise NotWritten(f"the ResourceClaim {name} is used by {MOST_CONSUMERS} pods, which is the most that may")
+        raise NotWritten(f"the ResourceClaim {name} is used by {MOST_CONSUMERS} pods, which is the maximum")
     return {"metadata": named, "status": {"reservedFor": [*reserved, *status["reservedFor"]]}}

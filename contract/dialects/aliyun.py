@@ -69,12 +69,12 @@ def _together(context: PodReader, fractions: Sequence[FractionRequest]) -> None:
     for fraction in fractions:
         container = containers[fraction.container]
         if fraction.count != fractions[0].count:
-            found = f"{fraction.count} GPUs beside {fractions[0].count} of container {fractions[0].container}"
+            found = f"{fraction.count} GPUs, while container {fractions[0].container} has {fractions[0].count}"
             raise ReadingRefused(container.field(COUNT), found, f"give every container of the pod the same {COUNT}")
         peak = max(peak, together + fraction.cores)
         together += 0 if fraction.init else fraction.cores
         if peak > WHOLE:
-            found = f"{peak} percent of one GPU with the containers before"
+            found = f"{peak} percent of one GPU together with the preceding containers"
             raise ReadingRefused(
                 container.field(CORE), found, f"give at most {WHOLE} in all, since a pod is on one GPU"
             )
@@ -101,13 +101,13 @@ def _fraction(container: ContainerReader, labelled: int, unit: int, wished: Wish
     if not units:
         if named or cores:
             raise ReadingRefused(
-                container.field(MEM), "nothing", f"name the memory in {unit_name} beside {COUNT} or {CORE}"
+                container.field(MEM), "nothing", f"name the memory in {unit_name} together with {COUNT} or {CORE}"
             )
         return None
     count = max(named, labelled)
     if named > 1 and labelled > 1 and named != labelled:
         raise ReadingRefused(
-            container.field(COUNT), f"{named} beside {labelled} in the pod's label {COUNT}", "keep one of them"
+            container.field(COUNT), f"{named}, and {labelled} in the pod's label {COUNT}", "keep one of them"
         )
     if units % count:
         fitting = (units // count + 1) * count
@@ -179,9 +179,9 @@ DIALECT = Dialect(
         Word(
             MEM, LIMITS, "whole GiB of memory (MiB by setting), over all the GPUs of the container; 0 asks for nothing"
         ),
-        Word(COUNT, LIMITS, f"1 is neutral; N up to {MOST_GPUS} divides the memory over N GPUs"),
-        Word(COUNT, LABEL, "the same for every container of the pod, as the commercial edition has it"),
-        Word(CORE, LIMITS, "percent of each GPU's multiprocessors, 0 to 100; nothing is reserved where it is absent"),
+        Word(COUNT, LIMITS, f"1 has no effect; N up to {MOST_GPUS} divides the memory over N GPUs"),
+        Word(COUNT, LABEL, "the same for every container of the pod, as in the commercial edition"),
+        Word(CORE, LIMITS, "percent of each GPU's multiprocessors, 0 to 100; if absent, no cores are reserved"),
     ),
     examples=(
         Example({MEM: "5"}),

@@ -118,7 +118,7 @@ class PodReader:
         listed = (spec.get(kind) for kind in ("initContainers", "containers"))
         number = sum(len(each) for each in listed if isinstance(each, list))
         if number > MOST_CONTAINERS:
-            cure = f"a pod that asks for a GPU share has at most {MOST_CONTAINERS}: make several pods of it"
+            cure = f"a pod with a GPU share has at most {MOST_CONTAINERS} containers: split it into several pods"
             raise ReadingRefused("spec.containers", f"{number} containers", cure)
 
 
@@ -170,7 +170,9 @@ class ContainerReader:
         """Which of several names of one resource the container has, by default the first. Raises `ReadingRefused`."""
         found = [resource for resource in resources if self.asks(resource)] or resources[:1]
         if len(found) > 1:
-            raise ReadingRefused(self.field(found[1]), f"beside {found[0]}", "the two mean the same: keep one")
+            raise ReadingRefused(
+                self.field(found[1]), f"given together with {found[0]}", "the two mean the same: keep one"
+            )
         return found[0]
 
     def amount(
@@ -296,8 +298,11 @@ class Charge:
     """The resource of the same container that multiplies it; empty for none."""
 
 
-NOTHING_STARTS, WITH_UNIT = "in which no CUDA program starts", "give memory with its unit, such as 8Gi"
-"""What is said of an amount of memory below `model.LEAST_USED`, and the cure."""
+NOTHING_STARTS, WITH_UNIT = (
+    "which is too little for any CUDA program to start",
+    ("give memory with its unit, such as 8Gi"),
+)
+"""The finding for an amount of memory below `model.LEAST_USED`, and the cure."""
 
 
 def annotation_field(key: str) -> str:
@@ -307,7 +312,7 @@ def annotation_field(key: str) -> str:
 
 def too_large(largest: str) -> str:
     """The cure for an amount of memory that no GPU has."""
-    return f"too large, no GPU has as much: give at most {largest}"
+    return f"too large for any GPU: give at most {largest}"
 
 
 def wished(key: str, text: str) -> tuple[str, ...]:
@@ -360,7 +365,7 @@ def wishes(
 
 
 def _least_memory(key: str, text: str) -> int:
-    cure = "give the memory of a whole GPU with its unit, from 1Mi up, such as 40Gi"
+    cure = "give the memory of a whole GPU with its unit, at least 1Mi, such as 40Gi"
     least = quantity.integer_or(text, -1) if text else 0
     if least > MOST_MEMORY:
         raise ReadingRefused(annotation_field(key), shown(text), too_large(quantity.format_bytes(MOST_MEMORY)))
@@ -391,7 +396,7 @@ def _alone(context: PodReader, claim: str) -> bool:
     if found not in ("", names.ALONE):
         raise ReadingRefused(annotation_field(names.START), shown(found), f"give {names.ALONE}, or remove it")
     if found and claim:
-        cure = "remove it: all pods of an ElasticGPUClaim use one share, on a GPU that the claim has already"
+        cure = "remove it: all pods of an ElasticGPUClaim use one share, on a GPU that the claim already has"
         raise ReadingRefused(annotation_field(names.START), shown(found), cure)
     return bool(found)
 

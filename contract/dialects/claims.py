@@ -42,12 +42,12 @@ def _read(context: PodReader) -> PodRequest | None:
         if found[key] != found[first]:
             raise ReadingRefused(
                 annotation_field(key),
-                f"{shown(found[key])} beside {shown(found[first])}",
-                "a pod has one claim: keep one, or ask for the sum of both in one claim",
+                f"{shown(found[key])}, together with {shown(found[first])}",
+                "a pod has only one claim: keep one, or request the sum of both in one claim",
             )
     containers = [FractionRequest(a.name) for a in context.containers() if a.path.startswith("spec.containers")]
     warnings = [
-        f"{annotation_field(key)}: not counted, since the claim chooses the GPU"
+        f"{annotation_field(key)}: ignored, since the claim chooses the GPU"
         for key in names.CONTAINER_WISHES
         if context.annotation(key)
     ]

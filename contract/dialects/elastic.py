@@ -78,9 +78,9 @@ def _left_over(container: ContainerReader, core_name: str, core: int, memory_nam
     cards = "1 whole card" if whole == 1 else f"{whole} whole cards"
     warnings = []
     if rest:
-        warnings.append(f"{container.field(core_name)}: {core} gives {cards}; the {rest} beyond are not given")
+        warnings.append(f"{container.field(core_name)}: {core} gives {cards}; the remaining {rest} are ignored")
     if memory_name:
-        warnings.append(f"{container.field(memory_name)}: not counted, since {cards} are given with all their memory")
+        warnings.append(f"{container.field(memory_name)}: ignored, since {cards} are given with all their memory")
     return warnings
 
 

@@ -131,26 +131,30 @@ DIALECT = Dialect(
     ),
     about=__doc__ or "",
     glossary=(
-        Word(GPU, LIMITS, f"number of distinct GPUs, 1 to {MOST_GPUS}; 1 where it is absent beside the names below"),
+        Word(
+            GPU, LIMITS, f"number of distinct GPUs, 1 to {MOST_GPUS}; 1 if absent while one of the names below is given"
+        ),
         Word(MEM, LIMITS, "MiB of memory on each GPU as a plain number, or a quantity such as `3Gi`"),
-        Word(MEM_PERCENT, LIMITS, f"percent of each GPU's memory, 0 to 100; counts where {MEM} is absent or 0"),
-        Word(CORES, LIMITS, "percent of each GPU's multiprocessors; 100 and more is the GPU for this pod alone"),
-        Word(CORES_ALIAS, LIMITS, f"the same as {CORES}, which goes first where both are there"),
+        Word(MEM_PERCENT, LIMITS, f"percent of each GPU's memory, 0 to 100; used if {MEM} is absent or 0"),
+        Word(CORES, LIMITS, "percent of each GPU's multiprocessors; 100 or more gives the pod the GPU exclusively"),
+        Word(CORES_ALIAS, LIMITS, f"the same as {CORES}, which takes precedence if both are given"),
         Word(
             PRIORITY,
             LIMITS,
-            "0 is high, 1 is low, as is no word: a pod with a container of high priority goes before others of its "
-            f"namespace and PriorityClass, and has `{TASK_PRIORITY}=0`, by which the limiter goes; asks for no GPU by "
-            "itself",
+            "0 is high, 1 is low (the default). A pod with a container of high priority is placed before others of "
+            "its namespace and PriorityClass, and has `{TASK_PRIORITY}=0`, which the limiter reads. The priority "
+            "alone requests no GPU",
         ),
         Word(USE_MODELS, ANNOTATION, "comma list: only GPUs whose model contains one of these words"),
         Word(AVOID_MODELS, ANNOTATION, "comma list: no GPU whose model contains one of these words"),
         Word(USE_UUIDS, ANNOTATION, "comma list: only these GPUs"),
         Word(AVOID_UUIDS, ANNOTATION, "comma list: none of these GPUs"),
-        Word(NUMA_BIND, ANNOTATION, "`true`: all GPUs of a container on one NUMA node of their machine"),
+        Word(NUMA_BIND, ANNOTATION, "`true`: all GPUs of a container are on one NUMA node of their machine"),
         Word(NODE_POLICY, ANNOTATION, "`binpack` or `spread` over nodes; other words have no effect"),
         Word(
-            GPU_POLICY, ANNOTATION, "`binpack` or `spread` over the GPUs of a node; `mutex` is a GPU for this pod alone"
+            GPU_POLICY,
+            ANNOTATION,
+            "`binpack` or `spread` over the GPUs of a node; `mutex` gives the pod a GPU exclusively",
         ),
     ),
     examples=(

@@ -78,7 +78,7 @@ def _read(context: PodReader) -> PodRequest | None:
     if memory is None and percent is None and limit is not None and limit.key == named.limit:
         memory = limit
     if memory is not None and percent is not None:
-        raise ReadingRefused(annotation_field(memory.key), f"beside {percent.key}", "keep one of the two")
+        raise ReadingRefused(annotation_field(memory.key), f"given together with {percent.key}", "keep one of the two")
     request = memory or percent
     if request is None:
         _refuse_alone(context, part or limit)
@@ -116,7 +116,9 @@ def _named(context: PodReader) -> _Named:
     if len(found) > 1:
         first, second, *_ = found
         other = next(iter(found[second].values()))
-        raise ReadingRefused(annotation_field(other), f"beside an amount of container {first}", "name one container")
+        raise ReadingRefused(
+            annotation_field(other), f"given together with an amount for container {first}", "name one container"
+        )
     return next((_Named(container, **keys) for container, keys in found.items()), _Named())
 
 
@@ -128,7 +130,7 @@ def _agreeing(context: PodReader, amounts: list[_Amount]) -> _Amount | None:
     """The one amount, None for none. Raises `ReadingRefused` where two spellings of it differ."""
     for other in amounts[1:]:
         if other.value != amounts[0].value:
-            found = f"{_written(context, other)} beside {amounts[0].key}, which is {_written(context, amounts[0])}"
+            found = f"{_written(context, other)}, while {amounts[0].key} is {_written(context, amounts[0])}"
             raise ReadingRefused(annotation_field(other.key), found, "the two mean the same: keep one")
     return amounts[0] if amounts else None
 
@@ -140,7 +142,7 @@ def _refuse_alone(context: PodReader, limit: _Amount | None) -> None:
         raise ReadingRefused(
             annotation_field(limit.key),
             f"{_written(context, limit)} without {request}",
-            f"give {request} too: it is what is booked",
+            f"give {request} too, which is the amount that is booked",
         )
     for key in (FRACTION, MEMORY):
         if key in context.annotations:
@@ -150,7 +152,7 @@ def _refuse_alone(context: PodReader, limit: _Amount | None) -> None:
 def _above(context: PodReader, request: _Amount, limit: _Amount | None, other: _Amount | None, cure: str) -> int:
     """The limit above the request, 0 for none. `other`: the limit in the other unit. Raises `ReadingRefused`."""
     if other is not None:
-        raise ReadingRefused(annotation_field(other.key), f"beside {request.key}", f"give {cure} instead")
+        raise ReadingRefused(annotation_field(other.key), f"given together with {request.key}", f"give {cure} instead")
     if limit is None or limit.value == request.value:
         return 0
     if limit.value < request.value:
@@ -172,13 +174,13 @@ def _percents(context: PodReader, keys: tuple[str, ...], warnings: list[str]) ->
             found.append(_Amount(key, percent))
             if percent != exact:
                 warnings.append(
-                    f"{annotation_field(key)}: {shown(text)} is served as {percent} percent of the card's memory"
+                    f"{annotation_field(key)}: {shown(text)} is served as {percent} percent of the GPU's memory"
                 )
     return found
 
 
 def _part(key: str, text: str) -> Fraction:
-    cure = "give a number between 0 and 1, from 0.01 up, such as 0.5"
+    cure = "give a number from 0.01 to less than 1, such as 0.5"
     try:
         exact = quantity.parse(text) * WHOLE
     except quantity.BadQuantity:
@@ -199,7 +201,7 @@ def _quantities(context: PodReader, keys: tuple[str, ...]) -> list[_Amount]:
                 largest = too_large(quantity.format_bytes(MOST_MEMORY))
                 raise ReadingRefused(annotation_field(key), shown(text), largest)
             if value < quantity.MIB or text.isdigit():
-                cure = "give memory with its unit, from 1Mi up, such as 8Gi"
+                cure = "give memory with its unit, at least 1Mi, such as 8Gi"
                 raise ReadingRefused(annotation_field(key), shown(text), cure)
             found.append(_Amount(key, value))
     return found
@@ -227,7 +229,7 @@ def _container(context: PodReader, named: _Named) -> ContainerReader:
     wanted, all_of_them = context.annotation(CONTAINER), tuple(context.containers())
     if wanted and named.container not in ("", wanted):
         raise ReadingRefused(
-            annotation_field(CONTAINER), f"{shown(wanted)} beside {named.any}", "name the container once"
+            annotation_field(CONTAINER), f"{shown(wanted)}, together with {named.any}", "name the container once"
         )
     field, wanted = (CONTAINER, wanted) if wanted else (named.any or CONTAINER, named.container)
     if not wanted:
@@ -251,17 +253,19 @@ DIALECT = Dialect(
     schedulers=(SCHEDULER,),
     about=__doc__ or "",
     glossary=(
-        Word(FRACTION, ANNOTATION, "share of the card's memory, more than 0 and less than 1: `0.5`"),
-        Word(MEMORY, ANNOTATION, "MiB on the card, a plain number"),
+        Word(FRACTION, ANNOTATION, "share of the GPU's memory, more than 0 and less than 1: `0.5`"),
+        Word(MEMORY, ANNOTATION, "MiB on the GPU, a plain number"),
         Word(DEVICES, ANNOTATION, f"number of distinct GPUs, 1 to {MOST_GPUS}, with that share of each; 1 if absent"),
-        Word(CONTAINER, ANNOTATION, "the container that has the share; the first app container if absent"),
-        Word(FRACTION_LIMIT, ANNOTATION, "beside `gpu-fraction`: the memory limit, at least as much and less than 1"),
-        Word(MEMORY_LIMIT, ANNOTATION, "beside `gpu-memory`: the memory limit with its unit, at least as much: `8Gi`"),
+        Word(CONTAINER, ANNOTATION, "the container that gets the share; the first app container if absent"),
+        Word(FRACTION_LIMIT, ANNOTATION, "with `gpu-fraction`: the memory limit, at least the request and less than 1"),
+        Word(
+            MEMORY_LIMIT, ANNOTATION, "with `gpu-memory`: the memory limit with its unit, at least the request: `8Gi`"
+        ),
         Word(
             f"{BY_CONTAINER}<key>",
             ANNOTATION,
             "`<container>.gpu-memory.request`: memory on the card, a quantity such as `8Gi`; "
-            "`<container>.gpu-memory.limit`: the memory limit, and the request too where there is none",
+            "`<container>.gpu-memory.limit`: the memory limit, and also the request if there is none",
         ),
         Word(
             f"{PORTION_BY_CONTAINER}<key>",

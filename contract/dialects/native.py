@@ -27,7 +27,7 @@ from contract.encoding import quantity
 from contract.isolation import ISOLATION, MPS, listed, quoted
 from contract.model import MOST_GPUS, MOST_MEMORY, WHOLE, FractionRequest, PodRequest, Wishes
 
-_MEMORY_CURE = "give the memory of each GPU with its unit, from 1Mi up, such as 8Gi"
+_MEMORY_CURE = "give the memory of each GPU with its unit, at least 1Mi, such as 8Gi"
 _PERCENT_CURE = "give a whole number from 1 to 100"
 _LIMITS = {names.GPU_MEMORY_LIMIT: names.GPU_MEMORY, names.GPU_PERCENT_LIMIT: names.GPU_PERCENT}
 """The limit above each request, in its unit."""
@@ -53,7 +53,7 @@ def _fraction(container: ContainerReader, wished: Wishes) -> FractionRequest:
     if memory is not None and percent is not None:
         raise ReadingRefused(
             container.field(names.GPU_PERCENT),
-            f"{percent} beside {names.GPU_MEMORY}",
+            f"{percent} together with {names.GPU_MEMORY}",
             f"give either {names.GPU_PERCENT} or {names.GPU_MEMORY}",
         )
     limit = _limit(container)
@@ -93,7 +93,7 @@ def _limit(container: ContainerReader) -> int:
         written_limit = quantity.written(container.found(limit))
         if requested is None:
             others = [other for other in _LIMITS if other != limit and container.asks(_LIMITS[other])]
-            cure = f"give {others[0]} instead" if others else f"give {request} too: it is what is booked"
+            cure = f"give {others[0]} instead" if others else f"give {request} too, which is the amount that is booked"
             raise ReadingRefused(container.field(limit), f"{written_limit} without {request}", cure)
         if found < requested:
             below = f"{written_limit}, less than {request}, which is {quantity.written(container.found(request))}"
@@ -124,40 +124,40 @@ DIALECT = Dialect(
     ),
     about=__doc__ or "",
     glossary=(
-        Word(names.GPU_MEMORY, LIMITS, "bytes of memory on each GPU, with a unit: `8Gi`, `500M`; from `1Mi` up"),
+        Word(names.GPU_MEMORY, LIMITS, "bytes of memory on each GPU, with a unit: `8Gi`, `500M`; at least `1Mi`"),
         Word(names.GPU_PERCENT, LIMITS, "percent of each GPU's memory and of its cores, 1 to 100"),
         Word(names.GPU_CORES, LIMITS, "percent of each GPU's multiprocessors, 1 to 100"),
-        Word(names.GPU_COUNT, LIMITS, f"number of distinct GPUs, 1 to {MOST_GPUS}; 1 where it is absent"),
+        Word(names.GPU_COUNT, LIMITS, f"number of distinct GPUs, 1 to {MOST_GPUS}; 1 if absent"),
         Word(
             names.GPU_MEMORY_LIMIT,
             LIMITS,
-            "beside `gpu-memory` and at least as much: what the container may use of each GPU while nobody else needs "
-            "it, at most the option `memoryLimitRatio` times the request; the pod goes to a node that enforces such a "
-            "limit, or waits with that reason",
+            "with `gpu-memory`, and at least as much: the memory of each GPU that the container may use while no "
+            "other pod needs it, at most `memoryLimitRatio` (an option) times the request. The pod is placed on a "
+            "node that enforces such a limit, or waits with that reason",
         ),
-        Word(names.GPU_PERCENT_LIMIT, LIMITS, "the same beside `gpu-percent`, in percent of each GPU's memory"),
+        Word(names.GPU_PERCENT_LIMIT, LIMITS, "the same with `gpu-percent`, in percent of each GPU's memory"),
         Word(
             names.ISOLATION,
             ANNOTATION,
-            f"isolation required: {listed(quoted(ISOLATION))}, in this order, the strongest first; the pod goes to a "
-            "node that enforces it or a stronger one, or waits with that reason; valid in every dialect",
+            f"required isolation: {listed(quoted(ISOLATION))}, from strongest to weakest. The pod is placed on a node "
+            f"that enforces this level or a stronger one, or waits with that reason. Valid in every dialect",
         ),
         Word(
             names.NUMA_BIND,
             ANNOTATION,
-            "`true`: all GPUs of a container on one NUMA node of their machine; valid in every dialect",
+            "`true`: all GPUs of a container are on one NUMA node of their machine. Valid in every dialect",
         ),
         Word(
             names.START,
             ANNOTATION,
-            f"`{names.ALONE}`: no GPU on which another such pod is starting; valid in every dialect, and not beside a "
-            "claim",
+            f"`{names.ALONE}`: the pod gets no GPU on which another such pod is starting. Valid in every dialect, but "
+            f"not with a claim",
         ),
         Word(
             names.IDLE_AFTER,
             ANNOTATION,
-            "consent to be evicted for a waiting pod of equal or higher priority once the share has computed nothing "
-            "for this time: `2h`, `90m`; `0` for none, whatever the namespace says; valid in every dialect",
+            "consent to be evicted for a waiting pod of equal or higher priority when the share has been idle for "
+            "this time: `2h`, `90m`. `0` refuses, whatever the namespace says. Valid in every dialect",
         ),
     ),
     examples=(

@@ -47,7 +47,7 @@ from contract.options import DEFAULTS
 JSON = dict[str, Any]
 NAME = RESOURCE_CLAIMS
 SINCE = (1, 36)
-"""The first Kubernetes version that keeps `capacity.requests`; earlier ones drop the field and say nothing."""
+"""The first Kubernetes version that keeps `capacity.requests`; earlier ones drop the field silently."""
 MEMORY, CORES = "memory", "cores"
 _EXACT = "ExactCount"
 _REQUEST_FIELDS = frozenset(("name", "exactly"))
@@ -63,10 +63,10 @@ _MOST_CONFIGS = 32
 """Configurations of one claim (resource.k8s.io/v1, DeviceConfigMaxSize)."""
 _CURES = {
     "firstAvailable": "give one choice under exactly, or several templates",
-    "constraints": "leave it out; the requests of one container have different cards",
-    "selectors": f"leave it out; a pod's annotation {names.USE_MODELS} chooses cards",
-    "adminAccess": "leave it out; kubectl gpufraction nodes shows the cards and who has them",
-    "tolerations": "leave it out; a card with a fault takes no pods",
+    "constraints": "leave it out; the requests of one container always get different GPUs",
+    "selectors": f"leave it out; the pod's annotation {names.USE_MODELS} chooses GPUs",
+    "adminAccess": "leave it out; kubectl gpufraction nodes shows the GPUs and their pods",
+    "tolerations": "leave it out; an unhealthy GPU accepts no pods",
 }
 """What takes the place of a field that is not read."""
 _UNKNOWN = "leave it out; gpufraction does not know the field"
@@ -113,7 +113,7 @@ def _read_devices(devices: Mapping[str, Any], requests: list[Any], field: str) -
     found = tuple(_read_request(each, f"{field}.requests[{at}]") for at, each in enumerate(requests))
     found = _configured(found, devices.get("config"), f"{field}.config")
     if len({each.name for each in found}) < len(found):
-        raise ReadingRefused(f"{field}.requests", "two requests of one name", "give each a name of its own")
+        raise ReadingRefused(f"{field}.requests", "two requests with the same name", "give each its own name")
     cards = sum(each.count for each in found)
     if cards > MOST_RESULTS:
         cure = f"a claim has at most {MOST_RESULTS}: give each container a claim of its own"
@@ -172,8 +172,8 @@ def _names(requests: ClaimReading) -> str:
 def _limit(request: DeviceRequest, found: object, field: str) -> int:
     """The limit above the request; 0 where it is the request."""
     if not request.memory:
-        cure = f"give {MEMORY} in the capacity of request {request.name}: it is what is booked"
-        raise ReadingRefused(field, f"{shown(found)} for whole cards", cure)
+        cure = f"give {MEMORY} in the capacity of request {request.name}, which is the amount that is booked"
+        raise ReadingRefused(field, f"{shown(found)} for whole GPUs", cure)
     limit = quantity.integer_or(found, -1)
     if not request.memory <= limit <= MOST_MEMORY:
         least = quantity.format_bytes(request.memory)
@@ -196,7 +196,7 @@ def _read_request(request: object, field: str) -> DeviceRequest:
         raise ReadingRefused(f"{field}.name", shown(name), "give at most 63 of a-z, 0-9 and -")
     exactly, field = object_of(whole.get("exactly")), f"{field}.exactly"
     if exactly.get("deviceClassName") != names.SHARE_CLASS:
-        cure = f"a claim has devices of one kind: give {names.SHARE_CLASS}, or make another claim for them"
+        cure = f"a claim has devices of one kind: give {names.SHARE_CLASS}, or create another claim for the others"
         raise ReadingRefused(f"{field}.deviceClassName", shown(exactly.get("deviceClassName")), cure)
     _only(exactly, _EXACTLY_FIELDS, field)
     mode = exactly.get("allocationMode")
@@ -221,7 +221,7 @@ def _read_capacity(capacity: Mapping[str, Any], field: str) -> tuple[int, int]:
         if key not in (MEMORY, CORES):
             raise ReadingRefused(f"{field}[{shown(key)[1:-1]}]", shown(amounts[key]), f"give {MEMORY}, and {CORES}")
     if CORES in amounts and MEMORY not in amounts:
-        cure = f"give {MEMORY} too, such as 8Gi, or no capacity for whole cards"
+        cure = f"give {MEMORY} too, such as 8Gi, or no capacity for whole GPUs"
         raise ReadingRefused(field, f"{CORES} without {MEMORY}", cure)
     memory = _amount(amounts, MEMORY, field, least=quantity.MIB, most=MOST_MEMORY) if MEMORY in amounts else 0
     cores = _amount(amounts, CORES, field, least=1, most=WHOLE) if CORES in amounts else 0
@@ -234,11 +234,11 @@ def _amount(amounts: Mapping[str, Any], key: str, field: str, *, least: int, mos
     if least <= amount <= most:
         return amount
     if key == CORES:
-        cure = f"give percent of a card's multiprocessors, a whole number from 1 to {WHOLE}"
+        cure = f"give percent of a GPU's multiprocessors, a whole number from 1 to {WHOLE}"
     elif amount > most:
         cure = too_large(quantity.format_bytes(most))
     else:
-        cure = "give memory with its unit, from 1Mi up, such as 8Gi"
+        cure = "give memory with its unit, at least 1Mi, such as 8Gi"
     raise ReadingRefused(f"{field}[{key}]", shown(found), cure)
 
 
@@ -287,7 +287,7 @@ def uses(context: PodReader, readings: Readings) -> tuple[ContainerUse, ...]:
         for name, request in chosen:
             other = used.setdefault((name, request.name), container.name)
             if other != container.name:
-                cure = "give each container a request of its own, and name it there"
+                cure = "give each container its own request, and name it there"
                 raise ReadingRefused(
                     f"{container.path}.resources.claims",
                     f"request {request.name} of claim {name}, which container {shown(other)} uses",
@@ -335,7 +335,7 @@ def read_pod(context: PodReader, readings: Readings) -> PodRequest | Refusal | N
 def _fraction(use: ContainerUse, context: PodReader) -> FractionRequest:
     shares = {(request.memory, request.cores, request.limit) for _, request in use.requests}
     if len(shares) > 1:
-        cure = "a container has the same share of each of its cards: make the requests alike, or use several containers"
+        cure = "a container has the same share of each of its GPUs: make the requests equal, or use several containers"
         raise ReadingRefused(f"{use.container.path}.resources.claims", "requests of different capacity or limit", cure)
     [(memory, cores, limit)] = shares
     count = sum(request.count for _, request in use.requests)
@@ -414,8 +414,8 @@ DIALECT = Dialect(
     about=__doc__ or "",
     glossary=(
         Word("spec.resourceClaims", "Pod", "claims and templates of the DeviceClass `share.gpufraction.io`"),
-        Word("capacity.requests[memory]", "ResourceClaim request", "memory of each card; whole cards without it"),
-        Word("capacity.requests[cores]", "ResourceClaim request", "percent of each card's multiprocessors"),
+        Word("capacity.requests[memory]", "ResourceClaim request", "memory of each GPU; without it, whole GPUs"),
+        Word("capacity.requests[cores]", "ResourceClaim request", "percent of each GPU's multiprocessors"),
         Word("count", "ResourceClaim request", "cards"),
         Word("isolation", "ResourceClaim config", "the least isolation, as the annotation `gpufraction.io/isolation`"),
         Word("memoryLimit", "ResourceClaim config", "as the resource `gpufraction.io/gpu-memory-limit`"),

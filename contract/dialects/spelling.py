@@ -25,7 +25,7 @@ LONGEST = 100
 """Characters of a name that may be a misspelt one; the known names have at most 60."""
 UNKNOWN, UNREAD, REMOVE = "an unknown resource", "nothing reads it", "remove it"
 """What is found of a misspelt resource and of a misspelt annotation, and the cure where it resembles nothing."""
-UNDER_LIMITS = "an amount goes under resources.limits of a container"
+UNDER_LIMITS = "put the amount under resources.limits of a container"
 """The cure for a resource that is written as an annotation."""
 
 _SEPARATORS = re.compile(r"[-_.]")

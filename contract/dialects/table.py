@@ -114,7 +114,7 @@ class Dialects:
                 if each.memory and max(each.memory, each.limit) < LEAST_USED
             ),
             *(
-                f"container {container}: {', '.join(sorted(resources))} was set by a LimitRange of the namespace"
+                f"container {container}: {', '.join(sorted(resources))} was set by a LimitRange in the namespace"
                 for container, resources in ranged.items()
             ),
         )
@@ -224,14 +224,16 @@ class Dialects:
         for resource in sorted(name for name in set(container.names()) if name in self.resources):
             if container.name in known and resource not in _ACCOUNTING:
                 amount = shown(container.found(resource))
-                found = f"{amount} in container {container.name}, whose share was read before ({title})"
-                return Refusal(container.field(resource), found, "remove it: a share is asked for once")
+                found = f"{amount} in container {container.name}, whose share has already been read ({title})"
+                return Refusal(container.field(resource), found, "remove it: request a share only once")
             if container.name not in known and (was is None or resource not in was.resources):
                 theirs = next(dialect.title for dialect in self if resource in dialect.resources)
                 first = earlier.containers[0].container
-                found = f"{theirs} of container {container.name} beside {title} of container {first}"
+                found = f"{theirs} of container {container.name}, together with {title} of container {first}"
                 return Refusal(
-                    container.field(resource), found, "ask in one dialect, also where a webhook adds containers"
+                    container.field(resource),
+                    found,
+                    "use one dialect for all containers, including those that a webhook adds",
                 )
         return None
 
@@ -391,8 +393,8 @@ def _mentions(pod: Mapping[str, Any], dialect: Dialect) -> Iterator[str]:
 
 def _too_many_unknown() -> Refusal:
     """Of so many unknown resources some are misspelt, and the share would not be the one that was meant."""
-    found = "very many unknown resources with names like those of GPU shares"
-    return Refusal("spec.containers[].resources", found, "remove those that nothing reads")
+    found = "too many unknown resources with names similar to those of GPU shares"
+    return Refusal("spec.containers[].resources", found, "remove those that have no effect")
 
 
 def _refuse_two(pod: Mapping[str, Any], first: Dialect, second: Dialect) -> None:
@@ -400,8 +402,8 @@ def _refuse_two(pod: Mapping[str, Any], first: Dialect, second: Dialect) -> None
     where = " from the pod or the namespace's LimitRange" if limitranges.ranged_requests(pod) else ""
     raise ReadingRefused(
         next(_mentions(pod, second)),
-        f"{second.title} beside {first.title} ({next(_mentions(pod, first))})",
-        f"ask in one dialect only: remove one of the two{where}",
+        f"{second.title} together with {first.title} ({next(_mentions(pod, first))})",
+        f"use only one dialect: remove one of the two{where}",
     )
 
 
@@ -411,7 +413,7 @@ def _naming(refusal: Refusal, context: PodReader, ranged: limitranges.RangedRequ
         return refusal
     for container in context.containers():
         if any(container.field(resource) == refusal.field for resource in ranged.get(container.name, ())):
-            return replace(refusal, found=f"{refusal.found}, set by a LimitRange of the namespace")
+            return replace(refusal, found=f"{refusal.found}, set by a LimitRange in the namespace")
     return refusal
 
 

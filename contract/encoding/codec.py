@@ -159,7 +159,7 @@ def request_from_json(document: object, *, bounded: bool = True) -> PodRequest:
     if request.same_gpus and not (all(f.memory for f in containers) and len({f.count for f in containers}) == 1):
         raise Malformed("request.sameGpus needs bytes of memory and the same count in every container")
     if request.same_gpus and request.bursts:
-        raise Malformed("request.sameGpus is beside a memory limit above the request")
+        raise Malformed("request.sameGpus is set together with a memory limit above the request")
     if bounded and request.excess is not None:
         raise Malformed(f"request has {request.excess[0]}")
     return request
@@ -169,7 +169,7 @@ def _check(fraction: FractionRequest, *, by_claim: bool) -> None:
     wrong = ""
     most = MOST_MEMORY if fraction.memory else WHOLE
     if by_claim:
-        wrong = "" if fraction == FractionRequest(fraction.container) else "names amounts beside a claim"
+        wrong = "" if fraction == FractionRequest(fraction.container) else "names amounts together with a claim"
     elif fraction.count < 1 or bool(fraction.memory) == bool(fraction.percent):
         wrong = "needs a count and either memory or percent"
     elif fraction.limit and not max(fraction.memory, fraction.percent) < fraction.limit <= most:
@@ -233,7 +233,7 @@ def allocation_from_json(document: object) -> Allocation:
     allocation = _ALLOCATION.from_json(document, "allocation")
     for each in allocation.containers:
         if not each.shares or len({share.uuid for share in each.shares}) != len(each.shares):
-            raise Malformed(f"allocation of container {shown(each.container)} has no GPU, or one of them twice")
+            raise Malformed(f"allocation of container {shown(each.container)} has no GPU, or a GPU twice")
     if not allocation.containers or not allocation.id:
         raise Malformed("allocation lacks its id, its node or its containers")
     if len({each.container for each in allocation.containers}) != len(allocation.containers):

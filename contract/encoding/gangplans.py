@@ -36,10 +36,10 @@ def from_text(text: object) -> dict[str, Allocation | None]:
     document = wire.load(text, "gang plan", most=LONGEST, version=_VERSION)
     members = document.get("members")
     if not isinstance(members, dict) or len(members) > MOST_MEMBERS:
-        raise Malformed("gang plan: members is no object of few members")
+        raise Malformed("gang plan: members is not an object within the bound")
     found: dict[str, Allocation | None] = {}
     for uid, each in members.items():
         if not is_uid(uid):
-            raise Malformed("gang plan: a member's uid is none")
+            raise Malformed("gang plan: a member's uid is invalid")
         found[uid] = None if each is None else codec.allocation_from_json(each)
     return found

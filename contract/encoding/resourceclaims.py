@@ -366,14 +366,14 @@ def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[Prepared
     found = _CLAIM.from_json(claim, "claim")
     metadata, status = found["metadata"], found["status"]
     if metadata["uid"] != uid:
-        raise Malformed(f"the claim has another uid than {shown(uid)}: it was made again since")
+        raise Malformed(f"the claim does not have the uid {shown(uid)}: it was created again since")
     own = is_ours(metadata["name"])
     owner = owner_uid(claim) if own else _written_for(status["allocation"])
     several = not own and _is_for_several(status["allocation"])
     pods = ({"resource": "pods", "uid": each["uid"]} for each in status["reservedFor"]) if several else ()
     wanted = tuple(pods) or ({"resource": "pods", "uid": owner},)
     if not owner or status["reservedFor"] != wanted:
-        raise Malformed("the claim is not one of ours that is reserved for its own pods alone")
+        raise Malformed("the claim is not one of gpufraction's that is reserved only for its own pods")
     devices = status["allocation"]["devices"]
     cards: dict[tuple[str, str], tuple[str, ...]] = {}
     for item in devices["config"]:
@@ -390,7 +390,7 @@ def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[Prepared
         request, pool, device = result["request"], result["pool"], result["device"]
         if (result["driver"], pool) != (names.GROUP, node):
             where = f"{shown(result['driver'])} on {shown(pool)}"
-            raise Malformed(f"the claim's device {shown(device)} is of {where}, not on this node")
+            raise Malformed(f"the claim's device {shown(device)} is on {where}, not on this node")
         if (request, device) not in cards:
             raise Malformed(f"the claim's device {shown(device)} has no configuration for {shown(request)}")
         given.append(PreparedDevice(request, pool, device, cards[request, device]))

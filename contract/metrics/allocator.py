@@ -21,7 +21,7 @@ DECISIONS = PROGRAM.counter(
 )
 DECISION_SECONDS = PROGRAM.histogram(
     "gpufraction_decision_duration_seconds",
-    "Time that one decision at admission took.",
+    "Duration of one decision at admission.",
     buckets=_DECISION_SECONDS,
 )
 BINDINGS = PROGRAM.counter(
@@ -31,41 +31,40 @@ BINDINGS = PROGRAM.counter(
 )
 SCHEDULING_CYCLE_SECONDS = PROGRAM.histogram(
     "gpufraction_scheduling_cycle_duration_seconds",
-    "Time of the decisions of one scheduling cycle over the queue, without its writes.",
+    "Duration of the decisions of one scheduling cycle over the queue, without its writes.",
     buckets=_DECISION_SECONDS,
 )
 EVICTIONS = PROGRAM.counter(
     "gpufraction_evictions_total",
-    "Evictions asked for, by cause (unbound, repair, preemption, idle, defragmentation, overuse, unhealthy) and "
+    "Evictions requested, by cause (unbound, repair, preemption, idle, defragmentation, overuse, unhealthy) and "
     "outcome (evicted, gone, budget, failed).",
     labels=("cause", "outcome"),
 )
 CANARIES = PROGRAM.counter(
     "gpufraction_canaries_total",
-    "Canaries that have ended, by outcome: held and exceeded are verdicts; no-verdict, too-long and gave-way are none.",
+    "Canaries that have ended, by outcome: held and exceeded are verdicts; no-verdict, too-long and gave-way are not.",
     labels=("outcome",),
 )
 GANGS = PROGRAM.gauge(
     "gpufraction_gangs",
-    "Gangs of pods that start together, by state: waiting, or begun, where a pod of it has its share.",
+    "Gangs of pods that start together, by state: waiting, or begun (a pod of the gang has its share).",
     labels=("state",),
 )
 STARTING_PODS = PROGRAM.gauge(
     "gpufraction_starting_pods",
-    "Pods that start alone on their GPU and are not ready, by state: starting, while they close it to others of the "
-    "kind, or overdue, once that has lasted longer than `starts.within`.",
+    "Pods that start alone on their GPU and are not ready, by state: starting, while they close the GPU to other such "
+    "pods, or overdue, when that has lasted longer than `starts.within`.",
     labels=("state",),
 )
 IDLE_PODS = PROGRAM.gauge(
     "gpufraction_idle_pods",
-    "Pods with a share that compute nothing, as far as agents know, by whether they or their namespaces agreed to give "
-    "way (yes, no); for how long does not matter here. Namespaces are asked only where `idle.evict` is on.",
+    "Pods whose share is idle, as far as agents know, by whether they or their namespaces consented to eviction (yes, "
+    "no), however long they have been idle. Namespaces are read only if `idle.evict` is on.",
     labels=("agreed",),
 )
 IDLE_WARNINGS = PROGRAM.counter(
     "gpufraction_idle_warnings_total",
-    "Idle pods that agreed to give way, and were to be warned before their eviction, by outcome (warned, gone, budget, "
-    "failed).",
+    "Warnings to idle pods that consented to eviction, by outcome (warned, gone, budget, failed).",
     labels=("outcome",),
 )
 RESERVATIONS = PROGRAM.gauge(
@@ -85,17 +84,17 @@ ALLOCATOR_OPTIONS_REFUSED = PROGRAM.gauge(
 )
 NODES_WANTED = PROGRAM.gauge(
     "gpufraction_nodes_wanted",
-    "Nodes of a pool that pods wait for: asked for, or here and not ready yet. Of the leader.",
+    "Nodes of a pool that pods wait for: requested, or joined and not ready yet. Reported by the leader.",
     labels=("pool",),
 )
 SPARE_NODES = PROGRAM.gauge(
     "gpufraction_spare_nodes",
-    "Spare nodes of a pool that an autoscaler is asked to keep; 0 while the cluster serves no CapacityBuffers.",
+    "Spare nodes of a pool that an autoscaler is requested to keep; 0 while the cluster serves no CapacityBuffers.",
     labels=("pool",),
 )
 NODES_REQUESTED = PROGRAM.counter(
     "gpufraction_nodes_requested_total",
-    "Nodes of a pool that were asked for.",
+    "Nodes of a pool that were requested.",
     labels=("pool",),
 )
 NODE_REQUESTS_ENDED = PROGRAM.counter(
@@ -105,14 +104,14 @@ NODE_REQUESTS_ENDED = PROGRAM.counter(
 )
 POOL_BLOCKED = PROGRAM.gauge(
     "gpufraction_pool_blocked",
-    "1 while a pod waits that a node of the pool would serve, and no node is asked for; 0 otherwise. By reason: "
-    "not-asked, paused, full, idle-node. The reason unknown is 1 as long as too little is declared of the pool, even "
-    "if no pod waits. Only the leader shows it.",
+    "1 while a pod waits that a node of the pool could serve, but no node is requested; 0 otherwise. By reason: "
+    "not-asked, paused, full, idle-node. The reason unknown is 1 while the pool's declaration is incomplete, even if "
+    "no pod waits. Reported by the leader only.",
     labels=("pool", "reason"),
 )
 POOL_FAILURES = PROGRAM.gauge(
     "gpufraction_pool_failures",
-    "Requests for nodes of a pool that gave nothing, in a row. A new leader counts from 0.",
+    "Consecutive requests for nodes of a pool that brought no node. A new leader counts from 0.",
     labels=("pool",),
 )
 WAITING_PODS = PROGRAM.gauge(
@@ -121,47 +120,47 @@ WAITING_PODS = PROGRAM.gauge(
 )
 TIME_TO_SHARE = PROGRAM.histogram(
     "gpufraction_time_to_share_seconds",
-    "Time from a pod's creation until it had its share, or from when no other system's gate held it; 0 for a pod that "
-    "was placed at its admission. By namespace, for the first 100 of them, and by priority: low (below 0), normal (0), "
-    "high, system (Kubernetes' own classes). Of the replica that led; add the replicas up.",
+    "Time until a pod had its share, from its creation or from the removal of other systems' gates; 0 for a pod that "
+    "was placed at admission. By namespace, for the first 100 of them, and by priority: low (below 0), normal (0), "
+    "high, system (Kubernetes' own classes). Reported by the replica that led; sum over the replicas.",
     labels=("namespace", "priority"),
     buckets=(1.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 24 * 3600.0),
 )
 SHARES_DUE = PROGRAM.counter(
     "gpufraction_shares_due_total",
-    "Pods that got their share within service_levels.start_within (in-time), and pods for which that time was over "
-    "(late), whether they got one later or not. Each pod counts once.",
+    "Pods that got their share within service_levels.start_within (in-time), and pods that did not (late), whether "
+    "they got one later or not. Each pod counts once.",
     labels=("verdict",),
 )
 START_ESTIMATES = PROGRAM.counter(
     "gpufraction_start_estimates_total",
-    "Pods that got a share after they were told when they would probably start, by what came of the first estimate: "
-    "by-then, sooner (before half of that time had passed), later.",
+    "Pods that got a share after an estimate of their start was shown, by how the first estimate turned out: by-then, "
+    "sooner (before half of that time had passed), later.",
     labels=("outcome",),
 )
 PARKED_PODS = PROGRAM.gauge(
     "gpufraction_parked_pods",
-    "Those of the waiting pods of which only the name is kept, since their namespace's budget of memory (queue.memory) "
-    "is used. They are read again when their turn comes.",
+    "Waiting pods of which only the name is kept, since their namespace's memory budget (queue.memory) is used up. "
+    "They are read again when their turn comes.",
 )
 UNREADABLE_PODS = PROGRAM.gauge(
     "gpufraction_unreadable_pods",
-    "Pods behind our gate whose request annotation does not agree with their resources, so they are never placed.",
+    "Pods behind gpufraction's gate whose request annotation contradicts their resources, so they are never placed.",
 )
 UNREAD_SHARES = PROGRAM.gauge(
     "gpufraction_unread_shares",
-    "Pods and ElasticGPUs whose share cannot be counted, as one that a later version wrote cannot be read. Their cards "
-    "take no other pods.",
+    "Pods and ElasticGPUs whose share cannot be read, such as one that a later version wrote. Their GPUs accept no "
+    "other pods.",
 )
 QUARANTINED_PODS = PROGRAM.gauge(
     "gpufraction_quarantined_pods",
     "Pods that are not tried after an internal error of gpufraction, until they change or for 10 min. Each pod's "
-    "condition has the id under which the log has the error.",
+    "condition has the id of the error in the log.",
 )
 FAULTS = PROGRAM.counter(
     "gpufraction_faults_total",
-    "Internal errors of gpufraction that affected one pod, node or claim, by place. The log has each with an id and a "
-    "traceback; any of them is a bug to report.",
+    "Internal errors of gpufraction that affected one pod, node or claim, by place. The log has each of them with an "
+    "id and a traceback; each is a bug to report.",
     labels=("place",),
 )
 WORKER_RESTARTS = PROGRAM.counter(
@@ -172,7 +171,7 @@ WORKER_RESTARTS = PROGRAM.counter(
 )
 RESERVED_NODES = PROGRAM.gauge(
     "gpufraction_reserved_nodes",
-    "Nodes reserved for one pod, which has waited longer than starvation_timeout or for which others were evicted.",
+    "Nodes reserved for one pod that has waited longer than starvation_timeout or for which others were evicted.",
 )
 UNBOUND_PODS = PROGRAM.gauge(
     "gpufraction_unbound_pods",
@@ -180,9 +179,9 @@ UNBOUND_PODS = PROGRAM.gauge(
 )
 NOT_EVALUATED_PODS = PROGRAM.gauge(
     "gpufraction_pods_not_evaluated",
-    "Pods that hold a share and that are also judged by rules that gpufraction does not evaluate, by what: scheduler "
-    "(another schedulerName), claims (devices of ResourceClaims of other drivers), and unknown: kube-scheduler does "
-    "not bind the pod, and none of these explains it, such as with an extender.",
+    "Pods that hold a share and are subject to rules that gpufraction does not evaluate, by kind: scheduler (another "
+    "schedulerName), claims (devices of ResourceClaims of other drivers), and unknown: kube-scheduler does not bind "
+    "the pod, and neither of these explains it, such as with an extender.",
     labels=("what",),
 )
 OVERCOMMITTED_GPUS = PROGRAM.gauge(
@@ -191,13 +190,14 @@ OVERCOMMITTED_GPUS = PROGRAM.gauge(
 )
 AGENT_SILENT = PROGRAM.gauge(
     "gpufraction_agent_silent",
-    "1 for each node that takes no new pods because its agent has been silent for longer than agent_silence, as the "
-    "leader sees it; no series for any other node.",
+    "1 for each node that accepts no new pods because its agent has not reported for longer than agent_silence, as "
+    "the leader sees it; no series for any other node.",
     labels=("node",),
 )
 LATE_PODS = PROGRAM.counter(
     "gpufraction_late_pods_total",
-    "Pods that were stored after their share had been given to another pod, and were failed before they used it.",
+    "Pods that were stored after their share had been given to another pod, and were marked as failed before they "
+    "could use it.",
 )
 CLAIMS = PROGRAM.gauge(
     "gpufraction_claims",
@@ -216,8 +216,8 @@ REPAIR_PASSES = PROGRAM.counter(
 )
 LEDGER_DRIFT = PROGRAM.counter(
     "gpufraction_ledger_drift_total",
-    "Pods on which ledger and API server differed, found and corrected by repair, by kind (gone: the ledger still had "
-    "the pod; changed: the ledger had missed the pod or a change of it).",
+    "Pods for which ledger and API server differed and that repair corrected, by kind (gone: the ledger still had the "
+    "pod; changed: the ledger had missed the pod or a change of it).",
     labels=("kind",),
 )
 UNCOUNTED_PODS = PROGRAM.gauge(
@@ -240,12 +240,12 @@ GPU_MEMORY_ALLOCATED = PROGRAM.gauge(
 )
 GPU_MEMORY_LIMITS = PROGRAM.gauge(
     "gpufraction_gpu_memory_limits_bytes",
-    "What the memory limits of a GPU's pods add up to; as much as is allocated where none may burst.",
+    "Sum of the memory limits of a GPU's pods; equal to the allocated memory if no pod has a limit above its request.",
     labels=("node", "gpu"),
 )
 GPU_CORES_ALLOCATED = PROGRAM.gauge(
     "gpufraction_gpu_cores_allocated_ratio",
-    "Part of a GPU's cores held by shares; 1 is the whole GPU.",
+    "Fraction of a GPU's cores held by shares; 1 is the whole GPU.",
     labels=("node", "gpu"),
 )
 GPU_SHARERS = PROGRAM.gauge(
@@ -255,19 +255,19 @@ GPU_SHARERS = PROGRAM.gauge(
 )
 SHARE_HELD_SECONDS = PROGRAM.counter(
     "gpufraction_share_held_seconds_total",
-    "Seconds times the part of a card that shares held: the larger of their parts of its memory and of its cores. Of "
-    "the replica that led; add the replicas up. Held and free seconds together are the cards' time.",
+    "Seconds times the fraction of a GPU that shares held: the larger of its memory fraction and its cores fraction. "
+    "Reported by the replica that led; sum over the replicas. Held and free seconds together are the GPUs' time.",
     labels=("namespace", "model", "dialect"),
 )
 SHARE_IDLE_SECONDS = PROGRAM.counter(
     "gpufraction_share_idle_seconds_total",
-    "Of gpufraction_share_held_seconds_total what was held while the share computed nothing, where that is known.",
+    "The part of gpufraction_share_held_seconds_total that was held while the share was idle, where that is known.",
     labels=("namespace", "model", "dialect"),
 )
 GPU_FREE_SECONDS = PROGRAM.counter(
     "gpufraction_gpu_free_seconds_total",
-    "Seconds times the part of a card that no share held, by whether the card took new pods (open) or not (closed: "
-    "unhealthy, cordoned or not shared). Of the replica that led.",
+    "Seconds times the fraction of a GPU that no share held, by whether the GPU accepted new pods (open) or not "
+    "(closed: unhealthy, cordoned or not shared). Reported by the replica that led.",
     labels=("model", "state"),
 )
 KUEUE_ANSWERS = PROGRAM.counter(

@@ -29,22 +29,22 @@ GPU_MEMORY_USED = PROGRAM.gauge(
 )
 GPU_MEMORY_PROMISED = PROGRAM.gauge(
     "gpufraction_gpu_memory_promised_bytes",
-    "What the GPU may promise to pods in all: its memory less the reserve, times its pool's oversubscription.",
+    "Memory that the GPU may promise to pods in total: its memory less the reserve, times its pool's oversubscription.",
     labels=("node", "gpu"),
 )
 GPU_UTILIZATION = PROGRAM.gauge(
     "gpufraction_gpu_utilization_ratio",
-    "Part of the last sample period in which the GPU was busy.",
+    "Fraction of the last sample period in which the GPU was busy.",
     labels=("node", "gpu"),
 )
 SHARE_MEMORY_USED = PROGRAM.gauge(
     "gpufraction_share_memory_used_bytes",
-    "GPU memory that a container's processes have, on one of its GPUs.",
+    "GPU memory that a container's processes use, on one of its GPUs.",
     labels=("namespace", "pod", "container", "gpu"),
 )
 SHARE_MEMORY_LIMIT = PROGRAM.gauge(
     "gpufraction_share_memory_limit_bytes",
-    "GPU memory that a container's share gives it, on one of its GPUs: its memory limit where it may burst.",
+    "GPU memory that a container may use, on one of its GPUs: its memory limit if that is above its request.",
     labels=("namespace", "pod", "container", "gpu"),
 )
 SHARE_MEMORY_REQUEST = PROGRAM.gauge(
@@ -54,30 +54,30 @@ SHARE_MEMORY_REQUEST = PROGRAM.gauge(
 )
 SHARE_CORES = PROGRAM.gauge(
     "gpufraction_share_cores_ratio",
-    "Part of a GPU's cores that a container's share reserves; 0 reserves none.",
+    "Fraction of a GPU's cores that a container's share reserves; 0 reserves none.",
     labels=("namespace", "pod", "container", "gpu"),
 )
 SHARE_UTILIZATION = PROGRAM.gauge(
     "gpufraction_share_utilization_ratio",
-    "Part of a GPU's multiprocessors that a container's processes kept busy at the last look; absent where the driver "
-    "does not tell it.",
+    "Fraction of a GPU's multiprocessors that a container's processes kept busy at the last sample; absent if the "
+    "driver does not report it.",
     labels=("namespace", "pod", "container", "gpu"),
 )
 SHARE_IDLE_SINCE = PROGRAM.gauge(
     "gpufraction_share_idle_since_timestamp_seconds",
-    "Since when none of the pod's containers has computed on its GPUs; absent while one does, in the first minute, and "
-    "while that is not known.",
+    "Time since which none of the pod's containers has used its GPUs; absent while one does, in the first minute, and "
+    "while it is unknown.",
     labels=("namespace", "pod"),
 )
 SHARE_ENFORCED = PROGRAM.gauge(
     "gpufraction_share_enforced",
-    "1 with the strongest level that holds a container to its share of memory now "
+    "1 for the strongest level that holds a container to its share of memory now "
     f"({', '.join(ISOLATION)}; {NO_LEVEL}).",
     labels=("namespace", "pod", "container", "gpu", "level"),
 )
 SHARE_VIOLATIONS = PROGRAM.gauge(
     "gpufraction_share_violations",
-    "How often the container was warned for using more memory than its share, since the agent's start.",
+    "Warnings to the container for using more memory than its share, since the agent's start.",
     labels=("namespace", "pod", "container", "gpu"),
 )
 GPU_MEMORY_UNCLAIMED = PROGRAM.gauge(
@@ -87,13 +87,13 @@ GPU_MEMORY_UNCLAIMED = PROGRAM.gauge(
 )
 ISOLATION_PROOF = PROGRAM.gauge(
     "gpufraction_isolation_proof",
-    "1 at where the proof of the levels that limit stands, with the component canary: held, due (held, and to be "
-    "renewed), missing or failed; with the last two no such level is published.",
+    "1 for the state of the proof of the limiting levels, with the component canary: held, due (held, and to be "
+    "renewed), missing or failed. With missing and failed, no such level is published.",
     labels=("node", "state"),
 )
 GPU_XIDS = PROGRAM.counter(
     "gpufraction_gpu_xids_total",
-    "XIDs that the driver reported, the ignored ones too, since the agent's start.",
+    "XIDs that the driver reported, including ignored ones, since the agent's start.",
     labels=("node", "gpu", "xid"),
 )
 NODE_ISOLATION = PROGRAM.gauge(
@@ -103,22 +103,22 @@ NODE_ISOLATION = PROGRAM.gauge(
 )
 MPS_SERVING = PROGRAM.gauge(
     "gpufraction_mps_serving",
-    "1 where an MPS daemon serves the GPU and programs past it fail, 0 where one is to and does not.",
+    "1 if an MPS daemon serves the GPU and programs that bypass it fail, 0 if one should serve it and does not.",
     labels=("node", "gpu"),
 )
 MPS_CLIENTS = PROGRAM.gauge(
     "gpufraction_mps_clients",
-    "Processes that the GPU's MPS servers have as clients.",
+    "Processes that are clients of the GPU's MPS servers.",
     labels=("node", "gpu"),
 )
 MPS_CLIENTS_LIMIT = PROGRAM.gauge(
     "gpufraction_mps_clients_limit",
-    "The most processes that MPS serves on the GPU at once; further ones fail.",
+    "Maximum number of processes that MPS serves on the GPU at once; further ones fail.",
     labels=("node", "gpu"),
 )
 MPS_STARTS = PROGRAM.gauge(
     "gpufraction_mps_daemon_starts",
-    "Starts of the GPU's MPS daemon by the supervisor that runs now; an adopted daemon counts as none.",
+    "Starts of the GPU's MPS daemon by the running supervisor; an adopted daemon does not count.",
     labels=("node", "gpu"),
 )
 AGENT_OPTIONS_REFUSED = PROGRAM.gauge(

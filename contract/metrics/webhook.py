@@ -28,19 +28,19 @@ ADMISSION_SECONDS = PROGRAM.histogram(
 )
 QUESTIONS = PROGRAM.counter(
     "gpufraction_allocator_questions_total",
-    "Questions to the allocator, by its answer (placed, wait, never; not-leading: the pod waits for the replica that "
+    "Requests to the allocator, by its answer (placed, wait, never; not-leading: the pod waits for the replica that "
     "leads) or why there was none (unreachable, late, not-ready, refused, malformed).",
     labels=("answer",),
 )
 DEPRECATED_NAMES = PROGRAM.counter(
     "gpufraction_deprecated_names_total",
     "Pods with a share that were admitted with a deprecated annotation, label or resource, by its name. Absent while "
-    "nothing is deprecated; docs/deprecations.md lists what is.",
+    "nothing is deprecated; see docs/deprecations.md.",
     labels=("name",),
 )
 CERTIFICATE_EXPIRY = PROGRAM.gauge(
     "gpufraction_certificate_expiry_timestamp_seconds",
-    "When the webhook's serving certificate ends, in seconds since 1970.",
+    "Time at which the webhook's serving certificate expires, in seconds since 1970.",
 )
 WEBHOOK_OPTIONS_REFUSED = PROGRAM.gauge(
     "gpufraction_webhook_options_refused",
@@ -48,12 +48,12 @@ WEBHOOK_OPTIONS_REFUSED = PROGRAM.gauge(
 )
 TURNED_AWAY = PROGRAM.counter(
     "gpufraction_webhook_turned_away_total",
-    "Clients of the webhook that its server itself gave up or refused, by why: late with something (handshake, "
+    "Clients of the webhook that its server gave up or refused, by reason: late with something (handshake, "
     "request, answer), too long in the queue (queue), too many (connections, bytes), or not served (malformed, "
     "size, certificate).",
     labels=("reason",),
 )
 CONNECTIONS = PROGRAM.gauge(
     "gpufraction_webhook_connections",
-    "Connections to the webhook that are open.",
+    "Open connections to the webhook.",
 )

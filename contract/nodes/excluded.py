@@ -47,8 +47,8 @@ class KeptOut:
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         here = ", ".join(sorted({str(gpu.index) for gpu in gpus if not gpu.parent}))
         return (
-            f"data.{_KEY}: found {', '.join(shown(word) for word in found[:_SHOWN])}{more}, which is no GPU of node "
-            f"{self.node} and excludes none; give indexes ({here}) or UUIDs separated by commas"
+            f"data.{_KEY}: found {', '.join(shown(word) for word in found[:_SHOWN])}{more}, which is not a GPU of "
+            f"node {self.node} and excludes nothing; give indexes ({here}) or UUIDs separated by commas"
         )
 
     def without(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:

@@ -85,4 +85,4 @@ def read(text: str) -> PoolsStatus:
     try:
         return _STATUS.from_json(load(text, FILE))
     except Malformed as error:
-        raise Malformed(f"{FILE}: found {shown(text)}; it is written by the allocator") from error
+        raise Malformed(f"{FILE}: found {shown(text)}; only the allocator writes it") from error

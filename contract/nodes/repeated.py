@@ -28,8 +28,8 @@ class RepeatedGpu:
     @property
     def words(self) -> str:
         """What is wrong and what follows."""
-        then = "takes no new pods here" if self.closed else "takes new pods here, and none there"
-        return f"GPU {self.uuid} is reported by node {self.other} too, and {then}"
+        then = "accepts no new pods here" if self.closed else "accepts new pods here, but not there"
+        return f"GPU {self.uuid} is also reported by node {self.other}, and {then}"
 
 
 def to_text(found: Iterable[RepeatedGpu]) -> str:

@@ -106,7 +106,7 @@ def words(report: PodReport, container: str, share: GpuShare) -> str:
     if report.code == MPS_FAULT:
         return (
             f"a program on GPU {report.gpu} caused a fault in its MPS server: the CUDA calls of all programs there "
-            "fail. It takes new programs only after all of them have ended. Restart this pod"
+            "fail. The server accepts new programs only after all of them have ended. Restart this pod"
         )
     if report.code == UNHEALTHY:
         return f"GPU {report.gpu} is unhealthy, as the agent of its node reports" + _then(report)
@@ -115,8 +115,8 @@ def words(report: PodReport, container: str, share: GpuShare) -> str:
     used = report.used + report.others
     if report.code == PRESSURE:
         return (
-            f"{uses}{mib(max(0, used - share.memory))} MiB more than the {mib(share.memory)} MiB that it has booked, "
-            "and the GPU is full while others there have less than they booked" + _then(report)
+            f"{uses}{mib(max(0, used - share.memory))} MiB more than its booked {mib(share.memory)} MiB, and the GPU "
+            f"is full while other pods on it have less than they booked" + _then(report)
         )
     bound = "memory limit" if share.burst else "share"
     more = mib(max(0, used - share.limit))
@@ -126,4 +126,4 @@ def words(report: PodReport, container: str, share: GpuShare) -> str:
 def _then(report: PodReport) -> str:
     if report.evict:
         return "; the pod is evicted as soon as its disruption budgets allow it"
-    return f"; the pod is evicted if it goes on for {report.evict_after} s" if report.evict_after else ""
+    return f"; the pod is evicted if this continues for {report.evict_after} s" if report.evict_after else ""

@@ -93,7 +93,8 @@ def template(value: object, implied: Mapping[str, str]) -> NodeTemplate:
     if given and len(given) < len(_TOGETHER):
         lacking = next(name for name in _TOGETHER if name not in given)
         raise Malformed(
-            f"node.{lacking}: missing beside {given[0]}; give {', '.join(_TOGETHER)}, or none of them where nodes of "
+            f"node.{lacking}: missing, while {given[0]} is given; give {', '.join(_TOGETHER)}, or none of them where "
+            f"nodes of "
             "the pool exist to learn from"
         )
     labels = {**implied, **_labels("node.selector", value.get("selector") or {})}

@@ -28,7 +28,7 @@ class Cure(StrEnum):
     NODE = "node joins", "a Node or its GPUNode is new"
     LABELS = "node labels", "labels of a Node change"
     TAINTS = "taints", "taints of a Node change, or it is uncordoned"
-    READY = "node ready", "a Node becomes ready, or its agent writes again after it was silent"
+    READY = "node ready", "a Node becomes ready, or its agent reports again after a silence"
     ALLOCATABLE = "allocatable", "a Node's allocatable CPU, memory, storage, pods or extended resources change"
     FEATURES = "node features", "a Node's declared features change"
     NODE_GONE = "node removed", "a Node is removed"

@@ -45,7 +45,7 @@ class ClaimReason(Reasons):
     NAMESPACE_LIMIT = (
         "NamespaceLimit",
         _claim(
-            "it takes ... MiB, and the claims of its namespace have ... of the ... MiB that they may have together",
+            "it needs ... MiB, and the claims of its namespace use ... of the ... MiB that they may use together",
             "Delete a claim, or ask the administrator for more.",
         ),
     )
@@ -53,13 +53,13 @@ class ClaimReason(Reasons):
         "WriteRefused",
         _claim(
             "the API server refuses what gpufraction writes for this claim: ...",
-            "Change the policy or quota that refuses it. It is tried again.",
+            "Change the policy or quota that refuses it. The write is retried.",
             either(Cure.TIME),
         ),
     )
     INTERNAL_ERROR = (
         "InternalError",
-        _claim("An error of ours, which affects only this claim.", "Report it.", either(Cure.TIME)),
+        _claim("An internal error of gpufraction, which affects only this claim.", "Report it.", either(Cure.TIME)),
     )
 
 
@@ -70,12 +70,12 @@ def _of_pod(text: str, cure: str = "") -> Row:
 class PodOfClaim(Reasons):
     """Reasons of a pod that names a claim; for others see `ClaimReason`."""
 
-    OFF = "ClaimsOff", _of_pod("Claims are not served.", "Have an administrator switch on the component `claims`.")
+    OFF = "ClaimsOff", _of_pod("Claims are not served.", "Have an administrator install the component `claims`.")
     MISSING = "ClaimMissing", _of_pod("ElasticGPUClaim ... is not in the namespace", "Create the claim.")
     DELETED = "ClaimDeleted", _of_pod("ElasticGPUClaim ... is being deleted", "Create the claim again.")
     LOST = "ClaimLost", _of_pod("ElasticGPUClaim ... is lost, or its GPU no longer exists", "Create the claim again.")
     BINDING = "ClaimBinding", _of_pod("ElasticGPUClaim ... is being bound", "Wait a moment.")
-    BOUND = "ClaimBound", _of_pod("ElasticGPUClaim ... is bound; the pod is placed in a moment", "Wait a moment.")
+    BOUND = "ClaimBound", _of_pod("ElasticGPUClaim ... is bound; the pod is placed shortly", "Wait a moment.")
 
 
 def _event(text: str, cure: str = "") -> Row:
@@ -88,8 +88,11 @@ class ClaimEventReason(Reasons):
     BOUND = "ClaimBound", _event("The claim has its share.")
     IN_USE = "ClaimInUse", _event("The claim is deleted, and a pod uses it.", "Wait until no pod uses it.")
     LOST = "ClaimLost", _event("The claim's share or GPU is gone.", "Do what the message says.")
-    REFUSED = "ClaimRefused", _event("The claim cannot be served as it is.", "Do what the message says.")
-    WAITING = "ClaimWaiting", _event("No place for the claim's share now; the message has the reasons of nodes.")
+    REFUSED = "ClaimRefused", _event("The claim cannot be served in its current form.", "Do what the message says.")
+    WAITING = (
+        "ClaimWaiting",
+        _event("There is no room for the claim's share now. The message lists the reasons per node."),
+    )
     WRITE_REFUSED = (
         "ClaimWriteRefused",
         _event(

@@ -18,17 +18,17 @@ class GPUNodeReason(Reasons):
     ALL_HEALTHY = "AllGPUsHealthy", _is("Ready: all GPUs are healthy.")
     SOME_UNHEALTHY = "SomeGPUsUnhealthy", _is("Ready: some GPUs are unhealthy; the message says which and why.", _SEE)
     NONE_HEALTHY = "NoHealthyGPU", _is("Ready: no GPU is healthy.", _SEE)
-    NO_GPU = "NoGPU", _is("Ready: the driver works and reports no GPU.", _SEE)
+    NO_GPU = "NoGPU", _is("Ready: the driver works but reports no GPU.", _SEE)
     LIBRARY_BROKEN = "LibraryBroken", _is("Ready: the driver's library fails.", _SEE)
     LIBRARY_MISSING = "LibraryMissing", _is("Ready: no NVML library can be loaded.", "Install the driver on the node.")
     LIBRARY_OUTDATED = (
         "LibraryOutdated",
         _is(
             "Ready: library and kernel driver are of different versions.",
-            "Wait: the agent restarts. Else reboot the node.",
+            "Wait: the agent restarts. If this lasts, reboot the node.",
         ),
     )
-    DRIVER_GONE = "DriverGone", _is("Ready: the library is there, and the driver is not.", "Load the driver.")
+    DRIVER_GONE = "DriverGone", _is("Ready: the library is present, but the driver is not.", "Load the driver.")
     DRIVER_HANGS = "DriverHangs", _is("Ready: the driver does not answer.", "Reboot the node.")
     NO_PERMISSION = "NoPermission", _is("Ready: the agent may not use the GPUs.", _SEE)
     AGENT_FAILED = "AgentFailed", _is("Ready: the agent failed while looking at the GPUs.", "Report it.")
@@ -51,32 +51,35 @@ class GPUNodeReason(Reasons):
     )
     REPEATED_UUID = (
         "RepeatedUUID",
-        _is("GpusUnique: another node reports the same UUID; the GPU takes new pods on one node.", "Do what it says."),
+        _is(
+            "GpusUnique: another node reports the same UUID; the GPU accepts new pods on only one node.",
+            "Do what it says.",
+        ),
     )
     SHARE_UNREAD = (
         "ShareUnread",
         _is(
-            "SharesRead: the agent cannot read a pod's share; its GPUs take no new pods.",
+            "SharesRead: the agent cannot read a pod's share; its GPUs accept no new pods.",
             "Run the version that placed the pod, or a later one.",
             "compatibility.md",
         ),
     )
     CANNOT_BE_READ = (
         "CannotBeRead",
-        _is("OptionsRefused: the ConfigMap cannot be read; the former options are in effect.", "Correct the line."),
+        _is("OptionsRefused: the ConfigMap is invalid; the previous options stay in effect.", "Correct the line."),
     )
     REMOVAL_REFUSED = (
         "RemovalRefused",
-        _is("StartupTaint: the API server refuses that the agent removes it.", "Change the policy that refuses it."),
+        _is("StartupTaint: the API server does not let the agent remove it.", "Change the policy that refuses it."),
     )
     MAY_NOT_REMOVE = (
         "MayNotRemove",
         _is("StartupTaint: the agent has no right to remove it.", "Apply the component `startup-taint`."),
     )
-    PROVEN = "Proven", _is("IsolationProven: a canary was refused what exceeded its share.", page=_MPS)
+    PROVEN = "Proven", _is("IsolationProven: a canary could not exceed its share.", page=_MPS)
     UNPROVEN = (
         "Unproven",
-        _is("IsolationProven: no canary has tried the levels lately.", "Wait until a GPU is idle.", _MPS),
+        _is("IsolationProven: no canary has tested the levels recently.", "Wait until a GPU is idle.", _MPS),
     )
     PROOF_FAILED = (
         "ProofFailed",
@@ -86,8 +89,11 @@ class GPUNodeReason(Reasons):
             "runbooks.md#gpufractionisolationnotheld",
         ),
     )
-    LIBRARY_READY = "LibraryReady", _is("PreloadedLibrary: it is on the node.", page=_MPS)
-    LIBRARY_NOT_USABLE = "LibraryNotUsable", _is("PreloadedLibrary: it cannot be used.", "Do what it says.", _MPS)
+    LIBRARY_READY = "LibraryReady", _is("PreloadedLibrary: the library is on the node.", page=_MPS)
+    LIBRARY_NOT_USABLE = (
+        "LibraryNotUsable",
+        _is("PreloadedLibrary: the library cannot be used.", "Do what it says.", _MPS),
+    )
     BY_CDI = "ByCDI", _is("LimitsReachContainers: by a CDI description that the agent writes.", page=_MPS)
     BY_HOST_PATH = "ByHostPath", _is("LimitsReachContainers: by hostPath volumes of pods.", page=_MPS)
     NOT_WRITTEN = (
@@ -100,12 +106,15 @@ class GPUNodeReason(Reasons):
     )
     NEEDS_HOST_PATH = (
         "NeedsHostPath",
-        _is("LimitsReachContainers: only hostPath volumes would.", "Set `host_paths` of agent and webhook.", _MPS),
+        _is("LimitsReachContainers: only hostPath volumes would work.", "Set `host_paths` of agent and webhook.", _MPS),
     )
-    NEEDS_CDI = "NeedsCDI", _is("CoresReserved: GPUs do not come by CDI here.", "Do what the message says.", _MPS)
+    NEEDS_CDI = "NeedsCDI", _is("CoresReserved: GPUs are not delivered by CDI here.", "Do what the message says.", _MPS)
     CAPPED = "Capped", _is("CoresReserved: cores are capped and not reserved on some GPUs.", "Do what it says.", _MPS)
-    PARTITIONED = "Partitioned", _is("CoresReserved: a pod's cores are its own.", page=_MPS)
-    LIMITED = "Limited", _is("MpsDaemons: serving daemons cannot do what is set.", "Do what the message says.", _MPS)
+    PARTITIONED = "Partitioned", _is("CoresReserved: a pod has its cores to itself.", page=_MPS)
+    LIMITED = (
+        "Limited",
+        _is("MpsDaemons: running daemons cannot apply the current settings.", "Do what the message says.", _MPS),
+    )
     NOT_REGISTERED = (
         "NotRegistered",
         _is("DeliversByClaim: kubelet has not registered the plugin.", "Do what the message says.", "dra.md"),
@@ -136,14 +145,16 @@ class NodeEventReason(Reasons):
     GPU_REPEATED = (
         "GPURepeated",
         _event(
-            "Another node reports a GPU of the same UUID.", "See which node has the GPU, and restart the other's agent."
+            "Another node reports a GPU of the same UUID.",
+            "Find out which node has the GPU, and restart the agent of the other.",
         ),
     )
     OVERCOMMITTED = (
         "GPUOvercommitted",
         _event(
             "More is allocated on a GPU than it has.",
-            "After a reduction of oversubscription this ends by itself; otherwise delete the youngest pod of the GPU.",
+            "After a reduction of oversubscription, this ends by itself. Otherwise, delete the youngest pod on the "
+            "GPU.",
             "troubleshooting.md#more-is-allocated-than-there-is",
         ),
     )
@@ -154,28 +165,30 @@ class NodeEventReason(Reasons):
     REPORT_IGNORED = (
         "AgentReportIgnored",
         _event(
-            "The node's agent reports about pods that have no share there.",
-            "If this goes on, somebody else may be using the agent's token: replace it.",
+            "The node's agent reports pods that have no share there.",
+            "If this continues, someone else may be using the agent's token: replace it.",
             "security.md",
         ),
     )
     WITHOUT_GPUS = (
         "NodeWithoutGPUs",
         _event(
-            "A node came for a request and does not serve.", "See its agent: `kubectl get gpunodes`.", "autoscaling.md"
+            "A requested node has joined and cannot serve pods.",
+            "Check its agent: `kubectl get gpunodes`.",
+            "autoscaling.md",
         ),
     )
     AGENT_SILENT = (
         "AgentSilent",
         _event(
-            "The node's agent has not written for too long, so the node takes no new pods. Running pods stay.",
-            "See the agent's pod on the node and its log.",
+            "The node's agent has not reported for too long, so the node accepts no new pods. Running pods stay.",
+            "Check the agent's pod on the node and its log.",
             "runbooks.md#gpufractionagentsilent",
         ),
     )
     LIST_UNREADABLE = (
         "ListUnreadable",
-        _event("A list of excluded GPUs cannot be read, so no GPU of the node takes new pods.", "Correct the list."),
+        _event("A list of excluded GPUs cannot be read, so no GPU of the node accepts new pods.", "Correct the list."),
     )
     LIST_NAMES_NO_GPU = (
         "ListNamesNoGPU",

@@ -99,8 +99,8 @@ class Code(NodeCode):
     ISOLATION = (
         "Isolation",
         _row(
-            f"that do not enforce the isolation asked for ({names.ISOLATION})",
-            "Ask for a weaker level, or have an administrator switch on that level.",
+            f"that do not enforce the requested isolation ({names.ISOLATION})",
+            "Ask for a weaker level, or have an administrator enable that level.",
             _CARDS,
             "isolation.md#switch-a-limiter-on",
         ),
@@ -108,8 +108,8 @@ class Code(NodeCode):
     LIMIT_NOT_HELD = (
         "LimitNotHeld",
         _row(
-            f"that enforce no memory limit above the request (it takes the level {listed(LIMITING)})",
-            "Remove `gpu-memory-limit`, or have an administrator switch on a level that holds it.",
+            f"that enforce no memory limit above the request (this requires the level {listed(LIMITING)})",
+            "Remove `gpu-memory-limit`, or have an administrator enable a level that enforces it.",
             _CARDS,
             "isolation.md#switch-a-limiter-on",
         ),
@@ -118,8 +118,8 @@ class Code(NodeCode):
         "Features",
         _row(
             "without a node feature that the pod needs (hostUsers, restartPolicyRules)",
-            "Remove what needs the feature, or have an administrator switch it on: `kubectl get node NODE -o yaml`, "
-            "`status.declaredFeatures`.",
+            "Remove the fields that need the feature, or have an administrator enable it: "
+            "`kubectl get node NODE -o yaml`, `status.declaredFeatures`.",
             _FIXED | {Cure.FEATURES},
         ),
     )
@@ -134,8 +134,8 @@ class Code(NodeCode):
     AGENT_SILENT = (
         "AgentSilent",
         _row(
-            "whose agent has been silent for too long, so faults of its GPUs would not be seen",
-            "Wait, or have an administrator see the agents' pods: `kubectl get pods --all-namespaces -o wide "
+            "whose agent has not reported for too long, so GPU faults would go unnoticed",
+            "Wait, or have an administrator check the agents' pods: `kubectl get pods --all-namespaces -o wide "
             "-l app.kubernetes.io/component=nodeagent`.",
             _FIXED | {Cure.READY},
             "runbooks.md#gpufractionagentsilent",
@@ -144,8 +144,8 @@ class Code(NodeCode):
     RESLICING = (
         "Reslicing",
         _row(
-            f"whose cards are being sliced anew by NVIDIA's MIG manager ({STATE_LABEL})",
-            "Wait, or have an administrator see the label: `kubectl get nodes -L nvidia.com/mig.config.state`.",
+            f"whose GPUs are being repartitioned by NVIDIA's MIG manager ({STATE_LABEL})",
+            "Wait, or have an administrator check the label: `kubectl get nodes -L nvidia.com/mig.config.state`.",
             _FIXED | {Cure.LABELS},
             "constraints.md#nvidias-gpu-operator",
         ),
@@ -196,8 +196,8 @@ class Code(NodeCode):
     VOLUME = (
         "Volume",
         _row(
-            "because of a volume that the node does not reach",
-            "The volume is in another zone or on another node that has no room: wait, or move the data.",
+            "because of a volume that the node cannot reach",
+            "The volume is in another zone, or on another node that has no room. Wait, or move the data.",
             _VOLUMES,
         ),
     )
@@ -228,7 +228,7 @@ class Code(NodeCode):
     VOLUME_LIMIT = (
         "VolumeLimit",
         _row(
-            "with as many volumes as can be attached",
+            "with the maximum number of volumes attached",
             "Wait until other pods with volumes end, or add nodes.",
             _VOLUMES | {Cure.POD},
         ),
@@ -238,7 +238,7 @@ class Code(NodeCode):
         _row(
             "because of a ResourceClaim {what}",
             "See `kubectl describe resourceclaim NAME`. `that is still being read` and `that is not made yet` end by "
-            "themselves within seconds; where the latter does not, an Event of the pod says why, such as a quota of "
+            "themselves within seconds; if the latter does not, an Event of the pod says why, such as a quota of "
             "devices. `that another pod uses`, of a claim of the DeviceClass share.gpufraction.io: wait until that pod "
             "ends, or give each pod a claim by a template. `that 256 pods use`: no claim has more at the same time.",
             _DEVICES,
@@ -247,9 +247,9 @@ class Code(NodeCode):
     DEVICES_ELSEWHERE = (
         "DevicesElsewhere",
         _row(
-            "because of a ResourceClaim whose devices are elsewhere",
-            "The claim has devices of nodes without room for the pod, or where it cannot run: wait until no pod uses "
-            "the claim, or use another claim.",
+            "because of a ResourceClaim whose devices are on other nodes",
+            "The claim's devices are on nodes that have no room for the pod, or where it cannot run. Wait until no "
+            "pod uses the claim, or use another claim.",
             _DEVICES,
         ),
     )
@@ -272,7 +272,7 @@ class Code(NodeCode):
     SPREAD_UNKNOWN = (
         "SpreadUnknown",
         _row(
-            "until the Services and controllers are read by which default topology spread constraints count pods",
+            "until the Services and controllers for default topology spread constraints are read",
             "This ends by itself within seconds. If it stays, have an administrator add the component default-spread.",
             _FIXED | {Cure.SELECTING, Cure.PROFILE},
             "settings.md#arguments-of-kube-schedulers-profiles",
@@ -282,7 +282,7 @@ class Code(NodeCode):
         "PodAffinity",
         _row(
             "because of required affinity to another pod",
-            "Start the pod that yours requires first, or make room on its node.",
+            "First start the pod that yours requires, or make room on its node.",
             _NEIGHBOURS,
         ),
     )
@@ -290,7 +290,8 @@ class Code(NodeCode):
         "PodAntiAffinity",
         _row(
             "because of anti-affinity to another pod",
-            "The pod's own anti-affinity, or that of a pod that runs there: wait until that pod ends, or add nodes. "
+            "The pod's own anti-affinity or that of a running pod excludes the node. Wait until that pod ends, or add "
+            "nodes. "
             "The message does not name a pod of another namespace.",
             _NEIGHBOURS,
         ),
@@ -299,8 +300,8 @@ class Code(NodeCode):
         "RefusedByScheduler",
         _row(
             "that kube-scheduler refused ({what})",
-            "A pod of the same controller or name was pinned there, and kube-scheduler refused it in these words: "
-            "resolve that. The node is tried again after 10 min.",
+            "A pod of the same controller or name was pinned there, and kube-scheduler refused it with this message. "
+            "Resolve the cause. The node is tried again after 10 min.",
             _FIXED | {Cure.TIME},
             "operations-reference.md#pods-that-are-not-bound",
         ),
@@ -379,7 +380,7 @@ class Code(NodeCode):
     UUID = (
         "UUID",
         _row(
-            "without the GPU UUIDs asked for",
+            "without the requested GPU UUIDs",
             "Change the pod's annotations; `kubectl gpufraction nodes -o json` lists the UUIDs.",
             _CARDS,
         ),
@@ -387,7 +388,7 @@ class Code(NodeCode):
     MODEL = (
         "Model",
         _row(
-            "without the GPU model asked for",
+            "without the requested GPU model",
             "Change the pod's annotations; `kubectl gpufraction nodes` lists the models.",
             _CARDS,
         ),
@@ -395,9 +396,9 @@ class Code(NodeCode):
     LIMIT_TOO_LARGE = (
         "LimitTooLarge",
         _row(
-            "that allow no memory limit this far above the request (largest {most} MiB, wanted {wanted})",
-            "Take a smaller limit or a larger request; an administrator may raise `memoryLimitRatio`. A limit is at "
-            "most a card's memory, and there is none on slices of cards.",
+            "that do not allow a memory limit this far above the request (largest {most} MiB, wanted {wanted})",
+            "Set a smaller limit or a larger request; an administrator can raise `memoryLimitRatio`. A limit cannot "
+            "exceed the GPU's memory, and MIG slices allow no limit above the request.",
             _CARDS,
             "tenants.md#memory-that-may-burst",
         ),
@@ -405,7 +406,7 @@ class Code(NodeCode):
     )
     EXCLUSIVE = (
         "Exclusive",
-        _row("with GPUs held whole by others", "Wait until one of these pods ends, or add nodes.", _HELD),
+        _row("with GPUs that other pods use exclusively", "Wait until one of these pods ends, or add nodes.", _HELD),
     )
     BUSY = (
         "Busy",
@@ -417,7 +418,7 @@ class Code(NodeCode):
     )
     SHARERS = (
         "Sharers",
-        _row("with {wanted} pods on each GPU already", "Wait until one of these pods ends, or add nodes.", _HELD),
+        _row("with {wanted} pods on every GPU already", "Wait until one of these pods ends, or add nodes.", _HELD),
     )
     MEMORY = (
         "Memory",
@@ -432,8 +433,8 @@ class Code(NodeCode):
     LIMITS_IN_ALL = (
         "LimitsInAll",
         _row(
-            "on whose GPUs the memory limits would add up to too much (most left {most} MiB, wanted {wanted})",
-            "Wait, or take a smaller limit or none; an administrator may raise `memoryLimitRatio`.",
+            "on whose GPUs the memory limits would exceed their maximum sum (most left {most} MiB, wanted {wanted})",
+            "Wait, set a smaller limit, or remove it; an administrator can raise `memoryLimitRatio`.",
             _HELD,
             "tenants.md#memory-that-may-burst",
         ),
@@ -450,9 +451,9 @@ class Code(NodeCode):
     NEIGHBOUR_STARTING = (
         "NeighbourStarting",
         _row(
-            "with room only on GPUs where another pod is starting that starts alone",
-            "Wait: a GPU opens once that pod is ready, and at the latest after the setting `starts.within`, 5 min by "
-            f"default. Or remove the annotation {names.START}, and the pod starts alongside others.",
+            "with room only on GPUs where another pod that starts alone is still starting",
+            "Wait: a GPU becomes available when that pod is ready, or after the setting `starts.within` (5 min by "
+            "default) at the latest. Or remove the annotation {names.START}, so that the pod starts alongside others.",
             _HELD,
             "start-alone.md",
         ),
@@ -461,7 +462,7 @@ class Code(NodeCode):
         "NUMA",
         _row(
             "without enough such GPUs on one NUMA node (most {most}, wanted {wanted})",
-            "Wait, ask for fewer GPUs, or remove the wish for one NUMA node.",
+            "Wait, ask for fewer GPUs, or remove the requirement of one NUMA node.",
             _HELD,
         ),
     )
@@ -469,8 +470,8 @@ class Code(NodeCode):
         "Reserved",
         _row(
             "reserved for a pod ahead in the queue",
-            "Wait: a large pod has waited for longer than `starvation_timeout` and has a node reserved, for "
-            "`starvation_reservation_limit` at most. If it waits for pods of your namespace, end these.",
+            "Wait: a large pod has waited for longer than `starvation_timeout`, so a node is reserved for it, for at "
+            "most `starvation_reservation_limit`. If that pod waits for pods of your namespace, end them.",
             _HELD,
         ),
     )

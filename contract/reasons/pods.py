@@ -20,8 +20,8 @@ class PodReason(Reasons):
         "NotScheduled",
         Row(
             ReasonKind.PLACED,
-            "The pod has its share, and kube-scheduler does not bind the pod.",
-            "Resolve what kube-scheduler's message says, or delete the pod to release the share.",
+            "The pod has its share, but kube-scheduler does not bind the pod.",
+            "Resolve the cause that kube-scheduler's message names, or delete the pod to release the share.",
             either(Cure.OWN),
             "operations-reference.md#pods-that-are-not-bound",
         ),
@@ -29,8 +29,7 @@ class PodReason(Reasons):
     WITHDRAWN = (
         "ShareWithdrawn",
         _waits(
-            "its GPU share on node ... went back to other pods, since kube-scheduler did not bind the pod there in "
-            "time",
+            "its GPU share on node ... was released, since kube-scheduler did not bind the pod there in time",
             "Delete the pod; its controller creates another, or create it again.",
             page="operations-reference.md#pods-that-are-not-bound",
         ),
@@ -38,7 +37,7 @@ class PodReason(Reasons):
     BOUND_WITHOUT_SHARE = (
         "BoundWithoutShare",
         _waits(
-            "runs on node ... without a GPU: the pod was bound after its share had gone back to other pods",
+            "runs on node ... without a GPU: the pod was bound after its share had been released",
             "Delete the pod; its controller creates another, or create it again.",
             page="operations-reference.md#pods-that-are-not-bound",
         ),
@@ -63,8 +62,8 @@ class PodReason(Reasons):
         "GangIncomplete",
         _waits(
             "gang ...: ... of ... pods that start together can be placed",
-            "Wait until all pods of the gang are there. A program that makes the next pod only once the first is ready "
-            "never gets there: lower the annotation gpufraction.io/gang-minimum, or set gpufraction.io/gang to none.",
+            "Wait until all pods of the gang exist. If a program creates the next pod only when the first is ready, "
+            "this never happens: lower the annotation gpufraction.io/gang-minimum, or set gpufraction.io/gang to none.",
             either(Cure.OWN),
             "gangs.md",
         ),
@@ -82,9 +81,10 @@ class PodReason(Reasons):
     PARKED = (
         "Parked",
         _waits(
-            "parked, since the waiting pods of this namespace use what they may of gpufraction's memory ...",
-            "The pod waits like the others and is read again when its turn comes. Shorten node selectors, affinity and "
-            "tolerations of the namespace's waiting pods, or delete some; an administrator may raise `queue.memory`.",
+            "parked, since the waiting pods of this namespace use all the memory that gpufraction allows them ...",
+            "The pod keeps its place in the queue and is read again when its turn comes. Shorten the node selectors, "
+            "affinity and tolerations of the namespace's waiting pods, or delete some pods. An administrator can "
+            "raise `queue.memory`.",
             either(Cure.TIME),
             "operations-reference.md#memory-of-waiting-pods",
         ),
@@ -94,8 +94,8 @@ class PodReason(Reasons):
         _waits(
             "node ... has room, but the API server rejects the placement; or the API server refuses what gpufraction "
             "writes to this pod: ...",
-            "Change the policy, webhook or size limit that the API server's message names. The write is tried again, "
-            "in the end once a minute.",
+            "Change the policy, webhook or size limit that the API server's message names. The write is retried, less "
+            "and less often, down to once a minute.",
             either(Cure.TIME, Cure.OWN),
         ),
     )
@@ -103,9 +103,9 @@ class PodReason(Reasons):
         "ShareUnread",
         Row(
             ReasonKind.PLACED,
-            "The pod has its share in a form that the allocator cannot read, such as a later version's. Its cards take "
-            "no other pods.",
-            "Run the version of gpufraction that placed the pod, or a later one; else delete the pod.",
+            "The pod has its share in a form that the allocator cannot read, such as that of a later version. Its "
+            "GPUs accept no other pods.",
+            "Run the version of gpufraction that placed the pod, or a later one. Otherwise, delete the pod.",
             either(Cure.OWN),
             "compatibility.md#shares-that-cannot-be-read",
         ),
@@ -114,7 +114,7 @@ class PodReason(Reasons):
         "InternalError",
         _waits(
             "internal error of gpufraction (fault ...)",
-            "A bug of ours, which affects only this pod: report it with the traceback from the allocator's log "
+            "A bug in gpufraction, which affects only this pod: report it with the traceback from the allocator's log "
             "(`FAULT`). The pod is tried again when its spec or annotations change, or after 10 min.",
             either(Cure.TIME, Cure.OWN),
             "troubleshooting.md#what-to-send",
@@ -123,7 +123,7 @@ class PodReason(Reasons):
     NODE_REQUESTED = (
         "NodeRequested",
         _waits(
-            "a node of pool ... was asked for at ...; or node ... of pool ... has come and is not ready yet",
+            "a node of pool ... was requested at ...; or node ... of pool ... has joined and is not ready yet",
             "Wait; `kubectl gpufraction explain` shows the time as an age.",
             either(Cure.NODE, Cure.READY),
             "autoscaling.md",
@@ -132,8 +132,9 @@ class PodReason(Reasons):
     NODE_NOT_BROUGHT = (
         "NodeNotBrought",
         _waits(
-            "no node of pool ... came in time, the autoscaler could not bring one, or one came and showed no GPUs",
-            "An administrator: `kubectl gpufraction pools` says why. It is asked again at the time in the message.",
+            "no node of pool ... joined in time, the autoscaler could not add one, or one joined and reported no GPUs",
+            "Have an administrator run `kubectl gpufraction pools`, which says why. A node is requested again at the "
+            "time in the message.",
             _ROOM,
             "autoscaling.md",
         ),
@@ -141,8 +142,8 @@ class PodReason(Reasons):
     POOL_FULL = (
         "PoolFull",
         _waits(
-            "pool ... has as many nodes as it may have",
-            "Wait until other pods end; an administrator may raise `node.max` of the pool.",
+            "pool ... already has its maximum number of nodes",
+            "Wait until other pods end. An administrator can raise `node.max` of the pool.",
             _ROOM,
             "autoscaling.md",
         ),
@@ -159,7 +160,7 @@ class PodReason(Reasons):
     BLOCKED = (
         "PreemptionBlocked",
         _waits(
-            "pods could make room, but disruption budgets do not allow it now",
+            "evicting pods would make room, but disruption budgets do not allow it now",
             "Wait, or have the owners of these pods change their PodDisruptionBudgets.",
             _ROOM | {Cure.TIME},
             "operations-reference.md#preemption",
@@ -168,8 +169,8 @@ class PodReason(Reasons):
     PREEMPTION_FAILED = (
         "PreemptionFailed",
         _waits(
-            "pods could make room, but evicting them failed",
-            "An administrator: the allocator's log says why.",
+            "evicting pods would make room, but the evictions failed",
+            "Have an administrator read the allocator's log, which says why.",
             _ROOM | {Cure.TIME},
             "operations-reference.md#preemption",
         ),
@@ -177,8 +178,8 @@ class PodReason(Reasons):
     IDLE_GIVES_WAY = (
         "IdleGivesWay",
         _waits(
-            "idle pods were asked to give way",
-            "Wait: the idle pods are evicted at the end of their warning, unless they compute again.",
+            "idle pods have been warned that they will be evicted",
+            "Wait: the idle pods are evicted when their warning ends, unless they use their GPU again.",
             _ROOM | {Cure.TIME},
             "operations-reference.md#preemption",
         ),
@@ -201,7 +202,9 @@ class AnswerReason(Reasons):
 
     NOT_LEADING = (
         "NotLeading",
-        _answer("The pod fits, and this replica does not lead.", "Wait: the leading allocator places the pod soon."),
+        _answer(
+            "The pod fits, but this replica is not the leader.", "Wait: the leading allocator places the pod soon."
+        ),
     )
     STORED_FIRST = (
         "StoredFirst",
@@ -209,26 +212,28 @@ class AnswerReason(Reasons):
     )
     GANG = (
         "GangMember",
-        _answer("The pod is of a gang.", "Wait: it is placed with the other pods of its gang, once all are there."),
+        _answer(
+            "The pod belongs to a gang.", "Wait: it is placed with the other pods of its gang when all of them exist."
+        ),
     )
     QUEUED = (
         "Queued",
-        _answer("The pod fits, and pods ahead of it in the queue are about to be tried.", "Wait a moment."),
+        _answer("The pod fits, but pods ahead of it in the queue are tried first.", "Wait a moment."),
     )
     TEMPLATE = (
         "Template",
-        Row(ReasonKind.ANSWER, "An autoscaler's dry run of a template, which is not placed.", ""),
+        Row(ReasonKind.ANSWER, "A dry run of a template by an autoscaler; it is not placed.", ""),
     )
     UNANSWERED = (
         "Unanswered",
         _answer(
             "The allocator gave the webhook no answer in time.",
-            "Wait: the pod is placed once an allocator leads. If this lasts, see whether one does.",
+            "Wait: the pod is placed when an allocator leads. If this lasts, check whether one does.",
         ),
     )
     REFUSED = (
         "Refused",
-        Row(ReasonKind.ANSWER, "The webhook refuses the pod.", "Change what the message of the denial names."),
+        Row(ReasonKind.ANSWER, "The webhook refuses the pod.", "Change the field that the message names."),
     )
 
 
@@ -252,7 +257,7 @@ class PodEventReason(Reasons):
         "GPUShareReturned",
         _event(
             "Another system's scheduling gate was added after the pod had its share, or kube-scheduler did not bind "
-            "the pod in time, so the share went back.",
+            "the pod in time, so the share was released.",
             "Delete the pod and create it again. Have a webhook that adds gates run before `zz-gpufraction-webhook`.",
             "operations-reference.md#pods-that-are-not-bound",
         ),
@@ -268,7 +273,7 @@ class PodEventReason(Reasons):
     SHARE_UNCOUNTED = (
         "GPUShareUncounted",
         _event(
-            "The pod runs with access to GPUs and without an allocation that can be read.",
+            "The pod runs with access to GPUs, but without a readable allocation.",
             "Create the pod again.",
             "operations.md#metrics-and-alerts",
         ),
@@ -276,8 +281,8 @@ class PodEventReason(Reasons):
     GANG_MEMBER_LOST = (
         "GPUGangMemberLost",
         _event(
-            "The gang of the pod has begun, and the API server does not store the pod's placement. It is placed by "
-            "itself as soon as it fits and can be written.",
+            "The pod's gang has begun, but the API server does not store the pod's placement. The pod is placed on "
+            "its own as soon as it fits and can be written.",
             "Change the policy, webhook or size limit that the message names, or delete the pod.",
             "gangs.md",
         ),
@@ -287,7 +292,7 @@ class PodEventReason(Reasons):
         _event(
             "The pod starts alone and has not been ready for longer than `starts.within`: other pods that start alone "
             "may start on its GPU.",
-            "See why the pod is not ready: `kubectl describe pod`. An administrator may raise `starts.within` where "
+            "See why the pod is not ready: `kubectl describe pod`. An administrator can raise `starts.within` if "
             "engines take longer to start.",
             "start-alone.md",
         ),
@@ -317,17 +322,17 @@ class PodEventReason(Reasons):
     )
     GPU_GONE = (
         "GPUGone",
-        _event("The pod's GPU was removed; the pod has no GPU any more.", "Restart the pod."),
+        _event("The pod's GPU was removed; the pod no longer has a GPU.", "Restart the pod."),
     )
     GPU_REPLACED = (
         "GPUReplaced",
-        _event("The pod's GPU was replaced; the pod has no GPU any more.", "Restart the pod."),
+        _event("The pod's GPU was replaced; the pod no longer has a GPU.", "Restart the pod."),
     )
     OVERCOMMITTED = (
         "GPUOvercommitted",
         _event(
             "More is allocated on the pod's GPU than it has, and this pod is the youngest there.",
-            "After a reduction of oversubscription this ends by itself; otherwise delete the youngest pod.",
+            "After a reduction of oversubscription, this ends by itself. Otherwise, delete the youngest pod.",
             "troubleshooting.md#more-is-allocated-than-there-is",
         ),
     )
@@ -335,8 +340,8 @@ class PodEventReason(Reasons):
         "GPUMemoryOveruse",
         _event(
             "A container uses more of a GPU's memory than its share.",
-            "Use less memory, or ask for a larger share. Where `evict_overuse` is set, the pod is evicted if it goes "
-            "on.",
+            "Use less memory, or ask for a larger share. Where `evict_overuse` is set, the pod is evicted if this "
+            "continues.",
             "isolation.md",
         ),
     )
@@ -344,7 +349,8 @@ class PodEventReason(Reasons):
         "GPUMemoryPressure",
         _event(
             "A container uses more of a GPU's memory than it has booked, and the GPU is full.",
-            "Use less memory, or request what is used. Where `evict_overuse` is set, the pod is evicted if it goes on.",
+            "Use less memory, or request what is used. Where `evict_overuse` is set, the pod is evicted if this "
+            "continues.",
             "isolation.md",
         ),
     )

@@ -24,8 +24,8 @@ from contract.scheduling.demand import counted, held_at_most, uncounted
 from contract.scheduling.needs import SchedulingRequest
 
 _NOT_SHARED = WITHHELD[1]
-_MEMORY = "GPU memory in MiB as Kubernetes counts it, which is more than pods hold"
-_CORES = "GPU cores in percent as Kubernetes counts them, which is more than pods hold"
+_MEMORY = "GPU memory in MiB, as Kubernetes counts it, which is more than pods hold"
+_CORES = "GPU cores in percent, as Kubernetes counts them, which is more than pods hold"
 
 
 def concerned(node: NodeState, ask: SchedulingRequest) -> bool:

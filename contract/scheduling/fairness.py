@@ -28,7 +28,7 @@ from contract.scheduling.demand import ConcurrentDemand, Demand
 T = TypeVar("T")
 MOST_WEIGHT = 1000
 _WEIGHT = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
-BEHIND = "behind a namespace that holds less"
+BEHIND = "behind a namespace with a smaller share"
 """What a tenant reads, who must not learn which other namespaces there are."""
 
 

@@ -57,7 +57,7 @@ def profiles(value: object) -> dict[str, Profile]:
                 f"{path}.schedulerName: found {shown(name)}; give the name by which pods choose the profile"
             )
         if name in found:
-            raise Malformed(f"{path}.schedulerName: {shown(name)} is there twice; give each profile once")
+            raise Malformed(f"{path}.schedulerName: {shown(name)} is given twice; give each profile once")
         found[name] = _profile(path, given)
     return found
 
@@ -75,7 +75,7 @@ def _profile(path: str, given: Mapping[str, Any]) -> Profile:
     pairs = [(item["topologyKey"], item["whenUnsatisfiable"]) for item in constraints]
     twice = next((pair for pair in pairs if pairs.count(pair) > 1), None)
     if twice is not None:
-        raise Malformed(f"{path}.defaultConstraints: {' with '.join(map(shown, twice))} is there twice; give it once")
+        raise Malformed(f"{path}.defaultConstraints: {' with '.join(map(shown, twice))} is given twice; give it once")
     return Profile(
         added_affinity=None if required is None else needs.node_terms(required),
         added_wishes=read_node_wishes(preferred),

@@ -119,7 +119,7 @@ def _holder(raw: JSON, pod: Pod, needs: PodNeeds, budgets: Iterable[JSON]) -> Sh
 def _why_it_stays(raw: JSON, counting: Iterable[JSON]) -> str:
     owner: JSON = next((each for each in raw["metadata"].get("ownerReferences") or [] if each.get("controller")), {})
     if not owner:
-        return "no controller would make it again"
+        return "no controller would create it again"
     if owner.get("kind") in _NOT_ELSEWHERE:
         return "it belongs to its node"
     if protection.stays(pods.annotations_of(raw)):

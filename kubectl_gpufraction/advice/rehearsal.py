@@ -96,5 +96,5 @@ def _why(state: NodeState, wanted: RoomRequest, refused: Mapping[str, Reason]) -
     by_node = lasting_reason(state, wanted.needs) or refused.get(state.name) or node_reason(state, wanted.needs)
     by_node = by_node or counting.shortage(state, wanted.ask)
     found = by_node or fit.fit(state, wanted.request, DEFAULT_LIMITS, fit.least_free)
-    assert isinstance(found, Reason), "the node does not take the pod"
+    assert isinstance(found, Reason), "the node does not accept the pod"
     return found

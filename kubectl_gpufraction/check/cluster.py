@@ -32,7 +32,7 @@ OLDEST = (1, 30)
 _WHOLE_PODS = (1, 34)
 """Kubernetes lets pods ask for resources as a whole (`spec.resources`) from here on, unless that is switched off."""
 NVIDIA_CLASS = "nvidia"
-_OFF = "; NVIDIA's operator takes its plugin off by a label, any other plugin's DaemonSet you delete"
+_OFF = "; NVIDIA's operator removes its plugin by a label; delete the DaemonSet of any other plugin"
 _MOST_NAMED = 10
 """Nodes that a cure names."""
 _CDI_FROM = {"containerd": (1, 7), "cri-o": (1, 23)}
@@ -104,7 +104,7 @@ def _version(version: tuple[int, int]) -> Finding:
         needed = ".".join(map(str, OLDEST))
         return Finding(FAIL, "kubernetes", f"Kubernetes {found}; {needed} or newer is needed", "upgrade the cluster")
     if version < _WHOLE_PODS:
-        return Finding(OK, "kubernetes", f"Kubernetes {found}; requests of a whole pod (spec.resources) come with 1.34")
+        return Finding(OK, "kubernetes", f"Kubernetes {found}; requests of a whole pod (spec.resources) need 1.34")
     return Finding(OK, "kubernetes", f"Kubernetes {found}")
 
 
@@ -118,8 +118,8 @@ def _rights(facts: ClusterFacts) -> Finding:
         level = FAIL if installed(facts) is False else WARN
         return Finding(level, check, f"to install or upgrade you lack: {few(missing)}", cure)
     if not rights.get(GRANTING):
-        why = "you may not grant rights that you do not have yourself (escalate clusterroles)"
-        return Finding(WARN, check, f"you may create what is installed, but {why}", cure)
+        why = "you may not grant rights that you do not have (escalate clusterroles)"
+        return Finding(WARN, check, f"you may create the objects, but {why}", cure)
     return Finding(OK, check, "you may install and upgrade")
 
 
@@ -133,7 +133,7 @@ def _labels(facts: ClusterFacts) -> Iterator[Finding]:
     bare = [name_of(node) for node in nodes if _offers(node, _is_gpu) and name_of(node) not in known]
     if bare:
         cure = f"kubectl label node {_on(bare)} nvidia.com/gpu.present=true"
-        yield Finding(WARN, check, f"no agent will run on {few(bare)}: GPUs, and no label of GPU nodes", cure)
+        yield Finding(WARN, check, f"no agent will run on {few(bare)}: GPUs, but no label of GPU nodes", cure)
     if labelled:
         yield Finding(OK, check, f"{len(labelled)} of {len(nodes)} nodes have a label of GPU nodes")
     elif not nodes:
@@ -168,14 +168,14 @@ def _device_plugins(facts: ClusterFacts) -> Iterator[Finding]:
         for resource in _offers(node, _OTHERS.__contains__):
             others[resource].append(name)
     for resource, where in sorted(others.items()):
-        found = f"another system offers {resource} on {few(where)}, and gives the same GPUs to its pods"
+        found = f"another system offers {resource} on {few(where)}, and allocates the same GPUs to its pods"
         yield Finding(FAIL, check, found, "remove its device plugin from the nodes: docs/migrating.md")
     if unchosen:
         found = f"a device plugin offers the GPUs of {few(unchosen)}, so none is shared{_OFF}"
         yield Finding(FAIL, check, found, _plugin_off(unchosen, f"{names.OWNERSHIP}=dedicated"))
     if still_on:
         found = (
-            f"{few(still_on)}: labelled dedicated, and a device plugin still offers the GPUs, so none is shared{_OFF}"
+            f"{few(still_on)}: labelled dedicated, but a device plugin still offers the GPUs, so none is shared{_OFF}"
         )
         yield Finding(FAIL, check, found, _plugin_off(still_on))
     if held:
@@ -206,10 +206,10 @@ def _runtimes(facts: ClusterFacts) -> Finding:
         if not _reads_cdi(runtime):
             old.append(name_of(node))
     if not counted:
-        return Finding(OK, check, "no GPU node to look at")
+        return Finding(OK, check, "no GPU node to check")
     found = ", ".join(f"{runtime} on {number(count, 'GPU node')}" for runtime, count in sorted(counted.items()))
     if old:
-        found += f"; no CDI on {few(old)}, where GPUs come by NVIDIA_VISIBLE_DEVICES alone"
+        found += f"; no CDI on {few(old)}, where GPUs are delivered only by NVIDIA_VISIBLE_DEVICES"
     return Finding(OK, check, found)
 
 
@@ -229,12 +229,12 @@ def _runtime_class(facts: ClusterFacts) -> Finding:
     used = {str(pod_spec(each).get("runtimeClassName") or "") for _, each in workloads(facts)}
     used = {name for name in {*used, settings(facts, "webhook").get("runtime-class", "")} if name}
     for name in sorted(used - classes):
-        found = f"pods get the RuntimeClass {name}, and it does not exist, so they are refused"
+        found = f"pods get the RuntimeClass {name}, which does not exist, so they are refused"
         made = f"{{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {{name: {name}}}, handler: {name}}}"
         return Finding(FAIL, check, found, f"echo '{made}' | kubectl apply -f -")
     if used:
         return Finding(OK, check, f"pods with a share get the RuntimeClass {', '.join(sorted(used))}, which exists")
     if NVIDIA_CLASS in classes:
-        found = "the RuntimeClass nvidia exists, and pods with a share do not get it"
+        found = "the RuntimeClass nvidia exists, but pods with a share do not get it"
         return Finding(OK, check, f"{found}; if pods see no GPU, add the component nvidia-runtimeclass")
     return Finding(OK, check, "no RuntimeClass nvidia; NVIDIA's runtime must be the default of the GPU nodes")

@@ -26,12 +26,12 @@ def run(session: Session) -> CommandOutput:
 
 COMMAND = Command(
     "check",
-    "whether the cluster fits and the installation works; each finding with its cure",
+    "check the cluster and the installation; each finding comes with its cure",
     run,
     flags=TABLE | {"namespace"},
     example="""\
 # Before the installation, after it, and when something is wrong
 kubectl gpufraction check
-# Try the dry run in a namespace of your own, without the right to list namespaces
+# Run the test pod in your own namespace, without the right to list namespaces
 kubectl gpufraction check -n team""",
 )

@@ -26,7 +26,7 @@ _BY_DRIVER = (
 _STEPS = "see docs/isolation.md#switch-a-limiter-on, which chooses the way by what the node has"
 CHOICES = ("driver-limits", "limiters-mps", "limiters-preload")
 """The agent's settings that switch a limiting level on."""
-_WHOLE_SLICES = "let a pod have a slice for itself: gpufraction.io/gpu-count: 1"
+_WHOLE_SLICES = "give a pod a slice to itself: gpufraction.io/gpu-count: 1"
 _OWN_KIND = "runtime.nvidia.com/gpu"
 """The CDI kind that NVIDIA's runtime describes itself: it takes no other device alongside."""
 
@@ -56,7 +56,7 @@ def _enforced(gpunode: JSON, agent: Mapping[str, str] | None) -> tuple[str, str,
         bypassed = ", unless they bypass its library" if limiting == PRELOAD.name else ""
         return OK, f"{limiting} limits programs to their shares{bypassed}", ""
     if any(gpu.get("parent") for gpu in (gpunode.get("status") or {}).get("gpus") or []):
-        return WARN, "a MIG slice limits all its pods together, and nothing limits each of them", _WHOLE_SLICES
+        return WARN, "a MIG slice limits all its pods together, but nothing limits each of them", _WHOLE_SLICES
     found = "use beyond a share is reported (watch), and nothing" if levels else "shares are counted, and nothing"
     return WARN, f"{found} limits a program to its share", _more(gpunode, agent, watched=bool(levels))
 

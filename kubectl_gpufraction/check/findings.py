@@ -89,7 +89,7 @@ def first_to_fix(findings: Sequence[Finding]) -> list[str]:
         return []
     first = failing[0]
     cure = [f"    {first.cure}"] if first.cure else []
-    return [f"Fix this one first, since others may come of it: {first.check}: {first.found}", *cure, ""]
+    return [f"Fix this one first, since it may cause others: {first.check}: {first.found}", *cure, ""]
 
 
 def summary(findings: Sequence[Finding]) -> str:

@@ -114,12 +114,12 @@ def _installation(facts: ClusterFacts) -> Finding:
     if isinstance(facts.daemonsets, tuple) and named(facts.daemonsets, AGENT) is None:
         workless.append(f"the DaemonSet {AGENT}")
     if missing or (workless and not trial.answered(facts)):
-        return Finding(FAIL, check, f"{' and '.join((*missing, *workless))}: not there", APPLY)
+        return Finding(FAIL, check, f"{' and '.join((*missing, *workless))}: missing", APPLY)
     if workless:
-        found = f"{' and '.join(workless)}: not there, and the webhook answers; it runs elsewhere, as in the playground"
+        found = f"{' and '.join(workless)}: missing, but the webhook answers; it runs elsewhere, as in the playground"
         return Finding(WARN, check, found)
     hidden = unknown(check, facts.webhook, facts.gpunodes, facts.deployments, facts.daemonsets)
-    return hidden or Finding(OK, check, "webhook configuration, GPUNodes, Deployment and DaemonSet are there")
+    return hidden or Finding(OK, check, "webhook configuration, GPUNodes, Deployment and DaemonSet exist")
 
 
 def _image(facts: ClusterFacts) -> Finding:
@@ -138,11 +138,11 @@ def _image(facts: ClusterFacts) -> Finding:
     if local:
         level = FAIL if behind else WARN
         found = f"{local[0]} of {few(sorted(set(images[local[0]])))} names no registry"
-        return Finding(level, check, f"{found}, so nodes can have it only if it was loaded there", cure)
+        return Finding(level, check, f"{found}, so only nodes onto which it was loaded have it", cure)
     if len(images) > 1:
         found = "; ".join(f"{image} of {few(sorted(set(of)))}" for image, of in sorted(images.items()))
         return Finding(WARN, check, f"the programs run from different images: {found}", cure)
-    return Finding(OK, check, f"{next(iter(images))} everywhere" if images else "no workload to look at")
+    return Finding(OK, check, f"{next(iter(images))} everywhere" if images else "no workload to check")
 
 
 def _others_images(facts: ClusterFacts) -> Iterator[Finding]:
@@ -160,7 +160,7 @@ def _others_images(facts: ClusterFacts) -> Iterator[Finding]:
         if "@sha256:" in image:
             yield Finding(OK, check, f"{image} of {few(sorted(set(of)))} is named by digest")
         else:
-            found = f"{image} of {few(sorted(set(of)))} is named by tag: whoever may write the tag chooses what runs"
+            found = f"{image} of {few(sorted(set(of)))} is named by tag: anyone who may write the tag chooses what runs"
             cure = f"name it with its digest under images of your kustomization && {APPLY}"
             yield Finding(WARN, check, found, cure)
 
@@ -186,7 +186,9 @@ def _own_pod_security(facts: ClusterFacts) -> Iterator[Finding]:
             found = f"namespace {namespace} enforces {level}, which refuses {few(wanting)}"
             yield Finding(FAIL, check, found, f"kubectl label namespace {namespace} {ENFORCE}=privileged --overwrite")
         else:
-            yield Finding(OK, check, f"namespace {namespace}: {level or 'no level of its own'}, which our pods meet")
+            yield Finding(
+                OK, check, f"namespace {namespace}: {level or 'no level of its own'}, which gpufraction's pods meet"
+            )
 
 
 def _left_behind(facts: ClusterFacts) -> Iterator[Finding]:
@@ -216,8 +218,8 @@ def _policies(facts: ClusterFacts) -> Finding:
         return Finding(UNKNOWN, check, f"unknown: {found.why}")
     missing = [name for name in POLICIES if name not in found]
     if missing:
-        return Finding(FAIL, check, f"without their binding or not there: {few(missing)}", APPLY)
-    return Finding(OK, check, f"all {len(POLICIES)} admission policies are there")
+        return Finding(FAIL, check, f"missing, or without their binding: {few(missing)}", APPLY)
+    return Finding(OK, check, f"all {len(POLICIES)} admission policies exist")
 
 
 def _ready(workload: JSON) -> tuple[int, int]:
@@ -320,7 +322,7 @@ def _open_metrics(facts: ClusterFacts) -> Iterator[Finding]:
     """A warning where a setting opens the metrics to everybody."""
     opened = [name for name in PROGRAMS if settings(facts, name).get("metrics-access", "").lower() == "open"]
     if opened:
-        found = f"everybody who reaches the port reads the metrics of {' and '.join(opened)}, which name pods"
+        found = f"everyone who reaches the port can read the metrics of {' and '.join(opened)}, which name pods"
         cure = (
             "remove the setting metrics_access, and bind the ClusterRole gpufraction-metrics-reader to your Prometheus"
         )
@@ -344,4 +346,4 @@ def _program_rights(facts: ClusterFacts) -> Iterator[Finding]:
         else:
             yield Finding(FAIL, check, found, APPLY)
     if not missing:
-        yield Finding(OK, check, f"our service accounts may do what their settings need ({len(granted)} looked at)")
+        yield Finding(OK, check, f"the service accounts may do what their settings need ({len(granted)} checked)")

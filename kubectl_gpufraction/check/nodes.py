@@ -108,7 +108,7 @@ def _problems(facts: ClusterFacts) -> list[tuple[str, str, str]]:
                 found.append((kind, message, node))
         written, bound = moments.seconds(status.get("observedAt")), shown_silent_after(gpunode)
         if written is not None and facts.now - written > bound:
-            why = f"the agent has written nothing for {bound:.0f} s, so the node takes no new pods"
+            why = f"the agent has not reported for {bound:.0f} s, so the node accepts no new pods"
             found.append(("AgentSilent", why, node))
         if ((status.get("delivery") or {}).get("modes") or []) == ["none"]:
             found.append(("NoDelivery", "no GPU reaches a container there without a device plugin", node))

@@ -35,4 +35,6 @@ def _found(rule: Rules, facts: ClusterFacts) -> list[Finding]:
         return list(rule(facts))
     except Exception as error:
         group = rule.__module__.removesuffix(".rules").rpartition(".")[2]
-        return [Finding(UNKNOWN, group, f"unknown: an object is not as its kind promises ({type(error).__name__})")]
+        return [
+            Finding(UNKNOWN, group, f"unknown: an object does not have the form of its kind ({type(error).__name__})")
+        ]

@@ -53,7 +53,7 @@ def _served(facts: ClusterFacts) -> Iterator[Finding]:
     ]
     if never:
         cure = f"kubectl label namespace {never[0]} {names.INJECT_LABEL}-"
-        yield Finding(WARN, check, f"{few(never)}: labelled, and never served", cure)
+        yield Finding(WARN, check, f"{few(never)}: labelled, but never served", cure)
     if odd:
         first = odd[0].partition(" ")[0]
         cure = f"kubectl label namespace {first} {INJECT} --overwrite"
@@ -118,7 +118,7 @@ def _unserved_pods(facts: ClusterFacts) -> Iterator[Finding]:
     if len(requesting) > _MOST:
         yield Finding(WARN, check, f"{number(len(requesting) - _MOST, 'more namespace')} with such pods")
     if not requesting:
-        yield Finding(OK, check, "no pod asks for a share where none is given")
+        yield Finding(OK, check, "no pod requests a share in a namespace that is not served")
 
 
 def _asks_in_vain(pod: JSON, facts: ClusterFacts) -> bool:
@@ -133,13 +133,15 @@ def _asks_in_vain(pod: JSON, facts: ClusterFacts) -> bool:
 
 def _unserved(namespace: str, found: list[JSON], served: bool) -> Finding:
     titles = sorted({dialect.title for pod in found for dialect in DIALECTS.detect(pod)})
-    who = f"namespace {namespace}: {number(len(found), 'pod')} asked for a share ({', '.join(titles)})"
+    who = f"namespace {namespace}: {number(len(found), 'pod')} requested a share ({', '.join(titles)})"
     if served:
         message = f"{who} before the namespace was labelled; their controllers create them again"
         return Finding(
             WARN, "unserved-pods", message, f"kubectl -n {namespace} delete pod {' '.join(map(name_of, found))}"
         )
     if namespace in names.UNSERVED_NAMESPACES:
-        return Finding(WARN, "unserved-pods", f"{who}, and that namespace is never served", "create them elsewhere")
-    message = f"{who}, and it is not labelled; create them again once it is"
+        return Finding(
+            WARN, "unserved-pods", f"{who}, but that namespace is never served", "create them in another namespace"
+        )
+    message = f"{who}, but it is not labelled; create them again when it is"
     return Finding(WARN, "unserved-pods", message, f"kubectl label namespace {namespace} {INJECT}")

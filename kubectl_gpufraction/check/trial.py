@@ -115,7 +115,7 @@ def _meaning(tried: DryRun, facts: ClusterFacts) -> Finding:
     if names.GATE in pods.gates(tried.pod):
         if "does not answer" in text:
             logs = f"kubectl -n {names.NAMESPACE} logs deployment/gpufraction -c allocator --tail=50"
-            return Finding(FAIL, check, f"{where}: the webhook answers, and its allocator does not", logs)
+            return Finding(FAIL, check, f"{where}: the webhook answers, but its allocator does not", logs)
         return Finding(OK, check, f"{where}: the webhook answers; the pod would wait ({text or 'without a reason'})")
     try:
         allocation = codec.allocation_from_text(pods.annotations_of(tried.pod).get(names.ALLOCATION))
@@ -127,7 +127,7 @@ def _meaning(tried: DryRun, facts: ClusterFacts) -> Finding:
 def _not_called(tried: DryRun, facts: ClusterFacts) -> Finding:
     """Why the webhook was not called, as far as it is to be seen, and the cure."""
     why, cure = _why_not_called(tried.namespace, facts)
-    found = f"a pod in namespace {tried.namespace} asked for a share, and the webhook was not called: {why}"
+    found = f"a pod in namespace {tried.namespace} requested a share, but the webhook was not called: {why}"
     return Finding(FAIL, "dry-run", found, cure)
 
 
@@ -142,7 +142,7 @@ def _why_not_called(where: str, facts: ClusterFacts) -> tuple[str, str]:
         odd = f"{names.INJECT_LABEL}={value}, and only the value {names.INJECT_ENABLED} counts"
         return f"the namespace has the label {odd}", f"{label} --overwrite"
     if facts.webhook is None:
-        return f"the MutatingWebhookConfiguration {CONFIGURATION} is not there", apply
+        return f"the MutatingWebhookConfiguration {CONFIGURATION} does not exist", apply
     if isinstance(facts.webhook, Unseen):
         return f"{facts.webhook.why}, so the reason is unknown", apply
     entry = next((each for each in facts.webhook.get("webhooks") or () if each.get("name") == _WEBHOOK), None)
@@ -150,7 +150,7 @@ def _why_not_called(where: str, facts: ClusterFacts) -> tuple[str, str]:
         return f"{CONFIGURATION} has no webhook {_WEBHOOK}", apply
     if entry.get("failurePolicy") == "Ignore":
         logs = f"kubectl -n {names.NAMESPACE} get pods -o wide"
-        return f"{CONFIGURATION} has failurePolicy Ignore, so a call that fails goes unnoticed", logs
+        return f"{CONFIGURATION} has failurePolicy Ignore, so a failed call goes unnoticed", logs
     if space is None:
         return "whether the namespace is enabled is unknown", f"kubectl label namespace {where} {INJECT}"
     return f"{CONFIGURATION} selects other namespaces or pods than the manifests do", apply
@@ -175,5 +175,5 @@ def _refused(tried: DryRun, facts: ClusterFacts) -> Finding:
     if "did not see it" in text or "are given only in namespaces" in text:
         return _not_called(tried, facts)
     if f'"{_WEBHOOK}" denied' in text or "exceeded quota" in text:
-        return Finding(OK, check, f"{where}: the webhook answers; such a pod is refused there: {text}")
+        return Finding(OK, check, f"{where}: the webhook answers, but such a pod is refused there: {text}")
     return Finding(WARN, check, f"{where} is refused by something else, so the way to the webhook is unknown: {text}")

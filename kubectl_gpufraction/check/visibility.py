@@ -51,7 +51,7 @@ def findings(facts: ClusterFacts) -> Iterator[Finding]:
     level = FAIL if strict else WARN
     yield from (Finding(level, CHECK, found, cure) for found, cure in ways)
     if not ways:
-        what = "no way is known by which a pod without a share sees a GPU"
+        what = "no pod without a share can see a GPU in any known way"
         yield Finding(
             OK, CHECK, what if strict else "GPUs are hidden from pods without a share (hide-gpus, guard-gpus)"
         )
@@ -71,7 +71,7 @@ def _missing(facts: ClusterFacts) -> Iterator[tuple[str, str]]:
     elif wanting:
         yield "in enabled namespaces, pods without a share may see every GPU of their node", _ADD.format("hide-gpus")
     elif unguarded:
-        found = "in namespaces that are not enabled, pods may name GPUs past the scheduler"
+        found = "in namespaces that are not enabled, pods may name GPUs and bypass the scheduler"
         yield found, _ADD.format("guard-gpus")
     if open_when_down:
         found = "while the webhook does not answer, pods without a share are created unchanged and may see every GPU"
@@ -95,7 +95,7 @@ def _by_runtime(sharing: list[JSON]) -> Iterator[tuple[str, str]]:
         )
         yield found, f"make NVIDIA's runtime a RuntimeClass, or deliver by CDI or DRA: {_PAGE}"
     if unknown:
-        found = f"how GPUs reach containers on {few(unknown)} is not known, so an image may be enough to see every GPU"
+        found = f"how GPUs reach containers on {few(unknown)} is unknown, so an image may be enough to see every GPU"
         yield found, f"kubectl get gpunode {unknown[0]} -o 'jsonpath={{.status.delivery}}'; {_PAGE}"
 
 
@@ -117,5 +117,5 @@ def _by_rights(facts: ClusterFacts) -> Iterator[tuple[str, str]]:
             "of its node"
         )
         label = f"kubectl label namespace {open_to_all[0]} {ENFORCE}=baseline"
-        trusted = f"where its pods must be privileged and you trust them, {names.GPUS_LABEL}={names.UNGUARDED}"
+        trusted = f"if its pods must be privileged and you trust them, {names.GPUS_LABEL}={names.UNGUARDED}"
         yield found, f"{label}; {trusted}"

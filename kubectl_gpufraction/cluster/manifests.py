@@ -17,7 +17,7 @@ _DEEP = 8
 """Levels of an unknown kind that are searched."""
 _MOST = 10_000
 """Replicas of one template that are counted."""
-PER_NODE = "it makes one pod for each node; one was tried"
+PER_NODE = "it creates one pod for each node; one was tried"
 
 
 @dataclass(frozen=True, slots=True)

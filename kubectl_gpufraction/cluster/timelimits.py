@@ -207,7 +207,7 @@ def _ray_job(document: JSON) -> Iterator[TimeLimit]:
 def _workflow(document: JSON) -> Iterator[TimeLimit]:
     stored = (document.get("status") or {}).get("storedWorkflowTemplateSpec") or {}
     spec = {**stored, **document["spec"]}
-    what, setting = "it fails, and its pods are ended", "spec.activeDeadlineSeconds"
+    what, setting = "it fails, and its pods are stopped", "spec.activeDeadlineSeconds"
     yield from _active({**document, "spec": spec}, _who("Workflow", document), what, setting, began="startedAt")
 
 

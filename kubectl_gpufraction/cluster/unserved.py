@@ -75,9 +75,9 @@ def cure(namespace: str, found: Iterable[UnservedPod], *, served: bool | None) -
     titles = ", ".join(sorted({title for pod in listed for title in pod.titles}))
     more = len(listed) - _MOST_NAMED
     who = ", ".join(pod.name for pod in listed[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-    one = f"{len(listed)} pod asks" if len(listed) == 1 else f"{len(listed)} pods ask"
+    one = f"{len(listed)} pod requests" if len(listed) == 1 else f"{len(listed)} pods request"
     have = "has" if len(listed) == 1 else "have"
-    head = f"{one} for a GPU share ({titles}) and {have} none, since "
+    head = f"{one} a GPU share ({titles}) and {have} none, since "
     if namespace in names.UNSERVED_NAMESPACES:
         return [f"{head}namespace {namespace} is never served: create {them} in another namespace: {who}"]
     if served:
@@ -112,5 +112,5 @@ def without_share(pod: JSON, served: Callable[[str], bool | None]) -> str:
         return "\n".join(cure(found.namespace, [found], served=served(found.namespace)))
     titles = ", ".join(dialect.title for dialect in DIALECTS.detect(pod))
     if titles:
-        return f"it asks for whole GPUs ({titles}), which a device plugin of the vendor gives"
-    return "it asks for no GPU share"
+        return f"it requests whole GPUs ({titles}), which the vendor's device plugin allocates"
+    return "it requests no GPU share"

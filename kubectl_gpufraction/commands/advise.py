@@ -108,7 +108,7 @@ def rows(report: AdviceReport, done: Mapping[str, str]) -> list[Mapping[str, Any
 def sentences(report: AdviceReport, done: Mapping[str, str], *, evicting: bool) -> list[str]:
     """The advice for a person."""
     what = (
-        f"{report.waiter.pod.key} (asks for {request_text(report.waiter.pod)})"
+        f"{report.waiter.pod.key} (requests {request_text(report.waiter.pod)})"
         if report.waiter is not None
         else f"{report.gpus} whole GPU{'s' if report.gpus > 1 else ''} of one node"
     )
@@ -124,7 +124,11 @@ def sentences(report: AdviceReport, done: Mapping[str, str], *, evicting: bool) 
     lines = [f"{number} would make room for {what} {where}:", *after]
     for each in report.evictions:
         pod = each.holder.pod
-        then = f"then there is room for it on node {each.to}" if each.to else "then it waits; its priority is lower"
+        then = (
+            f"then there is room for it on node {each.to}"
+            if each.to
+            else ("then it waits, since its priority is lower")
+        )
         outcome = f" [{done[each.holder.uid]}]" if each.holder.uid in done else ""
         lines.append(f"  {pod.key} ({mib(each.holder.memory)} MiB, priority {pod.priority}): {then}{outcome}")
     if any(each.returns for each in report.evictions):
@@ -138,10 +142,10 @@ def _nothing(report: AdviceReport, what: str) -> list[str]:
     bound = f"up to {search.MOST}"
     lines = [f"No evictions ({bound}, of one node) would make room for {what}."]
     if report.found == Nothing(exhausted=True):
-        lines = [f"No evictions that make room for {what} were found in the time for it; there may be some."]
+        lines = [f"No evictions that make room for {what} were found within the time limit; there may be some."]
     if report.staying:
-        lines.append(f"Not to be evicted: {few(report.staying)}.")
-    lines.append("Pods of its own or a higher priority go only if there is room for them elsewhere.")
+        lines.append(f"Cannot be evicted: {few(report.staying)}.")
+    lines.append("Pods of the same or a higher priority are evicted only if there is room for them elsewhere.")
     return lines
 
 
@@ -154,11 +158,11 @@ def _count(text: str) -> int:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     wanted = parser.add_mutually_exclusive_group()
-    wanted.add_argument("pod", nargs="?", metavar="POD", help="a waiting pod; else the first in the queue")
+    wanted.add_argument("pod", nargs="?", metavar="POD", help="a waiting pod; default: the first in the queue")
     wanted.add_argument(
-        "--gpus", type=_count, default=0, metavar="N", help="free so many whole GPUs of one node instead"
+        "--gpus", type=_count, default=0, metavar="N", help="free this many whole GPUs of one node instead"
     )
-    parser.add_argument("--evict", action="store_true", help="do it: ask the API server for the evictions")
+    parser.add_argument("--evict", action="store_true", help="request the evictions from the API server")
 
 
 def run(session: Session) -> CommandOutput:
@@ -199,7 +203,7 @@ COMMAND = Command(
     _arguments,
     flags=IN_NAMESPACE,
     example="""\
-# What would let the first pod of the queue start, or a pod of your choice
+# Make room for the first pod of the queue, or for a pod of your choice
 kubectl gpufraction advise
 kubectl gpufraction advise web-0
 # Free two whole GPUs, and have the pods evicted

@@ -211,7 +211,7 @@ def _name(found: Mapping[str, Any]) -> str:
 
 COMMAND = Command(
     "completion",
-    "the script with which bash, zsh, fish or kubectl completes words",
+    "print the completion script for bash, zsh, fish or kubectl",
     lambda session: script(session.given.shell),
     _arguments,
     flags=OUTPUT,

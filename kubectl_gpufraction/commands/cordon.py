@@ -138,7 +138,7 @@ def _run(session: Session, change: Any) -> CommandOutput:
         except KubeConflict:
             continue
         return _output(session, node, made)
-    raise Failed(f"node {node!r} was changed by others {_TRIES} times in between; try again")
+    raise Failed(f"node {node!r} was changed by other clients {_TRIES} times meanwhile; try again")
 
 
 def _words(node: JSON) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ def _write(session: Session, node: JSON, made: Cordoning) -> None:
 
 
 def _output(session: Session, node: str, made: Cordoning) -> CommandOutput:
-    notes = ["The node's agent applies this within seconds. Pods that are there stay."]
+    notes = ["The node's agent applies this within seconds. Running pods stay."]
     if made.words == made.before:
         notes = ["Nothing was changed."]
     if made.strangers:
@@ -168,24 +168,24 @@ def _output(session: Session, node: str, made: Cordoning) -> CommandOutput:
     except KubeForbidden:
         listed = None
     if listed is not None:
-        notes.append(f"ConfigMap kube-system/unhealthy-gpu-{node} excludes GPUs too; this does not change it.")
+        notes.append(f"ConfigMap kube-system/unhealthy-gpu-{node} also excludes GPUs; this command does not change it.")
     return CommandOutput(COLUMNS, made.rows(node), empty="The node has no GPUs.", notes=notes, names=[f"node/{node}"])
 
 
 CORDON = Command(
     "cordon",
-    "single GPUs of a node take no new pods; those that are there stay",
+    "stop placing new pods on single GPUs of a node; running pods stay",
     lambda session: _run(session, cordoned),
     lambda parser: _arguments(parser, least="+"),
     once=True,
     flags=OUTPUT | {"no_headers"},
     example="""\
-# Two GPUs of a node, by index; a UUID names one too
+# Two GPUs of a node, by index; a UUID works too
 kubectl gpufraction cordon NODE 0 1""",
 )
 UNCORDON = Command(
     "uncordon",
-    "these GPUs of a node take pods again; without GPUs named, all of them",
+    "let GPUs of a node accept new pods again; all of them if none is named",
     lambda session: _run(session, uncordoned),
     lambda parser: _arguments(parser, least="*"),
     once=True,

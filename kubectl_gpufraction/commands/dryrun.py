@@ -88,7 +88,7 @@ def verdict(pod: JSON, warnings: Iterable[str]) -> Verdict:
     try:
         allocation = codec.allocation_from_text(podfields.annotations_of(pod).get(names.ALLOCATION))
     except Malformed:
-        return Verdict("Untouched", pod, reason="asks for no GPU share, or its namespace is not labelled")
+        return Verdict("Untouched", pod, reason="requests no GPU share, or its namespace is not labelled")
     return Verdict("Placed", pod, allocation, text)
 
 
@@ -189,7 +189,7 @@ def totals(rows: Sequence[Row]) -> list[str]:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-f", "--filename", required=True, help="manifest; - reads the standard input")
+    parser.add_argument("-f", "--filename", required=True, help="manifest; - reads standard input")
 
 
 def run(session: Session) -> CommandOutput:
@@ -213,7 +213,7 @@ def run(session: Session) -> CommandOutput:
         else:
             rows.append(row(template, tried(session.kube, session.listening, template.pod), rehearsal))
     tried_rows = [each for each in rows if each["verdict"] != "Skipped"]
-    passed = [f"Skipped, since they make no pods: {few(skipped)}"] if skipped else []
+    passed = [f"Skipped, since they create no pods: {few(skipped)}"] if skipped else []
     return CommandOutput(
         COLUMNS,
         rows,
@@ -259,13 +259,13 @@ def _status(rows: Sequence[Row]) -> Exit:
 
 COMMAND = Command(
     "dry-run",
-    "where a manifest's pods would go now, all replicas; changes nothing; exits 3 if one is refused, 4 if one waits",
+    "show where all pods of a manifest would be placed now; changes nothing; exits 3 if one is refused, 4 if one waits",
     run,
     _arguments,
     flags=OUTPUT | {"namespace", "no_headers", "watch"},
     example="""\
-# Where the pods of a manifest would go
+# Where the pods of a manifest would be placed
 kubectl gpufraction dry-run -f web.yaml
-# The same for what another program writes
+# The same for the output of another program
 kubectl kustomize overlays/test | kubectl gpufraction dry-run -f -""",
 )

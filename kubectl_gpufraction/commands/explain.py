@@ -67,7 +67,7 @@ UNKNOWN = PodContext()
 def explanation(state: ClusterView, pod: Pod, known: PodContext = UNKNOWN) -> list[str]:
     """Where a pod is, or why it waits, its place in the queue, and which pods' end would make room."""
     verdict = known.verdict
-    lines = [f"{pod.key} asks for {request_text(pod)} ({pod.request.dialect})"]
+    lines = [f"{pod.key} requests {request_text(pod)} ({pod.request.dialect})"]
     if pod.allocation is not None:
         lines.append(f"It is {pod.phase} on node {pod.node}:")
         for share in _shares(state, pod):
@@ -80,11 +80,11 @@ def explanation(state: ClusterView, pod: Pod, known: PodContext = UNKNOWN) -> li
         lines += [f"{each}: the pod keeps running without it" for each in state.trouble(pod)]
         if state.trouble(pod):
             lines += [
-                "Delete the pod, so that it is placed again:",
+                "To have the pod placed again, delete it:",
                 f"    kubectl -n {pod.namespace} delete pod {pod.name}",
             ]
         if pod.unbound:
-            lines.append(f"kube-scheduler has not bound it, which is not for us to change: {pod.unbound}")
+            lines.append(f"kube-scheduler has not bound it: {pod.unbound}")
         return lines
     if pod.deleted:
         return [*lines, f"It is being deleted: {pod.reason}"]
@@ -215,7 +215,8 @@ def _models(state: ClusterView, pod: Pod) -> list[str]:
 
 _LEADS = "kubectl -n gpufraction-system get pods,leases"
 _MORE = (
-    "Its place in the queue, and which pods' end would make room, need the right to list nodes, GPUNodes and all pods."
+    "To see its place in the queue, and which pods' end would make room, you need the right to list nodes, GPUNodes "
+    "and all pods."
 )
 
 
@@ -255,7 +256,7 @@ def _whose_end_helps(state: ClusterView, pod: Pod, closed: frozenset[str]) -> li
 
 def _cures_of_claim(pod: Pod) -> list[str]:
     claim = pod.request.claim
-    return [f"kubectl describe egpuc {claim} says where its claim stands."] if claim else []
+    return [f"kubectl describe egpuc {claim} shows the state of its claim."] if claim else []
 
 
 def _cards(state: ClusterView, closed: frozenset[str]) -> Iterator[tuple[Node, Gpu]]:
@@ -329,7 +330,7 @@ def _pods_of(session: Session, target: Target) -> list[JSON]:
     try:
         owner = session.kube.get(paths.path(target.api_version, target.plural, target.namespace, target.name))
     except KubeNotFound:
-        raise Failed(f"{target}: not there; -n names another namespace") from None
+        raise Failed(f"{target}: not found; -n names another namespace") from None
     between = (
         session.items(paths.path(target.api_version, "replicasets", target.namespace))
         if target.kind == "deployment"
@@ -364,7 +365,7 @@ def _output(
         lines += explained[group[0].key]
         if len(group) > 1:
             others = few([pod.name for pod in group[1:]])
-            lines.append(f"{many(len(group) - 1, 'more pod')} of the same request for the same reason: {others}")
+            lines.append(f"{many(len(group) - 1, 'more pod')} with the same request and reason: {others}")
     more = sum(map(len, list(alike.values())[_MOST_EXPLAINED:]))
     if more:
         lines += ["", f"{more} more; -o json has all of them"]
@@ -415,7 +416,7 @@ def _closed(state: ClusterView, reader: NeighbourReader, pod: PendingPod) -> fro
 
 COMMAND = Command(
     "explain",
-    "why a pod waits, its place in the queue, and which pods' end would make room",
+    "show why a pod waits, its place in the queue, and which pods' end would make room",
     run,
     _arguments,
     flags=IN_NAMESPACE,
@@ -423,6 +424,6 @@ COMMAND = Command(
 # One pod, in your namespace or in another
 kubectl gpufraction explain web-0
 kubectl gpufraction explain team/web-0
-# The pods of a workload, those that wait first
+# The pods of a workload, waiting ones first
 kubectl gpufraction explain deployment/web""",
 )

@@ -64,7 +64,7 @@ class _NoCluster:
     """The transport of a command that asks no cluster of its own."""
 
     def request(self, request: HttpRequest) -> Response:
-        raise KubeUnavailable(f"{request}: fleet asks the clusters of --contexts alone")
+        raise KubeUnavailable(f"{request}: fleet asks only the clusters of --contexts")
 
 
 def session(given: argparse.Namespace) -> Session:
@@ -254,7 +254,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     "fleet",
-    "several clusters side by side: cards, use, waiting pods, versions, and in what their installations differ",
+    "compare several clusters: GPUs, use, waiting pods, versions, and differences between their installations",
     run,
     _arguments,
     flags=frozenset(("output", "watch", "no_headers")),

@@ -296,7 +296,7 @@ def run(session: Session) -> CommandOutput:
 
 COMMAND = Command(
     "inspect",
-    "the same text as kubectl-inspect-gpushare",
+    "print the same text as kubectl-inspect-gpushare",
     run,
     _arguments,
     flags=OUTPUT | {"watch"},

@@ -100,7 +100,7 @@ def run(session: Session) -> CommandOutput:
 
 COMMAND = Command(
     "kueue-config",
-    "what Kueue needs in its configuration to count GPU shares of Jobs",
+    "print the configuration that Kueue needs to count GPU shares of Jobs",
     run,
     flags=OUTPUT,
     example="""\

@@ -129,7 +129,7 @@ def totals(found: Sequence[Row]) -> list[str]:
         f"{bar(used, promised)} {used} of {promised} MiB{percent}"
     ]
     if missing:
-        lines.append(f"Missing, pods have shares of what no agent reports any more: {few(missing)}")
+        lines.append(f"Missing, pods have shares of GPUs that no agent reports any more: {few(missing)}")
     oversold = [f"GPU {row['gpu']} of {row['node']}" for row in found if row["promisedMiB"] > row["totalMiB"]]
     if oversold:
         lines.append(f"Oversubscribed by the options (deviceMemoryScaling): {few(oversold)}")
@@ -145,7 +145,7 @@ def totals(found: Sequence[Row]) -> list[str]:
         for row in found
         if row["memoryMiB"] > row["promisedMiB"]
     ]
-    return [*lines, f"Overcommitted, pods hold more than there is: {few(over)}"] if over else lines
+    return [*lines, f"Overcommitted, pods hold more than the GPU has: {few(over)}"] if over else lines
 
 
 def rows_of_cards(cards: Sequence[JSON]) -> list[Row]:
@@ -190,7 +190,9 @@ def _card_row(card: JSON) -> Row | None:
 
 
 _MEMORY, _CORES = "elasticgpu.io/gpu-memory", "elasticgpu.io/gpu-core"
-_OF_CARDS = "From gpus.elasticgpu.io; which pods have shares needs the right to list nodes, GPUNodes and all pods."
+_OF_CARDS = (
+    "From gpus.elasticgpu.io; to see which pods have shares, you need the right to list nodes, GPUNodes and all pods."
+)
 
 
 def run(session: Session) -> CommandOutput:
@@ -234,7 +236,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     "nodes",
-    "every GPU: who shares it, what is free, whether it is well",
+    "list the GPUs: their pods, free memory and health",
     run,
     _arguments,
     flags=LABELLED,

@@ -18,7 +18,7 @@ from kubectl_gpufraction.session import LABELLED, OF_PODS, Command, Session
 
 Row = Mapping[str, Any]
 _MOST_TROUBLE = 20
-_RESTART = "the pod keeps running without it; delete the pod, so that it is placed again"
+_RESTART = "the pod keeps running without it; delete the pod to have it placed again"
 COLUMNS = (
     Column("name", "NAME"),
     Column("status", "STATUS", of=lambda row, _: _status(row)),
@@ -94,7 +94,7 @@ def run(session: Session) -> CommandOutput:
     return CommandOutput(
         (*((Column("namespace", "NAMESPACE"),) if session.given.all_namespaces else ()), *COLUMNS),
         found,
-        empty="\n".join(missed or [session.nothing("pod asks for a GPU share")]) if not found else "",
+        empty="\n".join(missed or [session.nothing("pod requests a GPU share")]) if not found else "",
         notes=[totals(found), *trouble[:_MOST_TROUBLE], *missed],
         names=[f"pod/{row['name']}" for row in found],
     )
@@ -102,7 +102,7 @@ def run(session: Session) -> CommandOutput:
 
 COMMAND = Command(
     "pods",
-    "pods that asked for a GPU share, and where they have it",
+    "list the pods that requested a GPU share, and where they have it",
     run,
     _arguments,
     flags=OF_PODS | LABELLED,
@@ -110,6 +110,6 @@ COMMAND = Command(
 # The pods of your namespace, and those of all
 kubectl gpufraction pods
 kubectl gpufraction pods -A -l app=web
-# On which card a pod is
+# On which GPU a pod runs
 kubectl gpufraction pods web-0 -o jsonpath='{.items[*].uuids}'""",
 )

@@ -62,7 +62,7 @@ def rows(status: PoolsStatus) -> list[Mapping[str, Any]]:
 
 def sentences(status: PoolsStatus, now: float) -> list[str]:
     """What is wrong, and what to do."""
-    found = [f"Nothing can be asked for: {status.trouble}."] if status.trouble else []
+    found = [f"No nodes can be requested: {status.trouble}."] if status.trouble else []
     if now - status.at > _SILENT:
         found.insert(0, f"This was written {moments.at(status.at)}; does an allocator lead? {_LEADS}")
     explained = (pool for pool in status.pools if not (status.trouble and status.trouble == pool.why))
@@ -75,21 +75,21 @@ def _times(pool: PoolStatus) -> str:
 
 STATES: Mapping[State, Callable[[PoolStatus], str]] = {
     "": lambda pool: "ready" if pool.ready else "no node",
-    "asked": lambda pool: f"asked for {pool.asked} {moments.at(pool.since)}",
+    "asked": lambda pool: f"requested {pool.asked} {moments.at(pool.since)}",
     "coming": lambda pool: "not all nodes are ready",
     "not-asked": lambda pool: "could not be asked",
-    "paused": lambda pool: f"gave nothing {_times(pool)}; asked again {moments.at(pool.until)}",
+    "paused": lambda pool: f"failed {_times(pool)}; requested again {moments.at(pool.until)}",
     "full": lambda pool: "at max, and pods wait",
-    "idle-node": lambda pool: "an idle node does not serve those who wait",
+    "idle-node": lambda pool: "an idle node cannot serve the waiting pods",
     "unknown": lambda pool: "too little is known",
 }
 """The state of a pool in a few words."""
 _OUTCOMES: Mapping[str, str] = {
-    "too-late": "its nodes did not come in time. See the autoscaler's log, the cloud's quota, and the setting "
+    "too-late": "its nodes did not join in time. See the autoscaler's log, the cloud's quota, and the setting "
     "provisioning.patience",
-    "without-gpus": "nodes came, and their GPUs were not published in time. kubectl get events -A --field-selector "
+    "without-gpus": "nodes joined, but their GPUs were not published in time. kubectl get events -A --field-selector "
     "reason=NodeWithoutGPUs names them",
-    "refused": "the autoscaler could not bring its nodes",
+    "refused": "the autoscaler could not add its nodes",
 }
 
 
@@ -101,11 +101,11 @@ def _cure(pool: PoolStatus) -> str:
             why = f" ({pool.why})" if pool.why else ""
             return f"{_OUTCOMES.get(pool.outcome, 'no node came')}{why}."
         case "full":
-            return f"raise node.max, which is {pool.most}, or wait for other pods' end."
+            return f"raise node.max, which is {pool.most}, or wait until other pods end."
         case "idle-node":
             return (
-                "pods fit on an empty node as it is declared, and not on the one that is there. Compare the pool's "
-                "node in the options with kubectl gpufraction nodes; no other node is asked for."
+                "pods fit on an empty node as declared, but not on the existing one. Compare the pool's node in the "
+                "options with kubectl gpufraction nodes; no further node is requested."
             )
         case "unknown":
             return "declare gpus, gpuMemory, cpu and memory under node, or let one node of the pool come."
@@ -131,9 +131,9 @@ def run(session: Session) -> CommandOutput:
 
 COMMAND = Command(
     "pools",
-    "the pools from which nodes may come: what is asked for, and why nothing is",
+    "list the pools that can add nodes: what is requested, and why nothing is",
     run,
     example="""\
-# Which nodes are on their way, and why a pool brings none
+# Which nodes are requested, and why a pool adds none
 kubectl gpufraction pools""",
 )

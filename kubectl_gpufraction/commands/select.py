@@ -43,7 +43,7 @@ def _unknown(session: Session, state: ClusterView, name: str, share: str) -> str
     if name in there:
         return f"pod {name!r} {share}"
     if session.given.all_namespaces:
-        return f"pod {name!r}: not there, or it asks for no GPU share{suggestion(name, there)}"
+        return f"pod {name!r}: not found, or it requests no GPU share{suggestion(name, there)}"
     return f"pod {name!r} in namespace {session.namespace!r}: {why_absent(session, session.namespace, name, there)}"
 
 

@@ -79,7 +79,7 @@ class LimitReader:
                 path = paths.path(at.version, at.plural, namespace, at.name)
                 found.append((at, self._session.kube.get(path)))
             except KubeForbidden:
-                why = f"Whether {at} gives its pods a time limit is unknown: you may not get {at.plural}."
+                why = f"Whether {at} sets a time limit for its pods is unknown: you may not get {at.plural}."
                 return PodLimits(tuple(timelimits.of_owners(found)), why)
             except KubeError:
                 break
@@ -103,7 +103,7 @@ def soon(session: Session, pods: Sequence[Pod]) -> list[str]:
     more = len(ordered) - _MOST_NAMED
     lines += [f"{many(more, 'more time limit')}: kubectl gpufraction explain POD names a pod's own"] if more > 0 else []
     if reader.left_out:
-        lines.append(f"Time limits of {many(reader.left_out, 'more pod')} were not looked at")
+        lines.append(f"Time limits of {many(reader.left_out, 'more pod')} were not checked")
     return lines
 
 

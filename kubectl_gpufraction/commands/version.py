@@ -95,7 +95,7 @@ def _workloads(session: Session) -> list[JSON]:
 
 COMMAND = Command(
     "version",
-    "the versions of this command, of Kubernetes, and of the programs that are installed in the cluster",
+    "print the versions of this command, of Kubernetes, and of the programs in the cluster",
     run,
     flags=frozenset(("output", "no_headers")),
     example="""\

@@ -134,7 +134,7 @@ def run(session: Session) -> CommandOutput:
 
 COMMAND = Command(
     "waiting",
-    "the queue: which pods wait, for what, and why",
+    "list the queue: which pods wait, for what, and why",
     run,
     _arguments,
     flags=OF_PODS | LABELLED,

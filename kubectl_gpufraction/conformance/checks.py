@@ -45,7 +45,7 @@ CHECKS = {
     HIDDEN: Check("does a pod with a CUDA image and without a share see no GPU", (SERVED, UNSERVED)),
     MEMORY: Check("is a program refused memory beyond its share", LIMITING),
     CORES: Check("is a program with a quarter of the cores slower than one with all", LIMITING),
-    NEIGHBOUR: Check("how much slower is a program beside a greedy neighbour"),
+    NEIGHBOUR: Check("how much slower is a program alongside a greedy neighbour"),
     SLICES: Check("does a container see its MIG slice, and no other"),
     CONTAINER: Check("does a container see the same GPU after its restart"),
     AGENT: Check("do pods keep their GPUs while the node's agent restarts"),

@@ -39,8 +39,8 @@ class ReportReason(StrEnum):
     NO_GPUS = (
         "SeesNoGPU",
         FAILED,
-        "the container does not see the GPU that its pod was given",
-        "look at status.delivery of the GPUNode, and at the node's container toolkit",
+        "the container does not see the GPU that its pod got",
+        "check status.delivery of the GPUNode, and the node's container toolkit",
     )
     SEES_GPUS = (
         "SeesGPUs",
@@ -57,14 +57,14 @@ class ReportReason(StrEnum):
     PROGRAM_FAILED = (
         "ProgramFailed",
         FAILED,
-        "the program cannot use the GPU that it was given",
-        "look at the driver's log on the node",
+        "the program cannot use the GPU that it got",
+        "check the driver's log on the node",
     )
     NOT_STARTED = (
         "PodNotStarted",
         FAILED,
-        "the pod got a node and did not start in time",
-        "look at the Events of such a pod, and at the node's kubelet and container runtime",
+        "the pod got a node but did not start in time",
+        "check the Events of such a pod, and the node's kubelet and container runtime",
     )
     REJECTED = (
         "PodRejected",
@@ -76,13 +76,13 @@ class ReportReason(StrEnum):
         "PodLost",
         FAILED,
         "a pod that ran before a restart did not run, or saw other GPUs, after it",
-        "look at the Events of the node",
+        "check the Events of the node",
     )
     NOT_BACK = (
         "NotBackInTime",
         FAILED,
         "the program did not come back in time",
-        "look at the pods of the namespace gpufraction-system",
+        "check the pods of the namespace gpufraction-system",
     )
     # -- not tried ------------------------------------------------------------------------------------------------
     OTHER_WAY = "NotThisNodesWay", NOT_TRIED, "GPUs do not reach containers of this node in that way"
@@ -92,19 +92,19 @@ class ReportReason(StrEnum):
     NO_IDLE_GPU = (
         "NoIdleGPU",
         NOT_TRIED,
-        "every healthy GPU of the node has shares, and tenants are not to be disturbed",
+        "every healthy GPU of the node has shares, and the check must not disturb tenants",
         "wait until a GPU of the node is idle, or choose another node",
     )
     AGENT_AWAY = (
         "AgentAway",
         NOT_TRIED,
-        "the node's agent has published nothing, or nothing for too long",
-        "look at the agent's pod on the node",
+        "the node's agent has never reported, or not for too long",
+        "check the agent's pod on the node",
     )
     NO_PROGRAM = (
         "ProgramMissing",
         NOT_TRIED,
-        "the probe's image has not what the check needs",
+        "the probe's image lacks what the check needs",
         "give an image with Python 3.8 or later and glibc by --image",
     )
     NO_IMAGE = (
@@ -119,28 +119,28 @@ class ReportReason(StrEnum):
         "the pod waited for its share until the time was over",
         "run kubectl gpufraction nodes",
     )
-    NOT_ASKED = "NotAsked", NOT_TRIED, "it was not asked for", "leave --check out; a restart has a flag of its own"
+    NOT_ASKED = "NotAsked", NOT_TRIED, "it was not asked for", "omit --check; a restart has its own flag"
     NOT_DONE = (
         "NotDone",
         NOT_TRIED,
-        "it takes an administrator's hand on the node, and was not seen to happen in time",
+        "an administrator must act on the node, and this did not happen in time",
         "do what the command asks while it waits",
     )
-    NO_BASELINE = "NothingToCompare", NOT_TRIED, "a check that it is compared with gave no figures"
+    NO_BASELINE = "NothingToCompare", NOT_TRIED, "the check with which it is compared gave no figures"
     NO_RIGHT = "NoRight", NOT_TRIED, "you lack a right that it takes", "run it as an administrator"
     NO_ANSWER = (
         "NoAnswer",
         NOT_TRIED,
         "the API server did not answer, or refused what the check needs",
-        "look at the API server, and at your rights",
+        "check the API server and your rights",
     )
     INTERRUPTED = "Interrupted", NOT_TRIED, "the run ended before"
-    OUT_OF_TIME = "OutOfTime", NOT_TRIED, "the time of the run was over before", "give more by --timeout"
+    OUT_OF_TIME = "OutOfTime", NOT_TRIED, "the time of the run was over", "give more by --timeout"
     UNREADABLE = (
         "AnswerUnreadable",
         NOT_TRIED,
         "the pod's log has no answer of the probe",
-        "look at what the probe's image prints",
+        "check what the probe's image prints",
     )
 
 

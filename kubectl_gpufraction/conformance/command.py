@@ -53,17 +53,17 @@ COLUMNS = (
 def add_arguments(to: argparse.ArgumentParser) -> None:
     """The command's own flags."""
     to.add_argument("--report", metavar="FILE", help="write the report there; it names no tenant, node or cluster")
-    to.add_argument("--node", metavar="NODE", help="the node; else the first one that publishes a healthy GPU")
-    to.add_argument("--image", metavar="IMAGE", help="of the probes; else that of the installed agent")
+    to.add_argument("--node", metavar="NODE", help="the node; default: the first one that publishes a healthy GPU")
+    to.add_argument("--image", metavar="IMAGE", help="of the probes; default: that of the installed agent")
     to.add_argument(
-        "--cuda-image", default=CUDA_IMAGE, metavar="IMAGE", help=f"of the pods without a share; else {CUDA_IMAGE}"
+        "--cuda-image", default=CUDA_IMAGE, metavar="IMAGE", help=f"of the pods without a share; default: {CUDA_IMAGE}"
     )
     to.add_argument(
         "--interpreter",
         type=_words,
         default=("python3",),
         metavar="COMMAND",
-        help="what runs Python 3.8 or later in the probes' image; else python3",
+        help="what runs Python 3.8 or later in the probes' image; default: python3",
     )
     to.add_argument("--runtime-class", default="", metavar="NAME", help="of the pods that get a GPU")
     to.add_argument(
@@ -72,16 +72,24 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
         default=[],
         choices=tuple(CHECKS),
         metavar="CHECK",
-        help=f"run this check alone; may be repeated: {', '.join(CHECKS)}",
+        help=f"run only this check; may be repeated: {', '.join(CHECKS)}",
     )
     to.add_argument(
-        "--timeout", type=_bounded, default=1800.0, metavar="DURATION", help="of the whole run; else 30m, at most 4h"
+        "--timeout",
+        type=_bounded,
+        default=1800.0,
+        metavar="DURATION",
+        help="of the whole run; default: 30m, at most 4h",
     )
     to.add_argument(
-        "--start-timeout", type=_bounded, default=180.0, metavar="DURATION", help="until a pod has started; else 3m"
+        "--start-timeout", type=_bounded, default=180.0, metavar="DURATION", help="until a pod has started; default: 3m"
     )
     to.add_argument(
-        "--measure", type=_bounded, default=10.0, metavar="DURATION", help="of each measurement; else 10s, at most 2m"
+        "--measure",
+        type=_bounded,
+        default=10.0,
+        metavar="DURATION",
+        help="of each measurement; default: 10s, at most 2m",
     )
     to.add_argument("--restart-agent", action="store_true", help="restart the node's agent too, by deleting its pod")
     to.add_argument(
@@ -89,7 +97,7 @@ def add_arguments(to: argparse.ArgumentParser) -> None:
         action="store_true",
         help="wait for you to restart the node's kubelet, while a pod runs",
     )
-    to.add_argument("--clean", action="store_true", help="remove what an earlier run has left, and do nothing else")
+    to.add_argument("--clean", action="store_true", help="only remove what an earlier run has left")
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -233,7 +241,7 @@ def _installed_image(session: Session) -> str:
         for container in pod_spec(workload).get("containers") or []:
             if [*(container.get("command") or []), "", "", ""][2] == "nodeagent":
                 return str(container.get("image", ""))
-    raise Failed("the installed agent's image is not to be seen; give one with Python 3.8 or later by --image")
+    raise Failed("the installed agent's image cannot be read; give one with Python 3.8 or later by --image")
 
 
 def _report(session: Session, node: ChosenNode, run: Run, results: tuple[Result, ...]) -> ConformanceReport:
@@ -249,7 +257,7 @@ def _report(session: Session, node: ChosenNode, run: Run, results: tuple[Result,
     try:
         return report.from_json(report.to_json(made))
     except Malformed as error:  # what is written can be read, or is not written
-        raise Failed(f"an error of kubectl gpufraction, please report it: {error}") from error
+        raise Failed(f"a bug in kubectl gpufraction, please report it: {error}") from error
 
 
 def _output(found: ConformanceReport, target: Path | None, *, stopped: bool) -> CommandOutput:
@@ -258,7 +266,7 @@ def _output(found: ConformanceReport, target: Path | None, *, stopped: bool) -> 
     tried = [each for each in found.results if not BY_CODE.get(each.reason) or each.result == FAILED]
     notes = [f"{many(len(tried), 'check was', 'checks were')} tried, {failed} failed"]
     if not found.environment.kernelModule:
-        notes.append("No pod saw NVIDIA's kernel module: the report counts as one of simulated GPUs.")
+        notes.append("No pod saw NVIDIA's kernel module, so the report counts as one of simulated GPUs.")
     if target is not None:
         notes.append(f"The report is in {target}; it names no tenant, node or cluster.")
     return CommandOutput(
@@ -293,7 +301,7 @@ COMMAND = Command(
     once=True,
     flags=OUTPUT | {"no_headers"},
     example="""\
-# Try a node that no tenant needs now, and write a report that you can send to anybody
+# Test a node that no tenant needs now, and write a report that you can send to anyone
 kubectl gpufraction conformance --node NODE --report report.json
 # Restart the agent too, and wait for a restart of the kubelet by hand
 kubectl gpufraction conformance --node NODE --report report.json --restart-agent --restart-kubelet""",

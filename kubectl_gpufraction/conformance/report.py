@@ -155,7 +155,7 @@ def from_json(document: object) -> ConformanceReport:
     )
     keys = [(each.check, each.variant) for each in results]
     if len(set(keys)) != len(keys):
-        raise Malformed("results: a check stands there twice")
+        raise Malformed("results: a check is listed twice")
     return ConformanceReport(
         _text("made", top["made"], lambda text: _MONTH.fullmatch(text) is not None),
         _text("kit", top["kit"], _is_version),

@@ -155,12 +155,14 @@ class Workspace:
             if found is None or found["metadata"].get("deletionTimestamp"):
                 return None  # one that is ending
             if not _run_of(found):
-                raise Failed(f"the namespace {name} is not the kit's own, so it is left alone; remove it, or its pods")
+                raise Failed(
+                    f"the namespace {name} was not created by this command, so it is not used; remove it, or its pods"
+                )
             self._kube.patch_merge(paths.namespaces(name), {"metadata": {"labels": labels}})
             return True
 
         if not self._pause.until(_READY_WITHIN + _REMOVED_WITHIN, there):
-            raise Failed(f"the namespace {name} of an earlier run does not end; look at what is left in it")
+            raise Failed(f"the namespace {name} of an earlier run is still terminating; check what is left in it")
 
     def _get(self, path: str) -> JSON | None:
         try:

@@ -53,15 +53,15 @@ def _whether_evicted(session: Session) -> list[str]:
     settings = session.allocator_settings()
     if settings is None or settings.get("idle-evict") == "true":
         return []
-    return ["Nobody is evicted for it: the allocator's setting idle.evict is off."]
+    return ["No pod is evicted for this: the allocator's setting idle.evict is off."]
 
 
 COMMAND = Command(
     "idle",
-    "pods whose shares compute nothing, for how long, and whether they give way",
+    "list the pods whose shares are idle, for how long, and whether they consented to eviction",
     run,
     flags=OF_PODS,
     example="""\
-# The idle pods of all namespaces, and whose word it is that they give way
+# The idle pods of all namespaces, and who consented to their eviction
 kubectl gpufraction idle -A -o wide""",
 )

@@ -81,4 +81,4 @@ def totals(found: Iterable[Row]) -> str:
     listed = list(found)
     agreed = sum(bool(row["givesWayAfter"]) for row in listed)
     held = sum(row["memoryMiB"] for row in listed)
-    return f"{many(len(listed), 'idle pod holds', 'idle pods hold')} {held} MiB; {agreed} agreed to give way"
+    return f"{many(len(listed), 'idle pod holds', 'idle pods hold')} {held} MiB; {agreed} consented to eviction"

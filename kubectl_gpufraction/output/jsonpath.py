@@ -65,7 +65,7 @@ def compiled(text: str) -> tuple[TemplatePart, ...]:
         found = _PART.match(text, at)
         if found is None:
             raise BadTemplate(
-                f"{text[at : at + 40]!r} is no JSONPath; give paths in braces, such as {{.items[*].name}}"
+                f"{text[at : at + 40]!r} is not a JSONPath; give paths in braces, such as {{.items[*].name}}"
             )
         words.append((found[1] is not None, (found[1] if found[1] is not None else found[2])))
         at = found.end()

@@ -79,7 +79,7 @@ def reason(state: ClusterView, pod: Pod) -> str:
     if not state.whole or not pod.reason:
         return pod.reason
     known, ahead = pod.reason.replace(f"; {BEHIND}", ""), state.ahead(pod)
-    return known if ahead is None else f"{known}; behind {ahead[0].namespace}, which holds less"
+    return known if ahead is None else f"{known}; behind {ahead[0].namespace}, which has a smaller share"
 
 
 def plain_reason(state: ClusterView, pod: Pod) -> str:
@@ -93,7 +93,7 @@ def behind(state: ClusterView, pod: Pod) -> list[str]:
     if ahead is None:
         return []
     first, own = ahead
-    lines = [f"Behind {first.namespace}, which holds less: {_held(first)}; {own.namespace}: {_held(own)}"]
+    lines = [f"Behind {first.namespace}, which has a smaller share: {_held(first)}; {own.namespace}: {_held(own)}"]
     return lines + [f"Note: {each.misread}" for each in ahead if each.misread]
 
 

@@ -1,5 +1,5 @@
 """
-`shadow` and `what-if`: what gpufraction would have done on this cluster, by the recording of shadow mode.
+`shadow` and `what-if`: show what gpufraction would have done on this cluster, from the recording of shadow mode.
 
 The recorder serves no port, since its recording names the pods of all tenants. Its commands run in its own pod by
 `kubectl exec`: who may do that in its namespace may read it, and the API server's audit log says who did. What it
@@ -60,10 +60,8 @@ def _executed(session: Session, words: Sequence[str]) -> str:
 
 def _cure(words: str) -> str:
     if "NotFound" in words and "gpufraction-shadow" in words:
-        return (
-            "shadow mode is not installed: kubectl apply -k manifests/shadow installs it; docs/switching.md says more"
-        )
-    return words or "the recorder's command failed without a word"
+        return "shadow mode is not installed: kubectl apply -k manifests/shadow installs it; see docs/switching.md"
+    return words or "the recorder's command failed without a message"
 
 
 def _shadow(session: Session) -> CommandOutput:
@@ -72,10 +70,10 @@ def _shadow(session: Session) -> CommandOutput:
     words = [given.what, *_passed(given, _FLAGS if given.what == "report" else ("last", "replica", "whole"))]
     if given.what == "export":
         if given.allocator or given.last or given.replica or given.whole:
-            raise Failed("export has none of these flags: it is the recording as it is")
+            raise Failed("export has none of these flags: it prints the unchanged recording")
         words = ["export"]
     if given.what == "manifests" and given.allocator:
-        raise Failed("--allocator changes no manifest; leave it out")
+        raise Failed("--allocator changes no manifest; omit it")
     if given.what == "manifests" and given.namespace:
         words += ["--namespace", given.namespace]
     if given.what == "report" and programs:
@@ -112,7 +110,7 @@ def _output(session: Session, words: Sequence[str], file: str | None, programs: 
         try:
             document = json.loads(text)
         except (ValueError, RecursionError):
-            raise Failed("the recorder's answer is not JSON; is its version another one?") from None
+            raise Failed("the recorder's answer is not JSON; is its version different?") from None
         return CommandOutput(document=document if isinstance(document, dict) else {"items": document})
     return CommandOutput(exact=text, document={"text": text})
 
@@ -131,12 +129,12 @@ def _choices(parser: argparse.ArgumentParser) -> None:
         help="a setting of the allocator, such as queue.order=fair; may be repeated",
     )
     add("--last", metavar="TIME", help="only the last part of the recording, such as 12h or 3d")
-    add("--replica", metavar="PERCENT", help="what pods with a replica of a time-sliced card ask for")
-    add("--whole", metavar="PERCENT", help="what pods with whole cards ask for")
+    add("--replica", metavar="PERCENT", help="the request of pods with a replica of a time-sliced card")
+    add("--whole", metavar="PERCENT", help="the request of pods with whole cards")
 
 
 def _of_shadow(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", nargs="?", choices=WHAT, default="report", help="what is shown; else the report")
+    parser.add_argument("what", nargs="?", choices=WHAT, default="report", help="what is shown; default: the report")
     _choices(parser)
     _file(parser)
 
@@ -153,7 +151,7 @@ def _of_what_if(parser: argparse.ArgumentParser) -> None:
 
 SHADOW = Command(
     "shadow",
-    "what gpufraction would have done on this cluster, by the recording of shadow mode",
+    "show what gpufraction would have done on this cluster, from the recording of shadow mode",
     _shadow,
     _of_shadow,
     once=True,
@@ -165,7 +163,7 @@ kubectl gpufraction shadow manifests -n team-a""",
 )
 WHAT_IF = Command(
     "what-if",
-    "replay what was recorded with a change of the cluster, and without it",
+    "replay the recording with a change of the cluster, and without it",
     _what_if,
     _of_what_if,
     once=True,

@@ -56,41 +56,41 @@ _PAGES_READ = 8
 
 def add_arguments(to: argparse.ArgumentParser) -> None:
     """The command's own flags."""
-    to.add_argument("--port", type=_port, default=0, metavar="PORT", help="port on 127.0.0.1; else any free one")
+    to.add_argument("--port", type=_port, default=0, metavar="PORT", help="port on 127.0.0.1; default: any free one")
     to.add_argument(
         "--listen",
         type=_address,
         default=None,
         metavar="ADDRESS:PORT",
-        help="serve there without a token: everybody who can connect sees what this account may see",
+        help="serve there without a token: everyone who can connect sees what this account may see",
     )
     to.add_argument(
         "--viewers",
         choices=VIEWERS,
         default="account",
         help="with --listen, by whose rights the page reads: account (one for all), token (the bearer token of each "
-        "request), or proxy (who the proxy of --proxy-account says, by impersonation)",
+        "request), or proxy (the user whom the proxy of --proxy-account names, by impersonation)",
     )
     to.add_argument(
         "--proxy-account",
         type=_account,
         default=None,
         metavar="NAMESPACE/NAME",
-        help="with --viewers=proxy: the service account whose token the proxy shows",
+        help="with --viewers=proxy: the service account whose token the proxy sends",
     )
     to.add_argument("--host", action="append", default=[], metavar="NAME", help="a name of this server, with --listen")
     to.add_argument(
         "--cluster-name",
         default="",
         metavar="NAME",
-        help="what the page calls the cluster; else its name in the kubeconfig",
+        help="the cluster's name on the page; default: its name in the kubeconfig",
     )
     to.add_argument(
         "--prometheus",
         type=_service,
         default=None,
         metavar="NAMESPACE/SERVICE:PORT",
-        help="show what GPUs really use: Prometheus' Service, which is asked through the API server with your rights",
+        help="show the real use of GPUs: Prometheus' Service, which is queried through the API server with your rights",
     )
     to.add_argument("--dashboard", type=_link, default=None, metavar="URL", help="link to this dashboard")
 
@@ -438,7 +438,7 @@ def run(session: Session) -> CommandOutput:
 
 COMMAND = Command(
     "ui",
-    "GPUs, queue and each pod's story as a page in the browser, on this machine alone",
+    "show GPUs, the queue and each pod's history in a browser, on this machine only",
     run,
     add_arguments,
     flags=frozenset(("namespace",)),

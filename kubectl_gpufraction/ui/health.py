@@ -28,8 +28,8 @@ _DESCRIBE = f"kubectl -n {names.NAMESPACE} describe pods -l app.kubernetes.io/co
 _AGENTS = "kubectl get pods --all-namespaces -l app.kubernetes.io/component=nodeagent -o wide"
 _RUNNING = "Running pods keep their GPUs."
 _REFUSED = {
-    "Fail": "The API server refuses new pods that ask for a GPU share; controllers try again.",
-    "Ignore": "New pods that ask for a GPU share are created without one.",
+    "Fail": "The API server refuses new pods that request a GPU share; controllers try again.",
+    "Ignore": "New pods that request a GPU share are created without one.",
 }
 """What becomes of pods while the webhook does not answer, by its `failurePolicy`."""
 
@@ -94,14 +94,14 @@ def _leader(health: InstallationHealth) -> JSON | None:
         return None
     holder = str(spec.get("holderIdentity") or "").partition("_")[0]
     last = f" {holder} last renewed the Lease {names.LEASE} at {spec.get('renewTime')}." if holder else ""
-    means = f"Pods that ask for a GPU share wait until one leads. {_RUNNING}{last}"
+    means = f"Pods that request a GPU share wait until one leads. {_RUNNING}{last}"
     return _banner("leader", "No allocator leads", means, _LOGS)
 
 
 def _webhook(facts: ClusterFacts) -> JSON | None:
     if facts.webhook is None:
         what = f"The webhook is not installed: there is no MutatingWebhookConfiguration {CONFIGURATION}"
-        return _banner("webhook", what, f"New pods that ask for a GPU share get none. {_RUNNING}", install.APPLY)
+        return _banner("webhook", what, f"New pods that request a GPU share get none. {_RUNNING}", install.APPLY)
     failed = [found for found in install.programs(facts) if found.check == "webhook" and found.level == FAIL]
     if not failed:
         return None
@@ -114,5 +114,5 @@ def _silent(nodes: Sequence[str]) -> JSON | None:
     if not nodes:
         return None
     what = f"{many(len(nodes), 'agent is', 'agents are')} silent: {few(nodes)}"
-    means = f"Their nodes take no new pods, and what is shown of them may be old. {_RUNNING}"
+    means = f"Their nodes accept no new pods, and the figures shown for them may be old. {_RUNNING}"
     return _banner("agents", what, means, _AGENTS)

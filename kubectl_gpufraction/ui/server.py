@@ -114,7 +114,7 @@ def _guarded(handler: Handler, known: Collection[str], *, own: bool = False) -> 
         if not named_rightly(host, known):
             raise HttpError(421, f"this server is not {host!r}; open the address that the terminal shows")
         if own and request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            raise HttpError(403, "another page may not ask this one")
+            raise HttpError(403, "requests from other pages are refused")
         reply = handler(request)
         return Reply(reply.status, reply.body, reply.content_type, {**HEADERS, **reply.headers})
 

@@ -128,7 +128,7 @@ def by_proxy(tokens: Tokens, account: str) -> Identify:
     def identify(request: Request) -> Viewer:
         owner, _, _ = tokens.owner(request)
         if owner != proxy:
-            raise HttpError(403, "only the proxy that is named by --proxy-account may ask this page")
+            raise HttpError(403, "only the proxy named by --proxy-account may use this page")
         user = request.headers.get("x-forwarded-user", "").strip()
         groups = [each.strip() for each in request.headers.get("x-forwarded-groups", "").split(",")]
         groups = [each for each in groups if each and each != _EVERYBODY]
@@ -136,7 +136,7 @@ def by_proxy(tokens: Tokens, account: str) -> Identify:
         if wrong or any(len(each) > _LONGEST_NAME or not each.isprintable() for each in (user, *groups)):
             raise HttpError(401, "the proxy did not say who you are: X-Forwarded-User, X-Forwarded-Groups")
         if any(each.startswith(_SYSTEM) for each in (user, *groups)):
-            raise HttpError(403, "this page reads as no user and no group of the system")
+            raise HttpError(403, "this page never acts as a user or group of the system")
         return Viewer(user, (*dict.fromkeys(groups), _EVERYBODY))
 
     return identify

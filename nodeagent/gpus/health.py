@@ -66,5 +66,5 @@ class Record:
         fault = self._faults.get(card.parent or card.uuid)
         if fault is None or not card.healthy:
             return card
-        reason = f"{fault.reason}; it takes new pods again after {self._quiet:g} s without another"
+        reason = f"{fault.reason}; it accepts new pods again after {self._quiet:g} s without another"
         return replace(card, healthy=False, reason=reason)

@@ -112,7 +112,9 @@ class Nvml:
             limits = nvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=name)
             call(nvml, "nvmlDeviceGetMemoryLimits_v1", handle, limits)
             found = int(limits.hardLimit)
-            return "" if found == hard else f"the driver took {hard} bytes for {group} on {uuid} and reports {found}"
+            return (
+                "" if found == hard else (f"the driver accepted {hard} bytes for {group} on {uuid} but reports {found}")
+            )
 
         return self._changed(f"the driver did not limit {group} on {uuid}", change)
 

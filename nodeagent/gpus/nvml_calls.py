@@ -19,11 +19,14 @@ FATAL: dict[int, tuple[type[GpuLibraryError], str]] = {
     UNINITIALIZED: (DriverGone, "NVML was shut down under the agent"),
     NO_PERMISSION: (NoPermission, "the agent may not use the driver; it needs /dev/nvidiactl and the cards' files"),
     _DRIVER_NOT_LOADED: (DriverGone, "the NVIDIA kernel driver is not loaded"),
-    _LIBRARY_NOT_FOUND: (LibraryMissing, "libnvidia-ml.so.1 was not found: no driver here, or not in this container"),
+    _LIBRARY_NOT_FOUND: (
+        LibraryMissing,
+        "libnvidia-ml.so.1 was not found: there is no driver on the node, or it is not visible in this container",
+    ),
     _VERSION_MISMATCH: (
         LibraryOutdated,
-        "the kernel driver and the loaded libnvidia-ml.so.1 are of different versions; reload the driver or restart "
-        "the node, or restart the agent's pod where that was done",
+        "the kernel driver and the loaded libnvidia-ml.so.1 are of different versions; reload the driver or reboot "
+        "the node. If that was done, restart the agent's pod",
     ),
 }
 """Codes about the whole machine, whichever call returns them."""
@@ -81,7 +84,7 @@ def call(nvml: Any, name: str, *arguments: Any) -> Any:
     except nvml.NVMLError as error:
         raise NvmlFailure(int(error.value), str(error)) from error
     except UnicodeDecodeError as error:
-        raise NvmlFailure(0, f"{name} gave text that is not UTF-8") from error
+        raise NvmlFailure(0, f"{name} returned text that is not UTF-8") from error
 
 
 def optional(nvml: Any, name: str, *arguments: Any) -> Any:

@@ -52,7 +52,7 @@ def read_card(nvml: Any, index: int) -> Card:
     samples = None if sliced else _samples(nvml, handle, now)
     reason = _fault(nvml, handle)
     if total == 0:
-        reason = "the driver does not tell how much memory this GPU has"
+        reason = "the driver does not report how much memory this GPU has"
     elif sliced:
         reason = reason or _SLICED
     return Card(

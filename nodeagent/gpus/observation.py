@@ -45,7 +45,7 @@ def look(library: GpuLibrary) -> Observation:
         return Observation(problem=str(error), reason=error.reason)
     if not cards:
         return Observation(
-            driver=driver, cuda=cuda, problem="the driver works and reports no GPU", reason=GPUNodeReason.NO_GPU
+            driver=driver, cuda=cuda, problem="the driver works but reports no GPU", reason=GPUNodeReason.NO_GPU
         )
     return Observation(cards, driver, cuda)
 

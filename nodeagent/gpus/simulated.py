@@ -188,7 +188,7 @@ def scene_from_document(document: Any, *, node: str) -> SimulatedMachine:
     by_index = {str(index): _known(_card(index), change, _CARD_FIELDS) for index, change in changes.items()}
     strangers = sorted(by_index.keys() - {str(card.index) for card in cards})
     if strangers:
-        raise BadSimulation(f"{_card(strangers[0])} is no card; gpus makes {len(cards)} of them, from 0")
+        raise BadSimulation(f"{_card(strangers[0])} does not exist; gpus describes {len(cards)} cards, counted from 0")
     changed = [_changed(card, by_index.get(str(card.index), {})) for card in cards]
     computing = {
         container: None for change in by_index.values() for container in (*_computing(change), *_holding(change))

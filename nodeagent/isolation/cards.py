@@ -86,16 +86,17 @@ def files_of(
     list does.
     """
     if card is None or card.minor < 0:
-        return Undescribed("the driver does not tell the cards' device files")
+        return Undescribed("the driver does not report the GPUs' device files")
     own = f"nvidia{card.minor}"
     if not _NAME.fullmatch(card.uuid):
         return Undescribed(
-            f"{card.uuid} cannot be described, as the driver calls it; drivers from 470 on have other names"
+            f"{card.uuid}, the driver's name of the GPU, cannot be used in a description; drivers since 470 have "
+            f"other names"
         )
     if not card.parent:
         return (own,)
     if card.instances is None:
-        return Undescribed("the driver does not tell the slice's GPU instance and compute instance")
+        return Undescribed("the driver does not report the slice's GPU instance and compute instance")
     gpu_instance, compute_instance = card.instances
     top = f"gpu{card.minor}/gi{gpu_instance}"
     files = [own]
@@ -108,7 +109,7 @@ def files_of(
         if there is None:
             return Undescribed(f"the device file /dev/{file} ({name}) is missing")
         if there != (capabilities.major, minor):
-            return Undescribed(f"the device file /dev/{file} ({name}) is not the driver's")
+            return Undescribed(f"the device file /dev/{file} ({name}) does not belong to the driver")
         files.append(file)
     return tuple(files)
 
@@ -179,7 +180,7 @@ class Cards:
         if files:
             self.trouble = self._write(description(files, self._driver, self._shared()))
         else:
-            self.trouble = next(iter(reasons.values()), "the driver shows no device files that containers can get")
+            self.trouble = next(iter(reasons.values()), "the driver reports no device files that containers can get")
             self._forget_slices()
         return None if self.trouble else KIND
 

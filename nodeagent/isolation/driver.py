@@ -49,7 +49,7 @@ PAUSE = 0.5
 """Seconds between two looks for containers whose group is new."""
 _AGAIN = 120
 """Every 120th round sets all limits again and reads them back: another program may have changed one."""
-_NOWHERE = "no folder kubepods is in the node's /sys/fs/cgroup, so kubelet has its pods' groups somewhere else"
+_NOWHERE = "no folder kubepods is in the node's /sys/fs/cgroup, so kubelet keeps its pods' groups elsewhere"
 _PODS = ("kubepods", "kubepods.slice")
 _CLASSES = ("burstable", "besteffort", "burstable.slice", "besteffort.slice")
 _POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f_-]{27})(?:\.slice)?$")
@@ -163,8 +163,9 @@ class DriverSettings:
 
     driver_limits: bool = setting(
         False,
-        "Have the driver (615 and later, cgroup v2) limit each container to its share of memory. The agent must run as "
-        "root and see the host's control groups below host_root. Off, since we have not tried it on a card.",
+        "Have the driver (615 and later, cgroup v2) limit each container to its share of memory. The agent must run "
+        "as root and see the host's control groups below host_root. Off by default, since it has not been tested on a "
+        "GPU.",
     )
 
 
@@ -227,7 +228,7 @@ def possible(driver: str, cgroup: str) -> str:
     """Why this machine's driver cannot limit memory, or empty."""
     major = driver.partition(".")[0]
     if not major.isdecimal() or int(major) < LEAST_DRIVER:
-        return f"the driver is {driver or 'unknown'}; it takes {LEAST_DRIVER} or later"
+        return f"the driver is {driver or 'unknown'}; {LEAST_DRIVER} or later is needed"
     return "" if cgroup == "v2" else "the node has no cgroup v2"
 
 

@@ -41,12 +41,12 @@ class LimiterSettings:
     cdi: str = setting(
         "",
         "Folder of CDI descriptions on the host, mounted here. If containers get GPUs by CDI, they get the sockets of "
-        "MPS and the library by our description there. Empty: they do not.",
+        "MPS and the library by the agent's description there. Empty: they do not.",
     )
     host_paths: bool = setting(
         False,
-        "Whether pods with a share get them by hostPath volumes if GPUs do not come by CDI: the webhook's host_paths "
-        "adds those volumes. Namespaces must allow them, which Pod Security's Baseline level does not.",
+        "Whether pods with a share get them by hostPath volumes if GPUs are not delivered by CDI: the webhook's "
+        "host_paths adds those volumes. Namespaces must allow them, which Pod Security's Baseline level does not.",
     )
 
 

@@ -123,7 +123,7 @@ class MpsState:
             return Condition(False, GPUNodeReason.CAPPED, "; ".join([message + ", ".join(capped), *whys]), PARTITIONS)
         rounded = sorted(f"{uuid}: {found[uuid].rounded}" for uuid in gpus if found[uuid].rounded)
         chunks = ", ".join(map(str, sorted({found[uuid].chunks for uuid in gpus})))
-        message = f"each GPU has {chunks} chunks of multiprocessors; a pod's cores are whole chunks of its own"
+        message = f"each GPU has {chunks} chunks of multiprocessors; a pod has whole chunks to itself"
         return Condition(True, GPUNodeReason.PARTITIONED, "; ".join([message, *rounded]), PARTITIONS)
 
     def conditions(self) -> tuple[Condition, ...]:
@@ -210,9 +210,9 @@ class MpsLimiterSettings:
     )
     partitions: bool = setting(
         False,
-        "Whether cores are reserved by static partitions of MPS, where the daemon and the card have them and "
-        "containers get GPUs by CDI: a pod's cores are then whole chunks of multiprocessors of its own. Elsewhere, and "
-        "if this is off, cores are capped by a percentage.",
+        "Whether cores are reserved by static partitions of MPS, if the daemon and the GPU support them and "
+        "containers get GPUs by CDI: a pod then has whole chunks of multiprocessors to itself. Otherwise, and if this "
+        "is off, cores are capped by a percentage.",
     )
 
 

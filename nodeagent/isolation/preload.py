@@ -101,7 +101,7 @@ class Library:
         self._machine = machine or os.uname().machine
         self._label_of = label_of
         self._judged: tuple[object, str] | None = None
-        self.trouble = "the preloaded library was not looked for yet"
+        self.trouble = "the preloaded library has not been looked for yet"
 
     def look(self) -> Preloaded | None:
         """The library's files; None, with `trouble` as a sentence, if no container may get it."""
@@ -109,9 +109,9 @@ class Library:
         found = _NAME.fullmatch(name)
         library, preload = self._folder / (name if found else "missing"), self._folder / "ld.so.preload"
         if found is None:
-            self.trouble = f"{self._folder}/current names no library; did the init container copy it?"
+            self.trouble = f"{self._folder}/current points to no library; did the init container copy it?"
         elif read_text(preload).strip() != LIBRARY_IN_CONTAINER:
-            self.trouble = f"{preload} does not say {LIBRARY_IN_CONTAINER}"
+            self.trouble = f"{preload} does not contain {LIBRARY_IN_CONTAINER}"
         else:
             self.trouble = self._wrong_with(library, found["digest"]) or self._kept_from_containers(library, preload)
         return None if self.trouble else Preloaded(library, preload)
@@ -139,17 +139,19 @@ class Library:
 
     def _read(self, library: Path, digest: str, status: os.stat_result) -> str:
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return f"{library} may be written by others"
+            return f"{library} is writable by other users"
         if status.st_size > _MOST_BYTES:
-            return f"{library} has {status.st_size} bytes, which is no library of this kind"
+            return f"{library} has {status.st_size} bytes, so it cannot be such a library"
         content = library.read_bytes()
         if hashlib.sha256(content).hexdigest()[: len(digest)] != digest:
-            return f"{library} is not what its name says; was it copied whole?"
+            return f"{library} does not match its name; was it copied completely?"
         wanted = _MACHINES.get(self._machine)
         if content[:5] != _ELF_64 or int.from_bytes(content[18:20], "little") != wanted:
-            return f"{library} is no library for {self._machine}"
+            return f"{library} is not a library for {self._machine}"
         if offers(content, _LIMITED) is False:
-            return f"{library} offers no {_LIMITED} and would limit nothing; was it built to hide its functions?"
+            return (
+                f"{library} does not export {_LIMITED}, so it would limit nothing; was it built with hidden functions?"
+            )
         return ""
 
 

@@ -88,7 +88,7 @@ class Proofs:
         proven = frozenset(level for level, began in since.items() if began <= proof.at)
         if len(proven) < len(since):
             return _closed(since, proven, ProofState.MISSING)
-        message = f"a canary was refused what exceeded its share: {', '.join(since)}"
+        message = f"a canary could not exceed its share: {', '.join(since)}"
         state = ProofState.DUE if age >= self._within * _LEAST_LEFT else ProofState.HELD
         return ProofGate(proven, state, (Condition(True, GPUNodeReason.PROVEN, message, PROVEN),))
 
@@ -98,6 +98,6 @@ def _closed(since: Collection[str], proven: frozenset[str], state: ProofState) -
     if state == ProofState.FAILED:
         reason, why = GPUNodeReason.PROOF_FAILED, "a canary exceeded its share"
     else:
-        reason, why = GPUNodeReason.UNPROVEN, "no canary has tried them lately"
+        reason, why = GPUNodeReason.UNPROVEN, "no canary has tested them recently"
     found = Condition(False, reason, f"{why}, so these are not published: {listed}", PROVEN)
     return ProofGate(proven, state, (found,))

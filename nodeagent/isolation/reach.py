@@ -50,14 +50,14 @@ class Reach:
         if self.reached.by_cdi:
             return (Condition(True, GPUNodeReason.BY_CDI, "by a CDI description that the agent writes", MOUNTS),)
         if self._unwritten:
-            message = f"the CDI description {cdi.FILE} is not there; see the agent's log"
+            message = f"the CDI description {cdi.FILE} is missing; see the agent's log"
             return (Condition(False, GPUNodeReason.NOT_WRITTEN, message, MOUNTS),)
         if not self._known:
-            message = "how GPUs reach containers here is not known; see the agent's settings host_root and delivery"
+            message = "how GPUs reach containers here is unknown; see the agent's settings host_root and delivery"
             return (Condition(False, GPUNodeReason.DELIVERY_UNKNOWN, message, MOUNTS),)
-        need = "GPUs do not come by CDI here, so pods get what limits them by hostPath volumes only"
+        need = "GPUs are not delivered by CDI here, so pods can get the limiters only by hostPath volumes"
         if self.reached.really:
-            message = f"{need}; the namespace must allow those, which Pod Security does at the Privileged level only"
+            message = f"{need}; the namespace must allow those, which Pod Security does only at the Privileged level"
             return (Condition(True, GPUNodeReason.BY_HOST_PATH, message, MOUNTS),)
         message = f"{need}: set host_paths of the agent and of the webhook, for namespaces that may have such volumes"
         return (Condition(False, GPUNodeReason.NEEDS_HOST_PATH, message, MOUNTS),)

@@ -33,22 +33,20 @@ _ENDING = 50.0
 class MpsSettings:
     """The settings of both commands."""
 
-    root: str = setting(
-        ROOT, "Folder of the daemons' files on the host; the node agent's limiters.mps is the same one."
-    )
+    root: str = setting(ROOT, "Folder of the daemons' files on the host; the same as the node agent's limiters.mps.")
     program: str = setting(PROGRAM, "The MPS control daemon: a path, or a name that is found on PATH.")
     multiuser: bool = setting(
         True,
-        "One server for clients of all users (the daemon's -multiuser-server), with driver 555 and later. Without it a "
-        "container of another user waits until the clients before it have ended.",
+        "One server for clients of all users (the daemon's -multiuser-server), with driver 555 and later. Without it, "
+        "a container of another user waits until the earlier clients have ended.",
     )
     nvml_library: str = setting("", "Path of libnvidia-ml.so.1; empty: the linker's choice.")
     simulate: str = setting("", "Simulated GPUs, as for the agent; empty: the real ones.")
-    node: str = setting("", "The node's name, which simulated GPUs have their UUIDs from.")
-    interval: float = setting(5.0, "Time between two looks at GPUs and daemons.", unit="duration", minimum=0.05)
-    timeout: float = setting(5.0, "How long a daemon may take for one answer.", unit="duration", minimum=0.1)
-    log_format: Literal["text", "json"] = setting("text", "Log lines for people or for machines.")
-    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The least that is logged.")
+    node: str = setting("", "The node's name, from which simulated GPUs derive their UUIDs.")
+    interval: float = setting(5.0, "Interval between checks of GPUs and daemons.", unit="duration", minimum=0.05)
+    timeout: float = setting(5.0, "Time within which a daemon must answer.", unit="duration", minimum=0.1)
+    log_format: Literal["text", "json"] = setting("text", "Format of log lines: for people or for machines.")
+    log_level: Literal["debug", "info", "warning", "error"] = setting("info", "The lowest level that is logged.")
 
 
 def keep(settings: MpsSettings, arguments: Sequence[str]) -> int:

@@ -123,9 +123,9 @@ def shortcomings(driver: str, *, multiuser: bool) -> str:
     """What that driver's daemon cannot do although it is wanted, as a sentence, or empty."""
     found = []
     if multiuser and 0 < _branch(driver) < _MULTIUSER:
-        found.append("a container of another user waits until the clients before it have ended")
+        found.append("a container of another user waits until the earlier clients have ended")
     if 0 < _branch(driver) < _STATUS:
-        found.append("faults of its servers are not seen")
+        found.append("faults of its servers are not detected")
     return f"the MPS daemon of driver {driver} is an old one: {', and '.join(found)}" if found else ""
 
 

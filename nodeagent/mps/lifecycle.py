@@ -213,10 +213,10 @@ def _running(state: DaemonState, seen: Seen, now: float, pace: RestartPace) -> T
             Action.QUIT,
         )
     if seen.other_mode and not seen.clients and not seen.faulted:
-        why = "the daemon is restarted, to begin or to end giving out partitions"
+        why = "the daemon is restarted to turn partitions on or off"
         return _enter(state, Phase.STOPPING, now, why=why), (Action.QUIT,)
     if seen.faulted:
-        why = "a client caused a fault in an MPS server, which takes new clients after all present ones have ended"
+        why = "a client caused a fault in an MPS server, which accepts new clients when all present ones have ended"
         return _enter(state, Phase.FAULTED, now, why=why), _kept_exclusive(seen)
     served = state.phase is Phase.SERVING and now - state.since >= pace.stable
     failures = 0 if served else state.failures

@@ -41,8 +41,8 @@ from nodeagent.mps.partitions import FLAG
 log = logging.getLogger(__name__)
 
 _NOT_RESERVED = (
-    "cores are capped by percentages and not reserved: static partitions need an MPS daemon from version 13010 on and "
-    "a card from Ampere on"
+    "cores are capped by percentages and not reserved: static partitions need an MPS daemon of version 13010 or later "
+    "and a GPU of the Ampere generation or later"
 )
 _MOST_SERVERS = 8
 """Servers of one daemon that are queried: there is one for each user that has clients."""

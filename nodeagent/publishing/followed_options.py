@@ -40,7 +40,7 @@ class FollowedOptions:
         self._until = clock() + _FIRST
         self._lock = threading.Lock()
         self._good: PoolOptions | None = None
-        self._trouble = f"{WHERE}: it was not read yet; may the agent list and watch it?"
+        self._trouble = f"{WHERE}: it has not been read yet; may the agent list and watch it?"
         self._known = False
 
     def document(self) -> PoolDocument:
@@ -73,6 +73,6 @@ class FollowedOptions:
             differs = before != (self._known, self._good, self._trouble)
             trouble = self._trouble
         if differs and trouble:
-            log.error("refused; what was in use stays", extra={"reason": trouble})
+            log.error("refused; the options in use stay", extra={"reason": trouble})
         if differs:
             self._changed()

@@ -48,12 +48,12 @@ def left_on(taints: Taints, *, removes: bool, refused: str = "") -> tuple[Condit
         return ()
     if removes:
         message = (
-            f"the Node has the taint {names.STARTUP_TAINT}, and the API server refuses its removal, so no pod comes "
-            f"here: take the taint out of the pool; {refused[:_LONGEST_MESSAGE]}"
+            f"the Node has the taint {names.STARTUP_TAINT}, but the API server refuses its removal, so no pod is "
+            f"placed here: remove the taint from the pool; {refused[:_LONGEST_MESSAGE]}"
         )
         return (Condition(True, GPUNodeReason.REMOVAL_REFUSED, message, NOT_REMOVED),)
     message = (
-        f"the Node has the taint {names.STARTUP_TAINT}, and this agent may not take it off, so no pod comes here: "
-        "install manifests/components/startup-taint, or take the taint out of the pool"
+        f"the Node has the taint {names.STARTUP_TAINT}, but this agent may not remove it, so no pod is placed here: "
+        f"install manifests/components/startup-taint, or remove the taint from the pool"
     )
     return (Condition(True, GPUNodeReason.MAY_NOT_REMOVE, message, NOT_REMOVED),)

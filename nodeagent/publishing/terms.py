@@ -116,5 +116,5 @@ def _earlier(published: Mapping[str, Any]) -> tuple[str, VgpuOptions]:
 def _refused(trouble: str) -> tuple[Condition, ...]:
     if not trouble:
         return ()
-    message = f"the options are refused, and the earlier ones stay in use: {trouble[:_LONGEST_MESSAGE]}"
+    message = f"the options are refused, and the previous ones stay in use: {trouble[:_LONGEST_MESSAGE]}"
     return (Condition(True, GPUNodeReason.CANNOT_BE_READ, message, REFUSED),)

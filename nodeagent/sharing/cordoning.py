@@ -51,7 +51,7 @@ def _wrong(strangers: list[str], cards: tuple[Card, ...]) -> tuple[Condition, ..
     more = f" and {len(strangers) - _SHOWN} more" if len(strangers) > _SHOWN else ""
     here = ", ".join(str(card.index) for card in cards if not card.parent)
     message = (
-        f"metadata.annotations[{names.CORDON}]: found {found}{more}, which is no GPU of this node and excludes none; "
-        f"give indexes ({here}) or UUIDs, separated by commas"
+        f"metadata.annotations[{names.CORDON}]: found {found}{more}, which is not a GPU of this node and excludes "
+        f"nothing; give indexes ({here}) or UUIDs, separated by commas"
     )
     return (Condition(True, GPUNodeReason.NO_SUCH_GPU, message, NAMES_NO_GPU),)

@@ -33,7 +33,7 @@ class HolderReporter:
         self._library = library
         self._pod = pod
         self._reported: str | None = None
-        self.trouble = "nothing was reported yet"
+        self.trouble = "nothing has been reported yet"
 
     def step(self) -> bool:
         """Look, and report a change. False if either failed; then the last report stays."""

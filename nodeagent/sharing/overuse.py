@@ -34,28 +34,28 @@ class OveruseSettings:
 
     overuse_slack: int = setting(
         512 << 20,
-        "GPU memory that a container may use beyond its share before it counts as overuse: every CUDA context needs "
-        "some that its program did not request.",
+        "GPU memory that a container may use beyond its share before this counts as overuse: every CUDA context needs "
+        "some memory that its program did not request.",
         unit="bytes",
         minimum=0,
     )
     overuse_grace: float = setting(
         30.0,
-        "How long a container may use more memory than its share before its pod gets a warning Event.",
+        "Time for which a container may use more memory than its share before its pod gets a warning Event.",
         unit="duration",
         minimum=0,
         formerly="overuse_patience",
     )
     evict_overuse: float = setting(
         0.0,
-        "How long after that warning the agent asks the allocator to evict the pod if it is still over; needs the "
+        "Time after that warning until the agent has the allocator evict the pod if it still uses more; needs the "
         "component allocator-eviction. 0: never.",
         unit="duration",
         minimum=0,
     )
     evict_unhealthy: float = setting(
         0.0,
-        "How long a GPU may be unhealthy before the agent asks the allocator to evict the pods on it; needs the "
+        "Time for which a GPU may be unhealthy before the agent has the allocator evict the pods on it; needs the "
         "component allocator-eviction. 0: never.",
         unit="duration",
         minimum=0,

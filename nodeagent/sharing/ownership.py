@@ -30,8 +30,9 @@ PLUGIN_CONFLICT, HELD = "PluginConflict", "Held"
 DEDICATED, HOLDING = "dedicated", "held"
 _VENDOR = ("nvidia.com/gpu", "nvidia.com/mig-")
 _WAYS = (
-    f"turn the plugin off here (the GPU operator: label nvidia.com/gpu.deploy.device-plugin=false) and label the Node "
-    f"{names.OWNERSHIP}={DEDICATED}, or leave it on, run holder pods and label the Node {names.OWNERSHIP}={HOLDING}"
+    f"turn the plugin off on this node (with the GPU operator: label nvidia.com/gpu.deploy.device-plugin=false) and "
+    f"label the Node {names.OWNERSHIP}={DEDICATED}, or leave it on, run holder pods and label the Node "
+    f"{names.OWNERSHIP}={HOLDING}"
 )
 
 
@@ -67,21 +68,21 @@ def decide(ownership: Ownership, held: frozenset[str], cards: Iterable[str]) -> 
     if not ownership.offered:
         return SharedGpus()
     if ownership.choice == DEDICATED:
-        found = f"the Node is labelled {names.OWNERSHIP}={DEDICATED}, and a device plugin still offers GPUs here"
+        found = f"the Node is labelled {names.OWNERSHIP}={DEDICATED}, but a device plugin still offers GPUs here"
         return _conflict(GPUNodeReason.PLUGIN_STILL_ON, f"{found}; {_WAYS.split(', or ')[0]}, or choose {HOLDING}")
     choice = f" ({names.OWNERSHIP} is {ownership.choice!r}, which is neither)" if ownership.choice else ""
-    found = f"a device plugin offers GPUs here and could allocate GPUs that we share{choice}: {_WAYS}"
+    found = f"a device plugin offers GPUs here and could allocate GPUs that gpufraction shares{choice}: {_WAYS}"
     return _conflict(GPUNodeReason.NO_CHOICE, found)
 
 
 def _conflict(reason: GPUNodeReason, message: str) -> SharedGpus:
     condition = Condition(True, reason, f"no GPU is shared: {message}", PLUGIN_CONFLICT)
-    return SharedGpus(frozenset(), "a device plugin may give it away; see the condition PluginConflict", (condition,))
+    return SharedGpus(frozenset(), "a device plugin may allocate it; see the condition PluginConflict", (condition,))
 
 
 def _held(held: frozenset[str], cards: frozenset[str]) -> SharedGpus:
     ours = held & cards
-    strangers = f"; holders report {len(held - cards)} that are not here" if held - cards else ""
+    strangers = f"; holders report {len(held - cards)} that do not exist here" if held - cards else ""
     message = f"{len(ours)} of {len(cards)} GPUs are held by holder pods and shared{strangers}"
     condition = Condition(bool(ours), GPUNodeReason.HELD if ours else GPUNodeReason.NOTHING_HELD, message, HELD)
-    return SharedGpus(ours, "no holder pod holds it against the device plugin", (condition,))
+    return SharedGpus(ours, "no holder pod keeps it from the device plugin", (condition,))

@@ -41,7 +41,7 @@ def unread_shares(residents: Iterable[Resident], cards: Collection[str]) -> Unre
     whys = "; ".join(sorted({share.why for share in unread}))
     who = "1 pod has a share" if len(unread) == 1 else f"{len(unread)} pods have shares"
     message = (
-        f"{who} that this agent cannot read, so {len(closed)} of {len(cards)} GPUs take no pods: {whys[:_LONGEST]}. "
+        f"{who} that this agent cannot read, so {len(closed)} of {len(cards)} GPUs accept no pods: {whys[:_LONGEST]}. "
         "Run an agent of the version that placed the pod, or a later one"
     )
     condition = Condition(False, GPUNodeReason.SHARE_UNREAD, message, SHARES_READ)

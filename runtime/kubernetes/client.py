@@ -361,7 +361,7 @@ class Kube:
 
 def _check(of: ObjectKind, path: str) -> None:
     if of.plural and path.rsplit("/", 1)[-1] != of.plural:
-        raise ValueError(f"{path}: this is no collection of {of.plural}")
+        raise ValueError(f"{path}: this is not a collection of {of.plural}")
 
 
 def _request(

@@ -169,7 +169,7 @@ def _seen(lease: JSON | None, observed: Observed, now: float, wall: str) -> Obse
     spec, version = lease.get("spec") or {}, version_of(lease)
     if (version, spec) == (observed.version, observed.spec):
         return replace(observed, looked_at=now)
-    trouble = "somebody else changed it"
+    trouble = "another client changed it"
     if spec != observed.spec:
         observed, trouble = replace(observed, renewed_at=_renewed_at(lease, spec, observed, now, wall)), ""
     holder, stated = holder_of(spec), _stated(spec)
@@ -216,8 +216,8 @@ def _trouble(lease: JSON | None, me: str) -> str:
     if holder not in ("", me):
         return ""
     if holder:
-        return "somebody else changed it"
-    return "it has no holder, and none released it" if "renewTime" in spec else NEW
+        return "another client changed it"
+    return "it has no holder, but no holder released it" if "renewTime" in spec else NEW
 
 
 def holder_of(spec: JSON | None) -> str:
@@ -510,7 +510,7 @@ class Leader:
         else:
             if after.trouble not in ("", self._observed.trouble):
                 level = logging.INFO if after.trouble == NEW else logging.WARNING
-                log.log(level, "nobody takes the lease yet", extra={"lease": self._name, "reason": after.trouble})
+                log.log(level, "no replica holds the lease yet", extra={"lease": self._name, "reason": after.trouble})
             # A renewal that ends after stop() must not bring the term back.
             self._observed = replace(after, leads_until=None) if self._stopping.is_set() else after
         self._announce()

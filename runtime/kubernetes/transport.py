@@ -34,7 +34,7 @@ _TOKEN_NAMES = ("BearerToken", "authorization")
 """The token's key in the package's configuration: in its newer releases, and in the plain-Python ones, of which the
 single-file plugin has one."""
 _USERS = "~/.kube/config"
-_ELSE = ", KUBECONFIG is not set, and this is no pod with a service account"
+_ELSE = ", KUBECONFIG is not set, and this is not a pod with a service account"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +261,9 @@ def connect_transport(
         files = kubeconfig or environment.get("KUBECONFIG") or _USERS
         if not in_cluster and not any(Path(file).expanduser().exists() for file in files.split(os.pathsep)):
             more = _ELSE if files == _USERS else ""
-            raise KubeConfigError(f"kubeconfig {files}: there is no such file{more}") from error
+            raise KubeConfigError(f"kubeconfig {files}: no such file{more}") from error
         source = "service account" if in_cluster else f"kubeconfig {files}"
-        why = str(error) if isinstance(error, (config.ConfigException, OSError)) else "this is no kubeconfig"
+        why = str(error) if isinstance(error, (config.ConfigException, OSError)) else "this is not a kubeconfig"
         raise KubeConfigError(f"{source}: {cut(why)}") from error
     if anonymous:
         settings.api_key, settings.api_key_prefix, settings.refresh_api_key_hook = {}, {}, None

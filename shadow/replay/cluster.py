@@ -396,7 +396,7 @@ class VirtualCluster:
         pod.stored = stored
         self._controller.handle(pod_event(pods.trim(stored)))
         if allocation is None and not pods.gates(stored):
-            self._refuse(pod, "it asks for nothing that gpufraction serves, and stays as it is")
+            self._refuse(pod, "it requests nothing that gpufraction serves, and stays as it is")
         if allocation is None or not ungated or pod.placed is not None:
             return
         pod.placed = self._now

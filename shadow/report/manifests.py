@@ -153,4 +153,4 @@ def shown(found: Iterator[WorkloadManifest]) -> str:
         else:
             lines.append(each.diff or "# Admission leaves it as it is.")
         parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n" if parts else "No pod that asks for a GPU was recorded there.\n"
+    return "\n\n".join(parts) + "\n" if parts else "No pod that requests a GPU was recorded there.\n"

@@ -45,7 +45,7 @@ def _head(found: ShadowReport) -> list[str]:
     )
     lines = [
         f"Recorded for {moments.duration(window.length)}, from {moments.stamp(window.begin)} to "
-        f"{moments.stamp(window.end)}: {len(window.asking)} pods that ask for GPUs.",
+        f"{moments.stamp(window.end)}: {len(window.asking)} pods that request GPUs.",
         f"{served or 'No node with cards was seen'}.",
     ]
     if window.paused > 1:
@@ -59,12 +59,12 @@ def _summary(found: ShadowReport) -> list[str]:
     if mean > 0.05 or most > 0:
         part = 100 * mean / found.before.mean if found.before.mean else 0.0
         busiest = f", {most:.0f} at the busiest time" if most > 0 else ""
-        words = f"gpufraction would have saved {mean:.1f} cards in the mean ({part:.0f} %){busiest}."
+        words = f"gpufraction would have saved {mean:.1f} cards on average ({part:.0f} %){busiest}."
     else:
         words = "gpufraction would have saved no cards with these requests."
         if any(name == "nvidia" for name, _, _ in found.systems):
             words += (
-                " Pods with whole cards stay on whole cards; --whole 40 assumes that they ask for 40 percent of each."
+                " Pods with whole cards stay on whole cards; --whole 40 assumes that they request 40 percent of each."
             )
     return [*table(("", "as it is", "with gpufraction"), rows), "", words]
 
@@ -154,7 +154,7 @@ def _waiting(found: ShadowReport) -> list[str]:
         for each in found.longer
     ]
     return [
-        "Pods that would have waited longer than they did, the longest first:",
+        "Pods that would have waited longer than they did, longest first:",
         *table(("POD", "WAITED", "WOULD WAIT", "WHY"), rows),
         "",
     ]
@@ -175,13 +175,13 @@ def _refused(found: ShadowReport) -> list[str]:
 def _limits(found: ShadowReport) -> list[str]:
     """What the reader must know of how the figures came about."""
     lines = [
-        "Pods that were there when the recording began are placed again, and do not count as created. Volumes, labels "
-        "of namespaces and pods on nodes without cards are not known here; no pod is evicted.",
+        "Pods that existed when the recording began are placed again, and do not count as created. Volumes, labels of "
+        "namespaces and pods on nodes without cards are not recorded; no pod is evicted.",
     ]
     if found.crowded:
         lines.append(
-            f"{_number(found.crowded, 'pod')} that were there when the recording began find no room at first, as where "
-            "cards are overcommitted. How long they wait is not counted above."
+            f"{_number(found.crowded, 'pod')} that existed when the recording began find no room at first, for "
+            f"example because cards are overcommitted. Their waiting time is not counted above."
         )
     if found.unknown:
         lines.append(
@@ -193,12 +193,12 @@ def _limits(found: ShadowReport) -> list[str]:
     if found.window.left_out:
         number = sum(pods for _, pods in found.window.left_out)
         names = ", ".join(namespace for namespace, _ in found.window.left_out[:5])
-        lines.append(f"{_number(number, 'pod')} were not recorded: their namespaces made too many ({names}).")
+        lines.append(f"{_number(number, 'pod')} were not recorded: their namespaces created too many ({names}).")
     if found.window.unread:
         lines.append(f"{_number(found.window.unread, 'line')} of the recording cannot be read.")
     if found.faults:
         lines.append(
-            f"{_number(found.faults, 'pod')} could not be replayed because of an error of ours; please report it."
+            f"{_number(found.faults, 'pod')} could not be replayed because of a bug in gpufraction; please report it."
         )
     return lines
 

@@ -98,7 +98,7 @@ def test_a_pod_has_a_story_and_escape_closes_it(browser: Browser, small: str) ->
     browser.click("tbody tr .link")
     wait_for(lambda: browser.count("dialog#pod[open] .steps li") > 1, lambda: browser.text("dialog#pod"))
     shown = browser.text("dialog#pod")
-    assert "default/inference-0 asks for 1x5Gi+10% (native)" in shown
+    assert "default/inference-0 requests 1x5Gi+10% (native)" in shown
     assert "share allocated" in shown
     browser.keys("ESCAPE")
     wait_for(lambda: browser.count("dialog[open]") == 0, "the story stays open")
@@ -305,7 +305,7 @@ def test_a_banner_says_that_nobody_leads_and_what_that_means(browser: Browser, t
         shown = browser.text("#banners")
         browser.open("about:blank")
     assert "No allocator leads." in shown
-    assert "Pods that ask for a GPU share wait until one leads. Running pods keep their GPUs." in shown
+    assert "Pods that request a GPU share wait until one leads. Running pods keep their GPUs." in shown
     assert "The webhook does not answer: 0 of 2 replicas of the Deployment gpufraction Ready." in shown
     assert "kubectl -n gpufraction-system logs" in shown
 

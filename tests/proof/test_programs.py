@@ -47,7 +47,7 @@ def test_the_settings_of_a_feature_are_a_group_of_the_allocators() -> None:
     ids=["a group of the core", "a setting of another feature"],
 )
 def test_a_feature_with_a_name_that_is_taken_is_refused(feature: Feature[Any, Any], name: str) -> None:
-    with pytest.raises(TypeError, match=f"two settings have one name: .*{name}"):
+    with pytest.raises(TypeError, match=f"two settings have the same name: .*{name}"):
         settings_type((FEATURE, feature))
 
 

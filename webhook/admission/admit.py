@@ -47,10 +47,10 @@ _SOON = (
     AnswerReason.GANG,
 )
 _UNREAD = (
-    "spec.resourceClaims: the allocator of gpufraction does not answer, so nobody knows whether the pod asks for a "
-    "share that a quota counts; create it again in a moment"
+    "spec.resourceClaims: gpufraction's allocator does not answer, so it is unknown whether the pod requests a share "
+    "that a quota counts; create the pod again in a moment"
 )
-_ONCE_STORED = "its ResourceClaims are allocated once it is stored"
+_ONCE_STORED = "its ResourceClaims are allocated when it is stored"
 SILENT = "the allocator does not answer; the pod is placed as soon as it does"
 """Why a pod waits where there is no answer."""
 _LINUX = "linux"
@@ -244,7 +244,7 @@ def _plan_claims(
             return Deny(str(shares_by_claims.in_two_ways(others[0])))
     stolen = next(filter(resourceclaims.is_ours, _claim_names(pod)), None)
     if stolen is not None:
-        cure = "remove it: such a ResourceClaim delivers the share of another pod"
+        cure = "remove it: this ResourceClaim delivers the share of another pod"
         return Deny(str(Refusal("spec.resourceClaims[].resourceClaimName", shown(stolen), cure)))
     refused = _foreign_system(pod) or _chosen_host(pod) or bounds.refused(pod, request, options, dialects)
     if refused is not None:
@@ -512,7 +512,7 @@ def _earlier(pod: Mapping[str, Any], dialects: Dialects) -> PodRequest | None:
 def _foreign_system(pod: Mapping[str, Any]) -> Refusal | None:
     """kube-scheduler ignores a pod's operating system, and a kubelet of another system fails the pod."""
     system = ((pod.get("spec") or {}).get("os") or {}).get("name") or _LINUX
-    cure = f"GPU shares are given on Linux nodes only: leave it out, or give {_LINUX}"
+    cure = f"GPU shares are available only on Linux nodes: leave it out, or give {_LINUX}"
     return None if system == _LINUX else Refusal("spec.os.name", repr(system), cure)
 
 
@@ -528,7 +528,7 @@ def _chosen_host(pod: Mapping[str, Any]) -> Refusal | None:
         level = annotations.get(name, "")
         if level == _HOSTNAME or f'"{_HOSTNAME}"' in level:
             cure = (
-                "Kueue would choose the node by sums over its GPUs, and a share must fit on single GPUs: name a "
+                "Kueue would choose the node by the sum over its GPUs, but a share must fit on single GPUs: name a "
                 "level above hosts, in a Topology that ends above hosts"
             )
             return Refusal(f"metadata.annotations[{name}]", shown(level), cure)
@@ -553,7 +553,7 @@ def _unasked(pod: Mapping[str, Any], dialects: Dialects) -> Pass | Deny:
         misspelt = dialects.misspelt(pod)
         ours = next((found for found in misspelt if f"[{names.GROUP}/" in found.field), None)
         return Pass(warnings=tuple(map(str, misspelt))) if ours is None else Deny(str(ours))
-    return Deny(str(Refusal(field, f"{found} on a pod that asks for no share", "remove it, or ask for a share")))
+    return Deny(str(Refusal(field, f"{found} on a pod that requests no share", "remove it, or request a share")))
 
 
 def _bound(pod: Mapping[str, Any]) -> str:
@@ -629,8 +629,8 @@ def _uncounted(request: PodRequest, totals: Mapping[str, int]) -> str:
 def _cannot_be_counted(container: str, answer: Answer | None) -> str:
     because = answer.reason if isinstance(answer, Wait) else "the allocator does not answer"
     return (
-        f"container {container!r} asks for a whole GPU or a percentage of one, and the memory that a quota counts "
-        f"for it is not known now ({because}); create it again in a moment, or ask for an amount of memory"
+        f"container {container!r} requests a whole GPU or a percentage of one, and the memory that a quota counts "
+        f"for it is unknown now ({because}); create the pod again in a moment, or request an amount of memory"
     )
 
 
@@ -648,7 +648,7 @@ def _may_wait_for(pod: Mapping[str, Any], answer: Answer | None) -> bool:
 def _warnings(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, bound: str) -> tuple[str, ...]:
     warnings = decided.request.warnings
     if isinstance(found := gangs.read(pod), gangs.NoGang):
-        warnings = (*warnings, f"the pod is placed by itself: {found.why}")
+        warnings = (*warnings, f"the pod is placed on its own, without a gang: {found.why}")
     if isinstance(decided, KeepGated) or isinstance(answer, Placed | Never):
         return warnings
     if answer is None:
@@ -656,7 +656,10 @@ def _warnings(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, b
     if decided.request.own_claims and answer.code == AnswerReason.STORED_FIRST:
         return warnings
     if bound:
-        warnings = (*warnings, f"spec.nodeName: found {bound!r}; the pod has a node affinity for it instead, and waits")
+        warnings = (
+            *warnings,
+            f"spec.nodeName: found {bound!r}; the pod gets a node affinity for it instead, and waits",
+        )
     return (*warnings, f"waiting: {answer.reason}")
 
 
@@ -666,7 +669,7 @@ def _cannot_wait(bound: str, answer: Wait | None) -> str:
     if answer is None:
         return f"spec.nodeName: found {bound!r} while the allocator does not answer; create it again soon, or {cure}"
     if answer.code == AnswerReason.NOT_LEADING:
-        why = "which only the replica that leads can give it, and this one does not"
+        why = "where only the leading replica can place the pod, and this replica does not lead"
         return f"spec.nodeName: found {bound!r}, {why}; create it again, remove spec.schedulerName, or {cure}"
     if answer.code == AnswerReason.STORED_FIRST:
         return f"spec.nodeName: found {bound!r}, and {answer.reason}; remove spec.schedulerName, or {cure}"

@@ -286,8 +286,8 @@ def not_offered(node: str, resources: Set[str]) -> str:
         return ""
     first = min(resources)
     return (
-        f"spec.nodeName: found {shown(node)}, which is not known to have {first}, so containers that ask for it see no "
-        "GPU; remove spec.nodeName (a nodeSelector can choose the node)"
+        f"spec.nodeName: found {shown(node)}, which may not have {first}, so containers that request it see no GPU; "
+        f"remove spec.nodeName (a nodeSelector can choose the node)"
     )
 
 

@@ -301,7 +301,7 @@ def _names_twice(spec: Mapping[str, Any]) -> Refusal | None:
         for position, container in enumerate(spec.get(kind) or []):
             name = container.get("name") or ""
             if not name or name in seen:
-                return Refusal(f"spec.{kind}[{position}].name", shown(name), "give every container a name of its own")
+                return Refusal(f"spec.{kind}[{position}].name", shown(name), "give every container its own name")
             seen.add(name)
     return None
 

@@ -70,13 +70,13 @@ def needs_renewal(bundle: Bundle | None, now: datetime.datetime, names: Iterable
         ca, leaf = _certificate(bundle.ca), _certificate(bundle.certificate)
         key = _key(bundle.key)
     except ValueError:
-        return Renewal(UNREADABLE, "the certificate, its key or its authority is not PEM that can be read")
+        return Renewal(UNREADABLE, "the certificate, its key or its authority is not valid PEM")
     if leaf.public_key() != key.public_key():
-        return Renewal(MISMATCH, "the key is not the certificate's")
+        return Renewal(MISMATCH, "the key does not belong to the certificate")
     try:
         leaf.verify_directly_issued_by(ca)
     except (ValueError, TypeError, InvalidSignature):
-        return Renewal(MISMATCH, "the certificate is not signed by the authority beside it")
+        return Renewal(MISMATCH, "the certificate is not signed by the authority stored with it")
     lacking = sorted(set(names) - _dns_names(leaf))
     if lacking:
         return Renewal(NAMES, f"the certificate lacks {', '.join(lacking)}")
@@ -88,7 +88,7 @@ def _by_time(what: str, certificate: x509.Certificate, now: datetime.datetime) -
     if now < start:
         return Renewal(NOT_YET, f"the {what} is valid from {start:%Y-%m-%d %H:%M} only")
     if now >= start + (end - start) * 2 / 3:
-        return Renewal(DUE, f"the {what} ends {end:%Y-%m-%d %H:%M} and has two thirds of its life behind it")
+        return Renewal(DUE, f"the {what} ends {end:%Y-%m-%d %H:%M}, and two thirds of its lifetime are over")
     return None
 
 

@@ -64,8 +64,8 @@ def let_through(kube: ConfigurationApi, configuration: str, renamed: Sequence[st
     changed = _change(kube, configuration, wanted)
     if left := lacking(found, renamed):
         raise KubeInvalid(
-            f"a condition of {configuration} that was written by hand does not name {', '.join(left)}; "
-            "apply the output of `python -m webhook conditions`"
+            f"a manually written condition of {configuration} does not name {', '.join(left)}; apply the output of "
+            f"`python -m webhook conditions`"
         )
     return changed
 

@@ -34,7 +34,7 @@ MAX_BODY = 3 << 20
 MAX_VALUES = 200_000
 """In a body, counted by its commas and brackets. A parsed value takes up to 100 bytes; a pod has a few hundred."""
 
-_LATE = "the review came too late to be answered in time; try again"
+_LATE = "the review arrived too late to be answered in time; try again"
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ def _guarded(answer: Callable[[], Reviewed]) -> tuple[Response, Reviewed]:
     except TooLate:
         return _message(_LATE, 503), Reviewed(b"", "late")
     except RecursionError:
-        return _message("the object is nested too deep", 400), Reviewed(b"", "malformed")
+        return _message("the object is nested too deeply", 400), Reviewed(b"", "malformed")
     except Exception as error:
         fault = secrets.token_hex(4)
         log.error("fault", extra={"fault": fault, "kind": type(error).__name__}, exc_info=_without_text(error))

@@ -35,7 +35,7 @@ LATE_HANDSHAKE, LATE_REQUEST, LATE_READER, QUEUED = "handshake", "request", "ans
 FULL, BYTES, MALFORMED, TOO_LARGE, STRANGER = "connections", "bytes", "malformed", "size", "certificate"
 _REASON_OF = {413: TOO_LARGE, 431: TOO_LARGE}
 _UNCERTIFIED = ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED")
-_NOT_ADMITTED = "the client's certificate has none of the names that may ask here"
+_NOT_ADMITTED = "the client's certificate has none of the allowed names"
 
 _STEPS = 16
 """Reads or writes on one connection before the others have their turn; a TLS record has 16 KiB."""
@@ -193,7 +193,7 @@ class Front:
             self._close(connection)
 
     def _overdue(self, connection: Connection) -> None:
-        self._refuse(connection, RefusedRequest(503, "too many reviews wait here; try again"), QUEUED)
+        self._refuse(connection, RefusedRequest(503, "too many reviews are waiting; try again"), QUEUED)
 
     def _begin_to_stop(self, now: float, grace: float) -> None:
         for listener in self._listeners:
@@ -305,7 +305,7 @@ class Front:
                 self._count(BYTES, largest.source)
                 self._close(largest)
             else:
-                self._refuse(largest, RefusedRequest(503, "too many bytes are on their way here; try again"), BYTES)
+                self._refuse(largest, RefusedRequest(503, "too many bytes are being received; try again"), BYTES)
 
     def _count(self, reason: str, source: str) -> None:
         """Count a client that was turned away, and log one a minute for each reason."""

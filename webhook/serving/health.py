@@ -32,7 +32,7 @@ class Pulse:
     def reason(self) -> str | None:
         """Why the process must be restarted, or None."""
         silent = self._clock() - self._at
-        return f"no connection has been looked after for {silent:.0f} s" if silent > _STUCK else None
+        return f"no connection has been served for {silent:.0f} s" if silent > _STUCK else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,14 +139,14 @@ def read_head(raw: bytes) -> Head | RefusedRequest:
     first, *lines = raw.split(b"\r\n")
     line = _REQUEST_LINE.fullmatch(first)
     if line is None:
-        return RefusedRequest(400, "the request line is not one of HTTP/1.1")
+        return RefusedRequest(400, "the request line is not valid HTTP/1.1")
     if len(lines) > MAX_HEADERS:
         return RefusedRequest(431, f"at most {MAX_HEADERS} headers are read")
     headers: dict[str, str] = {}
     for each in lines:
         before, colon, after = each.partition(b":")
         if not colon or _NAME.fullmatch(before) is None or _CONTROL.search(after):
-            return RefusedRequest(400, "a header is not one of HTTP/1.1")
+            return RefusedRequest(400, "a header is not valid HTTP/1.1")
         name, value = before.decode("ascii").lower(), after.strip(b" \t").decode("latin-1")
         headers[name] = f"{headers[name]},{value}" if name in headers else value
     return _understood(line, headers)
@@ -154,13 +154,13 @@ def read_head(raw: bytes) -> Head | RefusedRequest:
 
 def _understood(line: re.Match[bytes], headers: dict[str, str]) -> Head | RefusedRequest:
     if "transfer-encoding" in headers:
-        return RefusedRequest(411, "Transfer-Encoding is not read; send the body with its Content-Length")
+        return RefusedRequest(411, "Transfer-Encoding is not supported; send the body with a Content-Length")
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit() and len(length) < 16):
         return RefusedRequest(400, "Content-Length is not one number")
     expected = headers.get("expect", "").lower()
     if expected not in ("", "100-continue"):
-        return RefusedRequest(417, "of Expect only 100-continue is understood")
+        return RefusedRequest(417, "the only supported value of Expect is 100-continue")
     wanted = {token.strip() for token in headers.get("connection", "").lower().split(",")}
     newer = line[3] == b"1"
     path, _, query = line[2].decode("ascii").partition("?")

@@ -15,6 +15,6 @@ class CanarySettings:
 
     enabled: bool = setting(
         False,
-        "Create canaries on nodes whose agents await a proof of isolation; needs the rights of "
+        "Create canaries on nodes whose agents wait for a proof of isolation; needs the rights of "
         "manifests/components/canary, which sets it.",
     )

@@ -27,9 +27,9 @@ from contract.scheduling.nodeinfo import AllocatedPod
 
 DEFRAGMENTATION = EvictionCause(
     "defragmentation",
-    why="a larger pod waits for GPUs of node {node}, and there is room for this one on another node",
-    one="smaller pod that has room elsewhere",
-    more="smaller pods that have room elsewhere",
+    why="a larger pod waits for GPUs of node {node}, and this pod fits on another node",
+    one="smaller pod that fits elsewhere",
+    more="smaller pods that fit elsewhere",
     event=PodEventReason.MOVED,
 )
 HOUR = 3600.0

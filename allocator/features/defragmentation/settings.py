@@ -15,21 +15,21 @@ class DefragmentationSettings:
 
     evictions_per_hour: int = setting(
         0,
-        "Pods that are evicted in an hour at most, of namespaces with the label gpufraction.io/defragment=allowed, "
-        "where each of them has room on another node and a larger pod then starts. An evicted pod starts over. 0: "
-        "none; else it needs the component allocator-eviction.",
+        "Maximum number of pods evicted per hour, in namespaces with the label gpufraction.io/defragment=allowed, if "
+        "each of them fits on another node and a larger pod can then start. An evicted pod starts over. 0: none; "
+        "other values need the component allocator-eviction.",
         minimum=0,
         maximum=1000,
     )
     rest: float = setting(
         86_400.0,
-        "Time for which the pods of one controller are left alone after one of them was evicted for this.",
+        "Time during which no further pod of a controller is evicted for this, after one of its pods was.",
         unit="duration",
         minimum=0,
     )
     interval: float = setting(
         60.0,
-        "Time between two looks for pods that may move, while a pod waits that this may help.",
+        "Interval between searches for pods that can move, while a pod waits that this could help.",
         unit="duration",
         minimum=0.1,
     )

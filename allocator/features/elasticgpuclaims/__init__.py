@@ -31,15 +31,15 @@ class ClaimSettings:
     )
     claim_memory: int = setting(
         0,
-        "GPU memory that the ElasticGPUClaims of one namespace may have together; further ones wait. 0: no bound. "
-        "Quotas of gpufraction.io/gpu-memory count pods only.",
+        "GPU memory that the ElasticGPUClaims of one namespace may have together; further ones wait. 0: no limit. "
+        "Quotas of gpufraction.io/gpu-memory count only pods.",
         unit="bytes",
         minimum=0,
     )
     card_writes: int = setting(
         10,
-        "GPU objects (elasticgpu.io) written in a second, at most; each shows what a card has left, and is written "
-        "when that has changed. 0 writes none.",
+        "Maximum number of GPU objects (elasticgpu.io) written per second. Each shows what a GPU has left, and is "
+        "written when that has changed. 0: none are written.",
         minimum=0,
         maximum=1000,
     )

@@ -46,8 +46,8 @@ def refused(claim: Claim, words: str) -> EventRecord:
 def refused_text(words: str) -> str:
     """The message of a refused write, in the claim's status too. Others' words are on one line, and not too many."""
     return (
-        f"the API server refuses what gpufraction writes for this claim: {plain(words, _LONGEST)}. "
-        "It is tried again; change the policy or quota that refuses it"
+        f"the API server refuses what gpufraction writes for this claim: {plain(words, _LONGEST)}. The write is "
+        f"retried; change the policy or quota that refuses it"
     )
 
 

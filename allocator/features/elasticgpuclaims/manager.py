@@ -125,7 +125,7 @@ class ClaimManager:
         ready = claim.status.phase == share.status.phase == objects.BOUND and claim.kept and claim.bound
         if share.deleting or share.claim_uid != claim.uid or not ready or claim.uid in self.bindings:
             return Status(PENDING, PodOfClaim.BINDING, f"ElasticGPUClaim {name} is being bound")
-        text = f"ElasticGPUClaim {name} is bound; the pod is placed in a moment"
+        text = f"ElasticGPUClaim {name} is bound; the pod is placed shortly"
         return Status(objects.BOUND, PodOfClaim.BOUND, text)
 
     def _use(

@@ -44,8 +44,8 @@ def beyond(
     if taken + more <= most:
         return ""
     return (
-        f"it takes {mib(more)} MiB, and the claims of its namespace have {mib(taken)} of the {mib(most)} MiB that they "
-        "may have together; delete one, or ask the administrator for more"
+        f"it needs {mib(more)} MiB, and the claims of its namespace use {mib(taken)} of the {mib(most)} MiB that they "
+        f"may use together; delete one, or ask the administrator for more"
     )
 
 

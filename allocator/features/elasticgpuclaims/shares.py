@@ -106,7 +106,7 @@ def _fraction(claim: Claim, unit: int) -> FractionRequest:
 def _amount(claim: Claim, kind: str) -> tuple[str, object] | None:
     found = [(name, value) for name, value in claim.amounts if name in {f"{group}/{kind}" for group in GROUPS}]
     if len(found) > 1:
-        raise _Wrong(f"{_path(found[1][0])}: found beside {found[0][0]}; the two mean the same, keep one")
+        raise _Wrong(f"{_path(found[1][0])}: found together with {found[0][0]}; the two mean the same, keep one")
     return found[0] if found else None
 
 

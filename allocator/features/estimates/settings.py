@@ -13,12 +13,12 @@ class EstimateSettings:
 
     enabled: bool = setting(
         False,
-        "Whether the condition of a waiting pod says when it will probably start, from how long pods of the same owner "
-        "ran. Where nothing can be said, it says so.",
+        "Whether the condition of a waiting pod says when it will probably start, estimated from how long pods of the "
+        "same owner ran. If there is no estimate, the condition says so.",
     )
     every: float = setting(
         30.0,
-        "Time between two estimates. Each plays the first 32 pods of the queue forward, without holding up decisions.",
+        "Interval between estimates. Each simulates the first 32 pods of the queue, without delaying decisions.",
         unit="duration",
         minimum=5,
     )

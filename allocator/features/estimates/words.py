@@ -14,9 +14,9 @@ STEP = 300
 """Times are said to five minutes: they are no more exact, and each new one is a write of the pod's condition."""
 _WHY: Mapping[NoEstimate, str] = {
     NoEstimate.HISTORY: "too little is known of how long the pods on these GPUs run",
-    NoEstimate.NO_ROOM: "no end of a running pod makes room for it",
-    NoEstimate.TOO_FAR: "too many pods are before it",
-    NoEstimate.RULES: "more than room decides when it starts",
+    NoEstimate.NO_ROOM: "the end of no single running pod makes room for it",
+    NoEstimate.TOO_FAR: "too many pods are ahead of it",
+    NoEstimate.RULES: "its start depends on more than free GPUs",
 }
 
 

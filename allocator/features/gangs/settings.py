@@ -15,6 +15,6 @@ class GangSettings:
 
     enabled: bool = setting(
         True,
-        "Whether pods that say that they start together (gpufraction.io/gang-minimum, a LeaderWorkerSet's and others' "
-        "pod groups) get their shares together or not at all. Off: each of them is placed as soon as it fits.",
+        "Whether pods that must start together (gpufraction.io/gang-minimum, and the pod groups of LeaderWorkerSets "
+        "and other programs) get their shares together or not at all. Off: each of them is placed as soon as it fits.",
     )

@@ -48,7 +48,7 @@ def incomplete(gang: Membership, ready: int, minimum: int, *, foreign: int, park
         for number, text in (
             (foreign, f"{foreign} held by another system's scheduling gate"),
             (parked, f"{parked} parked or unreadable"),
-            (busy, f"{busy} pausing after a write that failed"),
+            (busy, f"{busy} pausing after a failed write"),
         )
         if number
     ]
@@ -62,6 +62,6 @@ def lost(gang: Membership | None) -> str:
     """Of a pod whose share went back though its gang has begun."""
     shown = gang.shown if gang is not None else "its gang"
     return (
-        f"{shown} has begun, and the API server does not store the placement of this pod. Its share went back; the pod "
-        "is placed by itself as soon as it fits and can be written"
+        f"{shown} has begun, but the API server does not store the placement of this pod. Its share was released; the "
+        f"pod is placed on its own as soon as it fits and can be written"
     )

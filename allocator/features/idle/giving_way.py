@@ -27,7 +27,7 @@ from contract.scheduling.nodeinfo import AllocatedPod
 
 IDLE = EvictionCause(
     "idle",
-    why="its GPU share computes nothing, and a pod of equal or higher priority waits for it",
+    why="its GPU share is idle, and a pod of equal or higher priority waits for it",
     one="idle pod",
     more="idle pods",
     event=PodEventReason.GAVE_WAY,

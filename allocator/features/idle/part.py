@@ -155,12 +155,12 @@ class IdlePods:
         ]
 
     def _warning(self, pod: AllocatedPod, now: float) -> str:
-        whose = "its namespace's label" if pod.idle_after is None else "its annotation"
+        whose = "Its namespace's label" if pod.idle_after is None else "Its annotation"
         lasted, agreed = moments.duration(self._idle.lasted(pod, now) or 0.0), moments.duration(self._consent(pod))
         return (
-            f"the pod's GPU share has computed nothing for {lasted}, and a waiting pod of equal or higher priority "
-            f"needs it. By {whose} {names.IDLE_AFTER} the pod gives way after {agreed}: it is evicted in "
-            f"{moments.duration(self._giving_way.grace)} unless it computes again"
+            f"the pod's GPU share has been idle for {lasted}, and a waiting pod of equal or higher priority needs it. "
+            f"{whose} {names.IDLE_AFTER} allows the eviction after {agreed}: the pod is evicted in "
+            f"{moments.duration(self._giving_way.grace)} unless it uses the GPU again"
         )
 
     def _warned(self, event: IdlePodWarned, now: float) -> None:
@@ -183,7 +183,7 @@ class IdlePods:
 
     def _say(self, plan: OngoingPreemption) -> None:
         count = len(plan.plan.victims)
-        text = f"waits for {count} {IDLE.one if count == 1 else IDLE.more} on node {plan.node} to give way"
+        text = f"waits for {count} {IDLE.one if count == 1 else IDLE.more} on node {plan.node} to be evicted"
         self._preemptions.say(plan.pod.uid, PodReason.IDLE_GIVES_WAY, text, served=True)
 
     def _over(self, plan: OngoingPreemption) -> None:

@@ -15,14 +15,15 @@ class IdleSettings:
 
     evict: bool = setting(
         False,
-        "Whether a waiting pod may have pods of at most its priority evicted whose share has computed nothing for as "
-        "long as they, or their namespaces, agreed to by gpufraction.io/idle-after: after a warning, and the fewest "
-        "that make room. It needs the component allocator-eviction, and agents that read pods.",
+        "Whether idle pods of equal or lower priority may be evicted for a waiting pod: pods whose share has been "
+        "idle for the time that they or their namespaces agreed to with gpufraction.io/idle-after. They are warned "
+        "first, and only as few as needed are evicted. Needs the component allocator-eviction, and agents that read "
+        "pods.",
     )
     grace: float = setting(
         300.0,
-        "How long after its warning an idle pod is evicted, unless it computes by then. It lasts longer where the "
-        "node's agent has not confirmed since that the pod is idle, which it does with each `heartbeat`.",
+        "Time from the warning of an idle pod to its eviction, unless it uses its GPU by then. It takes longer until "
+        "the node's agent has confirmed that the pod is still idle, which it does with each `heartbeat`.",
         unit="duration",
         minimum=1,
     )

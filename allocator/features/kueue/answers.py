@@ -40,7 +40,7 @@ def answer_to(verdict: Verdict, *, rejects: bool, retry_after: int, dialects: Di
     """The answer. `rejects`: whether what no GPU could ever serve is rejected, rather than tried again later."""
     match verdict:
         case Fits(0):
-            return CheckAnswer(READY, "no pod asks for a share of a GPU that is to be placed")
+            return CheckAnswer(READY, "no pod of the Workload requests a GPU share")
         case Fits(number, opened):
             found = f"all {number} pods fit" if number > 1 else "the pod fits"
             coming = ", ".join(f"{count} new node{'s' if count > 1 else ''} of pool {pool}" for pool, count in opened)

@@ -16,19 +16,19 @@ class FitsSettings:
     enabled: bool = setting(
         False,
         "Answer Kueue's AdmissionChecks of the controller gpufraction.io/fits; needs the rights of "
-        "manifests/components/kueue-check, which sets it. Off: nothing of Kueue's is read.",
+        "manifests/components/kueue-check, which sets it. Off: no object of Kueue is read.",
     )
     retry_after: float = setting(
         30.0,
-        "How long Kueue waits before it tries a Workload again that did not fit; whole seconds.",
+        "Time after which Kueue retries a Workload that did not fit; whole seconds.",
         unit="duration",
         minimum=1,
         maximum=86_400,
     )
     hold: float = setting(
         60.0,
-        "How long the room of a Workload that was answered Ready counts as taken for other Workloads, until its pods "
-        "have their shares; longer than Kueue and a controller take to create the pods.",
+        "Time for which the room of a Workload that was answered Ready counts as taken for other Workloads, until its "
+        "pods have their shares. Must be longer than Kueue and a controller take to create the pods.",
         unit="duration",
         minimum=1,
         maximum=3600,

@@ -20,8 +20,9 @@ class MeteringSettings:
 
     card_hours_after: float = setting(
         60.0,
-        "How long a new series of card hours reads 0 before it shows what was counted: at least twice the interval at "
-        "which Prometheus scrapes, which does not count what a series had when it was first seen.",
+        "Time for which a new series of GPU hours reads 0 before it shows what was counted: at least twice "
+        "Prometheus' scrape interval, since Prometheus does not count the value that a series has when it first "
+        "appears.",
         unit="duration",
         minimum=0,
     )

@@ -13,9 +13,9 @@ from contract.reasons.base import ReasonName
 from contract.reasons.pods import PodReason
 
 _IN_VAIN: Mapping[Outcome, str] = {
-    "too-late": "no node of pool {pool} came in time",
-    "refused": "the autoscaler could not bring a node of pool {pool}",
-    "without-gpus": "a node of pool {pool} came and showed no GPUs",
+    "too-late": "no node of pool {pool} joined in time",
+    "refused": "the autoscaler could not add a node of pool {pool}",
+    "without-gpus": "a node of pool {pool} joined and reported no GPUs",
 }
 
 
@@ -39,9 +39,9 @@ def _text(expectation: Expectation, code: ReasonName) -> str:
     pool = expectation.pool
     if code == PodReason.NODE_NOT_BROUGHT:
         vain = _IN_VAIN[expectation.failed or "too-late"].format(pool=pool)
-        return f"{vain}; another is asked for {moments.at(expectation.until)}"
+        return f"{vain}; another is requested {moments.at(expectation.until)}"
     if code == PodReason.POOL_FULL or expectation.requested is None:
-        return f"pool {pool} has as many nodes as it may have ({expectation.most})"
+        return f"pool {pool} already has its maximum number of nodes ({expectation.most})"
     if expectation.node:
-        return f"node {expectation.node} of pool {pool} has come and is not ready yet"
-    return f"a node of pool {pool} was asked for {moments.at(expectation.requested)}"
+        return f"node {expectation.node} of pool {pool} has joined and is not ready yet"
+    return f"a node of pool {pool} was requested {moments.at(expectation.requested)}"

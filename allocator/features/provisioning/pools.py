@@ -60,9 +60,9 @@ def _lacks(node: NodeFacts, state: NodeState | None, empty: NodeState) -> str:
     if node.cordoned or any(taint.key in _LEAVING for taint in node.taints):
         return ""
     if not node.ready:
-        return "its kubelet does not report it as Ready"
+        return "its kubelet does not report it as ready"
     starting = next((taint for taint in node.taints if taint.effect in _REPELS and taint not in empty.taints), None)
-    return f"it has the taint {starting.key}, which an empty node of its pool does not keep" if starting else ""
+    return f"it has the taint {starting.key}, which is not among the declared taints of its pool" if starting else ""
 
 
 def _is_idle(state: NodeState, empty: NodeState) -> bool:

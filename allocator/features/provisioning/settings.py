@@ -22,29 +22,29 @@ class ProvisioningSettings:
     }
     enabled: bool = setting(
         False,
-        "Ask an autoscaler for nodes of the pools of the options that declare `node`; needs the rights of "
+        "Request nodes from an autoscaler, for the pools of the options that declare `node`; needs the rights of "
         "manifests/components/node-provisioning, which sets it.",
     )
     requests: bool = setting(
         True,
-        "Ask by ProvisioningRequests where the cluster serves that kind. Off: by placeholder pods alone, for an "
-        "autoscaler that serves the kind and not its class best-effort-atomic-scale-up.",
+        "Request nodes by ProvisioningRequests if the cluster serves that kind. Off: only by placeholder pods, for an "
+        "autoscaler that serves the kind but not its class best-effort-atomic-scale-up.",
     )
     placeholders: bool = setting(
         False,
-        "Ask by placeholder pods where the cluster serves no ProvisioningRequests; needs the rights of "
+        "Request nodes by placeholder pods if the cluster serves no ProvisioningRequests; needs the rights of "
         "manifests/components/node-placeholders, which sets it.",
     )
     after: float = setting(
         15.0,
-        "How long a pod waits until a node is asked for, so that pods that come together are served together.",
+        "Time that a pod waits until a node is requested, so that pods created together are served together.",
         unit="duration",
         minimum=0,
     )
     patience: float = setting(
         900.0,
-        "How long a node may take until its GPUs are published. Then its request is given up, and the pool is asked "
-        "again after a pause that doubles from 1 min to 30 min.",
+        "Time within which a requested node must publish its GPUs. After that, the request is withdrawn, and the next "
+        "one for the pool follows after a pause that doubles from 1 min to 30 min.",
         unit="duration",
         minimum=10,
     )

@@ -56,14 +56,17 @@ _EVERY, _SOON = 2.0, 0.25
 _RESTS, _LONGEST_REST = 4.0, 30.0
 """The pause after a long pass: so many times what it took, and at most so many seconds."""
 _NO_WAY = (
-    "ProvisioningRequests are not served, or switched off; run Cluster Autoscaler with --enable-provisioning-requests, "
-    "or add manifests/components/node-placeholders"
+    "ProvisioningRequests are not served, or are turned off; run Cluster Autoscaler with "
+    "--enable-provisioning-requests, or add manifests/components/node-placeholders"
 )
 provisioning_requests = paths.NamespacedResource(*objects.PROVISIONING_REQUESTS[:2])
 capacity_buffers = paths.NamespacedResource(*objects.CAPACITY_BUFFERS[:2])
 pod_templates = paths.NamespacedResource(*objects.POD_TEMPLATES[:2])
 _OURS = {"labelSelector": str(names.POOL)}
-_UNSEEN = "the API server has nodes of the pool that its watch has not shown yet; it is asked as soon as they are seen"
+_UNSEEN = (
+    "the API server has nodes of the pool that the watch has not shown yet; the pool is evaluated as soon as "
+    "they are seen"
+)
 _NO_BUFFERS = (
     "the cluster serves no CapacityBuffers; run Cluster Autoscaler with --capacity-buffer-controller-enabled and "
     "--capacity-buffer-pod-injection-enabled"
@@ -358,9 +361,9 @@ class Provisioner:
         lacks = {node.name: node.lacks for node in view.nodes} if view is not None else {}
         for node in end.nodes if end.outcome in ("without-gpus", "too-late") else ():
             message = (
-                f"{moments.duration(self._settings.patience)} after the node was asked for, for pods that wait for "
-                f"pool {end.request.pool}, it serves none: {lacks.get(node, '')}. Look at the pod of the node agent "
-                "there: kubectl -n gpufraction-system get pods -o wide"
+                f"{moments.duration(self._settings.patience)} after the node was requested for pods that wait for "
+                f"pool {end.request.pool}, it cannot serve any: {lacks.get(node, '')}. Check the node agent's pod "
+                f"there: kubectl -n gpufraction-system get pods -o wide"
             )
             log.warning("node does not serve", extra={"node": node, "pool": end.request.pool, "reason": message})
             self._tell(EventRecord("Node", node, node, NodeEventReason.WITHOUT_GPUS, message))

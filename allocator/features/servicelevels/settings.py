@@ -13,8 +13,8 @@ class ServiceLevelSettings:
 
     start_within: float = setting(
         300.0,
-        "How long a pod may wait for its share until it counts as late in `gpufraction_shares_due_total`, of which the "
-        "alerts on service levels are made. The time begins when no other system's scheduling gate holds the pod.",
+        "Time after which a pod without a share counts as late in `gpufraction_shares_due_total`, on which the alerts "
+        "on service levels are based. The time begins when no other system's scheduling gate holds the pod.",
         unit="duration",
         minimum=1,
     )

@@ -47,8 +47,8 @@ class StartScheduling:
 
     def _tell(self, pod: StartingPod) -> None:
         text = (
-            f"the pod starts alone and has not been ready for {moments.duration(self._within)}: other pods that start "
-            "alone may start on its GPU from now on"
+            f"the pod starts alone and has not been ready for {moments.duration(self._within)}: from now on, other "
+            f"pods that start alone may start on its GPU"
         )
         # A new leader finds the same of a pod that was told by the one before.
         once = f"{pod.uid}/{pod.since}"

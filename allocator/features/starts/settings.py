@@ -15,9 +15,9 @@ class StartSettings:
 
     within: float = setting(
         300.0,
-        "For how long at most a pod with gpufraction.io/start: alone that is not ready closes its GPU to other such "
-        "pods: from the start of its containers, or from its placement while none has started. Then it gets an Event, "
-        "and the next may start.",
+        "Maximum time for which a pod with gpufraction.io/start: alone that is not ready closes its GPU to other such "
+        "pods: from the start of its containers, or from its placement while none has started. After that, the pod "
+        "gets an Event, and the next one may start.",
         unit="duration",
         minimum=1,
     )

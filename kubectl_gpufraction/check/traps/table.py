@@ -56,8 +56,8 @@ class OtherProgram:
 
 _AUTOSCALING = "docs/autoscaling.md"
 _NO_POOL = Trap(
-    when="`node-provisioning` is not installed, or no pool in the options says what a new node has (`node`)",
-    what="brings no node for pods that wait, since it sees no pod that has a scheduling gate",
+    when="`node-provisioning` is not installed, or no pool in the options describes a new node (`node`)",
+    what="adds no node for waiting pods, since it ignores pods with a scheduling gate",
     cure="the component `node-provisioning`, and a pool with `node` in the options",
     applies=conditions.no_pool,
     kinds=(CLUSTER,),
@@ -71,7 +71,7 @@ PROGRAMS: tuple[OtherProgram, ...] = (
         traps=(
             Trap(
                 when="a JobSet of several pods with shares does not say how many start together",
-                what="its pods get their shares one by one, and those that have one hold it while the others wait",
+                what="its pods get their shares one by one, and those with a share hold it while the others wait",
                 cure="`gpufraction.io/gang-minimum` in the pod templates of all replicated Jobs, or "
                 "`gpufraction.io/gang: none` if that is meant",
                 applies=conditions.starts_in_part,
@@ -116,9 +116,9 @@ PROGRAMS: tuple[OtherProgram, ...] = (
                 page="docs/kueue.md",
             ),
             Trap(
-                when="a Job in a queue asks for a percentage of a GPU",
+                when="a Job in a queue requests a percentage of a GPU",
                 what="Kueue cannot count a percentage from a Job's template, so the Job stays inadmissible",
-                cure="ask for an amount of memory",
+                cure="request an amount of memory",
                 applies=conditions.counts_percent,
                 kinds=("jobs.batch",),
                 page="docs/kueue.md",
@@ -146,7 +146,7 @@ PROGRAMS: tuple[OtherProgram, ...] = (
         "services.serving.knative.dev",
         traps=(
             Trap(
-                when="a Service asks for a share, and neither it nor `config-deployment` sets a progress deadline",
+                when="a Service requests a share, and neither it nor `config-deployment` sets a progress deadline",
                 what="a revision whose first pod waits for more than 600 s is marked as failed",
                 cure="the annotation `serving.knative.dev/progress-deadline` in its template, such as `3600s`",
                 applies=conditions.default_deadline,
@@ -155,8 +155,9 @@ PROGRAMS: tuple[OtherProgram, ...] = (
                 page="docs/workloads/knative.md",
             ),
             Trap(
-                when="a Service asks for a share, all GPU nodes have a taint, and `config-features` has no tolerations",
-                what="its pods cannot tolerate the taint, and no GPU node takes them",
+                when="a Service requests a share, all GPU nodes have a taint, and `config-features` allows no "
+                "tolerations",
+                what="its pods cannot tolerate the taint, so no GPU node accepts them",
                 cure="`kubernetes.podspec-tolerations: enabled` in the ConfigMap `knative-serving/config-features`",
                 applies=conditions.no_tolerations,
                 kinds=("services.serving.knative.dev",),
@@ -170,8 +171,8 @@ PROGRAMS: tuple[OtherProgram, ...] = (
         "inferenceservices.serving.kserve.io",
         traps=(
             Trap(
-                when="an InferenceService in Standard mode asks for a share",
-                what="it is reported as failed if its pod waits for more than 600 s; the pod starts all the same",
+                when="an InferenceService in Standard mode requests a share",
+                what="it is reported as failed if its pod waits for more than 600 s; the pod still starts",
                 cure="nothing: KServe sets the time itself; `kubectl gpufraction explain` says why the pod waits",
                 applies=conditions.inference_asks,
                 kinds=("inferenceservices.serving.kserve.io",),
@@ -200,7 +201,7 @@ PROGRAMS: tuple[OtherProgram, ...] = (
             _NO_POOL,
             Trap(
                 when="`node-provisioning` has no `node-placeholders`, and ProvisioningRequests are not served",
-                what="brings no node for pods that wait, since it serves no ProvisioningRequests",
+                what="adds no node for waiting pods, since it serves no ProvisioningRequests",
                 cure="add the component `node-placeholders`",
                 applies=conditions.no_placeholders,
                 kinds=(CLUSTER,),
@@ -214,10 +215,10 @@ PROGRAMS: tuple[OtherProgram, ...] = (
         "workflows.argoproj.io",
         traps=(
             Trap(
-                when="a Workflow with `activeDeadlineSeconds` asks for a share",
+                when="a Workflow with `activeDeadlineSeconds` requests a share",
                 what="the time that its pods wait for their shares counts, so it may fail before they start",
                 cure="a longer `spec.activeDeadlineSeconds`, or `activeDeadlineSeconds` of the template, which counts "
-                "for its own pod alone",
+                "only for its own pod",
                 applies=conditions.workflow_deadline,
                 kinds=(
                     "workflows.argoproj.io",
@@ -246,9 +247,9 @@ PROGRAMS: tuple[OtherProgram, ...] = (
         "pipelineruns.tekton.dev",
         traps=(
             Trap(
-                when="a Task asks for a share, and `coschedule` in `feature-flags` is not `disabled`",
-                what="of a PipelineRun with a shared volume, the affinity assistant chooses the node before a share is "
-                "chosen, so a task waits if that node has no room",
+                when="a Task requests a share, and `coschedule` in `feature-flags` is not `disabled`",
+                what="for a PipelineRun with a shared volume, the affinity assistant chooses the node before the "
+                "share is chosen, so a task waits if that node has no room",
                 cure="`coschedule: disabled` in the ConfigMap `tekton-pipelines/feature-flags`",
                 applies=conditions.affinity_assistant,
                 kinds=("tasks.tekton.dev", "taskruns.tekton.dev"),
@@ -263,14 +264,14 @@ PROGRAMS: tuple[OtherProgram, ...] = (
         traps=(
             Trap(
                 when="a pod of a KubernetesPodOperator has a share",
-                what="the operator gives a pod up that is not scheduled after 120 s by default",
+                what="the operator gives up a pod that is not scheduled after 120 s by default",
                 cure="`schedule_timeout_seconds` of the operator; `startup_timeout_seconds` in older providers",
                 applies=conditions.operator_pod,
                 kinds=(PODS,),
             ),
             Trap(
                 when="a pod of the KubernetesExecutor has a share",
-                what="the scheduler gives a task up that is queued for more than 600 s by default",
+                what="the scheduler gives up a task that is queued for more than 600 s by default",
                 cure="`task_queued_timeout` in `[scheduler]` of Airflow's configuration",
                 applies=conditions.executor_pod,
                 kinds=(PODS,),
@@ -282,8 +283,8 @@ PROGRAMS: tuple[OtherProgram, ...] = (
         always=True,
         traps=(
             Trap(
-                when="as many pods of a DaemonSet wait for a share as `maxUnavailable` is, and it has no `maxSurge`",
-                what="its roll-out stops: a pod that waits counts as unavailable",
+                when="`maxUnavailable` pods of a DaemonSet wait for a share, and it has no `maxSurge`",
+                what="its rollout stops: a waiting pod counts as unavailable",
                 cure="a larger `updateStrategy.rollingUpdate.maxUnavailable`, or a node selector for nodes with room",
                 applies=conditions.blocks_its_roll_out,
                 kinds=(DAEMONSETS,),

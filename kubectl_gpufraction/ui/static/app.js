@@ -504,7 +504,7 @@ function reason(code, group) {
 }
 
 function pods(view) {
-  if (!view.rows.length) return nothing("No pod asks for a GPU share");
+  if (!view.rows.length) return nothing("No pod requests a GPU share");
   return table("Pods", ["Pod", "Status", "Node", "GPUs", "#Memory", "#Cores", "Dialect"], view.rows.map((row) => [`${row.namespace}/${row.name}`,
     [podLink(`${row.namespace}/${row.name}`), "name"],
     [h("span", { class: `badge ${row.status === "Running" ? "good" : row.status === "Waiting" ? "warn" : ""}` }, row.status)],

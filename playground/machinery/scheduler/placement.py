@@ -74,7 +74,7 @@ def choose(wish: Wish, candidates: Iterable[Candidate]) -> str | Unschedulable:
 
 
 def objections(wish: Wish, candidate: Candidate) -> list[str]:
-    """Why the node does not take the pod: the reasons of the first filter that says no; empty where it does."""
+    """Why the node does not accept the pod: the reasons of the first filter that says no; empty where it does."""
     state, needs = candidate.state, wish.needs
     if state.cordoned and not _tolerated(needs, UNSCHEDULABLE):
         return ["node(s) were unschedulable"]

@@ -125,7 +125,7 @@ def test_row_9_the_commercial_editions_label_divides_over_cards(cluster: Cluster
 
 def test_row_10_more_than_a_card_has_is_never_bound(cluster: Cluster) -> None:
     message = refusal(cluster, pod("p").asks("aliyun.com/gpu-mem", 33))
-    assert "no GPU of this cluster could ever serve it" in message
+    assert "no GPU of this cluster can ever serve it" in message
     assert " 0/14 " in plugin(cluster, "inspect", "t4")
 
 

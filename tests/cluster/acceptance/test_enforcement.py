@@ -33,7 +33,7 @@ def test_the_pods_wait_where_nothing_enforces(cluster: Cluster, level: str) -> N
             lambda: scenarios.shown(scenarios.all_pods(cluster.kube)),
         )
         messages = {scenarios.condition(pod)["message"] for pod in scenarios.all_pods(cluster.kube)}
-        assert [m for m in messages if "that do not enforce the isolation asked for" not in m] == []
+        assert [m for m in messages if "that do not enforce the requested isolation" not in m] == []
     finally:
         [configmap] = [each for each in objects if each["kind"] == "ConfigMap"]
         cluster.kube.delete(installing.path_of(configmap, named=True))

@@ -54,13 +54,13 @@ def test_every_command(cluster: Cluster, tmp_path: Path) -> None:
     assert waiting[3].startswith("[1] 1 pod: 0 of 3 GPU nodes fit: ")
     assert (
         plugin(cluster, "waiting", "-n", "elsewhere")
-        == "No pod waits for a GPU share in namespace elsewhere, which is not there.\n"
+        == "No pod waits for a GPU share in namespace elsewhere, which does not exist.\n"
     )
     explained = plugin(cluster, "explain", "pod/late").splitlines()
     assert explained[1].startswith("It waits, 1 of 1 in the queue: 0 of 3 GPU nodes fit: ")
     assert "default/a on GPU" in explained[-1]
     assert plugin(cluster, "explain", "nobody").startswith("pod 'nobody' in namespace 'default': not there")
-    assert plugin(cluster, "advise").splitlines()[1].startswith("Not to be evicted: default/a (no controller")
+    assert plugin(cluster, "advise").splitlines()[1].startswith("Cannot be evicted: default/a (no controller")
     assert json.loads(plugin(cluster, "advise", "-o", "json")) == {"items": []}
     refused = plugin(cluster, "inspect", "no-such-node")
     assert refused.startswith("Failed due to GET /api/v1/nodes/no-such-node: 404")
@@ -122,14 +122,14 @@ def test_a_watch_prints_again_what_has_changed(cluster: Cluster) -> None:
     )
     watching.start()
     try:
-        wait_for(lambda: "No pod asks" in out.getvalue(), "nothing printed")
+        wait_for(lambda: "No pod requests" in out.getvalue(), "nothing printed")
         create(cluster, gpu_mem("seen", 1))
         wait_for(lambda: "seen" in out.getvalue(), lambda: f"not printed: {out.getvalue()}")
     finally:
         stop.set()
         watching.join(10)
     assert not watching.is_alive()
-    assert out.getvalue().startswith("No pod asks for a GPU share in namespace default; -A looks in all.\n\nNAME ")
+    assert out.getvalue().startswith("No pod requests a GPU share in namespace default; -A looks in all.\n\nNAME ")
 
 
 def _deployment(made: PodBuilder) -> JSON:
@@ -153,7 +153,7 @@ def test_advice_that_is_followed_lets_the_first_in_line_start(cluster: Cluster) 
     assert moves["spec"]["nodeName"] == "t4", "the smallest card that it fits"
     create(cluster, gpu_mem("stays", 13))
     scenarios.settled(cluster.kube, 2, running=2)
-    assert plugin(cluster, "advise", "--evict", "--watch") == "--evict is done once; leave --watch out\n"
+    assert plugin(cluster, "advise", "--evict", "--watch") == "--evict runs once; omit --watch\n"
     create(cluster, gpu_mem("late", 14))
     scenarios.settled(cluster.kube, 3)
 
@@ -169,7 +169,7 @@ def test_advice_that_is_followed_lets_the_first_in_line_start(cluster: Cluster) 
     assert f"default/{name} (PodDisruptionBudget guard allows no eviction now)" in plugin(cluster, "advise")
     cluster.kube.delete(budgets("default", "guard"))
     advised = plugin(cluster, "advise").splitlines()
-    assert advised[0] == "1 eviction would make room for default/late (asks for 1x14Gi) on node t4, GPU 0:"
+    assert advised[0] == "1 eviction would make room for default/late (requests 1x14Gi) on node t4, GPU 0:"
     assert advised[1].startswith(f"  default/{name} (8192 MiB, priority 0): then there is room for it on node ")
     assert plugin(cluster, "advise", "--gpus", "9").startswith("No evictions (up to 6, of one node)")
     assert plugin(cluster, "advise", "stays") == ("pod 'stays' in namespace 'default' does not wait for a GPU share\n")

@@ -78,7 +78,7 @@ def watched(nodes: str) -> Line:
 def kubernetes(kube: Kube) -> Line:
     """What is found of the server's version."""
     version = kube.version()
-    lacks = "" if version >= WHOLE_PODS else "; requests of a whole pod (spec.resources) come with 1.34"
+    lacks = "" if version >= WHOLE_PODS else "; requests of a whole pod (spec.resources) need 1.34"
     return ok("kubernetes", f"Kubernetes {shown(version)}{lacks}")
 
 
@@ -94,21 +94,21 @@ def healthy(cluster: Cluster) -> Want:
             "runtime-class",
             "no RuntimeClass nvidia; NVIDIA's runtime must be the default of the GPU nodes",
         ),
-        ok("installation", "webhook configuration, GPUNodes, Deployment and DaemonSet are there"),
+        ok("installation", "webhook configuration, GPUNodes, Deployment and DaemonSet exist"),
         ok("image", f"{IMAGE} everywhere"),
-        ok("own-pod-security", "namespace gpufraction-system: restricted, which our pods meet"),
-        ok("policies", "all 14 admission policies are there"),
+        ok("own-pod-security", "namespace gpufraction-system: restricted, which gpufraction's pods meet"),
+        ok("policies", "all 14 admission policies exist"),
         ok("webhook", "2 of 2 replicas of the Deployment gpufraction Ready"),
         ok("keeper-of-certificates", "1 of 1 replicas of the Deployment gpufraction-certs Ready"),
         ok("certificates", "the authority of the webhook is valid for 3649 days"),
         ok("leader", "replica-0 leads"),
-        ok("program-rights", "our service accounts may do what their settings need (12 looked at)"),
+        ok("program-rights", "the service accounts may do what their settings need (12 checked)"),
         ok("dry-run", "a pod in namespace default: the webhook answers; the pod would run on t4"),
         ok("gpus", "2 of 2 nodes share 4 GPUs"),
         watched("t4, v100"),
         SEEN,
         ok("namespaces", "served: default"),
-        ok("unserved-pods", "no pod asks for a share where none is given"),
+        ok("unserved-pods", "no pod requests a share in a namespace that is not served"),
     )
     found = {line[1]: (line,) for line in lines}
     absent = {

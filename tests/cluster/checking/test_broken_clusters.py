@@ -42,7 +42,7 @@ DAEMONSET = paths.path("apps/v1", "daemonsets", OURS, "gpufraction-nodeagent")
 LOGS = f"kubectl -n {OURS} logs deployment/gpufraction-certs"
 INJECT = f"{names.INJECT_LABEL}={names.INJECT_ENABLED}"
 CHECKED = "a pod in namespace default"
-NOT_MUTATED = f"{CHECKED} asked for a share, and the webhook was not called"
+NOT_MUTATED = f"{CHECKED} requested a share, but the webhook was not called"
 NOT_CALLED = f"{CHECKED}: the API server cannot call the webhook"
 
 
@@ -110,8 +110,8 @@ def hub_and_ray(cluster: Cluster) -> Iterator[None]:
 
 OFFERED = fail(
     "device-plugins",
-    "a device plugin offers the GPUs of t4, so none is shared; NVIDIA's operator takes its plugin off by a "
-    "label, any other plugin's DaemonSet you delete",
+    "a device plugin offers the GPUs of t4, so none is shared; NVIDIA's operator removes its plugin by a label; "
+    "delete the DaemonSet of any other plugin",
     "kubectl label node t4 nvidia.com/gpu.deploy.device-plugin=false gpufraction.io/ownership=dedicated --overwrite",
 )
 CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
         (
             fail(
                 "device-plugins",
-                "another system offers aliyun.com/gpu-mem on t4, and gives the same GPUs to its pods",
+                "another system offers aliyun.com/gpu-mem on t4, and allocates the same GPUs to its pods",
                 "remove its device plugin from the nodes: docs/migrating.md",
             ),
         ),
@@ -141,7 +141,9 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
         (
             fail("installation", "the MutatingWebhookConfiguration zz-gpufraction-webhook: not there", APPLY),
             fail(
-                "dry-run", f"{NOT_MUTATED}: the MutatingWebhookConfiguration zz-gpufraction-webhook is not there", APPLY
+                "dry-run",
+                f"{NOT_MUTATED}: the MutatingWebhookConfiguration zz-gpufraction-webhook does not exist",
+                APPLY,
             ),
         ),
         ("certificates",),
@@ -187,7 +189,7 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
             ),
             fail(
                 "dry-run",
-                f"{CHECKED}: the webhook answers, and its allocator does not",
+                f"{CHECKED}: the webhook answers, but its allocator does not",
                 f"kubectl -n {OURS} logs deployment/gpufraction -c allocator --tail=50",
             ),
         ),
@@ -221,7 +223,7 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
             cluster,
             paths.path("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", name="gpufraction-node"),
         ),
-        (fail("policies", "without their binding or not there: gpufraction-node", APPLY),),
+        (fail("policies", "missing, or without their binding: gpufraction-node", APPLY),),
         (),
     ),
     "pods ask for shares in a namespace without the label": (
@@ -234,8 +236,8 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
         (
             warn(
                 "unserved-pods",
-                "namespace team-b: 2 pods asked for a share (Aliyun gpushare, HAMi (nvidia.com/gpu)), and it is not "
-                "labelled; create them again once it is",
+                "namespace team-b: 2 pods requested a share (Aliyun gpushare, HAMi (nvidia.com/gpu)), but it is not "
+                "labelled; create them again when it is",
                 f"kubectl label namespace team-b {INJECT}",
             ),
         ),
@@ -259,8 +261,8 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
         (
             warn(
                 "image",
-                "gpufraction:0.1.0 of deployment/gpufraction names no registry, so nodes can have it only if it was "
-                "loaded there",
+                "gpufraction:0.1.0 of deployment/gpufraction names no registry, so only nodes onto which it was "
+                "loaded have it",
                 f"kustomize edit set image gpufraction=REGISTRY/gpufraction:0.1.0 && {APPLY}",
             ),
         ),
@@ -271,7 +273,7 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
         (
             fail(
                 "runtime-class",
-                "pods get the RuntimeClass nvidia, and it does not exist, so they are refused",
+                "pods get the RuntimeClass nvidia, which does not exist, so they are refused",
                 "echo '{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: nvidia}, handler: nvidia}' | "
                 "kubectl apply -f -",
             ),
@@ -409,7 +411,7 @@ def test_it_is_the_same_command_before_the_installation(bare: BarePlane) -> None
         ok("runtime-class", "no RuntimeClass nvidia; NVIDIA's runtime must be the default of the GPU nodes"),
         ("OK", "installation", "gpufraction is not installed yet", APPLY),
         ("OK", "namespaces", "no namespace is labelled yet", f"kubectl label namespace NAMESPACE {INJECT}"),
-        ok("unserved-pods", "no pod asks for a share where none is given"),
+        ok("unserved-pods", "no pod requests a share in a namespace that is not served"),
     ]
     assert check(bare.kubeconfig) == wanted
     with faults.offered(bare.kube, "t4", "nvidia.com/gpu", "2"):

@@ -182,7 +182,7 @@ CASES: dict[str, tuple[Made, list[str]]] = {
         Made(annotations={MEANT: "8Gi"}),
         [
             f"spec.template.metadata.annotations[{MEANT}]: nothing reads it; "
-            "an amount goes under resources.limits of a container"
+            "put the amount under resources.limits of a container"
         ],
     ),
     "an annotation that alone asks, misspelt": (
@@ -202,7 +202,7 @@ CASES: dict[str, tuple[Made, list[str]]] = {
     ),
     "an amount as the workload's annotation": (
         Made(own={MEANT: "8Gi"}),
-        [f"metadata.annotations[{MEANT}]: nothing reads it here; an amount goes under resources.limits of a container"],
+        [f"metadata.annotations[{MEANT}]: nothing reads it here; put the amount under resources.limits of a container"],
     ),
     "an annotation of both": (
         Made({MEANT: "8Gi"}, own={"gpu-fraction": "0.5"}, annotations={"gpu-fraction": "0.5"}),
@@ -219,15 +219,20 @@ CASES: dict[str, tuple[Made, list[str]]] = {
     "a label of another value": (Made({"aliyun.com/gpu-mem": 8}, label="disabled"), []),
     "MiB that are meant as GiB": (
         Made({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 8}),
-        [limit("nvidia.com/gpumem", "8 MiB, in which no CUDA program starts; for 8 GiB give 8Gi")],
+        [limit("nvidia.com/gpumem", "8 MiB, which is too little for any CUDA program to start; for 8 GiB give 8Gi")],
     ),
     "bytes": (
         Made({MEANT: "8"}),
-        [limit(MEANT, "8, in which no CUDA program starts; give memory with its unit, such as 8Gi")],
+        [limit(MEANT, "8, which is too little for any CUDA program to start; give memory with its unit, such as 8Gi")],
     ),
     "few MiB with their unit": (
         Made({"nvidia.com/gpumem": "8Mi"}),
-        [limit("nvidia.com/gpumem", "8Mi, in which no CUDA program starts; give memory with its unit, such as 8Gi")],
+        [
+            limit(
+                "nvidia.com/gpumem",
+                "8Mi, which is too little for any CUDA program to start; give memory with its unit, such as 8Gi",
+            )
+        ],
     ),
     "MiB enough": (Made({"nvidia.com/gpumem": 256}), []),
     "no MiB, which is a default": (Made({"nvidia.com/gpu": 1, "nvidia.com/gpumem": 0}), []),
@@ -244,8 +249,8 @@ CASES: dict[str, tuple[Made, list[str]]] = {
     "an annotation of MiB": (
         Made(annotations={"gpu-memory": "8"}),
         [
-            "spec.template.metadata.annotations[gpu-memory]: found 8 MiB, in which no CUDA program starts; "
-            "for 8 GiB give 8192"
+            "spec.template.metadata.annotations[gpu-memory]: found 8 MiB, which is too little for any CUDA program to "
+            "start; for 8 GiB give 8192"
         ],
     ),
     "an annotation of MiB enough": (Made(annotations={"gpu-memory": "256"}), []),
@@ -264,7 +269,7 @@ CASES: dict[str, tuple[Made, list[str]]] = {
             "metadata.annotations[nvidia.com/use-gputype]: nothing reads it here; "
             "move it to spec.template.metadata.annotations",
             unlabelled("spec.template.spec.containers[main].resources.limits[nvidia.com/gpumem]"),
-            limit("nvidia.com/gpumem", "8 MiB, in which no CUDA program starts; for 8 GiB give 8Gi"),
+            limit("nvidia.com/gpumem", "8 MiB, which is too little for any CUDA program to start; for 8 GiB give 8Gi"),
         ],
     ),
     "what a controller made": (replace(MISSPELT, owned=True), []),

@@ -126,7 +126,7 @@ def test_what_no_card_could_serve_is_deactivated(beside: tuple[Cluster, Kueue], 
         lambda: f"it is still active: {messages(beside[1], uid)}",
         60,
     )
-    assert any("no GPU of this cluster could ever serve it" in each for each in messages(beside[1], uid))
+    assert any("no GPU of this cluster can ever serve it" in each for each in messages(beside[1], uid))
 
 
 def test_a_plain_pod_is_judged_by_its_own_request_and_not_by_its_totals(cluster: Cluster) -> None:

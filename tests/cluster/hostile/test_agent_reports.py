@@ -128,7 +128,7 @@ def test_who_uses_too_much_is_warned_and_evicted_and_others_are_not(watched: Wat
     ends = sorted(event["message"].partition("; ")[2] for event in watched.events(uid))
     assert ends == [
         "the pod is evicted as soon as its disruption budgets allow it",
-        "the pod is evicted if it goes on for 4 s",
+        "the pod is evicted if this continues for 4 s",
     ]
     assert (watched.events(modest["metadata"]["uid"]), watched.is_deleted("modest")) == ([], False)
 

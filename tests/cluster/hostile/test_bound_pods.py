@@ -41,7 +41,7 @@ def test_a_full_node_is_reported_as_full(hostile: Hostile, leads: bool) -> None:
             hostile.create(share("late").on("t4"))
         with pytest.raises(KubeForbidden, match=r"found 'nowhere', which cannot take the pod now: "):
             hostile.create(share("lost").on("nowhere"))
-        with pytest.raises(KubeForbidden, match="no GPU of this cluster could ever serve it"):
+        with pytest.raises(KubeForbidden, match="no GPU of this cluster can ever serve it"):
             hostile.create(share("huge", 1 << 20).on("t4"))
 
 
@@ -70,7 +70,7 @@ def test_questions_to_a_follower_are_counted(hostile: Hostile) -> None:
 def test_a_pod_of_another_scheduler_gets_a_true_condition(hostile: Hostile) -> None:
     """Nobody would bind it, were it to wait."""
     with asking(hostile, leads=False):
-        with pytest.raises(KubeForbidden, match="only the replica that leads can give it") as refused:
+        with pytest.raises(KubeForbidden, match="only the leading replica can place the pod") as refused:
             hostile.create(share("other").on("t4").spec(schedulerName="others"))
         assert "does not answer" not in str(refused.value)
     with asking(hostile, leads=True):

@@ -97,4 +97,4 @@ def test_a_refused_client_learns_the_reason_and_not_who_is_allowed(hostile: Host
     answered = strangers.post(port, showing(hostile, tmp_path, AUTHORITY, "system:node:n1"), b"{}")
     assert answered[0] == 403
     message = json.loads(answered[1])["message"]
-    assert message == "the client's certificate has none of the names that may ask here"
+    assert message == "the client's certificate has none of the allowed names"

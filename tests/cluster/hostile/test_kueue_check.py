@@ -121,7 +121,7 @@ def test_pods_that_have_their_shares_count_once(cluster: Cluster, reserving: Res
 def test_a_gang_that_no_card_could_serve_is_rejected(cluster: Cluster, reserving: Reserving) -> None:
     reserving.reserve("large", ("launcher", 1, pod("w").needs(cpu="10m")), ("main", 1, asking(99_000)))
     answer = reserving.answered("large", "Rejected")
-    assert answer["message"].startswith("pod set main: no GPU of this cluster could ever serve it")
+    assert answer["message"].startswith("pod set main: no GPU of this cluster can ever serve it")
 
 
 def test_a_workload_that_cannot_be_read_stops_no_other(cluster: Cluster, reserving: Reserving) -> None:

@@ -50,7 +50,7 @@ def test_a_pod_of_a_thousand_containers_is_refused(hostile: Hostile) -> None:
     """A1: each of 1,050 containers asks for a share. Its answer says how many may; as many as may are placed."""
     with pytest.raises(KubeInvalid, match=r"spec.containers: found 1050 containers; a pod that asks .* at most 256"):
         hostile.create(of_containers(1_050))
-    with pytest.raises(KubeInvalid, match=r"found 65 containers that ask for a share; let at most 64 containers"):
+    with pytest.raises(KubeInvalid, match=r"found 65 containers that request a share; let at most 64 containers"):
         hostile.create(of_containers(MOST_SHARING + 1))
     assert hostile.pods() == []
     hostile.create(of_containers(MOST_SHARING))

@@ -24,7 +24,7 @@ JSON = dict[str, Any]
 NODE = (gpu_node("two", "2 x Tesla T4 15109MiB"),)
 REQUEST, LIMIT = f"requests.{names.GPU_MEMORY}", f"requests.{names.GPU_MEMORY_LIMIT}"
 KAI = "nvidia.com/container.main.gpu-memory"
-TOO_FAR = "allow no memory limit this far above the request"
+TOO_FAR = "do not allow a memory limit this far above the request"
 
 
 @pytest.fixture(scope="module", params=control_planes())

@@ -22,7 +22,7 @@ from tests.cluster.hostile.attack import TENANT, Hostile
 from tests.cluster.hostile.replicas import asking
 
 pytestmark = pytest.mark.hostile
-REFUSED = "the least share of a GPU here"
+REFUSED = "the smallest share of a GPU here"
 MEMORY = "requests.gpufraction.io/gpu-memory"
 
 

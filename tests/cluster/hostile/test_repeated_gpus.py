@@ -106,7 +106,7 @@ def test_a_node_that_takes_over_a_card_in_use_gets_no_pod_of_it(repeated: Repeat
     repeated.reports(CARDS["a"])
     wait_for(lambda: repeated.shown_on("a", "b"), "no condition")
     assert repeated.condition("b")["message"] == (
-        f"GPU {CARDS['a']} is reported by node a too, and takes no new pods here"
+        f"GPU {CARDS['a']} is also reported by node a, and accepts no new pods here"
     )
     repeated.hostile.create(pod("mate").selects(**{"kubernetes.io/hostname": "a"}).asks(names.GPU_MEMORY, "1Gi"))
     wait_for(lambda: repeated.nodes_of("mate") == ["a"], "a serves nobody any more")

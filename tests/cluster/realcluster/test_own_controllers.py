@@ -190,7 +190,7 @@ def test_a_stateful_set_is_drained_within_the_zones_of_its_volumes(database: Clu
             drain(database, "a1")
             await_running(database, 2, waiting=2)
             why = {scenarios.condition(each).get("message") for each in scenarios.all_pods(database.kube)}
-            full = "waiting: 0 of 4 GPU nodes fit: 2 because of a volume that the node does not reach, 2 cordoned"
+            full = "waiting: 0 of 4 GPU nodes fit: 2 because of a volume that the node cannot reach, 2 cordoned"
             assert full in why
     assert amiss(database, await_running(database, 4)) == {}
 

@@ -65,7 +65,7 @@ def test_memory_is_laid_to_its_container_which_is_warned_and_evicted_once(node: 
     reported = [line.partition("; ")[2] for line in events if line.startswith("GPUMemoryOveruse")]
     assert sorted(reported) == [
         "the pod is evicted as soon as its disruption budgets allow it",
-        "the pod is evicted if it goes on for 1 s",
+        "the pod is evicted if this continues for 1 s",
     ]
     assert not any(line.startswith("GPUMemoryOveruse") for line in node.events("modest"))
     assert scenarios.is_running(node.running("modest"))

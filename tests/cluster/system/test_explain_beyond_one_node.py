@@ -106,10 +106,10 @@ def test_a_tenant_learns_that_volumes_are_not_evaluated(cluster: Cluster, tenant
     mounted = [{"name": "data", "persistentVolumeClaim": {"claimName": disk}}]
     create(cluster, asking("notebook", "notebook", volumes=mounted))
     count = len(cluster.nodes)
-    await_waiting(cluster, "notebook", f"{count} because of a volume that the node does not reach")
+    await_waiting(cluster, "notebook", f"{count} because of a volume that the node cannot reach")
     whole = plugin(cluster, "explain", "notebook")
     assert f"{count} of {count} GPU nodes now: " in whole
-    assert "because of a volume that the node does not reach" in whole
+    assert "because of a volume that the node cannot reach" in whole
     assert "Not evaluated" not in whole
     seen = explained(tenant, "explain", "notebook")
     assert re.search(r"VolumeBinding[^(]*\(you may not list nodes, gpunodes, persistentvolumes, storageclasses", seen)

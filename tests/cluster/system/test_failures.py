@@ -41,7 +41,7 @@ WRONG = {
         "gpufraction.io/gpu-memory",
         "8",
         "spec.containers[0].resources.limits[gpufraction.io/gpu-memory]: found '8'; "
-        "give the memory of each GPU with its unit, from 1Mi up, such as 8Gi",
+        "give the memory of each GPU with its unit, at least 1Mi, such as 8Gi",
     ),
     "a resource that there is not": (
         "gpufraction.io/gpu-mem",
@@ -52,7 +52,7 @@ WRONG = {
     "more memory than any card has": (
         "gpufraction.io/gpu-memory",
         "80Gi",
-        "no GPU of this cluster could ever serve it, even when free: 0 of 3 GPU nodes fit: "
+        "no GPU of this cluster can ever serve it, even when free: 0 of 3 GPU nodes fit: "
         "3 short of memory (largest 32768 MiB, wanted 81920)",
     ),
 }

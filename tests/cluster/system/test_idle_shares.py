@@ -175,7 +175,7 @@ def test_a_disruption_budget_keeps_an_idle_pod_and_spares_it_the_warning(node: N
             lambda: node.condition("next").get("reason") == "PreemptionBlocked",
             lambda: f"told {node.condition('next')}",
         )
-        message = "1 idle pod could make room, but disruption budgets do not allow it now"
+        message = "evicting 1 idle pod would make room, but disruption budgets do not allow it now"
         assert node.condition("next")["message"].endswith(message)
         assert (node.runs(), node.events(uid)) == ({"notebook", "silent"}, [])
     finally:

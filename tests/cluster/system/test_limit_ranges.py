@@ -121,5 +121,5 @@ def test_the_api_server_rejects_a_maximum_in_an_older_systems_format(teams: Any)
 
 def test_a_default_that_nothing_can_serve_is_refused_with_the_limit_range(teams: Any) -> None:
     team = teams(default={"nano-gpu/gpu-percent": "200"})
-    with pytest.raises(KubeError, match="found '200', set by a LimitRange of the namespace"):
+    with pytest.raises(KubeError, match="found '200', set by a LimitRange in the namespace"):
         team.create(pod("p"))

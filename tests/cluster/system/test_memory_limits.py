@@ -139,7 +139,7 @@ def test_a_pod_bursts_only_where_its_limit_is_held(limiting: Cluster, library: P
     cluster.kube.delete(paths.path("v1", "resourcequotas", "default", "gpus"))
     assert sum(on_cards(cluster, "gpufraction_gpu_memory_allocated_bytes").values()) == 8 * GIB
     assert sum(on_cards(cluster, "gpufraction_gpu_memory_limits_bytes").values()) == 16 * GIB
-    with pytest.raises(KubeError, match="allow no memory limit this far above the request") as refused:
+    with pytest.raises(KubeError, match="do not allow a memory limit this far above the request") as refused:
         create(cluster, t4("too-far", limit="40Gi"))
     assert "wanted 40960" in str(refused.value)
     invariants.check(cluster)
@@ -171,13 +171,13 @@ def test_a_limit_is_at_most_the_options_multiple_of_its_own_request(limiting: Cl
     cluster = limiting
     limiter.install(library)
     allow(cluster, "1.5")
-    with pytest.raises(KubeError, match="allow no memory limit this far above the request"):
+    with pytest.raises(KubeError, match="do not allow a memory limit this far above the request"):
         create(cluster, t4("far"))
     create(cluster, t4("near", limit="6Gi"))
     await_running(cluster, "near")
     # What runs with its limit goes on, and without the option no other pod gets one.
     allow(cluster, "")
-    with pytest.raises(KubeError, match="allow no memory limit this far above the request"):
+    with pytest.raises(KubeError, match="do not allow a memory limit this far above the request"):
         create(cluster, t4("none", limit="4097Mi"))
     assert environment(cluster, "near")["GPUFRACTION_MEMORY_LIMIT_MIB"] == "6144"
     invariants.check(cluster)
@@ -193,7 +193,7 @@ def test_limits_in_all_refuse_pods_that_burst_and_no_others(limiting: Cluster, l
     create(cluster, *(t4(f"p{number}", "7Gi", "12Gi") for number in range(4)))
     await_running(cluster, *(f"p{number}" for number in range(4)))
     create(cluster, t4("p4", "7Gi", "12Gi"), *(t4(f"plain{number}", "7Gi", "") for number in range(2)))
-    assert "memory limits would add up to too much" in await_reason(cluster, "p4", "LimitsInAll")
+    assert "memory limits would exceed their maximum sum" in await_reason(cluster, "p4", "LimitsInAll")
     await_running(cluster, "plain0", "plain1")
     scenarios.clear(cluster.kube)
     allow(cluster, "3")

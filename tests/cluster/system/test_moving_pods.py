@@ -52,7 +52,7 @@ def test_the_smaller_pod_moves_where_its_namespace_agreed(moving_cluster: Cluste
         after = nodes_of(cluster.kube, namespace)
         assert after == {"six": before["six"], "four": before["six"]}, "the one with less work moved"
         [why] = wait_for(lambda: moves(cluster.kube, namespace), "no Event says that it moved")
-        assert why.startswith(f"evicted: a larger pod waits for GPUs of node {before['four']}, and there is room for")
+        assert why.startswith(f"evicted: a larger pod waits for GPUs of node {before['four']}, and this pod fits on")
     invariants.check(cluster)
     for each in ("large", namespace):
         scenarios.clear(cluster.kube, each)

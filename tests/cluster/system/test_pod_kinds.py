@@ -81,7 +81,7 @@ def test_it_runs_with_its_share(cluster: Cluster, case: tuple[PodBuilder, int, i
 
 
 REFUSED = {
-    "another operating system": (t4("x").spec(os={"name": "windows"}), "GPU shares are given on Linux nodes only"),
+    "another operating system": (t4("x").spec(os={"name": "windows"}), "GPU shares are available only on Linux nodes"),
     "a node that is not there": (pod("x").asks(MEMORY, "1Gi").on("ghost"), "3 not the node that the pod names"),
     "a RuntimeClass that is not there": (t4("x").spec(runtimeClassName="ghost"), 'RuntimeClass "ghost" not found'),
     "a priority that is not there": (t4("x").spec(priorityClassName="ghost"), "no PriorityClass with name ghost"),

@@ -28,7 +28,7 @@ JSON = dict[str, Any]
 GPUS = "2 x Tesla T4 15109MiB"
 TEMPLATE = {"gpus": 2, "model": "Tesla T4", "gpuMemory": "15109Mi", "cpu": 30, "memory": "250Gi", "max": 3}
 POOL = {"name": "t4", "nodeSelector": {"matchLabels": {GROUP_LABEL: "t4"}}, "node": TEMPLATE}
-WAITS = "no node of this cluster would serve it; a node of pool t4 would"
+WAITS = "no node of this cluster can serve it; a node of pool t4 would"
 WHOLE = pod("whole").asks("nvidia.com/gpu", 1)
 PERCENT = pod("percent").asks("nano-gpu/gpu-percent", 50)
 

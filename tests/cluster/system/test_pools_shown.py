@@ -57,7 +57,7 @@ def test_why_no_node_can_be_requested_is_shown(cluster: Cluster) -> None:
     wait_for(lambda: states(cluster) == ["no node"], lambda: shown(cluster, "pools"), 30.0)
     cluster.kube.create(paths.pods("default"), pod("waits").asks(str(names.GPU_MEMORY), "8Gi").manifest())
     wait_for(lambda: states(cluster) == ["could not be asked"], lambda: shown(cluster, "pools"), 30.0)
-    assert "Nothing can be asked for: ProvisioningRequests are not served" in shown(cluster, "pools")
+    assert "No nodes can be requested: ProvisioningRequests are not served" in shown(cluster, "pools")
     wait_for(lambda: "a node of pool t4 would" in shown(cluster, "explain", "waits"), "the pod is not told", 30.0)
     scenarios.clear(cluster.kube)
     wait_for(lambda: states(cluster) == ["no node"], lambda: shown(cluster, "pools"), 30.0)

@@ -123,7 +123,7 @@ def promise_twice(cluster: Cluster) -> None:
     allocator.patch_merge(paths.pods("default", "twice-2"), edited)
 
 
-OVERCOMMITTED = re.compile(r"GPU \d of node t4: more is allocated than there is: 20000 of 15109 MiB")
+OVERCOMMITTED = re.compile(r"GPU \d of node t4: more is allocated than the GPU has: 20000 of 15109 MiB")
 
 
 def test_a_gpu_promised_twice_is_reported_on_the_youngest_pod_and_on_the_node(cluster: Cluster) -> None:
@@ -154,7 +154,7 @@ def test_a_pod_that_slipped_past_the_webhook_is_reported(cluster: Cluster) -> No
         assert names.REQUEST not in made["metadata"].get("annotations", {})
         cluster.label_namespace("late")
         text = wait_for_event(cluster, "slipped", "GPUShareUncounted", "late")
-        assert text.startswith("requests a GPU share and has no valid allocation")
+        assert text.startswith("requests a GPU share but has no valid allocation")
         wait_for(lambda: metric(cluster, "gpufraction_uncounted_pods") == 1, "not counted")
     finally:
         cluster.kube.patch_merge(namespace, {"metadata": {"labels": {names.INJECT_LABEL: None}}})
@@ -177,7 +177,7 @@ def test_a_pod_of_higher_priority_preempts_one_of_lower(strict: Cluster) -> None
     assert scenarios.outcome(found) == scenarios.Outcome(running=2, nodes=("t4",), gpus=2)
     (victim,) = {"low-1", "low-2"} - names_running(strict)
     assert wait_for_event(strict, victim, "GPUSharePreempted") == (
-        "evicted: a pod of higher priority waits for a GPU share, and node t4 needs the fewest evictions"
+        "evicted: a pod of higher priority waits for a GPU share, and node t4 requires the fewest evictions"
     )
 
 

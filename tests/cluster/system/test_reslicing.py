@@ -58,7 +58,7 @@ def test_a_pod_waits_while_cards_are_sliced_anew_and_gets_a_new_slice(sliceable:
 
     says("pending")
     kube.create(paths.pods("default"), pod("p").asks("gpufraction.io/gpu-memory", "10Gi").manifest())
-    message = "1 whose cards are being sliced anew by NVIDIA's MIG manager (nvidia.com/mig.config.state)"
+    message = "1 whose GPUs are being repartitioned by NVIDIA's MIG manager (nvidia.com/mig.config.state)"
     wait_for(
         lambda: message in scenarios.condition(read()).get("message", ""), lambda: str(scenarios.condition(read()))
     )

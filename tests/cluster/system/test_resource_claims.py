@@ -514,7 +514,7 @@ def test_a_claim_that_a_tenant_slips_in_gets_no_more_than_was_counted(cluster: C
     cluster.kube.patch_merge(paths.nodes("plain"), {"metadata": {"labels": {"pool": "nowhere"}}})
     try:
         wait_for(
-            lambda: "ask for something else than was counted" in said(cluster, "sly"),
+            lambda: "request something other than what was counted" in said(cluster, "sly"),
             lambda: f"it is not refused: {found(cluster, 'sly')['status']}",
             40,
         )
@@ -532,7 +532,7 @@ def test_while_no_allocator_answers_pods_with_claims_are_refused(cluster: Cluste
     cluster.programs["allocator"].kill()
     cluster.programs["allocator"].wait()
     try:
-        with pytest.raises((KubeForbidden, KubeInvalid), match="the allocator of gpufraction does not answer"):
+        with pytest.raises((KubeForbidden, KubeInvalid), match="gpufraction's allocator does not answer"):
             create(cluster, pod("one", of="t"))
     finally:
         cluster.programs["allocator"].start()

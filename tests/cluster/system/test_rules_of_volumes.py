@@ -83,7 +83,7 @@ def test_a_pod_whose_volumes_are_in_two_zones_waits(cluster: Cluster, disks: Dis
     disks.bound("here", "disk-a", reach=(ZONE, "a"))
     disks.bound("there", "disk-b", reach=(ZONE, "b"))
     create(cluster, notebook("notebook", "here", "there"))
-    await_waiting(cluster, "notebook", f"{len(cluster.nodes)} because of a volume that the node does not reach")
+    await_waiting(cluster, "notebook", f"{len(cluster.nodes)} because of a volume that the node cannot reach")
 
 
 @pytest.mark.parametrize("zone", ["a", "b"])

@@ -51,7 +51,7 @@ def test_a_node_without_its_agent_takes_no_new_pods_until_it_is_back(cluster: Cl
     def why() -> str:
         return str(scenarios.condition(kube.get(paths.pods("default", "waits"))).get("message", ""))
 
-    wait_for(lambda: "1 whose agent has been silent for too long" in why(), lambda: f"it reads {why()!r}")
+    wait_for(lambda: "1 whose agent has not reported for too long" in why(), lambda: f"it reads {why()!r}")
     assert scenarios.is_running(kube.get(paths.pods("default", "runs")))
     agent.start()
     scenarios.settled(kube, 2, running=2)

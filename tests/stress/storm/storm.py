@@ -35,7 +35,7 @@ from tests.builders import PodBuilder, pod
 
 JSON = dict[str, Any]
 _PATIENCE, _PAUSE = 60.0, 0.1
-_AGAIN = "create it again in a moment"
+_AGAIN = "again in a moment"
 KEPT = "storm-keeps"
 """A label of pods that no client deletes again."""
 

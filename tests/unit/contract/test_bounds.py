@@ -44,7 +44,7 @@ def of_containers(number: int, resource: str, amount: str, **limits: str) -> dic
 def test_containers_that_ask_are_counted_in_every_dialect(resource: str, amount: str) -> None:
     assert isinstance(DIALECTS.read(of_containers(MOST_SHARING, resource, amount)), PodRequest)
     assert DIALECTS.read(of_containers(MOST_SHARING + 1, resource, amount)) == Refusal(
-        "spec.containers", "65 containers that ask for a share", "let at most 64 containers of a pod ask"
+        "spec.containers", "65 containers that request a share", "request a share in at most 64 containers of a pod"
     )
 
 
@@ -52,7 +52,7 @@ def test_containers_that_use_a_claim_are_counted_too() -> None:
     made = of_containers(MOST_SHARING + 1, "cpu", "1")
     made["metadata"]["annotations"] = {"egpuc.elasticgpu.io/a": "one"}
     assert DIALECTS.read(made) == Refusal(
-        "spec.containers", "65 containers that ask for a share", "let at most 64 containers of a pod ask"
+        "spec.containers", "65 containers that request a share", "request a share in at most 64 containers of a pod"
     )
 
 
@@ -60,7 +60,9 @@ def test_containers_beside_those_that_ask_have_a_bound_of_their_own() -> None:
     made = of_containers(MOST_CONTAINERS, "cpu", "1")
     made["spec"]["containers"].append({"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}})
     found = Refusal(
-        "spec.containers", "257 containers", "a pod that asks for a GPU share has at most 256: make several pods of it"
+        "spec.containers",
+        "257 containers",
+        "a pod with a GPU share has at most 256 containers: split it into several pods",
     )
     assert DIALECTS.read(made) == found
     del made["spec"]["containers"][-1]
@@ -76,7 +78,7 @@ def test_a_million_containers_are_not_read_one_by_one() -> None:
 def test_gpus_are_counted_over_all_containers() -> None:
     assert isinstance(DIALECTS.read(of_containers(4, "nvidia.com/gpu", "64")), PodRequest)
     assert DIALECTS.read(of_containers(5, "nvidia.com/gpu", "64")) == Refusal(
-        "spec.containers", "320 GPUs over all containers", "ask for at most 256 in all containers together"
+        "spec.containers", "320 GPUs in all containers together", "request at most 256 in all containers together"
     )
 
 
@@ -122,9 +124,7 @@ def test_lists_of_wishes_are_counted_over_the_pod_and_equal_ones_once() -> None:
         return DIALECTS.read(builder.json())
 
     assert isinstance(made("x"), PodRequest)
-    assert made("{}") == Refusal(
-        "spec.containers", "1250 models and UUIDs wished for", "name at most 1000 in all lists together"
-    )
+    assert made("{}") == Refusal("spec.containers", "1250 models and UUIDs", "name at most 1000 in all lists together")
 
 
 # -- what nodes are chosen by -------------------------------------------------------------------------------------
@@ -142,26 +142,26 @@ SELECTING = {
     ),
     "8,000 expressions": (
         pod("p").affinity(expressions(8_000)),
-        Refusal(AFFINITY, "8000 expressions and values", "a pod that asks for a GPU share has at most 1000"),
+        Refusal(AFFINITY, "8000 expressions and values", "a pod with a GPU share has at most 1000"),
     ),
     "one value too many, with the expression": (
         pod("p").affinity({"matchExpressions": [{"key": "h", "operator": "In", "values": ["n"] * 1000}]}),
-        Refusal(AFFINITY, "1001 expressions and values", "a pod that asks for a GPU share has at most 1000"),
+        Refusal(AFFINITY, "1001 expressions and values", "a pod with a GPU share has at most 1000"),
     ),
     "many empty terms": (
         pod("p").affinity(*[{}] * 101),
-        Refusal(AFFINITY, "101 terms", "a pod that asks for a GPU share has at most 100"),
+        Refusal(AFFINITY, "101 terms", "a pod with a GPU share has at most 100"),
     ),
     "many fields": (
         pod("p").affinity(*[expressions(60, "matchFields")] * 2),
-        Refusal(AFFINITY, "120 expressions in matchFields", "a pod that asks for a GPU share has at most 100"),
+        Refusal(AFFINITY, "120 expressions in matchFields", "a pod with a GPU share has at most 100"),
     ),
     "a long nodeSelector": (
         pod("p").spec(nodeSelector={f"k{at}": "v" for at in range(1001)}),
         Refusal(
             "spec.nodeSelector",
             "1001 labels, with the expressions of the affinity",
-            "a pod that asks for a GPU share has at most 1000",
+            "a pod with a GPU share has at most 1000",
         ),
     ),
     "many tolerations": (
@@ -169,7 +169,7 @@ SELECTING = {
         Refusal(
             "spec.tolerations",
             "1001 tolerations, with what selects nodes",
-            "a pod that asks for a GPU share has at most 1000",
+            "a pod with a GPU share has at most 1000",
         ),
     ),
     "few, and long": (
@@ -177,12 +177,12 @@ SELECTING = {
         Refusal(
             "spec.affinity",
             "73246 characters, with nodeSelector and tolerations",
-            "a pod that asks for a GPU share has at most 65536",
+            "a pod with a GPU share has at most 65536",
         ),
     ),
     "many host ports": (
         pod("p").container("c", ports=[{"containerPort": at + 1, "hostPort": at + 1} for at in range(513)]),
-        Refusal("spec.containers[].ports", "513 host ports", "a pod that asks for a GPU share has at most 512"),
+        Refusal("spec.containers[].ports", "513 host ports", "a pod with a GPU share has at most 512"),
     ),
     "many ports that are no host ports": (
         pod("p").container("c", ports=[{"containerPort": at + 1} for at in range(513)]),
@@ -190,15 +190,15 @@ SELECTING = {
     ),
     "many ports on the host's network": (
         pod("p").container("c", ports=[{"containerPort": at + 1} for at in range(513)]).spec(hostNetwork=True),
-        Refusal("spec.containers[].ports", "513 host ports", "a pod that asks for a GPU share has at most 512"),
+        Refusal("spec.containers[].ports", "513 host ports", "a pod with a GPU share has at most 512"),
     ),
     "many claims": (
         pod("p").spec(resourceClaims=[{"name": f"c{at}"} for at in range(65)]),
-        Refusal("spec.resourceClaims", "65 claims", "a pod that asks for a GPU share has at most 64"),
+        Refusal("spec.resourceClaims", "65 claims", "a pod with a GPU share has at most 64"),
     ),
     "many gates": (
         pod("p").gated(*(f"g{at}" for at in range(65))),
-        Refusal("spec.schedulingGates", "65 gates", "a pod that asks for a GPU share has at most 64"),
+        Refusal("spec.schedulingGates", "65 gates", "a pod with a GPU share has at most 64"),
     ),
 }
 
@@ -274,7 +274,7 @@ def test_a_waiting_pod_beyond_the_bounds_is_trimmed_to_who_it_is_and_why() -> No
         "metadata": {k: made["metadata"][k] for k in ("name", "namespace", "uid", "creationTimestamp")},
         "spec": {"schedulingGates": [{"name": str(names.GATE)}]},
         "status": {},
-        "beyond": f"{AFFINITY}: found 8000 expressions and values; a pod that asks for a GPU share has at most 1000",
+        "beyond": f"{AFFINITY}: found 8000 expressions and values; a pod with a GPU share has at most 1000",
     }
     assert pods.beyond(trimmed) == trimmed["beyond"]
 

@@ -83,7 +83,7 @@ READ: dict[str, tuple[PodBuilder, Membership | NoGang | None]] = {
     "the pods of a Job": (worker().owned("Job", "j", "uid-j").annotated(MINIMUM, "4"), of("Job", "uid-j", 4)),
     "a JobSet without a number": (
         worker().labelled("jobset.sigs.k8s.io/jobset-name", "js"),
-        NoGang("JobSet 'js' does not say how many pods start together; say it by gpufraction.io/gang-minimum"),
+        NoGang("JobSet 'js' does not say how many pods start together; set gpufraction.io/gang-minimum"),
     ),
     "a size that is none": (
         worker().labelled(f"{LWS}/name", "l").labelled(f"{LWS}/group-index", "0").annotated(f"{LWS}/size", "1e9"),
@@ -112,7 +112,7 @@ REFUSED: dict[str, tuple[PodBuilder, Refusal | None]] = {
         Refusal(
             f"metadata.annotations[{NAME}]",
             "'a/b'",
-            "a name of at most 63 of a-z, 0-9, - and ., which all pods of the gang have; or none",
+            "a name of at most 63 of a-z, 0-9, - and ., the same for all pods of the gang; or none",
         ),
     ),
     "too many": (

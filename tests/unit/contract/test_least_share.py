@@ -19,57 +19,58 @@ BOUNDED = Options(least_memory=512 * MIB, least_percent=5)
 TOO_LITTLE: dict[str, tuple[PodBuilder, str]] = {
     "native bytes": (
         pod("p").asks("gpufraction.io/gpu-memory", "100Mi"),
-        "spec.containers[0].resources.limits[gpufraction.io/gpu-memory]: found 100Mi on each GPU; ask for at least "
-        "512Mi, the least share of a GPU here",
+        "spec.containers[0].resources.limits[gpufraction.io/gpu-memory]: found 100Mi on each GPU; request at least "
+        "512Mi, the smallest share of a GPU here",
     ),
     "on each of several cards": (
         pod("p").asks("gpufraction.io/gpu-memory", "511Mi").asks("gpufraction.io/gpu-count", 2),
-        "spec.containers[0].resources.limits[gpufraction.io/gpu-memory]: found 511Mi on each GPU; ask for at least "
-        "512Mi, the least share of a GPU here",
+        "spec.containers[0].resources.limits[gpufraction.io/gpu-memory]: found 511Mi on each GPU; request at least "
+        "512Mi, the smallest share of a GPU here",
     ),
     "native percent": (
         pod("p").asks("gpufraction.io/gpu-percent", 4),
-        "spec.containers[0].resources.limits[gpufraction.io/gpu-percent]: found 4 % of each GPU; ask for at least 5 %, "
-        "the least share of a GPU here",
+        "spec.containers[0].resources.limits[gpufraction.io/gpu-percent]: found 4 % of each GPU; request at least at "
+        "least 5 %, the smallest share of a GPU here",
     ),
     "cores that stand for memory": (
         pod("p").asks("gpufraction.io/gpu-cores", 4),
-        "spec.containers[0].resources.limits[gpufraction.io/gpu-cores]: found 4 % of each GPU; ask for at least 5 %, "
-        "the least share of a GPU here",
+        "spec.containers[0].resources.limits[gpufraction.io/gpu-cores]: found 4 % of each GPU; request at least at "
+        "least 5 %, the smallest share of a GPU here",
     ),
     "HAMi, with all cores": (
         pod("p").asks("nvidia.com/gpu", 1).asks("nvidia.com/gpumem", 1).asks("nvidia.com/gpucores", 100),
-        "spec.containers[0].resources.limits[nvidia.com/gpumem]: found 1Mi on each GPU; ask for at least 512Mi, the "
-        "least share of a GPU here",
+        "spec.containers[0].resources.limits[nvidia.com/gpumem]: found 1Mi on each GPU; request at least at least "
+        "512Mi, the smallest share of a GPU here",
     ),
     "HAMi by percent": (
         pod("p").asks("nvidia.com/gpumem-percentage", 1),
-        "spec.containers[0].resources.limits[nvidia.com/gpumem-percentage]: found 1 % of each GPU; ask for at least "
-        "5 %, the least share of a GPU here",
+        "spec.containers[0].resources.limits[nvidia.com/gpumem-percentage]: found 1 % of each GPU; request at least "
+        "5 %, the smallest share of a GPU here",
     ),
     "Elastic GPU": (
         pod("p").asks("elasticgpu.io/gpu-memory", 100),
-        "spec.containers[0].resources.limits[elasticgpu.io/gpu-memory]: found 100Mi on each GPU; ask for at least "
-        "512Mi, the least share of a GPU here",
+        "spec.containers[0].resources.limits[elasticgpu.io/gpu-memory]: found 100Mi on each GPU; request at least "
+        "512Mi, the smallest share of a GPU here",
     ),
     "nano-gpu": (
         pod("p").asks("nano-gpu/gpu-percent", 4),
-        "spec.containers[0].resources.limits[nano-gpu/gpu-percent]: found 4 % of each GPU; ask for at least 5 %, the "
-        "least share of a GPU here",
+        "spec.containers[0].resources.limits[nano-gpu/gpu-percent]: found 4 % of each GPU; request at least at least "
+        "5 %, the smallest share of a GPU here",
     ),
     "by annotation": (
         pod("p").annotated("gpu-memory", "100").container("main"),
-        "spec.containers[0]: found 100Mi on each GPU; ask for at least 512Mi, the least share of a GPU here",
+        "spec.containers[0]: found 100Mi on each GPU; request at least at least 512Mi, the smallest share of a GPU "
+        "here",
     ),
     "the second container": (
         pod("p").asks("gpufraction.io/gpu-memory", "1Gi").container("side").asks("gpufraction.io/gpu-memory", "1Mi"),
-        "spec.containers[1].resources.limits[gpufraction.io/gpu-memory]: found 1Mi on each GPU; ask for at least "
-        "512Mi, the least share of a GPU here",
+        "spec.containers[1].resources.limits[gpufraction.io/gpu-memory]: found 1Mi on each GPU; request at least "
+        "512Mi, the smallest share of a GPU here",
     ),
     "an init container": (
         pod("p").init("first").asks("gpufraction.io/gpu-memory", "1Mi").container("main"),
-        "spec.initContainers[0].resources.limits[gpufraction.io/gpu-memory]: found 1Mi on each GPU; ask for at least "
-        "512Mi, the least share of a GPU here",
+        "spec.initContainers[0].resources.limits[gpufraction.io/gpu-memory]: found 1Mi on each GPU; request at least "
+        "512Mi, the smallest share of a GPU here",
     ),
 }
 
@@ -99,7 +100,7 @@ def test_a_byte_is_never_a_share(dialect: str, options: Options) -> None:
     assert bounds.least_problem(made, request, options) == Refusal(
         "spec.containers[0].resources.limits[gpufraction.io/gpu-memory]",
         "1 on each GPU",
-        "ask for at least 1Mi, the least share of a GPU here",
+        "request at least at least 1Mi, the smallest share of a GPU here",
     )
 
 

@@ -167,7 +167,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "two profiles of a name": (
         {"schedulerProfiles": [{}, {"schedulerName": "default-scheduler"}]},
-        "schedulerProfiles[1].schedulerName: 'default-scheduler' is there twice",
+        "schedulerProfiles[1].schedulerName: 'default-scheduler' is given twice",
     ),
     "an added affinity of no term": (
         added(**{REQUIRED: {"nodeSelectorTerms": []}}),
@@ -207,10 +207,10 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "a default constraint that is there twice": (
         profile(defaultConstraints=[EVEN, {**EVEN, "maxSkew": 2}]),
-        "schedulerProfiles[0].defaultConstraints: 'zone' with 'DoNotSchedule' is there twice; give it once",
+        "schedulerProfiles[0].defaultConstraints: 'zone' with 'DoNotSchedule' is given twice; give it once",
     ),
-    "a list": ([1], "found [1]; give one `name: value` a line"),
-    "text": ("deviceSplitCount=5", "give one `name: value` a line"),
+    "a list": ([1], "found [1]; give one `name: value` per line"),
+    "text": ("deviceSplitCount=5", "give one `name: value` per line"),
     "a misspelt name": ({"deviceSplit": 5}, "'deviceSplit': unknown; give one of aliyunUnit, coreOnlyMemory, "),
     "a key that is no text": ({5: 5}, "5: unknown; give one of"),
     "pools that are no list": ({"pools": {"a": 1}}, "pools: found {'a': 1}; give a list of pools"),
@@ -222,7 +222,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "two pools of a name": (
         {"pools": pool()["pools"] * 2},
-        "pools: 'a' is there twice; give each pool a name of its own",
+        "pools: 'a' is given twice; give each pool its own name",
     ),
     "a wrong value in a pool": (
         pool(deviceSplitCount=0),
@@ -234,7 +234,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "a pool of every node": (selected(), "pools[0].nodeSelector: found {}; give matchLabels or matchExpressions"),
     "a misspelt selector": (selected(matchLabel={}), "found {'matchLabel': {}}; give matchLabels or matchExpressions"),
-    "labels that are empty": (selected(matchLabels={}), "pools[0].nodeSelector: selects by nothing; give a label"),
+    "labels that are empty": (selected(matchLabels={}), "pools[0].nodeSelector: selects nothing; give a label"),
     "a value that is no text": (
         selected(matchLabels={"gpu": True}),
         "nodeSelector.matchLabels: found {'gpu': True}; give labels and values as text",

@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"resourceName": "vgpu"},
         "found 'vgpu'; give a resource's name, such as nvidia.com/vgpu",
     ),
-    "two resources of one name": ({"resourceName": "a/b", "resourceMem": "a/b"}, "give each a name of its own"),
+    "two resources of one name": ({"resourceName": "a/b", "resourceMem": "a/b"}, "give each its own name"),
 }
 
 

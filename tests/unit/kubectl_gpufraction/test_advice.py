@@ -192,7 +192,7 @@ def budget(allowed: int, **selector: Any) -> dict[str, Any]:
 
 HELD = admitted("held", "gpufraction.io/gpu-memory", "12Gi", on="n1")
 STAYS = {
-    "a pod without a controller": (HELD, (), "no controller would make it again"),
+    "a pod without a controller": (HELD, (), "no controller would create it again"),
     "a pod of a DaemonSet": (owned(HELD, "DaemonSet"), (), "it belongs to its node"),
     "a pod that a controller makes again": (owned(HELD), (), ""),
     "a pod that asks to be left alone": (
@@ -245,7 +245,7 @@ def sentences(pods: list[Any], *, gpus: int = 0) -> list[str]:
 def test_the_pod_that_finds_another_place_is_moved() -> None:
     moved = owned(admitted("small", "gpufraction.io/gpu-memory", "3Gi", on="n1"))
     assert sentences([WAITING, moved, ON_N2]) == [
-        "1 eviction would make room for default/train (asks for 1xwhole) on node n2, GPU 0:",
+        "1 eviction would make room for default/train (requests 1xwhole) on node n2, GPU 0:",
         "  default/other (2048 MiB, priority 0): then there is room for it on node n1",
         advised._RETURNS,
         "Nothing was changed; --evict requests these evictions from the API server.",
@@ -258,7 +258,7 @@ def test_one_of_lower_priority_may_have_to_wait() -> None:
     )
     full = owned(admitted("full", "gpufraction.io/gpu-memory", "14Gi", on="n2"))
     assert sentences([WAITING, owned(HELD), full])[1] == (
-        "  default/held (12288 MiB, priority 0): then it waits; its priority is lower"
+        "  default/held (12288 MiB, priority 0): then it waits, since its priority is lower"
     )
 
 
@@ -266,7 +266,7 @@ def test_nobody_is_moved_to_free_gpus_who_would_lose_the_share() -> None:
     full = owned(admitted("full", "gpufraction.io/gpu-memory", "14Gi", on="n2"))
     assert sentences([owned(HELD), full], gpus=1) == [
         "No evictions (up to 6, of one node) would make room for 1 whole GPU of one node.",
-        "Pods of its own or a higher priority go only if there is room for them elsewhere.",
+        "Pods of the same or a higher priority are evicted only if there is room for them elsewhere.",
     ]
     assert sentences([owned(HELD)], gpus=1) == [
         "No eviction is needed: 1 whole GPU of one node is free on node n2, GPU 0."
@@ -288,17 +288,17 @@ def test_the_first_in_line_is_one_that_nothing_else_holds_back() -> None:
 def test_pods_that_are_being_deleted_count_as_deleted() -> None:
     leaving = owned(HELD, deletionTimestamp="2026-01-05T09:00:00Z")
     assert sentences([WAITING, leaving, ON_N2]) == [
-        "No eviction is needed: default/train (asks for 1xwhole) fits on node n1, GPU 0.",
+        "No eviction is needed: default/train (requests 1xwhole) fits on node n1, GPU 0.",
         "(once these pods, which are being deleted, have ended: default/held)",
     ]
 
 
 def test_pods_that_stay_are_listed() -> None:
     assert sentences([WAITING, HELD, ON_N2 | {"metadata": {**ON_N2["metadata"], "ownerReferences": []}}]) == [
-        "No evictions (up to 6, of one node) would make room for default/train (asks for 1xwhole).",
-        "Not to be evicted: default/held (no controller would make it again), "
-        "default/other (no controller would make it again).",
-        "Pods of its own or a higher priority go only if there is room for them elsewhere.",
+        "No evictions (up to 6, of one node) would make room for default/train (requests 1xwhole).",
+        "Cannot be evicted: default/held (no controller would create it again), "
+        "default/other (no controller would create it again).",
+        "Pods of the same or a higher priority are evicted only if there is room for them elsewhere.",
     ]
 
 

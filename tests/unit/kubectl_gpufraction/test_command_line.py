@@ -62,27 +62,29 @@ def test_help_alone_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> No
 
 
 WRONG: dict[tuple[str, ...], str] = {
-    ("nodess",): "unknown command 'nodess'; did you mean 'nodes'?\nkubectl gpufraction help shows what can be given\n",
-    ("sing",): "unknown command 'sing'\nkubectl gpufraction help shows what can be given\n",
+    (
+        "nodess",
+    ): "unknown command 'nodess'; did you mean 'nodes'?\nkubectl gpufraction help shows the possible values\n",
+    ("sing",): "unknown command 'sing'\nkubectl gpufraction help shows the possible values\n",
     ("help", "wait"): "unknown command 'wait'; did you mean 'waiting'?\n"
-    "kubectl gpufraction help shows what can be given\n",
+    "kubectl gpufraction help shows the possible values\n",
     ("pods", "--selctor", "x"): "pods has no --selctor; did you mean '--selector'?\n"
-    "kubectl gpufraction help pods shows what can be given\n",
+    "kubectl gpufraction help pods shows its flags\n",
     ("pools", "a"): "pools: 'a' is one word too many\nkubectl gpufraction help pools shows its form\n",
     ("pods", "-o", "jsno"): "argument -o/--output: unknown form 'jsno'; did you mean 'json'?\n"
     "Give one of table, wide, json, yaml, name, jsonpath=TEMPLATE\n"
-    "kubectl gpufraction help pods shows what can be given\n",
-    ("pods", "-o", "jsonpath={"): "argument -o/--output: '{' is no JSONPath; give paths in braces, such as "
-    "{.items[*].name}\nkubectl gpufraction help pods shows what can be given\n",
+    "kubectl gpufraction help pods shows the possible values\n",
+    ("pods", "-o", "jsonpath={"): "argument -o/--output: '{' is not a JSONPath; give paths in braces, such as "
+    "{.items[*].name}\nkubectl gpufraction help pods shows the possible values\n",
     ("completion", "bsh"): "unknown shell 'bsh'; did you mean 'bash'?\nGive one of bash, zsh, fish, kubectl\n"
-    "kubectl gpufraction help completion shows what can be given\n",
-    ("nodes", "--request-timeout", "5x"): "argument --request-timeout: '5x' is no duration; give one such as 30s or "
-    "2m\nkubectl gpufraction help nodes shows what can be given\n",
+    "kubectl gpufraction help completion shows the possible values\n",
+    ("nodes", "--request-timeout", "5x"): "argument --request-timeout: '5x' is not a duration; give one such as 30s or "
+    "2m\nkubectl gpufraction help nodes shows the possible values\n",
     ("nodes", "--as-group", "ops"): "--as-group needs --as: a group has members, and requests come from one of them\n",
-    ("cordon", "n1", "0", "-w"): "cordon is done once; leave --watch out\n",
-    ("pools", "-l", "a=b"): "pools has no --selector; kubectl gpufraction help pools shows what can be given\n",
+    ("cordon", "n1", "0", "-w"): "cordon runs once; omit --watch\n",
+    ("pools", "-l", "a=b"): "pools has no --selector; kubectl gpufraction help pools shows its flags\n",
     ("explain",): "the following arguments are required: POD|KIND/NAME\n"
-    "kubectl gpufraction help explain shows what can be given\n",
+    "kubectl gpufraction help explain shows the possible values\n",
 }
 
 

@@ -98,7 +98,7 @@ def test_the_annotation_is_written_at_the_version_that_was_read(tmp_path: Path) 
         "NODE   GPU   MODEL      UUID       CORDONED   CHANGED",
         "n1     0     Tesla T4   GPU-n1-0   yes        no",
         "n1     1     Tesla T4   GPU-n1-1   yes        yes",
-        "The node's agent applies this within seconds. Pods that are there stay.",
+        "The node's agent applies this within seconds. Running pods stay.",
     ]
 
 
@@ -124,7 +124,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
         1,
         "node 'n2' has no GPUNode; kubectl gpufraction nodes lists those that have one\n",
     ),
-    "with --watch": (("cordon", "n1", "0", "--watch"), 2, "cordon is done once; leave --watch out\n"),
+    "with --watch": (("cordon", "n1", "0", "--watch"), 2, "cordon runs once; omit --watch\n"),
 }
 
 
@@ -137,4 +137,4 @@ def test_a_node_that_others_change_all_the_time_is_given_up(tmp_path: Path) -> N
     given = seen() | {f"PATCH {NODE}": (409, status_body(409, "Conflict", "changed"))}
     status, out, err, writes = run(tmp_path, given, "cordon", "n1", "0")
     assert (status, out, len(writes)) == (1, "", 3)
-    assert err == "node 'n1' was changed by others 3 times in between; try again\n"
+    assert err == "node 'n1' was changed by other clients 3 times meanwhile; try again\n"

@@ -94,7 +94,7 @@ VERDICTS = {
     "placed": (RUNS, (), ("Placed", "")),
     "placed with a warning": (RUNS, ("take care",), ("Placed", "take care")),
     "waits": (WAITS, ("waiting: 0 of 1", "GPU nodes fit"), ("Waiting", "0 of 1 GPU nodes fit")),
-    "not ours": (PLAIN, (), ("Untouched", "asks for no GPU share, or its namespace is not labelled")),
+    "not ours": (PLAIN, (), ("Untouched", "requests no GPU share, or its namespace is not labelled")),
 }
 
 

@@ -135,11 +135,11 @@ TROUBLE: dict[str, tuple[JSON, str, str]] = {
 def test_a_running_pod_whose_card_is_not_well_says_so(inventory: JSON, status: str, why: str, tmp_path: Path) -> None:
     given = {GPUNODES: collection(inventory)}
     table = called(tmp_path, "pods", "runs", given=given)[1].splitlines()
-    restart = "the pod keeps running without it; delete the pod, so that it is placed again"
+    restart = "the pod keeps running without it; delete the pod to have it placed again"
     assert table[1].split()[1] == status
     assert table[3:] == ([f"default/runs: {why}; {restart}"] if why else [])
     lines = called(tmp_path, "explain", "runs", given=given)[1].splitlines()
-    delete = ["Delete the pod, so that it is placed again:", "    kubectl -n default delete pod runs"]
+    delete = ["To have the pod placed again, delete it:", "    kubectl -n default delete pod runs"]
     assert lines[3:] == ([f"{why}: the pod keeps running without it", *delete] if why else [])
     [item] = json.loads(called(tmp_path, "pods", "runs", "-o", "json", given=given)[1])["items"]
     assert [each["code"] for each in item["gpuTrouble"]] == status.split(",")[1:]
@@ -159,11 +159,11 @@ def test_pods_of_a_workload_that_wait_for_one_reason_are_explained_once(tmp_path
     assert lines[:7] == [
         "deployment/web: 4 pods, 1 with a share, 3 waiting",
         "",
-        "default/w0 asks for 1x6Gi (native)",
+        "default/w0 requests 1x6Gi (native)",
         f"It waits, 1-3 of 3 in the queue: {FULL}",
         "Created in the same second, in an order that only the allocator knows: default/w1, default/w2",
         ENDS,
-        "2 more pods of the same request for the same reason: w1, w2",
+        "2 more pods with the same request and reason: w1, w2",
     ]
     assert "\n".join(lines).count(FULL) == 1
     items = json.loads(called(tmp_path, "explain", "deployment/web", "-o", "json", given=given)[1])["items"]

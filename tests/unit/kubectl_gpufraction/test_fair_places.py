@@ -63,13 +63,13 @@ def test_who_sees_the_cluster_reads_which_namespace_holds_less() -> None:
     state = view(*TWO_TEAMS, weights={})
     assert [(row["place"], row["namespace"], row["behind"], row["reason"]) for row in waiting.rows(state, None)] == [
         (1, "team-b", "", FULL),
-        (2, "team-a", "team-b", f"{FULL}; behind team-b, which holds less"),
+        (2, "team-a", "team-b", f"{FULL}; behind team-b, which has a smaller share"),
     ]
     (pod,) = [pod for pod in state.waiting() if pod.namespace == "team-a"]
     lines = explain.explanation(state, pod)
     assert lines[1:4] == [
         f"It waits, 2 of 2 in the queue: {FULL}",
-        "Behind team-b, which holds less: 0 % of the cluster; team-a: 50 % of the cluster",
+        "Behind team-b, which has a smaller share: 0 % of the cluster; team-a: 50 % of the cluster",
         "Before it: team-b/w0 (1x25%mem+25%)",
     ]
     assert explain.row(state, pod, lines)["behind"] == "team-b"
@@ -95,7 +95,7 @@ def test_weights_are_shown_and_an_unreadable_one_is_reported() -> None:
     state = view(*held, weights={"team-b": "3", "team-a": "much"})
     (pod,) = [pod for pod in state.waiting() if pod.namespace == "team-a"]
     assert explain.explanation(state, pod)[2:4] == [
-        "Behind team-b, which holds less: 25 % of the cluster, weight 3; team-a: 50 % of the cluster",
+        "Behind team-b, which has a smaller share: 25 % of the cluster, weight 3; team-a: 50 % of the cluster",
         "Note: namespace team-a: the label gpufraction.io/queue-weight=much counts as 1; it must be a whole number "
         "from 1 to 1000",
     ]

@@ -63,7 +63,7 @@ def test_a_tenant_sees_the_pods_of_its_namespace(tmp_path: Path) -> None:
     given[DEFAULT] = collection(holds("one"))
     status, shown, errors = called(tmp_path, "idle", given=given)
     assert (status, errors, shown.splitlines()[1].split()[:2]) == (0, "", ["default", "one"])
-    assert shown.splitlines()[2:] == ["1 idle pod holds 2048 MiB; 0 agreed to give way"]
+    assert shown.splitlines()[2:] == ["1 idle pod holds 2048 MiB; 0 consented to eviction"]
 
 
 def test_an_administrator_learns_that_no_pod_is_evicted(tmp_path: Path) -> None:
@@ -72,15 +72,15 @@ def test_an_administrator_learns_that_no_pod_is_evicted(tmp_path: Path) -> None:
     path = "/apis/apps/v1/namespaces/gpufraction-system/deployments"
     given = {GPUNODES: collection(says("n1", one=FIRST)), DEFAULT: collection(holds("one", "2h"))}
     _, shown, _ = called(tmp_path, "idle", given={**given, path: collection(deployment)})
-    assert shown.splitlines()[-1] == "Nobody is evicted for it: the allocator's setting idle.evict is off."
+    assert shown.splitlines()[-1] == "No pod is evicted for this: the allocator's setting idle.evict is off."
     containers[0]["args"] = ["--idle-evict=true"]
     _, shown, _ = called(tmp_path, "idle", given={**given, path: collection(deployment)})
-    assert shown.splitlines()[-1] == "1 idle pod holds 2048 MiB; 1 agreed to give way"
+    assert shown.splitlines()[-1] == "1 idle pod holds 2048 MiB; 1 consented to eviction"
     containers[0] |= {"args": [], "envFrom": [{"configMapRef": {"name": "ours"}}]}
     settings = {"metadata": {"name": "ours"}, "data": {"GPUFRACTION_IDLE_EVICT": "true"}}
     of_ours = {path: collection(deployment), CONFIGMAPS: collection(settings)}
     _, shown, _ = called(tmp_path, "idle", given={**given, **of_ours})
-    assert shown.splitlines()[-1] == "1 idle pod holds 2048 MiB; 1 agreed to give way"
+    assert shown.splitlines()[-1] == "1 idle pod holds 2048 MiB; 1 consented to eviction"
     _, form, _ = called(tmp_path, "idle", "-o", "json", given=given)
     (row,) = json.loads(form)["items"]
     assert (row["givesWayAfter"], row["since"]) == ("2h", FIRST)

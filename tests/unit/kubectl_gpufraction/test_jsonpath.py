@@ -55,8 +55,8 @@ def test_what_a_template_prints(template: str, want: str) -> None:
 
 
 BAD = {
-    "{.items[*].name": "'{.items[*].name' is no JSONPath; give paths in braces, such as {.items[*].name}",
-    ".items}": "'}' is no JSONPath; give paths in braces, such as {.items[*].name}",
+    "{.items[*].name": "'{.items[*].name' is not a JSONPath; give paths in braces, such as {.items[*].name}",
+    ".items}": "'}' is not a JSONPath; give paths in braces, such as {.items[*].name}",
     "{.items[x]}": "{.items[x]}: '[x]' cannot be read; give a path such as .items[*].name",
     "{items}": "{items}: 'items' cannot be read; give a path such as .items[*].name",
     "{range .items[*]}{.name}": "{range ...} without its {end}",

@@ -181,7 +181,7 @@ def test_a_gpu_that_promises_more_than_it_has_is_marked(tmp_path: Path) -> None:
 def test_a_gpu_of_which_more_is_held_than_there_is_is_marked(tmp_path: Path) -> None:
     _, out, _ = called(tmp_path, "nodes", given={GPUNODES: collection(gpunode("n1", 10_000))})
     assert "#########!" in out
-    assert out.splitlines()[3] == "Overcommitted, pods hold more than there is: GPU 0 of n1 (by 240 MiB)"
+    assert out.splitlines()[3] == "Overcommitted, pods hold more than the GPU has: GPU 0 of n1 (by 240 MiB)"
 
 
 BURSTS = admitted("bursts", "gpufraction.io/gpu-memory", "6Gi", on="n1", limit="12Gi")
@@ -228,11 +228,11 @@ def test_a_workload_is_explained_pod_by_pod_those_that_wait_first(tmp_path: Path
     assert called(tmp_path, "explain", "deployment/web")[1].splitlines() == [
         "deployment/web: 2 pods, 1 with a share, 1 waiting",
         "",
-        "default/waits asks for 1x6Gi (native)",
+        "default/waits requests 1x6Gi (native)",
         f"It waits, 1 of 3 in the queue: {FULL}",
         "The end of any one of these pods would make room on a GPU: default/runs on GPU 0 of n1",
         "",
-        "default/runs asks for 1x10Gi (native)",
+        "default/runs requests 1x10Gi (native)",
         "It is Running on node n1:",
         "  main: GPU 0 (Tesla T4, GPU-n1-0), 10240 MiB",
     ]
@@ -249,7 +249,7 @@ FAILURES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "a workload that is not there": (
         ("explain", "job/x"),
         1,
-        "job 'x' in namespace 'default': not there; -n names another namespace\n",
+        "job 'x' in namespace 'default': not found; -n names another namespace\n",
     ),
     "a workload without pods": (
         ("explain", "sts/bare"),
@@ -265,7 +265,7 @@ FAILURES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "a pod of another namespace": (
         ("explain", "team/x"),
         1,
-        "pod 'x' in namespace 'team': not there; -n names another namespace\n",
+        "pod 'x' in namespace 'team': not found; -n names another namespace\n",
     ),
 }
 
@@ -305,12 +305,12 @@ def test_what_a_dry_run_skips_is_named(tmp_path: Path) -> None:
     status, out, _ = called(tmp_path, "dry-run", "-f", str(manifest))
     assert (status, out.splitlines()[2:]) == (
         0,
-        ["1 of 1 pod placed", "Skipped, since they make no pods: Service/web"],
+        ["1 of 1 pod placed", "Skipped, since they create no pods: Service/web"],
     )
     manifest.write_text(yaml.safe_dump({"kind": "Service", "metadata": {"name": "web"}}))
     assert called(tmp_path, "dry-run", "-f", str(manifest))[1].splitlines() == [
         "No pod and no pod template in the manifest.",
-        "Skipped, since they make no pods: Service/web",
+        "Skipped, since they create no pods: Service/web",
     ]
 
 

@@ -129,7 +129,7 @@ CASES: dict[str, tuple[dict[str, tuple[int, Any]], str, list[str]]] = {
         WHOLE,
         "disk",
         [
-            "Other pods and volumes keep it off 2 of 2 GPU nodes now: n1 because of a volume that the node does not "
+            "Other pods and volumes keep it off 2 of 2 GPU nodes now: n1 because of a volume that the node cannot "
             "reach; n2 because of anti-affinity to another pod",
             "By anti-affinity it is kept apart from: others/shy on n2",
         ],

@@ -36,30 +36,30 @@ STATES: dict[str, tuple[PoolStatus, str, str]] = {
     "too late": (
         replace(PAUSED, outcome="too-late"),
         "gave nothing 3 times; asked again at 2026-01-05T08:00:00Z",
-        "t4: its nodes did not come in time. See the autoscaler's log, the cloud's quota, and the setting "
+        "t4: its nodes did not join in time. See the autoscaler's log, the cloud's quota, and the setting "
         "provisioning.patience.",
     ),
     "refused": (
         replace(PAUSED, failures=1, outcome="refused", why="Expired: no capacity"),
         "gave nothing once; asked again at 2026-01-05T08:00:00Z",
-        "t4: the autoscaler could not bring its nodes (Expired: no capacity).",
+        "t4: the autoscaler could not add its nodes (Expired: no capacity).",
     ),
     "without GPUs": (
         replace(PAUSED, outcome="without-gpus"),
         "gave nothing 3 times; asked again at 2026-01-05T08:00:00Z",
-        "t4: nodes came, and their GPUs were not published in time. kubectl get events -A --field-selector "
+        "t4: nodes joined, but their GPUs were not published in time. kubectl get events -A --field-selector "
         "reason=NodeWithoutGPUs names them.",
     ),
     "full": (
         replace(POOL, state="full", waits=True),
         "at max, and pods wait",
-        "t4: raise node.max, which is 10, or wait for other pods' end.",
+        "t4: raise node.max, which is 10, or wait until other pods end.",
     ),
     "an idle node": (
         replace(POOL, state="idle-node", waits=True),
-        "an idle node does not serve those who wait",
-        "t4: pods fit on an empty node as it is declared, and not on the one that is there. Compare the pool's node in "
-        "the options with kubectl gpufraction nodes; no other node is asked for.",
+        "an idle node cannot serve the waiting pods",
+        "t4: pods fit on an empty node as declared, but not on the existing one. Compare the pool's node in the "
+        "options with kubectl gpufraction nodes; no further node is requested.",
     ),
     "unknown": (
         PoolStatus("t4", 10, state="unknown"),
@@ -85,7 +85,7 @@ TROUBLE = "the cluster serves no ProvisioningRequests"
 
 def test_what_prevents_requests_to_all_pools_is_shown_once() -> None:
     status = PoolsStatus(0.0, (replace(POOL, state="not-asked", why=TROUBLE),), TROUBLE)
-    assert pools.sentences(status, 60.0) == [f"Nothing can be asked for: {TROUBLE}."]
+    assert pools.sentences(status, 60.0) == [f"No nodes can be requested: {TROUBLE}."]
 
 
 def test_an_old_status_says_so() -> None:
@@ -116,7 +116,7 @@ def test_the_command_shows_a_table_with_ages_that_fits_a_terminal(tmp_path: Path
     assert (status, heading.split()) == (0, ["POOL", "READY", "COMING", "ASKED", "MAX", "SPARE", "STATE"])
     assert lines[0].split(maxsplit=6) == ["t4", "2", "1", "2", "10", "1", "asked for 2 61 min ago"]
     assert lines[1].endswith("gave nothing 3 times; asked again in 4 min")
-    assert lines[2].startswith("a100: its nodes did not come in time.")
+    assert lines[2].startswith("a100: its nodes did not join in time.")
     assert max(map(len, text.splitlines()[:3])) <= 100
 
 
@@ -134,7 +134,7 @@ FAILURES: dict[str, tuple[tuple[int, JSON] | None, str]] = {
     "before an allocator leads": ((200, {"metadata": {}}), pools.NOT_WRITTEN),
     "when somebody else wrote it": (
         (200, {"data": {pool_status.FILE: "?"}}),
-        "ConfigMap gpufraction-system/gpufraction-pools: pools.json: found '?'; it is written by the allocator",
+        "ConfigMap gpufraction-system/gpufraction-pools: pools.json: found '?'; only the allocator writes it",
     ),
 }
 

@@ -46,11 +46,11 @@ ABSENT: dict[tuple[str, ...], str] = {
     ("nodes", "bare"): "node 'bare': its agent has reported no GPU; kubectl gpufraction check says why\n",
     ("cordon", "gpu2", "0"): "node 'gpu2' has no GPUNode; did you mean 'gpu-2'?\n",
     ("cordon", "x", "0"): "node 'x' has no GPUNode; kubectl gpufraction nodes lists those that have one\n",
-    ("pods", "run"): "pod 'run' in namespace 'default': not there; -n names another namespace; did you mean 'runs'?\n",
-    ("pods", "web"): "pod 'web' in namespace 'default': it asks for no GPU share\n",
-    ("pods", "x", "-A"): "pod 'x': not there, or it asks for no GPU share\n",
+    ("pods", "run"): "pod 'run' in namespace 'default': not found; -n names another namespace; did you mean 'runs'?\n",
+    ("pods", "web"): "pod 'web' in namespace 'default': it requests no GPU share\n",
+    ("pods", "x", "-A"): "pod 'x': not found, or it requests no GPU share\n",
     ("waiting", "runs"): "pod 'runs' does not wait: it has its share\n",
-    ("explain", "wait"): "pod 'wait' in namespace 'default': not there; -n names another namespace; did you mean "
+    ("explain", "wait"): "pod 'wait' in namespace 'default': not found; -n names another namespace; did you mean "
     "'waits'?\n",
 }
 
@@ -142,27 +142,27 @@ NONE: dict[str, tuple[tuple[str, ...], dict[str, tuple[int, Any]], str]] = {
     "a namespace without such pods": (
         ("pods", "-n", "team"),
         {"/api/v1/namespaces/team": (200, TEAM)},
-        "No pod asks for a GPU share in namespace team; -A looks in all.",
+        "No pod requests a GPU share in namespace team; -A looks in all.",
     ),
     "a namespace that is not there": (
         ("waiting", "-n", "taem"),
         {"/api/v1/namespaces": collection(TEAM)},
-        "No pod waits for a GPU share in namespace taem, which is not there; did you mean 'team'?",
+        "No pod waits for a GPU share in namespace taem, which does not exist; did you mean 'team'?",
     ),
     "one that resembles none": (
         ("idle", "-n", "x"),
         {"/api/v1/namespaces": NO},
-        "No share is known to be idle in namespace x, which is not there.",
+        "No share is known to be idle in namespace x, which does not exist.",
     ),
     "a tenant who may not see it": (
         ("pods", "-n", "team"),
         {"/api/v1/namespaces/team": NO},
-        "No pod asks for a GPU share in namespace team; -A looks in all.",
+        "No pod requests a GPU share in namespace team; -A looks in all.",
     ),
     "labels that no pod has": (
         ("pods", "-A", "-l", "app=x"),
         {},
-        "No pod asks for a GPU share and has the labels app=x.",
+        "No pod requests a GPU share and has the labels app=x.",
     ),
 }
 

@@ -110,7 +110,7 @@ def test_what_if_passes_every_change_on(machine: Machine) -> None:
     [
         (("what-if",), "", "give a change"),
         (("what-if", "--cards", "A100"), "", "--cards 'A100': give a model"),
-        (("shadow", "export", "--whole", "5"), "", "it is the recording as it is"),
+        (("shadow", "export", "--whole", "5"), "", "it prints the unchanged recording"),
         (
             ("shadow",),
             "echo 'Error from server (NotFound): deployments.apps \"gpufraction-shadow\" not found' >&2; exit 1",

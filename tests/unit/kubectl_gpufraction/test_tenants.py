@@ -61,13 +61,14 @@ def ask(tmp_path: Path) -> Any:
 
 
 MORE = (
-    "Its place in the queue, and which pods' end would make room, need the right to list nodes, GPUNodes and all pods."
+    "To see its place in the queue, and which pods' end would make room, you need the right to list nodes, GPUNodes "
+    "and all pods."
 )
 
 
 def test_a_tenant_sees_why_a_pod_waits(ask: Any) -> None:
     unread = "Not evaluated: InterPodAffinity (you may not list nodes, gpunodes, pods of all namespaces)"
-    want = f"default/waits asks for 1x2Gi (native)\nIt waits: {FULL}\n{unread}\n{MORE}\n"
+    want = f"default/waits requests 1x2Gi (native)\nIt waits: {FULL}\n{unread}\n{MORE}\n"
     assert ask(SEEN, "explain", "waits") == (0, want, "")
     status, shown, _ = ask(SEEN, "waiting")
     assert (status, shown.splitlines()[1].split()[:3]) == (0, ["-", "default", "waits"])
@@ -92,15 +93,15 @@ def test_what_needs_more_says_what_does_not(arguments: tuple[str, ...], ask: Any
     assert (status, shown, errors.splitlines()[1:]) == (
         1,
         "",
-        ["waiting, pods and explain need no more than to list the pods of your namespace"],
+        ["waiting, pods and explain need only the right to list the pods of your namespace"],
     )
 
 
 ABSENT = {
-    "nobody": "not there; -n names another namespace",
-    "web": "it asks for no GPU share",
+    "nobody": "not found; -n names another namespace",
+    "web": "it requests no GPU share",
     "done": "it has finished (Succeeded) and no longer holds a share",
-    "missed": "1 pod asks for a GPU share (Aliyun gpushare) and has none, since namespace default was not enabled when "
+    "missed": "1 pod requests a GPU share (Aliyun gpushare) and has none, since namespace default was not enabled when "
     "the pod came: missed\nLabel the namespace, then recreate the pod:\n"
     "    kubectl label namespace default gpufraction.io/inject=enabled    # needs the right to edit namespaces\n"
     "    kubectl -n default replace --force -f FILE    # the manifest of missed",
@@ -139,7 +140,8 @@ def test_who_may_see_cards_alone_sees_what_is_free_and_nobodys_pods(ask: Any) ->
     ]
     assert shown.splitlines()[3:] == [
         "1 node, 2 GPUs, 1 healthy: ####...... 10000 of 30218 MiB, 33 %",
-        "From gpus.elasticgpu.io; which pods have shares needs the right to list nodes, GPUNodes and all pods.",
+        "From gpus.elasticgpu.io; to see which pods have shares, you need the right to list nodes, GPUNodes and all "
+        "pods.",
     ]
     rows, whole = (json.loads(ask(given, "nodes", "-o", "json")[1])["items"] for given in (SEEN | cards, WHOLE))
     assert rows[0].keys() == whole[0].keys(), "programs find the same fields"

@@ -89,12 +89,12 @@ CASES: dict[str, tuple[Owner, JSON, list[tuple[str, str, float]]]] = {
     "a Workflow": (
         WORKFLOW,
         document("sweep", {"activeDeadlineSeconds": 900}, startedAt=BEGAN),
-        [("spec.activeDeadlineSeconds", "it fails, and its pods are ended", START + 900)],
+        [("spec.activeDeadlineSeconds", "it fails, and its pods are stopped", START + 900)],
     ),
     "a Workflow of a template": (
         WORKFLOW,
         document("sweep", {}, startedAt=BEGAN, storedWorkflowTemplateSpec={"activeDeadlineSeconds": 60}),
-        [("spec.activeDeadlineSeconds", "it fails, and its pods are ended", START + 60)],
+        [("spec.activeDeadlineSeconds", "it fails, and its pods are stopped", START + 60)],
     ),
     "a TaskRun": (
         TASK_RUN,
@@ -176,7 +176,7 @@ def test_explain_and_waiting_name_what_ends_and_what_lengthens_it(tmp_path: Path
 def test_who_may_not_read_the_owner_is_told_that_the_limit_is_unknown(tmp_path: Path) -> None:
     hidden = CHAIN | {f"{APPS}/deployments/web": NO}
     lines = called(tmp_path, "explain", "waits", given=hidden)[1].splitlines()
-    assert "Whether Deployment web gives its pods a time limit is unknown: you may not get deployments." in lines
+    assert "Whether Deployment web sets a time limit for its pods is unknown: you may not get deployments." in lines
     gone = {key: value for key, value in CHAIN.items() if "deployments/web" not in key}
     absent = gone | {f"{APPS}/deployments/web": (404, {"kind": "Status", "message": "not there"})}
     assert not [line for line in called(tmp_path, "explain", "waits", given=absent)[1].splitlines() if "time" in line]

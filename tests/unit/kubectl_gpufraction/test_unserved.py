@@ -43,13 +43,13 @@ def unserved(name: str, *, controlled: bool = False, namespace: str = "team") ->
 
 
 MANY = [unserved(f"p{number:02}", controlled=True) for number in range(22)]
-HEAD = "1 pod asks for a GPU share (Aliyun gpushare) and has none, since "
+HEAD = "1 pod requests a GPU share (Aliyun gpushare) and has none, since "
 CURES: dict[str, tuple[list[UnservedPod], bool | None, list[str]]] = {
     "not enabled": (
         [unserved("a"), unserved("b", controlled=True)],
         False,
         [
-            "2 pods ask for a GPU share (Aliyun gpushare) and have none, since namespace team is not enabled: a, b",
+            "2 pods request a GPU share (Aliyun gpushare) and have none, since namespace team is not enabled: a, b",
             "Label the namespace, then recreate the pods:",
             "    kubectl label namespace team gpufraction.io/inject=enabled    # needs the right to edit namespaces",
             "    kubectl -n team delete pod b    # its controller creates it again",
@@ -84,7 +84,7 @@ CURES: dict[str, tuple[list[UnservedPod], bool | None, list[str]]] = {
         MANY,
         True,
         [
-            "22 pods ask for a GPU share (Aliyun gpushare) and have none, since the pods came before namespace team "
+            "22 pods request a GPU share (Aliyun gpushare) and have none, since the pods came before namespace team "
             "was enabled, or while the webhook was not configured: p00, p01, p02, p03, p04 and 17 more",
             "Recreate the pods:",
             f"    kubectl -n team delete pod {' '.join(pod.name for pod in MANY[:20])}    "
@@ -108,7 +108,7 @@ def there(*pods: JSON, label: str | None = None) -> dict[str, tuple[int, Any]]:
     }
 
 
-BOTH = "2 pods ask for a GPU share (Aliyun gpushare) and have none, since namespace default is not enabled: bare, owned"
+BOTH = "2 pods request a GPU share (Aliyun gpushare) and have none, since namespace default is not enabled: bare, owned"
 THEN = ["Label the namespace, then recreate the pods:", LABEL, DELETE, REPLACE]
 
 
@@ -130,7 +130,7 @@ def test_below_a_table_the_cure_follows_the_totals(tmp_path: Path) -> None:
 
 
 def test_a_pod_and_a_workload_are_explained_so(tmp_path: Path) -> None:
-    one = "1 pod asks for a GPU share (Aliyun gpushare) and has none, since "
+    one = "1 pod requests a GPU share (Aliyun gpushare) and has none, since "
     lines = called(tmp_path, "explain", "bare", given=there(BARE))[2].splitlines()
     assert lines == [
         f"pod 'bare' in namespace 'default': {one}namespace default is not enabled: bare",
@@ -152,5 +152,5 @@ def test_a_pod_and_a_workload_are_explained_so(tmp_path: Path) -> None:
 def test_many_namespaces_are_not_all_printed(tmp_path: Path) -> None:
     spread = [pod("p", f"n{number}").asks("aliyun.com/gpu-mem", 5).json() for number in range(5)]
     lines = called(tmp_path, "pods", "-A", given={"/api/v1/pods": collection(*spread)})[1].splitlines()
-    assert lines[-1] == "2 more of the namespaces have such pods; -n shows them"
+    assert lines[-1] == "2 more namespaces have such pods; -n shows them"
     assert sum("kubectl label" in line for line in lines) == 3

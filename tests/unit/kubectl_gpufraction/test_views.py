@@ -63,7 +63,7 @@ def test_a_gpu_that_no_agent_reports_is_listed_while_a_pod_has_a_share_of_it() -
     ]
     assert nodes.totals(found) == [
         "1 node, 1 GPU, 1 healthy: .......... 0 of 15109 MiB, 0 %",
-        "Missing, pods have shares of what no agent reports any more: GPU 1 of n1, GPU 3 of n2",
+        "Missing, pods have shares of GPUs that no agent reports any more: GPU 1 of n1, GPU 3 of n2",
     ]
     assert nodes.rows(ClusterView.of((), (), objects, whole=False), NOW) == []
 
@@ -112,7 +112,7 @@ def test_a_claims_share_counts_once_with_pods_or_without(shares: list[Any], want
     ]
     assert columns(waiting.rows(state, None), "name", "asks") == [("w", "claim missing")]
     waits = next(found for found in state.pods if found.name == "w")
-    assert explain.explanation(state, waits)[-1] == "kubectl describe egpuc missing says where its claim stands."
+    assert explain.explanation(state, waits)[-1] == "kubectl describe egpuc missing shows the state of its claim."
 
 
 def test_advice_takes_claims_as_they_are() -> None:
@@ -161,7 +161,7 @@ def test_an_agent_that_is_silent_is_seen_to_be(seen: datetime, every: int | None
 
 def test_a_node_where_the_options_are_refused_is_seen_to_be() -> None:
     inventory = gpunode("n1", 15109)
-    why = "the options are refused, and the earlier ones stay in use: pools: found 3; give a list"
+    why = "the options are refused, and the previous ones stay in use: pools: found 3; give a list"
     inventory["status"]["conditions"] = [{"type": "OptionsRefused", "status": "True", "message": why}]
     state = ClusterView.of([inventory], [node("n1")], [])
     (row,) = nodes.rows(state, NOW)
@@ -174,9 +174,7 @@ def test_a_pod_that_kube_scheduler_does_not_bind_says_why() -> None:
     refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
     made["status"] = {"phase": "Pending", "conditions": [refused]}
     state = ClusterView.of([gpunode("n1", 15109)], [node("n1")], [made])
-    assert explain.explanation(state, state.pods[0])[-1] == (
-        f"kube-scheduler has not bound it, which is not for us to change: {why}"
-    )
+    assert explain.explanation(state, state.pods[0])[-1] == (f"kube-scheduler has not bound it: {why}")
 
 
 def test_nobodys_end_is_a_cure_for_a_taint() -> None:
@@ -189,10 +187,10 @@ def test_nobodys_end_is_a_cure_for_a_taint() -> None:
     ]
 
 
-FULL_POOL = "; pool t4 has as many nodes as it may have (3)"
+FULL_POOL = "; pool t4 already has its maximum number of nodes (3)"
 NO_NODE_COMES = {
     "a share's end would help": (FULL, "10Gi", True),
-    "only a new node would": ("no node of this cluster would serve it", "20Gi", False),
+    "only a new node would": ("no node of this cluster can serve it", "20Gi", False),
 }
 
 
@@ -219,7 +217,7 @@ EXPLAINED = {
     "a pod that runs": (
         "half",
         [
-            "default/half asks for 1x50%mem+50% (native)",
+            "default/half requests 1x50%mem+50% (native)",
             "It is Running on node n1:",
             "  main: GPU 1 (Tesla T4, GPU-n1-1), 7554 MiB, 50 % of the cores",
         ],
@@ -227,7 +225,7 @@ EXPLAINED = {
     "a pod that waits": (
         "first",
         [
-            "default/first asks for 1x10Gi (native)",
+            "default/first requests 1x10Gi (native)",
             f"It waits, 2 of 2 in the queue: {FULL}",
             "Before it: default/urgent (1xwhole)",
             f"{ENDS}: default/big on GPU 0 of n1, default/half on GPU 1 of n1",
@@ -236,7 +234,7 @@ EXPLAINED = {
     "a pod that wants a card alone": (
         "urgent",
         [
-            "default/urgent asks for 1xwhole (hami)",
+            "default/urgent requests 1xwhole (hami)",
             f"It waits, 1 of 2 in the queue: {FULL}",
             f"{ENDS}: default/half on GPU 1 of n1",
         ],
@@ -293,7 +291,7 @@ def test_a_pod_deleted_while_it_waited_is_shown_outside_the_queue() -> None:
     assert waiting.totals(found) == "2 pods wait: 2 Memory; 1 pod is being deleted"
     [deleted] = [each for each in state.pods if each.deleted]
     lines = explain.explanation(state, deleted)
-    assert lines == ["default/gone asks for 1xwhole (hami)", f"It is being deleted: {why}"]
+    assert lines == ["default/gone requests 1xwhole (hami)", f"It is being deleted: {why}"]
     explained = explain.row(state, deleted, lines)
     assert (explained["status"], explained["place"], explained["waiting"], explained["roomAfter"]) == (
         "Terminating",

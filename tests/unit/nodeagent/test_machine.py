@@ -34,7 +34,7 @@ def test_there_is_no_report_before_the_first_look_has_ended() -> None:
     ("residents", "unknown"),
     [
         (Residents(known=True), ""),
-        (Residents(), "the pods of this node are not known yet"),
+        (Residents(), "the pods of this node are not listed yet"),
         (Residents(followed=False), "this agent does not read its pods"),
     ],
     ids=["known", "not listed yet", "not followed"],

@@ -180,7 +180,9 @@ def test_a_deprecated_name_beside_the_new_one_and_a_wrong_value_of_it(file: Path
     file.write_text("shared: {hue: red, color: blue}")
     with pytest.raises(SettingsError) as caught:
         load(Paint, file=file, env={}, argv=[], warn=ignore)
-    assert list(caught.value.errors) == [f"shared.hue (file {file}): beside its new name shared.color; remove it"]
+    assert list(caught.value.errors) == [
+        f"shared.hue (file {file}): given together with its new name shared.color; remove it"
+    ]
     with pytest.raises(SettingsError, match=r"shared.color \(flag --shared-hue\): 'green'"):
         load(Paint, file=None, env={}, argv=["--shared-hue=green"], warn=ignore)
     with pytest.raises(SettingsError, match="unknown; did you mean --shared-color"):
@@ -264,7 +266,7 @@ def test_a_groups_old_names_are_refused_where_its_settings_are_named() -> None:
     ids=["a field", "two groups", "a setting of the core"],
 )
 def test_two_settings_of_one_name_are_refused(groups: list[tuple[str, str, type]], name: str) -> None:
-    with pytest.raises(TypeError, match=f"two settings have one name: {name}$"):
+    with pytest.raises(TypeError, match=f"two settings have the same name: {name}$"):
         composed(Core, groups)
 
 

@@ -146,7 +146,7 @@ def test_export_prints_the_recording_as_it_is(recording: Path) -> None:
         (("what-if", "--cards", "A100"), 2, "--cards 'A100': give a model"),
         (("what-if", "--card", "x"), 2, "--card"),
         (("report", "--whole", "0"), 2, "--whole '0': give a whole percentage"),
-        (("report", "--options", "/none"), 2, "there is no such file"),
+        (("report", "--options", "/none"), 2, "no such file"),
         (("manifests", "-n", "Team A"), 2, "give the name of a namespace"),
         (("report", "--output", "xml"), 2, "invalid choice"),
         (("report", "--last", "0d"), 2, "give hours or days"),
@@ -162,7 +162,7 @@ def test_a_wrong_word_is_named(
 def test_an_empty_recording_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "recording-000001.jsonl").write_text("")
     assert run("report", "--recording", str(tmp_path))[0] == 1
-    assert "nothing was recorded yet" in capsys.readouterr().err
+    assert "nothing has been recorded yet" in capsys.readouterr().err
 
 
 def test_the_last_part_of_a_recording_stands_alone(tmp_path: Path) -> None:
@@ -187,4 +187,4 @@ def test_pods_that_were_there_and_find_no_room_are_told() -> None:
     found.take(found.recorder.node_changed(played.hami_node("n", cards=1), START))
     report = reported(found.window(until=START + 500), ClusterChoices())
     assert (report.crowded, report.waits[1].pods) == (2, 0)
-    assert "2 pods that were there when the recording began find no room at first" in text.report(report)
+    assert "2 pods that existed when the recording began find no room at first" in text.report(report)

@@ -130,7 +130,7 @@ def test_what_is_wrong_is_logged_each_minute_with_what_counts_instead(
     file.write_text("defaultMem: 3000\n")
     assert (document.trouble(), document.warning()) == ("", "")
     file.write_text("defaultMem: much more\n")
-    assert document.trouble().endswith("; pods are read with the options read before")
+    assert document.trouble().endswith("; pods are read with the previous options")
 
 
 ANSWERS = {

@@ -119,7 +119,7 @@ def test_a_pod_whose_gpu_stays_removed_is_reported_once() -> None:
         return capacities.stranded(cluster, now)
 
     assert stranded(0.0) == []
-    end = "; the pod keeps running without it. Delete the pod, so that it is placed again"
+    end = "; the pod keeps running without it. To have the pod placed again, delete it"
     about = "of node n, of which this pod has a share,"
     assert stranded(3.0) == [
         Stranded("team/p", "p", PodEventReason.GPU_GONE, f"GPU 1 {about} no longer exists (gone){end}"),
@@ -150,8 +150,8 @@ def test_a_pod_whose_gpu_stays_unhealthy_is_told_once() -> None:
     ill = replace(well, healthy=False, reason="XID 79")
     assert told(0.0, ill, withheld) == [], "agents publish while a machine starts"
     why = (
-        "GPU 0 of node n, of which this pod has a share, is unhealthy (XID 79); the pod keeps running. Delete the pod, "
-        "so that it is placed on another GPU"
+        "GPU 0 of node n, of which this pod has a share, is unhealthy (XID 79); the pod keeps running. To have the "
+        "pod placed on another GPU, delete it"
     )
     assert told(3.0, ill, withheld) == [Stranded("team/p", "p", PodEventReason.UNHEALTHY, why)]
     assert told(60.0, ill, withheld) == []

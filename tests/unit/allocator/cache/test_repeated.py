@@ -32,7 +32,7 @@ def test_who_reported_it_first_keeps_it_and_both_show_it() -> None:
     assert gpus.put(inventory("a", "X", "Y"), nobody) == (inventory("a", "X", "Y"),)
     [b] = gpus.put(inventory("b", "X", "Z"), nobody)
     assert [(gpu.uuid, gpu.healthy, gpu.reason) for gpu in b.gpus] == [
-        ("X", False, "node a reports a GPU of this UUID too"),
+        ("X", False, "node a also reports a GPU with this UUID"),
         ("Z", True, ""),
     ]
     assert open_on(gpus, a=["X", "Y"], b=["X", "Z"]) == {"a": ["X", "Y"], "b": ["Z"]}
@@ -66,8 +66,8 @@ def test_it_is_noted_on_both_nodes_once_and_taken_back() -> None:
     notes, news = gpus.look(0.0)
     assert [(note.key, note.text) for note in notes] == [("a", "X b open"), ("b", "X a closed")]
     assert news == [
-        ("a", "GPU X is reported by node b too, and takes new pods here, and none there"),
-        ("b", "GPU X is reported by node a too, and takes no new pods here"),
+        ("a", "GPU X is also reported by node b, and accepts new pods here, but not there"),
+        ("b", "GPU X is also reported by node a, and accepts no new pods here"),
     ]
     assert gpus.look(1.0) == ([], []), "it was asked for a moment ago"
     assert [note.key for note in gpus.look(20.0)[0]] == ["a", "b"]

@@ -89,9 +89,7 @@ def named(name: str, size: str = SMALL) -> PodBuilder:
 def test_a_pod_that_must_be_stored_first_gets_the_reason_and_is_counted() -> None:
     it = harness(max_unconfirmed=1)
     it.controller.reserve(question(asks(SMALL)))
-    answers = (
-        "the pod is placed in a moment, once it is stored: 1 pods of this namespace have a share and are not stored yet"
-    )
+    answers = "the pod is placed when it is stored: 1 pods of this namespace have a share and are not stored yet"
     assert it.controller.reserve(question(asks(SMALL))) == Wait(AnswerReason.STORED_FIRST, answers, {"main": GIB})
 
 

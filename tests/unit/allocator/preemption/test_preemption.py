@@ -26,7 +26,7 @@ from tests.wires import Answer, Script, status_body
 
 JSON = dict[str, Any]
 ON = chosen(preemption=True)
-WHY = "a pod of higher priority waits for a GPU share, and node a needs the fewest evictions"
+WHY = "a pod of higher priority waits for a GPU share, and node a requires the fewest evictions"
 
 
 def worker(name: str, size: str = "8Gi", *, priority: int = 0, at: str = "2030-01-01T00:00:00Z") -> PodBuilder:
@@ -166,7 +166,7 @@ def test_where_budgets_forbid_all_evictions_the_pod_waits_and_is_retried() -> No
     (update,) = [news for news in harness.second() if isinstance(news, StatusUpdate)]
     assert (update.code, update.reason.split("; ")[1]) == (
         "PreemptionBlocked",
-        "1 pod of lower priority could make room, but disruption budgets do not allow it now",
+        "evicting 1 pod of lower priority would make room, but disruption budgets do not allow it now",
     )
     assert harness.kept == ""
     harness.now += 30

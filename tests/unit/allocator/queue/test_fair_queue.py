@@ -154,9 +154,9 @@ def test_a_tenant_reads_that_a_namespace_is_before_its_own_and_not_which() -> No
     world.cycle()
     reason = "waiting: 0 of 1 GPU nodes fit: 1 short of memory (largest free 0 MiB)"
     assert world.reported["team-b/p000"].startswith("waiting: 0 of 1 GPU nodes fit")
-    assert world.reported["team-a/p000"] == f"{world.reported['team-b/p000']}; behind a namespace that holds less", (
-        reason
-    )
+    assert world.reported["team-a/p000"] == (
+        f"{world.reported['team-b/p000']}; behind a namespace with a smaller share"
+    ), reason
     assert not any("team-b" in text for key, text in world.reported.items())
 
 
@@ -167,7 +167,7 @@ def test_a_pod_reads_at_its_creation_that_it_is_behind() -> None:
     world.cycle()
     answers = [world.controller.reserve(question(worker(f"{each}/new", at=2))) for each in ("a", "b")]
     messages = [each.reason for each in answers if isinstance(each, Wait)]
-    assert messages == [f"{messages[1]}; behind a namespace that holds less", messages[1]]
+    assert messages == [f"{messages[1]}; behind a namespace with a smaller share", messages[1]]
 
 
 def test_nobody_is_behind_where_shares_are_equal_or_the_order_is_by_age() -> None:

@@ -271,8 +271,8 @@ def test_a_gated_pod_whose_request_disagrees_is_counted_and_left() -> None:
     odd["metadata"]["annotations"][names.REQUEST] = "{}"
     harness.controller.handle(pod_event(odd))
     text = (
-        "waiting: metadata.annotations[gpufraction.io/request]: found none that agrees with the containers' resources; "
-        "create the pod again, so that admission writes it"
+        "waiting: metadata.annotations[gpufraction.io/request]: found no value that agrees with the containers' "
+        "resources; create the pod again, so that admission writes it"
     )
     assert harness.controller.schedule_pending() == (
         [],
@@ -290,7 +290,7 @@ def test_a_gated_pod_that_is_too_large_waits_until_it_is_smaller() -> None:
     harness.controller.handle(pod_event(trim(large)))
     text = (
         "waiting: spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution: "
-        "found 8000 expressions and values; a pod that asks for a GPU share has at most 1000"
+        "found 8000 expressions and values; a pod with a GPU share has at most 1000"
     )
     assert harness.controller.schedule_pending() == (
         [],

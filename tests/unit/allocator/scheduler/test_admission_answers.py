@@ -109,7 +109,7 @@ def test_what_no_gpu_could_ever_serve_is_denied_with_the_largest_that_could() ->
     answer = harness.controller.reserve(question(pod("p").asks("gpufraction.io/gpu-memory", "40Gi")))
     assert answer == Never(
         "Memory",
-        "no GPU of this cluster could ever serve it, even when free: 0 of 2 GPU nodes fit: "
+        "no GPU of this cluster can ever serve it, even when free: 0 of 2 GPU nodes fit: "
         "2 short of memory (largest 32768 MiB, wanted 40960)",
     )
 
@@ -120,8 +120,8 @@ def test_a_pod_that_wants_a_missing_model_gets_a_list_of_the_models() -> None:
     answer = harness.controller.reserve(question(wishes))
     assert answer == Never(
         "Model",
-        "no GPU of this cluster could ever serve it, even when free: 0 of 2 GPU nodes fit: "
-        "2 without the GPU model asked for; the models of this cluster: Tesla T4, V100",
+        "no GPU of this cluster can ever serve it, even when free: 0 of 2 GPU nodes fit: "
+        "2 without the requested GPU model; the models of this cluster: Tesla T4, V100",
     )
 
 
@@ -155,7 +155,7 @@ def test_before_the_first_lists_nothing_is_decided() -> None:
 
 MIXED = [node("a").gpus(2, mib=10_000), node("b").gpu("V100", mib=20_000)]
 PERCENT = pod("p").asks("nano-gpu/gpu-percent", 20)
-ELSEWHERE = "the leading allocator places the pod in a moment"
+ELSEWHERE = "the leading allocator places the pod shortly"
 BY_A_FOLLOWER: dict[str, tuple[PodBuilder, Wait | Never]] = {
     "a share by bytes": (TRAIN, Wait("NotLeading", ELSEWHERE, {"main": 5 * GIB})),
     "a percentage: the least that it may become": (PERCENT, Wait("NotLeading", ELSEWHERE, {"main": 2000 * MIB})),
@@ -176,7 +176,7 @@ BY_A_FOLLOWER: dict[str, tuple[PodBuilder, Wait | Never]] = {
         pod("p").asks("gpufraction.io/gpu-memory", "40Gi"),
         Never(
             "Memory",
-            "no GPU of this cluster could ever serve it, even when free: 0 of 2 GPU nodes fit: "
+            "no GPU of this cluster can ever serve it, even when free: 0 of 2 GPU nodes fit: "
             "2 short of memory (largest 20000 MiB, wanted 40960)",
         ),
     ),
@@ -232,7 +232,7 @@ def test_limits_are_the_administrators() -> None:
     harness.controller.reserve(question(TRAIN))
     answer = harness.controller.reserve(question(TRAIN))
     assert isinstance(answer, Wait)
-    assert answer.reason == "0 of 1 GPU nodes fit: 1 with 1 pods on each GPU already"
+    assert answer.reason == "0 of 1 GPU nodes fit: 1 with 1 pods on every GPU already"
 
 
 def test_pods_go_by_what_was_learnt_once_it_is_taken_over() -> None:

@@ -45,7 +45,7 @@ def test_a_pod_waits_for_the_room_that_kubernetes_lacks_and_gets_it() -> None:
     answer = harness.controller.reserve(question(usual("p", 15000)))
     assert isinstance(answer, Wait)
     assert answer.reason == (
-        "0 of 1 GPU nodes fit: 1 short of GPU memory in MiB as Kubernetes counts it, which is more than pods hold "
+        "0 of 1 GPU nodes fit: 1 short of GPU memory in MiB, as Kubernetes counts it, which is more than pods hold "
         "(most free 10218, wanted 15000)"
     )
     harness.controller.handle(pod_event(admitted(usual("p", 15000), gated=True)))

@@ -25,7 +25,7 @@ WHOLE = pod("p").asks("nvidia.com/gpu", 1)
 LARGE = pod("p").asks("gpufraction.io/gpu-memory", f"{40_000}Mi")
 NOON = 1_767_614_400.0
 """2026-01-05T12:00:00Z."""
-ONLY_THERE = "no node of this cluster would serve it; a node of pool a100 would"
+ONLY_THERE = "no node of this cluster can serve it; a node of pool a100 would"
 
 
 def scheduler(
@@ -155,7 +155,7 @@ def test_a_node_without_its_pods_keeps_those_that_every_node_has() -> None:
 
 REQUESTED = Expectation("a100", NOON)
 LATER = Expectation("a100", None, until=NOON + 60, most=3, failed="too-late")
-ONLY = "no node of this cluster would serve it"
+ONLY = "no node of this cluster can serve it"
 MESSAGES: dict[str, tuple[Expectation, str, str, str]] = {
     "a node was asked for": (
         REQUESTED,
@@ -167,31 +167,31 @@ MESSAGES: dict[str, tuple[Expectation, str, str, str]] = {
         replace(REQUESTED, node="n7"),
         "NodeRequested",
         "",
-        "node n7 of pool a100 has come and is not ready yet",
+        "node n7 of pool a100 has joined and is not ready yet",
     ),
     "no node came": (
         LATER,
         "NodeNotBrought",
         "NodeNotBrought",
-        "no node of pool a100 came in time; another is asked for at 2026-01-05T12:01:00Z",
+        "no node of pool a100 joined in time; another is requested at 2026-01-05T12:01:00Z",
     ),
     "the autoscaler refused": (
         replace(LATER, failed="refused"),
         "NodeNotBrought",
         "NodeNotBrought",
-        "the autoscaler could not bring a node of pool a100; another is asked for at 2026-01-05T12:01:00Z",
+        "the autoscaler could not add a node of pool a100; another is requested at 2026-01-05T12:01:00Z",
     ),
     "a node came without GPUs": (
         replace(LATER, failed="without-gpus"),
         "NodeNotBrought",
         "NodeNotBrought",
-        "a node of pool a100 came and showed no GPUs; another is asked for at 2026-01-05T12:01:00Z",
+        "a node of pool a100 joined and reported no GPUs; another is requested at 2026-01-05T12:01:00Z",
     ),
     "the pool is full": (
         replace(LATER, until=0.0),
         "PoolFull",
         "",
-        "pool a100 has as many nodes as it may have (3)",
+        "pool a100 already has its maximum number of nodes (3)",
     ),
 }
 

@@ -57,12 +57,12 @@ def conditions(made: JSON, *, scheduled: str = "False", reason: str = "Unschedul
 
 
 TEXT = (
-    f"holds its GPU share on node t4 unused: kube-scheduler does not bind the pod there ({REFUSAL}). Resolve that, or "
-    "delete the pod: after 5 min the share goes back to other pods"
+    f"holds its GPU share on node t4 unused: kube-scheduler does not bind the pod there ({REFUSAL}). Resolve the "
+    f"cause, or delete the pod: after 5 min the share is released"
 )
 KEPT = (
-    f"holds its GPU share on node t4 unused: kube-scheduler does not bind the pod there ({REFUSAL}). Resolve that, or "
-    "delete the pod to release the share"
+    f"holds its GPU share on node t4 unused: kube-scheduler does not bind the pod there ({REFUSAL}). Resolve the "
+    f"cause, or delete the pod to release the share"
 )
 
 

@@ -230,7 +230,7 @@ def test_a_pod_that_cannot_go_to_the_claims_node_waits_and_says_so() -> None:
     on.waits(naming("two", "c").selects(**{"kubernetes.io/hostname": "b"}))
     assert on.cycle() == []
     on.change(claim(held_by=("uid-one",)))
-    assert "1 because of a ResourceClaim whose devices are elsewhere" in on.why("two")
+    assert "1 because of a ResourceClaim whose devices are on other nodes" in on.why("two")
     on.end("one")
     assert on.cycle() == []
     on.change(claim())

@@ -19,7 +19,7 @@ from contract.scheduling.needs import PodNeeds
 from tests.builders import node, pod
 from tests.unit.allocator.harness import SchedulerHarness, admitted, question
 
-SILENT = "0 of 1 GPU nodes fit: 1 whose agent has been silent for too long, so faults of its GPUs would not be seen"
+SILENT = "0 of 1 GPU nodes fit: 1 whose agent has not reported for too long, so GPU faults would go unnoticed"
 
 
 NODE = node("a").gpu(mib=15_000)
@@ -63,7 +63,7 @@ def test_after_five_minutes_a_node_takes_no_new_pods_and_an_event_says_so() -> N
     assert (later(made, 299.0), answer(made)) == ([], "a")
     [event] = later(made, 1.0)
     assert (event.kind, event.key, event.code) == ("Node", "a", NodeEventReason.AGENT_SILENT)
-    assert event.reason.startswith("its agent has been silent for 300 s: the node takes no new pods until it writes")
+    assert event.reason.startswith("its agent has not reported for 300 s: the node accepts no new pods until it does")
     assert (answer(made), closed(made)) == (SILENT, 1)
     assert later(made, 600.0) == [], "once for each silence"
 

@@ -233,7 +233,7 @@ def test_a_pod_whose_share_was_given_away_by_then_is_failed_with_a_condition() -
     updates = {n.key: n for n in leader.controller.schedule_pending()[1] if isinstance(n, StatusUpdate)}
     late_update = updates["default/late"]
     assert (late_update.code, late_update.warning, late_update.allocated) == ("GPUShareTaken", "GPUShareTaken", False)
-    assert late_update.reason.startswith("GPU 0 of node n: more is allocated than there is: 24576 of 16384 MiB")
+    assert late_update.reason.startswith("GPU 0 of node n: more is allocated than the GPU has: 24576 of 16384 MiB")
     fail_late(leader.controller, leader.fencer)
     assert leader.failed == 1
 

@@ -44,14 +44,14 @@ REFUSAL = (
     "preemption: none."
 )
 BACK = (
-    "its GPU share on node n went back to other pods, since kube-scheduler did not bind the pod there in time "
+    "its GPU share on node n was released, since kube-scheduler did not bind the pod there in time "
     f"({REFUSAL}). The pod cannot be placed on another node, and runs without a GPU if it is bound. "
 )
 ALONE = f"{BACK}Delete the pod and create it again: a pod of its name is not placed on node n for 10 min"
 OWNED = f"{BACK}Delete the pod, and its controller creates another, which is not placed on node n for 10 min"
 EVICTED = f"{BACK}The pod is evicted, and its controller creates another, which is not placed on node n for 10 min"
 LATE = (
-    "runs on node n without a GPU: the pod was bound after its share had gone back to other pods. To get a share, "
+    "runs on node n without a GPU: the pod was bound after its share had been released. To get a share, "
     "delete the pod; "
 )
 

@@ -95,8 +95,8 @@ def test_a_share_that_cannot_be_read_is_reported_once() -> None:
         harness.controller.handle(pod_event(made))
     _, news = harness.controller.schedule_pending()
     text = (
-        "its GPU share is not counted, so its cards take no other pods: allocation has version 2, this program reads "
-        "1. Run the version of gpufraction that placed the pod, or a later one; else delete the pod"
+        "its GPU share cannot be counted, so its GPUs accept no other pods: allocation has version 2, this program "
+        "reads 1. Run the version of gpufraction that placed the pod, or a later one. Otherwise, delete the pod"
     )
     assert [each for each in news if isinstance(each, EventRecord)] == [
         EventRecord("Pod", "default/p", "u1", PodReason.SHARE_UNREAD, text)

@@ -241,7 +241,7 @@ def test_whatever_is_lost_the_state_is_that_of_the_pods_again(steps: list[tuple[
 
 # -- GPUs that are promised beyond what they have -----------------------------------------------------------------
 
-WHAT = "GPU 0 of node a: more is allocated than there is: 20480 of 16384 MiB"
+WHAT = "GPU 0 of node a: more is allocated than the GPU has: 20480 of 16384 MiB"
 YOUNGEST = f"{WHAT}. This pod is the youngest that holds a share of it: "
 
 

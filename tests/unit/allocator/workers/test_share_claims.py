@@ -200,7 +200,7 @@ def test_a_claim_that_asks_for_something_else_than_was_counted_is_not_allocated(
     bench.sound.delete(paths.resourceclaims("default", "p-gpu"))
     owner = bench.sound.get(paths.pods("default", "p"))
     bench.claim_for(owner, "p-gpu", spec_of(ONE, DeviceRequest("two", 2, 8 * GIB)))
-    with pytest.raises(NotWritten, match="something else than was counted") as caught:
+    with pytest.raises(NotWritten, match="something other than what was counted") as caught:
         bench.write(allocated("one"))
     assert caught.value.refused
     assert "allocation" not in (bench.claim().get("status") or {})
@@ -217,7 +217,7 @@ def test_a_claim_of_another_class_is_no_share(bench: Bench) -> None:
     bench.sound.delete(paths.resourceclaims("default", "p-gpu"))
     spec = {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "nic.example.com"}}]}}
     bench.claim_for(bench.sound.get(paths.pods("default", "p")), "p-gpu", spec)
-    with pytest.raises(NotWritten, match="something else than was counted"):
+    with pytest.raises(NotWritten, match="something other than what was counted"):
         bench.write(allocated("one"))
 
 
@@ -296,7 +296,7 @@ def test_a_claim_that_was_made_again_is_another_share(bench: Bench) -> None:
     pod = bench.make("first", claim="alone")
     bench.sound.delete(paths.resourceclaims("default", "alone"))
     bench.claim_for(None, "alone", spec_of(ONE, TWO))
-    with pytest.raises(NotWritten, match="was made again"):
+    with pytest.raises(NotWritten, match="was created again"):
         bench.write(together("one", claim), pod)
 
 

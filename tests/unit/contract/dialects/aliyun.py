@@ -62,11 +62,11 @@ ALIYUN: dict[str, tuple[PodBuilder, Outcome]] = {
     "ten to the tenth, as 10G means": (aliyun(gpu_mem="10G"), refused("aliyun.com/gpu-mem", "'10G'", _UNITS)),
     "more than any card has": (
         aliyun(gpu_mem="70000"),
-        refused("aliyun.com/gpu-mem", "'70000'", "too large, no GPU has as much: give at most 65536, which is 64Ti"),
+        refused("aliyun.com/gpu-mem", "'70000'", "too large for any GPU: give at most 65536, which is 64Ti"),
     ),
     "thousands, as an API server writes them": (
         aliyun(gpu_mem="70k"),
-        refused("aliyun.com/gpu-mem", "'70000'", "too large, no GPU has as much: give at most 65536, which is 64Ti"),
+        refused("aliyun.com/gpu-mem", "'70000'", "too large for any GPU: give at most 65536, which is 64Ti"),
     ),
     "half a GiB": (aliyun(gpu_mem="0.5"), refused("aliyun.com/gpu-mem", "'0.5'", _UNITS)),
     "negative": (aliyun(gpu_mem=-5), refused("aliyun.com/gpu-mem", "'-5'", _UNITS)),
@@ -79,7 +79,7 @@ ALIYUN: dict[str, tuple[PodBuilder, Outcome]] = {
         refused(
             "aliyun.com/gpu-mem",
             "nothing",
-            "name the memory in GiB beside aliyun.com/gpu-count or aliyun.com/gpu-core.percentage",
+            "name the memory in GiB together with aliyun.com/gpu-count or aliyun.com/gpu-core.percentage",
         ),
     ),
     "too many GPUs": (
@@ -100,7 +100,7 @@ ALIYUN: dict[str, tuple[PodBuilder, Outcome]] = {
     ),
     "a label against the limit": (
         aliyun(gpu_mem=8, gpu_count=2).labelled("aliyun.com/gpu-count", "4"),
-        refused("aliyun.com/gpu-count", "2 beside 4 in the pod's label aliyun.com/gpu-count", "keep one of them"),
+        refused("aliyun.com/gpu-count", "2, and 4 in the pod's label aliyun.com/gpu-count", "keep one of them"),
     ),
     "an init container's cores are free again": (
         pod("p")
@@ -130,7 +130,7 @@ ALIYUN: dict[str, tuple[PodBuilder, Outcome]] = {
         .asks("aliyun.com/gpu-core.percentage", 60),
         Refusal(
             "spec.containers[1].resources.limits[aliyun.com/gpu-core.percentage]",
-            "120 percent of one GPU with the containers before",
+            "120 percent of one GPU together with the preceding containers",
             "give at most 100 in all, since a pod is on one GPU",
         ),
     ),
@@ -143,7 +143,7 @@ ALIYUN: dict[str, tuple[PodBuilder, Outcome]] = {
         .asks("aliyun.com/gpu-count", 2),
         Refusal(
             "spec.containers[1].resources.limits[aliyun.com/gpu-count]",
-            "2 GPUs beside 1 of container a",
+            "2 GPUs, while container a has 1",
             "give every container of the pod the same aliyun.com/gpu-count",
         ),
     ),

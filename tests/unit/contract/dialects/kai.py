@@ -29,7 +29,7 @@ def wrong(key: str, found: str, cure: str) -> Refusal:
     return Refusal(f"metadata.annotations[{key}]", found, cure)
 
 
-_PART = "give a number between 0 and 1, from 0.01 up, such as 0.5"
+_PART = "give a number from 0.01 to less than 1, such as 0.5"
 
 KAI: dict[str, tuple[PodBuilder, Outcome]] = {
     "a fraction of the memory": (kai(gpu_fraction="0.5"), one("kai", percent=50)),
@@ -64,7 +64,7 @@ KAI: dict[str, tuple[PodBuilder, Outcome]] = {
     ),
     "both": (
         kai(gpu_fraction="0.5", gpu_memory="5"),
-        wrong("gpu-memory", "beside gpu-fraction", "keep one of the two"),
+        wrong("gpu-memory", "given together with gpu-fraction", "keep one of the two"),
     ),
     "a limit above the memory": (
         kai(gpu_memory="4000").annotated("gpu-memory.limit", "8Gi"),
@@ -111,7 +111,7 @@ KAI: dict[str, tuple[PodBuilder, Outcome]] = {
         by_container(request="4Gi").annotated("gpu-memory", "4000"),
         wrong(
             "nvidia.com/container.main.gpu-memory.request",
-            "'4Gi' beside gpu-memory, which is '4000'",
+            "'4Gi', while gpu-memory is '4000'",
             "the two mean the same: keep one",
         ),
     ),
@@ -119,7 +119,7 @@ KAI: dict[str, tuple[PodBuilder, Outcome]] = {
         by_container(request="4Gi").annotated("nvidia.com/container.other.gpu-memory.request", "4Gi"),
         wrong(
             "nvidia.com/container.other.gpu-memory.request",
-            "beside an amount of container main",
+            "given together with an amount for container main",
             "name one container",
         ),
     ),
@@ -127,7 +127,7 @@ KAI: dict[str, tuple[PodBuilder, Outcome]] = {
         by_container(request="4Gi").annotated("gpu-fraction-container-name", "other").container("other"),
         wrong(
             "gpu-fraction-container-name",
-            "'other' beside nvidia.com/container.main.gpu-memory.request",
+            "'other', together with nvidia.com/container.main.gpu-memory.request",
             "name the container once",
         ),
     ),
@@ -137,7 +137,9 @@ KAI: dict[str, tuple[PodBuilder, Outcome]] = {
     ),
     "memory by container beside a fraction": (
         by_container(request="4Gi").annotated("gpu-fraction", "0.5"),
-        wrong("nvidia.com/container.main.gpu-memory.request", "beside gpu-fraction", "keep one of the two"),
+        wrong(
+            "nvidia.com/container.main.gpu-memory.request", "given together with gpu-fraction", "keep one of the two"
+        ),
     ),
     "a limit below the memory": (
         kai(gpu_memory="4000").annotated("gpu-memory.limit", "2Gi"),
@@ -157,19 +159,25 @@ KAI: dict[str, tuple[PodBuilder, Outcome]] = {
     ),
     "a limit of memory beside a fraction": (
         kai(gpu_fraction="0.5").annotated("gpu-memory.limit", "8Gi"),
-        wrong("gpu-memory.limit", "beside gpu-fraction", "give gpu-fraction.limit instead"),
+        wrong("gpu-memory.limit", "given together with gpu-fraction", "give gpu-fraction.limit instead"),
     ),
     "a limit of memory alone": (
         pod("p").annotated("gpu-memory.limit", "8Gi"),
-        wrong("gpu-memory.limit", "'8Gi' without gpu-memory", "give gpu-memory too: it is what is booked"),
+        wrong(
+            "gpu-memory.limit", "'8Gi' without gpu-memory", "give gpu-memory too, which is the amount that is booked"
+        ),
     ),
     "a limit of a fraction alone": (
         pod("p").annotated("gpu-fraction.limit", "0.5"),
-        wrong("gpu-fraction.limit", "'0.5' without gpu-fraction", "give gpu-fraction too: it is what is booked"),
+        wrong(
+            "gpu-fraction.limit",
+            "'0.5' without gpu-fraction",
+            "give gpu-fraction too, which is the amount that is booked",
+        ),
     ),
     "a limit without a unit": (
         kai(gpu_memory="4000").annotated("gpu-memory.limit", "8000"),
-        wrong("gpu-memory.limit", "'8000'", "give memory with its unit, from 1Mi up, such as 8Gi"),
+        wrong("gpu-memory.limit", "'8000'", "give memory with its unit, at least 1Mi, such as 8Gi"),
     ),
     "an empty limit": (
         kai(gpu_fraction="0.5").annotated("gpu-fraction.limit", ""),
@@ -177,7 +185,7 @@ KAI: dict[str, tuple[PodBuilder, Outcome]] = {
     ),
     "a limit beyond every machine": (
         kai(gpu_memory="4000").annotated("gpu-memory.limit", "2Pi"),
-        wrong("gpu-memory.limit", "'2Pi'", "too large, no GPU has as much: give at most 64Ti"),
+        wrong("gpu-memory.limit", "'2Pi'", "too large for any GPU: give at most 64Ti"),
     ),
     "GPUs that the pod's author chose": (
         by_container(request="1Gi").annotated("nvidia.com/container.main.gpus.devices", "GPU-0"),
@@ -191,8 +199,8 @@ KAI: dict[str, tuple[PodBuilder, Outcome]] = {
         kai(gpu_fraction="0.5").asks("nvidia.com/gpu", 1),
         wrong(
             "gpu-fraction",
-            f"KAI-Scheduler beside HAMi (nvidia.com/gpu) ({LIMITS}[nvidia.com/gpu])",
-            "ask in one dialect only: remove one of the two",
+            f"KAI-Scheduler together with HAMi (nvidia.com/gpu) ({LIMITS}[nvidia.com/gpu])",
+            "use only one dialect: remove one of the two",
         ),
     ),
 }

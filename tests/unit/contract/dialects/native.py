@@ -13,7 +13,7 @@ def native(**amounts: int | str) -> PodBuilder:
     return asking("gpufraction.io", **amounts)
 
 
-_MEMORY = "give the memory of each GPU with its unit, from 1Mi up, such as 8Gi"
+_MEMORY = "give the memory of each GPU with its unit, at least 1Mi, such as 8Gi"
 _PERCENT = "give a whole number from 1 to 100"
 
 NATIVE: dict[str, tuple[PodBuilder, Outcome]] = {
@@ -84,7 +84,7 @@ NATIVE: dict[str, tuple[PodBuilder, Outcome]] = {
         refused(
             "gpufraction.io/gpu-memory-limit",
             "'24Gi' without gpufraction.io/gpu-memory",
-            "give gpufraction.io/gpu-memory too: it is what is booked",
+            "give gpufraction.io/gpu-memory too, which is the amount that is booked",
         ),
     ),
     "a limit beside whole GPUs": (
@@ -92,7 +92,7 @@ NATIVE: dict[str, tuple[PodBuilder, Outcome]] = {
         refused(
             "gpufraction.io/gpu-percent-limit",
             "'50' without gpufraction.io/gpu-percent",
-            "give gpufraction.io/gpu-percent too: it is what is booked",
+            "give gpufraction.io/gpu-percent too, which is the amount that is booked",
         ),
     ),
     "a limit in the other unit": (
@@ -109,7 +109,7 @@ NATIVE: dict[str, tuple[PodBuilder, Outcome]] = {
     ),
     "a limit beyond every machine": (
         native(gpu_memory="8Gi", gpu_memory_limit="2Pi"),
-        refused("gpufraction.io/gpu-memory-limit", "'2Pi'", "too large, no GPU has as much: give at most 64Ti"),
+        refused("gpufraction.io/gpu-memory-limit", "'2Pi'", "too large for any GPU: give at most 64Ti"),
     ),
     "a limit of more than a GPU in percent": (
         native(gpu_percent=25, gpu_percent_limit=101),
@@ -144,7 +144,7 @@ NATIVE: dict[str, tuple[PodBuilder, Outcome]] = {
     ),
     "memory beyond every machine": (
         native(gpu_memory="2Pi"),
-        refused("gpufraction.io/gpu-memory", "'2Pi'", "too large, no GPU has as much: give at most 64Ti"),
+        refused("gpufraction.io/gpu-memory", "'2Pi'", "too large for any GPU: give at most 64Ti"),
     ),
     "half a percent": (native(gpu_percent="0.5"), refused("gpufraction.io/gpu-percent", "'0.5'", _PERCENT)),
     "no percent": (native(gpu_percent=0), refused("gpufraction.io/gpu-percent", "'0'", _PERCENT)),
@@ -157,7 +157,7 @@ NATIVE: dict[str, tuple[PodBuilder, Outcome]] = {
         native(gpu_memory="8Gi", gpu_percent=25),
         refused(
             "gpufraction.io/gpu-percent",
-            "25 beside gpufraction.io/gpu-memory",
+            "25 together with gpufraction.io/gpu-memory",
             "give either gpufraction.io/gpu-percent or gpufraction.io/gpu-memory",
         ),
     ),

@@ -19,7 +19,7 @@ from tests.unit.contract.dialects.kai import KAI, kai
 from tests.unit.contract.dialects.nano import GIVE_CARD, NANO, nano
 from tests.unit.contract.dialects.native import NATIVE
 
-_CARD_MEMORY = "give the memory of a whole GPU with its unit, from 1Mi up, such as 40Gi"
+_CARD_MEMORY = "give the memory of a whole GPU with its unit, at least 1Mi, such as 40Gi"
 
 EVERYWHERE: dict[str, tuple[PodBuilder, Outcome]] = {
     "a pod that asks for nothing": (pod("p").needs(cpu=1), None),
@@ -98,17 +98,17 @@ EVERYWHERE: dict[str, tuple[PodBuilder, Outcome]] = {
         nano(20).asks("nvidia.com/gpu", 1),
         refused(
             "nano-gpu/gpu-percent",
-            f"nano-gpu beside HAMi (nvidia.com/gpu) ({LIMITS}[nvidia.com/gpu])",
-            "ask in one dialect only: remove one of the two",
+            f"nano-gpu together with HAMi (nvidia.com/gpu) ({LIMITS}[nvidia.com/gpu])",
+            "use only one dialect: remove one of the two",
         ),
     ),
     "two dialects in one pod": (
         pod("p").init("a").asks("gpufraction.io/gpu-percent", 20).container("b").asks("aliyun.com/gpu-mem", 5),
         Refusal(
             f"{LIMITS}[aliyun.com/gpu-mem]",
-            "Aliyun gpushare beside gpufraction.io "
+            "Aliyun gpushare together with gpufraction.io "
             "(spec.initContainers[0].resources.limits[gpufraction.io/gpu-percent])",
-            "ask in one dialect only: remove one of the two",
+            "use only one dialect: remove one of the two",
         ),
     ),
 }
@@ -190,15 +190,18 @@ WARNED: dict[str, tuple[PodBuilder, tuple[str, ...]]] = {
     "nothing to say": (elastic(gpu_core=200), ()),
     "a card and a half": (
         elastic(gpu_core=150),
-        (f"{LIMITS}[elasticgpu.io/gpu-core]: 150 gives 1 whole card; the 50 beyond are not given",),
+        (f"{LIMITS}[elasticgpu.io/gpu-core]: 150 gives 1 whole card; the remaining 50 are ignored",),
     ),
     "memory of whole cards": (
         elastic(gpu_core=200, gpu_memory=256),
-        (f"{LIMITS}[elasticgpu.io/gpu-memory]: not counted, since 2 whole cards are given with all their memory",),
+        (f"{LIMITS}[elasticgpu.io/gpu-memory]: ignored, since 2 whole cards are given with all their memory",),
     ),
     "MiB that are meant as GiB": (
         pod("p").asks("nvidia.com/gpumem", 8),
-        ("container main: 8Mi, in which no CUDA program starts; give memory with its unit, such as 8Gi",),
+        (
+            "container main: 8Mi, which is too little for any CUDA program to start; give memory with its unit, such "
+            "as 8Gi",
+        ),
     ),
     "little that may burst": (
         pod("p").asks("gpufraction.io/gpu-memory", "8Mi").asks("gpufraction.io/gpu-memory-limit", "8Gi"),
@@ -210,7 +213,7 @@ WARNED: dict[str, tuple[PodBuilder, tuple[str, ...]]] = {
     ),
     "a third": (
         kai(gpu_fraction="0.333"),
-        ("metadata.annotations[gpu-fraction]: '0.333' is served as 33 percent of the card's memory",),
+        ("metadata.annotations[gpu-fraction]: '0.333' is served as 33 percent of the GPU's memory",),
     ),
 }
 

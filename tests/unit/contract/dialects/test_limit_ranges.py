@@ -91,7 +91,7 @@ def test_a_default_of_nothing_asks_for_nothing() -> None:
 def test_a_pod_with_a_share_from_a_limit_range_gets_a_warning() -> None:
     found = DIALECTS.read(ranged(two((OLDER, 5)), also=BOTH))
     assert isinstance(found, PodRequest)
-    assert found.warnings == (f"container side: {OLDER} was set by a LimitRange of the namespace",)
+    assert found.warnings == (f"container side: {OLDER} was set by a LimitRange in the namespace",)
 
 
 def test_a_resource_by_the_name_that_a_cluster_has_for_it() -> None:
@@ -108,16 +108,16 @@ REFUSED = {
         ranged(two(), also={OLDER: "2", OTHER: "1000"}),
         Refusal(
             f"spec.containers[0].resources.limits[{OTHER}]",
-            f"HAMi (nvidia.com/gpu) beside Aliyun gpushare (spec.containers[0].resources.limits[{OLDER}]), "
-            "set by a LimitRange of the namespace",
-            "ask in one dialect only: remove one of the two from the pod or the namespace's LimitRange",
+            f"HAMi (nvidia.com/gpu) together with Aliyun gpushare (spec.containers[0].resources.limits[{OLDER}]), set by "
+            "a LimitRange in the namespace",
+            "use only one dialect: remove one of the two from the pod or the namespace's LimitRange",
         ),
     ),
     "a default that no dialect takes": (
         ranged(two(), also={"nano-gpu/gpu-percent": "200"}),
         Refusal(
             "spec.containers[0].resources.limits[nano-gpu/gpu-percent]",
-            "'200', set by a LimitRange of the namespace",
+            "'200', set by a LimitRange in the namespace",
             "give a whole number from 1 to 100, which is one whole card",
         ),
     ),
@@ -179,5 +179,5 @@ def test_a_forged_note_gets_nobody_more() -> None:
         "aliyun",
         (FractionRequest("main", memory=5 * GIB),),
         unit=GIB,
-        warnings=(f"container main: {OLDER} was set by a LimitRange of the namespace",),
+        warnings=(f"container main: {OLDER} was set by a LimitRange in the namespace",),
     )

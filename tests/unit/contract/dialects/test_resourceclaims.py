@@ -81,7 +81,7 @@ READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
         Refusal(
             "spec.devices.requests[1].exactly.deviceClassName",
             "'nic.example.com'",
-            f"a claim has devices of one kind: give {CLASS}, or make another claim for them",
+            f"a claim has devices of one kind: give {CLASS}, or create another claim for the others",
         ),
     ),
     "our class among alternatives": (
@@ -97,7 +97,7 @@ READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
         Refusal(
             "spec.devices.constraints",
             "[{'matchAttribute': 'a/b'}]",
-            "leave it out; the requests of one container have different cards",
+            "leave it out; the requests of one container always get different GPUs",
         ),
     ),
     "isolation and a memory limit": (
@@ -127,8 +127,8 @@ READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
         spec(exactly(), config=[config(memoryLimit="4Gi")]),
         Refusal(
             "spec.devices.config[0].opaque.parameters.memoryLimit",
-            "'4Gi' for whole cards",
-            "give memory in the capacity of request gpu: it is what is booked",
+            "'4Gi' for whole GPUs",
+            "give memory in the capacity of request gpu, which is the amount that is booked",
         ),
     ),
     "an isolation that there is not": (
@@ -170,7 +170,7 @@ READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
         Refusal(
             f"{FIRST}.exactly.selectors",
             "[{'cel': {'expression': 'true'}}]",
-            f"leave it out; a pod's annotation {names.USE_MODELS} chooses cards",
+            f"leave it out; the pod's annotation {names.USE_MODELS} chooses GPUs",
         ),
     ),
     "administrative access": (
@@ -178,7 +178,7 @@ READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
         Refusal(
             f"{FIRST}.exactly.adminAccess",
             "True",
-            "leave it out; kubectl gpufraction nodes shows the cards and who has them",
+            "leave it out; kubectl gpufraction nodes shows the GPUs and their pods",
         ),
     ),
     "no administrative access": (spec(exactly(adminAccess=False)), (DeviceRequest("gpu"),)),
@@ -187,7 +187,7 @@ READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
         Refusal(
             f"{FIRST}.exactly.tolerations",
             "[{'operator': 'Exists'}]",
-            "leave it out; a card with a fault takes no pods",
+            "leave it out; an unhealthy GPU accepts no pods",
         ),
     ),
     "all devices": (
@@ -207,27 +207,25 @@ READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
         Refusal(
             f"{FIRST}.exactly.capacity.requests",
             "cores without memory",
-            "give memory too, such as 8Gi, or no capacity for whole cards",
+            "give memory too, such as 8Gi, or no capacity for whole GPUs",
         ),
     ),
     "memory without a unit": (
         spec(exactly(**capacity(memory="8"))),
         Refusal(
-            f"{FIRST}.exactly.capacity.requests[memory]", "'8'", "give memory with its unit, from 1Mi up, such as 8Gi"
+            f"{FIRST}.exactly.capacity.requests[memory]", "'8'", "give memory with its unit, at least 1Mi, such as 8Gi"
         ),
     ),
     "more memory than any card has": (
         spec(exactly(**capacity(memory="1Ei"))),
-        Refusal(
-            f"{FIRST}.exactly.capacity.requests[memory]", "'1Ei'", "too large, no GPU has as much: give at most 64Ti"
-        ),
+        Refusal(f"{FIRST}.exactly.capacity.requests[memory]", "'1Ei'", "too large for any GPU: give at most 64Ti"),
     ),
     "more cores than a card has": (
         spec(exactly(**capacity(memory="8Gi", cores="101"))),
         Refusal(
             f"{FIRST}.exactly.capacity.requests[cores]",
             "'101'",
-            "give percent of a card's multiprocessors, a whole number from 1 to 100",
+            "give percent of a GPU's multiprocessors, a whole number from 1 to 100",
         ),
     ),
     "a count that is none": (
@@ -248,7 +246,7 @@ READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
     ),
     "two requests of one name": (
         spec(exactly(), exactly()),
-        Refusal("spec.devices.requests", "two requests of one name", "give each a name of its own"),
+        Refusal("spec.devices.requests", "two requests with the same name", "give each its own name"),
     ),
     "a name that no request has": (
         spec(exactly("GPU_1")),
@@ -333,7 +331,7 @@ PODS: dict[str, tuple[JSON, Readings, PodRequest | Refusal | None]] = {
         Refusal(
             "spec.containers[1].resources.claims",
             "request a of claim gpu, which container 'one' uses",
-            "give each container a request of its own, and name it there",
+            "give each container its own request, and name it there",
         ),
     ),
     "requests of two sizes in one container": (
@@ -342,7 +340,7 @@ PODS: dict[str, tuple[JSON, Readings, PodRequest | Refusal | None]] = {
         Refusal(
             CLAIMS,
             "requests of different capacity or limit",
-            "a container has the same share of each of its cards: make the requests alike, or use several containers",
+            "a container has the same share of each of its GPUs: make the requests equal, or use several containers",
         ),
     ),
     "a request that nobody uses": (

@@ -19,7 +19,7 @@ CASES: dict[str, tuple[str, str]] = {
     "a letter too few": ("gpufraction.io/gpu-model", "did you mean gpufraction.io/gpu-models?"),
     "a letter too many": ("gpufraction.io/node-policyy", "did you mean gpufraction.io/node-policy?"),
     "nothing near": ("gpufraction.io/x", "remove it"),
-    "a resource": ("gpufraction.io/gpu-memory", "an amount goes under resources.limits of a container"),
+    "a resource": ("gpufraction.io/gpu-memory", "put the amount under resources.limits of a container"),
 }
 READ = (
     "gpufraction.io/gpu-models",
@@ -174,7 +174,7 @@ ELSEWHERE = {
     "a resource as an annotation": (
         "annotations",
         "nvidia.com/gpumem",
-        "an amount goes under resources.limits of a container",
+        "put the amount under resources.limits of a container",
     ),
     "a label of Aliyun's": ("labels", "aliyun.com/gpucount", "did you mean aliyun.com/gpu-count?"),
 }

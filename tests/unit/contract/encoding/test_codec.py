@@ -268,7 +268,7 @@ TWICE = {
     "an allocation names a container twice": (ALLOCATION.containers * 2, "names a container twice"),
     "an allocation gives a container one GPU twice": (
         (ContainerAllocation("main", ALLOCATION.containers[0].shares * 2),),
-        "has no GPU, or one of them twice",
+        "has no GPU, or a GPU twice",
     ),
     "an allocation gives a container nothing": ((ContainerAllocation("main", ()),), "has no GPU"),
     "an allocation is empty": ((), "lacks its id, its node or its containers"),

@@ -57,13 +57,13 @@ STRANGERS = {
     "none at all": (set[str](), ""),
     "an index and a UUID that are not there": (
         {"0", "7", "GPU-x"},
-        "data.gpus: found '7', 'GPU-x', which is no GPU of node n1 and excludes none; give indexes (0, 1) or UUIDs "
-        "separated by commas",
+        "data.gpus: found '7', 'GPU-x', which is not a GPU of node n1 and excludes nothing; give indexes (0, 1) or "
+        "UUIDs separated by commas",
     ),
     "many": (
         {"5", "6", "7", "8"},
-        "data.gpus: found '5', '6', '7' and 1 more, which is no GPU of node n1 and excludes none; give indexes (0, 1) "
-        "or UUIDs separated by commas",
+        "data.gpus: found '5', '6', '7' and 1 more, which is not a GPU of node n1 and excludes nothing; give indexes "
+        "(0, 1) or UUIDs separated by commas",
     ),
 }
 

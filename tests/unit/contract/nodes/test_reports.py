@@ -111,10 +111,10 @@ def test_the_words_have_the_allocations_figures() -> None:
         words(replace(ONE, used=0, evict=False), "main", SHARE),
     ] == [
         f"{USES}, 10 MiB more than its share of 100 MiB{THEN}",
-        f"{USES}, 10 MiB more than its share of 100 MiB; the pod is evicted if it goes on for 60 s",
+        f"{USES}, 10 MiB more than its share of 100 MiB; the pod is evicted if this continues for 60 s",
         f"{USES} and the others of its claim 10 MiB, 20 MiB more than its memory limit of 100 MiB",
-        "container main uses 90 MiB of GPU GPU-1, 70 MiB more than the 20 MiB that it has booked, and the GPU is full "
-        "while others there have less than they booked",
+        "container main uses 90 MiB of GPU GPU-1, 70 MiB more than its booked 20 MiB, and the GPU is full "
+        "while other pods on it have less than they booked",
         f"GPU GPU-1 is unhealthy, as the agent of its node reports{THEN}",
         "container main uses 0 MiB of GPU GPU-1, 0 MiB more than its share of 100 MiB",
     ]

@@ -119,9 +119,12 @@ WRONG: dict[str, tuple[Any, str]] = {
     "a model that is no text": (node(model=4), "node.model: found 4; give the model as `nvidia-smi -L` shows it"),
     "GPUs without their memory": (
         node(gpuMemory=None),
-        "node.gpuMemory: missing beside gpus; give gpus, gpuMemory, cpu, memory, or none of them",
+        "node.gpuMemory: missing, while gpus is given; give gpus, gpuMemory, cpu, memory, or none of them",
     ),
-    "GPUs without the node's CPU": (node(cpu=None), "node.cpu: missing beside gpus; give gpus, gpuMemory, cpu, memory"),
+    "GPUs without the node's CPU": (
+        node(cpu=None),
+        "node.cpu: missing, while gpus is given; give gpus, gpuMemory, cpu, memory",
+    ),
     "labels that are no labels": (node(selector={"a b": "c"}), "node.selector: found 'a b': 'c'; give a label"),
     "labels that are no text": (node(selector={"a": True}), "node.selector: found 'a': True; give a label"),
     "a selector in its long form": (node(selector=["a"]), "node.selector: found ['a']; give at most 64 labels"),
@@ -144,7 +147,7 @@ WRONG: dict[str, tuple[Any, str]] = {
                 {**pool(node={"max": 1, "selector": {"gpu": "yes"}}), "name": "b"},
             ]
         },
-        "pools[1] ('b').node.selector: nodes with these labels are in pool 'a100', which comes before; give labels",
+        "pools[1] ('b').node.selector: nodes with these labels are in pool 'a100', which comes first; give labels",
     ),
     "taints that are no list": (
         node(taints={"a": 1}),
@@ -160,7 +163,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     ),
     "spare nodes of which nothing is known": (
         document(spare=1),
-        "pools[0] ('a100').spare: found 1 without node; give node, which says what an empty node has",
+        "pools[0] ('a100').spare: found 1 without node; give node, which describes an empty node",
     ),
     "too many spare nodes": (
         document(spare=101, node={"max": 1}),

@@ -27,8 +27,8 @@ from contract.scheduling.fit import Fit
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
 from tests.builders import node
 
-MEMORY = "GPU memory in MiB as Kubernetes counts it, which is more than pods hold"
-CORES = "GPU cores in percent as Kubernetes counts them, which is more than pods hold"
+MEMORY = "GPU memory in MiB, as Kubernetes counts it, which is more than pods hold"
+CORES = "GPU cores in percent, as Kubernetes counts them, which is more than pods hold"
 
 
 def share(name: str, gib: int = 0, *, init: bool = False, percent: int = 0, cores: int = 0) -> FractionRequest:

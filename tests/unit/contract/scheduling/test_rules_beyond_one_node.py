@@ -94,7 +94,7 @@ CLAIMS: dict[str, tuple[PodClaim, DeviceClaim | None, str]] = {
     "devices in another zone": (
         NAMED,
         claim(allocated=True, nodes=(in_zone(ZONE, "b"),)),
-        "because of a ResourceClaim whose devices are elsewhere",
+        "because of a ResourceClaim whose devices are on other nodes",
     ),
     "a claim of our class, whose DeviceClass nobody has made": (NAMED, claim(classes=SHARE), ""),
     "a claim of our class that an ended process left on another node": (
@@ -110,7 +110,7 @@ CLAIMS: dict[str, tuple[PodClaim, DeviceClaim | None, str]] = {
     "a device cannot be bound": (
         NAMED,
         claim(allocated=True, failed=True),
-        "because of a ResourceClaim whose devices are elsewhere",
+        "because of a ResourceClaim whose devices are on other nodes",
     ),
 }
 

@@ -17,7 +17,7 @@ from tests.unit.manifests.kube import one, sources
 JSON = dict[str, Any]
 VENDOR, MIG, OLDER = {"nvidia.com/gpu": "4"}, {"nvidia.com/mig-1g.5gb": "7"}, {"nano-gpu/gpu-percent": "200"}
 MAY = dict.fromkeys((*INSTALLING, GRANTING), True)
-OFF = "; NVIDIA's operator takes its plugin off by a label, any other plugin's DaemonSet you delete"
+OFF = "; NVIDIA's operator removes its plugin by a label; delete the DaemonSet of any other plugin"
 GPU_PRESENT = {"nvidia.com/gpu.present": "true"}
 
 
@@ -48,7 +48,7 @@ def found(check: str, **known: Any) -> list[Finding]:
         ((1, 29), Finding(FAIL, "kubernetes", "Kubernetes 1.29; 1.30 or newer is needed", "upgrade the cluster")),
         (
             (1, 30),
-            Finding(OK, "kubernetes", "Kubernetes 1.30; requests of a whole pod (spec.resources) come with 1.34"),
+            Finding(OK, "kubernetes", "Kubernetes 1.30; requests of a whole pod (spec.resources) need 1.34"),
         ),
         ((1, 34), Finding(OK, "kubernetes", "Kubernetes 1.34")),
         ((2, 0), Finding(OK, "kubernetes", "Kubernetes 2.0")),
@@ -80,8 +80,7 @@ CURE = "have a cluster administrator apply the manifests"
             Finding(
                 WARN,
                 "your-rights",
-                "you may create what is installed, but you may not grant rights that you do not have yourself "
-                "(escalate clusterroles)",
+                "you may create the objects, but you may not grant rights that you do not have (escalate clusterroles)",
                 CURE,
             ),
         ),
@@ -104,7 +103,7 @@ LABEL = "kubectl label node {} nvidia.com/gpu.present=true"
         (
             (node("a", VENDOR, labels={}), node("b")),
             [
-                (WARN, "no agent will run on a: GPUs, and no label of GPU nodes", LABEL.format("a")),
+                (WARN, "no agent will run on a: GPUs, but no label of GPU nodes", LABEL.format("a")),
                 (OK, "1 of 2 nodes have a label of GPU nodes", ""),
             ],
         ),
@@ -147,7 +146,7 @@ DEDICATE = (
             [
                 (
                     FAIL,
-                    f"a: labelled dedicated, and a device plugin still offers the GPUs, so none is shared{OFF}",
+                    f"a: labelled dedicated, but a device plugin still offers the GPUs, so none is shared{OFF}",
                     TURN_OFF.format("a"),
                 ),
                 (OK, "b: the device plugin stays, holder pods take GPUs from it", ""),
@@ -158,7 +157,7 @@ DEDICATE = (
             [
                 (
                     FAIL,
-                    "another system offers nano-gpu/gpu-percent on a, b, and gives the same GPUs to its pods",
+                    "another system offers nano-gpu/gpu-percent on a, b, and allocates the same GPUs to its pods",
                     "remove its device plugin from the nodes: docs/migrating.md",
                 )
             ],
@@ -186,15 +185,15 @@ def test_device_plugins(nodes: Any, wanted: list[tuple[str, str, str]]) -> None:
         (("cri-o://1.30.4",), "cri-o 1.30.4 on 1 GPU node"),
         (
             ("containerd://1.6.36", "containerd://v1.7.0"),
-            "containerd 1.6.36 on 1 GPU node, containerd v1.7.0 on 1 GPU node; no CDI on n0, where GPUs come by "
-            "NVIDIA_VISIBLE_DEVICES alone",
+            "containerd 1.6.36 on 1 GPU node, containerd v1.7.0 on 1 GPU node; no CDI on n0, where GPUs are delivered "
+            "only by NVIDIA_VISIBLE_DEVICES",
         ),
         (
             ("docker://27.1.1",),
-            "docker 27.1.1 on 1 GPU node; no CDI on n0, where GPUs come by NVIDIA_VISIBLE_DEVICES alone",
+            "docker 27.1.1 on 1 GPU node; no CDI on n0, where GPUs are delivered only by NVIDIA_VISIBLE_DEVICES",
         ),
         (("",), "of an unknown name on 1 GPU node"),
-        ((), "no GPU node to look at"),
+        ((), "no GPU node to check"),
     ],
 )
 def test_container_runtimes(runtimes: tuple[str, ...], wanted: str) -> None:
@@ -222,7 +221,7 @@ MADE = (
             webhook(),
             (
                 OK,
-                "the RuntimeClass nvidia exists, and pods with a share do not get it; if pods see no GPU, add the "
+                "the RuntimeClass nvidia exists, but pods with a share do not get it; if pods see no GPU, add the "
                 "component nvidia-runtimeclass",
                 "",
             ),
@@ -235,12 +234,12 @@ MADE = (
         (
             (),
             webhook("--runtime-class=nvidia"),
-            (FAIL, "pods get the RuntimeClass nvidia, and it does not exist, so they are refused", MADE),
+            (FAIL, "pods get the RuntimeClass nvidia, which does not exist, so they are refused", MADE),
         ),
         (
             (),
             webhook(runtimeClassName="nvidia"),
-            (FAIL, "pods get the RuntimeClass nvidia, and it does not exist, so they are refused", MADE),
+            (FAIL, "pods get the RuntimeClass nvidia, which does not exist, so they are refused", MADE),
         ),
     ],
 )

@@ -89,8 +89,8 @@ CASES: dict[str, tuple[tuple[JSON, ...], Any, list[tuple[str, str, str]]]] = {
         [
             (
                 WARN,
-                "a, b: a MIG slice limits all its pods together, and nothing limits each of them",
-                "let a pod have a slice for itself: gpufraction.io/gpu-count: 1",
+                "a, b: a MIG slice limits all its pods together, but nothing limits each of them",
+                "give a pod a slice to itself: gpufraction.io/gpu-count: 1",
             )
         ],
     ),

@@ -38,7 +38,7 @@ def test_of_several_failures_the_cause_comes_first() -> None:
     cause = Finding(FAIL, "certificates", "the authority has expired", "kubectl logs x")
     found = [Finding(WARN, "image", "local"), *effects, cause]
     assert [each.check for each in by_cause(found)] == ["certificates", "dry-run", "gpus", "image", "leader"]
-    first = "Fix this one first, since others may come of it: certificates: the authority has expired"
+    first = "Fix this one first, since it may cause others: certificates: the authority has expired"
     assert first_to_fix(found) == [first, "    kubectl logs x", ""]
     assert first_to_fix([cause]) == [], "of one failure there is nothing to choose"
 

@@ -90,7 +90,7 @@ def test_every_component_that_is_named_exists() -> None:
 @pytest.mark.parametrize(
     ("known", "wanted"),
     [
-        ({}, (OK, "webhook configuration, GPUNodes, Deployment and DaemonSet are there", "")),
+        ({}, (OK, "webhook configuration, GPUNodes, Deployment and DaemonSet exist", "")),
         ({"webhook": None}, (FAIL, "the MutatingWebhookConfiguration zz-gpufraction-webhook: not there", APPLY)),
         ({"gpunodes": None}, (FAIL, "the CustomResourceDefinition gpunodes.gpufraction.io: not there", APPLY)),
         ({"daemonsets": ()}, (FAIL, "the DaemonSet gpufraction-nodeagent: not there", APPLY)),
@@ -98,8 +98,8 @@ def test_every_component_that_is_named_exists() -> None:
             {"daemonsets": (), "dry_run": DryRun("a", refused='admission webhook "pods.gpufraction.io" denied it')},
             (
                 WARN,
-                "the DaemonSet gpufraction-nodeagent: not there, and the webhook answers; it runs elsewhere, as in "
-                "the playground",
+                "the DaemonSet gpufraction-nodeagent: missing, but the webhook answers; it runs elsewhere, as in the "
+                "playground",
                 "",
             ),
         ),
@@ -110,7 +110,7 @@ def test_objects(known: JSON, wanted: tuple[str, str, str]) -> None:
     assert found("installation", **known) == [wanted]
 
 
-PLACEHOLDER = "names no registry, so nodes can have it only if it was loaded there"
+PLACEHOLDER = "names no registry, so only nodes onto which it was loaded have it"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,9 @@ def test_images_of_others(image: str, level: str | None) -> None:
     agent["spec"]["template"]["spec"]["initContainers"] = [{"name": "preload", "image": image}]
     message = found("other-images", daemonsets=(agent,))
     by_digest = f"{image} of daemonset/gpufraction-nodeagent is named by digest"
-    by_tag = f"{image} of daemonset/gpufraction-nodeagent is named by tag: whoever may write the tag chooses what runs"
+    by_tag = (
+        f"{image} of daemonset/gpufraction-nodeagent is named by tag: anyone who may write the tag chooses what runs"
+    )
     cure = f"name it with its digest under images of your kustomization && {APPLY}"
     assert message == {OK: [(OK, by_digest, "")], WARN: [(WARN, by_tag, cure)], None: []}[level]
 
@@ -173,12 +175,12 @@ REFUSES = f"namespace {names.NAMESPACE} enforces restricted, which refuses daemo
 @pytest.mark.parametrize(
     ("known", "wanted"),
     [
-        ({}, (OK, f"namespace {names.NAMESPACE}: restricted, which our pods meet", "")),
+        ({}, (OK, f"namespace {names.NAMESPACE}: restricted, which gpufraction's pods meet", "")),
         (seeing_the_host(hostPID=True), (FAIL, f"{REFUSES} (hostPID)", PRIVILEGED)),
         (seeing_the_host(volumes=[{"hostPath": {"path": "/"}}]), (FAIL, f"{REFUSES} (hostPath)", PRIVILEGED)),
         (
             {**seeing_the_host(hostNetwork=True), "namespaces": ()},
-            (OK, f"namespace {names.NAMESPACE}: no level of its own, which our pods meet", ""),
+            (OK, f"namespace {names.NAMESPACE}: no level of its own, which gpufraction's pods meet", ""),
         ),
     ],
 )
@@ -188,9 +190,7 @@ def test_pod_security_of_our_own_namespace(known: JSON, wanted: tuple[str, str, 
 
 def test_missing_policies() -> None:
     without = frozenset(install.POLICIES) - {"gpufraction-node"}
-    assert found("policies", policies=without) == [
-        (FAIL, "without their binding or not there: gpufraction-node", APPLY)
-    ]
+    assert found("policies", policies=without) == [(FAIL, "missing, or without their binding: gpufraction-node", APPLY)]
 
 
 PULLS = {
@@ -339,7 +339,7 @@ def test_rights_that_are_missing() -> None:
         ),
     ]
     everything = dict.fromkeys(rights, True)
-    message = f"our service accounts may do what their settings need ({len(rights)} looked at)"
+    message = f"the service accounts may do what their settings need ({len(rights)} checked)"
     assert found("program-rights", granted=everything) == [(OK, message, "")]
 
 
@@ -349,5 +349,5 @@ def test_metrics_that_are_open_to_everybody_are_warned_of() -> None:
         return [(each.level, each.found) for each in install.findings(facts) if each.check == "metrics-access"]
 
     assert warned("--metrics-access=token") == []
-    message = "everybody who reaches the port reads the metrics of allocator, which name pods"
+    message = "everyone who reaches the port can read the metrics of allocator, which name pods"
     assert warned("--metrics-access=open") == [(WARN, message)]

@@ -77,7 +77,7 @@ CASES: dict[str, tuple[Any, Any, list[tuple[str, str, str]]]] = {
         (node("a"),),
         [
             (OK, "1 of 1 nodes share 1 GPU; a: AgentSilent", ""),
-            (WARN, "a: AgentSilent: the agent has written nothing for 900 s, so the node takes no new pods", AGENTS),
+            (WARN, "a: AgentSilent: the agent has not reported for 900 s, so the node accepts no new pods", AGENTS),
         ],
     ),
     "no agent": (

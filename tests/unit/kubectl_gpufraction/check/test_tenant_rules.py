@@ -74,7 +74,7 @@ def test_a_consent_that_cannot_be_read_is_found(after: str, odd: bool) -> None:
             [
                 (
                     WARN,
-                    "kube-system: labelled, and never served",
+                    "kube-system: labelled, but never served",
                     "kubectl label namespace kube-system gpufraction.io/inject-",
                 ),
                 (OK, "served: a", ""),
@@ -114,7 +114,7 @@ def asking(name: str, where: str, resource: str = "aliyun.com/gpu-mem") -> PodBu
     return pod(name, where).asks(resource, 1)
 
 
-NONE = [(OK, "no pod asks for a share where none is given", "")]
+NONE = [(OK, "no pod requests a share in a namespace that is not served", "")]
 WHOLE = "nvidia.com/gpu"
 
 
@@ -131,14 +131,14 @@ WHOLE = "nvidia.com/gpu"
             [
                 (
                     WARN,
-                    "namespace b: 2 pods asked for a share (Aliyun gpushare, HAMi (nvidia.com/gpu)), and it is not "
-                    "labelled; create them again once it is",
+                    "namespace b: 2 pods requested a share (Aliyun gpushare, HAMi (nvidia.com/gpu)), but it is not "
+                    "labelled; create them again when it is",
                     LABEL.format("b"),
                 ),
                 (
                     WARN,
-                    "namespace c: 1 pod asked for a share (nano-gpu), and it is not labelled; create them again "
-                    "once it is",
+                    "namespace c: 1 pod requested a share (nano-gpu), but it is not labelled; create them again when "
+                    "it is",
                     LABEL.format("c"),
                 ),
             ],
@@ -149,7 +149,7 @@ WHOLE = "nvidia.com/gpu"
             [
                 (
                     WARN,
-                    "namespace a: 1 pod asked for a share (Aliyun gpushare) before the namespace was labelled; their "
+                    "namespace a: 1 pod requested a share (Aliyun gpushare) before the namespace was labelled; their "
                     "controllers create them again",
                     "kubectl -n a delete pod p",
                 )
@@ -161,9 +161,9 @@ WHOLE = "nvidia.com/gpu"
             [
                 (
                     WARN,
-                    "namespace kube-system: 1 pod asked for a share (Aliyun gpushare), and that namespace is never "
+                    "namespace kube-system: 1 pod requested a share (Aliyun gpushare), but that namespace is never "
                     "served",
-                    "create them elsewhere",
+                    "create them in another namespace",
                 )
             ],
         ),
@@ -200,7 +200,7 @@ UNKNOWN_CA = "tls: failed to verify certificate: x509: certificate signed by unk
 EXPIRED = "tls: failed to verify certificate: x509: certificate has expired or is not yet valid: ..."
 SLOW = "no answer in time: a firewall, or an overloaded webhook"
 CANNOT = "a pod in namespace a: the API server cannot call the webhook: "
-NOT_CALLED = "a pod in namespace a asked for a share, and the webhook was not called: "
+NOT_CALLED = "a pod in namespace a requested a share, but the webhook was not called: "
 NO_ENTRY = "zz-gpufraction-webhook has no webhook pods.gpufraction.io"
 NO_LABEL = "the namespace lacks the label gpufraction.io/inject=enabled"
 APPLY = "kubectl apply -k YOUR_KUSTOMIZATION"
@@ -261,14 +261,18 @@ RENEW = f"kubectl -n {names.NAMESPACE} patch secret gpufraction-webhook-certs --
             'admission webhook "pods.gpufraction.io" denied the request: at least 2Gi',
             (
                 OK,
-                "a pod in namespace a: the webhook answers; such a pod is refused there: admission webhook "
+                "a pod in namespace a: the webhook answers, but such a pod is refused there: admission webhook "
                 '"pods.gpufraction.io" denied the request: at least 2Gi',
                 "",
             ),
         ),
         (
             "exceeded quota: team",
-            (OK, "a pod in namespace a: the webhook answers; such a pod is refused there: exceeded quota: team", ""),
+            (
+                OK,
+                "a pod in namespace a: the webhook answers, but such a pod is refused there: exceeded quota: team",
+                "",
+            ),
         ),
         (
             'admission webhook "images.example.com" denied the request: no such registry',
@@ -307,7 +311,7 @@ ALLOCATOR = f"kubectl -n {names.NAMESPACE} logs deployment/gpufraction -c alloca
         ),
         (
             DryRun("a", WAITS, ("waiting: the allocator does not answer; the pod is placed as soon as it does",)),
-            (FAIL, "a pod in namespace a: the webhook answers, and its allocator does not", ALLOCATOR),
+            (FAIL, "a pod in namespace a: the webhook answers, but its allocator does not", ALLOCATOR),
         ),
         (DryRun("a", asking("p", "a").json()), (FAIL, f"{NOT_CALLED}{NO_ENTRY}", APPLY)),
         (
@@ -332,7 +336,7 @@ PODS = f"kubectl -n {names.NAMESPACE} get pods -o wide"
 WHY_NOT: dict[str, tuple[dict[str, Any], str, str]] = {
     "no configuration": (
         {"webhook": None},
-        "the MutatingWebhookConfiguration zz-gpufraction-webhook is not there",
+        "the MutatingWebhookConfiguration zz-gpufraction-webhook does not exist",
         APPLY,
     ),
     "no right to see it": (
@@ -343,7 +347,7 @@ WHY_NOT: dict[str, tuple[dict[str, Any], str, str]] = {
     "a configuration of somebody else": ({"webhook": {}}, NO_ENTRY, APPLY),
     "failures that go unnoticed": (
         {"webhook": webhook("Ignore")},
-        "zz-gpufraction-webhook has failurePolicy Ignore, so a call that fails goes unnoticed",
+        "zz-gpufraction-webhook has failurePolicy Ignore, so a failed call goes unnoticed",
         PODS,
     ),
     "another selector": (

@@ -265,7 +265,7 @@ CASES: dict[str, tuple[str, tuple[Known, ...], tuple[Known, ...]]] = {
         ),
     ),
     "Karpenter without a pool": (
-        "Karpenter brings no node for pods that wait, since it sees no pod",
+        "Karpenter adds no node for waiting pods, since it ignores pods",
         (there(KARPENTER, deployments=(ours(ASKS),)), there(KARPENTER, deployments=(ours(),), options=POOL)),
         (
             there(KARPENTER, deployments=(ours(ASKS),), options=POOL),
@@ -327,12 +327,12 @@ CASES: dict[str, tuple[str, tuple[Known, ...], tuple[Known, ...]]] = {
         ),
     ),
     "Airflow's operator": (
-        "the operator gives a pod up",
+        "the operator gives up a pod",
         (there(DEPLOYMENTS, AIRFLOW, pods=(waiting(labels={"kubernetes_pod_operator": "True"}),)),),
         (there(DEPLOYMENTS, AIRFLOW, pods=(waiting(),)),),
     ),
     "Airflow's executor": (
-        "the scheduler gives a task up",
+        "the scheduler gives up a task",
         (there(DEPLOYMENTS, AIRFLOW, pods=(waiting(labels={"kubernetes_executor": "True"}),)),),
         (
             there(DEPLOYMENTS, AIRFLOW, pods=(waiting(),)),

@@ -18,7 +18,7 @@ HIDE = f"kustomize edit add component manifests/components/hide-gpus && {APPLY}"
 GUARD = f"kustomize edit add component manifests/components/guard-gpus && {APPLY}"
 SEEN = "pods without a share may see every GPU of their node: nothing hides them"
 SERVED = "in enabled namespaces, pods without a share may see every GPU of their node"
-NAMED = "in namespaces that are not enabled, pods may name GPUs past the scheduler"
+NAMED = "in namespaces that are not enabled, pods may name GPUs and bypass the scheduler"
 
 
 def gpunode(name: str, *modes: str) -> JSON:
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[ClusterFacts, list[tuple[str, str, str]]]] = {
         replace(HIDDEN, policies=GUARDED),
         [(OK, "GPUs are hidden from pods without a share (hide-gpus, guard-gpus)", "")],
     ),
-    "the profile": (STRICT, [(OK, "no way is known by which a pod without a share sees a GPU", "")]),
+    "the profile": (STRICT, [(OK, "no pod without a share can see a GPU in any known way", "")]),
     "the profile without its entries": (replace(STRICT, webhook=webhook()), [(FAIL, SERVED, HIDE)]),
     "the profile with an entry for debuggers alone": (
         replace(STRICT, webhook=webhook(visibility.HIDING[1])),
@@ -99,7 +99,7 @@ CASES: dict[str, tuple[ClusterFacts, list[tuple[str, str, str]]]] = {
         [
             (
                 FAIL,
-                "how GPUs reach containers on a is not known, so an image may be enough to see every GPU",
+                "how GPUs reach containers on a is unknown, so an image may be enough to see every GPU",
                 "kubectl get gpunode a -o 'jsonpath={.status.delivery}'; see docs/multitenant.md",
             )
         ],
@@ -111,7 +111,7 @@ CASES: dict[str, tuple[ClusterFacts, list[tuple[str, str, str]]]] = {
                 FAIL,
                 "namespaces team, dev enforce no level of Pod Security, so a privileged pod there sees every GPU of "
                 "its node",
-                "kubectl label namespace team pod-security.kubernetes.io/enforce=baseline; where its pods must be "
+                "kubectl label namespace team pod-security.kubernetes.io/enforce=baseline; if its pods must be "
                 "privileged and you trust them, gpufraction.io/gpus=unguarded",
             )
         ],

@@ -19,7 +19,7 @@ HOOK = {"webhooks": [{"failurePolicy": "Fail"}]}
 LOGS = "kubectl -n gpufraction-system logs -l app.kubernetes.io/component=admission -c allocator --tail=50"
 DESCRIBE = "kubectl -n gpufraction-system describe pods -l app.kubernetes.io/component=admission"
 AGENTS = "kubectl get pods --all-namespaces -l app.kubernetes.io/component=nodeagent -o wide"
-WAIT = "Pods that ask for a GPU share wait until one leads. Running pods keep their GPUs."
+WAIT = "Pods that request a GPU share wait until one leads. Running pods keep their GPUs."
 
 
 def deployment(ready: int) -> JSON:
@@ -57,11 +57,11 @@ def test_nobody_leads(facts: ClusterFacts, unrenewed: float, want: list[JSON]) -
 
 NOT_READY = "The webhook does not answer: 0 of 2 replicas of the Deployment gpufraction Ready"
 REFUSED = (
-    "The API server refuses new pods that ask for a GPU share; controllers try again. Running pods keep their GPUs."
+    "The API server refuses new pods that request a GPU share; controllers try again. Running pods keep their GPUs."
 )
-IGNORED = "New pods that ask for a GPU share are created without one. Running pods keep their GPUs."
+IGNORED = "New pods that request a GPU share are created without one. Running pods keep their GPUs."
 NO_HOOK = "The webhook is not installed: there is no MutatingWebhookConfiguration zz-gpufraction-webhook"
-NONE = "New pods that ask for a GPU share get none. Running pods keep their GPUs."
+NONE = "New pods that request a GPU share get none. Running pods keep their GPUs."
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_the_webhook_does_not_answer(ready: int, hook: Any, want: list[JSON]) ->
 
 
 def test_silent_agents_are_named_and_running_pods_are_not_touched() -> None:
-    means = "Their nodes take no new pods, and what is shown of them may be old. Running pods keep their GPUs."
+    means = "Their nodes accept no new pods, and the figures shown for them may be old. Running pods keep their GPUs."
     assert banners(InstallationHealth(WELL), ["a", "b"]) == [
         banner("agents", "2 agents are silent: a, b", means, AGENTS)
     ]

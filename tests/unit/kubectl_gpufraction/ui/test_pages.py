@@ -236,7 +236,7 @@ def test_a_story_has_the_request_the_wait_the_place_and_the_events() -> None:
     event = {"reason": "GPUAllocated", "message": "on n1", "lastTimestamp": "2026-01-05T08:05:00Z", "type": "Normal"}
     seen = picture(placed)
     shown = story(seen, seen.state.pods[0], placed, [event])
-    assert shown["lines"][:2] == ["default/runs asks for 1x2Gi (native)", "It is Running on node n1:"]
+    assert shown["lines"][:2] == ["default/runs requests 1x2Gi (native)", "It is Running on node n1:"]
     assert [(step["what"], step["text"]) for step in shown["steps"]] == [
         ("created", "asks for 1x2Gi"),
         ("share allocated", "2 GiB of GPU 0 (after 5 min)"),

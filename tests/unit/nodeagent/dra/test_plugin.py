@@ -102,4 +102,4 @@ def test_a_tenants_claim_is_read_again_since_the_next_pod_may_have_other_cards(t
     assert first.prepare([reference]) == {"claim-uid": two}
     cluster.away = False
     cluster.claims["ns", "alone"]["status"]["reservedFor"].append({"resource": "pods", "name": "q", "uid": "pod-3"})
-    assert "reserved for its own pods alone" in str(first.prepare([reference])["claim-uid"])
+    assert "reserved only for its own pods" in str(first.prepare([reference])["claim-uid"])

@@ -10,7 +10,7 @@ from nodeagent.gpus.health import Record
 from nodeagent.gpus.library import Card
 from tests.unit.nodeagent.builders import card
 
-AGAIN = "; it takes new pods again after 60 s without another"
+AGAIN = "; it accepts new pods again after 60 s without another"
 
 
 @dataclass(frozen=True)

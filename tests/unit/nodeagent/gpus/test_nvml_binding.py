@@ -365,7 +365,7 @@ def test_a_driver_without_events_still_tells_figures(build: Callable[[Sequence[s
 def test_a_card_without_memory_of_its_own_is_not_shared(machine: Machine) -> None:
     machine.shows(TWO, "fail nvmlDeviceGetMemoryInfo_v2 0 3", "fail nvmlDeviceGetMemoryInfo 0 3")
     (card, _) = machine.look().cards
-    reason = "the driver does not tell how much memory this GPU has"
+    reason = "the driver does not report how much memory this GPU has"
     assert card == Card(
         0, "GPU-aaaa", "Tesla T4", 0, healthy=False, reason=reason, utilisation=37, processes=(), busy=(), active=()
     )
@@ -375,7 +375,7 @@ def test_text_that_is_not_utf8_is_a_fault_of_that_card(machine: Machine, tmp_pat
     (tmp_path / "script").write_bytes(TWO.encode().replace(b"Tesla T4", b"Tesla \xff"))
     (card, other) = machine.look().cards
     assert (card.healthy, other) == (False, A10)
-    assert "nvmlDeviceGetName gave text that is not UTF-8" in card.reason
+    assert "nvmlDeviceGetName returned text that is not UTF-8" in card.reason
 
 
 def test_a_machine_without_cards(machine: Machine) -> None:

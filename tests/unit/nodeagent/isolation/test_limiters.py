@@ -473,7 +473,7 @@ def test_a_pod_gets_the_device_of_its_own_partition_once_the_daemon_has_made_it(
         Condition(
             True,
             GPUNodeReason.PARTITIONED,
-            "each GPU has 10 chunks of multiprocessors; a pod's cores are whole chunks of its own",
+            "each GPU has 10 chunks of multiprocessors; a pod has whole chunks to itself",
             "CoresReserved",
         )
     ]

@@ -145,6 +145,6 @@ def test_an_old_one_serves_without_what_it_lacks(node: Node) -> None:
     report = node.until(lambda report: report.serving)
     assert (report.clients, report.why) == (
         1,
-        "the MPS daemon of driver 535.261.03 is an old one: a container of another user waits until the clients before "
-        "it have ended, and faults of its servers are not seen",
+        "the MPS daemon of driver 535.261.03 is an old one: a container of another user waits until the earlier "
+        "clients have ended, and faults of its servers are not detected",
     )

@@ -71,14 +71,14 @@ SHORT = {
     "a driver whose servers are one user's": (
         "550.163.01",
         True,
-        "the MPS daemon of driver 550.163.01 is an old one: a container of another user waits until the clients before "
-        "it have ended",
+        "the MPS daemon of driver 550.163.01 is an old one: a container of another user waits until the earlier "
+        "clients have ended",
     ),
     "nobody asked for a server of all users": ("550.163.01", False, ""),
     "a driver that cannot tell faults": (
         "535.261.03",
         False,
-        "the MPS daemon of driver 535.261.03 is an old one: faults of its servers are not seen",
+        "the MPS daemon of driver 535.261.03 is an old one: faults of its servers are not detected",
     ),
     "a driver that is not known": ("", True, ""),
     "a driver with a strange version": ("r5x", True, ""),

@@ -199,7 +199,7 @@ def test_a_daemon_in_the_other_mode_is_restarted_once_it_has_no_clients(node: No
     assert not node.serves().partitioned
     node.scripted()
     node.until(lambda report: report.phase == "paused")
-    assert "to begin or to end giving out partitions" in node.look().why
+    assert "to turn partitions on or off" in node.look().why
     node.now += 5.0
     partitioned(node, "a")
     assert node.pid() != first

@@ -13,7 +13,7 @@ from nodeagent.publishing.terms import PoolDocument
 from runtime.kubernetes.watch import Deleted, Put, Replaced
 
 JSON = dict[str, Any]
-UNREAD = PoolDocument(None, f"{WHERE}: it was not read yet; may the agent list and watch it?")
+UNREAD = PoolDocument(None, f"{WHERE}: it has not been read yet; may the agent list and watch it?")
 NONE, TEN = PoolDocument(pool_options(None)), PoolDocument(pool_options({"deviceSplitCount": 10}))
 
 

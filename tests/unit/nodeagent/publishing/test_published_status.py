@@ -243,7 +243,7 @@ SIGHTS = {
     "cards": (Machine((card(0),)), observation(card(0))),
     "a driver without cards": (
         Machine(),
-        Observation((), "550.54.15", "12.4", "the driver works and reports no GPU", GPUNodeReason.NO_GPU),
+        Observation((), "550.54.15", "12.4", "the driver works but reports no GPU", GPUNodeReason.NO_GPU),
     ),
     "no driver": (Machine(error=DriverGone("gone")), Observation(problem="gone", reason=GPUNodeReason.DRIVER_GONE)),
 }

@@ -44,7 +44,7 @@ SIGHTS = (
     observation(card(1)),
     observation(card(0, uuid="GPU-new"), card(1)),
     BLIND,
-    Observation(driver="550.54.15", problem="the driver works and reports no GPU", reason=GPUNodeReason.NO_GPU),
+    Observation(driver="550.54.15", problem="the driver works but reports no GPU", reason=GPUNodeReason.NO_GPU),
 )
 
 

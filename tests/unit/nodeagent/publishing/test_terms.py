@@ -48,7 +48,7 @@ def test_a_pools_options_go_before_the_clusters_and_those_before_the_defaults() 
 REFUSED = Condition(
     True,
     GPUNodeReason.CANNOT_BE_READ,
-    "the options are refused, and the earlier ones stay in use: f: x",
+    "the options are refused, and the previous ones stay in use: f: x",
     "OptionsRefused",
 )
 

@@ -18,8 +18,8 @@ CARDS = (card(0), card(1, sliced=True), Card(1, "MIG-a", "MIG 1g.5gb", 1, parent
 
 def wrong(found: str, here: str = "0, 1") -> tuple[Condition, ...]:
     text = (
-        f"metadata.annotations[gpufraction.io/cordon]: found {found}, which is no GPU of this node and excludes none; "
-        f"give indexes ({here}) or UUIDs, separated by commas"
+        f"metadata.annotations[gpufraction.io/cordon]: found {found}, which is not a GPU of this node and excludes "
+        f"nothing; give indexes ({here}) or UUIDs, separated by commas"
     )
     return (Condition(True, GPUNodeReason.NO_SUCH_GPU, text, NAMES_NO_GPU),)
 

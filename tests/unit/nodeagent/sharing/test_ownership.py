@@ -154,7 +154,7 @@ def test_a_node_from_conflict_to_held_and_back() -> None:
     assert reported() == (["NotShared", "Healthy"], [("Ready", "True"), ("Held", "True")], "100")
     residents.event(Deleted(holder("GPU-1")))
     assert reported() == (none, [("Ready", "True"), ("Held", "False")], "0")
-    assert cluster.call("GET", gpunodes("n1"))["status"]["gpus"][1]["reason"].startswith("no holder pod holds it")
+    assert cluster.call("GET", gpunodes("n1"))["status"]["gpus"][1]["reason"].startswith("no holder pod keeps it")
 
 
 def test_a_holder_reports_what_the_plugin_gave_it_once() -> None:

@@ -129,7 +129,7 @@ def test_the_gpunode_shows_it_until_the_pod_ends() -> None:
             "type": "SharesRead",
             "status": "False",
             "reason": "ShareUnread",
-            "message": f"1 pod has a share that this agent cannot read, so 1 of 2 GPUs take no pods: {WHY}. Run an "
+            "message": f"1 pod has a share that this agent cannot read, so 1 of 2 GPUs accept no pods: {WHY}. Run an "
             "agent of the version that placed the pod, or a later one",
             "lastTransitionTime": "1970-01-01T00:00:00Z",
         }

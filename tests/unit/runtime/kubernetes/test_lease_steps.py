@@ -162,9 +162,9 @@ def test_what_others_do_to_the_lease_is_reported() -> None:
 
     ours, others = led(lease("me"), 101.0), seen(lease("other"), 99.0, looked_at=99.0)
     found = [reported(None, Observed()), reported(None, ours), reported(None, others), reported(lease(""), others)]
-    assert found == ["", "somebody deleted it", "somebody deleted it", "it has no holder, and none released it"]
-    assert reported(lease("me", version="10", transitions=2), ours) == "somebody else changed it"
-    assert reported(lease("other", version="10"), others) == "somebody else changed it"
+    assert found == ["", "somebody deleted it", "somebody deleted it", "it has no holder, but no holder released it"]
+    assert reported(lease("me", version="10", transitions=2), ours) == "another client changed it"
+    assert reported(lease("other", version="10"), others) == "another client changed it"
     assert reported({"metadata": {}, "spec": VACANT}, Observed()) == NEW
     assert reported(lease("other", version="10", renewed=WALL), others) == ""
 

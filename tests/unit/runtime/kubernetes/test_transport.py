@@ -339,6 +339,6 @@ def test_a_kubeconfig_that_cannot_be_used_is_named_with_what_is_wrong(tmp_path: 
             connect_transport(kubeconfig=str(file), context=None, user_agent="t", env={})
         messages[file] = str(refused.value)
     assert messages == {
-        missing: f"kubeconfig {missing}: there is no such file",
-        text: f"kubeconfig {text}: this is no kubeconfig",
+        missing: f"kubeconfig {missing}: no such file",
+        text: f"kubeconfig {text}: this is not a kubeconfig",
     }

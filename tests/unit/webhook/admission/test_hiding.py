@@ -113,8 +113,8 @@ def test_a_pod_that_names_its_node_is_believed_what_the_node_has(
 def test_an_untrusted_user_gets_a_warning() -> None:
     answer = answered(wants_all(MIG, nodeName="t4"), hide_gpus=True)
     assert " ".join(answer["warnings"]) == (
-        f"spec.nodeName: found 't4', which is not known to have {MIG}, so containers that ask for it see no GPU; "
-        "remove spec.nodeName (a nodeSelector can choose the node)"
+        f"spec.nodeName: found 't4', which may not have {MIG}, so containers that request it see no GPU; remove "
+        f"spec.nodeName (a nodeSelector can choose the node)"
     )
 
 

@@ -157,7 +157,7 @@ TOO_LITTLE = {
 def test_the_least_share_counts_whoever_wrote_the_request(made: JSON) -> None:
     decided = plan(made, Options(least_memory=8 * GIB))
     assert isinstance(decided, Deny)
-    assert decided.message.endswith("on each GPU; ask for at least 8Gi, the least share of a GPU here")
+    assert decided.message.endswith("on each GPU; request at least at least 8Gi, the smallest share of a GPU here")
 
 
 LONG = "n" * 1_200_000
@@ -199,8 +199,8 @@ REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 CONSTRAINTS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 HOSTS_IN_A_RACK = '[{"topology":"rack","size":8},{"topology":"kubernetes.io/hostname","size":2}]'
 ABOVE_HOSTS = (
-    "Kueue would choose the node by sums over its GPUs, and a share must fit on single GPUs: "
-    "name a level above hosts, in a Topology that ends above hosts"
+    "Kueue would choose the node by the sum over its GPUs, but a share must fit on single GPUs: name a level above "
+    "hosts, in a Topology that ends above hosts"
 )
 
 
@@ -217,17 +217,17 @@ def test_other_requests_for_a_topology_are_kueues_alone(name: str, level: str, a
 DENIED = {
     "our gate on a pod that asks for nothing, which would wait for ever": (
         pod(container(), schedulingGates=[{"name": str(names.GATE)}]),
-        "spec.schedulingGates: found gpufraction.io/allocation on a pod that asks for no share; "
-        "remove it, or ask for a share",
+        "spec.schedulingGates: found gpufraction.io/allocation on a pod that requests no share; "
+        "remove it, or request a share",
     ),
     "our request annotation on a pod that asks for nothing": (
         pod(container(), annotations={str(names.REQUEST): request_text(main={"memory": GIB})}),
-        "metadata.annotations: found gpufraction.io/request on a pod that asks for no share; "
-        "remove it, or ask for a share",
+        "metadata.annotations: found gpufraction.io/request on a pod that requests no share; "
+        "remove it, or request a share",
     ),
     "another operating system, whose kubelets would fail the pod": (
         pod(container(gpufraction_io__gpu_memory="1Gi"), os={"name": "windows"}),
-        "spec.os.name: found 'windows'; GPU shares are given on Linux nodes only: leave it out, or give linux",
+        "spec.os.name: found 'windows'; GPU shares are available only on Linux nodes: leave it out, or give linux",
     ),
     "a request that Kueue chooses one host": (
         pod(container(gpufraction_io__gpu_memory="1Gi"), annotations={REQUIRED: "kubernetes.io/hostname"}),
@@ -247,7 +247,7 @@ DENIED = {
     ),
     "two containers of one name": (
         pod(container(gpufraction_io__gpu_memory="1Gi"), container(gpufraction_io__gpu_memory="1Gi")),
-        "spec.containers[1].name: found 'main'; give every container a name of its own",
+        "spec.containers[1].name: found 'main'; give every container its own name",
     ),
     "containers that are not a list": (
         {"metadata": {}, "spec": {"containers": "x"}},

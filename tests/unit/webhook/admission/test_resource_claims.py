@@ -115,7 +115,7 @@ def test_whole_cards_count_what_the_smallest_card_has() -> None:
 
 
 DENIED: Mapping[str, tuple[Answering, Callable[[], JSON], str]] = {
-    "nobody can say": (Answering(None), pod, "the allocator of gpufraction does not answer"),
+    "nobody can say": (Answering(None), pod, "gpufraction's allocator does not answer"),
     "a claim that cannot be served": (Answering(ClaimsAnswer(refused="t: found x; give y")), pod, "t: found x; give y"),
     "no GPU could ever serve it": (
         Answering(reading(), Never("TooLarge", "no GPU has 8 GiB")),
@@ -150,8 +150,8 @@ def test_a_share_in_two_ways_is_refused() -> None:
     made["spec"]["containers"][1]["resources"] = {"limits": {"nvidia.com/gpumem": "3000"}}
     message = Answering(reading()).answered(made)["status"]["message"]
     assert message == (
-        "spec.resourceClaims: found shares of GPUs alongside HAMi (nvidia.com/gpu); "
-        "ask in one dialect only: remove one of the two"
+        "spec.resourceClaims: found GPU shares together with HAMi (nvidia.com/gpu); "
+        "use only one dialect: remove one of the two"
     )
 
 

@@ -267,13 +267,13 @@ REFUSED_SINCE = {
         ALIYUN,
         container("mesh", nvidia_com__gpu="1"),
         "spec.containers[1].resources.limits[nvidia.com/gpu]: found HAMi (nvidia.com/gpu) of container mesh beside "
-        "Aliyun gpushare of container main; ask in one dialect, also where a webhook adds containers",
+        "Aliyun gpushare of container main; use one dialect for all containers, including those that a webhook adds",
     ),
     "our own beside an older one": (
         ALIYUN,
         container("mesh", gpufraction_io__gpu_memory="1Gi"),
         "spec.containers[1].resources.limits[gpufraction.io/gpu-memory]: found gpufraction.io of container mesh beside "
-        "Aliyun gpushare of container main; ask in one dialect, also where a webhook adds containers",
+        "Aliyun gpushare of container main; use one dialect for all containers, including those that a webhook adds",
     ),
     "a rule of the dialect for all containers": (
         ALIYUN,
@@ -303,8 +303,8 @@ def test_a_share_is_not_requested_twice_in_one_container() -> None:
     once = admitted(ALIYUN, placed())
     once["spec"]["containers"][0]["resources"]["limits"]["aliyun.com/gpu-mem"] = "5"
     assert plan(once, Options()) == Deny(
-        "spec.containers[0].resources.limits[aliyun.com/gpu-mem]: found '5' in container main, whose share was read "
-        "before (Aliyun gpushare); remove it: a share is asked for once"
+        "spec.containers[0].resources.limits[aliyun.com/gpu-mem]: found '5' in container main, whose share has "
+        "already been read (Aliyun gpushare); remove it: request a share only once"
     )
 
 

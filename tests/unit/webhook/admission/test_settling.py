@@ -12,7 +12,7 @@ from tests.unit.webhook.builders import GIB, WAIT, allocation, container, enviro
 from tests.unit.webhook.settling import ASKS, GATE, JSON, PERCENT, admitted, settled
 from webhook.admission.admit import Admit, Deny
 
-ELSEWHERE = Wait(AnswerReason.NOT_LEADING, "the leading allocator places the pod in a moment")
+ELSEWHERE = Wait(AnswerReason.NOT_LEADING, "the leading allocator places the pod shortly")
 IN_LINE = Wait(AnswerReason.QUEUED, "the pods ahead in the queue are placed first")
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 
@@ -117,7 +117,7 @@ def test_what_another_replica_decides_is_not_reported_as_a_fault() -> None:
     """All that one API server sends may go to a replica that does not lead."""
     outcome = settled(pod(ASKS), ELSEWHERE)
     assert isinstance(outcome, Admit)
-    assert outcome.warnings == ("waiting: the leading allocator places the pod in a moment",)
+    assert outcome.warnings == ("waiting: the leading allocator places the pod shortly",)
 
 
 def test_a_placed_pod_brings_no_warning() -> None:
@@ -178,8 +178,8 @@ def test_a_percentage_of_which_nobody_knows_how_much_it_is_is_refused(
     made: JSON, answer: Answer | None, which: str, because: str
 ) -> None:
     assert settled(made, answer) == Deny(
-        f"container {which!r} asks for a whole GPU or a percentage of one, and the memory that a quota "
-        f"counts for it is not known now ({because}); create it again in a moment, or ask for an amount of memory",
+        f"container {which!r} requests a whole GPU or a percentage of one, and the memory that a quota "
+        f"counts for it is unknown now ({because}); create the pod again in a moment, or request an amount of memory",
         403,
     )
 
@@ -322,9 +322,9 @@ BOUND = {
     "a replica that does not lead, and a scheduler that may not bind it": (
         pod(ASKS, nodeName="gpu-1", schedulerName="volcano"),
         ELSEWHERE,
-        "spec.nodeName: found 'gpu-1', which only the replica that leads can give it, and this one does not; create it "
-        "again, remove spec.schedulerName, or remove spec.nodeName (a nodeSelector can choose the node) and the pod "
-        "waits in the queue",
+        "spec.nodeName: found 'gpu-1', where only the leading replica can place the pod, and this replica does not "
+        "lead; create it again, remove spec.schedulerName, or remove spec.nodeName (a nodeSelector can choose the "
+        "node) and the pod waits in the queue",
     ),
     "nobody to ask": (
         pod(ASKS, nodeName="gpu-1"),
@@ -350,7 +350,7 @@ def test_a_pod_that_is_bound_to_a_node_waits_for_a_moment_by_affinity(soon: Wait
         "schedulingGates": [GATE],
     }
     assert outcome.warnings == (
-        "spec.nodeName: found 'gpu-1'; the pod has a node affinity for it instead, and waits",
+        "spec.nodeName: found 'gpu-1'; the pod gets a node affinity for it instead, and waits",
         f"waiting: {soon.reason}",
     )
 

@@ -41,8 +41,8 @@ def test_ensuring_makes_keeps_and_renews(tmp_path: Path) -> None:
         "the authority is now in 1 webhooks of gpufraction",
         f"a new certificate is in {tmp_path / 'serving'} (missing: there is no complete certificate)",
         f"the certificate in {tmp_path / 'serving'} is good",
-        f"a new certificate is in {tmp_path / 'serving'} (due: the certificate ends 2027-03-01 12:00 and has two "
-        "thirds of its life behind it)",
+        f"a new certificate is in {tmp_path / 'serving'} (due: the certificate ends 2027-03-01 12:00, and two "
+        "thirds of its lifetime are over)",
     ]
 
 
@@ -101,7 +101,7 @@ def test_a_new_authority_is_trusted_beside_the_old_one_before_it_serves(tmp_path
     assert both == same == after == first.ca + second.ca
     assert needs_renewal(second, DUE_AT, NAMES) is None
     assert places(tmp_path).prepared() is None
-    why = "due: the certificate ends 2036-02-27 12:00 and has two thirds of its life behind it"
+    why = "due: the certificate ends 2036-02-27 12:00, and two thirds of its lifetime are over"
     assert logged[2:] == [
         "the authority is now in 1 webhooks of gpufraction",
         f"a new authority is ready and will be used when the API servers know it ({why})",

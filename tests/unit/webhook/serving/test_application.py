@@ -269,7 +269,7 @@ def test_reviews_and_questions_are_counted(
         assert f'gpufraction_allocator_questions_total{{answer="{asked}"}} 1.0' in page
 
 
-ELSEWHERE = "the leading allocator places the pod in a moment"
+ELSEWHERE = "the leading allocator places the pod shortly"
 REPORTED: dict[str, tuple[Answer | NoAnswer, str, list[str]]] = {
     "nobody there": (
         NoAnswer("unreachable"),

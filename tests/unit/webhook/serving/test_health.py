@@ -47,4 +47,4 @@ def test_a_pulse_that_stops_is_reported_after_a_while() -> None:
     now = 138.0
     assert pulse.reason() is None
     now = 140.0
-    assert pulse.reason() == "no connection has been looked after for 21 s"
+    assert pulse.reason() == "no connection has been served for 21 s"

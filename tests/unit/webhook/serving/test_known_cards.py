@@ -129,7 +129,7 @@ UNKNOWN = {
 def test_what_nobody_can_count_does_not_come_in(known: KnownCards) -> None:
     response = answered(PODS["of one model"][0], known, UNREACHABLE)
     assert response["allowed"] is False
-    assert "the memory that a quota counts for it is not known now" in response["status"]["message"]
+    assert "the memory that a quota counts for it is unknown now" in response["status"]["message"]
 
 
 def test_an_answer_counts_until_it_is_too_old() -> None:

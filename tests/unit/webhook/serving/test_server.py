@@ -355,7 +355,7 @@ def test_serving_without_a_certificate_ends_with_a_message(tmp_path: Path) -> No
         check=False,
     )
     assert ended.returncode == 1
-    assert "there is no certificate that can be served" in ended.stderr.decode()
+    assert "there is no usable serving certificate" in ended.stderr.decode()
     assert str(tmp_path) in ended.stderr.decode()
     assert "Traceback" not in ended.stderr.decode()
 

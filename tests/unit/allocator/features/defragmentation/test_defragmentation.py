@@ -176,7 +176,7 @@ def test_the_age_of_a_pod() -> None:
 ON = DefragmentationSettings(evictions_per_hour=2)
 BORN = 1893456000.0
 """2030-01-01, when all pods are created."""
-WHY = "a larger pod waits for GPUs of node {}, and there is room for this one on another node"
+WHY = "a larger pod waits for GPUs of node {}, and this pod fits on another node"
 
 
 class Moving(Bench):
@@ -233,9 +233,7 @@ def test_the_smaller_pod_moves_and_the_larger_one_starts() -> None:
         EventRecord("Pod", "default/quarter", "uid-quarter", PodEventReason.MOVED, f"evicted: {order.why}") in effects
     )
     waits = next(news for news in effects if isinstance(news, StatusUpdate))
-    assert (
-        f"waits for smaller pods that have room elsewhere on node {harness.node}, evicted to make room" in waits.reason
-    )
+    assert f"waits for smaller pods that fit elsewhere on node {harness.node}, evicted to make room" in waits.reason
     assert harness.kept == f"{harness.node} for uid-large"
     assert harness.later(60) == [], "one that has room made for it asks for no more"
     harness.controller.handle(PodDeleted("uid-quarter"))
@@ -249,7 +247,7 @@ def test_the_smaller_pod_moves_and_the_larger_one_starts() -> None:
 NOBODY_MOVES = {
     "it is off unless switched on": Moving(DefragmentationSettings()),
     "the namespace has not agreed": Moving(agree=False),
-    "no controller would make it again": Moving(owned=False),
+    "no controller would create it again": Moving(owned=False),
     "its author forbids it": Moving(extra={protection.SAFE_TO_EVICT: "false"}),
 }
 

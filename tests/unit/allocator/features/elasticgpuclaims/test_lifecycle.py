@@ -114,7 +114,7 @@ def test_admission_lets_a_pod_wait_and_says_for_what() -> None:
     assert on.harness.controller.reserve(asked) == missing
     on.a_claim("c", of="now")
     on.quiet()
-    ready = Wait("ClaimBound", "ElasticGPUClaim c is bound; the pod is placed in a moment")
+    ready = Wait("ClaimBound", "ElasticGPUClaim c is bound; the pod is placed shortly")
     assert on.harness.controller.reserve(asked) == ready
 
 

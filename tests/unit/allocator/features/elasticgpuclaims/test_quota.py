@@ -17,7 +17,7 @@ def test_claims_of_a_namespace_have_together_what_the_administrator_allows() -> 
         on.quiet()
     assert [status(on, name) for name in "abc"] == [(BOUND, "Bound"), (PENDING, "NamespaceLimit"), (BOUND, "Bound")]
     assert on.get(objects.CLAIMS, "b")["status"]["message"] == (
-        "it takes 4096 MiB, and the claims of its namespace have 5120 of the 8192 MiB that they may have together; "
+        "it needs 4096 MiB, and the claims of its namespace use 5120 of the 8192 MiB that they may use together; "
         "delete one, or ask the administrator for more"
     )
     on.a_pod("p", "b")

@@ -99,7 +99,7 @@ PROBLEMS = {
     "twice": (
         {f"{P}/gpu-core": 1, "elasticgpu.io/gpu-core": 1},
         None,
-        f"{NAMED}[{P}/gpu-core]: found beside elasticgpu.io/gpu-core; the two mean the same, keep one",
+        f"{NAMED}[{P}/gpu-core]: found together with elasticgpu.io/gpu-core; the two mean the same, keep one",
     ),
     "somebody else's class": (
         ONE,

@@ -34,7 +34,7 @@ from tests.wires import Answer, Script, status_body
 JSON = dict[str, Any]
 ON = chosen(starvation_timeout=0)
 BOTH = chosen(preemption=True)
-WHY = "its GPU share computes nothing, and a pod of equal or higher priority waits for it"
+WHY = "its GPU share is idle, and a pod of equal or higher priority waits for it"
 HOUR = 3600
 
 
@@ -145,14 +145,14 @@ def test_the_youngest_is_warned_and_evicted_after_grace_and_makes_room() -> None
     (effect,) = harness.controller.tick(TickPhase.EVICTIONS)
     warning = IdleWarning(
         Eviction("default/young", "uid-young", None, "idle", WHY),
-        "the pod's GPU share has computed nothing for 2 h, and a waiting pod of equal or higher priority needs it. By "
-        "its annotation gpufraction.io/idle-after the pod gives way after 60 min: it is evicted in 5 min unless it "
-        "computes again",
+        "the pod's GPU share has been idle for 2 h, and a waiting pod of equal or higher priority needs it. Its "
+        "annotation gpufraction.io/idle-after allows the eviction after 60 min: the pod is evicted in 5 min unless it "
+        "uses the GPU again",
     )
     assert effect == WarnIdlePods((warning,))
     harness.controller.handle(IdlePodWarned(warning, "warned"))
     harness.second()
-    assert harness.reported("next") == ("IdleGivesWay", "waits for 1 idle pod on node a to give way")
+    assert harness.reported("next") == ("IdleGivesWay", "waits for 1 idle pod on node a to be evicted")
     harness.second(298)
     harness.again()
     assert (harness.evicted(), harness.controller.view().reserved) == ([], ()), "nothing is kept free meanwhile"
@@ -347,11 +347,14 @@ def test_a_new_leader_warns_before_it_evicts() -> None:
 OUTCOMES: dict[str, tuple[WarningOutcome, tuple[str, str]]] = {
     "a budget forbids the eviction": (
         "budget",
-        ("PreemptionBlocked", "2 idle pods could make room, but disruption budgets do not allow it now"),
+        ("PreemptionBlocked", "evicting 2 idle pods would make room, but disruption budgets do not allow it now"),
     ),
     "the right to evict is missing": (
         "failed",
-        ("PreemptionFailed", "idle pods could make room, but evicting them failed; the allocator's log says why"),
+        (
+            "PreemptionFailed",
+            "evicting idle pods would make room, but the evictions failed; the allocator's log says why",
+        ),
     ),
 }
 

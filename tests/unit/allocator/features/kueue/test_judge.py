@@ -89,7 +89,9 @@ CASES = {
     "pods without a share do not count": Case(
         workload("w", pod_set("launcher", 100, NONE), pod_set("workers", 2, EIGHT)), "Ready", message="all 2 pods fit"
     ),
-    "no pod asks for a share": Case(workload("w", pod_set("main", 3, NONE)), "Ready", message="no pod asks"),
+    "no pod asks for a share": Case(
+        workload("w", pod_set("main", 3, NONE)), "Ready", message="no pod of the Workload requests"
+    ),
     "a part is admitted": Case(workload("w", pod_set("main", 9, EIGHT), counts={"main": 4}), "Ready"),
     "some have succeeded": Case(
         workload("w", pod_set("main", 5, EIGHT), status={"reclaimablePods": [{"name": "main", "count": 1}]}), "Ready"
@@ -97,7 +99,7 @@ CASES = {
     "larger than any card": Case(
         workload("w", pod_set("main", 1, pod("w").asks(MEMORY, "20Gi"))),
         "Rejected",
-        message="pod set main: no GPU of this cluster could ever serve it",
+        message="pod set main: no GPU of this cluster can ever serve it",
     ),
     "the flavor's labels": Case(
         workload("w", pod_set("main", 2, EIGHT), flavors=["x", "cpu"]),

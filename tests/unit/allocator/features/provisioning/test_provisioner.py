@@ -200,8 +200,8 @@ def test_a_node_that_came_without_gpus_is_reported_on_the_node(bench: Bench) -> 
             "n1",
             "n1",
             NodeEventReason.WITHOUT_GPUS,
-            "15 min after the node was asked for, for pods that wait for pool t4, it serves none: no GPUs are "
-            "published for it. Look at the pod of the node agent there: kubectl -n gpufraction-system get pods -o wide",
+            "15 min after the node was requested for pods that wait for pool t4, it cannot serve any: no GPUs are "
+            "published for it. Check the node agent's pod there: kubectl -n gpufraction-system get pods -o wide",
         )
     ]
     bench.passes(2)
@@ -229,7 +229,7 @@ def test_a_node_that_the_watch_has_not_shown_yet_counts_as_one_of_the_pool(bench
     bench.shelf.objects["/api/v1/nodes/n1"] = come
     bench.passes()
     [t4, _] = bench.shelf.published[-1].pools
-    assert (t4.state, "its watch has not shown yet" in t4.why) == ("not-asked", True)
+    assert (t4.state, "the watch has not shown yet" in t4.why) == ("not-asked", True)
     assert not [path for path in bench.shelf.objects if path.startswith(AUTOSCALING)]
     bench.harness.controller.handle(NodeChanged(replace(facts(come), created=STARTED - 3_600)))
     bench.passes(2)

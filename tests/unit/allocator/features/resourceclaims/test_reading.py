@@ -72,7 +72,7 @@ def test_what_does_not_exist_is_named(bench: Bench) -> None:
 def test_what_cannot_be_served_is_named_by_its_object_and_field(bench: Bench) -> None:
     assert bench.read(GPU, ClaimEntry("bad", template="bad")).refused == (
         "ResourceClaimTemplate bad: spec.spec.devices.requests[0].exactly.adminAccess: found True; leave it out; "
-        "kubectl gpufraction nodes shows the cards and who has them"
+        "kubectl gpufraction nodes shows the GPUs and their pods"
     )
 
 

@@ -9,7 +9,7 @@ from tests.builders import node
 from tests.unit.allocator.features.starts.engines import BOUND, PlayedEngines, engine
 from tests.unit.allocator.harness import question
 
-WAITS = "waiting: 0 of 1 GPU nodes fit: 1 with room only on GPUs where another pod is starting that starts alone"
+WAITS = "waiting: 0 of 1 GPU nodes fit: 1 with room only on GPUs where another pod that starts alone is still starting"
 
 
 def one_card() -> PlayedEngines:
