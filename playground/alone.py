@@ -51,7 +51,7 @@ def running_in(directory: Path) -> int:
 
 def _taken(directory: Path, process: str) -> str:
     return (
-        f"a playground runs in {directory} already (process {process or 'unknown'}). To use it:\n\n"
+        f"a playground already runs in {directory} (process {process or 'unknown'}). To use it:\n\n"
         f"    export KUBECONFIG={directory / 'kubeconfig'}\n\n"
-        "Ctrl-C in its terminal ends it. For another one beside it: make playground DIRECTORY=.playground-2"
+        "Ctrl-C in its terminal ends it. To start another one alongside it: make playground DIRECTORY=.playground-2"
     )

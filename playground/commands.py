@@ -43,16 +43,16 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m playground", description="A cluster with gpufraction, on this machine."
     )
     commands = top.add_subparsers(dest="command", required=True)
-    shown = commands.add_parser("demo", help="run the samples on it, show what came of them, and end")
+    shown = commands.add_parser("demo", help="run the samples on it, show the results, and end")
     shown.add_argument("--keep", action="store_true", help="then show the plugin's page of it, until Ctrl-C")
-    commands.add_parser("demo-tenants", help="show what several teams on few cards get, and end")
+    commands.add_parser("demo-tenants", help="show what several teams on few GPUs get, and end")
     commands.add_parser("up", help="start it and leave it running until Ctrl-C")
     commands.add_parser("upgrade", help="replace the programs of a running one by those of this checkout")
-    broken = commands.add_parser("break", help="break a part of a running one, to find out what and to mend it")
+    broken = commands.add_parser("break", help="break a part of a running one, so that you can find and repair it")
     mended = commands.add_parser("mend", help="mend what was broken")
     for command in ("up", "upgrade", "break", "mend"):
         commands.choices[command].add_argument(
-            "--directory", default=".playground", help="where kubeconfig and logs go"
+            "--directory", default=".playground", help="folder for kubeconfig and logs"
         )
     broken.add_argument("what", nargs="?", default="", help=", ".join(FAULTS))
     mended.add_argument("what", nargs="?", default="", help="everything without it")
@@ -82,8 +82,11 @@ def _introduce(cluster: Cluster) -> None:
     print("    kubectl apply -f samples/4paradigm-vgpu.yaml")
     print("    kubectl get pods -o wide\n")
     if shutil.which("kubectl") is None:
-        print("There is no kubectl on PATH. docs/tutorial.md says how to get one; kubectl-gpufraction works without.")
-    print("docs/tutorial.md leads through an hour with it, and docs/fire-drill.md through its failures.")
+        print(
+            "There is no kubectl on PATH. docs/tutorial.md explains how to get one; kubectl-gpufraction works "
+            "without it."
+        )
+    print("docs/tutorial.md shows what to do with it, and docs/fire-drill.md how to handle its failures.")
     print(f"Logs are in {cluster.directory}. Ctrl-C ends it.", flush=True)
 
 

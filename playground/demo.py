@@ -35,7 +35,7 @@ def run(out: TextIO = sys.stdout, *, keep: bool = False) -> int:
         if keep:
             _page(cluster, out)
     if not keep:
-        print("To look at such a cluster in a browser: make demo KEEP=1", file=out)
+        print("To see such a cluster in a browser: make demo KEEP=1", file=out)
     return 0 if good == len(results) else 1
 
 
@@ -88,7 +88,7 @@ def _show(kube: Kube, scenario: Scenario, out: TextIO) -> bool:
         print(f"          in its container: {line}", file=out)
     message = next((scenarios.condition(p).get("message") for p in found if scenarios.waits(p)), None)
     if message:
-        print(f"          those that wait are told: {message}", file=out)
+        print(f"          reason of the waiting pods: {message}", file=out)
     out.flush()
     scenarios.remove(kube, made)
     return good

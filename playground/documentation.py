@@ -43,22 +43,22 @@ def names_page() -> str:
     exact, prefixes = names.RESERVED_ENVIRONMENT, names.RESERVED_ENVIRONMENT_PREFIXES
     return _page(
         "# Names",
-        "Everything that this project puts on, or reads from, a Kubernetes object. Names of the older systems are in "
-        "[dialects.md](dialects.md). A change of any of them is a change of contract.",
+        "All names that gpufraction writes to or reads from Kubernetes objects. The names of the older systems are in "
+        "[dialects.md](dialects.md). Changing any of these names changes the contract.",
         _table(("Name", "On", "Written by", "Meaning"), rows),
-        "A container whose name does not fit behind a prefix is known by the start of its name, `_` and a hash.",
+        "If a container's name does not fit after a prefix, it is replaced by the start of the name, `_` and a hash.",
         "## Custom resources",
         f"`{names.GPUNODE_KIND}` (`{names.GPUNODE_PLURAL}.{names.GROUP}`, versions `{names.VERSION}` and "
         f"`{names.NEXT_VERSION}`, cluster scoped): "
-        "one for each node with GPUs, of the same name, written by that node's agent.",
-        "`ElasticGPUClaim`, `ElasticGPUClass`, `ElasticGPU` and `GPU` of `elasticgpu.io/v1alpha1`, as that system has "
-        "them: see [claims.md](claims.md).",
+        "one for each node with GPUs, with the same name, written by that node's agent.",
+        "`ElasticGPUClaim`, `ElasticGPUClass`, `ElasticGPU` and `GPU` of `elasticgpu.io/v1alpha1`, as in that system: "
+        "see [claims.md](claims.md).",
         "## Environment",
-        "What a container with a share has in its environment, and the annotation that each variable reads when the "
-        "container starts. Without the annotation a variable is empty, and an empty list of devices is no GPU.",
+        "The environment of a container with a share, and the annotation that each variable reads when the container "
+        "starts. Without the annotation, a variable is empty, and an empty list of devices means no GPU.",
         _table(("Variable", "Reads"), environment),
-        f"What a tenant sets under these names is replaced: {_listed(exact)}, and everything that starts with "
-        f"{_listed(prefixes)}. From `LD_PRELOAD` a library named `{names.LIMITER_LIBRARY}` is taken out.",
+        f"Values that a tenant sets for these names are replaced: {_listed(exact)}, and everything that starts with "
+        f"{_listed(prefixes)}. A library named `{names.LIMITER_LIBRARY}` is removed from `LD_PRELOAD`.",
     )
 
 
@@ -73,61 +73,64 @@ def dialects_page(dialects: Iterable[Dialect] = DIALECTS) -> str:
         "A dialect is the words of one system for a GPU share. Every dialect is read into the same request, per "
         "container: a number of distinct GPUs, and on each of them memory and cores.",
         _table(("What a manifest says", "What happens"), _RULES),
-        "The examples show the limits of one container called `main`, and what they are read as.",
+        "The examples show the limits of one container called `main`, and the request that results from them.",
     )
     return _page("# Dialects", *general, *(part for dialect in dialects for part in _dialect(dialect)), _ADDING)
 
 
 _RULES: tuple[tuple[str, str], ...] = (
-    ("names of two dialects in one pod, also in different containers", "It is refused; the message names both places."),
+    ("names of two dialects in one pod, even in different containers", "It is refused; the message names both places."),
     (
-        "a negative amount, a fraction of a unit, text that is no quantity",
+        "a negative amount, a fraction of a unit, text that is not a quantity",
         "It is refused; the message says what would work.",
     ),
     (
-        "an amount beyond every machine, however it is written",
-        "It is refused. An amount of more than 64 characters is refused unread.",
+        "an amount larger than any machine has, in any notation",
+        "It is refused. An amount of more than 64 characters is refused without parsing.",
     ),
     (
         "0",
-        "It asks for nothing in the dialects whose systems have it so (Aliyun, Elastic GPU, `nvidia.com/gpu`). In all "
-        "others it is refused.",
+        "It requests nothing in the dialects whose systems define it so (Aliyun, Elastic GPU, `nvidia.com/gpu`). In "
+        "all others it is refused.",
     ),
-    ("a name in requests alone", "It counts as a limit, because requests and limits of extended resources are equal."),
-    ("an init container", "It has its share while it runs. The pod takes the largest sum that runs at one time."),
+    ("a name only in requests", "It counts as a limit, because requests and limits of extended resources are equal."),
+    (
+        "an init container",
+        "It has its share while it runs. The pod takes the largest sum of shares that are in use at the same time.",
+    ),
     ("a sidecar (`restartPolicy: Always`)", "It counts like an app container, from its start."),
     (
-        "a container without a share beside others with one",
-        "It sees no GPU, whatever its image sets; nano-gpu's annotation says `-1` for it.",
+        "a container without a share alongside others with one",
+        "It sees no GPU, whatever its image sets. nano-gpu's annotation has `-1` for it.",
     ),
     (
         "a percentage, or a whole GPU",
-        "A quota of `gpufraction.io/gpu-memory` counts its bytes on the card that it got. If the pod waited first, the "
-        "quota counts its bytes on the smallest card that it accepts, also later. While no such card is known, it is "
-        "refused.",
+        "A quota of `gpufraction.io/gpu-memory` counts its bytes on the GPU that it got. If the pod had to wait, the "
+        "quota counts, then and later, its bytes on the smallest GPU that it accepts. While no such GPU is known, the "
+        "pod is refused.",
     ),
     (
         "a resource whose name is nearly one of these (`nvidia.com/gpu-mem`, `nano-gpu/gpu-percentage`)",
-        "Beside a share it is refused, with the name that was meant. Alone it is a warning, and the pod waits for a "
-        "resource that no node has. An annotation or a label is a warning. kubectl shows "
-        "[a warning](troubleshooting.md#kubectl-warns-of-a-manifest) for the templates of Deployments, Jobs and the "
-        "like too, and for a misspelt domain (`gpufracton.io`).",
+        "Together with a share, it is refused, and the message suggests a name. Alone, it causes a warning, and the "
+        "pod waits for a resource that no node has. A misspelt annotation or label causes a warning. kubectl shows [a "
+        "warning](troubleshooting.md#kubectl-warns-of-a-manifest) also for the templates of Deployments, Jobs and "
+        "similar objects, and for a misspelt domain (`gpufracton.io`).",
     ),
     (
         "a container that another webhook adds after us",
-        "It is read with the others if it asks in the pod's dialect. In another dialect it is refused; the message has "
+        "It is read with the others if it uses the pod's dialect. In another dialect, it is refused; the message has "
         "both names.",
     ),
     ("what a LimitRange of the namespace wrote", "See [LimitRanges](operations.md#limitranges)."),
     (
-        f"more than {MOST_SHARING} containers that ask, {MOST_CONTAINERS} containers, {MOST_SHARES} GPUs in all "
-        f"containers together, {MOST_WORDS} words in a list of wishes or {MOST_WISHED:,} in all; {MOST_TERMS} terms "
-        f"of node affinity, {MOST_SELECTING:,} expressions, values, selector labels and tolerations, {MOST_PORTS} "
-        f"host ports, {MOST_GATES} gates; annotations of more than 256 KiB with those of the share",
-        "It is refused, with the number that was found and the largest number that is allowed.",
+        f"more than {MOST_SHARING} containers that request a share, {MOST_CONTAINERS} containers, {MOST_SHARES} GPUs "
+        f"in all containers together, {MOST_WORDS} words in a list of wishes or {MOST_WISHED:,} in all; {MOST_TERMS} "
+        f"terms of node affinity, {MOST_SELECTING:,} expressions, values, selector labels and tolerations, "
+        f"{MOST_PORTS} host ports, {MOST_GATES} gates; annotations of more than 256 KiB with those of the share",
+        "It is refused. The message has the number found and the maximum.",
     ),
-    ("wishes for models, cards and policies", "They work with every dialect; see [names.md](names.md)."),
-    ("a scheduler of one of the systems as `schedulerName`", "The default scheduler takes the pod."),
+    ("requirements on models and GPUs, and policies", "They work with every dialect; see [names.md](names.md)."),
+    ("a scheduler of one of the systems as `schedulerName`", "The pod gets the default scheduler."),
 )
 
 
@@ -168,7 +171,7 @@ def outcome(example: Example) -> str:
             if found.claim:
                 return f"the share of the claim `{found.claim}`"
             warnings = (f"warns: `{warning}`" for warning in found.warnings)
-            first = ("goes before others of its namespace",) if found.priority else ()
+            first = ("is placed before others of its namespace",) if found.priority else ()
             needed = example.annotations.get(names.ISOLATION, "")
             where = (f"only where {needed} or stronger is enforced",) if needed else ()
             return "; ".join((*(described(fraction) for fraction in found.containers), *where, *first, *warnings))
@@ -182,7 +185,7 @@ def described(fraction: FractionRequest) -> str:
     """A container's share in words."""
     gpus = "1 GPU" if fraction.count == 1 else f"{fraction.count} GPUs, on each"
     memory = _amount(fraction, fraction.memory or fraction.percent)
-    limit = f", up to {_amount(fraction, fraction.limit)} while nobody else needs it" if fraction.limit else ""
+    limit = f", up to {_amount(fraction, fraction.limit)} while no other pod needs it" if fraction.limit else ""
     cores = f"{fraction.cores} % of the cores" if fraction.cores else "no cores reserved"
     words = f"{gpus}: {memory} of memory{limit}, {cores}"
     wished = fraction.wishes
@@ -191,7 +194,7 @@ def described(fraction: FractionRequest) -> str:
         ("no models", wished.avoid_models, " or "),
     ):
         words += f", {verb} {between.join(wanted)}" if wanted else ""
-    words += f", cards of {format_bytes(wished.least_memory)} or more" if wished.least_memory else ""
+    words += f", GPUs of {format_bytes(wished.least_memory)} or more" if wished.least_memory else ""
     words += ", all on one NUMA node" if fraction.one_numa else ""
     return f"{words}, shared with no other pod" if fraction.exclusive else words
 
@@ -221,9 +224,9 @@ def metrics_page() -> str:
         tables += [f"## {program.capitalize()}", where, _table(("Name", "Kind", "Labels", "Meaning"), rows)]
     return _page(
         "# Metrics",
-        "What the programs count, under `/metrics`. What to watch and what to do about it is in "
-        "[operations.md](operations.md), dashboards are in [monitoring.md](monitoring.md). A change of a name or a "
-        "label is a change of contract.",
+        "The metrics of the programs, under `/metrics`. [operations.md](operations.md) explains which to watch and "
+        "what to do; dashboards are in [monitoring.md](monitoring.md). Changing a name or a label changes the "
+        "contract.",
         *tables,
     )
 
@@ -243,16 +246,16 @@ def edges_page() -> str:
     ]
     return _page(
         "# Who may write what",
-        "With this page you check, feature by feature, what each untrusted actor may write, where it arrives, what "
-        "bounds it, and which test shows that. Attacks are in [security.md](security.md), and so is [who is "
+        "For each feature, this page lists what untrusted actors may write, where it arrives, what bounds it, and "
+        "which test shows that. Attacks are in [security.md](security.md), as is [who is "
         "trusted](security.md#who-is-trusted). `fuzzing NAME` is a target of `make fuzz-coverage`; see "
         "[testing.md](testing.md#fuzzing-with-coverage). Other tests are in `tests/`.",
         f"Features: {', '.join(f'[{each.title}](#{_anchor(each.title)})' for each in FEATURES)}. At the end is [every "
         "edge](#every-edge), in alphabetical order.",
         *parts,
         "## Every edge",
-        "A test compares this list with the names, dialects, roles, routes, kinds and paths of the host that the code "
-        "and the manifests have. A new edge without a row above fails that test.",
+        "A test compares this list with the names, dialects, roles, routes, kinds and host paths in the code and the "
+        "manifests. A new edge without a row above fails that test.",
         _table(("Kind", "Edge", "Feature"), listed),
     )
 
@@ -275,13 +278,13 @@ def reasons_page() -> str:
         parts += [f"## {kind}", about, listed]
     return _page(
         "# Reasons",
-        "With this page you look up a reason that a condition or an Event of gpufraction has: what it says, what you "
-        "can do, and [what can cure it](#what-can-cure-a-reason). From a symptom to a reason: "
+        "This page lists the reasons in gpufraction's conditions and Events: what each of them says, what you can do, "
+        "and [what can cure it](#what-can-cure-a-reason). To find the reason for a symptom, see "
         "[troubleshooting.md](troubleshooting.md).",
         *parts,
         "## What can cure a reason",
         "A waiting pod is tried again when something happens that can cure one of the reasons in its message, and "
-        "whenever its figures are refreshed, which is after 15 s at most while the cluster changes.",
+        "whenever its figures are refreshed: at least every 15 s while the cluster changes.",
         _table(("Cured by", "What happens"), [(change.value, change.doc) for change in Cure]),
     )
 
@@ -312,35 +315,35 @@ _READ: tuple[tuple[ReasonKind, str], ...] = (
     (
         ReasonKind.NODE,
         "The message of a waiting pod has these phrases with a number of nodes and figures: `0 of 3 GPU nodes fit: 2 "
-        "short of memory (largest free 5120 MiB, wanted 8192), 1 cordoned`. The condition's reason is that of the node "
-        "on which the pod passed the most checks: of the reasons in the message, the lowest in this table. A pod that "
-        "no GPU of the cluster could ever serve is denied with the same phrases.",
+        "short of memory (largest free 5120 MiB, wanted 8192), 1 cordoned`. The condition has the reason of the node "
+        "on which the pod passed the most checks: of the reasons in the message, it is the lowest in this table. A "
+        "pod that no GPU of the cluster can ever serve is denied with the same phrases.",
     ),
     (
         ReasonKind.WAITS,
         "Reasons of the condition `gpufraction.io/Allocated` of a waiting pod that are not about nodes. A pod whose "
-        "ElasticGPUClaim waits has the claim's reason behind `Claim`, as `ClaimInvalid`.",
+        "ElasticGPUClaim waits has the claim's reason with the prefix `Claim`, such as `ClaimInvalid`.",
     ),
     (
         ReasonKind.PLACED,
-        "Reasons of the condition `gpufraction.io/Allocated` when it is True: of a pod that waited, and of one that is "
-        "not bound. A pod that was placed at once has its share in its annotations only.",
+        "Reasons of the condition `gpufraction.io/Allocated` when it is True: for a pod that waited, and for one that "
+        "is not bound. A pod that was placed at once has its share only in its annotations.",
     ),
     (
         ReasonKind.ANSWER,
-        "What the webhook says of a pod that waits behind the gate, in a warning that kubectl shows.",
+        "What the webhook says about a pod that waits behind the gate. kubectl shows it as a warning.",
     ),
     (
         ReasonKind.POD_EVENT,
-        "A reason of the condition that an administrator must act upon is the reason of a Warning Event too.",
+        "If an administrator must act on a reason of the condition, it is also the reason of a Warning Event.",
     ),
     (
         ReasonKind.NODE_EVENT,
-        "See `kubectl describe node NODE`; of a list, its ConfigMap in kube-system has the Events.",
+        "See `kubectl describe node NODE`. Events about a list are on its ConfigMap in kube-system.",
     ),
     (
         ReasonKind.CLAIM,
-        "Reasons in the objects' status. A claim for which no node has room has a reason of nodes.",
+        "Reasons in the status of the objects. If no node has room for a claim, its reason is one of those for nodes.",
     ),
     (ReasonKind.CLAIM_EVENT, "See `kubectl describe egpuc NAME`."),
     (ReasonKind.GPUNODE, "See `kubectl get gpunode NODE -o yaml`. The text starts with the type of the condition."),
@@ -350,7 +353,7 @@ _READ: tuple[tuple[ReasonKind, str], ...] = (
 
 _SCRAPED = (
     ("webhook", "Port `health` of the Deployment's pods (9444)."),
-    ("allocator", "Port `http` of the Deployment's pods (9402). Where replicas differ, the leader's count is the one."),
+    ("allocator", "Port `http` of the Deployment's pods (9402). If replicas differ, the leader's figure counts."),
     ("nodeagent", "Port `http` of the DaemonSet's pods (9445)."),
 )
 
@@ -361,9 +364,10 @@ def deprecations_page() -> str:
     table = _table(("Name", "Deprecated since", "Read until", "Instead"), rows)
     return _page(
         "# Deprecated names",
-        "Annotations, labels and resources that pods may still have, and that a later release does not read. While you "
-        "use one, kubectl shows a warning when the pod is created, and the metric `gpufraction_deprecated_names_total` "
-        "counts it. [compatibility.md](compatibility.md#how-a-name-is-deprecated) says what you can rely on.",
+        "Annotations, labels and resources that pods may still have, but that a later release does not read. While "
+        "you use one, kubectl shows a warning when the pod is created, and the metric "
+        "`gpufraction_deprecated_names_total` counts it. "
+        "[compatibility.md](compatibility.md#how-a-name-is-deprecated) says what you can rely on.",
         table if rows else "Nothing is deprecated.",
     )
 

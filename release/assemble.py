@@ -40,7 +40,7 @@ def assemble(project: Path, url: str) -> list[Path]:
         for path in sorted(project.glob(pattern.format(version=held))):
             shutil.copy2(path, folder)
     if not list(folder.glob("*.whl")):
-        raise FileNotFoundError(f"build/dist has no wheel of version {held}; `make dist` makes it")
+        raise FileNotFoundError(f"build/dist has no wheel of version {held}; `make dist` builds it")
     return sorted(folder.iterdir())
 
 

@@ -35,7 +35,7 @@ def main(project: Path = PROJECT) -> int:
     """Print them; the exit status."""
     found = notes(project)
     if found is None:
-        print(f"{CHANGELOG} has no part `## {version(project)}`; write what users notice", file=sys.stderr)
+        print(f"{CHANGELOG} has no section `## {version(project)}`; write there what users notice", file=sys.stderr)
         return 1
     print(found)
     return 0

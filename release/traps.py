@@ -18,9 +18,9 @@ _HEAD = """\
 <!-- Made by `python -m release.traps`; change the code, not this page. -->
 # Programs that create pods and nodes
 
-Nobody creates pods by hand. This page lists the programs that `kubectl gpufraction check` looks for, how it finds each
-of them, and what each one does to a pod that waits for its share, or what keeps a share from it. The check names a trap
-only where its condition holds in your cluster, as far as you may read it, and only for namespaces that are served.
+Most pods are created by programs. This page lists the programs that `kubectl gpufraction check` looks for, how it finds
+each of them, how each one treats a pod that waits for its share, and what keeps a share from a pod. The check names a
+trap only if its condition holds in your cluster, as far as you may read it, and only for namespaces that are served.
 
 ## How they are found
 
@@ -30,19 +30,20 @@ only where its condition holds in your cluster, as far as you may read it, and o
 _TRAPS = """
 ## Traps
 
-| program | the trap applies where | what happens | what to set | page |
+| program | the trap applies if | what happens | what to set | page |
 |---|---|---|---|---|
 """
 _FOOT = """
 ## What it reads
 
-Everybody may read which kinds are served. To find the other programs you need the right to list Deployments of all
+Everyone may read which kinds are served. To find the other programs you need the right to list Deployments of all
 namespaces. The check lists the objects of a program with your rights, and reads the ConfigMaps that the table names. It
-reads no Secret, so it cannot know what a hub sets.
+reads no Secret, so it cannot know a hub's settings.
 
 JobSet, LeaderWorkerSet, Kueue, KubeRay, Argo Workflows, JupyterHub and Cluster Autoscaler run in
-[tests](../testing.md) alongside gpufraction. What the table says of the others is from their documentation, and not
-all of it was checked in their sources. A test has an object for each trap, and one for which the trap does not hold.
+[tests](../testing.md) alongside gpufraction. The rows about the other programs are based on
+their documentation, and not all of it was checked in their sources. Each trap is tested with an object to which it
+applies, and with one to which it does not apply.
 """
 
 

@@ -92,7 +92,7 @@ def main(words: list[str], project: Path = PROJECT) -> int:
             return 1
         for path in write(project, asked.set):
             print(path.relative_to(project))
-        print("now run `make docs`, and give the version its part of CHANGELOG.md")
+        print("now run `make docs`, and add the version's section to CHANGELOG.md")
         return 0
     wrong = differing(project)
     if asked.tag and asked.tag != f"v{version(project)}":

@@ -505,7 +505,7 @@ def steps(pod: JSON, asks: str, place: str) -> list[JSON]:
     """
     metadata, status, ours = pod.get("metadata") or {}, pod.get("status") or {}, str(names.ALLOCATED_CONDITION)
     created = str(metadata.get("creationTimestamp") or "")
-    found = [{"at": created, "what": "created", "text": f"asks for {asks}" if asks else ""}]
+    found = [{"at": created, "what": "created", "text": f"requests {asks}" if asks else ""}]
     conditions = {each.get("type"): each for each in status.get("conditions") or []}
     if place:
         conditions.setdefault(ours, {"status": "True", "lastTransitionTime": created, "message": place})

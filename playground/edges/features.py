@@ -36,7 +36,7 @@ FAIR_ORDER = FeatureEdges(
         ),
         Edge(
             TENANT,
-            "what the message about its pod shows of others",
+            "what the message about its pod reveals of others",
             "`allocator.scheduler.messages`",
             "figures, no names of other namespaces",
             (
@@ -63,7 +63,7 @@ IDLE = FeatureEdges(
     (
         Edge(
             TENANT,
-            "consent, and after how long, for its own pods",
+            "consent to eviction of its own pods, and after how long",
             "`contract.scheduling.consent`",
             "it concerns its own pods only; what cannot be read is no consent",
             (
@@ -75,9 +75,9 @@ IDLE = FeatureEdges(
         ),
         Edge(
             NODE,
-            "which pods compute nothing, and since when",
+            "which pods are idle, and since when",
             "`contract.nodes.idle`",
-            "256 pods; only those on its own node; an old report calls nobody idle; a warning and a time of grace",
+            "256 pods; only those on its own node; an old report marks no pod as idle; a warning and a grace period",
             (
                 "unit/allocator/features/idle/test_idle_gives_way.py::test_an_agent_names_pods_of_its_own_node_only",
                 "unit/contract/nodes/test_idle_shares.py::test_reading_never_raises",
@@ -141,7 +141,8 @@ MOVING = FeatureEdges(
             TENANT,
             "pods whose shape makes another pod's move useful",
             "`allocator.features.defragmentation.moves`",
-            "only pods of namespaces that agree; so many an hour; no owner twice soon; only if each has room elsewhere",
+            "only pods of namespaces that consent; a maximum per hour; no owner twice in a short time; only if each "
+            "pod fits elsewhere",
             (
                 "unit/allocator/features/defragmentation/test_defragmentation.py::test_nobody_moves",
                 "unit/allocator/features/defragmentation/test_defragmentation.py::test_nobody_moves_in_vain_or_for_too_little",
@@ -153,7 +154,7 @@ MOVING = FeatureEdges(
             ADMINISTRATOR,
             "the consent of a namespace",
             "`allocator.workers.namespaces`",
-            "one word; anything else is no consent",
+            "one fixed value; anything else is no consent",
             (
                 "unit/allocator/features/defragmentation/test_defragmentation.py::"
                 "test_nobody_moves_any_more_once_the_namespace_does_not_agree",
@@ -194,7 +195,7 @@ DELIVERY = FeatureEdges(
             NODE,
             "kubelet's calls, the agent's checkpoint",
             "`nodeagent.dra.wire`",
-            "root of the host only; what cannot be read fails that call; a broken checkpoint costs one reading",
+            "only root on the host; an unreadable call fails; a broken checkpoint is skipped",
             (
                 "unit/nodeagent/dra/test_wire.py::test_any_bytes_are_read_or_refused",
                 "unit/nodeagent/dra/test_plugin.py::test_a_broken_checkpoint_costs_one_reading_of_each_claim",
@@ -232,7 +233,7 @@ SHARES_BY_CLAIMS = FeatureEdges(
             ADMINISTRATOR,
             "the namespaces whose pods ask by ResourceClaims",
             "API server",
-            "one word; elsewhere a policy refuses the class",
+            "one fixed value; in other namespaces a policy refuses the class",
             (_BY_CLAIMS + "test_the_class_is_refused_where_the_namespace_has_no_label",),
             names_of(names.RESOURCE_CLAIMS_LABEL),
         ),
@@ -347,7 +348,7 @@ KUEUE = FeatureEdges(
         ),
         Edge(
             TENANT,
-            "what the answer shows of others",
+            "what the answer reveals of others",
             "`allocator.features.kueue.judge`",
             "figures and nobody's name; 1,024 characters",
             ("unit/allocator/features/kueue/test_judge.py::test_an_answer_names_figures_and_nobody_else",),
@@ -369,7 +370,7 @@ KUEUE = FeatureEdges(
 )
 
 NODES = FeatureEdges(
-    "Nodes that are asked for",
+    "Requested nodes",
     (
         Edge(
             TENANT,
@@ -386,7 +387,7 @@ NODES = FeatureEdges(
         ),
         Edge(
             NODE,
-            "a node of a pool that reports odd cards or taints",
+            "a node of a pool that reports unusual GPUs or taints",
             "`allocator.cache.templates`",
             "one node with a broken GPU, a taint of its own or no GPU does not speak for its pool",
             (
@@ -422,7 +423,7 @@ PAGE = FeatureEdges(
             TENANT,
             "names, labels and messages that somebody else's page shows",
             "`kubectl_gpufraction.ui.pages`",
-            "text is never HTML; a policy of content allows the page's own files only",
+            "text is never HTML; a content policy allows only the page's own files",
             (
                 "unit/kubectl_gpufraction/ui/test_server.py::test_nothing_that_comes_from_the_cluster_becomes_html",
                 "unit/kubectl_gpufraction/ui/test_server.py::test_every_file_comes_with_headers_that_keep_others_out",
@@ -462,7 +463,7 @@ PAGE = FeatureEdges(
         ),
         Edge(
             TENANT,
-            "the names that the plugin is given",
+            "the names given to the plugin",
             "`kubectl_gpufraction.cluster.targets`",
             "a name with a slash is a kind and a name, or is refused",
             ("fuzzing pod-named",),
@@ -471,7 +472,7 @@ PAGE = FeatureEdges(
             TOKEN,
             "the allocator's: the reserved nodes on its Lease, which the plugin shows",
             "`contract.nodes.reservations`",
-            "64 KiB, 64 nodes; uids, which name pods only to those who may list them; nothing decides by it",
+            "64 KiB, 64 nodes; uids, which identify pods only to those who may list them; no decision depends on it",
             (
                 "unit/contract/nodes/test_reservations.py::test_what_is_odd_counts_as_absent",
                 "unit/contract/nodes/test_reservations.py::test_nothing_ends_the_reader",
@@ -482,10 +483,11 @@ PAGE = FeatureEdges(
         ),
         Edge(
             STRANGER,
-            "with the component ui-viewers: a token, the name and groups that a proxy says, questions as somebody else",
+            "with the component ui-viewers: a token, the name and groups that a proxy sends, requests on behalf of "
+            "others",
             "`kubectl_gpufraction.ui.viewers`",
-            "the API server says whose a token is; all is read with it; a proxy's word counts with its token only, "
-            "and never for a name of the system; 32 viewers are kept",
+            "the API server reviews each token; everything is read with it; a proxy's headers count only with its "
+            "token, and never for a system name; 32 viewers are kept",
             (
                 "unit/kubectl_gpufraction/ui/test_viewers.py",
                 "unit/kubectl_gpufraction/ui/test_viewers_for_real.py::test_each_viewer_sees_what_their_token_may_list",

@@ -15,7 +15,8 @@ GANGS = FeatureEdges(
             TENANT,
             "names and sizes of gangs, in our annotations and in labels of other programs",
             "`contract.gangs`",
-            "a gang is of one namespace and of few pods; ours that are wrong are refused, others make no gang",
+            "a gang has one namespace and few pods; wrong annotations of ours are refused, wrong labels of others "
+            "make no gang",
             (
                 f"{_GANGS}test_no_text_makes_a_gang_beyond_the_bounds",
                 f"{_GANGS}test_what_is_wrong_in_our_own_annotations_is_refused",
@@ -28,7 +29,7 @@ GANGS = FeatureEdges(
             TOKEN,
             "the allocator's: a gang's plan on its first pod",
             "`contract.encoding.gangplans`",
-            "policies refuse it from everybody else; 128 KiB; a plan that cannot be read is no plan",
+            "policies refuse it from everyone else; 128 KiB; an unreadable plan is no plan",
             (f"{_GANGS}test_any_other_text_is_malformed", "fuzzing gang-plan"),
             names_of(names.GANG_PLAN),
         ),
@@ -39,9 +40,9 @@ STARTS = FeatureEdges(
     (
         Edge(
             TENANT,
-            "that a pod starts alone, and its status of how long it has been starting",
+            "that a pod starts alone, and its status since when it has been starting",
             "`contract.starts`",
-            "one word, others are refused; no time that a status says closes a GPU for longer than the bound",
+            "one fixed value, others are refused; no time in a status closes a GPU for longer than the bound",
             (
                 "unit/contract/test_starts.py::test_since_when_a_pod_is_starting",
                 "unit/allocator/features/starts/test_start_alone.py::"
@@ -57,9 +58,9 @@ CONFORMANCE = FeatureEdges(
     (
         Edge(
             STRANGER,
-            "a report that somebody sends",
+            "a report that is sent to the project",
             "`kubectl_gpufraction.conformance.report`",
-            "words of closed tables and digits of versions alone; anything else is refused",
+            "only words of closed tables and digits of versions; anything else is refused",
             (
                 f"{_KIT}test_report.py::test_a_report_with_a_wrong_part_is_refused",
                 f"{_KIT}test_vocabulary.py::test_no_text_of_a_node_passes",
@@ -70,14 +71,14 @@ CONFORMANCE = FeatureEdges(
             NODE,
             "logs of the kit's pods, and the status of canaries",
             "`kubectl_gpufraction.conformance.pods`, `allocator.features.canary.pods`",
-            "the last whole look counts; what is odd is no verdict",
+            "the last complete output counts; anything unusual is no verdict",
             (f"{_KIT}test_verdicts.py::test_any_log_is_read", "fuzzing conformance-log", "fuzzing canary"),
         ),
         Edge(
             ADMINISTRATOR,
             "pods in the kit's namespace",
             "API server",
-            "what a run made has its id, and is removed at its end or by the next run",
+            "what a run creates has its id, and is removed when it ends or by the next run",
             ("cluster/kit/test_leftovers.py",),
         ),
     ),

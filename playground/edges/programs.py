@@ -34,7 +34,8 @@ ADMISSION = FeatureEdges(
             TENANT,
             "containers, limits, affinity, tolerations, gates, volumes of a new pod",
             "`webhook.admission.review`",
-            "bounds on each, all checked before anything is asked; one answer of at most 16 times the review",
+            "bounds on each, all checked before the allocator is called; an answer has at most 16 times the size of "
+            "the review",
             (
                 _FUZZED_PODS,
                 "cluster/hostile/test_large_pods.py::test_eight_thousand_expressions_are_refused",
@@ -52,7 +53,7 @@ ADMISSION = FeatureEdges(
         ),
         Edge(
             TENANT,
-            "wishes for nodes, models and cards in annotations",
+            "requirements on nodes, models and GPUs in annotations",
             "`contract.dialects.base`",
             "closed words, at most 256 of them, each at most 128 characters; anything else is refused",
             ("unit/contract/encoding/test_codec.py::test_any_text_is_malformed", "fuzzing pod-of-the-api"),
@@ -133,7 +134,7 @@ ADMISSION = FeatureEdges(
             LOCAL,
             "questions at the unix socket, answers from it",
             "`contract.encoding.protocol`",
-            "its file is for this pod's user; 1 MiB; names, uids and amounts are checked at both ends",
+            "only this pod's user may use the file; 1 MiB; names, uids and amounts are checked on both sides",
             (
                 "cluster/hostile/test_socket_strangers.py::test_what_is_no_question_is_refused_in_words",
                 "fuzzing socket-question",
@@ -155,7 +156,7 @@ ADMISSION = FeatureEdges(
             STRANGER,
             "requests at the ports for probes and metrics",
             "`runtime.httpserver`",
-            "64 connections, no body; slow clients wait for each other only; a token for metrics",
+            "64 connections, no body; slow clients delay only each other; a token for metrics",
             (
                 "cluster/hostile/test_slow_clients.py::test_slow_clients_of_the_ports_for_probes_keep_no_probe_waiting",
                 "cluster/hostile/test_scrapers.py::test_prometheus_is_served_and_nobody_else",
@@ -226,7 +227,7 @@ PLACEMENT = FeatureEdges(
             TOKEN,
             "the allocator's, with the component allocator-eviction: evictions",
             "API server",
-            "the component alone has the right; a policy, PodDisruptionBudgets and the rates of the settings bound it",
+            "only the component has the right; a policy, PodDisruptionBudgets and the rates in the settings bound it",
             (
                 "unit/allocator/features/defragmentation/test_defragmentation.py::"
                 "test_no_more_are_evicted_in_an_hour_than_allowed_and_no_owner_twice",
@@ -238,14 +239,14 @@ PLACEMENT = FeatureEdges(
             NODE,
             "its Node: labels, taints, capacity, conditions",
             "`contract.nodes.attributes`",
-            "100 taints; amounts above 2^52 count as that; what is no quantity is 0",
+            "100 taints; amounts above 2^52 count as 2^52; an invalid quantity counts as 0",
             ("fuzzing node", "fuzzing quantities"),
         ),
         Edge(
             NODE,
             "its GPUNode: cards, options, ways of delivery",
             "`contract.nodes.inventories`",
-            "a policy: its own object only; cards, memory and words bounded; one that cannot be read has no GPU",
+            "a policy: only its own object; bounds on GPUs, memory and texts; an unreadable one has no GPU",
             (
                 "unit/contract/encoding/test_codec.py::test_a_damaged_gpunode_is_read_or_malformed",
                 "unit/contract/encoding/test_codec.py::"
@@ -279,7 +280,7 @@ PLACEMENT = FeatureEdges(
             NODE,
             "reports about pods on its cards, for Events and evictions",
             "`contract.nodes.reports`",
-            "only pods that hold that share on that very node, by uid; closed codes; bounded number and rate",
+            "only pods that hold that share on the same node, by uid; closed codes; bounded number and rate",
             (
                 "cluster/hostile/test_agent_reports.py::test_a_stolen_agent_ends_pods_of_its_own_node_only",
                 "unit/allocator/preemption/test_agent_reports.py::test_no_history_of_reports_reaches_a_pod_of_another_node",
@@ -313,7 +314,7 @@ PLACEMENT = FeatureEdges(
             TOKEN,
             "a holder's: the cards that its own pod got",
             "`nodeagent.sharing.residents`",
-            "a policy: its own annotation of its own pod, in our namespace",
+            "a policy: only its own annotation of its own pod, in our namespace",
             (
                 STOLEN + "test_what_a_token_can_write_on_pods",
                 "unit/nodeagent/sharing/test_ownership.py::test_what_counts_as_held",
@@ -324,7 +325,7 @@ PLACEMENT = FeatureEdges(
             ADMINISTRATOR,
             "labels and annotations of Nodes and namespaces, the options, lists of excluded cards",
             "`nodeagent.sharing`, `contract.options`",
-            "what is misspelt is told and excludes nothing; a document with one error is refused as a whole",
+            "a misspelt word is reported and excludes nothing; a document with an error is refused as a whole",
             (
                 "unit/nodeagent/sharing/test_cordoning.py::test_it_is_one_event_on_the_node_and_shown_while_it_lasts",
                 "unit/contract/nodes/test_excluded.py::test_what_of_a_list_names_no_card",
@@ -365,7 +366,7 @@ PLACEMENT = FeatureEdges(
             LOCAL,
             "files that describe a runtime, CDI devices, a machine; snapshots",
             "`nodeagent.isolation.delivery`",
-            "what cannot be read is as if it were not there: no way of delivery is concluded from it",
+            "an unreadable file counts as missing: no way of delivery is detected from it",
             ("fuzzing host-files", "fuzzing simulated-machine", "fuzzing snapshot"),
             ("path /", "path /var/run/cdi", "path /var/lib/gpufraction/preload", "path /home/kubernetes/bin/nvidia"),
         ),
@@ -373,7 +374,7 @@ PLACEMENT = FeatureEdges(
             NODE,
             "the status of canaries on it, which is a proof of its own limits",
             "`allocator.features.canary.pods`",
-            "a verdict is one of two exit codes; it counts for that node alone, as long as the agent's setting says",
+            "a verdict is one of two exit codes; it counts only for that node, for the time in the agent's setting",
             (
                 "unit/allocator/features/canary/test_canaries.py::test_only_two_exit_codes_are_a_verdict",
                 "unit/contract/nodes/test_proofs.py::test_any_text_is_a_proof_or_none",
@@ -383,9 +384,9 @@ PLACEMENT = FeatureEdges(
         ),
         Edge(
             NODE,
-            "what the MPS supervisor and the agent tell each other",
+            "what the MPS supervisor and the agent exchange",
             "`nodeagent.mps.exchange`",
-            "root of the host only; a report that is old or cannot be read serves nobody",
+            "only root on the host; an old or unreadable report is ignored",
             ("unit/nodeagent/mps/test_exchange.py::test_what_is_not_understood_claims_nothing", "fuzzing mps-exchange"),
             ("path /run/gpufraction/mps", "path /run/gpufraction/mps/shm"),
         ),

@@ -28,12 +28,12 @@ SHADOW = FeatureEdges(
             NODE,
             "annotations and labels that name cards",
             "`shadow.systems`",
-            "at most 1,024 cards of a node, each within a card's bounds; anything else is no card",
+            "at most 1,024 GPUs of a node, each within the bounds of a GPU; anything else is ignored",
             (f"{_UNIT}test_systems.py::test_a_hostile_register_has_no_cards",),
         ),
         Edge(
             TOKEN,
-            "nothing; it lists and watches nodes, pods and GPUNodes",
+            "nothing; it only lists and watches nodes, pods and GPUNodes",
             "the API server",
             "a policy refuses every write of its account, another one refuses other roles for it",
             (

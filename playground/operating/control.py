@@ -69,7 +69,7 @@ def _turn(directory: Path) -> Iterator[TextIO]:
         try:
             fcntl.flock(request, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Unusable(f"the playground in {directory} carries out another request; try again after it") from None
+            raise Unusable(f"the playground in {directory} is handling another request; try again later") from None
         request.truncate(0)
         yield request
 
@@ -96,5 +96,8 @@ def carry_out(directory: Path, actions: Mapping[str, Action]) -> None:
 
 
 def _unknown(_: str, report: Report) -> int:
-    report("This playground was started by an older version, which cannot do that: end it, and start it again.")
+    report(
+        "This playground was started by an older version, which does not support this request: end it, and start "
+        "it again."
+    )
     return 1

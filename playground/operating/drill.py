@@ -67,7 +67,7 @@ class Drill:
             return 1
         self.broken.append(what)
         FAULTS[what].break_(self._cluster)
-        report(f"Broken: {what}. What would you look at? docs/fire-drill.md leads to the cure.")
+        report(f"Broken: {what}. What would you check first? docs/fire-drill.md leads to the cure.")
         report(f"To undo it: make playground-mend WHAT={what}")
         return 0
 

@@ -43,7 +43,9 @@ def fetched(image: str, file: Path) -> None:
     source = f"{name.rpartition(':')[0] if ':' in name.rpartition('/')[2] else name}@{digest}"
     command = ["skopeo", "copy", "--all", "--preserve-digests", f"docker://{source}", f"oci-archive:{file}"]
     if shutil.which(command[0]) is None:
-        raise Unfit(f"no archive of {image}, and skopeo is not here; on a machine with it run: {' '.join(command)}")
+        raise Unfit(
+            f"no archive of {image}, and skopeo is not installed; on a machine that has it, run: {' '.join(command)}"
+        )
     try:
         subprocess.run(command, capture_output=True, timeout=_PATIENCE, check=True)
     except subprocess.CalledProcessError as failed:
@@ -62,7 +64,9 @@ def gathered(
     wanted = {each.name: each for each in found if each.included}
     for name in (*given, *left_out):
         if name not in wanted:
-            raise Unfit(f"{name}: no file of the manifests names it; they name {', '.join(sorted(wanted)) or 'none'}")
+            raise Unfit(
+                f"{name}: no file of the manifests names it; the names there are {', '.join(sorted(wanted)) or 'none'}"
+            )
     for name, image in wanted.items():
         if name in left_out:
             continue
@@ -85,9 +89,9 @@ def bundled(
     """Write the bundle. Raises `Unfit` where the plugin was not built, or our image's archive is none."""
     held, plugin = version(project), project / PLUGIN
     if not plugin.is_file():
-        raise Unfit(f"{PLUGIN} is not there; make plugin makes it")
+        raise Unfit(f"{PLUGIN} does not exist; `make plugin` builds it")
     if not ours.is_file():
-        raise Unfit(f"{ours}: there is no such file; podman save --format oci-archive -o {ours} gpufraction:{held}")
+        raise Unfit(f"{ours}: no such file; podman save --format oci-archive -o {ours} gpufraction:{held}")
     digests(ours)
     whole = [
         ("images/gpufraction.tar", ours),

@@ -35,7 +35,7 @@ def digests(path: Path) -> frozenset[str]:
             top = _names(index, path)
             _whole(tar, members, top, path, 0)
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise Unfit(f"{path}: no OCI archive: {error}; make it with podman save --format oci-archive") from error
+        raise Unfit(f"{path}: not an OCI archive: {error}; create it with podman save --format oci-archive") from error
     return frozenset(top)
 
 
@@ -83,7 +83,7 @@ def _below(tar: tarfile.TarFile, member: tarfile.TarInfo) -> list[str]:
 
 def _document(tar: tarfile.TarFile, members: dict[str, tarfile.TarInfo], name: str, path: Path) -> JSON:
     if name not in members or members[name].size > _LARGEST:
-        raise Unfit(f"{path}: no OCI archive: it has no {name}; make it with podman save --format oci-archive")
+        raise Unfit(f"{path}: not an OCI archive: it has no {name}; create it with podman save --format oci-archive")
     content = tar.extractfile(members[name])
     assert content is not None
     try:

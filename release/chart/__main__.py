@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         found = files()
     except Unsupported as error:
-        print(f"the manifests have what the chart cannot say: {error}", file=sys.stderr)
+        print(f"the manifests contain something that the chart cannot express: {error}", file=sys.stderr)
         return 1
     folder = into / "chart" / "gpufraction"
     shutil.rmtree(folder, ignore_errors=True)

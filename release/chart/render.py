@@ -256,7 +256,7 @@ def _checks(manifests: Manifests) -> str:
     lines += [_set(name, manifests) for name in _in_order(manifests)]
     lines += _refused(
         f'ne .Release.Namespace "{NAMESPACE}"',
-        f"the namespace is {NAMESPACE}, which policies and certificates name; add --namespace {NAMESPACE}",
+        f"the namespace must be {NAMESPACE}, which policies and certificates name; add --namespace {NAMESPACE}",
     )
     for each in COMPONENTS:
         here = _variable(each.name)
@@ -264,10 +264,10 @@ def _checks(manifests: Manifests) -> str:
             text = f"components.{each.name} needs components.{other}: true, because {reason}"
             lines += _refused(f"and {here} (not {_variable(other)})", text)
         for other, reason in each.excludes.items():
-            text = f"components.{each.name} and components.{other} do not go together: {reason}"
+            text = f"components.{each.name} and components.{other} cannot be combined: {reason}"
             lines += _refused(f"and {here} {_variable(other)}", text)
         for overlay, reason in each.excluded_by.items():
-            text = f"overlay: {overlay} and components.{each.name} do not go together: {reason}"
+            text = f"overlay: {overlay} and components.{each.name} cannot be combined: {reason}"
             lines += _refused(f'and (eq .Values.overlay "{overlay}") {here}', text)
     return "\n".join(lines) + "\n"
 

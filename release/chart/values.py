@@ -43,18 +43,20 @@ def values(found: Choices, overlays: Sequence[str], notes: Mapping[str, str]) ->
 
 def _values(found: Choices, overlays: Sequence[str], notes: Mapping[str, str]) -> Iterator[str]:
     yield "# The chart's values. values.schema.json refuses a value of the wrong kind and names its field."
-    yield from _part("The image of all programs. The name has the registry; with a digest exactly that image runs.")
+    yield from _part(
+        "The image of all programs. The name includes the registry. With a digest, exactly that image runs."
+    )
     yield from plain({"image": {**found.image, "pullSecrets": []}})
     yield "  # Names of Secrets of gpufraction-system and gpufraction-nodes, for a registry that asks for a login:"
     yield "  # pullSecrets: [{name: registry}]"
     yield from _part("Images of other projects that components use.")
     yield from plain({"images": found.images})
     yield from _part("The overlay, as in manifests/overlays; docs/clouds has a page for each cloud. One of")
-    yield from _comment(", ".join(overlays) + ". Empty: the base alone.")
+    yield from _comment(", ".join(overlays) + ". Empty: only the base.")
     yield 'overlay: ""'
     yield from _part(
-        "Components, as in manifests/components (more is in each kustomization.yaml): NAME: true adds one; NAME: false "
-        "leaves out one that the overlay adds. In your own values: components: {claims: true}."
+        "Components, as in manifests/components (each kustomization.yaml describes one): NAME: true adds one; NAME: "
+        "false removes one that the overlay adds. In your own values: components: {claims: true}."
     )
     yield "components: {}"
     for name, note in notes.items():
@@ -69,7 +71,7 @@ def _values(found: Choices, overlays: Sequence[str], notes: Mapping[str, str]) -
     yield "options: {}"
     yield "  # deviceSplitCount: 10"
     yield "  # pools: [{name: notebooks, nodeSelector: {matchLabels: {pool: notebooks}}, deviceMemoryScaling: 2}]"
-    yield from _part("Replicas of webhook and allocator. Of several one decides.")
+    yield from _part("Replicas of webhook and allocator. One of them decides.")
     yield from plain({"replicas": found.replicas})
     yield from _part(
         "Settings (docs/settings.md) of webhook, allocator and node agent, for their ConfigMaps: "
@@ -77,27 +79,27 @@ def _values(found: Choices, overlays: Sequence[str], notes: Mapping[str, str]) -
     )
     yield from plain({"settings": {program: {} for program in PROGRAMS}})
     yield from _part(
-        "Further arguments: [--log-level=debug]. They come before the settings above, and where a setting is there "
-        "twice, the last one counts."
+        "Further arguments: [--log-level=debug]. They come before the settings above; if a setting is given twice, "
+        "the last one counts."
     )
     yield from plain({"args": {name: [] for name in found.args}})
     yield from _part("Requests and limits by container, as in the manifests.")
     yield from plain({"resources": found.resources})
     yield from _part(
-        "Further labels that a node must have, by the pods' label app.kubernetes.io/component: {pool: gpu}. They "
-        "are added to the manifests' own; a label that both have takes the value from here."
+        "Further labels that a node must have, by the pods' label app.kubernetes.io/component: {pool: gpu}. They are "
+        "added to the manifests' own; values given here override those of the manifests."
     )
     yield from plain({"nodeSelector": {name: {} for name in found.workloads}})
-    yield from _part("Further tolerations. The programs on GPU nodes tolerate every taint already.")
+    yield from _part("Further tolerations. The programs on GPU nodes already tolerate every taint.")
     yield from plain({"tolerations": {name: [] for name in found.workloads}})
     yield from _part(
-        "The Namespace gpufraction-system as an object of the chart. Helm creates the namespace before all objects, so "
-        "with `helm install` this is false. For `helm template` and tools that apply its output: true."
+        "The Namespace gpufraction-system as an object of the chart. `helm install` creates the namespace itself, so "
+        "leave this false. For `helm template` and tools that apply its output: true."
     )
     yield from plain({"namespace": {"create": False}})
     yield from _part(
         "The custom resource definitions. They are templates, so that `helm upgrade` upgrades them. keep: `helm "
-        "uninstall` leaves them, with all GPUNodes and ElasticGPUClaims."
+        "uninstall` keeps them, with all GPUNodes and ElasticGPUClaims."
     )
     yield from plain({"crds": {"install": True, "keep": True}})
 

@@ -19,7 +19,7 @@ _NOW = PanelRow(
     (
         Panel(
             "GPUs",
-            "GPUs that node agents report. When the number falls, look on the node dashboard for agents that stopped.",
+            "GPUs that node agents report. If the number falls, look for stopped agents on the node dashboard.",
             "short",
             (Query(over("sum", nodeagent.GPUS)),),
             kind="stat",
@@ -28,7 +28,7 @@ _NOW = PanelRow(
         ),
         Panel(
             "Unhealthy GPUs",
-            "GPUs that take no new pods. When it is not 0: `kubectl get gpunode NODE -o yaml` says which and why.",
+            "GPUs that accept no new pods. If this is not 0, `kubectl get gpunode NODE -o yaml` says which and why.",
             "short",
             (Query(over("sum", nodeagent.GPUS, where='health="unhealthy"')),),
             kind="stat",
@@ -38,8 +38,8 @@ _NOW = PanelRow(
         ),
         Panel(
             "Memory allocated",
-            "The part of the offered memory that shares hold. Above 0.9 large shares wait: add nodes, or look in the "
-            "namespace dashboard for shares that hold more than they use.",
+            "The fraction of the offered memory that shares hold. Above 0.9, large shares wait: add nodes, or look in "
+            "the namespace dashboard for shares that hold more than they use.",
             "percentunit",
             (Query(f"{_ALLOCATED} / {_PROMISED}"),),
             kind="stat",
@@ -50,8 +50,8 @@ _NOW = PanelRow(
         ),
         Panel(
             "Cores allocated",
-            "The mean part of a GPU's cores that shares reserve. Near 1, shares that reserve cores wait and shares "
-            "without cores are slow: add nodes.",
+            "The mean fraction of a GPU's cores that shares reserve. Near 1, shares that reserve cores wait and "
+            "shares without cores are slow: add nodes.",
             "percentunit",
             (Query(over("avg", allocator.GPU_CORES_ALLOCATED)),),
             kind="stat",
@@ -62,7 +62,7 @@ _NOW = PanelRow(
         ),
         Panel(
             "Waiting pods",
-            "Pods behind the gate. When it stays above 0: `kubectl gpufraction waiting` prints the reason of each.",
+            "Pods behind the gate. If this stays above 0, `kubectl gpufraction waiting` prints the reason of each.",
             "short",
             (Query(over("max", allocator.WAITING_PODS)),),
             kind="stat",
@@ -72,8 +72,8 @@ _NOW = PanelRow(
         ),
         Panel(
             "Sharers per used GPU",
-            "Pods on a GPU that has at least one. Near 1 nobody shares: ask for less per pod, or look whether cores "
-            "or exclusive requests keep others away.",
+            "Mean number of pods on GPUs that have at least one. Near 1, GPUs are not shared: request less per pod, "
+            "or check whether cores or exclusive requests keep other pods away.",
             "short",
             (Query(f"avg by (cluster) ({series(allocator.GPU_SHARERS)} > 0)"),),
             kind="stat",
@@ -88,8 +88,8 @@ _ROOM = PanelRow(
     (
         Panel(
             "GPU memory of the cluster",
-            "What there is, what may be promised, what shares hold, and what is used. When used is far below "
-            "allocated, shares are too large: see the namespace dashboard. When allocated is near offered, add nodes.",
+            "Total, offered, allocated and used memory. If used is far below allocated, shares are too large: see the "
+            "namespace dashboard. If allocated is near offered, add nodes.",
             "bytes",
             (
                 Query(_TOTAL, "there is"),
@@ -100,15 +100,15 @@ _ROOM = PanelRow(
         ),
         Panel(
             "Free pieces",
-            "The largest free piece of memory on one GPU, and the median. When the largest is below what pods "
-            "ask for, they wait although the sum would be enough: until a pod ends, or evict one of lower priority.",
+            "The largest free memory on one GPU, and the median. If the largest is below what pods request, they wait "
+            "although the sum would be enough: wait until a pod ends, or evict one of lower priority.",
             "bytes",
             (Query(f"max by (cluster) ({_FREE})", "largest"), Query(f"quantile by (cluster) (0.5, {_FREE})", "median")),
         ),
         Panel(
             "GPUs by number of sharers",
-            "How many GPUs have no pod, one pod, or several. When many have one pod and pods wait, the shares do not "
-            "fit together: look at their sizes in the namespace dashboard.",
+            "Number of GPUs with no pod, one pod, or several. If many have one pod while pods wait, the shares do not "
+            "fit together: check their sizes in the namespace dashboard.",
             "short",
             (
                 Query(f"count by (cluster) ({series(allocator.GPU_SHARERS)} == 0)", "no pod"),
@@ -119,8 +119,8 @@ _ROOM = PanelRow(
         ),
         Panel(
             "Use of cores",
-            "How busy GPUs are, beside the part of their cores that shares reserve. When busy is above reserved, "
-            "shares without cores use what is left. When it is far below, reservations of cores can be smaller.",
+            "How busy GPUs are, and the fraction of their cores that shares reserve. If busy is above reserved, "
+            "shares without cores use the rest. If it is far below, core reservations can be smaller.",
             "percentunit",
             (
                 Query(over("avg", nodeagent.GPU_UTILIZATION), "busy"),
@@ -130,7 +130,7 @@ _ROOM = PanelRow(
         ),
         Panel(
             "Fullest nodes",
-            "Memory that shares hold, by node. When one node is full and others are empty, see whether node selectors "
+            "Memory that shares hold, by node. If one node is full and others are empty, check whether node selectors "
             "or taints keep the pods there: `kubectl gpufraction explain POD`.",
             "bytes",
             (Query(f"topk(20, {over('sum', allocator.GPU_MEMORY_ALLOCATED, 'node')})", "{{node}}"),),
@@ -138,16 +138,16 @@ _ROOM = PanelRow(
         ),
         Panel(
             "Isolation by level",
-            "Nodes on which each level is enforced. When preload or mps falls, read the log of that component on the "
+            "Nodes on which each level is enforced. If preload or mps falls, read the log of that component on the "
             "nodes that lack it.",
             "short",
             (Query(over("sum", nodeagent.NODE_ISOLATION, "level"), "{{level}}"),),
         ),
         Panel(
             "Gangs, starts and deprecated names",
-            "Gangs of pods that wait, and that have begun; pods that start alone and are not ready; pods with names "
-            "that a later release does not read. When a gang has begun for minutes, see the leader's log; before you "
-            "upgrade, docs/deprecations.md.",
+            "Waiting gangs, and gangs that have begun; pods that start alone and are not ready; pods with names that "
+            "a later release does not read. If a gang stays begun for minutes, read the leader's log. Before you "
+            "upgrade, read docs/deprecations.md.",
             "short",
             (
                 Query(over("sum", allocator.GANGS, "state"), "gangs: {{state}}"),
@@ -157,8 +157,8 @@ _ROOM = PanelRow(
         ),
         Panel(
             "Canaries and proofs",
-            "With the component canary: what canaries found, and nodes by where the proof of their levels stands. When "
-            "exceeded or failed is above 0, see the runbook of GpufractionIsolationNotHeld.",
+            "With the component canary: the results of canaries, and nodes by the state of their proof. If exceeded "
+            "or failed is above 0, see the runbook of GpufractionIsolationNotHeld.",
             "short",
             (
                 Query(increase(allocator.CANARIES, "outcome"), "canaries: {{outcome}}"),
@@ -173,9 +173,9 @@ _HOURS = PanelRow(
     (
         Panel(
             "Cards held and free",
-            "How many whole cards all shares come to, each by the larger of its memory and its cores; of them what "
-            "computed nothing; and what no share held. When much is idle, look in the namespace dashboard whose it is. "
-            "When little is free and pods wait, add nodes.",
+            "All shares as a number of whole GPUs, each by the larger of its memory and its cores; the idle part of "
+            "them; and what no share held. If much is idle, see the namespace dashboard for its owners. If little is "
+            "free and pods wait, add nodes.",
             "short",
             (
                 Query(rate(allocator.SHARE_HELD_SECONDS), "held"),
@@ -185,24 +185,24 @@ _HOURS = PanelRow(
             ),
         ),
         Panel(
-            "Card hours of the time shown, by namespace",
-            "What each team held: hours of a whole card. When one holds most of them, give it a quota. The page on "
-            "tenants makes a bill of it.",
+            "GPU hours in the time range, by namespace",
+            "GPU hours that each team held. If one team holds most of them, give it a quota. The page on tenants "
+            "explains how to bill them.",
             "h",
             (Query(f"topk(20, {hours(allocator.SHARE_HELD_SECONDS, 'namespace')})", "{{namespace}}"),),
             kind="bargauge",
         ),
         Panel(
-            "Free card hours of the time shown, by model",
-            "When one model is mostly free and pods wait for another, see whether they must ask for that other one.",
+            "Free GPU hours in the time range, by model",
+            "If one model is mostly free while pods wait for another, check whether they really need the other one.",
             "h",
             (Query(hours(allocator.GPU_FREE_SECONDS, "model"), "{{model}}"),),
             kind="bargauge",
             height=6,
         ),
         Panel(
-            "Card hours of the time shown, by dialect",
-            "In whose words the pods ask that hold cards. When one is at 0 for long, nobody needs its names any more.",
+            "GPU hours in the time range, by dialect",
+            "The dialects of the pods that hold GPUs. If one stays at 0, nobody needs its names any more.",
             "h",
             (Query(hours(allocator.SHARE_HELD_SECONDS, "dialect"), "{{dialect}}"),),
             kind="bargauge",
@@ -216,10 +216,9 @@ _PODS = PanelRow(
     (
         Panel(
             "Pods in the queue",
-            "Pods that wait, those of which only the name is kept, nodes that are reserved for one of them, and "
-            "pods that hold a share and are not bound, or are also judged by rules that gpufraction does not evaluate. "
-            "When unbound pods stay, kube-scheduler refuses them: "
-            "`kubectl describe pod` says why.",
+            "Waiting pods, parked pods, nodes reserved for one of them, and pods that hold a share but are not bound, "
+            "or are subject to rules that gpufraction does not evaluate. If pods stay unbound, kube-scheduler refuses "
+            "them: `kubectl describe pod` says why.",
             "short",
             (
                 Query(over("max", allocator.WAITING_PODS), "waiting"),
@@ -231,7 +230,7 @@ _PODS = PanelRow(
         ),
         Panel(
             "Decisions at admission",
-            "Pods that were placed at once, that wait, or that no node could ever serve. When impossible grows, the "
+            "Pods that were placed at once, that wait, or that no node can ever serve. If impossible grows, the "
             "message in the condition of those pods names what no node has.",
             "ops",
             (Query(rate(allocator.DECISIONS, "outcome"), "{{outcome}}"),),
@@ -239,23 +238,23 @@ _PODS = PanelRow(
         ),
         Panel(
             "Placements from the queue",
-            "Writes of placements. When failed or unknown grows, the API server refuses or does not answer: read the "
-            "allocator's log.",
+            "Writes of placements. If failed or unknown grows, the API server refuses them or does not answer: read "
+            "the allocator's log.",
             "ops",
             (Query(rate(allocator.BINDINGS, "outcome"), "{{outcome}}"),),
             stacked=True,
         ),
         Panel(
             "Evictions",
-            "Pods that were evicted for another pod, or to mend an allocation. When failed or budget grows, a "
+            "Pods that were evicted for another pod, or to repair an allocation. If failed or budget grows, a "
             "PodDisruptionBudget or a missing right keeps a pod of higher priority waiting.",
             "short",
             (Query(increase(allocator.EVICTIONS, "cause", "outcome"), "{{cause}}: {{outcome}}"),),
         ),
         Panel(
             "Idle pods",
-            "Pods with a share that compute nothing, by whether they agreed to give way, and the warnings before they "
-            "are evicted. When many have not agreed and others wait, ask their owners: `kubectl gpufraction idle -A`.",
+            "Pods with an idle share, by whether they consented to eviction, and the warnings before evictions. If "
+            "many have not consented while others wait, ask their owners: `kubectl gpufraction idle -A`.",
             "short",
             (
                 Query(over("max", allocator.IDLE_PODS, "agreed"), "agreed: {{agreed}}"),
@@ -264,16 +263,17 @@ _PODS = PanelRow(
         ),
         Panel(
             "Admissions by dialect",
-            "Which system's words pods use. When a dialect that you wanted to retire still appears, look for its "
-            "names in the manifests.",
+            "The dialects that pods use. If a dialect that you wanted to retire still appears, look for its names in "
+            "the manifests.",
             "ops",
             (Query(rate(webhook.ADMISSION_REQUESTS, "dialect"), "{{dialect}}"),),
             stacked=True,
         ),
         Panel(
             "Time of a decision",
-            "The 99th part of decisions at admission, and of scheduling cycles over the queue. Above 50 ms read the "
-            "page on benchmarks: the cluster is larger than what was measured, or the leader's CPU is too small.",
+            "The 99th percentile of decisions at admission, and of scheduling cycles over the queue. If it is above "
+            "50 ms, read the page on benchmarks: the cluster is larger than any measured one, or the leader has too "
+            "little CPU.",
             "s",
             (
                 Query(quantile(0.99, allocator.DECISION_SECONDS), "decision"),
@@ -289,27 +289,27 @@ _AROUND = PanelRow(
     (
         Panel(
             "Claims",
-            "ElasticGPUClaims by phase. When Lost appears, a card of a claim is gone: delete the claim and make it "
-            "again. When Pending stays, its status has the reason.",
+            "ElasticGPUClaims by phase. If Lost appears, the GPU of a claim is gone: delete the claim and create it "
+            "again. If Pending stays, the claim's status has the reason.",
             "short",
             (Query(over("max", allocator.CLAIMS, "phase", "reason"), "{{phase}} {{reason}}"),),
         ),
         Panel(
             "Shares of claims",
-            "ElasticGPU objects by phase. When Released grows, delete those that nobody needs.",
+            "ElasticGPU objects by phase. If Released grows, delete those that nobody needs.",
             "short",
             (Query(over("max", allocator.ELASTIC_GPUS, "phase"), "{{phase}}"),),
         ),
         Panel(
             "Answers to Kueue",
-            "Answers to Kueue's check. When Rejected appears, a Workload can never fit: its message names why.",
+            "Answers to Kueue's check. If Rejected appears, a Workload can never fit: its message says why.",
             "short",
             (Query(increase(allocator.KUEUE_ANSWERS, "state"), "{{state}}"),),
         ),
         Panel(
             "Nodes asked for",
-            "Nodes that pods wait for, spare nodes, and requests, by pool. When wanted stays above 0 for longer than "
-            "a node takes to start, `kubectl gpufraction pools` names the reason.",
+            "Nodes that pods wait for, spare nodes, and requests, by pool. If wanted stays above 0 for longer than a "
+            "node takes to start, `kubectl gpufraction pools` names the reason.",
             "short",
             (
                 Query(over("max", allocator.NODES_WANTED, "pool"), "{{pool}} wanted"),
@@ -323,6 +323,6 @@ _AROUND = PanelRow(
 PAGE = Dashboard(
     uid="gpufraction-cluster",
     title="gpufraction / Cluster",
-    description="How much GPU the cluster has, how much shares hold, and who waits.",
+    description="GPU capacity of the cluster, what shares hold of it, and waiting pods.",
     rows=(_NOW, _ROOM, _HOURS, _PODS, _AROUND),
 )

@@ -21,12 +21,12 @@ def _burns(recorded: str, budget: float) -> tuple[Query, ...]:
 
 
 _KEPT = PanelRow(
-    "Are the promises kept?",
+    "Are the objectives met?",
     (
         Panel(
-            "Reviews answered as promised",
-            "The part of reviews that was answered within a second and without a fault, in the time shown. Below "
-            "0.999 the promise is broken: see which alert of On call fires.",
+            "Reviews answered in time",
+            "The fraction of reviews answered within a second and without an error, in the time range. Below 0.999 "
+            "the objective is missed: see which alert fires on the dashboard On call.",
             "percentunit",
             (Query(f"1 - {_over_range(_ADMISSION)}"),),
             kind="stat",
@@ -35,8 +35,8 @@ _KEPT = PanelRow(
         ),
         Panel(
             "Pods with a share in time",
-            "The part of pods that had their share within service_levels.start_within, in the time shown. Below 0.95 "
-            "the promise is broken: add nodes, give quotas, or promise less.",
+            "The fraction of pods that got their share within service_levels.start_within, in the time range. Below "
+            "0.95 the objective is missed: add nodes, set quotas, or lower the objective.",
             "percentunit",
             (Query(f"1 - {_over_range(_LATE)}"),),
             kind="stat",
@@ -44,16 +44,16 @@ _KEPT = PanelRow(
             height=5,
         ),
         Panel(
-            "How fast the budget of reviews is used",
-            "1 uses the budget of 0.1 % errors just up. Above 14.4 over an hour, or 6 over six hours, somebody is "
-            "called; above 1 over days it is a task.",
+            "Burn rate of the error budget of reviews",
+            "1 uses up exactly the budget of 0.1 % errors. Above 14.4 over an hour, or 6 over six hours, an alert "
+            "pages; above 1 over days, it opens a task.",
             "short",
             _burns(_ADMISSION, _ADMISSION_BUDGET),
             thresholds=((1, YELLOW), (14.4, RED)),
         ),
         Panel(
-            "How fast the budget of late pods is used",
-            "1 uses the budget of 5 % late pods just up. Above 6 the cluster is full or nodes are missing: "
+            "Burn rate of the budget of late pods",
+            "1 uses up exactly the budget of 5 % late pods. Above 6 the cluster is full or nodes are missing: "
             "`kubectl gpufraction waiting -A`.",
             "short",
             _burns(_LATE, _LATE_BUDGET),
@@ -63,12 +63,12 @@ _KEPT = PanelRow(
 )
 
 _WAITS = PanelRow(
-    "Who waits, and for how long",
+    "Waiting times",
     (
         Panel(
             "Time from creation to share",
-            "The mean, and the times under which half and 95 of 100 pods stayed. When the mean rises and the half does "
-            "not, a few large pods wait: see the reasons with `kubectl gpufraction waiting -A`.",
+            "The mean, the median and the 95th percentile. If the mean rises and the median does not, a few large "
+            "pods wait: see the reasons with `kubectl gpufraction waiting -A`.",
             "s",
             (
                 Query(quantile(0.5, allocator.TIME_TO_SHARE), "half of the pods"),
@@ -78,31 +78,30 @@ _WAITS = PanelRow(
         ),
         Panel(
             "Time from creation to share, by priority",
-            "95 of 100 pods of the last hour were faster. When high is not below normal, priorities do not help: "
-            "see whether preemption is on.",
+            "The 95th percentile of the last hour. If high is not below normal, priorities do not help: check whether "
+            "preemption is on.",
             "s",
             (Query(named_series("priority:gpufraction_time_to_share:p95_1h"), "{{priority}}"),),
         ),
         Panel(
             "Time from creation to share, by namespace",
-            "95 of 100 pods of the last hour were faster. When one team waits and others do not, compare quotas and "
-            "what each holds on the namespace dashboard.",
+            "The 95th percentile of the last hour. If one team waits and others do not, compare their quotas and "
+            "holdings on the namespace dashboard.",
             "s",
             (Query(f"topk(20, {named_series('namespace:gpufraction_time_to_share:p95_1h', _OURS)})", "{{namespace}}"),),
             width=24,
         ),
         Panel(
-            "Pods that were late, and in time",
-            "Pods by whether their share came in time. When late grows while in-time stands still, nobody gets a "
-            "share.",
+            "Pods in time and late",
+            "Pods by whether they got their share in time. If late grows while in-time does not, no pod gets a share.",
             "short",
             (Query(increase(allocator.SHARES_DUE, "verdict"), "{{verdict}}"),),
             stacked=True,
         ),
         Panel(
-            "What came of estimated starts",
-            "Pods that were told when they would probably start, by whether that was so. When later is most of them, "
-            "owners' pods run for very different times, and the estimate is worth little.",
+            "Accuracy of estimated starts",
+            "Pods with an estimate of their start, by how it turned out. If most are later, the pods of one owner run "
+            "for very different times, and the estimate is of little use.",
             "short",
             (Query(increase(allocator.START_ESTIMATES, "outcome"), "{{outcome}}"),),
             stacked=True,
@@ -113,7 +112,7 @@ _WAITS = PanelRow(
 PAGE = Dashboard(
     uid="gpufraction-service-levels",
     title="gpufraction / Service levels",
-    description="Whether pods are created and get their share as promised, and whose pods wait.",
+    description="Whether pods are created and get their share in time, and whose pods wait.",
     rows=(_KEPT, _WAITS),
     variables=(Variable("namespace", f"{allocator.TIME_TO_SHARE.name}_count", "namespace", several=True),),
     since="7d",

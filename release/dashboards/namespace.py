@@ -24,12 +24,12 @@ def _of_limit(*by: str) -> str:
 
 
 _HELD = PanelRow(
-    "What the namespaces hold",
+    "Shares of the namespaces",
     (
         Panel(
             "Containers with a share",
-            "Containers that hold a share now, counted once for each card. When it is 0 and pods exist, they wait: "
-            "`kubectl gpufraction waiting -n NAMESPACE`.",
+            "Containers that hold a share now, counted once per GPU. If this is 0 and pods exist, they wait: `kubectl "
+            "gpufraction waiting -n NAMESPACE`.",
             "short",
             (Query(f"count by (cluster) ({series(_LIMIT, _OURS)})"),),
             kind="stat",
@@ -38,8 +38,8 @@ _HELD = PanelRow(
         ),
         Panel(
             "Memory held",
-            "The sum of all shares' memory. When it is near the quota, further pods are refused: "
-            "`kubectl describe quota -n NAMESPACE`.",
+            "The sum of all shares' memory. If it is near the quota, further pods are refused: `kubectl describe "
+            "quota -n NAMESPACE`.",
             "bytes",
             (Query(_sum(_LIMIT)),),
             kind="stat",
@@ -47,9 +47,9 @@ _HELD = PanelRow(
             height=4,
         ),
         Panel(
-            "Part of the held memory that is used",
-            "Low for days: the shares are larger than needed, make them smaller. Above 1: a container uses more than "
-            "its share; see the violations below.",
+            "Fraction of the held memory that is used",
+            "If this is low for days, the shares are larger than needed: make them smaller. Above 1, a container uses "
+            "more than its share: see the violations below.",
             "percentunit",
             (Query(_of_limit()),),
             kind="stat",
@@ -59,8 +59,8 @@ _HELD = PanelRow(
         ),
         Panel(
             "GPUs reserved by cores",
-            "The sum of the cores that shares reserve, in whole GPUs. When it is 0, the containers use the cores that "
-            "others leave, and have no promise.",
+            "The sum of the cores that shares reserve, in whole GPUs. If it is 0, the containers use the cores that "
+            "others leave, without a guarantee.",
             "short",
             (Query(_sum(nodeagent.SHARE_CORES)),),
             kind="stat",
@@ -69,14 +69,14 @@ _HELD = PanelRow(
         ),
         Panel(
             "Memory held, by namespace",
-            "When one team holds most of the cluster, give it a quota (samples/workloads/quota-team.yaml).",
+            "If one team holds most of the cluster, give it a quota (samples/workloads/quota-team.yaml).",
             "bytes",
             (Query(_sum(_LIMIT, "namespace"), "{{namespace}}"),),
             stacked=True,
         ),
         Panel(
             "Memory used, by namespace",
-            "What the processes really have. When it is far below what is held, that memory serves nobody.",
+            "Memory that processes really use. If it is far below what is held, the rest is wasted.",
             "bytes",
             (Query(_sum(_USED, "namespace"), "{{namespace}}"),),
             stacked=True,
@@ -88,17 +88,17 @@ _HOURS = PanelRow(
     "Card hours",
     (
         Panel(
-            "Cards held, by namespace",
-            "How many whole cards the namespace's shares come to, each by the larger of its memory and its cores. When "
-            "it is more than the team needs, make the shares smaller.",
+            "GPUs held, by namespace",
+            "The namespace's shares as a number of whole GPUs, each by the larger of its memory and its cores. If "
+            "this is more than the team needs, make the shares smaller.",
             "short",
             (Query(rate(allocator.SHARE_HELD_SECONDS, "namespace", where=_OURS), "{{namespace}}"),),
             stacked=True,
         ),
         Panel(
-            "Part of the held time that was idle",
-            "Of the card hours that were held, those in which the share computed nothing. When it is high for days, "
-            "see whose: `kubectl gpufraction idle`. It is 0 where the driver does not tell of processes.",
+            "Fraction of the held time that was idle",
+            "The fraction of the held GPU hours in which the share was idle. If it is high for days, find the owners: "
+            "`kubectl gpufraction idle`. It is 0 if the driver does not report processes.",
             "percentunit",
             (
                 Query(
@@ -111,9 +111,9 @@ _HOURS = PanelRow(
             most=1,
         ),
         Panel(
-            "Card hours of the time shown, by model",
-            "What a bill is made of; see the page on tenants. When a costly model leads, see whether a cheaper one "
-            "would do.",
+            "GPU hours in the time range, by model",
+            "The basis of a bill; see the page on tenants. If an expensive model leads, check whether a cheaper one "
+            "is enough.",
             "h",
             (Query(hours(allocator.SHARE_HELD_SECONDS, "namespace", "model", where=_OURS), "{{namespace}} {{model}}"),),
             kind="bargauge",
@@ -126,8 +126,8 @@ _PODS = PanelRow(
     "Pods",
     (
         Panel(
-            "Memory that is held and not used",
-            "The pods that would give back most. Make the share of the first ones smaller.",
+            "Memory that is held but not used",
+            "The pods with the most unused memory. Make the shares of the first ones smaller.",
             "bytes",
             (
                 Query(
@@ -140,9 +140,9 @@ _PODS = PanelRow(
             height=10,
         ),
         Panel(
-            "Used part of the share, by pod",
-            "Above 1 a pod uses more than its share and may fail or be ended: give it a larger share. Below 0.5 for "
-            "days: a smaller one.",
+            "Used fraction of the share, by pod",
+            "Above 1, a pod uses more than its share and may fail or be evicted: give it a larger share. If it is "
+            "below 0.5 for days, give it a smaller one.",
             "percentunit",
             (Query(_of_limit("namespace", "pod"), "{{namespace}}/{{pod}}"),),
             thresholds=((0.95, YELLOW), (1, RED)),
@@ -150,15 +150,15 @@ _PODS = PanelRow(
         ),
         Panel(
             "Work of pods",
-            "The part of a GPU's multiprocessors that each pod keeps busy, over its cards. When it stays at 0, the "
-            "pod holds a share and does nothing: ask its owner. None where the driver does not tell.",
+            "The fraction of a GPU's multiprocessors that each pod keeps busy, over its GPUs. If it stays at 0, the "
+            "pod holds a share and does nothing: ask its owner. Empty if the driver does not report it.",
             "percentunit",
             (Query(_sum(nodeagent.SHARE_UTILIZATION, "namespace", "pod"), "{{namespace}}/{{pod}}"),),
         ),
         Panel(
             "Idle for the longest time",
-            "Since when pods have computed nothing on their cards. When one stays for days, its share is free for "
-            "others once it is deleted, or agrees to give way: `kubectl gpufraction idle -n NAMESPACE`.",
+            "How long pods have not used their GPUs. If one is idle for days, delete it, or have it consent to "
+            "eviction, to free its share for others: `kubectl gpufraction idle -n NAMESPACE`.",
             "s",
             (
                 Query(
@@ -169,8 +169,8 @@ _PODS = PanelRow(
         ),
         Panel(
             "Warnings for too much memory",
-            "How often containers were warned for using more than their share. When it grows, give the pod a larger "
-            "share, or enforce shares with a component of isolation.",
+            "Warnings to containers for using more than their share. If they grow, give the pod a larger share, or "
+            "enforce shares with a component of isolation.",
             "short",
             (
                 Query(
@@ -182,17 +182,17 @@ _PODS = PanelRow(
         ),
         Panel(
             "How shares are enforced",
-            "Containers by the strongest level that holds them to their memory. When `none` is not 0, nothing stops "
-            "these containers from using the whole card: the page on isolation says what to install.",
+            "Containers by the strongest level that holds them to their memory. If `none` is not 0, nothing stops "
+            "these containers from using the whole GPU: the page on isolation says what to install.",
             "short",
             (Query(over("sum", nodeagent.SHARE_ENFORCED, "level", where=_OURS), "{{level}}"),),
             stacked=True,
         ),
         Panel(
             "Power by use, by dcgm-exporter",
-            "An estimate: each card's watts, divided by the work of its shares. None where dcgm-exporter is not "
-            "scraped or the driver does not tell of processes. When a namespace rises without more work, look for "
-            "pods that spin.",
+            "An estimate: each GPU's watts, divided by the work of its shares. Empty if dcgm-exporter is not scraped "
+            "or the driver does not report processes. If a namespace rises without more work, look for pods in a busy "
+            "loop.",
             "watt",
             (
                 Query(
@@ -208,7 +208,7 @@ _PODS = PanelRow(
 PAGE = Dashboard(
     uid="gpufraction-namespace",
     title="gpufraction / Namespace",
-    description="What the shares of namespaces hold, what they use of it, and how they are held to it.",
+    description="What the shares of namespaces hold and use, and how they are enforced.",
     rows=(_HELD, _HOURS, _PODS),
     variables=(Variable("namespace", _LIMIT.name, "namespace", several=True),),
     since="24h",

@@ -90,7 +90,7 @@ def page(alerts: Iterable[Mapping[str, Any]]) -> Dashboard:
     return Dashboard(
         uid=UID,
         title="gpufraction / On call",
-        description="Which alerts fire, what each of them looks at, and the figures behind faults.",
+        description="Which alerts fire, what each of them watches, and the figures behind faults.",
         rows=(_NOW, *of_alerts, _WEBHOOK, _ALLOCATOR),
         since="3h",
         refresh="30s",
@@ -103,7 +103,7 @@ _NOW = PanelRow(
     (
         Panel(
             "Firing alerts",
-            "Alerts of gpufraction that fire. Its panel below says what each means and what to do.",
+            "Alerts of gpufraction that fire. The panel of each alert below says what it means and what to do.",
             "short",
             (Query(f"count by (cluster, alertname, severity) ({_FIRING})"),),
             kind="table",
@@ -112,8 +112,8 @@ _NOW = PanelRow(
         ),
         Panel(
             "Leaders",
-            "Replicas of the allocator that decide: exactly 1. At 0 every pod waits: can the allocators write the "
-            "Lease? At 2, look for clocks that run at different speeds, and report it.",
+            "Replicas of the allocator that decide: exactly 1. At 0, every pod waits: check whether the allocators "
+            "can write the Lease. At 2, look for clocks that run at different speeds, and report it.",
             "short",
             (Query(over("sum", allocator.LEADER)),),
             kind="stat",
@@ -122,8 +122,8 @@ _NOW = PanelRow(
             thresholds=((2, RED),),
         ),
         Panel(
-            "Days until the certificate ends",
-            "The first certificate of a webhook that ends. Below 7: read the log of the Deployment gpufraction-certs, "
+            "Days until the certificate expires",
+            "The webhook certificate that expires first. Below 7, read the log of the Deployment gpufraction-certs, "
             "or of cert-manager.",
             "d",
             (Query(f"({over('min', webhook.CERTIFICATE_EXPIRY)} - time()) / 86400"),),
@@ -132,8 +132,8 @@ _NOW = PanelRow(
             height=7,
         ),
         Panel(
-            "Pods that wait, last 15 minutes",
-            "The fewest pods that waited in the last quarter of an hour. Above 0 somebody waits for room: the cluster "
+            "Waiting pods, last 15 minutes",
+            "The minimum number of waiting pods in the last 15 minutes. Above 0, pods wait for room: the cluster "
             "dashboard shows how much there is.",
             "short",
             (Query(f"min_over_time({over('max', allocator.WAITING_PODS)}[15m:1m])"),),
@@ -146,20 +146,20 @@ _NOW = PanelRow(
 )
 
 _WEBHOOK = PanelRow(
-    "Behind faults: the webhook",
+    "Causes of faults: the webhook",
     (
         Panel(
             "Reviews by outcome",
-            "What the webhook answered. When error or malformed appears, its log has the number that the refusal "
-            "shows. When denied grows, a team's manifests ask for something that cannot be served.",
+            "Answers of the webhook. If error or malformed appears, its log has the number that the refusal shows. If "
+            "denied grows, a team's manifests request something that cannot be served.",
             "ops",
             (Query(rate(webhook.ADMISSION_REQUESTS, "outcome"), "{{outcome}}"),),
             stacked=True,
         ),
         Panel(
             "Time of a review",
-            "The median and the 99th part. When it rises with the allocator's answers, look at the allocator; when "
-            "alone, at the CPU of the webhook's node.",
+            "The median and the 99th percentile. If it rises with the allocator's answers, check the allocator; if it "
+            "rises alone, check the CPU of the webhook's node.",
             "s",
             (
                 Query(quantile(0.5, webhook.ADMISSION_SECONDS), "median"),
@@ -169,15 +169,15 @@ _WEBHOOK = PanelRow(
         ),
         Panel(
             "Answers of the allocator",
-            "When unreachable, late or not-ready grows, the allocator in the same pod does not answer: read its log.",
+            "If unreachable, late or not-ready grows, the allocator in the same pod does not answer: read its log.",
             "ops",
             (Query(rate(webhook.QUESTIONS, "answer"), "{{answer}}"),),
             stacked=True,
         ),
         Panel(
             "Clients of the webhook",
-            "Open connections, and clients that were turned away. When clients are turned away, somebody besides the "
-            "API server calls the webhook: admit only the API server by the NetworkPolicy.",
+            "Open connections, and clients that were turned away. If clients are turned away, something other than "
+            "the API server calls the webhook: admit only the API server by the NetworkPolicy.",
             "short",
             (
                 Query(over("sum", webhook.CONNECTIONS), "connections"),
@@ -188,11 +188,11 @@ _WEBHOOK = PanelRow(
 )
 
 _ALLOCATOR = PanelRow(
-    "Behind faults: the allocator and the agents",
+    "Causes of faults: the allocator and the agents",
     (
         Panel(
             "Internal errors by place",
-            "Any of them is a bug: the allocator's log has an id and a traceback; report it.",
+            "Each of them is a bug: report it with the id and the traceback from the allocator's log.",
             "short",
             (
                 Query(increase(allocator.FAULTS, "place"), "{{place}}"),
@@ -202,15 +202,15 @@ _ALLOCATOR = PanelRow(
         ),
         Panel(
             "Watches that broke",
-            "Lists and watches that ended with an error. When one repeats, the API server is busy or a right is "
+            "Lists and watches that ended with an error. If one repeats, the API server is busy or a right is "
             "missing: the allocator's log names the informer.",
             "short",
             (Query(increase(allocator.WATCH_RESTARTS, "informer", "reason"), "{{informer}}: {{reason}}"),),
         ),
         Panel(
             "Repair",
-            "Comparisons of the ledger with the API server, and pods on which they differed. When mended repeats, "
-            "report it with the allocator's log. When failed repeats, the API server does not answer.",
+            "Comparisons of the ledger with the API server, and pods for which they differed. If mended repeats, "
+            "report it with the allocator's log. If failed repeats, the API server does not answer.",
             "short",
             (
                 Query(increase(allocator.REPAIR_PASSES, "outcome"), "pass {{outcome}}"),
@@ -218,10 +218,10 @@ _ALLOCATOR = PanelRow(
             ),
         ),
         Panel(
-            "Pods that need a look",
-            "Pods that no placement helps: uncounted (created without the webhook), unreadable, quarantined after an "
-            "internal error, with a share that cannot be read, or stored too late. When it is not 0, their conditions "
-            "and Events say what to do.",
+            "Pods that need attention",
+            "Pods that cannot be placed as they are: uncounted (created without the webhook), unreadable, quarantined "
+            "after an internal error, with a share that cannot be read, or stored too late. If this is not 0, their "
+            "conditions and Events say what to do.",
             "short",
             (
                 Query(over("max", allocator.UNCOUNTED_PODS), "uncounted"),
@@ -234,7 +234,7 @@ _ALLOCATOR = PanelRow(
         ),
         Panel(
             "Shares in the ledger",
-            "Shares by state. When assumed stays high, pods are admitted and not stored: another webhook or a quota "
+            "Shares by state. If assumed stays high, pods are admitted but not stored: another webhook or a quota "
             "refuses them.",
             "short",
             (
@@ -243,17 +243,17 @@ _ALLOCATOR = PanelRow(
             ),
         ),
         Panel(
-            "GPUs with too much on them",
+            "Overcommitted GPUs",
             "GPUs whose pods hold more than the GPU offers. Above 0 is expected after oversubscription was reduced; "
-            "otherwise delete the youngest pod on it and report it.",
+            "otherwise, delete the youngest pod on the GPU and report it.",
             "short",
             (Query(over("max", allocator.OVERCOMMITTED_GPUS)),),
             thresholds=((1, RED),),
         ),
         Panel(
             "Options refused",
-            "1 while a program cannot read the ConfigMap gpufraction-options; the last good content stays in use. "
-            "When it is 1, mend the line that the condition OptionsRefused of a GPUNode names.",
+            "1 while a program cannot read the ConfigMap gpufraction-options; the last good content stays in use. If "
+            "it is 1, correct the line that the condition OptionsRefused of a GPUNode names.",
             "short",
             (
                 Query(over("max", webhook.WEBHOOK_OPTIONS_REFUSED), "webhook"),
@@ -264,9 +264,9 @@ _ALLOCATOR = PanelRow(
             thresholds=((1, YELLOW),),
         ),
         Panel(
-            "Pools that give no nodes",
-            "Requests for nodes that failed in a row, pools for which none is asked, and how requests ended. "
-            "When one appears, `kubectl gpufraction pools` names the reason and the cure.",
+            "Pools that add no nodes",
+            "Consecutive failed requests for nodes, pools for which no node is requested, and how requests ended. If "
+            "one appears, `kubectl gpufraction pools` names the reason and the cure.",
             "short",
             (
                 Query(over("max", allocator.POOL_FAILURES, "pool"), "{{pool}} failures"),

@@ -51,7 +51,7 @@ def digest(image: str, run: Run = output, has: Callable[[str], object] = shutil.
     """The digest of an image's list, `sha256:...`. Raises `Unfit` where none of the programs is here, or no list is."""
     asking = next((words for words in _ASKING if has(words[0])), None)
     if asking is None:
-        raise Unfit(f"none of {', '.join(words[0] for words in _ASKING)} is here; install one of them")
+        raise Unfit(f"none of {', '.join(words[0] for words in _ASKING)} is installed; install one of them")
     raw = run([word.format(image=image) for word in asking])
     if b'"manifests"' not in raw:
         raise Unfit(

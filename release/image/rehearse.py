@@ -101,7 +101,7 @@ def rehearse(project: Path, scratch: Path, environment: Mapping[str, str]) -> Pa
         elif step.word == "RUN":
             _run(step.rest, step.rest.replace(PLACE, shlex.quote(str(place))), here, environment)
         else:
-            raise Unfit(f"Containerfile: {step.word} in the build stage is not understood here; teach {__file__}")
+            raise Unfit(f"Containerfile: {step.word} in the build stage is not supported here; add it to {__file__}")
     return place
 
 
@@ -128,7 +128,7 @@ def _run(shown: str, command: str, here: Path, environment: Mapping[str, str]) -
     except subprocess.TimeoutExpired as slow:
         raise Unfit(f"RUN {shown}: not done after {slow.timeout:g} s") from slow
     if done.returncode != 0:
-        raise Unfit(f"RUN {shown}: status {done.returncode}; what it said is above")
+        raise Unfit(f"RUN {shown}: status {done.returncode}; its output is above")
 
 
 def tags(machine: str) -> list[str]:

@@ -55,9 +55,9 @@ def manifest(version: str, project_url: str, packed: bytes, commands: Iterable[s
             "homepage": project_url,
             "shortDescription": "Show and explain shares of GPUs",
             "description": (
-                "Shows the GPUs of a cluster with gpufraction, the pods that share them, and why pods wait; says\n"
-                "where a manifest's pods would go. It reads the cluster with your own rights and needs no service\n"
-                "there. "
+                "Shows the GPUs of a cluster with gpufraction, the pods that share them, and why pods wait; shows\n"
+                "where the pods of a manifest would be placed. It reads the cluster with your rights and needs no "
+                "service\nthere. "
                 f"Commands: {', '.join(commands)}.\n"
             ),
             "caveats": "It needs Python 3.11 or newer as python3.\n",

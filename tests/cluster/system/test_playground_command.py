@@ -88,7 +88,7 @@ def test_a_kubectl_works_with_the_lines_that_it_prints(running: Path) -> None:
 def test_a_part_of_it_is_broken_and_mended(running: Path) -> None:
     """`tests/cluster/acceptance/test_tutorial.py` breaks every part."""
     broken = (
-        "Broken: card. What would you look at? docs/fire-drill.md leads to the cure.\n"
+        "Broken: card. What would you check first? docs/fire-drill.md leads to the cure.\n"
         "To undo it: make playground-mend WHAT=card\n"
     )
     assert command(running, "break", "card") == (0, broken)

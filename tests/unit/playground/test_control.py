@@ -42,14 +42,17 @@ def test_a_request_is_answered_with_lines_and_a_status(folder: Path) -> None:
 
 
 def test_a_request_that_is_not_known_is_refused(folder: Path) -> None:
-    why = "This playground was started by an older version, which cannot do that: end it, and start it again.\n"
+    why = (
+        "This playground was started by an older version, which does not support this request: end it, and "
+        "start it again.\n"
+    )
     assert asked(folder, "dance") == (1, why)
 
 
 def test_a_second_request_at_the_same_time_is_refused(folder: Path) -> None:
     with (folder / "request").open("a+") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(Unusable, match="carries out another request; try again after it"):
+        with pytest.raises(Unusable, match="is handling another request; try again later"):
             asked(folder, "greet")
 
 

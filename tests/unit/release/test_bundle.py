@@ -173,7 +173,7 @@ def test_what_is_missing_or_wrong_makes_no_bundle(project: Project, capsys: pyte
     assert "has the content of" in said("--archive", f"{project.image}={project.other}")
     assert said("--leave-out", "docker.io/x:1").startswith("docker.io/x:1: no file of the manifests names it")
     (project.folder / PLUGIN).unlink()
-    assert said("--leave-out", project.image) == f"{PLUGIN} is not there; make plugin makes it\n"
+    assert said("--leave-out", project.image) == f"{PLUGIN} does not exist; `make plugin` builds it\n"
 
 
 def test_an_archive_of_another_image_is_refused(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,8 +108,8 @@ REFUSED = {
         ranged(two(), also={OLDER: "2", OTHER: "1000"}),
         Refusal(
             f"spec.containers[0].resources.limits[{OTHER}]",
-            f"HAMi (nvidia.com/gpu) together with Aliyun gpushare (spec.containers[0].resources.limits[{OLDER}]), set by "
-            "a LimitRange in the namespace",
+            f"HAMi (nvidia.com/gpu) together with Aliyun gpushare (spec.containers[0].resources.limits[{OLDER}]), set "
+            "by a LimitRange in the namespace",
             "use only one dialect: remove one of the two from the pod or the namespace's LimitRange",
         ),
     ),
