@@ -24,7 +24,7 @@ pytestmark = pytest.mark.hostile
 JSON = dict[str, Any]
 TENANT, NODE = "default", "t4"
 UNBOUNDED = (
-    f"namespace {TENANT} has no bound on its GPU shares; have an administrator create the ResourceQuota gpufraction"
+    f"namespace {TENANT} has no limit on its GPU shares; have an administrator create the ResourceQuota gpufraction"
 )
 MISSING = "with binding 'gpufraction-create-resourcequota-gpufraction' denied request: "
 MEMORY, CORES = "requests.gpufraction.io/gpu-memory", "requests.gpufraction.io/gpu-cores"

@@ -331,7 +331,7 @@ def test_its_account_is_bound_to_no_other_role(who: JSON, cluster: PlayedHami) -
         try:
             cluster.kube.create(path, binding("more", "view", who), {"dryRun": "All"})
         except KubeForbidden as error:
-            return "has its own role, and no other" in str(error)
+            return "has only its own role" in str(error)
         return False
 
     wait_for(refused, "the policy is not in force", 60)

@@ -387,7 +387,7 @@ def passes(found: RealCluster, case: Case) -> bool:
     return False
 
 
-MEMORY_AS_ANNOTATION = f"the annotation {names.GPU_MEMORY} asks for nothing; write it under resources.limits"
+MEMORY_AS_ANNOTATION = f"the annotation {names.GPU_MEMORY} requests nothing; write it under resources.limits"
 UNKNOWN = "; give gpufraction.io/gpu-memory, gpufraction.io/gpu-percent"
 WORDS: dict[str, tuple[JSON, str]] = {
     "a resource that there is not": (

@@ -98,7 +98,7 @@ def test_of_a_claims_metadata_the_allocator_writes_finalizers_only(bench: Bench)
     assert not bench.call(TENANT, "POST", CLAIMS, claim())
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "other", "uid": "u-2"}
     for body in ({"labels": {"a": "b"}}, {"annotations": {"a": "b"}}, {"ownerReferences": [owner]}):
-        assert "writes finalizers only" in bench.call(ALLOCATOR, "PATCH", ONE, {"metadata": body})
+        assert "write only the finalizers" in bench.call(ALLOCATOR, "PATCH", ONE, {"metadata": body})
 
 
 def test_tenants_make_claims_and_templates_where_the_namespace_has_both_labels(bench: Bench) -> None:
@@ -120,7 +120,7 @@ def test_only_the_allocator_allocates_and_only_devices_of_ours(bench: Bench) -> 
             refused = bench.call(who, "PATCH", f"{ONE}/status", {"status": {"allocation": allocation(driver)}})
             assert "only gpufraction's allocator allocates" in refused
     strange = {"status": {"allocation": allocation("example.com")}}
-    assert "devices of the driver gpufraction.io only" in bench.call(ALLOCATOR, "PATCH", f"{ONE}/status", strange)
+    assert "only devices of the driver gpufraction.io" in bench.call(ALLOCATOR, "PATCH", f"{ONE}/status", strange)
     assert not bench.call(ALLOCATOR, "PATCH", f"{ONE}/status", {"status": {"allocation": allocation()}})
 
 

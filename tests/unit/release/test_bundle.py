@@ -66,7 +66,7 @@ def test_an_archive_tells_its_digest_and_shows_what_is_missing_or_changed(tmp_pa
             digests(tmp_path / "b.tar")
     for content in (b"", b"no archive"):
         (tmp_path / "c.tar").write_bytes(content)
-        with pytest.raises(Unfit, match="no OCI archive"):
+        with pytest.raises(Unfit, match="not an OCI archive"):
             digests(tmp_path / "c.tar")
 
 

@@ -352,16 +352,16 @@ TOGETHER = [
         for other in each.needs
     ),
     *(
-        (f"components.{each.name} and components.{other} do not go together", "", [each.name, other], {})
+        (f"components.{each.name} and components.{other} cannot be combined", "", [each.name, other], {})
         for each in TABLE
         for other in each.excludes
     ),
     *(
-        (f"overlay: {overlay} and components.{each.name} do not go together", overlay, [each.name], {})
+        (f"overlay: {overlay} and components.{each.name} cannot be combined", overlay, [each.name], {})
         for each in TABLE
         for overlay in each.excluded_by
     ),
-    ("components.host-network and components.port-10250 do not go together", "gke", ["host-network"], {}),
+    ("components.host-network and components.port-10250 cannot be combined", "gke", ["host-network"], {}),
 ]
 
 

@@ -117,7 +117,7 @@ def test_the_notes_are_the_versions_part_alone(project: Path, capsys: pytest.Cap
     assert capsys.readouterr().out == "### A\n\n- b\n"
     (project / notes.CHANGELOG).write_text("# Changelog\n\n## 0.0.1\n\nold\n")
     assert notes.main(project) == 1
-    assert f"has no part `## {held}`" in capsys.readouterr().err
+    assert f"has no section `## {held}`" in capsys.readouterr().err
 
 
 # -- the files ----------------------------------------------------------------------------------------------------
