@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-tenants playground playground-upgrade playground-break playground-mend test test-long test-realcluster test-differential test-realnode test-virtualmachine test-versions test-engines test-hostile test-browser screenshots simulate simulate-points simulate-mutants storm fuzz fuzz-coverage fuzz-corpus explore test-gpu bench bench-scale bench-quality bench-throughput structure words recipes check fmt tutorial translations docs dashboards plugin chart helm test-chart dist bundle release-files set-version image image-steps lock renew pin-images clean
 
-help: ## what can be made
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## install everything into .venv
@@ -33,13 +33,13 @@ $(STAMP): pyproject.toml constraints.txt requirements.lock
 	@$(PIP) install $(if $(LOCKED),--no-deps --no-build-isolation --editable .,--constraint constraints.txt --editable '.[dev]')
 	@touch $(STAMP)
 
-demo: $(STAMP) ## run the samples on the embedded cluster and show what came of them; KEEP=1 then shows it in a browser
+demo: $(STAMP) ## run the samples on the embedded cluster and show the results; KEEP=1 then shows the cluster in a browser
 	@$(RUN) -m playground demo $(if $(KEEP),--keep)
 
-demo-tenants: $(STAMP) ## show what several teams on few cards get: a scene for each part of docs/tenants.md
+demo-tenants: $(STAMP) ## show what several teams on few GPUs get: a scene for each part of docs/tenants.md
 	@$(RUN) -m playground demo-tenants
 
-playground: $(STAMP) ## start the embedded cluster and leave it running for kubectl; DIRECTORY=folder for its kubeconfig and logs
+playground: $(STAMP) ## start the embedded cluster and keep it running for kubectl; DIRECTORY=folder for its kubeconfig and logs
 	@$(RUN) -m playground up $(if $(DIRECTORY),--directory "$(DIRECTORY)")
 
 playground-upgrade: $(STAMP) ## replace the programs of a running playground one by one; DIRECTORY=its folder
@@ -48,23 +48,23 @@ playground-upgrade: $(STAMP) ## replace the programs of a running playground one
 playground-break: $(STAMP) ## a fire drill: break a part of a running playground; WHAT=card, agent, leader, webhook, certificate or node; DIRECTORY=its folder
 	@$(RUN) -m playground break $(WHAT) $(if $(DIRECTORY),--directory "$(DIRECTORY)")
 
-playground-mend: $(STAMP) ## mend it again: WHAT=what was broken, everything without it; DIRECTORY=its folder
+playground-mend: $(STAMP) ## repair it: WHAT=what was broken, or everything without WHAT; DIRECTORY=its folder
 	@$(RUN) -m playground mend $(WHAT) $(if $(DIRECTORY),--directory "$(DIRECTORY)")
 
 # Files in the order of their names: those of clusters, which take longest, come first, and short ones even the end out.
 test: $(STAMP) ## run the tests
 	$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-realcluster: $(STAMP) ## run the cluster tests, but for the attacks, on a real kube-apiserver from KUBEBUILDER_ASSETS
+test-realcluster: $(STAMP) ## run the cluster tests, except the attacks, on a real kube-apiserver from KUBEBUILDER_ASSETS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd and kube-apiserver"; exit 1; }
 	$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'realcluster and not storm and not hostile and not engines'
 
-test-differential: $(STAMP) ## our filters beside the real kube-scheduler of KUBEBUILDER_ASSETS, on generated clusters; STATES=how many
+test-differential: $(STAMP) ## compare our filters with the real kube-scheduler from KUBEBUILDER_ASSETS, on generated clusters; STATES=how many
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd, kube-apiserver and kube-scheduler"; exit 1; }
 	$(if $(STATES),GPUFRACTION_DIFFERENTIAL_STATES=$(STATES)) $(RUN) -m pytest -q -s tests/cluster/differential
 
 # The long ones on the embedded control plane, all of them on a real one where there is one.
-test-versions: $(STAMP) ## programs of the previous commit, of this one and of a later one in every mix, rolled forward and back under load; on a real kube-apiserver as well with KUBEBUILDER_ASSETS
+test-versions: $(STAMP) ## mix programs of the previous commit, this one and a later one, rolled forward and back under load; with KUBEBUILDER_ASSETS also on a real kube-apiserver
 	$(RUN) -m pytest -q -n 2 --no-loadscope-reorder -m 'system or realcluster' tests/cluster/versions
 
 test-engines: $(STAMP) ## run Kueue, Cluster Autoscaler, JobSet, LeaderWorkerSet, Argo Workflows, KubeRay and JupyterHub from ENGINES_ASSETS alongside us on a real control plane from KUBEBUILDER_ASSETS
@@ -72,32 +72,32 @@ test-engines: $(STAMP) ## run Kueue, Cluster Autoscaler, JobSet, LeaderWorkerSet
 	@test -n "$(ENGINES_ASSETS)" || { echo "ENGINES_ASSETS must name a folder with these programs; docs/testing.md says how"; exit 1; }
 	$(RUN) -m pytest -q -n 2 --dist loadfile -m engines tests/cluster/engines
 
-test-realnode: $(STAMP) ## the node agent on a real kubelet and container runtime from REALNODE_ASSETS, as root
+test-realnode: $(STAMP) ## test the node agent on a real kubelet and container runtime from REALNODE_ASSETS, as root
 	@test -n "$(REALNODE_ASSETS)" || { echo "REALNODE_ASSETS must name a folder with a node's programs; docs/testing.md says which"; exit 1; }
 	$(RUN) -m pytest -q -m realnode tests/cluster/realnode
 
 test-virtualmachine: $(STAMP) ## the same in a virtual machine under QEMU, with systemd and cgroup v2; RELEASE=of Debian, VIRTUALMACHINE_CACHE=folder for its disk, TESTS=files
 	@$(RUN) -m tests.virtualmachine $(if $(RELEASE),--release $(RELEASE)) $(if $(TESTS),-- $(TESTS))
 
-simulate: $(STAMP) ## two replicas, agents and a control plane in one process, in virtual time, with faults; PLANS=how many, SEED= or PLAN=file for one
+simulate: $(STAMP) ## simulate two replicas, agents and a control plane in one process, in virtual time, with faults; PLANS=how many, SEED= or PLAN=file for one
 	@$(RUN) -m tests.simulation $(if $(PLANS),--plans $(PLANS)) $(if $(SEED),--seed $(SEED) --story) $(if $(PLAN),--plan $(PLAN) --story)
 
-simulate-points: $(STAMP) ## every kind of write of ours, struck: its writer crashes, or one of its readers does not see it
+simulate-points: $(STAMP) ## hit every kind of write with a fault: its writer crashes, or one of its readers does not see it
 	@$(RUN) -m tests.simulation --enumerate
 
 simulate-mutants: $(STAMP) ## break the programs in one place at a time, and count how many of the breaks the simulation finds
 	@$(RUN) -m tests.simulation.mutants $(if $(MUTANT),--only $(MUTANT))
 
-test-long: $(STAMP) ## the cluster tests that are too long for `make test`, on the embedded cluster; the attacks among them too
+test-long: $(STAMP) ## run the cluster tests that are too long for `make test`, on the embedded cluster, including the attacks
 	$(RUN) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'long and not realcluster and not storm'
 
-test-hostile: $(STAMP) ## attacks on a running cluster, the long ones too; on a real kube-apiserver as well with KUBEBUILDER_ASSETS
+test-hostile: $(STAMP) ## attack a running cluster, including the long attacks; with KUBEBUILDER_ASSETS also on a real kube-apiserver
 	$(RUN) -m pytest -q -n 1 --dist loadfile --no-loadscope-reorder -m hostile tests/cluster/hostile
 
-storm: $(STAMP) ## a thousand pods while leaders are killed, most of it on a real kube-apiserver from KUBEBUILDER_ASSETS; minutes
+storm: $(STAMP) ## place a thousand pods while leaders are killed, mostly on a real kube-apiserver from KUBEBUILDER_ASSETS; takes minutes
 	$(RUN) -m pytest -q -m storm
 
-fuzz: $(STAMP) ## 100,000 made-up pods through dialects and webhook, with a count of what became of them; many minutes
+fuzz: $(STAMP) ## send 100,000 generated pods through dialects and webhook, and count the outcomes; takes many minutes
 	$(RUN) -m pytest -q -s -m fuzz
 
 FUZZER := $(VENV)/.fuzzer
@@ -110,7 +110,7 @@ CAMPAIGN = $(RUN) -m tests.fuzzing.campaign --seconds $(SECONDS) $(addprefix --t
 fuzz-coverage: $(FUZZER) ## fuzz every decoder, guided by coverage; SECONDS=600 in all, TARGET="names of some"
 	@$(CAMPAIGN)
 
-fuzz-corpus: $(FUZZER) ## the same, and take what it reaches into the corpus of the repository
+fuzz-corpus: $(FUZZER) ## the same, and add what it reaches to the corpus of the repository
 	@$(CAMPAIGN) --keep
 
 BROWSER := $(VENV)/.browser
@@ -118,19 +118,19 @@ $(BROWSER): $(STAMP)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,browser]'
 	@touch $(BROWSER)
 
-test-browser: $(BROWSER) ## the page of `kubectl gpufraction ui` in a headless Chromium: 3 nodes, 1,000 nodes, states of trouble, keys, sizes, contrast
+test-browser: $(BROWSER) ## test the page of `kubectl gpufraction ui` in a headless Chromium: 3 nodes, 1,000 nodes, faults, keys, sizes, contrast
 	$(RUN) -m pytest -q -m browser tests/browser
 
 screenshots: $(BROWSER) ## take the pictures of the page that docs/ui.md shows
 	$(RUN) -m tests.browser.screenshots
 
-explore: $(STAMP) ## the property tests with examples that nobody has seen yet; `make test` takes the same ones each time
+explore: $(STAMP) ## run the property tests with new examples; `make test` uses the same ones each time
 	HYPOTHESIS_PROFILE=explore $(RUN) -m pytest -q --timeout 1800 -m 'hypothesis and not storm and not fuzz'
 
-test-gpu: $(STAMP) ## the node agent's binding and the limits on this machine's GPU, printing what it saw; skipped without one
+test-gpu: $(STAMP) ## test the node agent's binding and the limits on this machine's GPU, and print what it saw; skipped without a GPU
 	$(RUN) -m pytest -q -s -rs tests/unit/nodeagent/test_on_a_gpu.py tests/unit/nodeagent/test_limits_on_a_gpu.py
 
-bench: $(STAMP) ## print what it costs: decisions, admissions, memory
+bench: $(STAMP) ## print the costs: decisions, admissions, memory
 	@$(RUN) -m benchmarks
 	@$(RUN) -m benchmarks.nodeagent
 
@@ -141,7 +141,7 @@ bench-quality: $(STAMP) ## print how well the policies place; TRACE=folder of th
 	@test -n "$(TRACE)" || { echo "TRACE must name the folder of the openb trace; docs/benchmarks.md#placement-quality says where it is"; exit 1; }
 	@$(RUN) -m benchmarks.placement --trace "$(TRACE)" --seeds "$(or $(SEEDS),42-51)" $(if $(RESULTS),--results "$(RESULTS)") --plot docs/placement-quality.svg
 
-bench-throughput: $(STAMP) ## print bound pods a second beside kube-scheduler's own, on KUBEBUILDER_ASSETS; NODES="1000 5000", PODS, ROUNDS, SIDES, KILLS
+bench-throughput: $(STAMP) ## print pods bound per second, compared with kube-scheduler alone, on KUBEBUILDER_ASSETS; NODES="1000 5000", PODS, ROUNDS, SIDES, KILLS
 	@test -n "$(KUBEBUILDER_ASSETS)" || { echo "KUBEBUILDER_ASSETS must name a folder with etcd, kube-apiserver and kube-scheduler"; exit 1; }
 	@$(RUN) -m benchmarks.throughput $(if $(NODES),--nodes $(NODES)) $(if $(PODS),--pods $(PODS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SIDES),--sides $(SIDES)) $(if $(KILLS),--kills $(KILLS))
 
@@ -166,17 +166,17 @@ check: $(STAMP) ## the linters: format, style, layers, types, GitHub's workflows
 	@$(RUN) -m tests.structure.measure
 	@$(RUN) -m tests.structure.words
 
-fmt: $(STAMP) ## format the code and mend what can be mended
+fmt: $(STAMP) ## format the code and fix what can be fixed automatically
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-tutorial: $(STAMP) ## type what docs/tutorial.md and docs/fire-drill.md say, and write into the pages what is printed; needs kubectl
+tutorial: $(STAMP) ## type the commands of docs/tutorial.md and docs/fire-drill.md, and write their output into the pages; needs kubectl
 	GPUFRACTION_RENEW_TUTORIAL=1 $(RUN) -m pytest -q -m long tests/cluster/acceptance/test_tutorial.py
 
-translations: $(STAMP) ## which translated pages are older than their originals; PAGES="docs/zh/x.md ..." were brought up to date
+translations: $(STAMP) ## list translated pages that are older than their originals; PAGES="docs/zh/x.md ..." marks pages as up to date
 	@$(RUN) -m playground.translations $(PAGES)
 
-docs: $(STAMP) ## write the pages that are made from the code
+docs: $(STAMP) ## write the pages that are generated from the code
 	$(RUN) -m playground.documentation
 	$(RUN) -m playground.settingspage
 	$(RUN) -m release.dashboards
@@ -208,7 +208,7 @@ build/helm/helm: tests/helm.txt | $(STAMP)
 
 helm: build/helm/helm ## get Helm for the chart's tests into build/helm, on x86-64
 
-test-chart: $(STAMP) ## the chart beside kustomize, object by object, with the Helm that HELM names
+test-chart: $(STAMP) ## compare the chart with kustomize, object by object, with the Helm that HELM names
 	@test "$(HELM)" != build/helm/helm || $(MAKE) --no-print-directory helm
 	HELM="$(abspath $(HELM))" $(RUN) -m pytest -q -n auto --maxprocesses 4 -m helm tests/unit/release tests/unit/manifests
 
@@ -226,7 +226,7 @@ release-files: plugin chart dist ## make every file of a release in build/releas
 	@$(RUN) -m release.assemble --url "$(URL)"
 
 # Translations carry digests of texts that name the version. None may be behind before, since all are renewed after.
-set-version: $(STAMP) ## write VERSION everywhere that the version stands
+set-version: $(STAMP) ## write VERSION everywhere that the version is named
 	@test -n "$(VERSION)" || { echo "VERSION must be the new version, such as 0.2.0"; exit 1; }
 	@$(RUN) -m playground.translations
 	@$(RUN) -m release.version --set "$(VERSION)"
@@ -245,7 +245,7 @@ image: ## build the container image with podman, docker or buildah; PLATFORMS=li
 	@$(if $(LISTS),$(ENGINE) manifest rm $(IMAGE) >/dev/null 2>&1 || $(ENGINE) rmi $(IMAGE) >/dev/null 2>&1 || true)
 	$(ENGINE) build $(BUILD) $(if $(PLATFORMS),--platform $(PLATFORMS)) $(if $(LISTS),--manifest,--tag) $(IMAGE) --file Containerfile .
 
-image-steps: $(STAMP) ## what the image's build does, without an engine: install, check, start; and the wheels of both architectures
+image-steps: $(STAMP) ## run the steps of the image's build without an engine: install, check, start; and check the wheels of both architectures
 	$(RUN) -m pytest -q -n $(WORKERS) -m image tests/unit/release tests/unit/manifests
 	$(RUN) -m release.image.rehearse
 
@@ -256,8 +256,8 @@ renew: $(STAMP) ## pin the newest versions of everything in constraints.txt and 
 	$(RUN) -m release.image.renew
 	$(MAKE) --no-print-directory lock pin-images
 
-pin-images: $(STAMP) ## look up the digests of the base image and of HAMi's, and write them where those are named; needs skopeo, crane or docker
+pin-images: $(STAMP) ## look up the digests of the base image and of HAMi's, and write them where these are named; needs skopeo, crane or docker
 	$(RUN) -m release.image.pin
 
-clean: ## remove what was made here
+clean: ## remove what was built here
 	rm -rf $(VENV) .playground build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,5 +1,5 @@
 """
-`python -m allocator run`: the allocator beside a webhook. `snapshot`, `waiting`, `replay`: for the person on call.
+`python -m allocator run`: the allocator alongside a webhook. `snapshot`, `waiting`, `replay`: for the person on call.
 
 Every setting is a flag, has a twin in the environment (`GPUFRACTION_...`) and may stand in the YAML file that
 `--settings` names; `--help` lists them.

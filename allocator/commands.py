@@ -1,6 +1,6 @@
 """
-What `python -m allocator` does besides running: show the queue and the snapshot of the allocator beside it, and decide
-a snapshot again.
+What `python -m allocator` does besides running: show the queue and the snapshot of the allocator alongside it, and
+decide a snapshot again.
 
 For the person on call. Prints text, never changes anything.
 """

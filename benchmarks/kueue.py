@@ -1,5 +1,5 @@
 """
-`python -m benchmarks.kueue`: queued pods through Kueue and us, beside Kueue alone, in one run on one control plane.
+`python -m benchmarks.kueue`: queued pods through Kueue and us, alongside Kueue alone, in one run on one control plane.
 
 It needs a real control plane (KUBEBUILDER_ASSETS) and Kueue's own program (ENGINES_ASSETS). The pods are created while
 the queue is held. Then the queue is released, and the time runs until no pod has a gate: of Kueue alone, and of Kueue
@@ -53,7 +53,7 @@ SIDES: Mapping[str, Mapping[str, str]] = {
     "Kueue alone": {},
     "Kueue and gpufraction": {str(names.GPU_MEMORY): "1Gi", str(names.GPU_CORES): "1"},
 }
-"""What the pods of each side ask for beside CPU and memory."""
+"""What the pods of each side ask for alongside CPU and memory."""
 
 
 @dataclass(frozen=True, slots=True)

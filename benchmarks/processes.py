@@ -1,7 +1,7 @@
 """
 What Linux tells of a process and its children: memory, processor time, and when it was started; from proc(5).
 
-Time that a process worked is reported beside time that passed, because on a shared machine the two differ.
+Time that a process worked is reported alongside time that passed, because on a shared machine the two differ.
 """
 
 from __future__ import annotations

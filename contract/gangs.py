@@ -6,7 +6,7 @@ the first group that it names, in the order of the table; how many start togethe
 absent the group's own. A group of which nobody says how many is no gang: its pods are placed one by one, and why is
 said (`NoGang`).
 
-Whoever creates a pod writes all of this. So a name is a name as Kubernetes has them, a number is small, and pods of two
+The author of a pod writes all of this. So a name is a name as Kubernetes has them, a number is small, and pods of two
 namespaces never share a gang. What is wrong in our own annotations is refused at admission (`refused`); what is wrong
 in another program's is reported, since that program may use it for something else.
 
@@ -175,7 +175,7 @@ def read(pod: JSON) -> Membership | NoGang | None:
 
 
 def gang_of(pod: JSON) -> Membership | None:
-    """The same for whoever asks about a gang alone."""
+    """The same, for callers that only need the gang."""
     found = read(pod)
     return found if isinstance(found, Membership) else None
 

@@ -447,7 +447,9 @@ def _limits_agree(limit: int, fraction: FractionRequest, *, alone: bool) -> bool
 
 
 def _agreeing(memory: int, fraction: FractionRequest, more: Uncounted, *, exact: bool) -> bool:
-    """Whether this much is counted for a container. Beside shares by percent, what is counted besides is not known."""
+    """
+    Whether this much is counted for a container. Alongside shares by percent, what is counted besides is not known.
+    """
     own = fraction.count * fraction.memory
     return memory == own + more.of(fraction.container)[0] or (
         not exact and memory >= own and fraction.container == more.container

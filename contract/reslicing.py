@@ -1,5 +1,5 @@
 """
-What the MIG manager of NVIDIA's GPU operator says on a Node while it slices the node's cards anew.
+What the MIG manager of NVIDIA's GPU operator writes on a Node while it repartitions the node's GPUs.
 
 A share that is placed meanwhile would be on a slice that is about to go. The manager writes the label before it begins,
 and again when it has ended. A node whose slicing failed is judged by what its agent sees.
@@ -17,5 +17,5 @@ UNDER_WAY = ("pending", "rebooting")
 
 
 def reslices(labels: Mapping[str, str]) -> bool:
-    """Whether the cards of a node with these labels are being sliced anew."""
+    """Whether the GPUs of a node with these labels are being repartitioned."""
     return labels.get(STATE_LABEL) in UNDER_WAY

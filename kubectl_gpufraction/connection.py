@@ -78,6 +78,6 @@ class TokenTransport:
 
 
 def connect_with_token(kubeconfig: str | None, context: str | None, token: str) -> Transport:
-    """The connection to the same cluster as whoever has the token. Raises KubeConfigError."""
+    """A connection to the same cluster with the rights of the token. Raises KubeConfigError."""
     found = connect_transport(kubeconfig=kubeconfig, context=context, user_agent=_AGENT, anonymous=True)
     return TokenTransport(found, token)

@@ -274,7 +274,7 @@ class Cluster:
     # -- parts ----------------------------------------------------------------------------------------------------
 
     def reached(self, configuration: JSON) -> tuple[JSON, list[JSON]]:
-        """A webhook configuration as this API server reaches the webhook, and objects to apply beside it."""
+        """A webhook configuration as this API server reaches the webhook, and objects to apply alongside it."""
         return self.control_plane.reach(configuration, self._service.port)
 
     def _install(self) -> None:

@@ -1,5 +1,5 @@
 """
-The main job, shown: every sample goes in unchanged, and what came of it stands beside what should.
+The main job, shown: every sample goes in unchanged, and what came of it stands alongside what should.
 
 Everything observed is read from the API server. The exit status is 0 only if all of it is as expected.
 """

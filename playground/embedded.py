@@ -57,7 +57,7 @@ class ControlPlane(Protocol):
         """
         How the API server reaches a webhook on a loopback port.
 
-        Returns the webhook configuration to apply, and objects to apply beside it.
+        Returns the webhook configuration to apply, and objects to apply alongside it.
         """
 
     @property

@@ -301,7 +301,7 @@ def settled(kube: Kube, count: int, namespace: str = "default", *, running: int 
 
 
 def shown(found: Iterable[JSON]) -> str:
-    """The pods in one line, for whoever waits for them in vain."""
+    """The pods in one line, for a message about a wait that timed out."""
     return "; ".join(map(_line, found))
 
 

@@ -57,7 +57,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object: time, level, logger, message, and the fields beside them."""
+    """One JSON object: time, level, logger, message, and the fields alongside them."""
 
     def format(self, record: logging.LogRecord) -> str:
         document = {

@@ -108,7 +108,7 @@ class ScrapeGate:
         """Reviews, of known tokens and of new ones."""
 
     def check(self, token: str, client: str) -> ScrapeVerdict:
-        """What becomes of a scrape with this token, by whoever has this address. Never raises."""
+        """The verdict on a scrape with this token from this address. Never raises."""
         if not token or len(token) > _LONGEST or not token.isascii() or not token.isprintable():
             return ScrapeVerdict.UNKNOWN
         # The process's own memory must not be where tokens can be read.
@@ -189,7 +189,7 @@ def guarded(check: Callable[[str, str], ScrapeVerdict]) -> Callable[[Handler], H
     def guard(handler: Handler) -> Handler:
         def answer(request: Request) -> Reply:
             if not request.secure:
-                # Whoever listens has the token now; who configured it must learn of it.
+                # Anyone who listens has the token now; the administrator must learn of it.
                 raise HttpError(403, "metrics are served only over https, since a scraper sends its token")
             verdict = check(bearer(request.headers.get("authorization", "")), request.client)
             if verdict is ScrapeVerdict.ALLOWED:

@@ -79,7 +79,7 @@ def setting(
 def grouped(kind: type[Any], at: str | None = None) -> Any:
     """
     A field with a group of settings. They are named below `at`, which is the field's name by default; empty: as if they
-    stood beside the field. So a part has its settings as one value, whatever they are called.
+    stood alongside the field. So a part has its settings as one value, whatever they are called.
     """
     return dataclasses.field(default_factory=kind, metadata={} if at is None else {"at": at})
 

@@ -23,7 +23,7 @@ from contract.reasons.nodes import Code, Reason
 from contract.scheduling.needs import SchedulingRequest
 
 STEPS = 256
-"""Placements that the search tries for one gang, beside those that its pods need."""
+"""Placements that the search tries for one gang, alongside those that its pods need."""
 _ELSEWHERE = Reason(Code.RESERVED)
 """Of a node that the search has tried for the pod; no message shows it."""
 

@@ -309,8 +309,8 @@ class Cache:
 
     def counted_again(self, name: str) -> Amounts:
         """
-        What Kubernetes counts on a node for pods that use a ResourceClaim beside another pod; those included that are
-        about to. The node's capacity is so much larger than what its GPUs promise.
+        What Kubernetes counts on a node for pods that use a ResourceClaim alongside another pod; those included that
+        are about to. The node's capacity is so much larger than what its GPUs promise.
         """
         found = self.ledger.counted_again(name)
         about_to = (amounts for node, amounts in self._joining.values() if node == name)

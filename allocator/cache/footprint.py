@@ -18,7 +18,7 @@ _DICT, _ENTRY = 232, 100
 _SET, _MEMBER = 216, 32
 _RECORD = 48
 POD = 4_096
-"""Beside what is read of a pod: its place in the order, its record, and its condition as it was last reported."""
+"""Alongside what is read of a pod: its place in the order, its record, and its condition as it was last reported."""
 
 
 def size_of(value: Any) -> int:

@@ -83,7 +83,7 @@ class WaitingPod(NamedTuple):
     """Other systems' gates."""
     unreadable: str = ""
     size: int = 0
-    """Bytes that are kept of it, beside what it asks for; and those of what it asks for."""
+    """Bytes that are kept of it, alongside what it asks for; and those of what it asks for."""
     request_size: int = 0
 
 
@@ -157,7 +157,7 @@ class PodInfo(NamedTuple):
     idle_after: int | None = None
     """As in `AllocatedPod`."""
     protected: tuple[str, ...] = ()
-    """Annotations against scale-down that we wrote beside the share of a pod that is gated or not bound."""
+    """Annotations against scale-down that we wrote alongside the share of a pod that is gated or not bound."""
     rules: PodRules = NO_RULES
     """What other pods have a say in, and what this one says about others."""
     unread: UnreadShare | None = None
@@ -304,7 +304,7 @@ def _too_large(size: int) -> str:
 def _taken(metadata: Mapping[str, Any], spec: Mapping[str, Any], successor: SchedulingRequest | None) -> Compute:
     """
     What the pod takes of its node. A placeholder pod takes all of it: it goes in a moment, and the pods for which the
-    node came are placed in the order of the queue then, not the smallest ones beside it.
+    node came are placed in the order of the queue then, not the smallest ones alongside it.
     """
     ours = metadata.get("namespace") == names.NAMESPACE and names.POOL in (metadata.get("labels") or {})
     if ours and spec.get("nodeName"):

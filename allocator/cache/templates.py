@@ -39,7 +39,10 @@ _PASSING_TAINTS = (
     "karpenter.sh/unregistered",
     "karpenter.sh/disrupted",
 )
-"""How taints begin that a node has while it starts, is ill, or is about to go: Kubernetes' own and the autoscalers'."""
+"""
+Prefixes of the taints of a node that starts, is unhealthy or is about to be removed: Kubernetes' own and the
+autoscalers'.
+"""
 _PODS = 110
 """What a kubelet accepts where nobody says (`maxPods`)."""
 _NOT_SHARED = WITHHELD[1]

@@ -66,7 +66,7 @@ class PreemptionRequest:
     in_the_way: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By node the uids of pods that must end before the pod may be there, whatever room there is."""
     needed: Container[str] = ()
-    """uids of pods that the pod has to be beside, so that it would be refused without them."""
+    """uids of pods that the pod has to be alongside, so that it would be refused without them."""
     unserved: Container[str] = ()
     """Namespaces without our label: the API server refuses us evictions there."""
 

@@ -97,7 +97,9 @@ class EventRecord:
     """Its message, made fit to be shown, and bounded."""
     warns: bool = True
     once: str = ""
-    """What the Event's name follows from, so that whoever writes it again writes no second one; empty: a new one."""
+    """
+    What the Event's name is derived from, so that writing it again creates no second Event; empty: always a new one.
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", plain(self.reason))

@@ -453,7 +453,7 @@ class EventHandlers:
         self._tell_of_strangers()
 
     def _tell_of_strangers(self) -> None:
-        """A list that names a card which is not there keeps nothing out, and whoever wrote it believes otherwise."""
+        """A list that names a card which does not exist excludes nothing, but its author believes otherwise."""
         for found, wrong in self._kept_out.take_warnings():
             self._note_list(found, NodeEventReason.LIST_NAMES_NO_GPU, wrong)
             self._trigger.wake()

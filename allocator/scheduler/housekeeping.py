@@ -91,7 +91,7 @@ class Housekeeping:
         self.silence.tick(now)
 
     def evict(self, order: Eviction) -> None:
-        """Have the pod evicted by whoever carries evictions out."""
+        """Request the eviction of the pod."""
         self._evictions.append(order)
 
     def status_updates(self, now: float) -> list[HeldBeyond | RepeatedNote | StatusUpdate]:

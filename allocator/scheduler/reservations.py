@@ -208,7 +208,7 @@ class Preemptor:
             return []
         for entry in self._order.in_order():
             if len(found) == _TRIES or entry.priority < least:
-                break  # whoever is behind it in the queue is of no higher priority
+                break  # no pod behind it in the queue has a higher priority
             if (
                 not any(entry.uid in kind.plans for kind in self.kinds)
                 and tracker.wanted(entry, kept)

@@ -1,7 +1,7 @@
 """
 The part of a cost that all classes of request share: what the tables say of each node as it is.
 
-By slot, which a node keeps while others join and leave, and made again only for nodes that changed. Beside what
+By slot, which a node keeps while others join and leave, and made again only for nodes that changed. Alongside what
 `allocator.scoring.reference` calls a room there are, per card, the places in the tables from which a change of that
 card alone is read, at the CPU price at which the node is worth least. Only `allocator.scoring.ranking` uses this.
 """
@@ -31,7 +31,7 @@ KIND, MODEL, LEFT, BY_MEMORY, OVER, BY_CORES, FULL, FRAGMENTS_AT, FRAGMENTS, *_W
 The fields of a card. The tables' number of its kind, the columns' of its model; the remainder in all and by either
 side, and what rounding down leaves over of that of memory, in bytes times `CARD`; whether the next sharer is the last;
 and places in the flat tables, each with the present value: of fragments, and of either function of worth at the CPU
-price at which the node is worth least. Beside that of worth the values at the price below and the one above.
+price at which the node is worth least. Alongside that of worth the values at the price below and the one above.
 """
 WORTH_AT, WORTH, _WORTH_NEAR = _WORTH[0::4], _WORTH[1::4], (_WORTH[2::4], _WORTH[3::4])
 CPU, CPU_OVER, SCATTERED, SEVERAL_AT, LOWEST, _LOWEST_PRESSED, PRICE, _PRICE_PRESSED, FREE, *_NEAR = range(21)
@@ -183,7 +183,7 @@ class Rooms:
         cards[:, WORTH_AT[0]], cards[:, WORTH[0]] = at, worth
         nodes[:, LOWEST] = nodes[:, _LOWEST_PRESSED] = worth.sum(axis=1)
         nodes[:, PRICE] = 0
-        for near in NEAR[0]:  # no price of CPU is beside this one
+        for near in NEAR[0]:  # no price of CPU is alongside this one
             cards[:, near.worth] = worth
             nodes[:, near.offset] = nodes[:, near.price] = nodes[:, near.gap] = 0
 

@@ -4,8 +4,8 @@ Learn the demand from the requests alone.
 The learner counts classes of request, older ones less and less, and says when new tables are due: often at first, since
 a hundred requests show more than ten, and seldom later, but soon when a number of cards is requested that the tables do
 not know, because tables that do not know it break up the nodes that such requests need. Making tables takes tens of
-milliseconds to a second, so the owner takes the `target`, which is a copy, and makes them beside the decisions. Until
-the first tables pods are placed by best fit. Not thread-safe: one owner calls it.
+milliseconds to a second, so the owner takes the `target`, which is a copy, and makes them alongside the decisions.
+Until the first tables pods are placed by best fit. Not thread-safe: one owner calls it.
 """
 
 from __future__ import annotations

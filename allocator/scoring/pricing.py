@@ -3,8 +3,8 @@ What a share of a card is worth: the prices of the cutting-stock problem, and th
 
 Cutting cards into shares so that as few cards as possible serve a given demand is a linear program; its dual gives each
 size of share a price in cards, its own part and the waste that it causes (Gilmore and Gomory 1961, "A Linear
-Programming Approach to the Cutting-Stock Problem"). A share of 810 costs a whole card where nothing fits beside it; one
-that fills the holes which others leave costs nothing. At most `MOST_SIZES` sizes, so a dense simplex does. Pure.
+Programming Approach to the Cutting-Stock Problem"). A share of 810 costs a whole card where nothing fits alongside it;
+one that fills the holes which others leave costs nothing. At most `MOST_SIZES` sizes, so a dense simplex does. Pure.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class ClassCosts:
 class RequestClass:
     """
     A class of request. What it takes of a card, by the columns' models: `whole` thousandths of its memory and `over`
-    bytes times `CARD` beside them, and what `scarce` costs. `fraction` None is a pod that takes CPU only.
+    bytes times `CARD` alongside them, and what `scarce` costs. `fraction` None is a pod that takes CPU only.
     """
 
     fraction: FractionRequest | None
@@ -286,7 +286,7 @@ class Ranks:
         What is lost of a node's worth at its price of CPU; `exact` becomes false where another price will be lower.
 
         A node's worth over the price of CPU is a sum of maxima of straight lines, hence convex: a price at which it is
-        no higher than at the two beside it is the lowest of all.
+        no higher than at the two alongside it is the lowest of all.
         """
         worth, at = self._rooms.worth, cards[:, WORTH_AT[function]] + after
         lost = together(cards[:, WORTH[function]] - worth.take(at)) + nodes[:, PRICE + function, None] * wanted.cpu

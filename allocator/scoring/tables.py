@@ -13,7 +13,7 @@ cards and CPU). Two functions of worth: shares by price alone, and with a part f
 where CPU and not GPUs will run out. In millionths of a card of average memory: a card counts by its memory, else a
 share in bytes, which takes a smaller part of a larger card, would always look cheaper on the largest.
 
-Pure; a finished table never changes. Making one takes tens of milliseconds, so it is done beside the decisions.
+Pure; a finished table never changes. Making one takes tens of milliseconds, so it is done alongside the decisions.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def is_roomy(target: Target, supply: Supply) -> bool:
 
 
 def without_cpu(target: Target) -> Target:
-    """The same demand, with CPU for the asking: what a card is worth does not go by the CPU beside it."""
+    """The same demand, with CPU for the asking: what a card is worth does not go by the CPU alongside it."""
     found: dict[Demanded, float] = {}
     for each, amount in target.items():
         bare = replace(each, cpu=0)

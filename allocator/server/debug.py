@@ -98,7 +98,7 @@ def one_cycle(view: SchedulerView) -> Iterator[Outcome]:
 def _shape(cluster: Trial, ask: SchedulingRequest, who: Requester) -> _Shape:
     """
     What is equal for pods that get the same refusal: room only shrinks within a pass, and a pod that was placed may
-    help only one that wants to be beside others, or spread.
+    help only one that wants to be alongside others, or spread.
     """
     rules = who.rules if cluster.concerns(who.rules) else NO_RULES
     helped = cluster.changes if rules.affinity or rules.spread else 0

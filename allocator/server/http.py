@@ -1,5 +1,5 @@
 """
-The allocator's two servers: the unix socket on which the webhook beside it asks, and health and metrics.
+The allocator's two servers: the unix socket on which the webhook alongside it asks, and health and metrics.
 
 Requests come in on their own threads and go straight to the controller, whose lock makes them one at a time; a decision
 takes well under a millisecond, so there is nothing to queue. `/debug/...` on the same socket shows what decisions see:

@@ -1,5 +1,5 @@
 """
-The allocator's figures for whoever scrapes them: read from the controller at each scrape, kept by nobody in between.
+The allocator's figures for scrapers: read from the controller at each scrape, and not stored in between.
 
 Which GPUs there are changes, so their gauges are read row by row and a node that has left is not reported for ever.
 """

@@ -137,8 +137,8 @@ class Informers:
         Read what is booked again, pods and what features book by, for a leadership that has begun before this call;
         None where there is no election.
 
-        By new informers in place of the old ones, not by lists beside them: only within one stream are a list and the
-        events after it in order.
+        By new informers in place of the old ones, not by lists alongside them: only within one stream are a list and
+        the events after it in order.
         """
         self._retired.set()
         for informer in self._booked:

@@ -1,6 +1,6 @@
 """
-Learning beside the decisions, on threads of its own: the requests seen become tables, and the engine gets them whole;
-the nodes seen, and the options, become empty nodes of the declared pools.
+Learning alongside the decisions, on threads of its own: the requests seen become tables, and the engine gets them
+whole; the nodes seen, and the options, become empty nodes of the declared pools.
 
 `see` is called wherever a pod asks for the first time, and only counts. Making tables takes from tens of milliseconds
 to a second, so decisions go on by the old ones meanwhile. A leader that has just started learns from the pods that it

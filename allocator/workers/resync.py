@@ -135,7 +135,7 @@ class Resync:
         options = self._reading()
 
         def see(pod: JSON) -> JSON:
-            """Nothing is kept of most pods: a large cluster's list would not fit beside what is known of it."""
+            """Nothing is kept of most pods: a large cluster's list would not fit alongside what is known of it."""
             deleted.discard(podinfo.named(pod)[0])
             try:
                 listed = consistency.listed(pod, options, served, self._dialects)

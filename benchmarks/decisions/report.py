@@ -23,7 +23,7 @@ SIZES = ((1_000, 16_000), (5_000, 100_000))
 
 
 def decisions(count: int = 3000) -> Iterator[str]:
-    """The decision at two sizes, beside the plain engine, and the "no" of each kind."""
+    """The decision at two sizes, alongside the plain engine, and the "no" of each kind."""
     results = [
         measure(nodes, sharers, decisions=count, refusals=50, plain=12 if nodes <= 1_000 else 3)
         for nodes, sharers in SIZES

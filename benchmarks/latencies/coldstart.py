@@ -2,7 +2,7 @@
 From the start of the allocator's process until it is ready to decide, on a cluster as large as clusters come.
 
 What the API server needs to list everything is in the figure: it is the embedded one, in this process, on the same
-cores, and the webhook starts beside it. A real API server is faster, and farther away.
+cores, and the webhook starts alongside it. A real API server is faster, and farther away.
 """
 
 from __future__ import annotations

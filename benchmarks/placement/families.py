@@ -254,7 +254,7 @@ that are alike and on mixed nodes; with `-pairs` after shares, single cards and 
 cards. `slices`: shares in the sizes of MIG's profiles. `two-sided-apart`: shares that take much of one side of a card
 and little of the other. `name-models`: a third of the pods names models. `training`: whole cards in the sizes of jobs
 that the Philly trace reports, mostly one card. `inference`: services in bytes, and a few of several cards.
-`tasks-short-of-cpu`: shares in the sizes of the PAI trace, with more CPU than the nodes have beside their cards.
+`tasks-short-of-cpu`: shares in the sizes of the PAI trace, with more CPU than the nodes have alongside their cards.
 """
 
 

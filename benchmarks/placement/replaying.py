@@ -189,7 +189,7 @@ class Engines:
         self.engine.put(reserved.closed(node) if closed else node)
 
     def _learn(self, learner: Watched, ask: SchedulingRequest) -> None:
-        """What `allocator.workers.learner` does beside the decisions, which looks at the cluster by the clock."""
+        """What `allocator.workers.learner` does alongside the decisions, which looks at the cluster by the clock."""
         due = learner.see(ask.request, ask.needs.compute.cpu)
         self._asked += 1
         tables = self.engine.tables

@@ -36,7 +36,7 @@ SYSTEMS = tuple(peers.PEERS)
 """What others run by default: see `benchmarks.placement.peers`."""
 POLICIES = (*SCORES, *SYSTEMS, "binpack", "spread", *PEERS)
 FEWER_SEEDS = frozenset(("fragmentation-online", "value-known"))
-"""Policies that are shown beside the others, by fewer seeds."""
+"""Policies that are shown alongside the others, by fewer seeds."""
 IN_FAMILIES = ("binpack", "spread", *SYSTEMS, *PEERS)
 KNOWING = {"value-known": "value"}
 LEARNING = {"fragmentation-online": "fragmentation", "value": "value"}

@@ -1,5 +1,5 @@
 """
-`python -m benchmarks.throughput`: bound pods a second, and what each costs, beside kube-scheduler in the same run.
+`python -m benchmarks.throughput`: bound pods a second, and what each costs, alongside kube-scheduler in the same run.
 
 It needs a real control plane (KUBEBUILDER_ASSETS). kube-scheduler alone works on a control plane of its own, without
 anything of gpufraction; our own sides on one with gpufraction, and each peer on one of its own. Sides take turns. No
@@ -104,7 +104,7 @@ _OTHERS, _RATIOS = "others", ("by cpu", "by rate")
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A side beside kube-scheduler alone: median of what the rounds came to, each within itself. 1 is as good."""
+    """A side alongside kube-scheduler alone: median of what the rounds came to, each within itself. 1 is as good."""
 
     cpu: float
     rate: float

@@ -1,8 +1,8 @@
 """
 Aliyun gpushare: `aliyun.com/gpu-mem` in GiB (or MiB), on ONE GPU for all containers of the pod.
 
-`aliyun.com/gpu-count: 1` beside it has no effect, as reported by users of that system. N above 1, in the limits or in
-the commercial edition's pod label, means N GPUs with 1/N of the memory on each. Names, units and the environment are
+`aliyun.com/gpu-count: 1` alongside it has no effect, as reported by users of that system. N above 1, in the limits or
+in the commercial edition's pod label, means N GPUs with 1/N of the memory on each. Names, units and the environment are
 those of gpushare-scheduler-extender (`pkg/utils/const.go`) and gpushare-device-plugin (`pkg/gpu/nvidia`). A card's
 units are its MiB rounded down, so a T4 of 15109 MiB has 14.
 

@@ -391,7 +391,7 @@ def flag(context: PodReader, key: str) -> bool:
 
 
 def _alone(context: PodReader, claim: str) -> bool:
-    """Whether the pod starts alone. Raises `ReadingRefused` for another value, and beside a claim's share."""
+    """Whether the pod starts alone. Raises `ReadingRefused` for another value, and alongside a claim's share."""
     found = context.annotation(names.START)
     if found not in ("", names.ALONE):
         raise ReadingRefused(annotation_field(names.START), shown(found), f"give {names.ALONE}, or remove it")

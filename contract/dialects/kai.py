@@ -9,7 +9,7 @@ are reserved. Names are those of its `pkg/common/constants/constants.go`. A frac
 Since release 0.18 an annotation may name the container and give a Kubernetes quantity, with a limit above the request
 (`nvidia.com/container.<container>.gpu-memory.request` and `.limit`); a limit alone is the request too. The limits
 `gpu-memory.limit` and `gpu-fraction.limit` are short for those of the container that has the share. Two spellings of
-one amount must agree, since that system writes the longer one beside the shorter.
+one amount must agree, since that system writes the longer one alongside the shorter.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ Our own dialect: quantities with units, percent or bytes, cores, count, per cont
 
 It expresses all that the older systems can, in the units of Kubernetes: `gpufraction.io/gpu-memory: 8Gi`. A share by
 percent takes that percent of memory and of cores, unless `gpu-cores` gives another; cores alone take memory in
-proportion; a count alone takes whole GPUs. Each amount is per GPU. A limit beside the memory or the percent lets the
+proportion; a count alone takes whole GPUs. Each amount is per GPU. A limit alongside the memory or the percent lets the
 container use more of the card while nobody else needs it; nothing of that is booked.
 """
 

@@ -9,7 +9,7 @@ beyond it, GPU by GPU. The agent knows the promise. The allocator knows the rest
 A ResourceClaim that
 several pods use is held once, and Kubernetes counts it for each of them: that is held beyond the promise too.
 
-NVIDIA's own device plugin may offer GPUs of the node beside our shares, under its own resource names.
+NVIDIA's own device plugin may offer GPUs of the node alongside our shares, under its own resource names.
 
 Pure. Must not: know who writes, or when.
 """

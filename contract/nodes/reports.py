@@ -52,7 +52,7 @@ class PodReport:
     used: int = 0
     """Bytes of the GPU that the container used when this was reported; 0 where the code is not about memory."""
     others: int = 0
-    """Bytes that other users of the same claim used beside it."""
+    """Bytes that other users of the same claim used alongside it."""
     evict: bool = False
     """Whether the pod is to be evicted."""
     evict_after: int = 0

@@ -2,7 +2,7 @@
 How much a pod takes of each GPU, from the GPUs of its containers.
 
 This is the only place with the rule for init containers, so the filter and the ledger cannot disagree. Containers are
-in the order of the request, in which they start: an init container runs beside the sidecars before it, and after the
+in the order of the request, in which they start: an init container runs alongside the sidecars before it, and after the
 last one all sidecars and app containers run together.
 """
 
@@ -166,7 +166,7 @@ _PERCENT = GIB
 
 @dataclass(slots=True)
 class _Card:
-    """A card that one container has for itself, with the init containers that use it before or beside it."""
+    """A card that one container has for itself, with the init containers that use it before or alongside it."""
 
     users: list[int]
     """The positions of its containers in the request."""

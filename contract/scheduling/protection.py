@@ -33,7 +33,9 @@ LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 
 
 def evictable(annotations: Mapping[str, str], volumes: Iterable[str]) -> dict[str, str]:
-    """These annotations, in which Cluster Autoscaler finds our `volumes` beside those that the pod's author named."""
+    """
+    These annotations, in which Cluster Autoscaler finds our `volumes` alongside those that the pod's author named.
+    """
     listed = annotations.get(LOCAL_VOLUMES, "")
     named = listed.split(",") if listed else []
     return {**annotations, LOCAL_VOLUMES: ",".join([*named, *(name for name in volumes if name not in named)])}
@@ -56,7 +58,7 @@ def stays(annotations: Mapping[str, str]) -> bool:
 
 
 def added(annotations: Mapping[str, str]) -> dict[str, str]:
-    """What to write beside a share, on a pod with these annotations; empty where its author wrote all of them."""
+    """What to write alongside a share, on a pod with these annotations; empty where its author wrote all of them."""
     before = written(annotations)
     ours = {key: value for key, value in AGAINST_SCALE_DOWN.items() if key in before or key not in annotations}
     return {**ours, str(names.PROTECTED): ",".join(ours)} if ours else {}

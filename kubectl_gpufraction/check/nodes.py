@@ -87,7 +87,7 @@ def shared_gpus(gpunode: JSON) -> int:
     status = gpunode.get("status") or {}
     if _conditions(gpunode).get("Ready", {}).get("status") != "True":
         return 0
-    # A card in MIG mode stands beside its slices and has nothing to give.
+    # A card in MIG mode stands alongside its slices and has nothing to give.
     gpus = status.get("gpus") or []
     return sum(gpu.get("health") == "Healthy" and int(gpu.get("usableBytes") or 0) > 0 for gpu in gpus)
 

@@ -211,7 +211,7 @@ class NeighbourVerdict:
     nodes: int
     refused: tuple[NodeRefusal, ...] = ()
     in_the_way: tuple[PlacedPod, ...] = ()
-    """Pods that it must not be beside, or that do not want it beside them."""
+    """Pods that it must not be alongside, or that do not want it alongside them."""
     claims: tuple[tuple[str, str], ...] = ()
     """Its own claims that keep it from every node, and what is wrong with each."""
     unevaluated: tuple[Unevaluated, ...] = ()

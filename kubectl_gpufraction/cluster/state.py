@@ -3,7 +3,7 @@ The cluster's GPUs and pods as the objects describe them: JSON lists in, frozen 
 
 The allocator's rules apply: a request counts only if it agrees with the accounting resources, an allocation only if it
 gives what was requested. Texts are made fit to be shown when they are read, and an object of which something cannot be
-read counts as absent: whoever wrote it, everybody else's rows are shown. Must not: call the API.
+read counts as absent: one unreadable object does not hide the rows of the others. Must not: call the API.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _word(value: object, most: int = NAME) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node with GPUs, and the Node object beside its inventory."""
+    """A node with GPUs, and the Node object alongside its inventory."""
 
     inventory: Inventory
     address: str = "unknown"

@@ -71,7 +71,7 @@ def cores(full: ProbeAnswer, quarter: ProbeAnswer, level: str) -> Result:
 
 
 def neighbour(alone: ProbeAnswer, beside: ProbeAnswer) -> Result:
-    """How long a kernel takes alone, and beside a greedy neighbour. It has no bound: a figure is what is wanted."""
+    """How long a kernel takes alone, and alongside a greedy neighbour. It has no bound: a figure is what is wanted."""
     for each in (alone, beside):
         if each.failed or not each.figures.get("kernels"):
             return because(ReportReason.PROGRAM_FAILED, checks.NEIGHBOUR, cudaError=each.figures.get("code", 0))

@@ -1,7 +1,7 @@
 """
 The closed vocabulary of a report: what a node says of itself becomes a product's name and a version, or "other".
 
-Whoever names nodes, images or cards may put the name of a company, a tenant or a machine there. So nothing is passed
+Names of nodes, images and cards may contain the name of a company, a tenant or a machine. So nothing is passed
 on that is not in the tables here: a word of a product, or the digits of a version. Pure.
 """
 

@@ -43,7 +43,7 @@ T = TypeVar("T")
 _POLL = 0.5
 """Seconds between two looks at a pod."""
 _GONE_WITHIN = 15.0
-"""Seconds that a check waits for its pod to end. The next one has room beside it, where a kubelet is away."""
+"""Seconds that a check waits for its pod to end. The next one has room alongside it, where a kubelet is away."""
 _FORCED_AFTER, _REMOVED_WITHIN = 20.0, 60.0
 """Seconds after which pods are removed by force, which their kubelet does not end, and that all of it may take."""
 _TRIES = 5

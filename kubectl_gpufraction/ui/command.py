@@ -51,7 +51,7 @@ VIEWERS = ("account", "token", "proxy")
 _MOST_NAMESPACES, _NAMESPACES_KEPT = 200, 300.0
 """Enabled namespaces in which it is tried what a viewer may list, and seconds for which their names are kept."""
 _PAGES_READ = 8
-"""Whoever may create Events chooses how long they are: a page has 8 MiB at most, or is one Event."""
+"""Anyone who may create Events chooses how long they are: a page has 8 MiB at most, or is one Event."""
 
 
 def add_arguments(to: argparse.ArgumentParser) -> None:

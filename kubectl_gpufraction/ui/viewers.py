@@ -1,5 +1,5 @@
 """
-A page for many people, each with their own rights: whoever asks is known to the API server, and reads as themselves.
+A page for many people, each with their own rights: the API server authenticates each viewer, who reads as themselves.
 
     browser ──▶ a proxy that knows its users ──▶ the page ──▶ the API server, as the viewer
 
@@ -171,7 +171,7 @@ class Viewers:
         self._open: OrderedDict[Viewer, _Open] = OrderedDict()
 
     def answering(self, key: tuple[str, str]) -> Handler:
-        """The handler that answers a method and path by the routes of whoever asks."""
+        """The handler that answers a method and path by the viewer's own routes."""
 
         def answer(request: Request) -> Reply:
             reply = self._of(self._identify(request))[key](request)

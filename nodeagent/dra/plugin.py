@@ -8,7 +8,7 @@ What the kubelet plugin answers: the CDI devices of a ResourceClaim, from the cl
 Kubelet asks again after its own restarts and ours, and also while the API server is away; the checkpoint answers then.
 The uid of a claim of ours stands for one allocation: the allocator changes it only while the pod waits behind its gate,
 and kubelet asks only for pods that are bound. A tenant's own claim may be used by one pod after another, so it is read
-anew each time; what is known answers where it cannot be read.
+again each time; what is known answers where it cannot be read.
 
 Must not: know gRPC, or give anything by a claim that is not reserved for its own pods alone.
 """

@@ -1,7 +1,7 @@
 """
 The CDI description that gives a container what limits it to its share, without a hostPath volume in its pod.
 
-A container gets the device `gpufraction.io/share=<UUID>` beside the GPU itself. Its runtime finds the device in this
+A container gets the device `gpufraction.io/share=<UUID>` alongside the GPU itself. Its runtime finds the device in this
 description and adds the mounts and variables of the mechanism that limits it. Pod Security does not see them. Form: the
 Container Device Interface's specification, version 0.5.0, which the container runtimes of all supported Kubernetes
 releases read.
@@ -34,7 +34,7 @@ VERSION = "0.5.0"
 ISOLATION_VARIABLE = "GPUFRACTION_ISOLATION"
 """Names what limits the container. Each device has it, since a device without any change is refused."""
 _JIT = "runtime.nvidia.com/"
-"""The toolkit makes devices of this vendor for one container, and refuses those of another vendor beside them."""
+"""The toolkit makes devices of this vendor for one container, and refuses those of another vendor alongside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ Choose = Callable[[str, str | None], tuple[str, Edits]]
 
 
 def possible(delivery: Delivery | None) -> bool:
-    """Whether a container can get a device of ours beside the vendor's."""
+    """Whether a container can get a device of ours alongside the vendor's."""
     return delivery is not None and bool(delivery.kind) and not delivery.kind.startswith(_JIT)
 
 

@@ -128,7 +128,7 @@ def by_claim(
     `registered`: whether kubelet has registered the agent as its plugin; None before it answered, which keeps nobody
     away: a pod that comes too early is started when the plugin is there. `why`: kubelet's reason.
     `missing`: why the agent has not described the cards, where it shall. `without`: the GPUs that it could not describe
-    beside others, by UUID, each with the reason.
+    alongside others, by UUID, each with the reason.
     """
     if registered is False:
         message = f"kubelet has not registered the plugin: {why}"

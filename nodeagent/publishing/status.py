@@ -160,7 +160,7 @@ def _offered(cards: tuple[Card, ...], mig: str) -> list[Card]:
     The cards that are published under a MIG strategy (the words are those of NVIDIA's device plugin).
 
     `none`: no slices. `mixed`: every slice as a GPU of its own. `single`: the same where all cards are cut into slices
-    of one model, else none of them. A card in MIG mode stands beside its slices and takes no pods.
+    of one model, else none of them. A card in MIG mode stands alongside its slices and takes no pods.
     """
     slices = [card for card in cards if card.parent]
     whole = [card for card in cards if not card.parent]

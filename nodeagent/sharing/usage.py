@@ -23,7 +23,7 @@ from nodeagent.sharing.residents import Resident
 _CONTAINER = re.compile(r"(?:^|[-/:])(?<!conmon-)([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)
 """A container id in a cgroup path, as containerd and CRI-O write it with either cgroup driver:
 `cri-containerd-<id>.scope`, `crio-<id>.scope`, `/<id>`, `/crio-<id>`. Processes may be in a group below it. CRI-O's
-monitor of a container may be beside it, under the same id: `crio-conmon-<id>`."""
+monitor of a container may be alongside it, under the same id: `crio-conmon-<id>`."""
 
 
 _Container = tuple[str, str]

@@ -133,14 +133,14 @@ class Api:
             store=self.store, writer=self._writer, remover=self._remover, admission=self.admission, clock=clock
         )
         self.authenticate: Callable[[str], User | None] = lambda token: None
-        """Whose a token is, for TokenReviews; whoever issues tokens sets it."""
+        """Whose a token is, for TokenReviews; set by the issuer of tokens."""
         self._reviews = Reviews(self.authorizer, lambda token: self.authenticate(token))
         for path, body in bootstrap():
             self.call("POST", path, body=body)
 
     def restore(self, state: Snapshot, *, bump: int = 0) -> None:
         """
-        Go back to a state of the store, see `Store.restore`, as a server does that starts anew on another etcd.
+        Go back to a state of the store, see `Store.restore`, as a server does that restarts on another etcd.
 
         Requests under way may see either state, or parts of both.
         """

@@ -1,1 +1,1 @@
-"""Other people's engines, run beside us by their own programs on a real control plane."""
+"""Other people's engines, run alongside us by their own programs on a real control plane."""

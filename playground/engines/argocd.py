@@ -1,5 +1,6 @@
 """
-Argo CD's repo-server and application-controller as processes beside an API server, with Redis, which keeps their cache.
+Argo CD's repo-server and application-controller as processes alongside an API server, with Redis, which keeps their
+cache.
 
 Its API server and page, Dex and notifications are left out: an Application is an object, and its status says what the
 page shows. All listen on loopback, but for the metrics of the controller, whose address has no setting.

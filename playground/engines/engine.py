@@ -1,4 +1,4 @@
-"""What the engines beside us have in common: the folder with their programs, and their kinds."""
+"""What the engines alongside us have in common: the folder with their programs, and their kinds."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Flux's source-controller and kustomize-controller as processes beside an API server.
+Flux's source-controller and kustomize-controller as processes alongside an API server.
 
 The first fetches repositories and serves them to the second over HTTP on loopback. The other controllers of Flux are
 left out: they apply nothing of ours.

@@ -1,4 +1,6 @@
-"""Gatekeeper's webhook as a process beside an API server, with its kinds; its audit and its mutations are left out."""
+"""
+Gatekeeper's webhook as a process alongside an API server, with its kinds; its audit and its mutations are left out.
+"""
 
 from __future__ import annotations
 

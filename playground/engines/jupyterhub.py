@@ -1,5 +1,5 @@
 """
-JupyterHub with KubeSpawner as a process beside a control plane, asked over its REST API on loopback.
+JupyterHub with KubeSpawner as a process alongside a control plane, asked over its REST API on loopback.
 
 Its proxy is left out: it carries people's browsers to their notebooks, and has no say in how pods are created.
 What the page of a spawn shows comes from the address of its progress, which is read here as a browser reads it.

@@ -1,4 +1,4 @@
-"""Kueue's own program beside a real control plane, and the objects that configure it."""
+"""Kueue's own program alongside a real control plane, and the objects that configure it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-A manager made with controller-runtime as a process beside a real control plane, with its CRDs, rights and webhooks.
+A manager made with controller-runtime as a process alongside a real control plane, with its CRDs, rights and webhooks.
 
 Kueue, JobSet and LeaderWorkerSet are such programs, and the files that configure them have the same fields. Each is
 reached on loopback; what its manifests say of pods and Services of its own is left out.
@@ -69,7 +69,7 @@ def running(
     """
     It runs and its webhooks are in place meanwhile; the API server's objects of it stay.
 
-    `configuration`: fields of its Configuration beside those by which it runs here.
+    `configuration`: fields of its Configuration alongside those by which it runs here.
     """
     authority, ports = Authority(manager.name), Ports.free()
     webhook, health = ports.api, ports.etcd

@@ -61,7 +61,7 @@ def free_port(among: Iterator[int] = _OURS) -> int:
 @functools.cache
 def unverified() -> ssl.SSLContext:
     """
-    Trusts whoever answers, as one may on a port of one's own.
+    Trusts any answer, which is safe on the caller's own port.
 
     It does without the authorities of the system, which Python's default context reads again each time, in 30 ms.
     """

@@ -134,7 +134,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _die_with_parent() -> None:
-    """Runs in the child: SIGTERM when whoever started it ends, so that a killed playground leaves nothing behind."""
+    """Runs in the child: SIGTERM when its parent ends, so that a killed playground leaves nothing behind."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

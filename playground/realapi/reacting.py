@@ -1,5 +1,5 @@
 """
-One thread that gets what changed, for the small duties beside the machinery.
+One thread that gets what changed, for the small duties alongside the machinery.
 
 A duty that fails is tried again a moment later: whatever it was about may be in the middle of its own change.
 """

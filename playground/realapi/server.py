@@ -44,8 +44,8 @@ class RealServer:
     """
     Start with `start`, end with `stop`, or use it as a context.
 
-    `enabled` and `disabled`: admission plugins, beside those that are on by themselves. NodeRestriction is not, and is
-    on in every cluster that is installed. `audit`: the file that gets an event of each write, without its object.
+    `enabled` and `disabled`: admission plugins, alongside those that are on by themselves. NodeRestriction is not, and
+    is on in every cluster that is installed. `audit`: the file that gets an event of each write, without its object.
     """
 
     def __init__(

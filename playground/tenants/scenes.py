@@ -56,7 +56,7 @@ class Scene:
 
 
 def team(cluster: Cluster, name: str, labels: Mapping[str, str] | None = None) -> None:
-    """A namespace that is served, with these labels beside."""
+    """A namespace that is served, with these labels alongside."""
     made = {names.INJECT_LABEL: names.INJECT_ENABLED, **(labels or {})}
     cluster.kube.create(paths.namespaces(), {"metadata": {"name": name, "labels": made}})
     cluster.await_account(name)

@@ -66,10 +66,13 @@ def _named(project: Path) -> Iterator[tuple[str, str]]:
 
 
 def listed(found: tuple[Image, ...], version: str, built_from: str) -> str:
-    """The text of `images.txt`: what is in the bundle, and what samples want beside it."""
+    """The text of `images.txt`: what is in the bundle, and what samples want alongside it."""
     included = [each for each in found if each.included]
     lines = ["# In this bundle, as archives in images/.", f"gpufraction:{version}  # built from {built_from}"]
     lines += [each.name for each in included]
-    lines += ["", "# Not in it: images of samples, and where they are named. Mirror those that you want to try."]
+    lines += [
+        "",
+        "# Not in this bundle: images of samples, and where they are named. Mirror those that you want to try.",
+    ]
     lines += [f"{each.name}  # {', '.join(each.where)}" for each in found if not each.included and each.name != OURS]
     return "\n".join(lines) + "\n"

@@ -47,7 +47,7 @@ def _values(found: Choices, overlays: Sequence[str], notes: Mapping[str, str]) -
         "The image of all programs. The name includes the registry. With a digest, exactly that image runs."
     )
     yield from plain({"image": {**found.image, "pullSecrets": []}})
-    yield "  # Names of Secrets of gpufraction-system and gpufraction-nodes, for a registry that asks for a login:"
+    yield "  # Names of Secrets in gpufraction-system and gpufraction-nodes, for a registry that requires a login:"
     yield "  # pullSecrets: [{name: registry}]"
     yield from _part("Images of other projects that components use.")
     yield from plain({"images": found.images})

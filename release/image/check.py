@@ -27,7 +27,7 @@ PROGRAMS = ("webhook", "allocator", "nodeagent")
 PLUGIN = "kubectl_gpufraction"
 """For its page: manifests/components/ui."""
 ABSENT = ("pip", "setuptools", "pytest", "tests", "playground", "benchmarks")
-"""Modules with no place beside a cluster's admission."""
+"""Modules with no place alongside a cluster's admission."""
 _STARTS = (
     *((program, "--help") for program in (*PROGRAMS, PLUGIN)),
     ("webhook", "conditions"),

@@ -1,7 +1,7 @@
 """
 The Containerfile's build stage without a container engine, and whether the other machine has every wheel.
 
-For CI and for whoever changes a dependency or adds a folder: the stage's own instructions are carried out in an empty
+For CI, and for changes of a dependency or a folder: the stage's own instructions are carried out in an empty
 directory, with only what they copy and what `.containerignore` lets through, so that what would break the image breaks
 here. Then pip is asked what it would install on each architecture; nothing of that is kept.
 

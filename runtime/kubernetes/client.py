@@ -210,7 +210,7 @@ class Kube:
             reduced = of.beyond(kept) if of.beyond is not None else None
         except Exception:  # of another shape than its API promises
             if length <= of.most:
-                return found  # whoever reads it next finds out whose fault it is
+                return found  # the next reader finds out whose fault it is
             reduced = None
         self._oversized(of, kinds.name_of(found), length)
         return reduced

@@ -13,9 +13,9 @@ wall clocks do not matter and B starts no earlier than commit + lease_duration. 
 renewal that was acknowledged, so it stops no later than commit + renew_deadline. Clocks may differ in speed by the
 ratio of the two (15 s to 10 s by default). An unacknowledged write never makes a leader, even if a later read shows it.
 
-Every write carries the resourceVersion that was read. So whoever takes the Lease knows that nobody wrote it for a whole
-lease_duration, *whatever the record says*: it may be edited by hand, emptied, restored from a backup, or deleted and
-made again. No content of the record shortens that time, apart from a release:
+Every write carries the resourceVersion that was read. So a replica that takes the Lease knows that nobody wrote it for
+a whole lease_duration, *whatever the record says*: it may be edited by hand, emptied, restored from a backup, or
+deleted and made again. No content of the record shortens that time, apart from a release:
 
 - A Lease that is missing is created without a holder, and that version ages like any other.
 - A record without a holder is a release if the leader wrote it *directly after* the version that it names: the server's
@@ -252,7 +252,7 @@ def takes_at(observed: Observed, timing: LeaseTiming) -> float | None:
 
 
 def _patience(observed: Observed, timing: LeaseTiming) -> float:
-    """How long whoever wrote last may believe that it leads: no shorter than its record stated."""
+    """How long the last writer may believe that it leads: no shorter than its record stated."""
     return max(timing.lease_duration, observed.stated)
 
 

@@ -149,7 +149,7 @@ def _shallow(text: str, start: int, deepest: int = _DEEPEST) -> tuple[str, int]:
 
 
 class _Position:
-    """Where the next value begins; whoever reads the value moves it to the value's end."""
+    """Where the next value begins; reading the value moves it to the value's end."""
 
     def __init__(self) -> None:
         self.position = 0

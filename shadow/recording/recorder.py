@@ -50,7 +50,7 @@ MOST_TEMPLATES = 16 << 20
 """Bytes of all templates in one file, of which one namespace has a part; pods of further ones are left out until the
 next file begins."""
 MOST_MOVES = 32
-"""Changes of what one pod holds that are recorded: whoever may edit a pod may change its annotations all day."""
+"""Changes of what one pod holds that are recorded: anyone who may edit a pod may change its annotations all day."""
 MOST_CHANGES = 60
 """Changes of one node that are recorded within an hour; the next one after it has the node as it is then."""
 _LARGEST_LABELS = 32 << 10

@@ -1,6 +1,6 @@
 """
-Each team's manifests as they would be: the pod of every recorded workload as the webhook stores it, beside the pod as
-it was recorded, in the form of a diff.
+Each team's manifests as they would be: the pod of every recorded workload as the webhook stores it, alongside the pod
+as it was recorded, in the form of a diff.
 
 The webhook's own admission makes them, with an allocator that has every pod wait: so a manifest does not depend on
 which cards were free. Nothing is to be done by hand: the diff shows what admission changes. A manifest that admission

@@ -123,7 +123,7 @@ def _note_crash(target: Target, folder: Path, code: int) -> None:
 
 
 def finding_file(folder: Path) -> Path:
-    """Where the findings of a target are, one a line, beside the folder of its inputs."""
+    """Where the findings of a target are, one a line, alongside the folder of its inputs."""
     return folder.parent / f"{folder.name}.findings"
 
 

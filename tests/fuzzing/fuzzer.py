@@ -2,7 +2,7 @@
 The process that fuzzes one target with atheris: `python -m tests.fuzzing.fuzzer TARGET FOLDER SECONDS [FLAG...]`.
 
 libFuzzer ends the process, so each target has one of its own. The folder gets the inputs that reach something new, and
-a file beside it the findings, one of each kind. Flags go to libFuzzer.
+a file alongside it the findings, one of each kind. Flags go to libFuzzer.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ class Target:
     An edge of ours.
 
     `run` gives an input to its decoders; it raises one of `refuses`, or `Finding`, or nothing. `decoders` are the
-    functions that it covers, as `module:function`, and `modules` those of which lines are counted, beside the decoders'
-    own. `form`: what an input is made of, which says how it is changed; `typed`: JSON whose types the API server has
-    checked, so that a change keeps them. `seeds`: what the changes start from.
+    functions that it covers, as `module:function`, and `modules` those of which lines are counted, alongside the
+    decoders' own. `form`: what an input is made of, which says how it is changed; `typed`: JSON whose types the API
+    server has checked, so that a change keeps them. `seeds`: what the changes start from.
     """
 
     name: str
@@ -106,7 +106,7 @@ def same(found: object, expected: object, what: str) -> None:
 
 
 def bounded(size: int, of: int, what: str, *, times: float = 4, more: int = 4096) -> None:
-    """Raise `Finding` where an output is larger than `times` its input and `more` beside."""
+    """Raise `Finding` where an output is larger than `times` its input and `more` alongside."""
     if size > times * of + more:
         raise Finding(f"{what} has {size} bytes, made of {of}")
 

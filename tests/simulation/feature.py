@@ -44,7 +44,7 @@ class Draw:
 @dataclass(frozen=True, slots=True)
 class Operation:
     """
-    Something that a user or an administrator does. weight: how often, beside the others.
+    Something that a user or an administrator does. weight: how often, alongside the others.
 
     draw: its arguments; None where it makes no sense now. act: does it, on a task of its own.
     """

@@ -9,7 +9,7 @@ How the code is built, counted from the code: `make structure` prints it, and fa
     lines       of code in each package: those with anything but comments and blanks, docstrings among them
     names       the longest name of a test, in characters after `test_`
     path        the modules of the programs whose code runs for one review, one pod event, one placement of a waiting
-                pod; those of the vocabulary and the plumbing (`contract`, `runtime`) are counted beside them
+                pod; those of the vocabulary and the plumbing (`contract`, `runtime`) are counted alongside them
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def bounds() -> list[Bound]:
 
 
 def _passed(what: str, modules: tuple[str, ...], most: int) -> Iterator[Bound]:
-    """The programs' modules, which are bounded, and the vocabulary's, which are printed beside them."""
+    """The programs' modules, which are bounded, and the vocabulary's, which are printed alongside them."""
     words = sum(name.split(".")[0] in VOCABULARY for name in modules)
     yield Bound(f"modules that {what} passes", len(modules) - words, most, f"and {words} of {' and '.join(VOCABULARY)}")
 

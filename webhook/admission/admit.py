@@ -664,7 +664,7 @@ def _warnings(pod: JSON, decided: Allocate | KeepGated, answer: Answer | None, b
 
 
 def _cannot_wait(bound: str, answer: Wait | None) -> str:
-    """The API server refuses a gate beside spec.nodeName, so such a pod gets its share now or is denied."""
+    """The API server refuses a gate alongside spec.nodeName, so such a pod gets its share now or is denied."""
     cure = "remove spec.nodeName (a nodeSelector can choose the node) and the pod waits in the queue"
     if answer is None:
         return f"spec.nodeName: found {bound!r} while the allocator does not answer; create it again soon, or {cure}"
@@ -776,7 +776,7 @@ def _gate(spec: JSON) -> None:
 
 
 def _unbind(spec: JSON) -> None:
-    """Replace `spec.nodeName` by a node affinity: the API server refuses a gate beside the former."""
+    """Replace `spec.nodeName` by a node affinity: the API server refuses a gate alongside the former."""
     node = spec.pop("nodeName", None)
     if node:
         spec["affinity"] = node_pin.pinned(spec, node)
@@ -797,7 +797,7 @@ def _pin(spec: JSON, placed: Placed, before: str | None) -> str:
     Pin the pod as the answer says; returns the kind of the pin, empty where the pod was tied to the node already.
 
     `before`: the kind of an earlier pass's pin where its allocation is still valid, else None. The API server refuses
-    spec.nodeName beside other gates, so such a pod gets an affinity.
+    spec.nodeName alongside other gates, so such a pod gets an affinity.
     """
     node = placed.allocation.node
     if before is not None and (spec.get("nodeName") or node_pin.is_pinned(spec, node)):

@@ -3,7 +3,7 @@ Keeping the serving certificate good: check it, renew it when needed, and make t
 
 Trust comes first: the authority is in the webhook configuration before a certificate of it is served. API servers learn
 of a change there a moment after it is written, each at its own time. So when a new authority replaces one whose
-certificate still serves, the new bundle is set aside, its authority is trusted beside the old one, and it is served
+certificate still serves, the new bundle is set aside, its authority is trusted alongside the old one, and it is served
 only after `SETTLING`, by a check that finds the trust already in place. Where nothing serves, there is nothing to wait
 for.
 

@@ -87,7 +87,7 @@ class Front:
         for end in (self._woken, self._wake):
             os.set_blocking(end, False)
         self._turns: Turns[Connection] = Turns(threads)
-        # One thread more, for the large request that is answered beside the others.
+        # One thread more, for the large request that is answered alongside the others.
         self._workers: RequestWorkers[Connection] = RequestWorkers(app, threads + 1, self.wake)
 
     # -- the loop -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ What is to be written next for a claim and its ElasticGPU, given what stands on 
                                                         └──deleted, no pod uses it──▶ Released, or deleted with it
 
 The creation of the ElasticGPU is the commit: from then on the share is booked, and every later step can be read off
-the two objects. So whoever leads next goes on where the one before stopped, between whichever two writes that was.
+the two objects. So the next leader continues where the previous one stopped, between whichever two writes that was.
 Each step names the version of the object that it was decided by, and changes nothing where another came first.
 
 Pure. The answer is one step at a time; None is rest.

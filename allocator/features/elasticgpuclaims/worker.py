@@ -1,5 +1,5 @@
 """
-The thread that writes for claims, and the GPU objects beside them.
+The thread that writes for claims, and the GPU objects alongside them.
 
 It runs in every replica and writes in the one that leads: the controller gives work to no other, and right before each
 write it is asked again. GPU objects come last and in small numbers: what a card has left may change with every pod,

@@ -299,7 +299,7 @@ class GangTrial:
     """
     A trial on which gangs are placed, each as a whole or not at all. Not thread-safe: one owner calls it.
 
-    Pods of a gang count for each other: one that must not be beside another, or that spreads, finds those before it
+    Pods of a gang count for each other: one that must not be alongside another, or that spreads, finds those before it
     where they were placed.
     """
 

@@ -286,7 +286,7 @@ class _RelevantAttributes:
 # together than the node's room becomes less. So pods with more in all than a set of nodes has room for do not fit
 # there. Amounts are rounded down and rooms up.
 #
-# Beside plain sums there are measures with a threshold t: of a relative amount x (the whole is 1) it counts nothing
+# Alongside plain sums there are measures with a threshold t: of a relative amount x (the whole is 1) it counts nothing
 # where x < t, all of 1 where x > 1 - t, and x otherwise. They know that two pods of 60 % need two GPUs, and that the
 # last 10 % of a GPU are of no use to pods that all need 20 %. (Fekete and Schepers, "New classes of fast lower bounds
 # for bin packing problems", 2001.)

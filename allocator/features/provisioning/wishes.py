@@ -160,7 +160,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
-    """A request beside the nodes that have come for it."""
+    """A request alongside the nodes that have come for it."""
 
     request: NodeRequest
     came: tuple[PoolNode, ...]

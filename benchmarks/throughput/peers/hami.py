@@ -1,5 +1,6 @@
 """
-HAMi (Project-HAMi): its mutating webhook and its scheduler's extender, one program, beside a kube-scheduler of its own.
+HAMi (Project-HAMi): its mutating webhook and its scheduler's extender, one program, alongside a kube-scheduler of its
+own.
 
 Both have the flags of its chart's defaults, but for what a machine without a cluster's network asks for: loopback
 addresses, no election of a leader, and client rates like those that kube-scheduler has here. By default its extender

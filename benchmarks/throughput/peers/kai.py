@@ -120,7 +120,7 @@ def _create(host: Host) -> None:
 
 
 def _objects() -> Iterator[tuple[str, JSON]]:
-    """What its chart installs beside its programs, each with the path of its collection."""
+    """What its chart installs alongside its programs, each with the path of its collection."""
     for namespace in (RESERVATIONS, _OWN, _SCALING):
         yield paths.path("v1", "namespaces"), _object("v1", "Namespace", namespace)
     yield paths.path("v1", "serviceaccounts", RESERVATIONS), _object("v1", "ServiceAccount", RESERVATIONS)

@@ -96,7 +96,7 @@ class Reading:
 @dataclass(frozen=True, slots=True)
 class Peer:
     """
-    A way to share GPUs beside ours.
+    A way to share GPUs alongside ours.
 
     - `programs`: what must be on the machine.
     - `dress(node)` puts on a Node, in place and before it is created, what the peer's agents report of its cards.

@@ -3,8 +3,8 @@ The filters of kube-scheduler that look beyond one node: volumes, claims, affini
 
 Each module reads one plugin of kube-scheduler's default profile and has `check`: a pod and the cluster in, and out what
 refuses a node; None where the plugin has nothing to say about the pod. `FILTERS` lists them in about the order in which
-kube-scheduler runs them; a node is refused for the first reason. Pure, and written to be read beside the original: what
-decides fast is held against it.
+kube-scheduler runs them; a node is refused for the first reason. Pure, and written to be read alongside the original:
+what decides fast is held against it.
 """
 
 from __future__ import annotations

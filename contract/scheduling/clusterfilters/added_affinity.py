@@ -1,5 +1,5 @@
 """
-What a profile requires of nodes beside the pod's own affinity: the `addedAffinity` of kube-scheduler's NodeAffinity.
+What a profile requires of nodes alongside the pod's own affinity: the `addedAffinity` of kube-scheduler's NodeAffinity.
 
 The pod's own affinity is judged with the other filters of one node. The added one does not decide which nodes count for
 topology spread, as in the original.

@@ -113,7 +113,7 @@ class Profile:
     """
 
     added_affinity: tuple[Term, ...] | None = None
-    """What every pod of the profile requires of nodes, beside its own affinity; None for nothing."""
+    """What every pod of the profile requires of nodes, alongside its own affinity; None for nothing."""
     added_wishes: tuple[NodeWish, ...] = ()
     spread: tuple[SpreadConstraint, ...] = ()
     """Constraints that must hold for pods without constraints of their own."""
@@ -410,7 +410,7 @@ class VolumeClaim:
     volume: str = ""
     """The volume that it names; see `bound`."""
     bound: bool = False
-    """Whether the volume is bound to it for certain: only then the annotation stands beside the volume's name."""
+    """Whether the volume is bound to it for certain: only then the annotation stands alongside the volume's name."""
     storage_class: str = ""
     size: int | None = None
     """Bytes; None where it asks for none."""

@@ -18,7 +18,7 @@ HostPort = tuple[str, str, int]
 MOST_PORTS = 512
 """Host ports of one pod that are compared one by one."""
 EVERY_PORT: HostPort = ("", "*", 0)
-"""Stands for all ports of a pod with more than `MOST_PORTS`: no pod that needs any host port fits beside it."""
+"""Stands for all ports of a pod with more than `MOST_PORTS`: no pod that needs any host port fits alongside it."""
 _ALL_ADDRESSES = ("", "0.0.0.0")
 
 

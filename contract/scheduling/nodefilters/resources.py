@@ -45,7 +45,7 @@ _RESIZE = "PodResizePending"
 
 
 def is_sidecar(container: Mapping[str, Any]) -> bool:
-    """Whether an init container keeps running beside the app containers."""
+    """Whether an init container keeps running alongside the app containers."""
     return container.get("restartPolicy") == "Always"
 
 
@@ -135,7 +135,7 @@ def of_containers(spec: Mapping[str, Any], own: Callable[[Mapping[str, Any], boo
     The most that runs at one time, where `own` says what a container takes, and gets whether it ends before the app
     containers start.
 
-    An init container runs beside the sidecars that started before it; at the end all sidecars and app containers run
+    An init container runs alongside the sidecars that started before it; at the end all sidecars and app containers run
     together.
     """
     together: Amounts = {}

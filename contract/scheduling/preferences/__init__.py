@@ -4,7 +4,7 @@ What a pod prefers, among nodes that are equally good for its share: kube-schedu
 Each module has `scores`: a pod, the cluster and some nodes in, and out one number from 0 to 100 for each node; None
 where the plugin has nothing to say. `PLUGINS` has the weights of kube-scheduler's default profile. The nodes stand for
 those that pass its filters: it normalises scores over them. Its other scores are about resources and images, which the
-engine judges or nobody. Pure, and written to be read beside the originals (`scoring.go` of each plugin in 1.36).
+engine judges or nobody. Pure, and written to be read alongside the originals (`scoring.go` of each plugin in 1.36).
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def cel_variables(attributes: Attributes, store: Store) -> dict[str, Any]:
 
 
 class Conditions:
-    """`matchConditions`: all must be true. One that is false decides, even beside one that fails."""
+    """`matchConditions`: all must be true. One that is false decides, even alongside one that fails."""
 
     def __init__(self, conditions: Iterable[Mapping[str, Any]]) -> None:
         self._conditions = tuple(conditions)

@@ -40,7 +40,7 @@ def pod_usage(pod: JSON) -> Usage:
 
 
 def _effective(spec: JSON, field: str) -> Usage:
-    """App containers and sidecars add up; an init container needs its own beside the sidecars before it."""
+    """App containers and sidecars add up; an init container needs its own alongside the sidecars before it."""
     running, peak = _sum(spec.get("containers") or (), field), Usage()
     sidecars = Usage()
     for container in spec.get("initContainers") or ():

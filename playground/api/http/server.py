@@ -74,7 +74,7 @@ class HttpsServer:
     def __init__(self, api: Api, *, port: int = 0, host: str = "127.0.0.1") -> None:
         self.api = api
         self.recorded: dict[str, bytes] = {}
-        """By path and query: answers to GET requests that are given as they are, for whoever asks."""
+        """By path and query: fixed answers to GET requests, the same for every client."""
         self.authority = Authority()
         self._users: dict[str, User] = {}
         self._tokens: dict[_UserKey, str] = {}

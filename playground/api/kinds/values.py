@@ -1,7 +1,7 @@
 """
 The shapes that travel through the API: JSON objects, users, timestamps.
 
-Stored objects are snapshots that nobody changes after they were stored. Whoever wants to change one takes a copy
+Stored objects are snapshots that never change. To change one, take a copy
 first, with `copy_json`.
 """
 

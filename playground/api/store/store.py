@@ -234,7 +234,7 @@ class Store:
 
         `since` is a revision: every later change comes, or `StaleRevision` is raised. One that is still to come, as a
         reader has it after the store went back to a backup, gets no change before it is passed. None means from the
-        state of now, which is returned beside the subscription with its revision.
+        state of now, which is returned alongside the subscription with its revision.
         """
         with self._lock:
             subscription = Subscription(self._revision if since is None else since, self._unsubscribe)

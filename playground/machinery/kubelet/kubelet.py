@@ -3,7 +3,7 @@ A stand-in for the kubelets of all nodes: takes pods in or refuses them, starts,
 
 One thread owns all of its state and gets changes through an inbox. It does what a kubelet does to the API, in the
 order in which a kubelet does it, and runs nothing. It never decides where a pod goes: a pod that is bound to a node
-meets that node's admission, whoever bound it.
+passes that node's admission, regardless of who bound it.
 """
 
 import base64

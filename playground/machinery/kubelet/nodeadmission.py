@@ -1,8 +1,8 @@
 """
 Whether a node takes a pod that was bound to it: kubelet's own admission.
 
-Whoever binds past the scheduler meets this, and so does our placement: a pod that asks for more of a resource than the
-node has left fails with `OutOf<resource>`. Order and texts are kubelet's (`pkg/kubelet/lifecycle/predicate.go`,
+A binding that bypasses the scheduler meets this, and so does our placement: a pod that asks for more of a resource than
+the node has left fails with `OutOf<resource>`. Order and texts are kubelet's (`pkg/kubelet/lifecycle/predicate.go`,
 release 1.36); "used" counts the pods that the node admitted and that have not ended. Pure.
 """
 

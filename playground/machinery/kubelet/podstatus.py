@@ -2,7 +2,7 @@
 The status that a kubelet reports of a pod: phase, conditions, one entry for each container.
 
 Pure: what became of each container goes in, the `.status` comes out. Source: "Pod Lifecycle" in the Kubernetes
-documentation; init containers have always run to their end here, and sidecars run beside the others.
+documentation; init containers have always run to their end here, and sidecars run alongside the others.
 """
 
 import hashlib

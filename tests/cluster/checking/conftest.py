@@ -1,8 +1,8 @@
 """
 A cluster of two nodes for the findings of `kubectl gpufraction check`, on each control plane.
 
-The workloads of the manifests are applied too, beside the programs that the playground runs, since the check looks at
-them. Their image is one that no node has, which nothing here pulls.
+The workloads of the manifests are applied too, alongside the programs that the playground runs, since the check looks
+at them. Their image is one that no node has, which nothing here pulls.
 """
 
 from __future__ import annotations

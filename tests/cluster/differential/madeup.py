@@ -395,7 +395,7 @@ def _claim_of_pod(random: Random) -> JSON:
 
 
 def _resources(random: Random, spec: JSON) -> None:
-    """Requests of containers, of sidecars and init containers beside them, and of the pod itself."""
+    """Requests of containers, of sidecars and init containers alongside them, and of the pod itself."""
     for container in spec["containers"]:
         found = _requests(random)
         if found:
@@ -435,7 +435,7 @@ def _own_resources(random: Random) -> JSON:
     if any(HUGE in amounts for amounts in own.values()):
         for kind in ("limits", "requests"):
             own.setdefault(kind, {})[HUGE] = _WHOLE[HUGE]
-        own["requests"]["memory"] = _WHOLE["memory"]  # the API server demands it beside huge pages
+        own["requests"]["memory"] = _WHOLE["memory"]  # the API server demands it alongside huge pages
     return {kind: amounts for kind, amounts in own.items() if amounts}
 
 
@@ -558,7 +558,7 @@ def _selector(random: Random) -> JSON | None:
 
 
 def _names_version(selector: JSON) -> bool:
-    """Whether the API server would refuse the key in `matchLabelKeys` beside this selector."""
+    """Whether the API server would refuse the key in `matchLabelKeys` alongside this selector."""
     return any(each["key"] == "version" for each in selector.get("matchExpressions", []))
 
 

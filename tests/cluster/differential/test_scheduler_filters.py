@@ -1,5 +1,5 @@
 """
-Our filters beside kube-scheduler's own: the same nodes for thousands of made-up pods, node by node and rule by rule.
+Our filters alongside kube-scheduler's own: the same nodes for thousands of made-up pods, node by node and rule by rule.
 
 Nothing but an API server and a kube-scheduler runs, so the cluster stands still while pods are judged. A pod that we
 judge is the one that its author wrote, as a webhook sees it: the API server merges label keys later.

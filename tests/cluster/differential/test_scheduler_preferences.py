@@ -1,5 +1,5 @@
 """
-Our preferences beside kube-scheduler's own scores: the same for made-up pods, node by node and plugin by plugin.
+Our preferences alongside kube-scheduler's own scores: the same for made-up pods, node by node and plugin by plugin.
 
 One profile has default topology spread constraints and an added affinity. There the nodes that pass are compared too.
 """

@@ -1,4 +1,6 @@
-"""Cluster Autoscaler's own program beside a control plane; its `kwok` provider makes a node by writing the object."""
+"""
+Cluster Autoscaler's own program alongside a control plane; its `kwok` provider makes a node by writing the object.
+"""
 
 from __future__ import annotations
 
@@ -186,7 +188,7 @@ def running(
     It runs meanwhile with these groups, all empty. At the end its nodes are removed; the definitions stay.
 
     `gpu_label`: the label by which the cloud marks GPU nodes, and from which it concludes that they offer GPUs.
-    `requests`: whether ProvisioningRequests and CapacityBuffers are defined and served, beside ordinary pods.
+    `requests`: whether ProvisioningRequests and CapacityBuffers are defined and served, alongside ordinary pods.
     """
     directory.mkdir(parents=True, exist_ok=True)
     if requests:

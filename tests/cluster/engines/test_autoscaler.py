@@ -1,4 +1,4 @@
-"""Cluster Autoscaler's own program beside us: what brings a node of its own accord, and what does not."""
+"""Cluster Autoscaler's own program alongside us: what brings a node of its own accord, and what does not."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def two_nodes_with_a_share_each(cluster: Cluster, scaler: Autoscaler, annotation
 
 
 def test_a_pin_by_the_label_hostname_would_keep_the_node_as_well(cluster: Cluster, tmp_path: Path) -> None:
-    """The other form of a pin that kube-scheduler knows, here by the pods' author, beside our `nodeName`."""
+    """The other form of a pin that kube-scheduler knows, here by the pods' author, alongside our `nodeName`."""
     with beside(cluster, tmp_path, T4) as scaler:
         scaler.request("two", one_node_each(T4), 2)
         wait_for(lambda: len(gpunodes(cluster)) == 2, lambda: f"{len(scaler.nodes())} nodes; {scaler.program.tail()}")

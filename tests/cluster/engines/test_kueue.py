@@ -25,7 +25,7 @@ V100 = {"gpu": "on"}
 
 @pytest.fixture(scope="module", autouse=True)
 def queues(beside: tuple[Cluster, Kueue]) -> None:
-    """One queue of 8 GiB on the node v100, and two in a cohort beside it."""
+    """One queue of 8 GiB on the node v100, and two in a cohort alongside it."""
     beside[1].flavor("v100", V100)
     beside[1].queue("team", "v100", QUOTA)
     for name in ("lender", "borrower"):

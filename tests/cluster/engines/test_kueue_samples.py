@@ -1,4 +1,4 @@
-"""The samples for Kueue, applied one by one on a real control plane beside Kueue's own program."""
+"""The samples for Kueue, applied one by one on a real control plane alongside Kueue's own program."""
 
 from __future__ import annotations
 

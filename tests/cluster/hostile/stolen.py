@@ -125,7 +125,7 @@ def prepare(cluster: Cluster) -> None:
     kube.create(paths.path(scenarios.ELASTIC, "elasticgpuclaims", SERVED), claim)
     for name in ("placed", "protected"):
         wait_for(functools.partial(allocated, kube, name), f"the pod {name} is not placed")
-    # As the setting placement.scale_down writes them, beside one of the author's own.
+    # As the setting placement.scale_down writes them, alongside one of the author's own.
     protecting = {AUTOSCALER: "false", KARPENTER: "true", str(names.PROTECTED): KARPENTER}
     kube.patch_merge(paths.pods(SERVED, "protected"), {"metadata": {"annotations": protecting}})
     gates = kube.get(paths.pods(SERVED, "waiting"))["spec"]["schedulingGates"]

@@ -96,7 +96,7 @@ def test_what_the_nodes_own_plugin_hands_out_is_left_to_it(hidden: Hostile) -> N
 
 
 def test_without_an_allocator_no_resource_is_offered(hidden: Hostile) -> None:
-    """The allocator beside the webhook stands still for a moment."""
+    """The allocator alongside the webhook stands still for a moment."""
     with asking(hidden, leads=False) as number:
         allocator = hidden.cluster.programs[hidden.cluster.replicas[number].name("allocator")]
         stored = [hidden.create(greedy("bound", MIG).on("t4"), dry_run=True)]

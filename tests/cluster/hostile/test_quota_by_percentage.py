@@ -67,7 +67,7 @@ def test_a_quota_of_zero_is_not_passed_by_a_percentage(quota: Hostile, leads: bo
 
 @contextlib.contextmanager
 def silent(hostile: Hostile) -> Iterator[None]:
-    """The allocator beside the webhook that is asked stands still, as on a node that is overloaded."""
+    """The allocator alongside the webhook that is asked stands still, as on a node that is overloaded."""
     with asking(hostile, leads=False) as number:
         paused = hostile.cluster.programs[hostile.cluster.replicas[number].name("allocator")].pid
         os.kill(paused, signal.SIGSTOP)

@@ -469,6 +469,6 @@ def test_what_the_certificate_keepers_token_can_write(attempt: Attempt, tokens: 
 
 
 def test_the_allocator_evicts_the_very_pod_that_it_names(tokens: Tokens) -> None:
-    """The positive case beside the refused evictions: the uid is the pod's."""
+    """The positive case alongside the refused evictions: the uid is the pod's."""
     uid = tokens.kube.get(PLACED)["metadata"]["uid"]
     assert tokens.outcome(evicted(ALLOWED, SERVED, "placed", uid=uid)) == ALLOWED

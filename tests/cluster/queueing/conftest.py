@@ -1,4 +1,4 @@
-"""A cluster on each control plane for the tests beside the played Kueue; each leaves it empty and in order."""
+"""A cluster on each control plane for the tests alongside the played Kueue; each leaves it empty and in order."""
 
 from __future__ import annotations
 

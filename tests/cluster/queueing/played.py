@@ -39,7 +39,7 @@ GATES = (ADMISSION_GATE, "kueue.x-k8s.io/topology")
 PACE = 0.05
 """Seconds between two rounds of the controller."""
 _SHAPE = ("nodeSelector", "affinity", "tolerations", "runtimeClassName", "priority", "topologySpreadConstraints")
-"""What Kueue compares of the specs of a group's members, beside their containers' resources."""
+"""What Kueue compares of the specs of a group's members, alongside their containers' resources."""
 
 
 # -- the webhook --------------------------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""Beside a played Kueue, on both control planes: quotas, groups, preemption, Jobs, in every dialect and by each pin."""
+"""
+Alongside a played Kueue, on both control planes: quotas, groups, preemption, Jobs, in every dialect and by each pin.
+"""
 
 from __future__ import annotations
 

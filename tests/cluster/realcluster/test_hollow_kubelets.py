@@ -67,7 +67,7 @@ def test_capacity_that_a_kubelet_zeroes_comes_back(hollow: Cluster) -> None:
 
 @pytest.fixture
 def agent(hollow: Cluster, tmp_path: Path) -> Iterator[Callable[..., None]]:
-    """Starts node agents beside the cluster's own, as the account that the manifests give them."""
+    """Starts node agents alongside the cluster's own, as the account that the manifests give them."""
     started = []
 
     def start(node: str, *flags: str, **environment: str) -> None:

@@ -1,4 +1,4 @@
-"""Kubernetes' own way to share GPUs, as the benchmark measures it beside ours, on a small real control plane."""
+"""Kubernetes' own way to share GPUs, as the benchmark measures it alongside ours, on a small real control plane."""
 
 from __future__ import annotations
 

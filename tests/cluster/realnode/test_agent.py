@@ -1,5 +1,6 @@
 """
-What the agent finds and does on a real node: whose a process is, what comes beside the GPU, and what outlives restarts.
+What the agent finds and does on a real node: whose a process is, what comes alongside the GPU, and what outlives
+restarts.
 
 By the ids and control groups of real containers, and by the CDI description of its own that real runtimes read.
 """

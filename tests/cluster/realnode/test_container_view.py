@@ -61,7 +61,7 @@ def test_a_container_sees_its_gpu_and_is_held_to_its_limits(real: RealNodeCluste
 
 
 def test_two_tenants_see_their_own(real: RealNodeCluster, way: Way) -> None:
-    """The third one fits beside the first only, and sees that card only."""
+    """The third one fits alongside the first only, and sees that card only."""
     for name, amount in (("a", "10Gi"), ("b", "12Gi"), ("c", "4Gi")):
         real.submit(name, container(gpu_memory=amount))
         real.running(name)

@@ -81,7 +81,7 @@ class PlayedAutoscaler:
         """
         Whether kube-scheduler says that it has no node for the placeholder, and one of the group would do.
 
-        Other pods are passed over: they fit beside others, and a real autoscaler counts that.
+        Other pods are passed over: they fit alongside others, and a real autoscaler counts that.
         """
         if pod["metadata"]["namespace"] != names.NAMESPACE:
             return False

@@ -1,5 +1,5 @@
 """
-Shadow mode beside a played HAMi, on both control planes: what it reports, what survives a kill, and that it writes
+Shadow mode alongside a played HAMi, on both control planes: what it reports, what survives a kill, and that it writes
 nothing whatever rights anybody gives it.
 
 HAMi's agents and its scheduler are played: nodes are dressed as its device plugin leaves them, and pods get its

@@ -1,5 +1,5 @@
 """
-The page on switching, typed from top to bottom on the embedded cluster beside a played HAMi.
+The page on switching, typed from top to bottom on the embedded cluster alongside a played HAMi.
 
 No container runtime is there, so a script in front of kubectl runs what would be executed in the recorder's pod: the
 recorder's own command, on the recording of a recorder that runs here. `apply -k manifests/base` is not typed again: the

@@ -1,4 +1,4 @@
-"""GPUs by Dynamic Resource Allocation: a pool that delivers by ResourceClaims beside one that does not."""
+"""GPUs by Dynamic Resource Allocation: a pool that delivers by ResourceClaims alongside one that does not."""
 
 from __future__ import annotations
 

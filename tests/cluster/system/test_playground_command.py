@@ -167,7 +167,8 @@ def test_a_second_one_in_the_same_folder_is_refused_and_the_first_one_goes_on(tm
         assert second.stderr == (
             f"a playground already runs in {run} (process {first.pid}). To use it:\n\n"
             f"    export KUBECONFIG={run}/kubeconfig\n\n"
-            "Ctrl-C in its terminal ends it. To start another one alongside it: make playground DIRECTORY=.playground-2\n"
+            "Ctrl-C in its terminal ends it. To start another one alongside it: make playground "
+            "DIRECTORY=.playground-2\n"
         )
         assert (run / "kubeconfig").read_text() == before
         assert Kube.connect(kubeconfig=str(run / "kubeconfig"), user_agent="test").list(paths.pods()).items == []

@@ -1,5 +1,5 @@
 """
-What else a pod can be, besides asking for a share: what Kubernetes offers must go on working beside us.
+What else a pod can be, besides asking for a share: what Kubernetes offers must go on working alongside us.
 
 Each sentence holds on both control planes, and so do the invariants after it.
 """

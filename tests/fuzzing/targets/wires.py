@@ -136,7 +136,7 @@ def _answer(data: bytes) -> None:
     try:
         found = Answer(200, data).json()
     except RecursionError:
-        return  # documented beside `answer_from_json`: both callers catch it
+        return  # documented alongside `answer_from_json`: both callers catch it
     for read in (
         protocol.offered_from_json,
         protocol.cards_from_json,

@@ -1,5 +1,5 @@
 """
-What reference runs do, beside the operations of the features; and the end to which they must come.
+What reference runs do, alongside the operations of the features; and the end to which they must come.
 
 The steps carry whole objects, so that one operation serves every kind.
 """

@@ -1,9 +1,9 @@
 """
 The faults that hit one write of a program.
 
-`crash-at`: its writer crashes beside it (Sieve's *intermediate state*). `hide-at`: one of its readers does not see it
-until something else was written (*stale state*, *unobserved state*). Both count the writes of that kind from the moment
-when the step begins, over all instances of the program, and strike one of them.
+`crash-at`: its writer crashes alongside it (Sieve's *intermediate state*). `hide-at`: one of its readers does not see
+it until something else was written (*stale state*, *unobserved state*). Both count the writes of that kind from the
+moment when the step begins, over all instances of the program, and strike one of them.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _Counter:
 
 
 class _Crash:
-    """Has the writer crash beside one write."""
+    """Has the writer crash alongside one write."""
 
     def __init__(self, run: Run, arguments: Arguments) -> None:
         self._run = run

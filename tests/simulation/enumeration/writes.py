@@ -1,7 +1,7 @@
 """
 The kinds of writes that our programs send to the API server, and the lines of their code that send each.
 
-A kind is what a crash beside it can leave behind: the patch that places a pod is one, whatever the pod. A request is
+A kind is what a crash alongside it can leave behind: the patch that places a pod is one, whatever the pod. A request is
 told by its method, its path and its body. `sites_in` reads the code, so that a test finds a call that no kind names.
 """
 

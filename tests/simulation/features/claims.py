@@ -23,7 +23,7 @@ CLASSES: dict[str, JSON] = {
     "retained": {"reclaimPolicy": objects.RETAIN},
     "in-mib": {"parameters": {"memoryUnit": "MiB"}},
 }
-"""What the classes of the simulation say beside their provisioner."""
+"""What the classes of the simulation say alongside their provisioner."""
 SHARE_IS_THERE = "a claim's share is there while a pod uses it"
 """The name of an invariant."""
 _OF_THE_SYSTEM = "node.kubernetes.io/"

@@ -2,7 +2,7 @@
 Pods that start together: gangs are created while leaders are killed between two of their writes.
 
 What is judged is what the API server has: no pod of a gang is placed before as many pods as start together were there,
-and none at admission, and in the end no pod waits for its gang beside one of it that has its share.
+and none at admission, and in the end no pod waits for its gang alongside one of it that has its share.
 """
 
 from __future__ import annotations

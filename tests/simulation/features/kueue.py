@@ -275,7 +275,7 @@ class Answers:
         return f"{_key(change.object)} is Ready, and of {count} pods {found} fit" if found < count else None
 
     def room(self, size: int) -> int:
-        """How many shares of this size the cards of a moment ago have room for, beside what was there then."""
+        """How many shares of this size the cards of a moment ago have room for, alongside what was there then."""
         earlier = self._run.kernel.seconds() - _RECENT
         left = {place: usable for place, (usable, seen) in self._cards.items() if seen >= earlier}
         for place, held in self._booked.by_card.items():

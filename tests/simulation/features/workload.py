@@ -181,7 +181,7 @@ _MORE: tuple[tuple[float, Callable[[Draw, Arguments], Arguments]], ...] = (
     (0.05, _failing),
     (0.15, _with_containers),
 )
-"""What a pod may have beside its request, and how likely."""
+"""What a pod may have alongside its request, and how likely."""
 
 
 def manifest(arguments: Arguments) -> JSON:
@@ -313,7 +313,7 @@ def burst(draw: Draw) -> Arguments:
 
 
 def create_many(run: Run, arguments: Arguments) -> None:
-    """Create all of them, beside each other."""
+    """Create all of them, alongside each other."""
     for each in arguments["pods"]:
         run.kernel.spawn(run.world.admin, lambda e=each: _tolerant(run, e), "create")  # type: ignore[misc]
 

@@ -182,7 +182,7 @@ class World:
             each(program, code)
 
     def another_allocator(self, name: str) -> Program:
-        """A further allocator beside those of the shape, which nothing starts again."""
+        """A further allocator alongside those of the shape, which nothing starts again."""
         return Program(self.kernel, f"allocator-{name}", self._allocator(name), lambda program, code: None)
 
     def _allocator(self, number: int | str) -> Callable[[Program, Any], int]:

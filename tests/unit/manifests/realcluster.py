@@ -81,7 +81,7 @@ class RealCluster:
 
 def _headers(who: Who, form: str) -> dict[str, str]:
     headers = {"Content-Type": form, "Impersonate-User": who.name}
-    # One header of each name is all that urllib sends, so a user here has one group beside the implied one.
+    # One header of each name is all that urllib sends, so a user here has one group alongside the implied one.
     headers["Impersonate-Group"] = who.groups[0]
     if who.node:
         headers["Impersonate-Extra-authentication.kubernetes.io%2Fnode-name"] = who.node

@@ -1,4 +1,4 @@
-"""What the check proposes for nodes that enforce nothing, beside the manifests and the agent's settings."""
+"""What the check proposes for nodes that enforce nothing, alongside the manifests and the agent's settings."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ each = pytest.mark.parametrize("block", BLOCKS, ids=[f"{b.page} {i}" for i, b in
 
 @cache
 def built(text: str) -> list[JSON]:
-    """What kustomize makes of a block in a folder beside `manifests`."""
+    """What kustomize makes of a block in a folder alongside `manifests`."""
     with tempfile.TemporaryDirectory() as folder:
         # kustomize takes relative paths only.
         above = os.path.relpath(MANIFESTS, Path(folder).resolve())

@@ -161,7 +161,7 @@ def _knative(template: JSON) -> Iterator[tuple[JSON, JSON]]:
 
 
 def _argo(spec: JSON) -> Iterator[tuple[JSON, JSON]]:
-    """Argo makes a pod for each container of a step, for each item; its own container waits beside it."""
+    """Argo makes a pod for each container of a step, for each item; its own container waits alongside it."""
     templates = {template["name"]: template for template in spec["templates"]}
     for group in templates[spec["entrypoint"]]["steps"]:
         for step in group:

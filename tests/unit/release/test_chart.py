@@ -1,4 +1,4 @@
-"""The Helm chart has the same objects as the kustomizations, to the last field: real Helm beside real kustomize."""
+"""The Helm chart has the same objects as the kustomizations, to the last field: real Helm alongside real kustomize."""
 
 from __future__ import annotations
 

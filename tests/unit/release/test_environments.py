@@ -1,4 +1,6 @@
-"""docs/environments.md is made from the reports beside it, and a stranger's file changes nothing that it should not."""
+"""
+docs/environments.md is made from the reports alongside it, and a stranger's file changes nothing that it should not.
+"""
 
 from __future__ import annotations
 

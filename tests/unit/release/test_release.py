@@ -187,7 +187,7 @@ def test_there_are_workflows_for_changes_for_nights_and_for_tags() -> None:
 
 
 def linter(name: str) -> str:
-    """The program, beside this Python or on PATH; the test is skipped without it."""
+    """The program, alongside this Python or on PATH; the test is skipped without it."""
     found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     if found is None:
         pytest.skip(f"{name} is not installed; `make setup` installs it")

@@ -35,7 +35,7 @@ def fresh(seed: int | str = 1, preempt: float = 0.0) -> Kernel:
 
 
 def staged(kernel: Kernel, *tasks: Callable[[], object], host: Host | None = None) -> None:
-    """Run them beside each other until all have ended. Raises what one raises, and `Deadlock`."""
+    """Run them alongside each other until all have ended. Raises what one raises, and `Deadlock`."""
     host = host or Host("host", kernel.seed)
     left = [kernel.spawn(host, task, f"task-{number}") for number, task in enumerate(tasks)]
     kernel.run(HOUR, lambda: all(task.done for task in left))

@@ -67,7 +67,7 @@ class Stage:
         return self.world.kube(program.host, ADMIN)
 
     def beside(self, task: Callable[[], None]) -> None:
-        """Start a task beside the scene."""
+        """Start a task alongside the scene."""
         self.run.kernel.spawn(self.world.admin, task, "beside")
 
     def tried(self, kube: Kube, name: str) -> JSON:

@@ -221,7 +221,7 @@ def test_however_a_pod_ends_its_share_comes_back_once(ends: list[str]) -> None:
 
 
 def neighbour(cpu: int) -> JSON:
-    """A pod without a share beside ours, of which only CPU matters."""
+    """A pod without a share alongside ours, of which only CPU matters."""
     return pod("web").uid("uid-web").needs(cpu=cpu).on("t4").phase("Running").json()
 
 

@@ -65,7 +65,7 @@ def test_too_many_sizes_are_counted_on_a_coarser_grid() -> None:
 
 
 def test_two_shares_that_fill_one_card_share_its_price() -> None:
-    """Neither fits beside another of its own sort."""
+    """Neither fits alongside another of its own sort."""
     assert pricing.prices_by_sides({(70, 10): 1.0, (10, 70): 3.0}) == pytest.approx({(70, 10): 0.0, (10, 70): 1.0})
     assert sum(pricing.prices_by_sides({(70, 10): 1.0, (10, 70): 1.0}).values()) == pytest.approx(1.0)
 

@@ -304,7 +304,7 @@ def test_between_equals_a_roomy_cluster_fills_the_fullest_card() -> None:
 
 
 def test_a_share_goes_beside_one_that_takes_the_other_side() -> None:
-    """By the larger side both cards are as full; beside 70% of memory there is room for 70% of cores."""
+    """By the larger side both cards are as full; alongside 70% of memory there is room for 70% of cores."""
     node = cards("a", 2, taken=0)
     usage = tuple(Usage(16 * GIB * memory // 100, cores, 1) for memory, cores in ((10, 70), (70, 10)))
     node = replace(node, usage=usage)

@@ -100,7 +100,7 @@ def harness_with(running: list[tuple[JSON, str]]) -> SchedulerHarness:
 
 def attracting_nobody(template: JSON) -> JSON:
     """
-    The template without required affinity. Between equal nodes, the pods that a running pod requires beside it are
+    The template without required affinity. Between equal nodes, the pods that a running pod requires alongside it are
     preferred there, and a snapshot leaves preferences out.
     """
     spec = template["spec"]

@@ -1,4 +1,4 @@
-"""The tables in which all sides stand beside each other, and what they say of sides that cannot be compared."""
+"""The tables in which all sides stand alongside each other, and what they say of sides that cannot be compared."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class ProofsOfAnAgent(RuleBasedStateMachine):
         self.look()
 
     def look(self) -> None:
-        """What the agent does in each round; and the model beside it."""
+        """What the agent does in each round; and the model alongside it."""
         gate = self.proofs.judge(sorted(self.works), self.proof, self.driver, self.now, self.published)
         self.since = {level: self.since.get(level, self.now) for level in self.works}
         self.published = tuple(level for level in LIMITING if level in self.works and gate.lets(level))

@@ -43,7 +43,7 @@ def pod(**metadata: Any) -> JSON:
 
 
 class Answering:
-    """The allocator beside the webhook."""
+    """The allocator alongside the webhook."""
 
     def __init__(self, read: ClaimsAnswer | None, placed: Answer | NoAnswer | None = None) -> None:
         self.read = read

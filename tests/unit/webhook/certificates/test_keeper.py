@@ -1,4 +1,6 @@
-"""Certificates kept good: made, trusted before they serve, renewed in time, and a new authority beside the old one."""
+"""
+Certificates kept good: made, trusted before they serve, renewed in time, and a new authority alongside the old one.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """
-Nobody is refused because the allocator beside the webhook restarts: what asks by percent is counted by the cards that
-were known a moment ago, never with less than it gets.
+Nobody is refused because the allocator alongside the webhook restarts: what asks by percent is counted by the cards
+that were known a moment ago, never with less than it gets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The webhook has no token: the allocator beside it asks whose a scraper's is. Without an answer nobody is let in."""
+"""
+The webhook has no token: the allocator alongside it asks whose a scraper's is. Without an answer nobody is let in.
+"""
 
 from __future__ import annotations
 

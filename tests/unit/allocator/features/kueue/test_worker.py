@@ -95,7 +95,7 @@ class Way(Transport):
 
 
 class Bench:
-    """A worker beside an API server, turned by hand."""
+    """A worker alongside an API server, turned by hand."""
 
     def __init__(self, server: HttpsServer, path: str) -> None:
         self.now, self.takes = 100.0, 0.0
