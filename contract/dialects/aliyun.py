@@ -3,11 +3,11 @@ Aliyun gpushare: `aliyun.com/gpu-mem` in GiB (or MiB), on ONE GPU for all contai
 
 `aliyun.com/gpu-count: 1` alongside it has no effect, as reported by users of that system. N above 1, in the limits or
 in the commercial edition's pod label, means N GPUs with 1/N of the memory on each. Names, units and the environment are
-those of gpushare-scheduler-extender (`pkg/utils/const.go`) and gpushare-device-plugin (`pkg/gpu/nvidia`). A card's
-units are its MiB rounded down, so a T4 of 15109 MiB has 14.
+those of gpushare-scheduler-extender (`pkg/utils/const.go`) and gpushare-device-plugin (`pkg/gpu/nvidia`). A GPU's units
+are its memory rounded down, so a T4 of 15109 MiB has 14.
 
-`ALIYUN_COM_GPU_MEM_ASSIGNED` is `false` when the pod is placed and `true` once its containers run: by then that
-system's device plugin had assigned the card. `ALIYUN_COM_GPU_MEM_ASSUME_TIME` is the time of the placement in ns.
+`ALIYUN_COM_GPU_MEM_ASSIGNED` is `false` when the pod is placed and `true` once its containers run: at that time, that
+system's device plugin had assigned the GPU. `ALIYUN_COM_GPU_MEM_ASSUME_TIME` is the time of the placement in ns.
 """
 
 from __future__ import annotations

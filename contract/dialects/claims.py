@@ -1,10 +1,10 @@
 """
 Elastic GPU's claims: the pod annotation `egpuc.elasticgpu.io/<key>: <name>` gives a pod an ElasticGPUClaim's share.
 
-The key is free, as in that system. The claim has the amounts (see [claims.md](claims.md)), so the pod's containers name
+Any key works, as in that system. The claim has the amounts (see [claims.md](claims.md)), so the pod's containers name
 no resources: every app container sees the claim's GPUs; init containers and sidecars see none. A pod has one claim;
 several annotations may name the same one. A pod waits for a claim that does not exist yet. Several pods may name one
-claim: they have its one share together, which counts once.
+claim: they use its share together, which counts once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
 Tencent's Elastic GPU: `gpu-core` in hundredths of a card and `gpu-memory` in MiB, of `elasticgpu.io/` or `.com/`.
 
-1 to 99 of `gpu-core` are a share of one card; 100 and more are one whole card for each 100 (elastic-gpu-scheduler,
-`pkg/scheduler/allocate.go`), and admission warns about a remainder. Cores and memory may be named together. Cores alone
-reserve memory in proportion, which that system did not do, unless the administrator chose an amount. That system's
-documentation has `elasticgpu.io`, and its last published scheduler read `elasticgpu.com`: both mean the same here, and
+1 to 99 of `gpu-core` are a share of one GPU; from 100 on, each 100 is one whole GPU (elastic-gpu-scheduler,
+`pkg/scheduler/allocate.go`), and admission warns about a remainder. Cores and memory may be given together. Cores alone
+reserve memory in proportion, unlike in that system, unless the administrator chose an amount. That system's
+documentation uses `elasticgpu.io`, but its last published scheduler read `elasticgpu.com`: both work here, and
 annotations are always written with `elasticgpu.io`. A container without a share gets no GPU.
 """
 

@@ -1,9 +1,9 @@
 """
 4paradigm's vGPU scheduler, today HAMi: `nvidia.com/gpu` GPUs, and on each `gpumem` MiB and `gpucores` percent.
 
-`nvidia.com/gpu` alone is a whole card, as in the vendor's plugin and in HAMi 2.10. A share without an amount of memory
-has the whole card's; 100 cores are an exclusive card, and more than 100 count as 100. `gpumem: 3Gi`, which HAMi
-silently reads as an empty request, is 3 GiB here. Units and defaults are those of HAMi's
+`nvidia.com/gpu` alone is a whole GPU, as in the vendor's plugin and in HAMi 2.10. A share without an amount of memory
+has all of the GPU's memory. 100 cores reserve the GPU exclusively, and more than 100 count as 100. `gpumem: 3Gi`, which
+HAMi silently reads as an empty request, is 3 GiB here. Units and defaults are those of HAMi's
 `pkg/device/nvidia/device.go`.
 """
 

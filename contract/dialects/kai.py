@@ -1,15 +1,16 @@
 """
-KAI-Scheduler: annotations of the pod, `gpu-fraction` of one card's memory or `gpu-memory` in MiB.
+KAI-Scheduler: annotations of the pod, `gpu-fraction` of one GPU's memory or `gpu-memory` in MiB.
 
 One container gets the share: the first app container, or the one that `gpu-fraction-container-name` names, which may be
-an init container. `gpu-fraction-num-devices` asks for the same share of several cards. Fraction and memory exclude each
-other, and whole cards by `nvidia.com/gpu` exclude both, as in that system's own admission. It counts no cores, so none
-are reserved. Names are those of its `pkg/common/constants/constants.go`. A fraction is rounded down to whole percents.
+an init container. `gpu-fraction-num-devices` requests the same share of several GPUs. Fraction and memory exclude each
+other, and whole GPUs by `nvidia.com/gpu` exclude both, as in that system's own admission. That system counts no cores,
+so none are reserved. The names are those of its `pkg/common/constants/constants.go`. A fraction is rounded down to
+whole percents.
 
 Since release 0.18 an annotation may name the container and give a Kubernetes quantity, with a limit above the request
-(`nvidia.com/container.<container>.gpu-memory.request` and `.limit`); a limit alone is the request too. The limits
-`gpu-memory.limit` and `gpu-fraction.limit` are short for those of the container that has the share. Two spellings of
-one amount must agree, since that system writes the longer one alongside the shorter.
+(`nvidia.com/container.<container>.gpu-memory.request` and `.limit`); a limit alone is also the request. The limits
+`gpu-memory.limit` and `gpu-fraction.limit` are short for those of the container with the share. Two spellings of one
+amount must agree, since that system writes both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-nano-gpu: `nano-gpu/gpu-percent`, 1 to 100, of one card's memory and cores alike.
+nano-gpu: `nano-gpu/gpu-percent`, 1 to 100, of both the memory and the cores of one GPU.
 
 The resource was called `elastic-gpu/gpu-percent` for some months of 2022. That system never scheduled more than 100
-(`pkg/types`: 100 percent is a card); here more is refused, with a value that works.
+(`pkg/types`: 100 percent is a GPU); here, more is refused, and the message has a value that works.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """
 Our own dialect: quantities with units, percent or bytes, cores, count, per container.
 
-It expresses all that the older systems can, in the units of Kubernetes: `gpufraction.io/gpu-memory: 8Gi`. A share by
-percent takes that percent of memory and of cores, unless `gpu-cores` gives another; cores alone take memory in
-proportion; a count alone takes whole GPUs. Each amount is per GPU. A limit alongside the memory or the percent lets the
-container use more of the card while nobody else needs it; nothing of that is booked.
+It can express everything that the older systems can, in Kubernetes' units: `gpufraction.io/gpu-memory: 8Gi`. A share by
+percent gets that percentage of memory and cores, unless `gpu-cores` gives another; cores alone get memory in
+proportion; a count alone gets whole GPUs. Each amount is per GPU. A limit, given with the memory or the percentage,
+lets the container use more of the GPU while no other pod needs it. The additional memory is not booked.
 """
 
 from __future__ import annotations

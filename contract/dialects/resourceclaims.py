@@ -1,11 +1,11 @@
 """
 Upstream's own objects: a pod names ResourceClaims of the DeviceClass `share.gpufraction.io` (Kubernetes 1.36 or newer).
 
-A request of such a claim says what it has of each card: `capacity.requests` with `memory` as a quantity (`8Gi`), and
-`cores` in percent of the card's multiprocessors, from 1 to 100. Memory alone reserves no cores, as in HAMi. A request
-without capacity has whole cards. `count` is the number of cards; several requests of one container are on several
-cards. A claim's `config` for the driver `gpufraction.io` may ask for isolation, and for a memory limit above the
-request. See [upstream.md](upstream.md): who may use claims, how several pods use one, and what is refused.
+A request of such a claim says what it needs on each GPU: `capacity.requests` with `memory` as a quantity (`8Gi`), and
+`cores` in percent of the GPU's multiprocessors, from 1 to 100. Memory alone reserves no cores, as in HAMi. A request
+without capacity gets whole GPUs. `count` is the number of GPUs; several requests of one container get different GPUs. A
+claim's `config` for the driver `gpufraction.io` may request isolation and a memory limit above the request.
+[upstream.md](upstream.md) explains who may use claims, how several pods use one, and what is refused.
 """
 
 # A pod has the names of its claims only. Who reads the claims themselves hands them over as `ClaimReading`s.
