@@ -226,7 +226,7 @@ function draw() {
   $("as-table").hidden = at.view !== "gpus";
   status();
   if (!seen) {
-    if (lost) show($("main"), h("p", { class: "empty" }, `The cluster cannot be shown: ${lost}`));
+    if (lost) show($("main"), h("p", { class: "empty" }, `Cannot show the cluster: ${lost}`));
     return;
   }
   head(seen.head);
@@ -239,7 +239,7 @@ function draw() {
 function status() {
   const old = lost ? { since: seen ? readAt : lostSince, why: lost } : seen && seen.old ? { since: Date.parse(seen.old.since), why: seen.old.why } : null;
   const text = old
-    ? `${seen ? "This picture is old, from" : "No picture since"} ${clock(old.since)} (${duration((Date.now() - old.since) / 1000)} ago): ${old.why}`
+    ? `${seen ? "This page is out of date, from" : "No data since"} ${clock(old.since)} (${duration((Date.now() - old.since) / 1000)} ago): ${old.why}`
     : seen ? `updated ${duration((Date.now() - readAt) / 1000)} ago` : "";
   const state = old ? old.why : "";
   const element = $("status");
@@ -274,7 +274,7 @@ function head(sums) {
         h("small", {}, `${part} % of the memory, ${sums.cores} % of the cores`))),
     figure("GPUs", sums.gpus.toLocaleString("en"), `on ${many(sums.nodes, "node")}`),
     figure("Unused", sums.unused.toLocaleString("en"), sums.unused === 1 ? "GPU without a share" : "GPUs without a share"),
-    figure("Largest unused", sums.largest ? memory(sums.largest.freeMiB) : "none", sums.largest ? `GPU ${sums.largest.gpu} of ${sums.largest.node}` : "no GPU takes another pod"),
+    figure("Largest unused", sums.largest ? memory(sums.largest.freeMiB) : "none", sums.largest ? `GPU ${sums.largest.gpu} of ${sums.largest.node}` : "no GPU accepts another pod"),
     figure("Waiting", sums.waiting.toLocaleString("en"), sums.waiting === 1 ? "pod in the queue" : "pods in the queue"),
     trouble ? figure("Out of use", `✕ ${trouble}`, [sums.missing && `${sums.missing} missing`, sums.unhealthy && `${sums.unhealthy} unhealthy`, sums.withheld && `${sums.withheld} withheld`].filter(Boolean).join(", "), "bad") : null);
 }
@@ -293,7 +293,7 @@ function rights(sums) {
   }
   if (sums.unseen.length) lines.push(`Not shown: ${sums.unseen.join("; ")}.`);
   if (!lines.length) return null;
-  return h("details", { class: "note", "data-key": "rights" }, h("summary", {}, "What you may not see here"), lines.map((line) => h("p", {}, line)));
+  return h("details", { class: "note", "data-key": "rights" }, h("summary", {}, "What you cannot see here"), lines.map((line) => h("p", {}, line)));
 }
 
 const figure = (name, value, small, kind = "") => h("dl", { class: `figure ${kind}`.trim(), "data-key": name }, h("dt", {}, name), h("dd", {}, h("b", {}, value), h("small", {}, small)));
@@ -323,7 +323,7 @@ function gpus(view, sums) {
   if (!view.rows.length) return nothing(place().filter ? "No node" : "No node with GPUs");
   return [
     legend(view.legend),
-    use.why && sums.measured ? h("p", { class: "note", "data-key": "why" }, `What the GPUs really use is not shown: ${use.why}`) : null,
+    use.why && sums.measured ? h("p", { class: "note", "data-key": "why" }, `Real use of the GPUs is not shown: ${use.why}`) : null,
     view.map.length ? map(view) : null,
     asTable ? gpuTable(view.rows) : view.rows.map(node),
   ];
@@ -341,7 +341,7 @@ function legend(named) {
 function map(view) {
   const drawn = view.map.reduce((sum, group) => sum + group.tiles.length, 0);
   return h("section", { class: "map", "data-key": "map" },
-    h("h2", {}, many(view.total, "node"), h("span", {}, "height: memory allocated"), h("span", {}, "striped: takes no new pods"), h("span", {}, "!: a GPU is unhealthy or missing")),
+    h("h2", {}, many(view.total, "node"), h("span", {}, "height: memory allocated"), h("span", {}, "striped: accepts no new pods"), h("span", {}, "!: a GPU is unhealthy or missing")),
     view.map.map(group),
     view.total > drawn ? h("p", { class: "note" }, `${drawn.toLocaleString("en")} are drawn; the filter finds the others.`) : null);
 }
@@ -361,7 +361,7 @@ function stateBadge(state) {
   const [first, ...more] = state.split(",");
   const [kind, sign] = first === "Ready" ? ["good", "✓"] : first === "Cordoned" ? ["warn", "‖"] : ["bad", "✕"];
   return [h("span", { class: `badge ${kind}` }, `${sign} ${first}`),
-    more.includes("AgentSilent") ? h("span", { class: "badge warn", title: "The node's agent is silent: the node takes no new pods, and its figures may be old" }, "? Agent silent") : null];
+    more.includes("AgentSilent") ? h("span", { class: "badge warn", title: "The node's agent is silent: the node accepts no new pods, and its figures may be old" }, "? Agent silent") : null];
 }
 
 function levels(isolation) {
@@ -383,7 +383,7 @@ const isBad = (gpu) => gpu.health === "Unhealthy" || gpu.health === "Missing";
 const closed = (row, gpu) => gpu.health !== "Healthy" || !row.open;
 
 function card(row, gpu) {
-  const free = closed(row, gpu) ? "takes no new pods" : gpu.exclusive ? "one pod has it whole" : gpu.cores >= 100 && gpu.freeMiB ? `${memory(gpu.freeMiB)} unused, no cores` : gpu.freeMiB ? `${memory(gpu.freeMiB)} unused` : "";
+  const free = closed(row, gpu) ? "accepts no new pods" : gpu.exclusive ? "used by one pod exclusively" : gpu.cores >= 100 && gpu.freeMiB ? `${memory(gpu.freeMiB)} unused, no cores` : gpu.freeMiB ? `${memory(gpu.freeMiB)} unused` : "";
   const shut = isBad(gpu) ? " sick" : closed(row, gpu) ? " shut" : "";
   const coresLeft = Math.max(0, 100 - gpu.cores);
   return h("div", { class: "gpu", "data-key": gpu.uuid },
@@ -425,7 +425,7 @@ function inUse(row, gpu) {
 }
 
 const bursting = (gpu) => (gpu.limitsMiB > Math.max(gpu.totalMiB, gpu.memoryMiB) ? `Memory limits add up to ${memory(gpu.limitsMiB)} of a card with ${memory(gpu.totalMiB)}` : "");
-const oversubscription = (gpu) => (gpu.memoryMiB > gpu.promisedMiB ? "Pods hold more than there is" : `The options promise ${memory(gpu.promisedMiB)} of a card with ${memory(gpu.totalMiB)}`);
+const oversubscription = (gpu) => (gpu.memoryMiB > gpu.promisedMiB ? "Pods hold more than the GPU has" : `The options promise ${memory(gpu.promisedMiB)} of a card with ${memory(gpu.totalMiB)}`);
 const summary = (row, gpu) => `${gpu.model}, ${gpu.health}, ${memory(gpu.memoryMiB)} of ${memory(gpu.promisedMiB)} allocated, cores ${gpu.cores} %, ${many(gpu.shares, "share")}${gpu.oversubscribed ? `, ${oversubscription(gpu)}` : ""}${bursting(gpu) ? `, ${bursting(gpu)}` : ""}${closed(row, gpu) ? ", takes no new pods" : `, ${memory(gpu.freeMiB)} unused`}`;
 
 function part(gpu, sharer) {
@@ -491,7 +491,7 @@ function queue(view, sums) {
       [same ? h("span", { class: "soft" }, "as above") : row.reason || DECIDED_LATER, "long"], [row.priority, "number"]]);
   }
   return [
-    sums.whole ? null : h("p", { class: "note" }, `Only namespace ${sums.namespace}: you may not list the pods of all namespaces, so places in the queue are not known.`),
+    sums.whole ? null : h("p", { class: "note" }, `Only namespace ${sums.namespace}: you may not list the pods of all namespaces, so places in the queue are unknown.`),
     h("div", { class: "legend", role: "group", "aria-label": "Reasons", "data-key": "reasons" }, view.reasons.map((each) => h("button", { "data-key": each.code, "data-action": "filter", "data-filter": now === each.filter ? "" : each.filter, "aria-pressed": String(now === each.filter) }, `${each.code || DECIDED_LATER} ${each.count.toLocaleString("en")}`))),
     table("Queue", ["#Place", "Pod", "Asks for", "Waits", "Why", "#Priority"], lines, { 0: "place", 1: "name", 3: "since", 5: "priority" }),
   ];
