@@ -203,7 +203,8 @@ def test_what_strangers_write_stays_text(browser: Browser, small: str, playgroun
 def test_when_the_command_has_ended_the_page_says_since_when_it_is_old(browser: Browser, playground: Cluster) -> None:
     with scenes.page(playground.kubeconfig) as address:
         ready(browser, address)
-    wait_for(lambda: "This page is out of date" in browser.text("#status.old"), lambda: browser.text("#status"), timeout=30)
+    old = "This page is out of date"
+    wait_for(lambda: old in browser.text("#status.old"), lambda: browser.text("#status"), timeout=30)
     assert browser.count(".node") == 3
     assert all("ERR_CONNECTION" in line for line in browser.errors())
 
