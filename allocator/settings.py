@@ -133,7 +133,7 @@ class ElectionSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """What `python -m allocator run` can be told of the core; `allocator.app` adds the features' settings."""
+    """The settings of the core for `python -m allocator run`; `allocator.app` adds the features' settings."""
 
     REMOVED: ClassVar[Mapping[str, str]] = MOVED_TO_OPTIONS
     socket: Path = setting(Path("/run/gpufraction/socket/allocator.sock"), "Unix socket for the webhook's requests.")

@@ -19,7 +19,7 @@ ALLOCATOR, AGENT, CERTS = "gpufraction-allocator", "gpufraction-nodeagent", "gpu
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One thing that somebody may do or not. `resource` may name a subresource: `pods/eviction`."""
+    """One permission. `resource` may name a subresource: `pods/eviction`."""
 
     verb: str
     group: str

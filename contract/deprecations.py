@@ -1,5 +1,5 @@
 """
-What pods may still say and a later release does not read any more: one table, `DEPRECATED`.
+Names that pods may still have but that a later release does not read: one table, `DEPRECATED`.
 
     release N     the name gets a row here. It is read as before; kubectl shows the warning, and the metric counts it
     until M       the last release that reads it, at least two minor releases after N; then name and row go together

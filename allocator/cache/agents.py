@@ -1,7 +1,7 @@
 """
 Which nodes' agents are silent: they have not written for longer than they say, and than the administrator allows.
 
-An agent's clock is not ours, so only that its time changes counts, by our clock. Silence is judged where the time
+An agent's clock is not ours, so only that its time changes counts, by our clock. Silence is evaluated where the time
 between is known to be heard: a caller that could not hear for a while begins the count again (`restart`). An agent
 that writes costs one entry of a dictionary; each agent has one place in a heap, which is looked at when it is due.
 Pure: time is passed in.

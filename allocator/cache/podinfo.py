@@ -623,11 +623,11 @@ class AllocatedPods:
         return min(self._priorities, default=float("inf"))
 
     def not_evaluated(self) -> Counter[str]:
-        """How many of the pods are judged by something that is not evaluated here, by what it is."""
+        """How many pods are subject to rules that are not evaluated here, by kind."""
         return Counter(what for found in self._not_evaluated.values() for what in found)
 
     def says_by_what(self, uid: str) -> bool:
-        """Whether the pod says that it is judged by such a thing."""
+        """Whether the pod says that it is subject to such a rule."""
         return uid in self._not_evaluated
 
     def unbound_for(self, now: float, after: float) -> list[UnboundPod]:

@@ -155,7 +155,10 @@ class RepeatedGpus:
             self._several.discard(uuid)
 
     def _choose(self, uuids: Iterable[str], held: Held) -> set[str]:
-        """Choose who keeps these cards; the nodes that report them, all of which must be judged again."""
+        """
+        Choose the nodes that keep these cards. Returns the nodes that report them, all of which must be evaluated
+        again.
+        """
         concerned = set[str]()
         for uuid in uuids:
             reporters = self._reporters.get(uuid, [])

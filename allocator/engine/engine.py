@@ -151,7 +151,7 @@ class NodeClasses:
         return Unschedulable(tuple(total[code] for code in sorted(total))) if total else None
 
     def _groups(self, apart: set[str]) -> Iterator[tuple[NodeState, int]]:
-        """A node, and how many nodes it stands for."""
+        """A node, and how many nodes it represents."""
         for name in apart:
             yield self._nodes[name], 1
         for members in self._members.values():

@@ -176,13 +176,13 @@ class Neighbours:
 
     @property
     def version(self) -> int:
-        """Grows with everything that a constrained pod is judged by."""
+        """Increases when anything changes that a constrained pod is evaluated by."""
         followed = self.storage.changes + self.devices.changes + self.spreading.changes
         return self.changes + followed + self._assumed.changes
 
     @property
     def constrains_all(self) -> bool:
-        """Whether pods without constraints of their own are judged by other pods, because of a profile."""
+        """Whether pods without constraints of their own are evaluated by other pods, because of a profile."""
         return any(profile.spread for profile in self._there.profiles.values())
 
     def concerns(self, rules: PodRules) -> bool:
@@ -229,7 +229,7 @@ class Neighbours:
         return default_spread.with_defaults(rules, profile, selector)
 
     def cluster(self, rules: PodRules) -> Cluster:
-        """Everything that is known now of what such a pod is judged by."""
+        """All current data by which such a pod is evaluated."""
         self._read(rules)
         return self._there.cluster(rules)
 
@@ -298,7 +298,7 @@ class Neighbours:
         return self._frozen
 
     def _read(self, rules: PodRules) -> None:
-        """Have the objects there that such a pod is judged by, and follow them."""
+        """Load the objects by which such a pod is evaluated, and follow them."""
         if rules.volumes or rules.inline:
             self.storage.wanted |= not self.storage.known
             self._there.storage = self._volumes() if self.storage.known else None

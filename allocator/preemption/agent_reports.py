@@ -172,7 +172,7 @@ class AgentReports:
         return True
 
     def _see_strange(self, node: str, strange: bool, now: float) -> None:
-        """Say on the Node that its agent reports about pods that have no such share there, if it goes on to."""
+        """Write an Event on the Node if its agent keeps reporting pods that have no such share there."""
         if not strange:
             if self._strange.get(node, 0.0) <= now:
                 self._strange.pop(node, None)

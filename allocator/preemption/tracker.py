@@ -5,7 +5,7 @@ Several are under way at a time, since a pod takes as long to end as its grace p
 that long for each. They do not overlap: each is planned as if those before it were carried out, so that no two count on
 one victim or on one share, and what is made free for one pod is left alone by the others.
 `allocator.preemption.planner` chooses the victims; the workers write the evictions; the tracker takes in what became of
-them, so that no pod is evicted twice for one and none in vain. Pure: time is passed in.
+them, so that no pod is evicted twice for one pod, and none for nothing. Pure: time is passed in.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PAUSE, _PAUSE_CAP = 30.0, 600.0
 
 @dataclass(frozen=True, slots=True)
 class EvictionCause:
-    """Why pods are evicted for another one, and how that is said."""
+    """Why pods are evicted for another one, and the texts about it."""
 
     name: str
     """For the metric of evictions."""
@@ -136,7 +136,7 @@ class PreemptionTracker:
         return uid in self.under_way or (attempts is not None and attempts.says is not None and attempts.served)
 
     def vain(self) -> frozenset[str]:
-        """uids of the waiting pods for which room was made in vain."""
+        """uids of the waiting pods that were not placed although room was made for them."""
         return frozenset(uid for uid, attempts in self._attempts.items() if attempts.vain)
 
     # -- moving ---------------------------------------------------------------------------------------------------

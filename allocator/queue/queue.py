@@ -450,7 +450,7 @@ class Rounds:
             self._lacks.pop(uid, None)
 
     def tried(self, uid: str) -> None:
-        """The pod was tried, or there was nothing to be tried; what it lacks is not known."""
+        """The pod was tried, or there was nothing to try; what it lacks is unknown."""
         self._tried[uid] = self._round
         self._lacks.pop(uid, None)
 

@@ -505,7 +505,7 @@ class PodRecords:
         return uid in self._writing
 
     def leave_unresolved(self, binding: Binding) -> None:
-        """Nobody knows whether the write took effect. The pod goes on counting as being written."""
+        """It is unknown whether the write took effect. The pod still counts as being written."""
         self._unresolved[binding.pod.uid] = replace(binding, again=True)
 
     def take_unresolved(self) -> list[Binding]:

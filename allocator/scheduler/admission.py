@@ -86,8 +86,8 @@ class Admission:
         A replica that may not decide reserves nothing, and says what it sees: a refusal is the same as the leader's,
         and a pod that fits waits for the leader with the memory counted that it will have at least.
 
-        Admission may pass a pod through us twice. The place that it has from the first time stands only while
-        everything that it was judged by is unchanged. Otherwise the reservation is forgotten and the pod decided again.
+        Admission may pass a pod through us twice. The placement from the first time is valid only while everything that
+        it was based on is unchanged. Otherwise the reservation is forgotten and the pod decided again.
         """
         self.require_ready()
         decides = self._leadership.holds()

@@ -496,7 +496,7 @@ class Controller:
             return view.figures(self._cache, self._queue, unbound=unbound, quarantined=set_aside)
 
     def not_evaluated(self) -> Counter[str]:
-        """How many pods with a share are judged by rules that are not evaluated here, by what."""
+        """How many pods with a share are subject to rules that are not evaluated here, by kind."""
         with self._lock:
             return self._handlers.unbound.not_evaluated(self._clock())
 

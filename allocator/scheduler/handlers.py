@@ -239,7 +239,7 @@ class EventHandlers:
 
     def _tell_allocated(self, pod: PodInfo, holding: Reservation, now: float) -> None:
         """
-        A pod that was told something else learns that it has its share.
+        A pod whose condition says something else gets the condition that it has its share.
 
         All others have it in their annotations from the moment at which they could be read, so nothing is written.
         """
@@ -255,7 +255,7 @@ class EventHandlers:
             self._trigger.wake()
 
     def _may_tell(self) -> bool:
-        """Whether it is on us to tell a pod something; what is not told now is told once it is."""
+        """Whether this replica writes conditions now; what is not written now is written when it does."""
         if self._leadership.leads():
             return True
         self._leadership.leave_untold()
@@ -340,7 +340,7 @@ class EventHandlers:
         return self._queue.knows(uid) or self._cache.tracks(uid) or uid in self.unbound.withdrawn
 
     def tracked(self, uid: str) -> TrackedPod:
-        """Where a pod stands by what the watches brought."""
+        """The state of a pod according to the watches."""
         return replace(self._cache.tracked(uid), waits=self._queue.knows(uid))
 
     def uids(self) -> frozenset[str]:

@@ -104,7 +104,9 @@ class Leadership:
         self._untold = True
 
     def take_untold(self) -> bool:
-        """Whether pods are to be looked at again, since we lead and something was left untold before."""
+        """
+        Whether pods must be looked at again, since this replica leads and some conditions were not written before.
+        """
         if not self._leading():
             return False
         untold, self._untold = self._untold, False

@@ -50,7 +50,7 @@ class ClaimedShares(Protocol):
         """Whether there are claims, which are looked at in rounds."""
 
     def waits(self, namespace: str, name: str) -> Explanation:
-        """Where a claim stands, in the words for a pod that names it."""
+        """The state of a claim, as a reason for a pod that names it."""
 
     def begin_pass(self) -> None:
         """The queue is about to be tried."""
@@ -98,7 +98,7 @@ class Together:
 @dataclass(frozen=True, slots=True)
 class GangWaits:
     """
-    Why a gang waits; an empty text is not told. `codes`: of all nodes, of the pod that does not fit; none where no
+    Why a gang waits; an empty text is not shown. `codes`: of all nodes, of the pod that does not fit; none where no
     event of nodes helps.
     """
 

@@ -90,7 +90,7 @@ class Demanded:
 
 def demanded(request: PodRequest, cpu: int) -> Iterator[Demanded]:
     """
-    The classes of request that a pod stands for: one per container, or one for containers that may share their GPUs.
+    The classes of request that a pod represents: one per container, or one for containers that may share their GPUs.
 
     `cpu` is the pod's, in thousandths.
     """

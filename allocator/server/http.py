@@ -106,7 +106,7 @@ def _cards(controller: Controller) -> Reply:
 
 
 def _waiting(controller: Controller) -> list[dict[str, object]]:
-    """The line: who stands where, and what would become of each now."""
+    """The queue: the position of each pod, and what would happen to it now."""
     return [
         {
             "position": outcome.position,

@@ -30,7 +30,7 @@ def ask(kube: Kube, order: Eviction, faulted: Faulted, *, dry_run: bool = False)
 
 
 class Evictor:
-    """Asks the API server. `counted` is told the cause and the outcome of each eviction."""
+    """Calls the API server. `counted`: called with the cause and the outcome of each eviction."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 """
-The writes by which a new leader fences the bindings of the leader before, and fails the pods that came too late.
+The writes by which a new leader fences the bindings of the previous leader, and fails the pods that came too late.
 
 The controller knows which pods, and when all are done. A pod that cannot be reached is tried again in the next pass,
 and nothing is decided until then: a replica that cannot write to pods could not place any either. A pod whose fencing

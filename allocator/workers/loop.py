@@ -73,7 +73,7 @@ _AFTER_THE_CYCLE = (
 @dataclass(frozen=True, slots=True)
 class LoopCounters:
     """
-    Who is told how long each pass took, in seconds, and what became of each write, eviction and late pod.
+    Receives the duration of each pass in seconds, and the outcome of each write, eviction and late pod.
     """
 
     passed: Callable[[float], None] = lambda seconds: None
@@ -224,7 +224,7 @@ class SchedulingLoop:
 
     def _take_share(self, take: TakeShare) -> None:
         """
-        Take a share off a pod; one that has changed is judged again. Whatever is not known to have happened frees
+        Take a share off a pod; a pod that has changed is evaluated again. Whatever is not known to have happened frees
         nothing: the share is counted until the watch shows the pod without it.
         """
         fields = {"pod": take.key, **({"gate": take.gate} if take.gate else {"node": take.withdrawn_from})}

@@ -247,9 +247,9 @@ def _amount(amounts: Mapping[str, Any], key: str, field: str, *, least: int, mos
 
 def entries(spec: Mapping[str, Any]) -> tuple[ClaimEntry, ...]:
     """
-    The claims that a pod names, those of other drivers included, and ours for delivery not.
+    The claims that a pod names, including those of other drivers, but not ours for delivery.
 
-    What has not the form that the API server stores is left out: it refuses the pod.
+    Entries without the form that the API server stores are left out: it refuses the pod.
     """
     listed = spec.get("resourceClaims")
     found = []

@@ -92,7 +92,7 @@ class Spelling:
         return near[0][1] if near else None
 
     def closest(self, word: str, known: Iterable[str]) -> str | None:
-        """The known word that is most alike, wherever they differ; None where none is, or where it comes too late."""
+        """The most similar known word, wherever they differ; None if none is similar, or if the bound is reached."""
         if self.exhausted or len(word) > LONGEST:
             return None
         matcher: SequenceMatcher[str] = SequenceMatcher()

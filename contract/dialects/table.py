@@ -62,7 +62,7 @@ class Dialects:
         return iter(self._dialects)
 
     def deprecated(self, pod: Mapping[str, Any]) -> tuple[Deprecation, ...]:
-        """What the pod has of names that a later release does not read."""
+        """The deprecated names that the pod has."""
         return used(pod, self._deprecations)
 
     def known(self, name: str) -> str:

@@ -1,5 +1,5 @@
 """
-The consent of a pod to give way once its share has computed nothing for some time, and how it is written.
+The consent of a pod to its eviction when its share has been idle for some time, and how it is written.
 
 The annotation `gpufraction.io/idle-after` of the pod says after how long; where it has none, the label of the same name
 on its namespace does. `0` is no consent, and so the annotation `0` takes a pod out of its namespace's consent. A value

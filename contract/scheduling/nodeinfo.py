@@ -35,7 +35,7 @@ class AllocatedPod:
     ending: float | None = None
     """When it was first seen to terminate, by the injected clock; None while it does not."""
     idle_after: int | None = None
-    """After how many idle seconds it agrees to give way, 0 for never; None where that is its namespace's to say."""
+    """After how many idle seconds it consents to eviction, 0 for never; None if its namespace decides."""
     successor: SchedulingRequest | None = None
     """What the pod asks for that its controller makes instead; None where it makes none, or the pod must not move."""
     owner: str = ""
@@ -45,7 +45,7 @@ class AllocatedPod:
 
     @property
     def worth(self) -> tuple[int, float, str]:
-        """Who goes first: lower priority, then younger. The uid makes it an order without ties."""
+        """The order of eviction: lower priority, then younger. The uid makes it an order without ties."""
         return (self.priority, -self.created, self.uid)
 
 

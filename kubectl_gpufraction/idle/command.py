@@ -49,7 +49,7 @@ def _labels(session: Session) -> dict[str, str] | None:
 
 
 def _whether_evicted(session: Session) -> list[str]:
-    """The sentence for an administrator of a cluster where nobody has to give way."""
+    """The sentence for an administrator of a cluster in which idle pods are not evicted."""
     settings = session.allocator_settings()
     if settings is None or settings.get("idle-evict") == "true":
         return []

@@ -77,7 +77,7 @@ def gives_way(row: Row) -> str:
 
 
 def totals(found: Iterable[Row]) -> str:
-    """How many idle pods hold how much memory, and how many of them agreed to give way."""
+    """How many idle pods hold how much memory, and how many of them consented to eviction."""
     listed = list(found)
     agreed = sum(bool(row["givesWayAfter"]) for row in listed)
     held = sum(row["memoryMiB"] for row in listed)

@@ -1,4 +1,4 @@
-"""A notebook that computes nothing and agreed to give way for a waiting pod, and one that did not agree."""
+"""An idle notebook that consented to eviction for a waiting pod, and one that did not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """
-Says in the log that objects are larger than is read of their kind: a line for each kind a minute at most, since whoever
+Logs that objects are larger than what is read of their kind: at most one line per kind and minute, since anyone who
 makes such objects chooses how many there are.
 """
 

@@ -32,7 +32,7 @@ _OURS = {"labelSelector": f"{names.CANARY}=true"}
 
 
 class CanaryWorker:
-    """`counted`: is told what became of each canary."""
+    """`counted`: called with the outcome of each canary."""
 
     def __init__(
         self,

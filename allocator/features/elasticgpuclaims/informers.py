@@ -16,7 +16,7 @@ from runtime.kubernetes.watch import Deleted, Event, Put, Replaced
 
 
 def followed(controller: Controller) -> tuple[FollowedCollection, ...]:
-    """The kinds. What is booked stands on ElasticGPUs alone, which are listed again for each leadership."""
+    """The kinds. Bookings are stored only on ElasticGPUs, which are listed again for each leadership."""
     read = {
         objects.CLAIMS: kinds.ELASTICGPUCLAIMS,
         objects.CLASSES: kinds.ELASTICGPUCLASSES,

@@ -1,5 +1,5 @@
 """
-What is to be written next for a claim and its ElasticGPU, given what stands on the API server.
+What to write next for a claim and its ElasticGPU, given their state on the API server.
 
     Pending ──ElasticGPU created──▶ (bound to it) ──▶ Bound ◀──the GPU is back── Lost
                                                         │  └──the GPU is gone──▶ ▲
@@ -171,7 +171,7 @@ def _say_of_share(share: ElasticShare, status: Status) -> Patch | None:
 
 
 def status_document(status: Status) -> JSON:
-    """A status as it stands on the object."""
+    """A status as the object has it."""
     return {"phase": status.phase, "reason": status.reason, "message": plain(status.message)}
 
 

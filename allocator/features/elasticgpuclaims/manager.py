@@ -102,7 +102,7 @@ class ClaimManager:
         return self._use(record, share, share.allocation, entry)
 
     def waits(self, namespace: str, name: str) -> Explanation:
-        """Where a claim stands, in the words for a pod that names it."""
+        """The state of a claim, as a reason for a pod that names it."""
         status = self._status(namespace, name)
         return Explanation(status.reason, status.message)
 
@@ -189,7 +189,7 @@ class ClaimManager:
         return found
 
     def _bind(self, record: ClaimRecord, entry: QueuedPodInfo, share: ElasticShare | None = None) -> Status:
-        """Bind, or move, a claim for a pod in the queue; where it stands then."""
+        """Bind, or move, a claim for a pod in the queue. Returns its state afterwards."""
         wanted = self._wanted(record)
         if isinstance(wanted, ClaimTerms) and record.may_bind:
             request = SchedulingRequest(wanted.request, _needs(entry.ask, wanted.request.containers[0].count))

@@ -1,7 +1,7 @@
 """
 What the claims of one namespace may have together, where the administrator bounds it.
 
-Quotas count what stands on pods, and a claim's share stands on its ElasticGPU; so this is their counterpart for claims.
+Quotas count what is on pods, and a claim's share is on its ElasticGPU; so this is their counterpart for claims.
 A share counts from the moment that it is decided until it is given back, also where its claim is deleted (`Retain`).
 
 Pure.

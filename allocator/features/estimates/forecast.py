@@ -3,7 +3,8 @@ When waiting pods will probably start: the queue is played forward by when the p
 
 It is played several times, each time with other ends, drawn from how long pods like those ran: the first of many pods
 ends sooner than any one of them probably does. In each, one pod of the queue after the other gets the node on which it
-fits first, as pods there end, and counts as running there from then on. What cannot be told is an answer of its own.
+fits first, as pods there end, and counts as running there from then on. If no estimate is possible, the answer says
+why.
 
 A draw follows from the pod's uid, so the same question has the same answer. Pure.
 """
@@ -134,7 +135,7 @@ def _chosen(uid: str, lasts: Sequence[float], draw: int) -> float | None:
 
 
 def _agreed(found: Sequence[Forecast]) -> Forecast:
-    """What is said after all draws: the time by which it started in most of them."""
+    """The estimate after all draws: the time by which the pod started in most of them."""
     told = sorted((each for each in found if isinstance(each, Estimate)), key=lambda each: each.by)
     place = int(SURE * len(found))
     if len(told) > place:

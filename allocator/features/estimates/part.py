@@ -50,7 +50,7 @@ class Estimated:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What came of the first estimate that a pod was told."""
+    """The outcome of the first estimate that a pod was shown."""
 
     outcome: Outcome
 
@@ -208,7 +208,7 @@ class EstimatesPart:
 
 
 def outcome(told: float, by: float, started: float) -> Outcome:
-    """What came of an estimate that was made at `told`."""
+    """The outcome of an estimate that was made at `told`."""
     if started > by:
         return "later"
     return "by-then" if started - told >= (by - told) / 2 else "sooner"

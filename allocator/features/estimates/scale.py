@@ -32,7 +32,7 @@ class Scale:
         self._ratios.append(min(_MOST, max(1 / _MOST, ratio)))
 
     def of(self, played: float) -> float:
-        """What is said for a wait as it was played."""
+        """The estimate for a simulated wait."""
         if len(self._ratios) < _LEAST:
             return played
         ranked = sorted(self._ratios)

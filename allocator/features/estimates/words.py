@@ -1,5 +1,5 @@
 """
-What a waiting pod reads of an estimate. A pod of another namespace is never named, and no other team's history is told
+What a waiting pod reads of an estimate. A pod of another namespace is never named, and no other team's history is shown
 beyond the time itself. Pure.
 """
 
@@ -21,7 +21,7 @@ _WHY: Mapping[NoEstimate, str] = {
 
 
 def rounded(by: float) -> int:
-    """The time as it is said."""
+    """The time as it is shown."""
     return math.ceil(by / STEP) * STEP
 
 

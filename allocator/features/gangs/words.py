@@ -1,5 +1,5 @@
 """
-What the pods of a gang are told.
+The messages for the pods of a gang.
 """
 
 from __future__ import annotations

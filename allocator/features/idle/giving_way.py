@@ -1,5 +1,5 @@
 """
-Idle pods that are asked to give way for a waiting pod: warned first, and evicted only if they still compute nothing.
+Idle pods that are evicted for a waiting pod: warned first, and evicted only if they are still idle.
 
     planned ──warned──▶ grace ──idle all the time, and the agent reported so since──▶ evicted
        │                  │
@@ -33,7 +33,7 @@ IDLE = EvictionCause(
     event=PodEventReason.GAVE_WAY,
 )
 MOST = 16
-"""Waiting pods for which idle ones are asked to give way at a time."""
+"""Waiting pods for which idle ones are warned at a time."""
 STANDS = 600.0
 """Seconds after its grace for which a warning counts."""
 _LATE = 900.0
@@ -70,7 +70,7 @@ class GivingWay:
             self._to_warn[pod.uid] = to_warn
 
     def victims(self) -> Iterator[AllocatedPod]:
-        """Everybody who is asked to give way."""
+        """All pods that are to be evicted."""
         return (victim for each in self.plans.values() for victim in each.plan.victims)
 
     def take_warnings(self) -> list[tuple[OngoingPreemption, tuple[AllocatedPod, ...]]]:

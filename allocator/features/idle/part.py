@@ -63,7 +63,7 @@ class IdlePodWarned:
 
 
 class IdlePods:
-    """The idle pods. Those that agreed to give way are warned, and evicted after their grace."""
+    """The idle pods. Those that consented to eviction are warned, and evicted after their grace period."""
 
     def __init__(self, core: Core, settings: IdleSettings) -> None:
         state = core.state
@@ -93,7 +93,7 @@ class IdlePods:
         )
 
     def counts(self) -> tuple[int, int]:
-        """How many pods are idle: those that agreed to give way, and the others."""
+        """How many pods are idle: those that consented to eviction, and the others."""
         pods = (pod for node, uid in self._idle.listed() if (pod := self._sharers.get(uid)) and pod.node == node)
         consents = [self._consent(pod) > 0 for pod in pods]
         return sum(consents), len(consents) - sum(consents)
@@ -108,7 +108,7 @@ class IdlePods:
         return consent.agreed(pod.idle_after, self._agreed.get(pod.key.split("/", 1)[0]))
 
     def _is_due(self, victim: AllocatedPod, now: float) -> bool:
-        """Whether the pod holds what it held, and has agreed to give way by now."""
+        """Whether the pod still holds its share, and its consent to eviction applies by now."""
         pod = self._sharers.get(victim.uid)
         if pod is None or pod.ending is not None or pod.node != victim.node:
             return False

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Warner:
-    """Asks the API server. `counted` is told the outcome of each warning."""
+    """Calls the API server. `counted`: called with the outcome of each warning."""
 
     def __init__(
         self, kube: Kube, controller: Controller, *, counted: Callable[[str], None], faulted: Faulted = surfaced

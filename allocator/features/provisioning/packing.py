@@ -319,7 +319,7 @@ class _Packer:
         return next(self._quick(wanted, bins), None)
 
     def _quick(self, wanted: Sequence[int], bins: _Bins) -> Iterator[Path]:
-        """The pods put on nodes in some quick ways, for each way by which all of them find room."""
+        """Placements of the pods in some quick ways; those in which all of them find room."""
         for number, order in enumerate(self._orders):
             if number and self._steps.spent:
                 return

@@ -3,7 +3,7 @@ The nodes that were requested: what to ask for now, what has come, and what is g
 
 A **node request** asks for some nodes of a pool. `reconcile` compares the requests that exist, the nodes that exist and
 the pods that wait, and says which requests to make and which to delete. It keeps nothing but the pause after a failure,
-so another leader goes on from what is on the API server.
+so another leader continues from what is on the API server.
 
 A request is filled by the nodes of its pool that are created after it, the oldest request first; a placeholder pod by
 the node to which it is bound, once it is. It has ended when all its nodes are ready: they have published their GPUs. It
@@ -71,7 +71,7 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True)
 class NodeRequest:
-    """A request as it stands on the API server."""
+    """A request as the API server has it."""
 
     name: str
     pool: str

@@ -1,9 +1,9 @@
 """
 What is measured of pods that wait for a share: how long each waited, and whether it got its share in time.
 
-A pod is judged once: in time when it gets its share within the time, late at the moment when that time is over, whether
-it ever gets a share or not. So a full cluster shows at once, and not only when somebody leaves it. The time begins when
-nobody else's scheduling gate holds the pod. Pure: times are passed in. Not thread-safe: one owner calls it.
+A pod is counted once: in time when it gets its share within the time, late at the moment when that time is over,
+whether it ever gets a share or not. So a full cluster shows at once, and not only when somebody leaves it. The time
+begins when nobody else's scheduling gate holds the pod. Pure: times are passed in. Not thread-safe: one owner calls it.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class StartScheduling:
         return self._cache.starting.counts()
 
     def _end_overdue(self, now: float) -> tuple[()]:
-        """The pods that have been starting for too long close nothing any more, and are told so."""
+        """The pods that have been starting for too long no longer close their GPU, and get an Event about that."""
         overdue = self._cache.end_starts(now, self._wall(), self._within)
         if overdue:
             self._trigger.requeue()
