@@ -52,7 +52,7 @@ def why_absent(session: Session, namespace: str, name: str, known: Mapping[str, 
     try:
         raw = session.kube.get(paths.pods(namespace, name))
     except KubeNotFound:
-        return f"not there; -n names another namespace{suggestion(name, known)}"
+        return f"not found; -n names another namespace{suggestion(name, known)}"
     return without_share(raw, session.is_served)
 
 
@@ -74,5 +74,5 @@ def absent_node(session: Session, name: str, known: set[str]) -> str:
     try:
         session.kube.get(paths.nodes(name))
     except (KubeNotFound, KubeForbidden):
-        return f"not there{suggestion(name, known)}"
+        return f"not found{suggestion(name, known)}"
     return "its agent has reported no GPU; kubectl gpufraction check says why"

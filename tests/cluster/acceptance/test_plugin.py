@@ -59,7 +59,7 @@ def test_every_command(cluster: Cluster, tmp_path: Path) -> None:
     explained = plugin(cluster, "explain", "pod/late").splitlines()
     assert explained[1].startswith("It waits, 1 of 1 in the queue: 0 of 3 GPU nodes fit: ")
     assert "default/a on GPU" in explained[-1]
-    assert plugin(cluster, "explain", "nobody").startswith("pod 'nobody' in namespace 'default': not there")
+    assert plugin(cluster, "explain", "nobody").startswith("pod 'nobody' in namespace 'default': not found")
     assert plugin(cluster, "advise").splitlines()[1].startswith("Cannot be evicted: default/a (no controller")
     assert json.loads(plugin(cluster, "advise", "-o", "json")) == {"items": []}
     refused = plugin(cluster, "inspect", "no-such-node")

@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Break, tuple[Line, ...], tuple[str, ...]]] = {
     "the webhook configuration was deleted": (
         lambda cluster: faults.deleted(cluster, faults.CONFIGURATION),
         (
-            fail("installation", "the MutatingWebhookConfiguration zz-gpufraction-webhook: not there", APPLY),
+            fail("installation", "the MutatingWebhookConfiguration zz-gpufraction-webhook: missing", APPLY),
             fail(
                 "dry-run",
                 f"{NOT_MUTATED}: the MutatingWebhookConfiguration zz-gpufraction-webhook does not exist",

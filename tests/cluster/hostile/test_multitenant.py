@@ -80,7 +80,7 @@ def test_a_share_needs_a_quota_and_other_pods_do_not(profile: Hostile) -> None:
 def test_a_quota_bounds_memory_and_cores_of_all_pods(profile: Hostile) -> None:
     kube = profile.kube
     bounded(kube, {MEMORY: "4Gi"})
-    text = f"the ResourceQuota gpufraction of namespace {TENANT} does not bound {MEMORY}"
+    text = f"the ResourceQuota gpufraction of namespace {TENANT} does not limit {MEMORY}"
     wait_for(lambda: text in refusal(kube, share("a")), lambda: refusal(kube, share("a")) or "taken")
     scoped = {"pods": "5", **{key: ENOUGH[key] for key in ENOUGH}}
     bounded(kube, scoped, scopes=["NotTerminating"])

@@ -185,7 +185,7 @@ def test_clean_leaves_what_is_somebody_elses(bare: BareNode) -> None:
         assert bare.run("--clean")[0] == 0
         wait_for(lambda: bare.namespaces() == {theirs: ""}, lambda: f"there are {bare.namespaces()}", 20.0)
         status, _, said = bare.run("--check", "without-share")
-        assert (status, "is not the kit's own" in said) == (1, True)
+        assert (status, "was not created by this command" in said) == (1, True)
     finally:
         bare.kube.delete(paths.namespaces(theirs))
 

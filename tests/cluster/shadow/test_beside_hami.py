@@ -346,5 +346,5 @@ def test_its_role_stays_one_that_reads(cluster: PlayedHami) -> None:
     path = paths.path(RBAC, "clusterroles", None, "gpufraction-shadow")
     more = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "delete"]}]
     for rules in (more, [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]):
-        with pytest.raises(KubeForbidden, match="may get, list and watch"):
+        with pytest.raises(KubeForbidden, match="may only get, list and watch"):
             cluster.kube.patch_merge(path, {"rules": rules})

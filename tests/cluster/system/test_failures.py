@@ -68,7 +68,7 @@ def test_a_wrong_manifest_is_refused_with_what_would_work(cluster: Cluster, case
 
 
 def test_two_dialects_in_one_pod_are_refused(cluster: Cluster) -> None:
-    with pytest.raises(KubeError, match="ask in one dialect only"):
+    with pytest.raises(KubeError, match="use only one dialect"):
         create(cluster, pod("both").asks("aliyun.com/gpu-mem", 5).asks("nvidia.com/gpu", 1))
 
 

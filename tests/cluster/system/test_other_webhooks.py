@@ -84,7 +84,7 @@ def test_one_that_asks_in_another_dialect_is_refused_with_both_names(cluster: Cl
             ),
             lambda: _refusal(cluster, builder, dry_run=True),
         )
-        assert "ask in one dialect" in _refusal(cluster, builder)
+        assert "use one dialect" in _refusal(cluster, builder)
     invariants.check(cluster)
 
 

@@ -216,7 +216,7 @@ def test_a_claim_that_stands_alone_serves_one_pod_after_another(cluster: Cluster
     run(cluster, "first")
     create(cluster, pod("second", pool="plain", claim="alone"))
     wait_for(
-        lambda: "whose devices are elsewhere" in said(cluster, "second"),
+        lambda: "whose devices are on other nodes" in said(cluster, "second"),
         lambda: f"it does not wait for the claim: {found(cluster, 'second')['status']}",
         30,
     )
@@ -361,7 +361,7 @@ def test_two_ways_to_ask_are_refused(cluster: Cluster) -> None:
     template(cluster, "t", asks("1Gi"))
     body = pod("one", of="t")
     body["spec"]["containers"][0]["resources"]["limits"] = {str(names.GPU_MEMORY): "1Gi"}
-    with pytest.raises((KubeForbidden, KubeInvalid), match="ask in one dialect only"):
+    with pytest.raises((KubeForbidden, KubeInvalid), match="use only one dialect"):
         create(cluster, body)
 
 

@@ -167,7 +167,7 @@ def test_a_leader_that_dies_during_its_write_loses_and_doubles_no_share(it: Refu
         released.set()
     it.runs("b", "c")
     assert names.WITHDRAWN in it.annotations()
-    it.says("ShareWithdrawn", "went back to other pods")
+    it.says("ShareWithdrawn", "was released")
 
 
 def test_if_a_leader_dies_after_its_write_the_next_reports_what_the_pod_has(it: Refused) -> None:
@@ -180,7 +180,7 @@ def test_if_a_leader_dies_after_its_write_the_next_reports_what_the_pod_has(it: 
     wait_for(lambda: it.trouble.leads(other), "nobody took over", PATIENCE)
     it.trouble.create(card("b"), card("c"))
     it.runs("b", "c")
-    it.says("ShareWithdrawn", "went back to other pods")
+    it.says("ShareWithdrawn", "was released")
 
 
 def test_the_next_pod_of_its_name_is_not_placed_where_kube_scheduler_refused_it(it: Refused) -> None:

@@ -268,7 +268,7 @@ class Answers:
         message = str(_entry(change.object).get("message", ""))
         if not message:
             return f"{_key(change.object)} is {after}, and nothing is said of why"
-        if after != READY or "new node" in message or "no pod asks" in message or hears_late(self._run):
+        if after != READY or "new node" in message or "no pod of the Workload" in message or hears_late(self._run):
             return None
         count, size = _asked(change.object)
         found = self.room(size)

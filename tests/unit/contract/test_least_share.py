@@ -39,7 +39,7 @@ TOO_LITTLE: dict[str, tuple[PodBuilder, str]] = {
     ),
     "HAMi, with all cores": (
         pod("p").asks("nvidia.com/gpu", 1).asks("nvidia.com/gpumem", 1).asks("nvidia.com/gpucores", 100),
-        "spec.containers[0].resources.limits[nvidia.com/gpumem]: found 1Mi on each GPU; request at least at least "
+        "spec.containers[0].resources.limits[nvidia.com/gpumem]: found 1Mi on each GPU; request at least "
         "512Mi, the smallest share of a GPU here",
     ),
     "HAMi by percent": (
@@ -54,13 +54,12 @@ TOO_LITTLE: dict[str, tuple[PodBuilder, str]] = {
     ),
     "nano-gpu": (
         pod("p").asks("nano-gpu/gpu-percent", 4),
-        "spec.containers[0].resources.limits[nano-gpu/gpu-percent]: found 4 % of each GPU; request at least at least "
+        "spec.containers[0].resources.limits[nano-gpu/gpu-percent]: found 4 % of each GPU; request at least "
         "5 %, the smallest share of a GPU here",
     ),
     "by annotation": (
         pod("p").annotated("gpu-memory", "100").container("main"),
-        "spec.containers[0]: found 100Mi on each GPU; request at least at least 512Mi, the smallest share of a GPU "
-        "here",
+        "spec.containers[0]: found 100Mi on each GPU; request at least 512Mi, the smallest share of a GPU here",
     ),
     "the second container": (
         pod("p").asks("gpufraction.io/gpu-memory", "1Gi").container("side").asks("gpufraction.io/gpu-memory", "1Mi"),
@@ -100,7 +99,7 @@ def test_a_byte_is_never_a_share(dialect: str, options: Options) -> None:
     assert bounds.least_problem(made, request, options) == Refusal(
         "spec.containers[0].resources.limits[gpufraction.io/gpu-memory]",
         "1 on each GPU",
-        "request at least at least 1Mi, the smallest share of a GPU here",
+        "request at least 1Mi, the smallest share of a GPU here",
     )
 
 

@@ -101,7 +101,7 @@ def test_every_command_answers_whatever_one_pod_one_node_and_one_claim_say(
         for words in [*SHOWING, ("explain", "honest"), ("explain", pod["metadata"]["name"])]:
             status, out, err = printed(directory, port, *words, "-o", form)
             mine = words[0] == "explain" and words[1] != "honest"
-            assert "an error of kubectl" not in err, (words, err)
+            assert "a bug in kubectl" not in err, (words, err)
             assert status == 0 or words[0] in ("check", "pools") or mine, (words, err)
             assert [line for line in (out + err).splitlines() if not is_fit(line, 3 * LINE)] == [], words
             if form in ("json", "yaml") and out:

@@ -28,25 +28,25 @@ STATES: dict[str, tuple[PoolStatus, str, str]] = {
     "no node and nothing to do": (replace(POOL, ready=0), "no node", ""),
     "asked": (
         replace(POOL, state="asked", asked=2, since=1_767_600_000.0),
-        "asked for 2 at 2026-01-05T08:00:00Z",
+        "requested 2 at 2026-01-05T08:00:00Z",
         "",
     ),
     "coming": (replace(POOL, state="coming", coming=1), "not all nodes are ready", ""),
     "not asked": (replace(POOL, state="not-asked", why="forbidden"), "could not be asked", "t4: forbidden."),
     "too late": (
         replace(PAUSED, outcome="too-late"),
-        "gave nothing 3 times; asked again at 2026-01-05T08:00:00Z",
+        "failed 3 times; requested again at 2026-01-05T08:00:00Z",
         "t4: its nodes did not join in time. See the autoscaler's log, the cloud's quota, and the setting "
         "provisioning.patience.",
     ),
     "refused": (
         replace(PAUSED, failures=1, outcome="refused", why="Expired: no capacity"),
-        "gave nothing once; asked again at 2026-01-05T08:00:00Z",
+        "failed once; requested again at 2026-01-05T08:00:00Z",
         "t4: the autoscaler could not add its nodes (Expired: no capacity).",
     ),
     "without GPUs": (
         replace(PAUSED, outcome="without-gpus"),
-        "gave nothing 3 times; asked again at 2026-01-05T08:00:00Z",
+        "failed 3 times; requested again at 2026-01-05T08:00:00Z",
         "t4: nodes joined, but their GPUs were not published in time. kubectl get events -A --field-selector "
         "reason=NodeWithoutGPUs names them.",
     ),
@@ -114,8 +114,8 @@ def test_the_command_shows_a_table_with_ages_that_fits_a_terminal(tmp_path: Path
     status, text, _ = shown(tmp_path, published(called, paused))
     heading, *lines = text.splitlines()
     assert (status, heading.split()) == (0, ["POOL", "READY", "COMING", "ASKED", "MAX", "SPARE", "STATE"])
-    assert lines[0].split(maxsplit=6) == ["t4", "2", "1", "2", "10", "1", "asked for 2 61 min ago"]
-    assert lines[1].endswith("gave nothing 3 times; asked again in 4 min")
+    assert lines[0].split(maxsplit=6) == ["t4", "2", "1", "2", "10", "1", "requested 2 61 min ago"]
+    assert lines[1].endswith("failed 3 times; requested again in 4 min")
     assert lines[2].startswith("a100: its nodes did not join in time.")
     assert max(map(len, text.splitlines()[:3])) <= 100
 
@@ -125,7 +125,7 @@ def test_programs_get_the_times_themselves(tmp_path: Path) -> None:
     assert (row["pool"], row["max"], row["state"]) == (
         "t4",
         10,
-        "gave nothing 3 times; asked again at 2026-01-05T08:00:00Z",
+        "failed 3 times; requested again at 2026-01-05T08:00:00Z",
     )
 
 

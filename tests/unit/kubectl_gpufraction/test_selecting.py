@@ -42,7 +42,7 @@ def test_a_place_in_the_queue_is_that_among_all_pods(tmp_path: Path) -> None:
 
 
 ABSENT: dict[tuple[str, ...], str] = {
-    ("nodes", "gpu-3"): "node 'gpu-3': not there; did you mean 'gpu-2'?\n",
+    ("nodes", "gpu-3"): "node 'gpu-3': not found; did you mean 'gpu-2'?\n",
     ("nodes", "bare"): "node 'bare': its agent has reported no GPU; kubectl gpufraction check says why\n",
     ("cordon", "gpu2", "0"): "node 'gpu2' has no GPUNode; did you mean 'gpu-2'?\n",
     ("cordon", "x", "0"): "node 'x' has no GPUNode; kubectl gpufraction nodes lists those that have one\n",

@@ -194,7 +194,7 @@ def test_so_many_owners_are_read_and_the_others_counted(tmp_path: Path) -> None:
     notes = called(tmp_path, "waiting", given=given_)[1].splitlines()
     assert len([line for line in notes if "The time of Job train ended" in line]) == 5
     assert "15 more time limits: kubectl gpufraction explain POD names a pod's own" in notes
-    assert "Time limits of 5 more pods were not looked at" in notes
+    assert "Time limits of 5 more pods were not checked" in notes
 
 
 def test_the_owner_of_a_pod_is_its_controller() -> None:

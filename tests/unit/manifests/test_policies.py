@@ -399,7 +399,7 @@ WORDS: dict[str, tuple[JSON, str]] = {
         f"container main: unknown resource gpufraction.io/gpumem{UNKNOWN}",
     ),
     "a resource as an annotation": (asking(annotation=names.GPU_MEMORY), MEMORY_AS_ANNOTATION),
-    "a webhook that is not there": (asking("gpu-memory"), "is the MutatingWebhookConfiguration"),
+    "a webhook that is not there": (asking("gpu-memory"), "does the MutatingWebhookConfiguration"),
     "a resource as an annotation beside a share": (
         asking("gpu-memory", annotation=names.REQUEST, other=names.GPU_MEMORY),
         "",

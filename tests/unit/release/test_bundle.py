@@ -146,7 +146,7 @@ def test_a_bundle_has_images_chart_plugin_and_manifests_and_the_sums_of_all(proj
     wanted = {"images/gpufraction.tar", "images/hami-v1.tar", "images.txt", f"gpufraction-{HELD}.tgz", PLUGIN.name}
     assert wanted | {"LICENSE", "manifests/base/kustomization.yaml", "samples/check.yaml"} <= content.keys()
     assert content["images/hami-v1.tar"] == project.other.read_bytes()
-    assert project.image in content["images.txt"].decode().partition("# Not in it")[0]
+    assert project.image in content["images.txt"].decode().partition("# Not in this bundle")[0]
 
 
 def _read(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:

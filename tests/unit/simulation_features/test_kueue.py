@@ -50,7 +50,7 @@ def test_an_answer_without_words_is_found() -> None:
 
 def test_ready_without_room_is_found() -> None:
     assert "of 1 pods 0 fit" in answered(workload("Pending"), workload("Ready"))
-    assert answered(workload("Pending"), workload("Ready", message="no pod asks for a share")) == ""
+    assert answered(workload("Pending"), workload("Ready", message="no pod of the Workload requests a GPU share")) == ""
 
 
 def test_a_check_that_nobody_answers_is_found() -> None:

@@ -161,7 +161,7 @@ MESSAGES: dict[str, tuple[Expectation, str, str, str]] = {
         REQUESTED,
         "NodeRequested",
         "",
-        "a node of pool a100 was asked for at 2026-01-05T12:00:00Z",
+        "a node of pool a100 was requested at 2026-01-05T12:00:00Z",
     ),
     "a node has come": (
         replace(REQUESTED, node="n7"),

@@ -223,7 +223,7 @@ def test_a_claim_of_another_class_is_no_share(bench: Bench) -> None:
 
 def test_a_claim_that_is_not_made_yet_is_waited_for(bench: Bench) -> None:
     early = {**bench.pod, "status": {}}
-    with pytest.raises(NotWritten, match="not made yet") as caught:
+    with pytest.raises(NotWritten, match="not created yet") as caught:
         bench.write(allocated("one"), early)
     assert not caught.value.refused
 
@@ -306,7 +306,7 @@ def test_no_more_pods_than_the_api_server_takes(bench: Bench) -> None:
     bench.write(together("one", claim), pod)
     many = [{"resource": "pods", "name": f"p{at}", "uid": f"u{at}"} for at in range(MOST_CONSUMERS)]
     bench.sound.patch_merge(paths.resourceclaims("default", "alone", "status"), {"status": {"reservedFor": many}})
-    with pytest.raises(NotWritten, match="used by 256 pods, which is the most"):
+    with pytest.raises(NotWritten, match="used by 256 pods, which is the maximum"):
         bench.write(together("more", claim), bench.make("more", claim="alone"))
 
 

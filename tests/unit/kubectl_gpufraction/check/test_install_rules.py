@@ -91,9 +91,9 @@ def test_every_component_that_is_named_exists() -> None:
     ("known", "wanted"),
     [
         ({}, (OK, "webhook configuration, GPUNodes, Deployment and DaemonSet exist", "")),
-        ({"webhook": None}, (FAIL, "the MutatingWebhookConfiguration zz-gpufraction-webhook: not there", APPLY)),
-        ({"gpunodes": None}, (FAIL, "the CustomResourceDefinition gpunodes.gpufraction.io: not there", APPLY)),
-        ({"daemonsets": ()}, (FAIL, "the DaemonSet gpufraction-nodeagent: not there", APPLY)),
+        ({"webhook": None}, (FAIL, "the MutatingWebhookConfiguration zz-gpufraction-webhook: missing", APPLY)),
+        ({"gpunodes": None}, (FAIL, "the CustomResourceDefinition gpunodes.gpufraction.io: missing", APPLY)),
+        ({"daemonsets": ()}, (FAIL, "the DaemonSet gpufraction-nodeagent: missing", APPLY)),
         (
             {"daemonsets": (), "dry_run": DryRun("a", refused='admission webhook "pods.gpufraction.io" denied it')},
             (

@@ -288,7 +288,7 @@ CASES: dict[str, tuple[str, tuple[Known, ...], tuple[Known, ...]]] = {
         ),
     ),
     "Cluster Autoscaler": (
-        "Cluster Autoscaler brings no node",
+        "Cluster Autoscaler adds no node",
         (there(DEPLOYMENTS, CA, deployments=(ours(ASKS),)),),
         (there(DEPLOYMENTS, CA, deployments=(ours(ASKS),), options=POOL), there(DEPLOYMENTS, deployments=(ours(),))),
     ),
@@ -340,7 +340,7 @@ CASES: dict[str, tuple[str, tuple[Known, ...], tuple[Known, ...]]] = {
         ),
     ),
     "DaemonSet": (
-        "its roll-out stops",
+        "its rollout stops",
         (
             there(DAEMONSETS, daemonset(), pods=(waiting(),)),
             there(DAEMONSETS, daemonset(maxUnavailable="25%"), pods=(waiting(),)),

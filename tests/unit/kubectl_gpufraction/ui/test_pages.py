@@ -238,7 +238,7 @@ def test_a_story_has_the_request_the_wait_the_place_and_the_events() -> None:
     shown = story(seen, seen.state.pods[0], placed, [event])
     assert shown["lines"][:2] == ["default/runs requests 1x2Gi (native)", "It is Running on node n1:"]
     assert [(step["what"], step["text"]) for step in shown["steps"]] == [
-        ("created", "asks for 1x2Gi"),
+        ("created", "requests 1x2Gi"),
         ("share allocated", "2 GiB of GPU 0 (after 5 min)"),
     ]
     assert [(each["reason"], each["message"], each["count"]) for each in shown["events"]] == [
@@ -250,7 +250,7 @@ def test_the_story_of_a_pod_placed_at_once_has_its_place_without_a_condition() -
     seen = picture(RUNS, WAITS)
     at_once, waits = (story(seen, pod, RUNS if pod.name == "runs" else WAITS, [])["steps"] for pod in seen.state.pods)
     assert [(step["what"], step["text"]) for step in at_once] == [
-        ("created", "asks for 1x2Gi"),
+        ("created", "requests 1x2Gi"),
         ("share allocated", "GPU 0 on n1"),
     ]
     assert [step["what"] for step in waits] == ["created", "waits for a share"]

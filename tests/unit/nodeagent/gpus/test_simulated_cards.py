@@ -93,7 +93,7 @@ REFUSED = {
     "not a map": ([], "the description is []"),
     "an unknown field": ({"gpu": TWO}, "'gpu', which is none of cards, cuda, driver, failure, gpus"),
     "gpus of another type": ({"gpus": 2}, "gpus is 2"),
-    "a card that is not there": ({"gpus": TWO, "cards": {2: {}}}, "cards.2 is no card"),
+    "a card that is not there": ({"gpus": TWO, "cards": {2: {}}}, "cards.2 does not exist"),
     "a field that cards do not have": ({"gpus": TWO, "cards": {1: {"sick": True}}}, "cards.1 has 'sick'"),
     "an unknown failure": ({"failure": "Gone"}, "failure is 'Gone'; it is one of DriverGone"),
     "memory without a unit": ({"gpus": TWO, "cards": {1: {"used": 5}}}, "5 is not an amount of memory"),

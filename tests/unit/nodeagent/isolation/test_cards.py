@@ -203,8 +203,8 @@ WRONG: dict[str, tuple[tuple[Card, ...], dict[str, Any], str]] = {
     "not listed": ((slice_of(CARD, "MIG-2", 9, 0),), {}, "mig-minors does not list gpu3/gi9/access"),
     "another compute instance": ((slice_of(CARD, "MIG-2", 1, 7),), {}, "does not list gpu3/gi1/ci7/access"),
     "no device file": ((TWO,), {"files": {k: v for k, v in FILES.items() if k != 427}}, "nvidia-cap427"),
-    "another device behind it": ((TWO,), {"files": {**FILES, 427: "234 417"}}, "not the driver's"),
-    "another driver behind it": ((TWO,), {"files": {**FILES, 426: "195 426"}}, "not the driver's"),
+    "another device behind it": ((TWO,), {"files": {**FILES, 427: "234 417"}}, "does not belong to the driver"),
+    "another driver behind it": ((TWO,), {"files": {**FILES, 426: "195 426"}}, "does not belong to the driver"),
 }
 
 
@@ -234,7 +234,7 @@ def test_a_slice_whose_name_would_spoil_the_description_is_left_out(tmp_path: Pa
 NOWHERE: dict[str, tuple[dict[str, Any], str]] = {
     "no folder": ({"files": {}}, "missing"),
     "no list": ({"minors": ""}, "mig-minors"),
-    "no driver": ({"majors": "Character devices:\n195 nvidia\n"}, "not the driver's"),
+    "no driver": ({"majors": "Character devices:\n195 nvidia\n"}, "does not belong to the driver"),
 }
 
 

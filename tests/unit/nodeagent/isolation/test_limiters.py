@@ -281,12 +281,12 @@ def test_the_library_is_published_and_given_where_no_daemon_serves(node: Node) -
 
 
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
-    "nothing was copied": (lambda folder: (folder / "current").unlink(), "names no library"),
-    "another name": (lambda folder: (folder / "current").write_text("../../etc/passwd"), "names no library"),
+    "nothing was copied": (lambda folder: (folder / "current").unlink(), "points to no library"),
+    "another name": (lambda folder: (folder / "current").write_text("../../etc/passwd"), "points to no library"),
     "a name without a file": (lambda folder: (folder / "current").write_text("libvgpu.so." + "0" * 12), "No such file"),
-    "half a file": (lambda folder: (folder / f"libvgpu.so.{DIGEST}").write_bytes(LIBRARY[:-1]), "copied whole"),
+    "half a file": (lambda folder: (folder / f"libvgpu.so.{DIGEST}").write_bytes(LIBRARY[:-1]), "copied completely"),
     "another preload file": (lambda folder: (folder / "ld.so.preload").write_text("/evil.so"), "does not say"),
-    "writable by everybody": (lambda folder: (folder / f"libvgpu.so.{DIGEST}").chmod(0o777), "written by others"),
+    "writable by everybody": (lambda folder: (folder / f"libvgpu.so.{DIGEST}").chmod(0o777), "writable by other users"),
 }
 
 

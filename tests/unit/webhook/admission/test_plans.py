@@ -157,7 +157,7 @@ TOO_LITTLE = {
 def test_the_least_share_counts_whoever_wrote_the_request(made: JSON) -> None:
     decided = plan(made, Options(least_memory=8 * GIB))
     assert isinstance(decided, Deny)
-    assert decided.message.endswith("on each GPU; request at least at least 8Gi, the smallest share of a GPU here")
+    assert decided.message.endswith("on each GPU; request at least 8Gi, the smallest share of a GPU here")
 
 
 LONG = "n" * 1_200_000

@@ -111,7 +111,7 @@ def test_whole_cards_count_what_the_smallest_card_has() -> None:
     after = patched(pod(), beside.answered(pod()))
     assert after["spec"]["containers"][0]["resources"]["limits"][names.GPU_MEMORY] == "30Gi"
     silent = Answering(reading(gpu=(DeviceRequest("gpu", 2),)))
-    assert "is not known now" in silent.answered(pod())["status"]["message"]
+    assert "is unknown now" in silent.answered(pod())["status"]["message"]
 
 
 DENIED: Mapping[str, tuple[Answering, Callable[[], JSON], str]] = {
@@ -162,7 +162,7 @@ def test_a_pod_that_was_admitted_in_another_dialect_is_refused() -> None:
         "gpufraction.io/gpu-memory": "8Gi",
         "gpufraction.io/gpu-cores": "30",
     }
-    assert "ask in one dialect only" in Answering(reading()).answered(made)["status"]["message"]
+    assert "use only one dialect" in Answering(reading()).answered(made)["status"]["message"]
 
 
 def test_what_an_author_wrote_as_our_annotation_is_replaced() -> None:

@@ -266,19 +266,19 @@ REFUSED_SINCE = {
     "another dialect": (
         ALIYUN,
         container("mesh", nvidia_com__gpu="1"),
-        "spec.containers[1].resources.limits[nvidia.com/gpu]: found HAMi (nvidia.com/gpu) of container mesh beside "
-        "Aliyun gpushare of container main; use one dialect for all containers, including those that a webhook adds",
+        "spec.containers[1].resources.limits[nvidia.com/gpu]: found HAMi (nvidia.com/gpu) of container mesh, together "
+        "with Aliyun gpushare of container main; use one dialect for all containers, including those that a webhook adds",
     ),
     "our own beside an older one": (
         ALIYUN,
         container("mesh", gpufraction_io__gpu_memory="1Gi"),
-        "spec.containers[1].resources.limits[gpufraction.io/gpu-memory]: found gpufraction.io of container mesh beside "
-        "Aliyun gpushare of container main; use one dialect for all containers, including those that a webhook adds",
+        "spec.containers[1].resources.limits[gpufraction.io/gpu-memory]: found gpufraction.io of container mesh, together "
+        "with Aliyun gpushare of container main; use one dialect for all containers, including those that a webhook adds",
     ),
     "a rule of the dialect for all containers": (
         ALIYUN,
         container("mesh", aliyun_com__gpu_mem="4", aliyun_com__gpu_count="2"),
-        "spec.containers[1].resources.limits[aliyun.com/gpu-count]: found 2 GPUs beside 1 of container main; "
+        "spec.containers[1].resources.limits[aliyun.com/gpu-count]: found 2 GPUs, while container main has 1; "
         "give every container of the pod the same aliyun.com/gpu-count",
     ),
     "what the dialect does not take": (
@@ -313,7 +313,10 @@ def test_of_a_claim_no_container_asks_for_more() -> None:
     once["spec"]["containers"].append(container("mesh", aliyun_com__gpu_mem="5"))
     decided = plan(once, Options())
     assert isinstance(decided, Deny)
-    assert "found Aliyun gpushare of container mesh beside Elastic GPU's claims of container main" in decided.message
+    assert (
+        "found Aliyun gpushare of container mesh, together with Elastic GPU's claims of container main"
+        in decided.message
+    )
 
 
 def test_a_forged_earlier_request_counts_nothing_beside_a_container_that_asks() -> None:
@@ -323,7 +326,7 @@ def test_a_forged_earlier_request_counts_nothing_beside_a_container_that_asks() 
     once["spec"]["containers"].append(container("mesh", aliyun_com__gpu_mem="5"))
     decided = plan(once, Options())
     assert isinstance(decided, Deny)
-    assert "Aliyun gpushare beside gpufraction.io" in decided.message
+    assert "Aliyun gpushare together with gpufraction.io" in decided.message
 
 
 # -- a LimitRange, which writes again after us --------------------------------------------------------------------

@@ -241,7 +241,7 @@ def test_a_namespace_agrees_for_its_pods_unless_they_say_otherwise() -> None:
     (effect,) = harness.controller.tick(TickPhase.EVICTIONS)
     assert isinstance(effect, WarnIdlePods)
     (warning,) = effect.warnings
-    assert (warning.eviction.uid, "By its namespace's label" in warning.message) == ("uid-silent", True)
+    assert (warning.eviction.uid, "Its namespace's label" in warning.message) == ("uid-silent", True)
 
 
 def test_who_takes_its_word_back_in_the_grace_stays() -> None:

@@ -89,7 +89,7 @@ CASES = {
     "pods without a share do not count": Case(
         workload("w", pod_set("launcher", 100, NONE), pod_set("workers", 2, EIGHT)), "Ready", message="all 2 pods fit"
     ),
-    "no pod asks for a share": Case(
+    "no pod requests a share": Case(
         workload("w", pod_set("main", 3, NONE)), "Ready", message="no pod of the Workload requests"
     ),
     "a part is admitted": Case(workload("w", pod_set("main", 9, EIGHT), counts={"main": 4}), "Ready"),
