@@ -267,13 +267,15 @@ REFUSED_SINCE = {
         ALIYUN,
         container("mesh", nvidia_com__gpu="1"),
         "spec.containers[1].resources.limits[nvidia.com/gpu]: found HAMi (nvidia.com/gpu) of container mesh, together "
-        "with Aliyun gpushare of container main; use one dialect for all containers, including those that a webhook adds",
+        "with Aliyun gpushare of container main; use one dialect for all containers, including those that a webhook "
+        "adds",
     ),
     "our own beside an older one": (
         ALIYUN,
         container("mesh", gpufraction_io__gpu_memory="1Gi"),
-        "spec.containers[1].resources.limits[gpufraction.io/gpu-memory]: found gpufraction.io of container mesh, together "
-        "with Aliyun gpushare of container main; use one dialect for all containers, including those that a webhook adds",
+        "spec.containers[1].resources.limits[gpufraction.io/gpu-memory]: found gpufraction.io of container mesh, "
+        "together with Aliyun gpushare of container main; use one dialect for all containers, including those that a webhook "
+        "adds",
     ),
     "a rule of the dialect for all containers": (
         ALIYUN,
