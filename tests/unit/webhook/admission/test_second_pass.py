@@ -274,8 +274,8 @@ REFUSED_SINCE = {
         ALIYUN,
         container("mesh", gpufraction_io__gpu_memory="1Gi"),
         "spec.containers[1].resources.limits[gpufraction.io/gpu-memory]: found gpufraction.io of container mesh, "
-        "together with Aliyun gpushare of container main; use one dialect for all containers, including those that a webhook "
-        "adds",
+        "together with Aliyun gpushare of container main; use one dialect for all containers, including those that a "
+        "webhook adds",
     ),
     "a rule of the dialect for all containers": (
         ALIYUN,
