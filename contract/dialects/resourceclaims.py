@@ -372,8 +372,8 @@ def isolated(pod: JSON, isolation: str) -> JSON:
 
 def in_two_ways(other: str) -> Refusal:
     """Why a pod cannot have shares by claims and in another dialect; `other`: that one's title."""
-    cure = "ask in one dialect only: remove one of the two"
-    return Refusal("spec.resourceClaims", f"shares of GPUs alongside {other}", cure)
+    cure = "use only one dialect: remove one of the two"
+    return Refusal("spec.resourceClaims", f"GPU shares together with {other}", cure)
 
 
 def is_as_counted(request: PodRequest, read: PodRequest) -> bool:

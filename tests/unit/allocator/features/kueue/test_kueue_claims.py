@@ -135,8 +135,8 @@ CASES = {
     "two ways in one pod": Case(
         (("main", 1, EIGHT.asks(MEMORY, "8Gi")),),
         "Retry",
-        "pods of pod set main would be refused: spec.resourceClaims: found shares of GPUs alongside "
-        "gpufraction.io; ask in one dialect only: remove one of the two",
+        "pods of pod set main would be refused: spec.resourceClaims: found GPU shares together with gpufraction.io; "
+        "use only one dialect: remove one of the two",
     ),
     "very many claims": Case(
         (
