@@ -265,7 +265,7 @@ class PodEventReason(Reasons):
     SHARE_UNUSED = (
         "GPUShareUnused",
         _event(
-            "The pod has its share, and kube-scheduler does not bind it.",
+            "The pod has its share, but kube-scheduler does not bind it.",
             "Resolve what kube-scheduler's message says, or delete the pod to release the share.",
             "operations-reference.md#pods-that-are-not-bound",
         ),
@@ -304,7 +304,7 @@ class PodEventReason(Reasons):
     IDLE = (
         "GPUShareIdle",
         _event(
-            "The pod's share computes nothing while another pod waits: the warning before the eviction.",
+            "The pod's share is idle while another pod waits. This is the warning before the eviction.",
             f"Compute again, or change the pod's annotation or its namespace's label {names.IDLE_AFTER}.",
             "operations-reference.md#preemption",
         ),
@@ -316,7 +316,7 @@ class PodEventReason(Reasons):
     MOVED = (
         "GPUShareMoved",
         _event(
-            "The pod is evicted to make room for a larger pod, and has room on another node.",
+            "The pod is evicted to make room for a larger pod. It fits on another node.",
             page="operations-reference.md#evictions",
         ),
     )

@@ -65,8 +65,8 @@ def _values(found: Choices, overlays: Sequence[str], notes: Mapping[str, str]) -
         yield f"  # {name}: true"
     yield from _part(
         "How GPUs are shared: the document options.yaml of the ConfigMap gpufraction-options, whose names "
-        "manifests/base/options.configmap.yaml and docs/settings.md explain. It replaces the whole document, also "
-        "the overlay's. Empty: the document of the base, or of the overlay."
+        "manifests/base/options.configmap.yaml and docs/settings.md explain. It replaces the whole document, "
+        "including that of the overlay. Empty: the document of the base or the overlay."
     )
     yield "options: {}"
     yield "  # deviceSplitCount: 10"

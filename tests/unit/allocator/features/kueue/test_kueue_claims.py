@@ -99,7 +99,7 @@ CASES = {
     "more cards than a node has": Case(
         (("main", 1, pod("w").uses("gpu", template="two")),),
         "Rejected",
-        "pod set main: no GPU of this cluster could ever serve it, even when free: 0 of 2 GPU nodes fit: 2 with too "
+        "pod set main: no GPU of this cluster can ever serve it, even when free: 0 of 2 GPU nodes fit: 2 with too "
         "few GPUs (most 1, wanted 2)",
     ),
     "claims count along with shares in other words": Case(
@@ -114,9 +114,7 @@ CASES = {
     "a claim that has its cards needs no others": Case(
         (("main", 9, pod("w").uses("gpu", claim="held")), ("more", 4, EIGHT)), "Ready", "all 4 pods fit"
     ),
-    "claims of other drivers": Case(
-        (("main", 9, NIC),), "Ready", "no pod asks for a share of a GPU that is to be placed"
-    ),
+    "claims of other drivers": Case((("main", 9, NIC),), "Ready", "no pod of the Workload requests a GPU share"),
     "a claim of another driver alongside a share in other words": Case(
         (("main", 4, NIC.asks(MEMORY, "8Gi")),), "Ready", "all 4 pods fit"
     ),

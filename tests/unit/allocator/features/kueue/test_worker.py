@@ -322,7 +322,7 @@ BY_CLAIM = pod("w").uses("gpu", template="8gi")
 def test_claims_count_where_the_namespace_asks_by_them(bench: Bench) -> None:
     bench.reserving.reserve("before", ("main", 9, BY_CLAIM))
     bench.until("before", "Ready")
-    assert bench.reserving.answer("before")["message"] == "no pod asks for a share of a GPU that is to be placed"
+    assert bench.reserving.answer("before")["message"] == "no pod of the Workload requests a GPU share"
     bench.reserving.kube.delete(bench.reserving.path("workloads", "before"))
     bench.serve("default", label=names.RESOURCE_CLAIMS_LABEL)
     bench.now += 10
