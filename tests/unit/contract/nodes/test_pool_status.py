@@ -40,5 +40,5 @@ WRONG = (
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_cannot_be_read_is_named(text: str) -> None:
-    with pytest.raises(Malformed, match="written by the allocator"):
+    with pytest.raises(Malformed, match="only the allocator writes it"):
         read(text)
