@@ -211,7 +211,7 @@ ELASTIC_GPUS = PROGRAM.gauge(
 )
 REPAIR_PASSES = PROGRAM.counter(
     "gpufraction_repair_passes_total",
-    "Comparisons of the ledger with a fresh list of pods, by outcome (clean, mended, failed).",
+    "Comparisons of the ledger with a fresh list of pods, by outcome (`clean`, `mended`, `failed`).",
     labels=("outcome",),
 )
 LEDGER_DRIFT = PROGRAM.counter(

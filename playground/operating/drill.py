@@ -80,7 +80,7 @@ class Drill:
         for each in chosen:
             FAULTS[each].mend(self._cluster)
             self.broken.remove(each)
-            report(f"Mended: {each}.")
+            report(f"Repaired: {each}.")
         if not self.broken:
             self._cluster.await_up()
         if not chosen:

@@ -52,7 +52,7 @@ _KEPT = PanelRow(
             thresholds=((1, YELLOW), (14.4, RED)),
         ),
         Panel(
-            "Burn rate of the budget of late pods",
+            "Burn rate of the late-pod budget",
             "1 uses up exactly the budget of 5 % late pods. Above 6 the cluster is full or nodes are missing: "
             "`kubectl gpufraction waiting -A`.",
             "short",

@@ -209,8 +209,8 @@ _ALLOCATOR = PanelRow(
         ),
         Panel(
             "Repair",
-            "Comparisons of the ledger with the API server, and pods for which they differed. If mended repeats, "
-            "report it with the allocator's log. If failed repeats, the API server does not answer.",
+            "Comparisons of the ledger with the API server, and pods for which they differed. If `mended` repeats, "
+            "report it with the allocator's log. If `failed` repeats, the API server does not answer.",
             "short",
             (
                 Query(increase(allocator.REPAIR_PASSES, "outcome"), "pass {{outcome}}"),

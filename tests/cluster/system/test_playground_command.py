@@ -98,7 +98,7 @@ def test_a_part_of_it_is_broken_and_mended(running: Path) -> None:
     )
     refused = "The upgrade failed: card is broken; first: make playground-mend\n"
     assert command(running, "upgrade") == (1, refused)
-    assert command(running, "mend") == (0, "Mended: card.\n")
+    assert command(running, "mend") == (0, "Repaired: card.\n")
     assert command(running, "mend") == (0, "nothing is broken\n")
     assert command(running, "mend", "card") == (0, "card is not broken\n")
 
