@@ -29,12 +29,12 @@ TOO_LITTLE: dict[str, tuple[PodBuilder, str]] = {
     ),
     "native percent": (
         pod("p").asks("gpufraction.io/gpu-percent", 4),
-        "spec.containers[0].resources.limits[gpufraction.io/gpu-percent]: found 4 % of each GPU; request at least at "
+        "spec.containers[0].resources.limits[gpufraction.io/gpu-percent]: found 4 % of each GPU; request at "
         "least 5 %, the smallest share of a GPU here",
     ),
     "cores that stand for memory": (
         pod("p").asks("gpufraction.io/gpu-cores", 4),
-        "spec.containers[0].resources.limits[gpufraction.io/gpu-cores]: found 4 % of each GPU; request at least at "
+        "spec.containers[0].resources.limits[gpufraction.io/gpu-cores]: found 4 % of each GPU; request at "
         "least 5 %, the smallest share of a GPU here",
     ),
     "HAMi, with all cores": (
