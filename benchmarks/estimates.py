@@ -182,7 +182,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trace", type=Path, required=True, metavar="FOLDER", help="folder of the openb trace")
     parser.add_argument("--lists", default="default,cpu100,gpuspec20", help="lists of the trace that have times")
     parser.add_argument("--seeds", default="42", help="numbers by which nodes are chosen, with commas")
-    parser.add_argument("--every", type=int, default=3, help="tell one of so many pods that begin to wait")
+    parser.add_argument(
+        "--every", type=int, default=3, help="make an estimate for one of this many pods that begin to wait"
+    )
     given = parser.parse_args(arguments)
     heads = ("list", "seed", "waited", "told", *OUTCOMES, "constant guess", *OUTCOMES, "half waited")
     print(f"| {' | '.join(heads)} |")

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--gangs", type=int, default=1000)
     parser.add_argument("--size", type=int, default=8, help="pods of each")
     parser.add_argument("--nodes", type=int, default=100, help="nodes of 8 cards")
-    parser.add_argument("--cards", type=int, default=400, help="cards that come free, one after the other")
+    parser.add_argument("--cards", type=int, default=400, help="cards that become free, one after the other")
     given = parser.parse_args(arguments)
     for line in measured(given.gangs, given.size, given.nodes, given.cards):
         print(line)
@@ -80,8 +80,8 @@ def measured(gangs: int, size: int, nodes: int, cards: int) -> Iterator[str]:
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     rows = [
         ("all gangs are read and told once, ms", f"{first:.0f}"),
-        ("one card comes free: median, ms", f"{statistics.median(times):.1f}"),
-        ("one card comes free: slowest, ms", f"{max(times):.1f}"),
+        ("one card becomes free: median, ms", f"{statistics.median(times):.1f}"),
+        ("one card becomes free: slowest, ms", f"{max(times):.1f}"),
         ("pods placed", f"{placed}"),
         ("pods placed in a second of processor time", f"{placed / whole:.0f}"),
         ("memory of the process, MiB", f"{memory}"),

@@ -194,7 +194,9 @@ def main() -> int:
     """Measure and print; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kueue", description="Queued pods through Kueue and us.")
     parser.add_argument("--pods", type=int, default=PODS, help="pods of each side in each round (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds; both sides by turns (%(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="rounds, alternating between both sides (%(default)s)"
+    )
     given = parser.parse_args()
     print(f"{os.cpu_count()} cores, load before: {os.getloadavg()[0]:.1f}\n")
     for text in measure(given.pods, given.rounds):

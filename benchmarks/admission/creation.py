@@ -44,13 +44,13 @@ def real(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
 
 def added(cluster: Cluster, where: str, *, scheduler: str = "", section: str = "create") -> Iterator[str]:
     """Create the pods and compare. `scheduler`: what the pods name, the default one where empty."""
-    say(f"creating pods with and without a webhook on their way, on {where}")
+    say(f"creating pods with and without a webhook, on {where}")
     installing.apply(cluster.kube, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _UNLABELLED}})
     cluster.await_account(_UNLABELLED)
     kinds = {
         "no webhook: namespace without the label": (_UNLABELLED, False),
-        "matchConditions only: asks for no share": (TENANT, False),
-        "through the webhook: asks for a share": (TENANT, True),
+        "matchConditions only: requests no share": (TENANT, False),
+        "through the webhook: requests a share": (TENANT, True),
     }
     took: dict[str, list[int]] = {kind: [] for kind in kinds}
     for number in range(_CREATES):
@@ -64,7 +64,7 @@ def added(cluster: Cluster, where: str, *, scheduler: str = "", section: str = "
     spreads = [(kind, Spread.of(values)) for kind, values in took.items()]
     base = spreads[0][1].p50
     yield table(
-        f"Creating a pod on {where}, {_CREATES} each, by turns",
+        f"Creating a pod on {where}, {_CREATES} each, alternating",
         ("pod", "p50 ms", "p99 ms", "max ms", "added at p50"),
         [
             (kind, *spread.cells(MILLISECOND), f"{(spread.p50 - base) / MILLISECOND:+.2f} ms")

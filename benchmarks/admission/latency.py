@@ -199,7 +199,7 @@ def _most(cluster: Cluster) -> Iterator[str]:
 
 
 def _crowded(cluster: Cluster) -> Iterator[str]:
-    say(f"as fast as answers come, with and without {_SLOW} slow clients, by turns")
+    say(f"as fast as answers come, with and without {_SLOW} slow clients, alternating")
     port = cluster.replicas[0].webhook_port
     runs: dict[str, list[Sent]] = {"none": [], f"{_SLOW} slow clients": []}
     for _ in range(2):
@@ -208,7 +208,7 @@ def _crowded(cluster: Cluster) -> Iterator[str]:
                 sent.append(_send(cluster, port, rate=0, seconds=_FLAT_OUT_SECONDS, connections=_FLAT_OUT_CONNECTIONS))
     best = {name: max(sent, key=_per_second) for name, sent in runs.items()}
     yield table(
-        f"The same beside {_SLOW} slow clients: half within the handshake, half sending a body a byte at a time",
+        f"The same alongside {_SLOW} slow clients: half of them in the handshake, half sending a body byte by byte",
         ("beside", "reviews/s", "p50 ms", "p99 ms", "max ms", "placed", "other"),
         [
             (

@@ -71,7 +71,7 @@ def _manifests() -> Iterator[_Manifest]:
     yield _Manifest("Deployment without a GPU", "plain", _deployment(_NO_GPU))
     yield _Manifest("Deployment with a share", "share", _deployment(share))
     yield _Manifest("Deployment with a misspelt share", "misspelt", _deployment(_MISSPELT))
-    yield _Manifest("Deployment with as much as is looked at", "large", _large(), _TIMES // 10)
+    yield _Manifest("Deployment with the maximum that is read", "large", _large(), _TIMES // 10)
     yield _Manifest("pod without a GPU", "pod", _pod(_NO_GPU))
     yield _Manifest("pod of a controller, without a GPU", "controlled", _pod(_NO_GPU, owned=True))
     yield _Manifest("pod of a controller, with a share", "controlled_share", _pod({hami.MEM: "8192"}, owned=True))
@@ -91,7 +91,7 @@ def _measured(transport: Transport, where: str) -> Iterator[str]:
         rows.append((manifest.title, f"{free:.2f}", f"{bound:.2f}", f"{bound - free:+.2f} ms"))
         figures[f"{manifest.key}_added_p50_ms"] = f"{bound - free:.2f}"
     yield table(
-        f"Applying a manifest as a dry run on {where}, {_TIMES} each, by turns",
+        f"Applying a manifest as a dry run on {where}, {_TIMES} each, alternating",
         ("manifest", "without the policy, p50 ms", "with it, p50 ms", "added at p50"),
         rows,
     )

@@ -43,10 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=1000, help="nodes of 8 GPUs")
     parser.add_argument("--sharers", type=int, default=16_000, help="pods that hold a share at the start")
     parser.add_argument("--decisions", type=int, default=3000, help="requests that find room")
-    parser.add_argument("--refusals", type=int, default=20, help="of each kind of request that finds none")
+    parser.add_argument("--refusals", type=int, default=20, help="number of each kind of request that finds no room")
     parser.add_argument("--plain", type=int, default=5, help="decisions also asked of the plain engine")
     parser.add_argument(
-        "--policy", default=PlacementSettings().node_policy, help="node policy, where the tenant chose none"
+        "--policy", default=PlacementSettings().node_policy, help="node policy if the tenant chose none"
     )
     parser.add_argument(
         "--no-choice", type=int, default=0, help="1: no tenant chooses a policy; 0: a third of the shapes"

@@ -140,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--others", type=_words, default=PEERS, help="policies for the other lists")
     add("--families", type=_words, default=tuple(families.FAMILIES), help="made-up clusters, with commas")
     add("--family-seeds", default="42-46", help="their seeds")
-    add("--departures", default="42-51", help="seeds of the replay with departures; empty leaves it out")
+    add("--departures", default="42-51", help="seeds of the replay with departures; empty: none")
     add("--departing", type=_words, default=DEPARTING, help="its policies, with commas")
     add(
         "--moves",
@@ -151,9 +151,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", default="42-51", help="first and last seed, or one")
     add("--peer-seeds", type=int, default=5, help="how many of the seeds for policies that are shown beside")
     add("--half-life", type=int, default=HALF_LIFE, help="requests after which one counts half")
-    add("--results", type=Path, metavar="FILE", help="where runs are kept, so that one that was cut off goes on")
+    add(
+        "--results",
+        type=Path,
+        metavar="FILE",
+        help="file that stores the runs, so that an interrupted one can continue",
+    )
     add("--sensitivity", type=Path, metavar="FILE", help="vary the constants of value instead, and draw it as SVG")
-    add("--plot", type=Path, metavar="FILE", help="SVG file to write, and one beside it of the departures")
+    add("--plot", type=Path, metavar="FILE", help="SVG file to write; a second one next to it shows the departures")
     return parser
 
 
