@@ -121,8 +121,8 @@ _SHARES = PanelRow(
     (
         Panel(
             "Memory used by shares",
-            "Memory of each container's processes. A container above its limit in the next panel is warned, and "
-            "stopped if a level of isolation is enforced.",
+            "Memory of each container's processes. If a container is above its limit in the next panel, it is warned, "
+            "and stopped if a level of isolation is enforced.",
             "bytes",
             (Query(_of_shares(nodeagent.SHARE_MEMORY_USED), _SHARE),),
             stacked=True,

@@ -32,7 +32,7 @@ PANELS = [(page, panel) for page in PAGES for panel in page.panels()]
 every_panel = pytest.mark.parametrize(("page", "panel"), PANELS, ids=[f"{p.uid}: {q.title}" for p, q in PANELS])
 UNITS = {"short", "percentunit", "bytes", "ops", "s", "h", "d", "watt", "celsius"}
 """Ids of units that Grafana has; a unit that it does not know is shown as a text behind the number."""
-ACTS = re.compile(r"\b(When|Above|Below|Near|At \d|Any|Make|Its panel|Low for days)\b")
+ACTS = re.compile(r"\b(If|When|Above|Below|Near|At \d|Each of them|Make|The panel of each)\b")
 """How a sentence begins that says what looks bad, or what to do."""
 
 

@@ -284,7 +284,7 @@ def test_what_a_containerfile_says_is_read_stage_by_stage() -> None:
 
 def test_what_is_not_understood_is_reported(project: Path, environment: dict[str, str], tmp_path: Path) -> None:
     put(project / "Containerfile", "FROM base\nADD a b\n")
-    with pytest.raises(Unfit, match="ADD in the build stage is not understood here"):
+    with pytest.raises(Unfit, match="ADD in the build stage is not supported here"):
         rehearse.rehearse(project, tmp_path / "scratch", environment)
     with pytest.raises(Unfit, match="does not begin with"):
         rehearse.let_through("!a\n", "a")
@@ -431,7 +431,7 @@ def test_digests_are_those_of_the_list_and_written_where_images_are_named() -> N
         ["skopeo", "inspect", "--raw", "docker://a:1"],
         ["docker", "buildx", "imagetools", "inspect", "--raw", "a:1"],
     ]
-    with pytest.raises(Unfit, match="none of skopeo, crane, docker is here"):
+    with pytest.raises(Unfit, match="none of skopeo, crane, docker is installed"):
         pin.digest("a:1", run, lambda name: False)
     with pytest.raises(Unfit, match="no list for several architectures"):
         pin.digest("a:1", lambda command: b"{}", lambda name: True)
