@@ -90,7 +90,7 @@ def test_every_row_is_read_by_somebody() -> None:
 
 
 def test_a_path_of_another_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="no collection of pods"):
+    with pytest.raises(ValueError, match="not a collection of pods"):
         Kube(Script()).list("/api/v1/nodes", of=kinds.PODS)
 
 
