@@ -170,9 +170,7 @@ class ContainerReader:
         """Which of several names of one resource the container has, by default the first. Raises `ReadingRefused`."""
         found = [resource for resource in resources if self.asks(resource)] or resources[:1]
         if len(found) > 1:
-            raise ReadingRefused(
-                self.field(found[1]), f"given together with {found[0]}", "the two mean the same: keep one"
-            )
+            raise ReadingRefused(self.field(found[1]), f"together with {found[0]}", "the two mean the same: keep one")
         return found[0]
 
     def amount(

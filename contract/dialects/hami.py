@@ -142,7 +142,7 @@ DIALECT = Dialect(
             PRIORITY,
             LIMITS,
             "0 is high, 1 is low (the default). A pod with a container of high priority is placed before others of "
-            "its namespace and PriorityClass, and has `{TASK_PRIORITY}=0`, which the limiter reads. The priority "
+            f"its namespace and PriorityClass, and has `{TASK_PRIORITY}=0`, which the limiter reads. The priority "
             "alone requests no GPU",
         ),
         Word(USE_MODELS, ANNOTATION, "comma list: only GPUs whose model contains one of these words"),

@@ -79,7 +79,7 @@ def _read(context: PodReader) -> PodRequest | None:
     if memory is None and percent is None and limit is not None and limit.key == named.limit:
         memory = limit
     if memory is not None and percent is not None:
-        raise ReadingRefused(annotation_field(memory.key), f"given together with {percent.key}", "keep one of the two")
+        raise ReadingRefused(annotation_field(memory.key), f"together with {percent.key}", "keep one of the two")
     request = memory or percent
     if request is None:
         _refuse_alone(context, part or limit)
@@ -118,7 +118,7 @@ def _named(context: PodReader) -> _Named:
         first, second, *_ = found
         other = next(iter(found[second].values()))
         raise ReadingRefused(
-            annotation_field(other), f"given together with an amount for container {first}", "name one container"
+            annotation_field(other), f"together with an amount for container {first}", "name one container"
         )
     return next((_Named(container, **keys) for container, keys in found.items()), _Named())
 
@@ -153,7 +153,7 @@ def _refuse_alone(context: PodReader, limit: _Amount | None) -> None:
 def _above(context: PodReader, request: _Amount, limit: _Amount | None, other: _Amount | None, cure: str) -> int:
     """The limit above the request, 0 for none. `other`: the limit in the other unit. Raises `ReadingRefused`."""
     if other is not None:
-        raise ReadingRefused(annotation_field(other.key), f"given together with {request.key}", f"give {cure} instead")
+        raise ReadingRefused(annotation_field(other.key), f"together with {request.key}", f"give {cure} instead")
     if limit is None or limit.value == request.value:
         return 0
     if limit.value < request.value:

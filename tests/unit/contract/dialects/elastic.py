@@ -46,9 +46,7 @@ ELASTIC: dict[str, tuple[PodBuilder, Outcome]] = {
     ),
     "under both names": (
         elastic(gpu_core=10).asks("elasticgpu.com/gpu-core", 10),
-        refused(
-            "elasticgpu.com/gpu-core", "given together with elasticgpu.io/gpu-core", "the two mean the same: keep one"
-        ),
+        refused("elasticgpu.com/gpu-core", "together with elasticgpu.io/gpu-core", "the two mean the same: keep one"),
     ),
     "negative": (elastic(gpu_core=-1), refused("elasticgpu.io/gpu-core", "'-1'", _HUNDREDTHS)),
     "more than any machine has": (elastic(gpu_core=6401), refused("elasticgpu.io/gpu-core", "'6401'", _HUNDREDTHS)),

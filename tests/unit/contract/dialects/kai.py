@@ -64,7 +64,7 @@ KAI: dict[str, tuple[PodBuilder, Outcome]] = {
     ),
     "both": (
         kai(gpu_fraction="0.5", gpu_memory="5"),
-        wrong("gpu-memory", "given together with gpu-fraction", "keep one of the two"),
+        wrong("gpu-memory", "together with gpu-fraction", "keep one of the two"),
     ),
     "a limit above the memory": (
         kai(gpu_memory="4000").annotated("gpu-memory.limit", "8Gi"),
@@ -119,7 +119,7 @@ KAI: dict[str, tuple[PodBuilder, Outcome]] = {
         by_container(request="4Gi").annotated("nvidia.com/container.other.gpu-memory.request", "4Gi"),
         wrong(
             "nvidia.com/container.other.gpu-memory.request",
-            "given together with an amount for container main",
+            "together with an amount for container main",
             "name one container",
         ),
     ),
@@ -137,9 +137,7 @@ KAI: dict[str, tuple[PodBuilder, Outcome]] = {
     ),
     "memory by container beside a fraction": (
         by_container(request="4Gi").annotated("gpu-fraction", "0.5"),
-        wrong(
-            "nvidia.com/container.main.gpu-memory.request", "given together with gpu-fraction", "keep one of the two"
-        ),
+        wrong("nvidia.com/container.main.gpu-memory.request", "together with gpu-fraction", "keep one of the two"),
     ),
     "a limit below the memory": (
         kai(gpu_memory="4000").annotated("gpu-memory.limit", "2Gi"),
@@ -159,7 +157,7 @@ KAI: dict[str, tuple[PodBuilder, Outcome]] = {
     ),
     "a limit of memory beside a fraction": (
         kai(gpu_fraction="0.5").annotated("gpu-memory.limit", "8Gi"),
-        wrong("gpu-memory.limit", "given together with gpu-fraction", "give gpu-fraction.limit instead"),
+        wrong("gpu-memory.limit", "together with gpu-fraction", "give gpu-fraction.limit instead"),
     ),
     "a limit of memory alone": (
         pod("p").annotated("gpu-memory.limit", "8Gi"),

@@ -29,8 +29,6 @@ NANO: dict[str, tuple[PodBuilder, Outcome]] = {
     "in words": (nano("twenty"), refused("nano-gpu/gpu-percent", "'twenty'", GIVE_CARD)),
     "under both names": (
         nano(20).asks("elastic-gpu/gpu-percent", 20),
-        refused(
-            "elastic-gpu/gpu-percent", "given together with nano-gpu/gpu-percent", "the two mean the same: keep one"
-        ),
+        refused("elastic-gpu/gpu-percent", "together with nano-gpu/gpu-percent", "the two mean the same: keep one"),
     ),
 }
