@@ -5,7 +5,7 @@ The words of pages and messages: `make check` fails where one of `RULES` finds s
     python -m tests.structure.words --count main      how many words each page has, and had in the commit `main`
 
 A rule is here only if it has no false alarms. Code, blocks of code, addresses of links and names in backticks are not
-looked at. `NOT_YET` lists files that are not read yet.
+looked at.
 """
 
 from __future__ import annotations
@@ -134,11 +134,6 @@ RULES = (
     ),
 )
 """From the project's rules of language in CONTRIBUTING.md. Letter case does not matter."""
-NOT_YET: frozenset[str] = frozenset(
-    (
-    )
-)
-"""Files that are still to be edited: take a file off when the check finds nothing in it."""
 _FOUND = tuple(re.compile(rule.pattern, re.IGNORECASE | re.MULTILINE) for rule in RULES)
 _QUIET = ("docs/decisions/", "docs/zh/", "CHANGELOG.md", "README_zh.md", "CONTRIBUTING.md")
 """Records and notes of releases keep the words of their time, and CONTRIBUTING.md quotes what not to write."""
@@ -196,16 +191,14 @@ def modules(top: Path = TOP) -> list[str]:
     return sorted(name for path in found_in if not (name := str(path.relative_to(top))).startswith(_KUBERNETES))
 
 
-def in_tree(top: Path = TOP, not_yet: frozenset[str] = NOT_YET) -> list[Finding]:
-    """What is found in all pages and messages, except in files that are not read yet."""
+def in_tree(top: Path = TOP) -> list[Finding]:
+    """What is found in all pages and messages."""
     findings = list[Finding]()
     for page in pages(top):
-        if page not in not_yet:
-            findings += found(prose((top / page).read_text(encoding="utf-8")), page)
+        findings += found(prose((top / page).read_text(encoding="utf-8")), page)
     for module in modules(top):
-        if module not in not_yet:
-            for line, text in messages((top / module).read_text(encoding="utf-8")):
-                findings += found(text, module, line)
+        for line, text in messages((top / module).read_text(encoding="utf-8")):
+            findings += found(text, module, line)
     return findings
 
 
@@ -240,7 +233,7 @@ def main(arguments: list[str]) -> int:
     for each in findings:
         print(each)
     looked = f"{len(pages())} pages and {len(modules())} modules"
-    print(f"words: {len(findings)} found in {looked}; {len(NOT_YET)} files are not read yet")
+    print(f"words: {len(findings)} found in {looked}")
     return 1 if findings else 0
 
 

@@ -64,10 +64,6 @@ def test_the_tree_has_none() -> None:
     assert [str(each) for each in words.in_tree()] == []
 
 
-def test_files_that_are_not_read_yet_exist() -> None:
-    assert sorted(name for name in words.NOT_YET if not (words.TOP / name).is_file()) == []
-
-
 def test_the_rules_of_language_name_the_check() -> None:
     page = (words.TOP / "CONTRIBUTING.md").read_text(encoding="utf-8")
     table = page.partition("| instead of | write |\n|---|---|\n")[2].partition("\n\n")[0].splitlines()

@@ -500,7 +500,7 @@ def hindered(it: Unbound, message: str = "its ResourceClaim c is being deleted")
     return unbound_pod(pod_event(pods.trim(it.pod)).read(), "n", message)
 
 
-def test_a_pod_that_kube_scheduler_does_not_try_is_told_and_gives_its_share_back() -> None:
+def test_a_pod_that_kube_scheduler_does_not_try_gives_its_share_back() -> None:
     it = Unbound()
     allocated = it.harness.controller._cache.allocated
     allocated.hinder([hindered(it)], it.harness.now)
