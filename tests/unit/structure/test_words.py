@@ -51,11 +51,6 @@ def test_records_notes_of_releases_and_translations_keep_their_words(tmp_path: P
     assert words.in_tree(tree(tmp_path, **files)) == []
 
 
-def test_a_file_that_is_not_read_yet_is_left_out(tmp_path: Path) -> None:
-    top = tree(tmp_path, docs__page="beside\n")
-    assert words.in_tree(top, frozenset({"docs/page.md"})) == []
-
-
 def test_words_are_counted_as_wc_does() -> None:
     assert words.counted({"b.md": "| a | b |\n", "a.md": "one two\n"}) == {"a.md": 2, "b.md": 5}
 
