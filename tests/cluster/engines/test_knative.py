@@ -12,8 +12,8 @@ from contract import names
 from kubectl_gpufraction.__main__ import main
 from playground import scenarios
 from playground.cluster import Cluster
-from playground.engines import knative
-from playground.engines.knative import IMAGE, SERVICES, Knative
+from playground.engines.knative import serving as knative
+from playground.engines.knative.serving import IMAGE, SERVICES, Knative
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import KubeError

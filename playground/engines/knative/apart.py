@@ -4,7 +4,7 @@ Runs a program in a network namespace of its own, from which it reaches one port
 Some programs listen on ports that no setting changes, so two of them cannot run alongside each other, nor alongside
 anything else that has the port. Linux only.
 
-    python -m playground.engines.apart PORT PROGRAM [ARGUMENT...]
+    python -m playground.engines.knative.apart PORT PROGRAM [ARGUMENT...]
 
 The process becomes the program. A child of it stays outside and carries the connections to 127.0.0.1:PORT.
 """

@@ -20,7 +20,8 @@ import yaml
 
 from playground.api.kinds.values import User
 from playground.cluster import Cluster
-from playground.engines import apart, engine
+from playground.engines import engine
+from playground.engines.knative import apart
 from playground.programs import installing
 from playground.programs.probes import free_port
 from playground.programs.process import Program

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from playground.engines import apart
+from playground.engines.knative import apart
 
 PROGRAM = """
 import socket, sys
