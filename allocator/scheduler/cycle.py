@@ -37,6 +37,7 @@ from allocator.scheduler.handlers import EventHandlers
 from allocator.scheduler.leadership import SchedulerState
 from allocator.scheduler.parts import ClaimedShares, Explanation, Gangs, GangWaits, Together
 from contract.dialects.table import Dialects
+from contract.gangs import GangKey
 from contract.model import Allocation
 from contract.reasons.base import ReasonName
 from contract.reasons.claims import PodOfClaim
@@ -224,7 +225,7 @@ class SchedulingCycle:
 
     def _in_order(self, now: float, bindings: list[Binding]) -> Iterator[None]:
         looked, failed = 0, self._failed
-        chosen = self._rounds.choose(self._queue.in_order(), lambda entry: self._costs_nothing(entry, now))
+        chosen = self._rounds.choose(self._queue.in_order(), self._costs_nothing(now))
         for uid in self._order.turns(chosen, lambda entry: self._competes(entry, now)):
             if looked >= _TURN:
                 looked = 0
@@ -240,13 +241,21 @@ class SchedulingCycle:
             if self._claims.exist() and not self._rounds.unfinished:
                 self._claims.bind_the_rest()
 
-    def _costs_nothing(self, entry: QueuedPodInfo, now: float) -> bool:
-        """Whether it takes no decision to say what becomes of the pod."""
-        if not self._competes(entry, now):
-            return True
-        if entry.gang is not None:
-            return self._gangs.is_known(entry, self._shape, now)
-        return not entry.ask.request.claim and self._shape(entry) in self._failed
+    def _costs_nothing(self, now: float) -> Callable[[QueuedPodInfo], bool]:
+        """Whether it takes no decision to say what becomes of a pod. A gang is looked at once, for all its pods."""
+        gangs: dict[GangKey, bool] = {}
+
+        def costs_nothing(entry: QueuedPodInfo) -> bool:
+            if not self._competes(entry, now):
+                return True
+            if entry.gang is None:
+                return not entry.ask.request.claim and self._shape(entry) in self._failed
+            known = gangs.get(entry.gang.key)
+            if known is None:
+                known = gangs[entry.gang.key] = self._gangs.known(entry, self._shape, now) is not None
+            return known
+
+        return costs_nothing
 
     def _competes(self, entry: QueuedPodInfo, now: float) -> bool:
         return not entry.foreign and self._records.is_schedulable(entry.uid, now)
@@ -285,20 +294,20 @@ class SchedulingCycle:
             bindings.extend(self._by_claim(entry, now))
             return 1
         if entry.gang is not None:
-            settled = self._gangs.is_known(entry, self._shape, now)
-            together = self._gangs.place(entry, self._shape, now)
+            known = self._gangs.known(entry, self._shape, now)
+            together = known if known is not None else self._gangs.place(entry, self._shape, now)
             if together is not None:
                 self._of_gang(entry, together, bindings, now)
-                return 0 if settled else entry.gang.minimum
+                return 0 if known is not None else entry.gang.minimum
         claim = sharing.claim_of(entry, self._cache.neighbours.devices.objects())
         holders = sharing.users(self._cache, claim) if claim is not None else ()
         if claim is not None and holders:
             bindings.extend(self._join(entry, claim, holders, now))
             return 1
         shape = self._shape(entry)
-        known = failed.get(shape)
-        if known is not None:
-            self._say_why(entry, known, now)
+        refused = failed.get(shape)
+        if refused is not None:
+            self._say_why(entry, refused, now)
             return 0
         decision = self._cache.decide(entry.ask, entry.requester)
         if isinstance(decision, Placement) and decision.node in self._cache.freed:

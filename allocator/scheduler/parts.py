@@ -128,15 +128,15 @@ class Gangs(Protocol):
     def held(self, entry: QueuedPodInfo, now: float) -> tuple[HeldNode, ...] | None:
         """The nodes that are to be reserved for the starving pod's whole gang; None where it is placed by itself."""
 
-    def is_known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> bool:
-        """Whether it takes no decision to say why the pod's gang waits."""
+    def known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> GangWaits | None:
+        """Why the pod's gang waits, where no decision is needed to say so. `shape`: what decides about a pod."""
 
     def place(
         self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float
     ) -> Together | Allocation | GangWaits | None:
         """
         The shares of the pod's whole gang, or of the pod alone, or why it waits; None where it is placed as any other.
-        `shape`: what decides about a pod.
+        Called where nothing is `known` of the gang.
         """
 
     def opening(self, first: Binding, others: Sequence[Binding]) -> None:
@@ -176,9 +176,9 @@ class NoGangs:
         """By itself."""
         return None
 
-    def is_known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> bool:
+    def known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> GangWaits | None:
         """Nothing is known."""
-        return False
+        return None
 
     def place(
         self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float

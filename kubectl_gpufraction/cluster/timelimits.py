@@ -176,17 +176,18 @@ def _deployment(document: JSON) -> Iterator[TimeLimit]:
     if begun is None or progress.get("reason") == "NewReplicaSetAvailable" or not _is_length(length):
         return
     owner = owner_of(document)
-    setting = _DEADLINES.get(owner.kind if owner is not None else "", "spec.progressDeadlineSeconds")
+    setting, then = _DEADLINES.get(owner.kind if owner is not None else "", ("spec.progressDeadlineSeconds", _KEPT))
     ends = begun if progress.get("status") == "False" else begun + length
-    what = "it is marked as failed, and its pods keep their places in the queue"
-    yield TimeLimit(_who("Deployment", document), what, setting, f"{length} s", ends)
+    yield TimeLimit(_who("Deployment", document), f"it is marked as failed, and {then}", setting, f"{length} s", ends)
 
 
+_KEPT = "its pods keep their places in the queue"
+_TO_ZERO = "scaled to zero 30 s later, unless autoscaling.knative.dev/min-scale keeps its pods"
 _DEADLINES = {
-    "Revision": "the annotation serving.knative.dev/progress-deadline in the Service's template",
-    "InferenceService": "KServe",
+    "Revision": ("the annotation serving.knative.dev/progress-deadline in the Service's template", _TO_ZERO),
+    "InferenceService": ("KServe", _KEPT),
 }
-"""What sets the deadline of a Deployment that another program makes, by the kind of its owner."""
+"""What sets the deadline of a Deployment that another program makes, and what follows, by the kind of its owner."""
 
 
 def _job(document: JSON) -> Iterator[TimeLimit]:

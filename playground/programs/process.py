@@ -64,7 +64,7 @@ class Program:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,
             )
 
     @property
@@ -133,7 +133,7 @@ _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Runs in the child: SIGTERM when its parent ends, so that a killed playground leaves nothing behind."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

@@ -50,6 +50,8 @@ class Members:
 
     def planned(self) -> Iterator[tuple[str, Allocation | None]]:
         """The pods that wait and are in a plan, each with its share."""
+        if not self.plans:
+            return
         for pod, text in self.plans.items():
             if pod not in self._read:
                 self._read[pod] = _plan(text)

@@ -63,6 +63,29 @@ class _Verdict:
     waits: GangWaits
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The pods of a gang that start together, and what decides about each; `state`: what that was read from."""
+
+    state: tuple[int, int, int]
+    first: list[QueuedPodInfo]
+    shapes: tuple[Hashable, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """The pods of a gang that start together, or too few. `queued`: all that are in the queue."""
+
+    pods: list[QueuedPodInfo]
+    minimum: int
+    queued: list[QueuedPodInfo]
+
+    @property
+    def lacks(self) -> bool:
+        """Whether too few can be placed."""
+        return len(self.pods) < self.minimum
+
+
 def _minimum(queued: Sequence[QueuedPodInfo], members: Members, now: float) -> int:
     """
     How many start together: the most that a pod of the gang says.
@@ -96,8 +119,8 @@ class GangScheduling:
         self._new_id = core.new_id
         self._index = GangIndex()
         self._verdicts: dict[GangKey, _Verdict] = {}
-        self._undecided: dict[GangKey, tuple[int, int]] = {}
-        """Gangs that had not been tried, with the version and the number of gangs known not to fit at that time."""
+        self._looks: dict[GangKey, _Look] = {}
+        """Of this round: gangs of which nothing was found yet."""
         self._short: dict[tuple[Hashable, ...], FellShort] = {}
         """Of this round: what does not fit, by what decides about it."""
         self._opening: dict[str, tuple[Binding, ...]] = {}
@@ -149,7 +172,7 @@ class GangScheduling:
     def begin_round(self) -> None:
         """Every gang is to be tried again."""
         self._verdicts.clear()
-        self._undecided.clear()
+        self._looks.clear()
         self._short.clear()
 
     def is_completing(self) -> bool:
@@ -224,13 +247,26 @@ class GangScheduling:
         members = self._whole(entry)
         if members is None or entry.gang is None:
             return self._former(entry)
-        known = self._known(entry, members, shape, now)
-        return known if known is not None else self._decide(entry, entry.gang, members, shape, now)
+        first = self._first(members, now)
+        if first.lacks:
+            return self._incomplete(entry.gang, members, first)
+        return self._decide(entry.gang, members, first.pods, shape)
 
-    def is_known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> bool:
-        """Whether it takes no decision to say why the pod's gang waits."""
+    def known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> GangWaits | None:
+        """Why the pod's gang waits, as far as that was found in this round for it or for one like it."""
         members = self._whole(entry)
-        return members is not None and self._known(entry, members, shape, now) is not None
+        if members is None or entry.gang is None:
+            return None
+        key = entry.gang.key
+        if key in self._starting:
+            return _STARTING
+        verdict = self._verdicts.get(key)
+        if verdict is not None and verdict.version == members.version:
+            return verdict.waits
+        found = self._found(entry.gang, members, shape, now)
+        if found is not None:
+            self._verdicts[key] = _Verdict(members.version, found)
+        return found
 
     def _whole(self, entry: QueuedPodInfo) -> Members | None:
         """The pods of the pod's gang, where it has not begun."""
@@ -238,29 +274,21 @@ class GangScheduling:
         members = self._index.of(key) if key is not None else None
         return None if members is None or members.has_begun() else members
 
-    def _known(
-        self, entry: QueuedPodInfo, members: Members, shape: Callable[[QueuedPodInfo], Hashable], now: float
+    def _found(
+        self, gang: Membership, members: Members, shape: Callable[[QueuedPodInfo], Hashable], now: float
     ) -> GangWaits | None:
-        """Why the gang waits, as far as that was found in this round for it or for one like it."""
-        assert entry.gang is not None
-        key = entry.gang.key
-        if key in self._starting:
-            return _STARTING
-        verdict = self._verdicts.get(key)
-        if verdict is not None and verdict.version == members.version:
-            return verdict.waits
-        if self._undecided.get(key) == (members.version, len(self._short)):
-            return None
-        found = self._incomplete(entry.gang, members, now)
-        if found is None:
+        """
+        Why the gang waits, where too few of its pods can be placed or one like it was found not to fit. What the gang
+        is made of is read once, until its pods or the cluster change: each of its pods leads here.
+        """
+        look, state = self._looks.get(gang.key), (members.version, self._cache.changes, self._cache.neighbours.version)
+        if look is None or look.state != state:
             first = self._first(members, now)
-            short = self._short.get(tuple(map(shape, first)))
-            found = self._short_of(entry.gang, first, short) if short is not None else None
-        if found is not None:
-            self._verdicts[key] = _Verdict(members.version, found)
-        else:
-            self._undecided[key] = members.version, len(self._short)
-        return found
+            if first.lacks:
+                return self._incomplete(gang, members, first)
+            look = self._looks[gang.key] = _Look(state, first.pods, tuple(map(shape, first.pods)))
+        short = self._short.get(look.shapes) if self._short else None
+        return self._short_of(gang, look.first, short) if short is not None else None
 
     def _former(self, entry: QueuedPodInfo) -> Allocation | None:
         """The cards that a pod of the gang had, for one in its place."""
@@ -272,35 +300,28 @@ class GangScheduling:
                 return Allocation(self._new_id(), found.node, found.containers)
         return None
 
-    def _queued(self, members: Members) -> list[QueuedPodInfo]:
-        return [found for uid in members.waiting if (found := self._queue.pod(uid)) is not None]
+    def _first(self, members: Members, now: float) -> _First:
+        """The pods that start together, in the order of the queue."""
+        queued = [found for uid in members.waiting if (found := self._queue.pod(uid)) is not None]
+        ready = [each for each in queued if self._is_ready(each, now)]
+        minimum = _minimum(queued, members, now)
+        ready.sort(key=lambda each: each.order)
+        return _First(ready[:minimum], minimum, queued)
 
-    def _first(self, members: Members, now: float) -> list[QueuedPodInfo]:
-        """The pods that start together, in the order of the queue; too few where not all are there."""
-        queued = self._queued(members)
-        ready = sorted((each for each in queued if self._is_ready(each, now)), key=lambda each: each.order)
-        return ready[: _minimum(queued, members, now)]
-
-    def _incomplete(self, gang: Membership, members: Members, now: float) -> GangWaits | None:
-        """Why too few pods of the gang can be placed; None where enough can."""
-        queued = self._queued(members)
-        minimum, ready = _minimum(queued, members, now), sum(self._is_ready(each, now) for each in queued)
-        if ready >= minimum:
-            return None
-        foreign = sum(bool(each.foreign) for each in queued)
-        parked, busy = len(members.waiting) - len(queued), len(queued) - ready - foreign
-        text = words.incomplete(gang, ready, minimum, foreign=foreign, parked=parked, busy=busy)
+    def _incomplete(self, gang: Membership, members: Members, first: _First) -> GangWaits:
+        """Too few pods of the gang can be placed."""
+        ready, foreign = len(first.pods), sum(bool(each.foreign) for each in first.queued)
+        parked, busy = len(members.waiting) - len(first.queued), len(first.queued) - ready - foreign
+        text = words.incomplete(gang, ready, first.minimum, foreign=foreign, parked=parked, busy=busy)
         return GangWaits(PodReason.GANG_INCOMPLETE, text, _NOTHING_HELPS)
 
     def _decide(
         self,
-        entry: QueuedPodInfo,
         gang: Membership,
         members: Members,
+        first: Sequence[QueuedPodInfo],
         shape: Callable[[QueuedPodInfo], Hashable],
-        now: float,
     ) -> Together | GangWaits:
-        first = self._first(members, now)
         found = self._arranged(first)
         if isinstance(found, FellShort):
             if len(self._short) < _SHAPES:
@@ -323,9 +344,10 @@ class GangScheduling:
         if members is None or entry.gang is None:
             return None
         key = entry.gang.key
-        first, namespace = self._first(members, now), key.namespace
-        if len(first) < _minimum(self._queued(members), members, now):
+        chosen, namespace = self._first(members, now), key.namespace
+        if chosen.lacks:
             return ()
+        first = chosen.pods
         priority = min(each.priority for each in first)
         for staying, against in ((self._cache.ledger.held_by(namespace), ""), ({}, namespace)):
             nodes = self._soonest(first, staying)

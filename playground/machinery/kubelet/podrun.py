@@ -22,7 +22,7 @@ RUN_SECONDS = "gpufraction-playground/run-seconds"
 START_SECONDS = "gpufraction-playground/start-seconds"
 """Pod annotation: its containers start so many seconds after the kubelet took it in, as while images are pulled."""
 EXIT_CODE = "gpufraction-playground/exit-code"
-"""Pod annotation: the exit code with which they end; 0 where it is absent."""
+"""Pod annotation: the exit code with which they end, also where they are stopped; 0 where it is absent."""
 INITIALIZING = Waiting("PodInitializing")
 
 
@@ -143,6 +143,10 @@ class PodRun:
         """End whatever runs."""
         for process in self.processes.values():
             process.kill()
+        for container in self.pod["spec"]["containers"]:
+            name, state = container["name"], self.states.get(container["name"])
+            if isinstance(state, Running):
+                self.states[name] = Ended(exit_code(self.pod), state.since, now)
         self._end_sidecars(now)
 
     @property

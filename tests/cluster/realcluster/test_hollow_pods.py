@@ -7,6 +7,8 @@ from __future__ import annotations
 import pytest
 
 from contract import names
+from contract.encoding import quantity
+from contract.reasons.nodes import Code
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.waiting import wait_for
@@ -39,6 +41,31 @@ def test_cpu_that_is_resized_changes_nothing_of_the_share(hollow: Cluster) -> No
     share = {"name": name, "resources": {"limits": {"gpufraction.io/gpu-memory": "2Gi"}}}
     with pytest.raises(KubeInvalid, match="only cpu and memory resources are mutable"):
         hollow.kube.patch_strategic(path, {"spec": {"containers": [share]}})
+
+
+def test_cpu_that_a_resize_takes_and_gives_back_counts_for_the_next_pod(hollow: Cluster) -> None:
+    create(hollow, t4("grows").needs(cpu="100m"))
+    (made,) = scenarios.settled(hollow.kube, 1)
+    node = hollow.kube.get(paths.nodes(made["spec"]["nodeName"]))
+    most = quantity.milli(node["status"]["allocatable"]["cpu"])
+    resize(hollow, "grows", most - 300)
+    create(hollow, t4("next").needs(cpu="400m"))
+    wait_for(lambda: scenarios.waits(found(hollow, "next")) == Code.CPU.word, lambda: str(found(hollow, "next")))
+    resize(hollow, "grows", 100)
+    wait_for(lambda: scenarios.is_running(found(hollow, "next")), lambda: str(found(hollow, "next")))
+
+
+def resize(cluster: Cluster, name: str, cpu: int) -> None:
+    """The pod's container requests so many thousandths of a CPU from now on, and its kubelet has allocated them."""
+    (container,) = found(cluster, name)["spec"]["containers"]
+    more = {"name": container["name"], "resources": {"requests": {"cpu": f"{cpu}m"}}}
+    cluster.kube.patch_strategic(paths.pods("default", name, "resize"), {"spec": {"containers": [more]}})
+
+    def allocated() -> bool:
+        (status,) = found(cluster, name)["status"]["containerStatuses"]
+        return quantity.milli(status.get("allocatedResources", {}).get("cpu", "0")) == cpu
+
+    wait_for(allocated, lambda: str(found(cluster, name)["status"]))
 
 
 def test_a_container_for_debugging_takes_no_share(hollow: Cluster) -> None:

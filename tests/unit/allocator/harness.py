@@ -80,6 +80,7 @@ class SchedulerHarness:
     by_claims: bool = False
     moving: DefragmentationSettings | None = None
     idling: IdleSettings = field(default_factory=IdleSettings)
+    scheduling: type[GangScheduling] = GangScheduling
     faults: list[tuple[str, str]] | None = None
     """Where errors of ours came up and of whom, where they are to stay with one pod; None lets them surface."""
 
@@ -145,7 +146,7 @@ class SchedulerHarness:
         return Defragmenter(core, self.moving).part()
 
     def _gangs(self, core: Core) -> FeaturePart:
-        self.gangs = GangScheduling(core, GangSettings())
+        self.gangs = self.scheduling(core, GangSettings())
         return self.gangs.part()
 
     def _starts(self, core: Core) -> FeaturePart:

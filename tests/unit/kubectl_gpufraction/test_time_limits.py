@@ -44,6 +44,9 @@ DEPLOYMENT, JOB = Owner("apps/v1", "Deployment", "web"), Owner("batch/v1", "Job"
 RAY_JOB, WORKFLOW = Owner("ray.io/v1", "RayJob", "tune"), Owner("argoproj.io/v1alpha1", "Workflow", "sweep")
 TASK_RUN = Owner("tekton.dev/v1", "TaskRun", "test")
 KEPT = "it is marked as failed, and its pods keep their places in the queue"
+TO_ZERO = (
+    "it is marked as failed, and scaled to zero 30 s later, unless autoscaling.knative.dev/min-scale keeps its pods"
+)
 REVISION = ("serving.knative.dev/v1", "Revision", "embed-00001")
 CASES: dict[str, tuple[Owner, JSON, list[tuple[str, str, float]]]] = {
     "a Deployment with Kubernetes' default": (
@@ -63,7 +66,7 @@ CASES: dict[str, tuple[Owner, JSON, list[tuple[str, str, float]]]] = {
     "a Deployment of Knative": (
         DEPLOYMENT,
         deployment(600, REVISION),
-        [("the annotation serving.knative.dev/progress-deadline in the Service's template", KEPT, START + 600)],
+        [("the annotation serving.knative.dev/progress-deadline in the Service's template", TO_ZERO, START + 600)],
     ),
     "a Job": (JOB, job(600), [("spec.activeDeadlineSeconds", "it fails, and its pods are deleted", START + 600)]),
     "a Job of a JobSet": (

@@ -10,6 +10,7 @@ from typing import Any
 from allocator.cache.podinfo import pod_event
 from allocator.features.elasticgpuclaims import objects
 from allocator.features.elasticgpuclaims.changes import ClaimsListed
+from allocator.features.gangs.part import GangScheduling
 from allocator.queue.records import Report, StatusUpdate
 from allocator.scheduler.events import PodDeleted, TickPhase, pods_listed
 from allocator.workers.binder import EventRecorder
@@ -26,8 +27,16 @@ JSON = dict[str, Any]
 class Replica:
     """A controller with an election, and the real loop over the shared API server."""
 
-    def __init__(self, api: ApiServer, nodes: Iterable[NodeBuilder], *, term: int | None = None) -> None:
-        self.harness = SchedulerHarness(list(nodes), elected=True, term=term, leads=term is not None)
+    def __init__(
+        self,
+        api: ApiServer,
+        nodes: Iterable[NodeBuilder],
+        *,
+        term: int | None = None,
+        scheduling: type[GangScheduling] = GangScheduling,
+    ) -> None:
+        leads = term is not None
+        self.harness = SchedulerHarness(list(nodes), elected=True, term=term, leads=leads, scheduling=scheduling)
         self.controller, self.api = self.harness.controller, api
         kube = Kube(api.wire)
         self.reports: list[Report] = []

@@ -50,6 +50,16 @@ def test_init_containers_end_and_sidecars_run_beside_the_others() -> None:
     assert [entry["ready"] for entry in status["initContainerStatuses"]] == [True, True]
 
 
+@pytest.mark.parametrize(("annotations", "code", "phase"), [({}, 0, "Succeeded"), ({EXIT_CODE: "143"}, 143, "Failed")])
+def test_a_pod_that_is_stopped_ends_with_its_exit_code(annotations: dict[str, str], code: int, phase: str) -> None:
+    value = pod(annotations=annotations)
+    value["spec"]["initContainers"] = [{"name": "beside", "restartPolicy": "Always"}]
+    run = started(value)
+    run.kill(LATER)
+    assert run.states == {"beside": Ended(0, NOW, LATER), "main": Ended(code, NOW, LATER)}
+    assert run.status(LATER)["phase"] == phase
+
+
 def test_an_init_container_that_cannot_start_holds_the_rest() -> None:
     value = pod()
     missing = {"name": "X", "valueFrom": {"configMapKeyRef": {"name": "none", "key": "k"}}}

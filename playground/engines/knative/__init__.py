@@ -1,0 +1,1 @@
+"""Knative Serving alongside a control plane."""
