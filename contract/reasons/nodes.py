@@ -453,7 +453,7 @@ class Code(NodeCode):
         _row(
             "with room only on GPUs where another pod that starts alone is still starting",
             "Wait: a GPU becomes available when that pod is ready, or after the setting `starts.within` (5 min by "
-            "default) at the latest. Or remove the annotation {names.START}, so that the pod starts alongside others.",
+            f"default) at the latest. Or remove the annotation {names.START}, so that the pod starts alongside others.",
             _HELD,
             "start-alone.md",
         ),

@@ -184,7 +184,7 @@ def test_a_claim_that_is_removed_while_it_is_written_is_made_again(bench: Bench)
 
 def test_a_claim_that_is_removed_again_and_again_is_left_for_the_next_decision(bench: Bench) -> None:
     bench.kube = Kube(Removing(bench.api, 100))
-    with pytest.raises(NotWritten, match="others wrote") as caught:
+    with pytest.raises(NotWritten, match="other clients wrote") as caught:
         bench.write(allocated("one"))
     assert not caught.value.refused
 
