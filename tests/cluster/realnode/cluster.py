@@ -33,7 +33,7 @@ from tests.unit.nodeagent.fakelibrary import built
 JSON = dict[str, Any]
 NODE = "real"
 UUIDS = tuple(f"GPU-{index}0000000-0000-4000-8000-000000000000" for index in (1, 2))
-_COMPONENTS = ("node-access", "delivery-dra", "resourceclaims", "allocator-eviction")
+COMPONENTS = ("node-access", "delivery-dra", "resourceclaims", "allocator-eviction")
 _LIBRARY = Path(__file__).parent / "nvml_for_toolkit.c"
 MEMORY, RESERVED = 15842934784, 471859200
 _START_SECONDS = 180.0
@@ -66,7 +66,7 @@ class RealNodeCluster:
             control_plane=lambda gpus_of: Real(Assets(assets.folder), gpus_of=gpus_of, stand_in=False),
             directory=folder / "cluster",
             settings=settings,
-            components=_COMPONENTS,
+            components=COMPONENTS,
         )
         self._runtime, self._hidden, self._first = runtime, hide_gpus, way
         self.agent: Program | None = None
@@ -176,7 +176,7 @@ class RealNodeCluster:
         """
         self.stop_agent()
         kubeconfig = self.folder / "agent.kubeconfig"
-        user = account("gpufraction-nodeagent", node=NODE, components=_COMPONENTS)
+        user = account("gpufraction-nodeagent", node=NODE, components=COMPONENTS)
         kubeconfig.write_text(self.cluster.control_plane.kubeconfig(user))
         python = self.node.machine.python
         command = [python, "-m", "nodeagent", "run", "--node", NODE, "--host-root", "/", "--listen", ""]

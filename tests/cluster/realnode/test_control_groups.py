@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from contract.components import agents_namespace
 from playground.cluster import account
 from playground.programs import installing
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
-from tests.cluster.realnode.cluster import JSON, NODE, RealNodeCluster, container
+from tests.cluster.realnode.cluster import COMPONENTS, JSON, NODE, RealNodeCluster, container
 from tests.cluster.realnode.node import IMAGE
 from tests.cluster.realnode.virtual import VirtualMachine
 from tests.cluster.realnode.ways import Way
@@ -43,7 +44,7 @@ while :; do
 done
 """
 _AGENT = "gpufraction-nodeagent"
-_SYSTEM = "gpufraction-system"
+_SYSTEM = agents_namespace(COMPONENTS)
 
 
 @pytest.fixture
@@ -190,7 +191,7 @@ def agent_pod(node: RealNodeCluster, machine: VirtualMachine) -> JSON:
     agent: JSON = dict(spec["containers"][0])
     (changes,) = patch["containers"]
     kubeconfig = node.folder / "agent-pod.kubeconfig"
-    kubeconfig.write_text(node.cluster.control_plane.kubeconfig(account(_AGENT, node=NODE)))
+    kubeconfig.write_text(node.cluster.control_plane.kubeconfig(account(_AGENT, node=NODE, components=COMPONENTS)))
     variables = {
         "GPUFRACTION_NODE": NODE,
         "KUBECONFIG": str(kubeconfig),
