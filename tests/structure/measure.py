@@ -32,7 +32,7 @@ LINES = {
     "contract": 14_450,
     "runtime": 4_300,
     "webhook": 4_000,
-    "allocator": 26_120,
+    "allocator": 26_150,
     "nodeagent": 7_250,
     "kubectl_gpufraction": 11_750,
     "shadow": 3_320,

@@ -223,6 +223,6 @@ def test_4paradigms_vgpu_scheduler(tidied: Cluster, tmp_path: Path) -> None:
 
 
 def test_each_row_is_run_or_says_why_not() -> None:
-    reasons = (RUN, APPLIED, BUILT, "not tried: ", "-", "[", "`tests/")
+    reasons = (RUN, APPLIED, BUILT, "untested: ", "-", "[", "`tests/")
     assert {step.number for step in steps() if not step.tried.startswith(reasons)} == set()
     assert {step.number for step in steps() if step.tried.startswith((RUN, APPLIED)) and not step.commands} == set()

@@ -79,7 +79,7 @@ def test_one_that_asks_in_another_dialect_is_refused_with_both_names(cluster: Cl
     with another.registered(cluster.kube, another.adding_a_container_that_asks("nvidia.com/gpu", "1"), label="asking"):
         wait_for(
             lambda: (
-                "found HAMi (nvidia.com/gpu) of container proxy beside Aliyun gpushare of container main"
+                "found HAMi (nvidia.com/gpu) of container proxy, together with Aliyun gpushare of container main"
                 in _refusal(cluster, builder, dry_run=True)
             ),
             lambda: _refusal(cluster, builder, dry_run=True),

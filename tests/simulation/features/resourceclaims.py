@@ -36,7 +36,7 @@ _AMOUNTS: tuple[dict[str, str], ...] = (
 
 
 MOST_TOGETHER = "most pods with one ResourceClaim"
-_DEALLOCATED = "ResourceClaims whose allocation an administrator took away"
+DEALLOCATED = "ResourceClaims whose allocation an administrator took away"
 
 
 def plays(run: Run) -> bool:
@@ -149,7 +149,7 @@ def _deallocate(run: Run, arguments: Arguments) -> None:
         return
     metadata = found[arguments["number"] % len(found)]["metadata"]
     run.tell("administrator", f"takes the allocation of ResourceClaim {metadata['name']} away")
-    run.notes.setdefault(_DEALLOCATED, set()).add((metadata["namespace"], metadata["name"]))
+    run.notes.setdefault(DEALLOCATED, set()).add((metadata["namespace"], metadata["name"]))
     path = paths.resourceclaims(metadata["namespace"], metadata["name"], "status")
     try:
         run.user.patch_merge(path, {"status": {"allocation": None, "reservedFor": None}})
@@ -269,7 +269,7 @@ def _untrue(run: Run, pod: JSON, allocation: Allocation) -> list[Violation]:
     name = pod["spec"]["resourceClaims"][0].get("resourceClaimName") or made.get("gpu")
     where = pod["metadata"]["namespace"], str(name)
     claim = run.world.api.store.get(CLAIMS, where)
-    if claim is None and where in run.notes.get(_DEALLOCATED, ()):
+    if claim is None and where in run.notes.get(DEALLOCATED, ()):
         return []  # once it was deleted too, nothing held it any more; the share is the pods' until they end
     if claim is None:
         return [f"{key} has a share, and its ResourceClaim {name} is not there"]

@@ -10,7 +10,7 @@ import pytest
 from contract import names
 from contract.encoding import codec, resourceclaims
 from contract.model import Allocation, ContainerAllocation, FractionRequest, GpuShare, PodRequest
-from tests.simulation.features.resourceclaims import FEATURE
+from tests.simulation.features.resourceclaims import DEALLOCATED, FEATURE
 
 JSON = dict[str, Any]
 SHARE = GpuShare("GPU-1", 0, 1 << 30, 0, 16 << 30, "nvidia.com/gpu", dra=True)
@@ -46,8 +46,8 @@ def claim(**status: Any) -> JSON:
     }
 
 
-def missing(pods: list[JSON], claims: list[JSON]) -> list[str]:
-    """What the goal says of a cluster with these."""
+def missing(pods: list[JSON], claims: list[JSON], notes: JSON | None = None) -> list[str]:
+    """What the goal says of a cluster with these. `notes`: of the run."""
 
     def scan(resource: str) -> list[JSON]:
         return pods if resource == "pods" else claims
@@ -55,7 +55,8 @@ def missing(pods: list[JSON], claims: list[JSON]) -> list[str]:
     def get(resource: str, key: tuple[str, str]) -> JSON | None:
         return next((each for each in claims if (each["metadata"]["namespace"], each["metadata"]["name"]) == key), None)
 
-    run: Any = SimpleNamespace(world=SimpleNamespace(api=SimpleNamespace(store=SimpleNamespace(scan=scan, get=get))))
+    world = SimpleNamespace(api=SimpleNamespace(store=SimpleNamespace(scan=scan, get=get)))
+    run: Any = SimpleNamespace(world=world, notes=notes or {})
     goal, _ = FEATURE.goals
     return goal.missing(run)
 
@@ -78,3 +79,9 @@ def test_a_claim_that_is_what_its_pods_share_says_is_right() -> None:
 @pytest.mark.parametrize(("pods", "claims", "words"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_with_a_claim(pods: list[JSON], claims: list[JSON], words: str) -> None:
     assert any(words in each for each in missing(pods, claims))
+
+
+def test_a_claim_that_was_deallocated_may_be_gone() -> None:
+    """Once it was deleted too, nothing held it any more; the pod keeps its share."""
+    assert missing([pod()], [], {DEALLOCATED: {("team-a", "p-gpu")}}) == []
+    assert missing([pod()], [], {DEALLOCATED: {("team-b", "p-gpu")}}) != []

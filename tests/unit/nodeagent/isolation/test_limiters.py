@@ -285,7 +285,7 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "another name": (lambda folder: (folder / "current").write_text("../../etc/passwd"), "points to no library"),
     "a name without a file": (lambda folder: (folder / "current").write_text("libvgpu.so." + "0" * 12), "No such file"),
     "half a file": (lambda folder: (folder / f"libvgpu.so.{DIGEST}").write_bytes(LIBRARY[:-1]), "copied completely"),
-    "another preload file": (lambda folder: (folder / "ld.so.preload").write_text("/evil.so"), "does not say"),
+    "another preload file": (lambda folder: (folder / "ld.so.preload").write_text("/evil.so"), "does not contain"),
     "writable by everybody": (lambda folder: (folder / f"libvgpu.so.{DIGEST}").chmod(0o777), "writable by other users"),
 }
 
@@ -316,7 +316,7 @@ def test_why_no_container_gets_the_library_is_reported(node: Node) -> None:
 def test_a_library_for_another_machine(tmp_path: Path) -> None:
     copied(tmp_path)
     library = Library(tmp_path, machine="aarch64")
-    assert (library.look(), "no library for aarch64" in library.trouble) == (None, True)
+    assert (library.look(), "not a library for aarch64" in library.trouble) == (None, True)
 
 
 LABELS = {
