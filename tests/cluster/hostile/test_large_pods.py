@@ -52,7 +52,7 @@ def test_a_pod_of_a_thousand_containers_is_refused(hostile: Hostile) -> None:
         KubeInvalid, match=r"spec.containers: found 1050 containers; a pod with a GPU share has at most 256"
     ):
         hostile.create(of_containers(1_050))
-    with pytest.raises(KubeInvalid, match=r"found 65 containers that request a share; request a share in at most 64 containers"):
+    with pytest.raises(KubeInvalid, match=r"found 65 containers that request a share; request a share in at most 64"):
         hostile.create(of_containers(MOST_SHARING + 1))
     assert hostile.pods() == []
     hostile.create(of_containers(MOST_SHARING))
