@@ -375,7 +375,7 @@ def test_a_pod_with_claims_of_another_driver_is_left_alone(cluster: Cluster) -> 
 
 
 def test_the_class_is_refused_where_the_namespace_has_no_label(cluster: Cluster) -> None:
-    with pytest.raises((KubeForbidden, KubeInvalid), match="is served only in namespaces with the label"):
+    with pytest.raises((KubeForbidden, KubeInvalid), match="is served only in namespaces with the"):
         template(cluster, "t", asks("1Gi"), namespace="unlabelled")
 
 
