@@ -133,6 +133,13 @@ class Bench:
     def answer(self, name: str) -> str:
         return str(self.reserving.answer(name)["state"])
 
+    def answered_by_another(self, name: str) -> None:
+        """Another replica has answered Ready."""
+        entry = {**self.reserving.answer(name), "state": "Ready"}
+        other = {"name": "another", "state": "Ready", "message": "", "lastTransitionTime": entry["lastTransitionTime"]}
+        where = self.reserving.path("workloads", name, "status")
+        self.reserving.kube.patch_merge(where, {"status": {"admissionChecks": [other, entry]}})
+
     def turn(self) -> None:
         """The scheduling loop, and then the worker."""
         self.scheduler.controller.schedule_pending()
@@ -235,11 +242,7 @@ def test_only_the_leader_answers_and_the_next_one_knows_its_promises(bench: Benc
     bench.reserving.reserve("one", ("main", 3, EIGHT))
     bench.turns()
     assert bench.answer("one") == "Pending"
-    # Another replica answers.
-    entry = {**bench.reserving.answer("one"), "state": "Ready"}
-    others = [{"name": "another", "state": "Ready", "message": "", "lastTransitionTime": entry["lastTransitionTime"]}]
-    where = bench.reserving.path("workloads", "one", "status")
-    bench.reserving.kube.patch_merge(where, {"status": {"admissionChecks": [*others, entry]}})
+    bench.answered_by_another("one")
     bench.reserving.reserve("two", ("main", 2, EIGHT))
     bench.turns()
     bench.scheduler.leads = True
@@ -345,10 +348,7 @@ def test_the_next_leader_reads_the_claims_of_what_was_promised(bench: Bench) -> 
     bench.scheduler.leads = False
     bench.reserving.reserve("one", ("main", 3, BY_CLAIM))
     bench.turns()
-    entry = {**bench.reserving.answer("one"), "state": "Ready"}
-    others = [{"name": "another", "state": "Ready", "message": "", "lastTransitionTime": entry["lastTransitionTime"]}]
-    where = bench.reserving.path("workloads", "one", "status")
-    bench.reserving.kube.patch_merge(where, {"status": {"admissionChecks": [*others, entry]}})
+    bench.answered_by_another("one")
     bench.reserving.reserve("two", ("main", 2, BY_CLAIM))
     bench.turns()
     bench.scheduler.leads = True
