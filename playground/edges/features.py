@@ -350,7 +350,7 @@ KUEUE = FeatureEdges(
             TENANT,
             "what the answer reveals of others",
             "`allocator.features.kueue.judge`",
-            "figures and nobody's name; 1,024 characters",
+            "figures, but no name of another tenant; at most 1,024 characters",
             ("unit/allocator/features/kueue/test_judge.py::test_an_answer_names_figures_and_nobody_else",),
         ),
         Edge(

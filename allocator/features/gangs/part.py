@@ -120,7 +120,7 @@ class GangScheduling:
         self._index = GangIndex()
         self._verdicts: dict[GangKey, _Verdict] = {}
         self._looks: dict[GangKey, _Look] = {}
-        """Of this round: gangs of which nothing was found yet."""
+        """The gangs for which this round has found nothing yet."""
         self._short: dict[tuple[Hashable, ...], FellShort] = {}
         """Of this round: what does not fit, by what decides about it."""
         self._opening: dict[str, tuple[Binding, ...]] = {}

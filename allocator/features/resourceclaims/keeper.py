@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from allocator.cache.podinfo import PodInfo, UnboundPod, read_pod, unbound_pod
+from allocator.cache.podinfo import PodInfo, UnboundPod, pod_event, unbound_pod
 from allocator.faults import Faulted, surfaced
 from allocator.scheduler.parts import Core, FeaturePart
 from allocator.workers import periodic, share_claims
@@ -49,7 +49,7 @@ class ClaimHolder:
     request: PodRequest
     allocation: Allocation
     unbound: PodInfo | None = None
-    """What was read of one that has no node."""
+    """What was read of one that has no node; None also where it could not be read."""
 
 
 def holder(pod: Mapping[str, Any]) -> ClaimHolder | None:
@@ -64,7 +64,7 @@ def holder(pod: Mapping[str, Any]) -> ClaimHolder | None:
     if allocation is None:
         return None
     named = (share_claims.claim_name(outline, entry) for entry in dialect.entries(outline["spec"]))
-    unbound = None if (pod.get("spec") or {}).get("nodeName") else read_pod(pods.trim(pod))
+    unbound = None if (pod.get("spec") or {}).get("nodeName") else pod_event(pod, pods.trim).info
     return ClaimHolder(outline, frozenset(filter(None, named)), request, allocation, unbound)
 
 

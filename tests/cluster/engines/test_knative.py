@@ -31,8 +31,8 @@ CONFIG = {
     "config-autoscaler": {"target-burst-capacity": "-1"},
 }
 """
-What an administrator allows people to write; a name for an image of which nothing runs here; and an activator that is
-always in the way, so that none is looked for.
+The settings of Knative that these tests need: fields of pods that tenants may set, a name for the queue's image, which
+never runs here, and an activator on every path, so that the controller does not wait for one.
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -42,13 +42,18 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, 
         ) as cluster,
         kueue.running(cluster, folder, directory / "kueue", {}) as found,
     ):
-        found.create("admissionchecks", "AdmissionCheck", CHECK, {"controllerName": str(names.FITS)})
-        found.flavor("v100", V100)
-        found.queue("checked", "v100", {"cpu": "20", "memory": "40Gi", MEMORY: "200Gi"})
-        strategy = {"admissionChecksStrategy": {"admissionChecks": [{"name": CHECK}]}}
-        cluster.kube.patch_merge(paths.path(GROUP_VERSION, "clusterqueues", None, "checked"), {"spec": strategy})
-        wait_for(lambda: is_active(found), "the queue is not active: nobody answers its check", 90)
+        check_queue(found, {"cpu": "20", "memory": "40Gi", MEMORY: "200Gi"})
         yield cluster, found
+
+
+def check_queue(found: Kueue, quota: Mapping[str, str]) -> None:
+    """A queue `checked` of this quota on the node with cards, whose Workloads need our check."""
+    found.create("admissionchecks", "AdmissionCheck", CHECK, {"controllerName": str(names.FITS)})
+    found.flavor("v100", V100)
+    found.queue("checked", "v100", quota)
+    strategy = {"admissionChecksStrategy": {"admissionChecks": [{"name": CHECK}]}}
+    found.kube.patch_merge(paths.path(GROUP_VERSION, "clusterqueues", None, "checked"), {"spec": strategy})
+    wait_for(lambda: is_active(found), "the queue is not active: nobody answers its check", 90)
 
 
 def is_active(found: Kueue) -> bool:

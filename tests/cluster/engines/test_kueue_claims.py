@@ -12,18 +12,16 @@ from contract.encoding import resourceclaims
 from playground import scenarios
 from playground.cluster import Cluster
 from playground.engines import kueue
-from playground.engines.kueue import GROUP_VERSION, KUEUE, Kueue
+from playground.engines.kueue import KUEUE, Kueue
 from playground.waiting import wait_for
 from runtime.kubernetes import paths
 from tests.builders import PodBuilder, pod
 from tests.cluster.engines.programs import folder_of
-from tests.cluster.engines.test_kueue_check import is_active, messages, submit
+from tests.cluster.engines.test_kueue_check import V100, check_queue, messages, submit
 from tests.clusters import real
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
 JSON = dict[str, Any]
-V100 = {"gpu": "on"}
-"""One node with two cards of 32 GiB."""
 CARDS = "gpufraction.io/claimed-cards"
 """What Kueue counts claims of our class as, by its own configuration."""
 MAPPED = {"resources": {"deviceClassMappings": [{"name": CARDS, "deviceClassNames": [str(names.SHARE_CLASS)]}]}}
@@ -48,12 +46,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, 
         labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
         cluster.kube.patch_merge(paths.namespaces("default"), labels)
         template(cluster, "20gi", "20Gi")
-        found.create("admissionchecks", "AdmissionCheck", "gpus", {"controllerName": str(names.FITS)})
-        found.flavor("v100", V100)
-        found.queue("checked", "v100", {"cpu": "20", "memory": "40Gi", CARDS: "3"})
-        strategy = {"admissionChecksStrategy": {"admissionChecks": [{"name": "gpus"}]}}
-        cluster.kube.patch_merge(paths.path(GROUP_VERSION, "clusterqueues", None, "checked"), {"spec": strategy})
-        wait_for(lambda: is_active(found), "the queue is not active: nobody answers its check", 90)
+        check_queue(found, {"cpu": "20", "memory": "40Gi", CARDS: "3"})
         yield cluster, found
 
 
