@@ -239,19 +239,34 @@ class Service(Program):
             self._way.run(["systemctl", "stop", "--no-block", self.unit])
 
     def wait(self) -> None:
-        """Wait for its end, and kill it when it takes too long."""
+        """
+        Wait for its end, and kill it when it takes too long.
+
+        systemd gives a unit up whose process does not end even then. Raises `ProgramFailed` with what the process does.
+        """
         if not self._started:
             return
+        pid = self.pid
         try:
             wait_for(lambda: not self.alive(), "", every=0.5)
         except NotInTime:
-            self.kill()
+            self._kill(pid)
         self._started = False
+        if pid and not self._way.run(["test", "-e", f"/proc/{pid}"])[0]:
+            raise ProgramFailed(self._stuck(pid))
 
     def kill(self) -> None:
         """End its first process at once (SIGKILL)."""
+        self._kill(self.pid)
+
+    def _kill(self, pid: int) -> None:
         self._way.run(["systemctl", "kill", "--kill-whom=main", "--signal=KILL", self.unit])
-        wait_for(lambda: not self.alive(), f"{self.name} is killed and does not end", every=0.5)
+        wait_for(lambda: not self.alive(), lambda: self._stuck(pid), every=0.5)
+
+    def _stuck(self, pid: int) -> str:
+        """Where in the kernel each thread of a killed process is that does not end."""
+        script = 'for at in /proc/"$0"/task/*; do cat "$at/comm" "$at/wchan" "$at/stack"; done'
+        return f"{self.name} is killed and does not end:\n{self._way.run(['sh', '-c', script, str(pid)])[1]}"
 
     def _property(self, name: str) -> str:
         return self._way.run(["systemctl", "show", f"--property={name}", "--value", self.unit])[1].strip()
