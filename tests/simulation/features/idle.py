@@ -389,7 +389,11 @@ def _quiet(run: Run, pod: JSON, cards: set[str]) -> bool:
 
 
 def _makes_room(run: Run) -> list[Violation]:
-    """Pods that wait although one idle pod has agreed to give way for them, and its share would be enough."""
+    """
+    Pods that wait although one idle pod has agreed to give way for them, and its share would be enough.
+
+    While a node is reserved for a pod of higher priority, no room is made for others.
+    """
     leader = run.world.leader()
     if not plays(run) or leader is None:
         return []
@@ -398,7 +402,8 @@ def _makes_room(run: Run) -> list[Violation]:
     if view is None:
         return []
     wrong = []
-    for waits in view.queue:
+    first = max((each.priority for each in view.reserved), default=float("-inf"))
+    for waits in (each for each in view.queue if each.priority >= first):
         for victim in due:
             held = held_by_pod(victim)
             if any(each.together for each in held.values()):
