@@ -54,7 +54,8 @@ class ObjectKind:
         return self.trim(kept) if self.trim is not None else kept
 
     def is_beyond(self, kept: JSON, length: int) -> bool:
-        """Whether an object is too large. `length`: of the text from which it was read, which is quick to compare."""
+        """Whether an object is too large. `length` is that of the text from which it was read, which is quick to
+        compare."""
         return length > self.most and len(json.dumps(kept, default=repr, separators=(",", ":"))) > self.most
 
 
@@ -130,9 +131,9 @@ _STATUS_OF_A_HOLDER = (
 
 def _pod_beyond(pod: JSON) -> JSON:
     """
-    A trimmed pod that is too large: what says that it takes something of its node and of the cards.
+    A trimmed pod that is too large: the part that says what it takes of its node and of the cards.
 
-    One that waits says why it is not placed; without the gate nothing is dropped that a share is counted by.
+    A waiting one says why it is not placed; in a pod without the gate, everything by which a share is counted is kept.
     """
     metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
     if names.GATE in pods.gates(pod):
