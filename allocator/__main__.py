@@ -1,8 +1,8 @@
 """
 `python -m allocator run`: the allocator alongside a webhook. `snapshot`, `waiting`, `replay`: for the person on call.
 
-Every setting is a flag, has a twin in the environment (`GPUFRACTION_...`) and may stand in the YAML file that
-`--settings` names; `--help` lists them.
+Every setting is a flag, a variable of the environment (`GPUFRACTION_...`) and a key of the YAML file that `--settings`
+names; `--help` lists them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TURN = 0.001
 """Seconds that a busy thread (a scrape, a lesson, a list) keeps the interpreter while others want it; Python's default
 is 5 ms. An admission waits that long for its turn."""
 GC_THRESHOLDS_LATER = (5_000, 1_000, 100)
-"""An admission leaves a dozen objects behind. Looked at a few thousand at a time, they hold nobody up for long."""
+"""An admission leaves a dozen objects behind. Collecting a few thousand at a time delays nothing for long."""
 
 
 def main(
@@ -88,8 +88,8 @@ def _run(settings: Settings, registry: Registry) -> int:
 
 def _settle(controller: Controller, stop: threading.Event) -> None:
     """
-    Once the cluster has been seen, take it out of the garbage collector's sight: it would look for cycles among half a
-    million objects, while everybody waits, and what goes of them goes without it.
+    Once the cluster was listed, hide it from the garbage collector, which would look for cycles among half a million
+    objects while everything waits. They are freed without it.
     """
     while controller.ready():
         if stop.wait(_LOOK_EVERY):

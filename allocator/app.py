@@ -85,7 +85,7 @@ REGISTRY = Registry()
 
 
 class TooOld(Exception):
-    """The cluster lacks what the design rests on."""
+    """The cluster lacks what the design needs."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class RunningAllocator:
     leader: Leader
 
     def stop(self) -> None:
-        """In the order in which nothing is promised that cannot be kept: servers, then leadership, then watches."""
+        """In the order that makes no promise that cannot be kept: servers, then leadership, then watches."""
         for server in self.servers:
             server.close()
         self._see_the_admitted()
@@ -267,7 +267,7 @@ def _resync(shell: Shell, options: LiveFile[PoolOptions]) -> Resync:
 
 
 def _servers(shell: Shell, fed: Informers, serve: Serve, running: Iterable[Running]) -> tuple[Server, ...]:
-    """That of the webhook's questions, and that of probes and scrapes where it is wanted."""
+    """The server for the webhook's questions, and the one for probes and scrapes if it is wanted."""
     review = kube_review(shell.kube)
     routes = dict(http.socket_routes(shell.controller, shell.metrics, faulted=shell.faulted, review=review))
     for each in running:
@@ -299,7 +299,7 @@ def _new_nodes_within(parts: Iterable[Built]) -> float | None:
 
 
 def _on_demand(shell: Shell) -> dict[str, Thread]:
-    """What is followed only once a pod needs it."""
+    """What is watched only once a pod needs it."""
     controller = shell.controller
     follow = functools.partial(
         InformersOnDemand,
@@ -344,7 +344,7 @@ def _health(shell: Shell, fed: Informers, review: Review, serve: Serve) -> Serve
 
 
 def _namespace_labels(settings: Settings, controller: Controller) -> tuple[NamespaceLabel, ...]:
-    """The labels of namespaces that the settings of the core give a meaning to."""
+    """The labels of namespaces that settings of the core use."""
     if settings.queue.order != "fair":
         return ()
     weight = NamespaceLabel(
@@ -400,8 +400,8 @@ def _timing(settings: Settings) -> LeaseTiming:
 
 def _write_timeout(settings: Settings) -> float:
     """
-    How long a commit may take, in seconds: less than lies between the end of our leadership and the next one's
-    beginning, so that a commit begun by us has ended before anybody else decides.
+    How long a commit may take, in seconds: less than the time between the end of our leadership and the start of the
+    next, so that our commits have ended before another replica decides.
     """
     timing = _timing(settings)
     return 0.8 * (timing.lease_duration - timing.renew_deadline)

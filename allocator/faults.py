@@ -1,5 +1,5 @@
 """
-Errors of ours that stay with one pod, node or claim: where they are logged, and by what name they are found again.
+Internal errors that affect only one pod, node or claim: where they are logged, and the id by which they are found.
 
 Code that isolates such an error calls `Faulted` while it handles the exception. In a running allocator that writes the
 traceback to the log under an id, counts it, and gives the id for the pod's message; in a test it raises, so that no
@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Faulted = Callable[[str, str], str]
-"""Gets where the error came up, in a word, and of whom (`namespace/name`, or another name); gives the fault's id."""
+"""Gets the place of the error, in one word, and the object (`namespace/name`, or another name); returns the fault's
+id."""
 
 
 def surfaced(place: str, about: str) -> str:
-    """A `Faulted` that lets the exception go on, for where nobody else is to go on."""
+    """A `Faulted` that raises the exception again, for callers that must not continue."""
     raise

@@ -1,5 +1,5 @@
 """
-The allocator's settings: what an administrator may choose, each with its meaning, unit and the reason for its default.
+The allocator's settings, each with its meaning, unit and the reason for its default.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The table of all nodes: what is asked of the cluster is asked of every node at once.
+The table of all nodes: each question to the cluster is evaluated for every node at once.
 
 `Columns` has the GPUs as columns of numbers. One place along the last axis is a node, in the order of node names, so
 that the first of several equals is the one with the lesser name. Along the first axis of what is kept per GPU are the
@@ -9,8 +9,8 @@ percent.
 
 `NodeAttributes` has the nodes' labels, taints and the like, and gives the same answers as `filters.lasting_reason`,
 host ports aside. A node's attributes change rarely and pods of one shape come often, so an answer is remembered per
-shape, and only nodes that changed are asked again. The first of a shape costs tens of microseconds because a selector
-is put to each value of a label, not to each node.
+shape, and only nodes that changed are asked again. The first of a shape costs only tens of microseconds because a
+selector is evaluated for each value of a label, not for each node.
 
 The fast engine and the learned policies compute on it.
 """
@@ -55,7 +55,7 @@ TIE_BITS = 32
 _SHAPES = 256
 """Pod shapes whose answer is remembered; the one not requested for longest is forgotten first."""
 _LABELS = 64
-"""Labels whose values are kept as a column; tenants choose what they select by, so there must be a bound."""
+"""Labels whose values are kept as a column; tenants choose their selectors, so there must be a bound."""
 _BARE = NodeState("")
 """A node without any label."""
 _ABSENT = -1
@@ -111,7 +111,7 @@ class Columns:
     healthy: Flags
     exclusive: Flags
     open: Flags
-    """Healthy, not held whole, and with room for one more sharer."""
+    """Healthy, not held exclusively, and with room for one more sharer."""
     usable: Amounts
     capacity: Amounts
     free: Amounts
@@ -331,7 +331,7 @@ class Columns:
 
 def tie(name: str) -> int:
     """
-    The order of nodes between which the tables see no difference: by a hash of the name, the same for ever.
+    The order of nodes that are equal for the tables: by a hash of the name, which never changes.
 
     Not by name, which often says the kind of node: the first kind would be used up before the second is touched, and
     requests that only the first kind can serve would find nothing.
@@ -418,7 +418,7 @@ class NodeAttributes:
         self._forget_old_values()
 
     def _forget_old_values(self) -> None:
-        """Drop all values where most of them are on no node any more."""
+        """Drop all values if most of them are no longer on any node."""
         bound = 2 * len(self._nodes) + _LABELS
         if len(self._taint_sets) > bound:
             self._known.clear()

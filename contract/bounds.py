@@ -67,7 +67,7 @@ MOST_POD_TERMS = 32
 MOST_POD_TEXT = 16 << 10
 """Characters of each of these, and of a pod's labels."""
 MOST_LABELS = 256
-"""Labels of a pod; of one that has more, and was not admitted by us, none is read."""
+"""Labels of a pod. If a pod that we did not admit has more, none of them is read."""
 _OF_TERMS = f"characters, or more than {MOST_POD_TERMS} terms"
 MOST_GATES = 64
 """Scheduling gates."""
@@ -104,7 +104,7 @@ def refused(
 
 
 def problem(pod: Mapping[str, Any], dialects: Dialects = DIALECTS) -> Refusal | None:
-    """The first part of the pod that exceeds a bound; None where none does."""
+    """The first part of the pod that exceeds a bound; None if no part does."""
     spec = pod.get("spec") or {}
     return (
         _containers(spec)
@@ -248,7 +248,7 @@ def _bytes(annotations: Mapping[str, str]) -> int:
 
 
 def _largest(pod: Mapping[str, Any], request: PodRequest, dialects: Dialects) -> Mapping[str, str]:
-    """The annotations of the share with the most characters."""
+    """The share's annotations, those with the most characters."""
     bursting = replace(_LONGEST_SHARE, burst=MOST_MEMORY)
     containers = tuple(
         ContainerAllocation(each.container, (bursting if each.limit else _LONGEST_SHARE,) * each.count)

@@ -51,13 +51,13 @@ class Component:
     pod_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """The same where it holds in a pod only: where a volume is mounted, which port is free."""
     grants: tuple[Grant, ...] = ()
-    """Of the rights that it grants, those that tell whether it is installed: `check` tries them."""
+    """Those of its rights that show whether it is installed: `check` tries them."""
     needs: Mapping[str, str] = field(default_factory=dict)
     """Other components that it does not work without, and why."""
     excludes: Mapping[str, str] = field(default_factory=dict)
-    """Other components that it does not go together with, and why."""
+    """Other components that it cannot be combined with, and why."""
     excluded_by: Mapping[str, str] = field(default_factory=dict)
-    """Overlays that it does not go together with, and why."""
+    """Overlays that it cannot be combined with, and why."""
     brings: tuple[str, ...] = ()
     """Other components that are part of it."""
     moves_agents: bool = False
@@ -220,7 +220,7 @@ def agents_namespace(chosen: Iterable[str]) -> str:
 
 
 def with_brought(chosen: Iterable[str]) -> tuple[str, ...]:
-    """These components, each after those that it brings, and none twice."""
+    """These components, each once and after those that it brings."""
     found = list[str]()
     for name in chosen:
         found += (each for each in (*_BY_NAME[name].brings, name) if each not in found)
@@ -228,5 +228,5 @@ def with_brought(chosen: Iterable[str]) -> tuple[str, ...]:
 
 
 def component(name: str) -> Component:
-    """The component of this name. Raises `KeyError` for a name that is none."""
+    """The component of this name. Raises `KeyError` for an unknown name."""
     return _BY_NAME[name]

@@ -20,8 +20,8 @@ JSON = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Deprecation:
     """
-    One name. `name`: an annotation, a label or a resource of a container, as a pod has it; an annotation counts with a
-    container's name behind it too. `instead`: what to write in its place. `since`, `until`: releases, see above.
+    One name. `name`: an annotation, a label or a resource of a container, as a pod has it; an annotation that ends with
+    a container's name counts too. `instead`: what to write in its place. `since`, `until`: releases, see above.
     """
 
     name: str
@@ -40,7 +40,7 @@ DEPRECATED: tuple[Deprecation, ...] = ()
 
 
 def used(pod: Mapping[str, Any], table: Iterable[Deprecation] = DEPRECATED) -> tuple[Deprecation, ...]:
-    """The rows whose names the pod has. Whatever the pod is: a part of another shape names nothing."""
+    """The rows whose names the pod has. A part of the pod with the wrong shape names nothing."""
     rows = tuple(table)
     if not rows:
         return ()

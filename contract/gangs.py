@@ -1,12 +1,12 @@
 """
-Which pods start together: what a pod says of its gang, in the words of the programs that make such pods.
+Which pods start together: what a pod says about its gang, in the format of the programs that make such pods.
 
-One table of readers. Each knows how one program names a group of pods, and how many of them must be there. A pod is of
-the first group that it names, in the order of the table; how many start together says our annotation, and where that is
-absent the group's own. A group of which nobody says how many is no gang: its pods are placed one by one, and why is
-said (`NoGang`).
+One table of readers. Each knows how one program names a group of pods, and how many of them must be there. A pod
+belongs to the first group that it names, in the order of the table. Our annotation says how many start together;
+without it, the group's own number counts. A group without a number is not a gang: its pods are placed one by one, with
+the reason `NoGang`.
 
-The author of a pod writes all of this. So a name is a name as Kubernetes has them, a number is small, and pods of two
+The author of a pod writes all of this. Therefore names must be valid in Kubernetes, numbers are small, and pods of two
 namespaces never share a gang. What is wrong in our own annotations is refused at admission (`refused`); what is wrong
 in another program's is reported, since that program may use it for something else.
 
@@ -54,7 +54,7 @@ class Membership:
     minimum: int
     """How many pods of it start together."""
     leads: bool = False
-    """Whether the others may be created only once this pod runs, which the pods do not say."""
+    """Whether the others may be created only after this pod runs, which the pods do not say."""
 
     @property
     def shown(self) -> str:
@@ -64,7 +64,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class NoGang:
-    """The pod names a group that is no gang for us: which one, why, and what would make it one."""
+    """The pod names a group that is not a gang for us: which one, why, and what would make it one."""
 
     why: str
 
@@ -77,7 +77,7 @@ class _Group:
     name: str
     number: object = None
     field: str = ""
-    """Where the number stands."""
+    """Where the number is written."""
     leads: bool = False
     """As in `Membership`."""
 
@@ -95,7 +95,7 @@ def _scheduling_group(pod: JSON) -> _Group | None:
 
 
 def _coscheduling(pod: JSON) -> _Group | None:
-    """The coscheduling plugin's label; in its first form the number stands on the pods too."""
+    """The coscheduling plugin's label; in its first form the pods also have the number."""
     labels = _labels(pod)
     name = labels.get("scheduling.x-k8s.io/pod-group")
     if name:
@@ -151,7 +151,7 @@ READERS: tuple[Callable[[JSON], _Group | None], ...] = (
 
 
 def read(pod: JSON) -> Membership | NoGang | None:
-    """The gang of a pod; None where it names none, or starts alone. It may be damaged in any way that JSON allows."""
+    """The gang of a pod; None where it names none, or starts alone. The pod may be any JSON."""
     group = next(filter(None, (reader(pod) for reader in READERS)), None)
     said = _annotations(pod).get(names.GANG_MINIMUM)
     if group is None:

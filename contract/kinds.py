@@ -1,14 +1,14 @@
 """
-What is read of other people's objects: one row for each kind of object that a program lists or watches.
+What programs read of other people's objects: one row for each kind of object that a program lists or watches.
 
 Users choose how large their objects are. An object can have 1.5 MiB, decoded JSON takes about ten times its size, and a
-collection has as many objects as users make. So each program keeps the fields of its row and nothing else, and makes
-each object small before it decodes the next one (`runtime.kubernetes.client`). An object that has more than `most`
-bytes even then becomes what `beyond` makes of it, and that is logged.
+collection has as many objects as users make. Therefore each program keeps only the fields of its row, and makes each
+object small before it decodes the next one (`runtime.kubernetes.client`). An object that still has more than `most`
+bytes is replaced by what `beyond` makes of it, and that is logged.
 
-What is beyond never becomes room: a share stays counted, and a card that may be excluded stays excluded. So an object
-that says that something is taken is reduced to what says so; one that only offers something, or asks for it, may be
-left out.
+Such an object never frees anything: a share stays counted, and a card that may be excluded stays excluded. So an object
+that says that something is taken is reduced to that part; one that only offers something, or asks for it, may be left
+out.
 
 `tests/unit/runtime/kubernetes/test_kinds.py` finds a list or a watch that names no row. Pure.
 """
@@ -38,11 +38,11 @@ class ObjectKind:
     most: int
     """Bytes of one object as JSON, after the fields that are not kept were dropped."""
     answer: str
-    """What becomes of one that has more."""
+    """What an object that has more is replaced by."""
     fields: Fields = field(default_factory=dict)
     """Empty: all of them."""
     trim: Callable[[JSON], JSON] | None = None
-    """What more is dropped."""
+    """What else is dropped."""
     page: int = 500
     """Objects that are requested at once, at most; fewer where everybody may make large ones and few are ours."""
     beyond: Callable[[JSON], JSON] | None = None
@@ -54,7 +54,8 @@ class ObjectKind:
         return self.trim(kept) if self.trim is not None else kept
 
     def is_beyond(self, kept: JSON, length: int) -> bool:
-        """Whether an object is too large. `length`: of the text from which it was read, which is quick to compare."""
+        """Whether an object is too large. `length` is that of the text from which it was read, which is quick to
+        compare."""
         return length > self.most and len(json.dumps(kept, default=repr, separators=(",", ":"))) > self.most
 
 
@@ -130,9 +131,9 @@ _STATUS_OF_A_HOLDER = (
 
 def _pod_beyond(pod: JSON) -> JSON:
     """
-    A trimmed pod that is too large: what says that it takes something of its node and of the cards.
+    A trimmed pod that is too large: the part that says what it takes of its node and of the cards.
 
-    One that waits says why it is not placed; without the gate nothing is dropped that a share is counted by.
+    A waiting one says why it is not placed; in a pod without the gate, everything by which a share is counted is kept.
     """
     metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
     if names.GATE in pods.gates(pod):
@@ -162,7 +163,7 @@ PODS_COMPARED = ObjectKind(
     "it is not compared with the allocator's state",
     _WHOLE,
 )
-"""For the repair's look, which reads each pod as it comes and keeps none."""
+"""For the repair, which reads each pod as it comes and keeps none."""
 
 
 _CONTAINER_RECORDED = _keys("name", "resources", "ports", "restartPolicy", "env")
@@ -403,7 +404,7 @@ DEVICECLASSES = ObjectKind(
 
 
 def _is_allocated(claim: JSON) -> JSON:
-    """Whose a ResourceClaim is, and whether it is allocated and reserved; its owner distinguishes it from others."""
+    """Who owns a ResourceClaim, and whether it is allocated and reserved; its owner distinguishes it from others."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     owners = [project(each, _keys("kind", "name", "uid")) for each in (metadata.get("ownerReferences") or ())[:2]]
     slim = project(metadata, _keys("name", "namespace", "uid", "deletionTimestamp"))
@@ -449,7 +450,7 @@ def _text_of(parent: Any, most: int) -> JSON:
 
 
 def _claim_beyond(claim: JSON) -> JSON:
-    """A claim that is bound stays bound; one that is not asks for nothing that could be read."""
+    """A bound claim stays bound; an unbound one asks for nothing that could be read."""
     kept = identity(claim)
     finalizers = (claim.get("metadata") or {}).get("finalizers") or ()
     kept["metadata"]["finalizers"] = [each for each in finalizers if each == names.CLAIM_FINALIZER][:1]

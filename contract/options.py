@@ -20,7 +20,7 @@ an administrator can move them as they are; the others are our own, and have qua
 Kubernetes'. `Options` is what applies when one pod is read, by the webhook as by the allocator.
 
 A document with one error is refused as a whole: half of a change would be a state that nobody chose, and a misspelt
-limit is no limit. Pure. Must not: read files, or know what a program does with an option.
+limit would not limit anything. Pure. Must not: read files, or know what a program does with an option.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ class PoolOptions:
     cluster: VgpuOptions = SILENT
     pools: tuple[Pool, ...] = ()
     profiles: Mapping[str, Profile] = field(default_factory=dict)
-    """What the administrator says of kube-scheduler's profiles, by `schedulerName`."""
+    """What the administrator says about kube-scheduler's profiles, by `schedulerName`."""
     base: Options = DEFAULTS
     """How pods are read where the options of the cluster and of pools say nothing."""
 
@@ -376,7 +376,7 @@ def pool_options(document: object) -> PoolOptions:
 
 
 def _base(document: Mapping[Any, Any]) -> Options:
-    """How the pods of all nodes are read. Raises `BadOption`."""
+    """How pods are read on all nodes. Raises `BadOption`."""
     given: dict[str, Any] = {}
     for name in document.keys() & _READING.keys():
         field, reader = _READING[name]
@@ -428,7 +428,7 @@ def _with_node(pool: Pool, node: object, spare: object) -> Pool:
 
 def _selector(path: str, value: object) -> tuple[Requirement, ...]:
     if not isinstance(value, Mapping) or not value or not value.keys() <= {"matchLabels", "matchExpressions"}:
-        # An empty selector would match every node, for which the options outside of pools are.
+        # An empty selector would match every node; the options outside of pools are for that.
         raise BadOption(f"{path}: found {shown(value)}; give matchLabels or matchExpressions, as in a label selector")
     labels, expressions = value.get("matchLabels") or {}, value.get("matchExpressions") or []
     if not isinstance(labels, Mapping) or not all(isinstance(text, str) for pair in labels.items() for text in pair):

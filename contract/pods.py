@@ -62,7 +62,7 @@ _VOLUMES = frozenset(
         "rbd",
     )
 )
-"""What a volume may be that decides where its pod can go."""
+"""The kinds of volumes that decide where their pod can go."""
 _STATUS = ("phase", "reason", "conditions", "nominatedNodeName")
 _STATUSES = {"initContainers": "initContainerStatuses", "containers": "containerStatuses"}
 _STATE = ("resources", "allocatedResources")
@@ -88,7 +88,7 @@ def trim(pod: Mapping[str, Any]) -> JSON:
     metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
     slim: JSON = {key: metadata[key] for key in _METADATA if key in metadata}
     if len(slim.get("labels") or ()) > bounds.MOST_LABELS:
-        slim["labels"] = {}  # no rule of another pod means it; kube-scheduler has the last word
+        slim["labels"] = {}  # no rule of another pod applies to it; kube-scheduler decides in the end
     annotations = metadata.get("annotations")
     if annotations:
         slim["annotations"] = {key: value for key, value in annotations.items() if not key.startswith(_FOREIGN)}
@@ -124,7 +124,7 @@ def _container(container: Mapping[str, Any]) -> JSON:
 def _resizes(spec: Mapping[str, Any], status: Mapping[str, Any]) -> JSON:
     """
     What runs and what was granted of the containers that are resized, and of the pod where it has resources of its own.
-    That is where it differs from what the spec asks for: of 100,000 pods hardly any.
+    Only for pods where it differs from the spec: hardly any of 100,000.
     """
     found: JSON = {}
     for kind in ("initContainers", "containers"):
@@ -141,7 +141,7 @@ def _resizes(spec: Mapping[str, Any], status: Mapping[str, Any]) -> JSON:
 
 
 def _add_starts(outcome: JSON, status: Mapping[str, Any]) -> None:
-    """Add since when each container runs, and how often it was restarted."""
+    """Add the start time of each container, and how often it was restarted."""
     for kind in _STATUSES.values():
         resized = {each.get("name"): each for each in outcome.get(kind) or ()}
         found = [
@@ -159,7 +159,7 @@ def _state(status: Mapping[str, Any], kept: tuple[str, ...]) -> JSON:
 
 
 def _is_resized(status: Mapping[str, Any], requested: Mapping[str, Any] | None) -> bool:
-    """Whether a container runs with, or was granted, anything else than it asks for now."""
+    """Whether a container runs with, or was granted, something other than it asks for now."""
     runs = status.get("resources")
     if runs is None or requested is None:
         return False
@@ -184,7 +184,7 @@ def _refused(pod: Mapping[str, Any]) -> JSON | None:
 
 
 def too_large(pod: Mapping[str, Any], why: str) -> JSON:
-    """The form of a waiting pod of which nothing is read but who it is. `why` it is not placed, and what would help."""
+    """The form of a waiting pod of which only the identity is read. `why`: why it is not placed, and what helps."""
     metadata = pod.get("metadata") or {}
     return {
         "metadata": {key: metadata[key] for key in _IDENTITY if key in metadata},
@@ -196,8 +196,8 @@ def too_large(pod: Mapping[str, Any], why: str) -> JSON:
 
 def _affinity(affinity: Mapping[str, Any]) -> JSON:
     """
-    What is required and preferred of nodes and of other pods, and whether there is anything else about other pods. More
-    required terms than are read are left to kube-scheduler.
+    What the pod requires and prefers of nodes and of other pods, and whether it has anything else about other pods.
+    More required terms than are read are left to kube-scheduler.
     """
     slim: JSON = {}
     for kind in ("podAffinity", "podAntiAffinity"):
@@ -214,7 +214,7 @@ def _affinity(affinity: Mapping[str, Any]) -> JSON:
 
 
 def _preferred(terms: Mapping[str, Any]) -> JSON:
-    """The preferred terms. More than are read are left out: a preference is nothing that a pod has to have."""
+    """The preferred terms. Terms beyond the bound are left out, because a preference need not be met."""
     preferred = terms.get(_PREFERRED)
     return {_PREFERRED: preferred} if preferred and not bounds.beyond_pod_terms(preferred) else {}
 
@@ -348,8 +348,8 @@ def admitted(pod: Mapping[str, Any]) -> PodRequest | None:
 
     The annotation is valid only if every container's accounting resources agree with it: a tenant may write
     annotations, but kubelet and quotas count the resources. Memory by percent depends on the card, so any amount
-    agrees, also none. What an init container holds besides (`demand.uncounted`) and memory limits are counted in a pod
-    that is admitted now, and were not in earlier versions, so both agree. The order of containers must agree too:
+    agrees, and so does none. What an init container holds besides (`demand.uncounted`) and memory limits are counted in
+    a pod that is admitted now, and were not in earlier versions, so both agree. The order of containers must agree too:
     what a pod takes depends on which one starts first. A mirror pod is never admitted: kubelets write it past the
     policies, and a compromised node must not take the GPUs of others.
     """
@@ -508,7 +508,7 @@ def unread_share(pod: Mapping[str, Any]) -> UnreadShare | None:
     """
     The share that a pod carries and that this version cannot read, such as one that a later version wrote.
 
-    None where it carries none. What can be read and is not what the pod requests is none either.
+    None if it carries none. A share that can be read but is not what the pod requests does not count either.
     """
     annotations = annotations_of(pod)
     request, allocation = annotations.get(names.REQUEST), annotations.get(names.ALLOCATION)
@@ -545,7 +545,8 @@ def allocation_id(pod: Mapping[str, Any]) -> str:
 
 def _gives(fraction: FractionRequest, given: ContainerAllocation) -> bool:
     """
-    Whether a container's shares are what it requested: no quota would count more, and less would hide a user of a GPU.
+    Whether a container's shares are what it requested: no quota would count a larger share, and a smaller one would
+    hide a user of a GPU.
 
     A percentage is one of the card's usable memory, which is at most its whole memory. A limit may be missing: a leader
     of an earlier version gives none.

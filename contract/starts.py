@@ -4,9 +4,9 @@ Pods that start alone (`names.START`): whether one of them is starting, and sinc
 A serving engine measures what is free on its GPU when it starts. Two of them that start on one GPU at the same time
 measure each other. Everything here is read from the pod, so each replica and each new leader finds the same. Pure.
 
-A pod is starting from its placement until it is ready. Since when it has been starting counts from the start of its
-containers that use a GPU, or from its placement as long as none has started, and again after one was restarted: so no
-container that ends again and again is starting for ever.
+A pod is starting from its placement until it is ready. The time counts from the start of its containers that use a GPU,
+or from its placement as long as none has started, and again after one was restarted. So a container that keeps ending
+is not starting forever.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contract.model import PodRequest
 
 JSON = dict[str, Any]
 _READY = ("Ready", "ContainersReady")
-"""The second leaves out what a load balancer has to say of the pod."""
+"""The second leaves out a load balancer's conditions."""
 
 
 def starting_since(pod: Mapping[str, Any], request: PodRequest, placed: float) -> float | None:

@@ -1,10 +1,9 @@
 """
 Which nodes' agents are silent: they have not written for longer than they say, and than the administrator allows.
 
-An agent's clock is not ours, so only that its time changes counts, by our clock. Silence is evaluated where the time
-between is known to be heard: a caller that could not hear for a while begins the count again (`restart`). An agent
-that writes costs one entry of a dictionary; each agent has one place in a heap, which is looked at when it is due.
-Pure: time is passed in.
+An agent's clock is not ours, so only that its time changes counts, by our clock. Silence counts only while agents could
+be heard: a caller that could not hear them for a while restarts the count (`restart`). An agent that writes costs one
+entry of a dictionary; each agent has one place in a heap, which is looked at when it is due. Pure: time is passed in.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Agents:
         return spoke
 
     def restart(self, now: float) -> None:
-        """Nobody could be heard for a while: count from now on for every agent that is not silent."""
+        """No agent could be heard for a while: restart the count for every agent that is not silent."""
         for node, (beat, _) in self._heard.items():
             self._heard[node] = (beat, now)
 
@@ -84,7 +83,7 @@ class Agents:
         if bound is None or node in self._queued:
             return
         _, heard = self._heard[node]
-        # A shorter interval may come meanwhile, so nobody waits longer than the shortest bound.
+        # A shorter interval may come meanwhile, so no entry waits longer than the shortest bound.
         due = min(heard + bound, now + self._patience)
         heapq.heappush(self._due, (max(due, now), node))
         self._queued.add(node)

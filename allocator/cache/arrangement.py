@@ -1,11 +1,10 @@
 """
 Places for pods that start together, on a trial: all of them or none.
 
-A pod at a time goes where the engine puts it, and those before it count. What is left over for the last one depends on
-where the first ones went, so where they do not all fit, other ways are tried: the largest pods first, and then a search
-that takes back one placement after the other and puts the pod on another card or node. The search is bounded
-(`STEPS`), so it may miss a way; where all pods ask for one share of the same kind, the first answer is the answer, and
-nothing is searched.
+Each pod goes where the engine puts it, with the earlier ones counted. What is left for the last pod depends on where
+the first ones went. If they do not all fit, other ways are tried: the largest pods first, and then a search that takes
+back one placement after the other and puts the pod on another card or node. The search is bounded (`STEPS`), so it may
+miss a way. If all pods ask for one share of the same kind, the first answer is final, and nothing is searched.
 
 Pure: the caller owns the trial.
 """
@@ -25,7 +24,7 @@ from contract.scheduling.needs import SchedulingRequest
 STEPS = 256
 """Placements that the search tries for one gang, alongside those that its pods need."""
 _ELSEWHERE = Reason(Code.RESERVED)
-"""Of a node that the search has tried for the pod; no message shows it."""
+"""The reason for a node that the search has tried for the pod; no message shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class Member:
     ask: SchedulingRequest
     who: Requester
     out: dict[str, Reason] = field(default_factory=dict, compare=False)
-    """Nodes where it cannot be, whatever room they have."""
+    """Nodes where it cannot be, even if they have room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Arranged:
 
 @dataclass(frozen=True, slots=True)
 class FellShort:
-    """So many fit at most, and this is why the next one does not; `member` is its position. None is on the trial."""
+    """At most this many fit, and this is why the next one does not; `member` is its position. None is on the trial."""
 
     placed: int
     member: int
@@ -93,8 +92,8 @@ def _in_order(
 
 def _is_conclusive(trial: Trial, members: Sequence[Member]) -> bool:
     """
-    Whether another way would place no more of them: each asks for one and the same share of one card, so a card takes
-    as many of them in whatever order, and no other pod has a say.
+    Whether another way would place no more of them: each asks for the same share of one card, so the order makes no
+    difference for a card, and no other pod matters.
     """
     one = members[0].ask
     containers = one.request.containers
@@ -106,7 +105,7 @@ def _is_conclusive(trial: Trial, members: Sequence[Member]) -> bool:
 
 
 def _size(ask: SchedulingRequest) -> tuple[int, int, int, int]:
-    """By what a pod counts as large: cards of its own, cards, then memory and cores."""
+    """The size of a pod for sorting: cards of its own, cards, then memory and cores."""
     request = ask.request
     amounts = [(each, each.count * max(each.memory >> 20, each.percent, 1)) for each in request.containers]
     return (
@@ -136,7 +135,7 @@ class _Search:
         self.chosen: dict[int, Placement] = {}
 
     def run(self, at: int) -> bool:
-        """Whether the members from this one of the order on have places; they are on the trial then."""
+        """Whether the members from this position on have places; they are then on the trial."""
         if at == len(self._order):
             return True
         position = self._order[at]

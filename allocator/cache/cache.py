@@ -2,8 +2,8 @@
 The cluster as the allocator knows it: nodes, their GPUs, and every pod that takes something of them.
 
 Watch events come in, a snapshot of frozen node states comes out. The cache owns the ledger; pods that wait are in the
-queue and not here. It makes no decision, does no I/O, knows no clock: times are passed in. What it knows is rebuilt
-from the API server alone.
+queue and not here. It makes no decision, does no I/O and has no clock: times are passed in. Its content is rebuilt from
+the API server alone.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ JSON = dict[str, Any]
 _NOTHING = Compute()
 _NOBODY = Requester()
 _MOST_TAKEN = 1 << 60
-"""The most that counts as taken of a node: a pod's author chooses the node and how much it asks for."""
+"""The largest amount that counts as taken of a node: a pod's author chooses the node and the amount."""
 _LATELY = 2.0
 """Seconds."""
 _MOST_LATELY = 4096
-"""Pods that came lately and are remembered."""
+"""Recent pods that are remembered."""
 _SUSPECT = "a pod on it could not be counted"
 _NO_PORTS: frozenset[tuple[str, str, int]] = frozenset()
 
@@ -88,9 +88,9 @@ class Pending:
     What kube-scheduler is about to put on nodes: CPU, memory and storage of pods that have no node yet, by uid.
 
     A pod that is bound when it is admitted competes with these for its node, and its kubelet refuses the second of the
-    two. Which nodes they may go to is not looked at: that would mean to keep the selectors of pods that ask for no
-    GPU. So it is an upper bound. Those that came a moment ago count even if they have a node by now, since as many more
-    may be on their way that the watch has yet to bring. Not thread-safe: one owner calls it.
+    two. The nodes that they may go to are not considered, because this would mean keeping the selectors of pods without
+    GPUs. So it is an upper bound. Recent pods count even if they have a node by now, because the watch may be late with
+    as many others. Not thread-safe: one owner calls it.
     """
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Pending:
             self._sum = minus(self._sum, before)
 
     def total(self, now: float) -> Compute:
-        """What waits for a node, and once more what came lately."""
+        """What waits for a node, and in addition what came recently."""
         while self._came and self._came[0][0] < now - _LATELY:
             self._came.popleft()
         found = self._sum
@@ -156,10 +156,10 @@ class Cache:
     ) -> None:
         """
         `gates`: kube-scheduler's feature gates that are on. `filters`: those that look beyond one node. `patience`:
-        seconds for which an agent may be silent; 0: for ever.
+        seconds for which an agent may be silent; 0: forever.
 
-        `faulted` is called with a node whose state cannot be made, which then counts as one that is not there.
-        `journal` notes every share that comes or goes, and every node whose cards change.
+        `faulted` is called with a node whose state cannot be made; the node then counts as absent. `journal` notes
+        every share that comes or goes, and every node whose cards change.
         """
         self._faulted = faulted
         self._gates = gates
@@ -170,7 +170,7 @@ class Cache:
         self._journal = journal
         self.ledger = Ledger(journal)
         self.engine = engine
-        """Given every node state that changes, so that it may be asked at any time."""
+        """Gets every node state that changes, so that it can be asked at any time."""
         self._facts: dict[str, NodeFacts] = {}
         self._inventories: dict[str, Inventory] = {}
         self._agents = Agents(patience)
@@ -179,7 +179,7 @@ class Cache:
         self.starting = StartingPods()
         """Which pods start alone and are not ready; to others it is for reading."""
         self.allocated = AllocatedPods()
-        """The pods that hold a share, as far as they were seen."""
+        """The pods that hold a share and were seen."""
         self._on_node: dict[str, NodeUse] = {}
         self.neighbours = Neighbours(gates, filters)
         """All pods on nodes, for what they say of each other; to others it is for reading."""
@@ -193,9 +193,9 @@ class Cache:
         self._snapshot: dict[str, NodeState] = {}
         self._overcommitted: dict[str, tuple[str, ...]] = {}
         self.gpus = 0
-        """How many GPUs the nodes have in all."""
+        """How many GPUs the nodes have in total."""
         self._totals: Held | None = None
-        """What all GPUs have together; None where that is to be added up again."""
+        """What all GPUs have together; None if it must be added up again."""
         self._kept: tuple[HeldNode, ...] = ()
         self._closed: frozenset[str] = frozenset()
         self.changes = 0
@@ -260,7 +260,7 @@ class Cache:
         self, ask: SchedulingRequest, who: Requester, nodes: Iterable[NodeState] | None = None
     ) -> Mapping[str, Reason]:
         """
-        The nodes on which other pods or kube-scheduler do not let this one be, with the reason; see `Neighbours` and
+        The nodes that other pods or kube-scheduler refuse for this pod, with the reason; see `Neighbours` and
         `Refusals`. `nodes`: those about which other pods are asked; None for all.
         """
         found = self.neighbours.refused(who.rules, ask.needs, self._snapshot.values() if nodes is None else nodes)
@@ -268,7 +268,7 @@ class Cache:
         return {**learnt, **found} if learnt else found
 
     def learn_refusal(self, family: str, node: str, message: str, now: float) -> None:
-        """kube-scheduler has refused a pod of the family on the node, in these words."""
+        """kube-scheduler has refused a pod of the family on the node, with this message."""
         self.refusals.learn(family, node, message, now)
         self.changes += 1
 
@@ -309,8 +309,8 @@ class Cache:
 
     def counted_again(self, name: str) -> Amounts:
         """
-        What Kubernetes counts on a node for pods that use a ResourceClaim alongside another pod; those included that
-        are about to. The node's capacity is so much larger than what its GPUs promise.
+        What Kubernetes counts on a node for pods that use a ResourceClaim alongside another pod; including those that
+        are about to. The node's capacity exceeds the promise of its GPUs by this.
         """
         found = self.ledger.counted_again(name)
         about_to = (amounts for node, amounts in self._joining.values() if node == name)
@@ -332,7 +332,7 @@ class Cache:
         return left
 
     def _leave(self, uid: str) -> None:
-        """The pod does not wait for that any more."""
+        """The pod no longer waits for that."""
         before = self._joining.pop(uid, None)
         if before is not None:
             self._touched[before[0]] = None
@@ -347,13 +347,13 @@ class Cache:
         return facts.accounting.above(capacity.total((*used, Amounts(more.memory, more.cores), self.unserved(name))))
 
     def take_cures(self) -> frozenset[Cure]:
-        """What has happened since the last call that may let a waiting pod fit, in the words of the registry."""
+        """What has happened since the last call that may let a waiting pod fit, as the registry names it."""
         found = frozenset(self._cures | self.neighbours.take_cures())
         self._cures.clear()
         return found
 
     def take_touched(self) -> tuple[str, ...]:
-        """The nodes of which something has changed since the last call: their GPUs, or what is taken there."""
+        """The nodes that have changed since the last call: their GPUs, or what is taken there."""
         touched, self._touched = tuple(self._touched), {}
         return touched
 
@@ -429,7 +429,7 @@ class Cache:
                 self.ledger.note_ended(
                     pod.key, uid, pod.ended.request, pod.ended.allocation, pod.held_since, pod.ended.until
                 )
-            # It may have come and finished between two looks at it, so that its reservation is still assumed.
+            # It may have been created and have finished between two looks, so that its reservation is still assumed.
             came = self.forget(pod.allocation_id)
             return self.drop_pod(uid) or came
         if pod.waiting is not None:
@@ -513,9 +513,9 @@ class Cache:
 
     def hold(self) -> None:
         """
-        Much is about to change: leave nodes' states as they are until `catch_up` makes each of them once.
+        Many changes follow: leave nodes' states as they are until `catch_up` makes each of them once.
 
-        Nothing may be decided in between. What `put_node` and the others return means nothing then.
+        Decide nothing in between, and ignore what `put_node` and the others return.
         """
         if self._stale is None:
             self._stale = set()
@@ -527,7 +527,7 @@ class Cache:
             self._refresh(name)
 
     def prepare(self) -> None:
-        """Have the engine ready for decisions; a node that it cannot take in counts as one that is not there."""
+        """Prepare the engine for decisions; a node that it cannot take in counts as absent."""
         try:
             self.engine.prepare()
         except Exception:
@@ -580,7 +580,7 @@ class Cache:
     # -- silent agents --------------------------------------------------------------------------------------------
 
     def hear(self, node: str, beat: Heartbeat, now: float, *, listed: bool = False) -> bool:
-        """What a GPUNode says of its agent; see `Agents.hear`. True if a waiting pod might fit better now."""
+        """What a GPUNode says about its agent; see `Agents.hear`. True if a waiting pod might fit better now."""
         return self._agents.hear(node, beat, now, listed=listed) and self._refresh(node)
 
     def retain_agents(self, nodes: Collection[str]) -> None:
@@ -603,7 +603,7 @@ class Cache:
     # -- idle shares ----------------------------------------------------------------------------------------------
 
     def report_idle(self, node: str, report: IdleReport, now: float, *, listed: bool = False) -> None:
-        """What a GPUNode says of the idle shares of its node; `listed`: it may be so for long."""
+        """What a GPUNode says about the idle shares of its node; `listed`: it may be old."""
         if self.idle_shares.see(node, report, now, listed=listed):
             self._note_idle(node, {pod: now - (report.lasted(pod) or 0) for pod in report.shares})
 
@@ -624,7 +624,7 @@ class Cache:
     # -- reserving nodes ------------------------------------------------------------------------------------------
 
     def reserve(self, *kept: HeldNode) -> bool:
-        """Reserve these nodes from now on, and no others. True if that opens a node that was reserved before."""
+        """Reserve exactly these nodes from now on. True if that opens a node that was reserved before."""
         before, after = {one.node for one in self._kept}, {one.node for one in kept}
         self.changes += self._kept != kept
         if self._kept != kept:
@@ -660,7 +660,7 @@ class Cache:
         return True
 
     def renew(self, allocation_id: str, now: float) -> None:
-        """A reservation whose pod exists gets its time once more."""
+        """Restart the time of a reservation whose pod exists."""
         self.ledger.renew(allocation_id, now)
 
     # -- inside ---------------------------------------------------------------------------------------------------
@@ -731,7 +731,7 @@ class Cache:
         try:
             return self._make(name)
         except Exception:
-            # What it was before may have more room than there is.
+            # The former state may have more room than there is.
             self._without(name)
             self._faulted("node", name)
             return False
@@ -815,7 +815,7 @@ class Cache:
         return starting_on(inventory.gpus, usage, starting) if starting else usage
 
     def _allocatable(self, facts: NodeFacts) -> Compute:
-        """What the node has. Of a resource that it gets by ResourceClaims alone, only kube-scheduler knows how much."""
+        """What the node has. Only kube-scheduler knows the amount of a resource that comes by ResourceClaims alone."""
         by_claim = self._by_claim.difference(name for name, much in facts.allocatable.scalars or () if much)
         if not by_claim:
             return facts.allocatable
@@ -874,7 +874,7 @@ _JOINS = frozenset((Cure.NODE,))
 
 
 def cures(before: NodeState, after: NodeState) -> frozenset[Cure]:
-    """What the change of a node may cure: it is empty where no pod can fit there that did not fit before."""
+    """What the change of a node may cure; empty if no pod can fit there that did not fit before."""
     found = (
         (Cure.GPUS, _cards(before) != _cards(after)),
         (Cure.LABELS, before.labels != after.labels),

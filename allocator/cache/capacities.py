@@ -22,7 +22,7 @@ from contract.nodes import capacity
 from contract.reasons.pods import PodEventReason
 
 AGAIN = 30.0
-"""Seconds until what the watch does not show is written once more."""
+"""Seconds until an annotation that the watch does not show is written again."""
 _AT_ONCE = 500
 """Nodes that are looked at in one turn: some milliseconds."""
 _LASTS = 3.0
@@ -31,7 +31,8 @@ Seconds for which a GPU must be missing or unhealthy until that is reported to i
 starts.
 """
 _RESTS = 600.0
-"""Seconds for which a GPU must be healthy until its pods are told again that it is not: one may change every second."""
+"""Seconds for which a GPU must be healthy before its pods are told again that it is not: its state may change every
+second."""
 _MOST_WHY = 200
 """Bytes of an agent's reason in an Event."""
 
@@ -71,7 +72,7 @@ class Capacities:
         self._unhealthy: dict[str, dict[str, float]] = {}
         """GPUs that pods hold and that are unhealthy, by node, and since when."""
         self._warned: dict[tuple[str, str], float] = {}
-        """Pods that were told of an unhealthy GPU, and when it was last unhealthy."""
+        """Pods that were told about an unhealthy GPU, and when it was last unhealthy."""
 
     def see(self, node: str, text: str) -> None:
         """What a GPUNode's annotation says now."""
@@ -109,8 +110,8 @@ class Capacities:
 
     def _note_gpus(self, inventory: Inventory, cache: Cache, now: float) -> None:
         """
-        Note the GPUs that are missing or unhealthy. While the driver does not answer its GPUs do not count as missing,
-        and one that an administrator withholds works.
+        Note the GPUs that are missing or unhealthy. While the driver does not answer, its GPUs do not count as missing;
+        a GPU that an administrator withholds counts as healthy.
         """
         used = cache.ledger.used(inventory.node).keys()
         missing = set[str]() if inventory.problem else used - {gpu.uuid for gpu in inventory.gpus}
@@ -141,7 +142,7 @@ class Capacities:
 def _lasting(
     notes: Mapping[str, Mapping[str, float]], cache: Cache, now: float
 ) -> Iterator[tuple[str, str, Reservation]]:
-    """Of the GPUs that have been noted for long enough the node, the UUID, and who holds a share there."""
+    """For GPUs that have been noted for long enough: the node, the UUID, and who holds a share there."""
     for node, gpus in notes.items():
         for uuid, since in gpus.items():
             if now - since >= _LASTS:

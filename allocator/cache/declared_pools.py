@@ -1,5 +1,5 @@
 """
-The pools of which nodes may come, for answers to pods: which of them would serve a pod that no node serves now.
+The pools that may get nodes, for answers to pods: which of them would serve a pod that no node serves now.
 
 Pure. Must not: ask for a node, or say when one comes.
 """
@@ -18,9 +18,9 @@ from contract.scheduling.filters import Limits
 from contract.scheduling.needs import SchedulingRequest
 
 _LASTING = frozenset((Code.NO_GPUS, Code.DELIVERY, Code.ISOLATION, Code.TAINT, Code.SELECTOR, Code.MODEL))
-"""Why a node does not serve a pod however empty it gets."""
+"""Why a node does not serve a pod even when it is empty."""
 _CAUTION = 8
-"""Of a GPU that was only declared, this part of the memory may not be there: the driver's own reserve, and rounding."""
+"""The part of a declared GPU's memory that may be missing: the driver's own reserve, and rounding."""
 _MOST_REMEMBERED = 4096
 
 

@@ -1,5 +1,5 @@
 """
-What a waiting pod costs in the allocator's memory, as a number that depends on nothing but what is kept of it.
+What a waiting pod costs in the allocator's memory, as a number that depends only on what is kept of it.
 
 The sizes are those of CPython's objects, in bytes, rounded up. They need not be exact: they must be the same in each
 process and each time, and never far less than what is used. Pure.
@@ -12,13 +12,14 @@ from typing import Any
 
 _ATOM = 32
 _TEXT, _WIDE = 56, 80
-"""Of a text without characters: one in ASCII, which takes a byte for each, and any other, which takes up to four."""
+"""The size of a text without characters: in ASCII, which takes a byte for each, and any other, which takes up to
+four."""
 _LIST, _PLACE = 64, 8
 _DICT, _ENTRY = 232, 100
 _SET, _MEMBER = 216, 32
 _RECORD = 48
 POD = 4_096
-"""Alongside what is read of a pod: its place in the order, its record, and its condition as it was last reported."""
+"""In addition to what is read of a pod: its place in the order, its record, and its last reported condition."""
 
 
 def size_of(value: Any) -> int:

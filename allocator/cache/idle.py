@@ -2,10 +2,10 @@
 Which pods compute nothing, as the agents publish it.
 
 An agent's clock is not ours. So how long a pod has been idle is counted by the agent's own two times, since when and
-until when it looked, and from there on by our clock. An agent that has ended goes on being believed by this, so a
-caller that acts on it asks whether the agent has written since some moment (`confirmed`).
+until when it looked, and from there on by our clock. An agent that has ended would still be believed, so a caller that
+acts on the answer asks whether the agent has written since some moment (`confirmed`).
 
-A GPUNode speaks for pods on its own node alone: an agent must not name those of others. Pure: time is passed in.
+A GPUNode counts only for pods on its own node: an agent must not name those of others. Pure: time is passed in.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from contract.nodes.idle import IdleReport
 from contract.scheduling.nodeinfo import AllocatedPod
 
 SILENT = 900.0
-"""Seconds without a write of the agent after which it is not known any more who is idle; it writes every 5 min."""
+"""Seconds without a write of the agent after which nothing counts as idle; it writes every 5 min."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a GPUNode says, when it reached us, and whether it was written then; else it may be of any age."""
+    """What a GPUNode says, when it reached us, and whether it was written then; otherwise its age is unknown."""
 
     report: IdleReport
     came: float
@@ -48,7 +48,7 @@ class IdleShares:
         return before is None or before.report.shares != report.shares
 
     def retain(self, nodes: Collection[str]) -> tuple[str, ...]:
-        """All GPUNodes that there are. The nodes that were known and have none any more."""
+        """All existing GPUNodes. Returns the nodes that were known and no longer have one."""
         removed = tuple(node for node in self._nodes if node not in nodes)
         for node in removed:
             del self._nodes[node]

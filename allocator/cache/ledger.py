@@ -7,7 +7,7 @@ A reservation is one pod's, or one admission's whose pod has not been seen yet:
                   │
                   └──forget (write failed, or no pod came in time)──▶ out
 
-What is on the pods is the truth: `confirm` books whatever a pod carries, even an allocation that this process never
+The pods are the source of truth: `confirm` books whatever a pod carries, even an allocation that this process never
 made, and even beyond what a GPU has; `overcommitted` then names the GPU. `assume`, which is our own decision, never
 books more than there is.
 
@@ -39,7 +39,7 @@ OWN = "egpu/"
 
 
 class LedgerBug(AssertionError):
-    """The program contradicts itself; never caused by what a tenant or the cluster does."""
+    """The program contradicts itself; tenants and the cluster cannot cause this."""
 
 
 class ReservationState(Enum):
@@ -65,13 +65,13 @@ class Reservation:
     """When it was assumed or confirmed, by the injected clock."""
     host_ports: frozenset[tuple[str, str, int]] = frozenset()
     judged: Judged | None = None
-    """What it was decided by, where that was at admission and no pod has been seen."""
+    """What the decision was based on, if it was made at admission and no pod has been seen."""
     pin: str = ""
-    """The pin that admission was answered."""
+    """The pin in the answer to admission."""
     held_since: float = 0.0
-    """Since when its pod has the share by what the pod says, in seconds since 1970; 0 where it does not say."""
+    """Since when its pod has the share according to the pod, in seconds since 1970; 0 if it does not say."""
     rules: PodRules | None = None
-    """What other pods see of its pod, where that has not been seen."""
+    """What other pods see of its pod while that pod has not been seen."""
 
 
 class ShareMoved(NamedTuple):
@@ -80,21 +80,21 @@ class ShareMoved(NamedTuple):
     node: str
     uuid: str
     key: str
-    """Of the reservation, or of the claim for all its users."""
+    """The key of the reservation, or of the claim for all its users."""
     namespace: str
     dialect: str
     demand: Demand | None
     since: float = 0.0
-    """Since when that is so by what its pod says, in seconds since 1970; 0 where it does not say."""
+    """Since when, according to its pod, in seconds since 1970; 0 if it does not say."""
 
 
 class CardsChanged(NamedTuple):
-    """The cards of a node are these now."""
+    """The cards of a node changed to these."""
 
     node: str
     gpus: tuple[Gpu, ...]
     since: float = 0.0
-    """Since when by what the node says, in seconds since 1970; 0 where it does not say."""
+    """Since when, according to the node, in seconds since 1970; 0 if it does not say."""
 
 
 class SharesIdle(NamedTuple):
@@ -110,7 +110,7 @@ Change = ShareMoved | CardsChanged | SharesIdle
 
 class Journal:
     """
-    The shares of pods and claims that came and went, and the nodes whose cards changed, until somebody takes them.
+    The shares of pods and claims that came and went, and the nodes whose cards changed, until they are taken.
 
     Reservations whose pod was not seen are not in it. Not thread-safe: one owner calls it.
     """
@@ -125,8 +125,8 @@ class Journal:
 
     def stamp(self, now: float, wall: float) -> None:
         """
-        What was noted since the last call is known from now on, and was so since what its object says. `now` is by the
-        injected clock, `wall` the same moment in seconds since 1970.
+        Stamp what was noted since the last call: known from now on, and in effect since the time in its object. `now`
+        is by the injected clock, `wall` the same moment in seconds since 1970.
         """
         for change in self._new:
             since = 0.0 if isinstance(change, SharesIdle) else change.since
@@ -176,7 +176,7 @@ class Ledger:
         self._shared: dict[str, dict[str, dict[str, Demand]]] = {}  # group -> node and gpu uuid -> key -> demand
         self._noted: dict[tuple[str, str, str], Demand] = {}  # group, node and gpu uuid -> what the journal knows
         self._sharing: dict[str, set[str]] = {}  # node -> keys of pods with a ResourceClaim that others may use too
-        self._of_namespace: dict[str, Held] | None = None  # what namespaces hold, added up once somebody asks
+        self._of_namespace: dict[str, Held] | None = None  # what namespaces hold, added up at the first question
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -245,8 +245,8 @@ class Ledger:
         """
         The same of every namespace that holds something; a live view.
 
-        The first call looks at every reservation. From then on each one that comes or goes is counted, which costs a
-        ledger nothing that is never asked.
+        The first call looks at every reservation. Later ones are counted as they come and go. A ledger that is never
+        asked has no cost.
         """
         if self._of_namespace is None:
             self._of_namespace = self._held_by_namespaces()
@@ -281,7 +281,7 @@ class Ledger:
         )
 
     def assumed(self) -> tuple[Reservation, ...]:
-        """The reservations whose pod has not been seen; few, whatever the cluster holds."""
+        """The reservations whose pod has not been seen; they are few even in a large cluster."""
         return tuple(self._assumed.values())
 
     def compute_assumed(self, node: str) -> tuple[Reservation, ...]:
@@ -312,7 +312,7 @@ class Ledger:
         if known is not None and _is_booked(known, holding):
             return False
         if known is not None or assumed is not None:
-            demands(holding.request, holding.allocation)  # raises before what it takes the place of is taken away
+            demands(holding.request, holding.allocation)  # raises before the former one is removed
         for old in {h.key: h for h in (known, assumed) if h is not None}.values():
             self._remove(old)
         self._put(holding)
@@ -347,8 +347,8 @@ class Ledger:
         self, pod: str, uid: str, request: PodRequest, allocation: Allocation, since: float, until: float
     ) -> None:
         """
-        Have the journal tell of a share that had ended before its pod was seen: of the pod `namespace/name`, from and
-        until when by its own times. A claim's share may be used by others.
+        Note in the journal a share that had ended before its pod was seen: of the pod `namespace/name`, with its own
+        times. A claim's share may be used by others.
         """
         if self._journal is None or allocation.group or not 0.0 < since <= until:
             return
@@ -430,7 +430,7 @@ class Ledger:
             self._of_namespace.pop(namespace, None)
 
     def _put(self, holding: Reservation) -> None:
-        # Before anything is changed: a reservation that cannot be added up must not stay behind in part.
+        # Before anything is changed: a reservation that cannot be added up must not remain in part.
         node, taken = holding.allocation.node, demands(holding.request, holding.allocation)
         more = overcount(holding.request, holding.allocation, taken.values())
         self._holdings[holding.key] = holding
@@ -480,7 +480,7 @@ class Ledger:
             del self._shared[group]
 
     def _note_shared(self, holding: Reservation, uuid: str, held: Mapping[str, Demand]) -> None:
-        """Have the journal tell what the share's holders that were seen take of the GPU."""
+        """Note in the journal what the share's seen holders take of the GPU."""
         seen = (demand for key, demand in held.items() if self._holdings[key].state is ReservationState.CONFIRMED)
         place = holding.allocation.group, holding.allocation.node, uuid
         now, before = functools.reduce(_larger, seen, None), self._noted.pop(place, None)

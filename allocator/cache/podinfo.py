@@ -1,10 +1,10 @@
 """
-A pod, read once, and what the cache holds of it: what it takes of its node, what an eviction is decided by, and since
-when kube-scheduler has not bound it.
+A pod, read once, and what the cache holds of it: what it takes of its node, what evictions depend on, and since when
+kube-scheduler has not bound it.
 
 `read_pod` runs before the lock is taken; everything behind the lock works on the `PodInfo`. The ledger knows what is
 reserved. Time is passed in: how long a pod has been ending, or unbound, is counted from when this process first saw it
-so, so that no clock of another machine matters. Pure.
+so, so other machines' clocks do not matter. Pure.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _STAYING = ("DaemonSet", "Node")
 """Owners whose pods every node of a kind has; a Node owns the mirrors of its static pods."""
 _FAILS_THERE = "running PreBind plugin"
 """
-How kube-scheduler's words about an error begin where it has accepted the node, and what is to be done there before the
-binding fails: a provisioner makes no volume. Without our pin it would try another node. Other errors pass with what is
-wrong with the API server.
+How kube-scheduler's message begins when it has accepted the node, but something that must be done there before the
+binding fails, such as the provisioner's volume. Without our pin it would try another node. Other errors pass once the
+API server recovers.
 """
 MOST_WAITING = 2 << 20
 """Bytes that are kept of one waiting pod at most; one at all other bounds takes less than half of that."""
@@ -60,7 +60,7 @@ _DISAGREES = (
 
 @dataclass(frozen=True, slots=True)
 class LastReported:
-    """What a pod was last reported of its share, and when by the clock; `-inf` where another leader reported it."""
+    """What was last reported to a pod about its share, and when by the clock; `-inf` if another leader reported it."""
 
     allocated: bool
     code: str
@@ -68,7 +68,7 @@ class LastReported:
     at: float = float("-inf")
 
     def says_the_same(self, other: LastReported) -> bool:
-        """Whether both say the same, whenever that was reported."""
+        """Whether both say the same, regardless of when."""
         return self.reason == other.reason and self.code == other.code and self.allocated == other.allocated
 
 
@@ -83,7 +83,7 @@ class WaitingPod(NamedTuple):
     """Other systems' gates."""
     unreadable: str = ""
     size: int = 0
-    """Bytes that are kept of it, alongside what it asks for; and those of what it asks for."""
+    """Bytes that are kept of it, without what it asks for; and the bytes of what it asks for."""
     request_size: int = 0
 
 
@@ -108,7 +108,7 @@ class PodInfo(NamedTuple):
     """Some scheduling gate holds it, ours or another."""
     deleting: bool
     allocation_id: str
-    """Of the allocation that it carries, whatever else of it holds; empty without."""
+    """The id of the allocation that it carries, even an invalid one; empty without."""
     returned: str
     """The id of an allocation that was replaced before the pod was stored."""
     condition: LastReported | None
@@ -119,49 +119,50 @@ class PodInfo(NamedTuple):
     owner: str = ""
     """uid of the controller that will make another in its place; empty without one."""
     daemon: bool = False
-    """It says that it is on its node as long as the node is there: a DaemonSet's pod, or a static one."""
+    """It says that it stays as long as its node exists: a DaemonSet's pod, or a static one."""
     node: str = ""
     """The node that it is bound to, or has a share on."""
     bound: bool = False
     """It has its node in its spec: from kube-scheduler, or from its creation."""
     nominated: str = ""
-    """The node that kube-scheduler means to bind it to, once others have ended there; empty of one that has a node."""
+    """The node to which kube-scheduler will bind it once others have ended there; empty if it has a node."""
     request: PodRequest | None = None
     allocation: Allocation | None = None
     """The share that it holds."""
     compute: Compute = _NOTHING
     """What it takes of its node besides GPUs."""
     resized: Compute | None = None
-    """The same while it is resized in place, where that is something else."""
+    """The same while it is resized in place, if that differs."""
     successor: SchedulingRequest | None = None
     """As in `AllocatedPod`."""
     host_ports: frozenset[tuple[str, str, int]] = _NO_PORTS
     unschedulable: str | None = None
-    """What kube-scheduler says of a pod that it cannot bind; None of one that is bound, ending, or not tried yet."""
+    """What kube-scheduler says about a pod that it cannot bind; None for one that is bound, ending, or not tried
+    yet."""
     scheduler: str = ""
     """The pod's scheduler, where it is not the default one."""
     not_evaluated: tuple[str, ...] = ()
-    """By what else than the allocator's filters it is judged where it can go, of a pod that holds a share."""
+    """The rules beyond the allocator's filters that decide where it can go, for a pod that holds a share."""
     withdrawn: str = ""
-    """The node of a share that was taken back; empty where none was, or where the pod has one again."""
+    """The node of a share that was taken back; empty if none was, or if the pod has one again."""
     unserved: Amounts = NO_AMOUNTS
     """What Kubernetes counts for such a pod once it is bound, although it has no share."""
     waiting: WaitingPod | None = None
-    """Where our gate holds it and nobody has deleted it."""
+    """Set while our gate holds it and it is not deleted."""
     behind: str = ""
     """Another system's gate that holds it although it has a share: the gate came after our last pass at admission."""
     held_since: float = 0.0
-    """Since when it has its share, as far as it tells, in seconds since 1970; 0 where it does not tell."""
+    """Since when it has its share, in seconds since 1970; 0 if it does not say."""
     ended: EndedShare | None = None
-    """Where it is finished and tells since when."""
+    """Set if it is finished and says since when."""
     idle_after: int | None = None
     """As in `AllocatedPod`."""
     protected: tuple[str, ...] = ()
     """Annotations against scale-down that we wrote alongside the share of a pod that is gated or not bound."""
     rules: PodRules = NO_RULES
-    """What other pods have a say in, and what this one says about others."""
+    """Rules between pods: what other pods decide about it, and what it says about others."""
     unread: UnreadShare | None = None
-    """What it holds and cannot be counted, because this version cannot read it."""
+    """What it holds that cannot be counted, because this version cannot read it."""
     gang: Membership | None = None
     """The gang of a pod that waits, holds a share, or has the plan of its gang."""
     plan: str = ""
@@ -173,25 +174,25 @@ class PodInfo(NamedTuple):
 
 
 class PodEvent(NamedTuple):
-    """A pod as it came, and what was read of it; an error of ours instead, where reading it ended in one."""
+    """A pod as it came, and what was read of it, or the error of ours in which reading it ended."""
 
     uid: str
     key: str
     version: int | None
     pod: Mapping[str, Any]
-    """As it came; looked at only where an error came of it."""
+    """As it came; used only if reading it failed."""
     info: PodInfo | None
     error: Exception | None = None
 
     def read(self) -> PodInfo:
-        """What was read. Raises the error that came of it."""
+        """What was read. Raises the error of the reading."""
         if self.info is None:
             raise self.error or AssertionError("a pod was not read")
         return self.info
 
 
 def pod_event(pod: Mapping[str, Any], trim: Callable[[JSON], JSON] | None = None) -> PodEvent:
-    """Read a pod, whatever it is made of. `trim` makes a pod small that comes whole."""
+    """Read a pod of any shape. `trim` makes a complete pod small."""
     try:
         small = trim(dict(pod)) if trim is not None else pod
         info = read_pod(small)
@@ -303,8 +304,8 @@ def _too_large(size: int) -> str:
 
 def _taken(metadata: Mapping[str, Any], spec: Mapping[str, Any], successor: SchedulingRequest | None) -> Compute:
     """
-    What the pod takes of its node. A placeholder pod takes all of it: it goes in a moment, and the pods for which the
-    node came are placed in the order of the queue then, not the smallest ones alongside it.
+    What the pod takes of its node. A placeholder pod takes all of it: it ends in a moment, and the pods for which the
+    node came are then placed in the order of the queue, not the smallest ones alongside it.
     """
     ours = metadata.get("namespace") == names.NAMESPACE and names.POOL in (metadata.get("labels") or {})
     if ours and spec.get("nodeName"):
@@ -330,10 +331,10 @@ def _successor(pod: Mapping[str, Any], request: PodRequest) -> SchedulingRequest
     if request.claim or _daemon(metadata) or protection.stays(metadata.get("annotations") or {}):
         return None
     if read_rules(pod).constrained:
-        return None  # where its successor may go depends on pods that come and go meanwhile
+        return None  # its successor's place depends on pods that come and go meanwhile
     try:
         needs = scheduling.needs_for(pod, request)
-        # What another pod is counted for is known when it is stored.
+        # What is counted for another pod is known when it is stored.
         return SchedulingRequest(replace(request, counted=0), scheduling.unpinned(needs))
     except quantity.BadQuantity:
         return None
@@ -349,7 +350,7 @@ def stands(pod: Mapping[str, Any]) -> LastReported | None:
     for each in (pod.get("status") or {}).get("conditions") or ():
         if each.get("type") == names.ALLOCATED_CONDITION:
             message = str(each.get("message", ""))
-            # One that we would not write is not kept: it is only known to be another.
+            # One that we would not write is not kept; it only counts as different.
             kept = message if is_plain(message, MESSAGE) else ""
             return LastReported(each.get("status") == "True", plain(str(each.get("reason", "")), NAME), kept)
     return None
@@ -408,22 +409,22 @@ def _unschedulable(pod: Mapping[str, Any]) -> str | None:
 
 
 def made_of(pod: Mapping[str, Any]) -> str:
-    """What of a pod its handling depends on, as a digest; its status and what we write to touch it left out."""
+    """A digest of the parts on which a pod's handling depends, without its status and what we write to touch it."""
     try:
         metadata = pod.get("metadata") or {}
         annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != names.FENCE}
         parts = [metadata.get("labels"), annotations, pod.get("spec")]
         text = json.dumps(parts, sort_keys=True, default=repr)
     except Exception:
-        return ""  # whatever is wrong with it: one that cannot be looked at counts as one that does not change
+        return ""  # on any error: a pod that cannot be read counts as unchanged
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def may_hold(pod: Mapping[str, Any]) -> frozenset[str]:
     """
-    The nodes on which a pod that could not be taken in may hold a share by what it carries; most often none.
+    The nodes on which a pod that could not be taken in may hold a share, by what it carries; usually none.
 
-    What of it cannot be read counts as what would hold one.
+    Unreadable parts count as if they held one.
     """
     text = _read(lambda: pods.annotations_of(pod).get(names.ALLOCATION), None)
     if text is None or _read(lambda: names.GATE in pods.gates(pod) or pods.finished(pod), False):
@@ -452,7 +453,7 @@ class NodeUse:
     staying: str = ""
     """The namespace of a pod that says that it stays with its node; else empty."""
     nominated: bool = False
-    """It is not there yet: kube-scheduler lets no other pod have that room, except for pods of higher priority."""
+    """It is not there yet: kube-scheduler gives that room only to pods of higher priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,17 +491,17 @@ class UnboundPod:
 
 
 def unbound_pod(pod: PodInfo, node: str, message: str) -> UnboundPod:
-    """A pod whose share on the node is not used, which nobody knew before."""
+    """A pod whose share on the node is not used, seen for the first time."""
     return UnboundPod(pod.uid, pod.key, node, 0.0, message, bool(pod.owner), pod.version, pod.scheduler, pod.protected)
 
 
 class AllocatedPods:
     """
-    The pods that hold a share: what an eviction is decided by, and since when kube-scheduler has not bound them.
+    The pods that hold a share: what evictions depend on, and since when kube-scheduler has not bound them.
 
     A pod pinned by affinity has its share from the moment it is placed, but kube-scheduler still decides about the
-    rest: volumes, spread, other pods. Where it refuses for longer than a bound, a GPU lies idle, and somebody must
-    learn of it. Not thread-safe: one owner calls it.
+    rest: volumes, spread, other pods. If it refuses for longer than a bound, a GPU lies idle, and this must be
+    reported. Not thread-safe: one owner calls it.
     """
 
     def __init__(self) -> None:
@@ -509,10 +510,10 @@ class AllocatedPods:
         self._priorities: dict[int, int] = {}
         self._unbound: dict[str, UnboundPod] = {}
         self._hindered: dict[str, str] = {}
-        """Why, of pods that kube-scheduler does not try and says nothing of, by uid."""
+        """Why kube-scheduler does not try pods and says nothing about them, by uid."""
         self._not_evaluated: dict[str, tuple[str, ...]] = {}
         self._together: dict[str, dict[str, Mapping[str, Demand]]] = {}
-        """What the end of each pod releases where it is the last one of its share, by `Allocation.group` and uid."""
+        """What the end of each pod releases if it is the last one of its share, by `Allocation.group` and uid."""
         self._group_of: dict[str, str] = {}
 
     def see(self, pod: PodInfo, holding: Reservation, now: float) -> None:
@@ -557,8 +558,7 @@ class AllocatedPods:
 
     def hinder(self, found: Iterable[UnboundPod], now: float) -> None:
         """
-        These are all pods that kube-scheduler does not try and says nothing of; each has been so from `now` on, unless
-        it was known.
+        All pods that kube-scheduler does not try and says nothing about; new ones count from `now` on.
         """
         listed = {each.uid: each for each in found if each.uid in self._pods}
         for uid in self._hindered.keys() - listed.keys():
@@ -570,7 +570,7 @@ class AllocatedPods:
             self._unbound.setdefault(uid, replace(each, since=now))
 
     def drop(self, uid: str) -> None:
-        """The pod holds nothing any more."""
+        """The pod no longer holds anything."""
         self._remove(uid)
         self._unbound.pop(uid, None)
         self._hindered.pop(uid, None)
@@ -592,7 +592,7 @@ class AllocatedPods:
             self._regroup(group)
 
     def _regroup(self, group: str) -> None:
-        """While several pods use one share, the end of one of them releases nothing of it."""
+        """While several pods use one share, the end of one of them does not release it."""
         users = self._together[group]
         for uid, held in users.items():
             pod = self._pods[uid]
@@ -603,7 +603,7 @@ class AllocatedPods:
             del self._together[group]
 
     def uids(self) -> Collection[str]:
-        """All of them; it lives on."""
+        """All of them; a live view."""
         return self._pods.keys()
 
     def get(self, uid: str) -> AllocatedPod | None:
@@ -631,7 +631,7 @@ class AllocatedPods:
         return uid in self._not_evaluated
 
     def unbound_for(self, now: float, after: float) -> list[UnboundPod]:
-        """The pods that have been unbound for `after` seconds, the first first."""
+        """The pods that have been unbound for `after` seconds, the longest first."""
         return [pod for pod in self._unbound.values() if now - pod.since >= after]
 
     def take_unbound(self, now: float, after: float) -> list[UnboundPod]:

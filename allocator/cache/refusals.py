@@ -1,5 +1,5 @@
 """
-What kube-scheduler was seen to refuse: nodes that the pods of a family do not go to for a while.
+What kube-scheduler refused: nodes to which the pods of a family do not go for a while.
 
 Some rules are not evaluated here: a plugin's, an extender's, another scheduler's. A pod that is pinned to a node that
 such a rule refuses can go nowhere else. The pod that replaces it would be pinned to the same node for the same reasons,
@@ -21,20 +21,20 @@ from contract.scheduling.clusterfilters.objects import PodRules
 LASTS = 600.0
 """Seconds for which a refusal counts: then the node is tried again, since what refused it may have changed."""
 MOST = 64
-"""Refusals of one namespace that are remembered; beyond, its oldest is forgotten."""
+"""Refusals of one namespace that are remembered; beyond this, its oldest is forgotten."""
 MOST_IN_ALL = 4096
 _WORDS = 120
 """Bytes of kube-scheduler's words in a reason."""
 _SUMMARY = re.compile(r"0/\d{1,9} nodes are available: ")
 _OF_THE_PIN = ("didn't match Pod's node affinity/selector", "didn't satisfy plugin(s) [NodeAffinity]")
-"""What kube-scheduler says of all nodes but the one that the pod is pinned to."""
+"""What kube-scheduler says about all nodes except the one to which the pod is pinned."""
 NOTHING: Mapping[str, Reason] = {}
 
 
 def family_of(key: str, owner: str, rules: PodRules) -> str:
     """
-    What pods share that kube-scheduler refuses alike: their controller's uid, or without one their name, and their
-    claims. Empty for a pod that has no name yet and no controller. `key`: `namespace/name`.
+    The common key of pods that kube-scheduler refuses alike: their controller's uid, or without one their name, and
+    their claims. Empty for a pod that has no name yet and no controller. `key`: `namespace/name`.
     """
     namespace, _, name = key.partition("/")
     claims = sorted(volume.claim for volume in rules.volumes if not volume.ephemeral)
@@ -42,7 +42,7 @@ def family_of(key: str, owner: str, rules: PodRules) -> str:
 
 
 def words(message: str) -> str:
-    """kube-scheduler's reason for the one node to which a pod is pinned, without what it says of all others."""
+    """kube-scheduler's reason for the one node to which a pod is pinned, without what it says about all others."""
     found = _SUMMARY.match(message)
     if found is not None:
         reasons = message[found.end() :].partition(". ")[0].split(", ")
@@ -71,7 +71,7 @@ class Refusals:
         return len(self._found)
 
     def learn(self, family: str, node: str, message: str, now: float) -> None:
-        """kube-scheduler has refused a pod of the family on the node, in these words."""
+        """kube-scheduler has refused a pod of the family on the node, with this message."""
         if not family:
             return
         namespace, key = family.split("/", 1)[0], (family, node)
@@ -91,7 +91,7 @@ class Refusals:
         return self._by_family.get(family, NOTHING)
 
     def expire(self, now: float) -> bool:
-        """Forget what is over. True if there was any."""
+        """Forget expired refusals. True if there were any."""
         over = [key for key, refusal in self._found.items() if refusal.until <= now]
         for key in over:
             self._forget(key)

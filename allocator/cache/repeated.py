@@ -1,12 +1,12 @@
 """
-GPUNodes of which two report one UUID: the card takes new pods on one of the nodes, and on no other.
+GPUNodes that report the same UUID: the card takes new pods on only one of the nodes.
 
-The ledger books each node's cards for themselves. If two nodes report the same card, as two kubelets of one machine do,
-it would be booked twice. So one of them keeps it: one where pods hold it, else the one that reported it first. On the
-others it counts as unhealthy, so that no new pod comes; pods that are there stay.
+The ledger books the cards of each node separately. If two nodes report the same card, as two kubelets of one machine
+do, it would be booked twice. So one of them keeps it: one where pods hold it, else the one that reported it first. On
+the others it counts as unhealthy, so that no new pod comes; pods that are there stay.
 
-A node that lies can thus close cards of other nodes to new pods, free ones that it reported before their own node did.
-Each of the nodes shows it (an Event and a condition), since only an administrator can say which of them lies.
+A lying node can thus close cards of other nodes to new pods: free ones that it reported before their own node did. Each
+of the nodes shows it (an Event and a condition), since only an administrator can say which of them lies.
 
 Pure. Not thread-safe: its owner's lock guards it.
 """
@@ -50,9 +50,9 @@ class RepeatedGpus:
         self._keepers: dict[str, str] = {}
         """By UUID of these the node on which the card takes new pods."""
         self._changes: set[str] = set()
-        """UUIDs that other nodes report than before, and whose keeper must be chosen again."""
+        """UUIDs whose reporting nodes changed, so that their keeper must be chosen again."""
         self._seen: dict[str, Inventory] = {}
-        """What was returned last of each node that has had repeated cards."""
+        """What was last returned for each node that has had repeated cards."""
         self._noted: dict[str, str] = {}
         """What the annotation of each GPUNode says."""
         self._requested: dict[str, tuple[str, float]] = {}
@@ -68,18 +68,18 @@ class RepeatedGpus:
         return {node: self._judged(node) for node in published}
 
     def put(self, published: Inventory, held: Held) -> tuple[Inventory, ...]:
-        """A GPUNode is new or changed: it, and the others that it changes something for."""
+        """A GPUNode is new or changed. Returns it, and the others that it affects."""
         self._take(published)
         others = self._choose(self._changes, held) - {published.node}
         return (self._judged(published.node), *self._changed(others))
 
     def drop(self, node: str, held: Held) -> tuple[Inventory, ...]:
-        """A GPUNode was deleted: the others that this changes something for."""
+        """A GPUNode was deleted. Returns the others that this affects."""
         self._forget(node)
         return self._changed(self._choose(self._changes, held))
 
     def settle(self, held: Held) -> tuple[Inventory, ...]:
-        """Which pods hold what is known again."""
+        """What pods hold is known again."""
         return self._changed(self._choose(self._several, held))
 
     def note(self, node: str, text: str) -> None:
@@ -99,7 +99,7 @@ class RepeatedGpus:
 
     def look(self, now: float) -> tuple[list[RepeatedNote], list[tuple[str, str]]]:
         """
-        The annotations to write, at most so many; and what is new of nodes, for an Event on each. Call it about once a
+        The annotations to write, at most so many; and the news about nodes, for an Event on each. Call it about once a
         second. An annotation that does not appear is written again.
         """
         concerned = {node for uuid in self._several for node in self._reporters[uuid]}

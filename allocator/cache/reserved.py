@@ -2,8 +2,8 @@
 Decisions while nodes are reserved.
 
 A node is reserved for one pod: a starving one (`allocator.queue.reservation`), or one for which evictions make room
-there (`allocator.preemption.tracker`). The pod goes there as soon as it fits. To all others the node is closed, except
-to pods of higher priority, and to those of other namespaces where it is reserved against one namespace only.
+there (`allocator.preemption.tracker`). The pod goes there as soon as it fits. The node is closed to all others, except
+to pods of higher priority, and to those of other namespaces if it is reserved against one namespace only.
 
 The engine knows reserved nodes as `closed`. The decision here asks it first, and looks at the reserved nodes to which
 the pod may go one by one. Pure.
@@ -34,11 +34,11 @@ class HeldNode:
     uid: str
     priority: int = 0
     others: tuple[tuple[str, Usage], ...] = ()
-    """By GPU UUID what will be taken once the other pods for which room is made there have it."""
+    """By GPU UUID, what will be taken once the other pods for which room is made there have their shares."""
     compute: Compute = _NOTHING
     """What will be taken of the node besides GPUs by then."""
     against: str = ""
-    """The namespace to whose pods alone the node is closed; empty: to all."""
+    """The only namespace to whose pods the node is closed; empty: to all."""
     namespace: str = ""
     """The pod's own, where it is starving."""
     gang: str = ""
@@ -53,7 +53,7 @@ class Requester:
     priority: int = 0
     namespace: str = ""
     rules: PodRules = NO_RULES
-    """What other pods and volumes have a say in."""
+    """The rules about other pods and volumes."""
     family: str = ""
     """As in `allocator.cache.refusals`."""
     gang: str = ""

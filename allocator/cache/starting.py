@@ -5,7 +5,7 @@ The pods that start alone and are starting, by node, and until when each of them
                   │
                   └──longer than the bound──▶ OVERDUE ──its containers start later──▶ STARTING
 
-What is starting is read from the pods (`contract.starts`). Pods tell times of other machines' clocks: the bound is
+What is starting is read from the pods (`contract.starts`). Pods have times of other machines' clocks: the bound is
 measured once, when a pod is first looked at, and counts by the injected clock from then on. Pure: times are passed in.
 """
 
@@ -27,11 +27,11 @@ class StartingPod:
     gpus: frozenset[str]
     """UUIDs of the GPUs on which it has its share."""
     since: float
-    """Since when, by what the pod says, in seconds since 1970; 0 where it does not say."""
+    """Since when, according to the pod, in seconds since 1970; 0 if it does not say."""
     until: float | None = None
     """When the bound ends, by the injected clock; None until that was measured."""
     overdue: bool = False
-    """It has been starting for longer than the bound, so it closes nothing any more."""
+    """It has been starting for longer than the bound, so it no longer closes anything."""
 
 
 class StartingPods:
@@ -67,7 +67,7 @@ class StartingPods:
 
     def take_overdue(self, now: float, wall: float, bound: float) -> tuple[StartingPod, ...]:
         """
-        The pods that close nothing from now on, since they have been starting for longer than `bound` seconds; each
+        The pods that no longer close anything, because they have been starting for longer than `bound` seconds; each
         once. `wall`: the present in seconds since 1970.
         """
         found = []

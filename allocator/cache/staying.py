@@ -1,8 +1,8 @@
 """
-What pods take that each node of a pool has: those of DaemonSets, and static ones.
+What the pods take that every node of a pool has: those of DaemonSets, and static ones.
 
-Which pods these are, their owner references say, and any tenant can write those. So what a namespace's pods can take
-off the picture of an empty node is bounded, except for namespaces in which only administrators create pods. Pure.
+Owner references tell which pods these are, and any tenant can write them. So what a namespace's pods can take off an
+empty node is bounded, except for namespaces in which only administrators create pods. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ HostPorts = frozenset[tuple[str, str, int]]
 _TRUSTED = frozenset(("kube-system", str(names.NAMESPACE)))
 """Namespaces in which no tenant creates pods."""
 _OF_ONE, _OF_ALL = 8, 4
-"""Of what a node has, the pods of another namespace count for one part of so many at most; and all of these."""
+"""The pods of another namespace count for at most one part in this many of what a node has, as do all such pods
+together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ def taken_by(pods: Iterable[StayingPod], allocatable: Compute) -> tuple[Compute,
 
 
 def _scalars(pods: list[StayingPod], allocatable: Compute) -> Scalars:
-    """Of other resources what the pods of trusted namespaces take: few nodes have any, and no tenant's word counts."""
+    """Of other resources, only what the pods of trusted namespaces take: few nodes have any, and tenants' claims do not
+    count."""
     taken = added_up(pod.compute.scalars for pod in pods if pod.compute.scalars and pod.namespace in _TRUSTED)
     return tuple(each for each in taken if each[0] in dict(allocatable.scalars or ()))

@@ -2,10 +2,10 @@
 What an empty node of a declared pool looks like: a virtual node, for the engine to place pods on.
 
 Before a node of the pool was seen, it is what the administrator declared (`contract.nodes.templates`). Afterwards it is
-what such nodes have: what was learned goes before what was declared, since a node that has less than was promised
-serves nobody and was brought for nothing. A single node does not speak for its pool, though: what a node reports is
-its own word. Where several nodes were seen, most of them decide. Where only one or two were, what they have less than
-half of as declared stays as declared.
+what such nodes have: learned amounts replace declared ones, because a node with less than was promised serves no pod
+and was added for nothing. A single node does not represent its pool, though, because a node's report may be false.
+Where several nodes were seen, most of them decide. Where only one or two were, what they have less than half of as
+declared stays as declared.
 
 A declared node is known less well: no level of isolation, so no pod that requires one is placed there; every way of
 delivery; any amount of resources that nobody declares; and the reserve of the options, but not the driver's own.
@@ -44,12 +44,12 @@ Prefixes of the taints of a node that starts, is unhealthy or is about to be rem
 autoscalers'.
 """
 _PODS = 110
-"""What a kubelet accepts where nobody says (`maxPods`)."""
+"""A kubelet's default of `maxPods`."""
 _NOT_SHARED = WITHHELD[1]
 _FEW, _BELIEVED = 2, 2
-"""So few nodes are not believed to have less than one part in so many of what is declared."""
+"""Too few nodes are not believed to have less than one part in this many of what is declared."""
 _ALIKE = 8
-"""Nodes leave alike amounts to pods where they differ by at most one part in so many."""
+"""Amounts count as alike if they differ by at most one part in this many."""
 H = TypeVar("H", bound=Hashable)
 _Kind = tuple[tuple[str, int, int, bool, bool, int], ...]
 
@@ -110,10 +110,10 @@ def _declared(node: NodeTemplate, options: VgpuOptions) -> NodeState:
 
 def _commonest(nodes: list[NodeState], declared: NodeState) -> list[NodeState]:
     """
-    The nodes of the kind of which there are most; of kinds that are as frequent, the one whose memory is nearest to
-    what is declared, or the one with more where nothing is: a broken GPU, or a node that lies, must not close a pool.
+    The nodes of the most frequent kind; among equally frequent kinds, the one whose memory is nearest to what is
+    declared, or the one with more if nothing is: a broken GPU, or a lying node, must not close a pool.
 
-    Kinds differ by their GPUs. One node whose GPU is broken, or of another size, does not speak for the pool; nor do
+    Kinds differ by their GPUs. One node whose GPU is broken, or of another size, does not represent the pool; nor do a
     few that have less than half of the declared memory.
     """
     numbers, promised = Counter(map(_kind, nodes)), sum(gpu.usable for gpu in declared.gpus)
@@ -191,7 +191,7 @@ def _room(alike: list[NodeState], declared: Compute) -> Compute:
 
 def _least(amounts: list[int], declared: int) -> int:
     """
-    The least of these amounts, one of each node, but for those that are far below the middle one.
+    The least of these amounts, one of each node, except for those far below the middle one.
 
     `declared`: what the middle one of few amounts must come near; else it is the answer itself. 0: nothing is declared.
     """
@@ -202,14 +202,15 @@ def _least(amounts: list[int], declared: int) -> int:
 
 
 def _well(gpu: Gpu) -> Gpu:
-    """The GPU as it would be on a new node: well and not cordoned. One that the vendor's plugin has stays with it."""
+    """The GPU as it would be on a new node: healthy and not cordoned. One that the vendor's plugin has stays with
+    it."""
     if gpu.healthy or gpu.withheld == _NOT_SHARED:
         return gpu
     return replace(gpu, healthy=True, reason="", withheld="")
 
 
 def _named(pool: str, gpus: tuple[Gpu, ...]) -> Iterable[Gpu]:
-    """The GPUs under UUIDs that no real GPU has: nobody can wish for one of a node that does not exist."""
+    """The GPUs under UUIDs that no real GPU has: no pod can wish for one of a node that does not exist."""
     made: Mapping[str, str] = {gpu.uuid: f"{pool}-gpu-{i}" for i, gpu in enumerate(gpus)}
     for gpu in gpus:
         links = tuple((made[uuid], path) for uuid, path in gpu.links if uuid in made)

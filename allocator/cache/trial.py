@@ -1,8 +1,8 @@
 """
 A copy of the cluster on which pods are placed and taken off again, to know what the allocator would decide.
 
-The same engine, policy, learned tables and filters decide that decide for pods; nothing is reserved. Kueue's check and
-the replay of a snapshot stand on it. Pure; not thread-safe: one owner calls it.
+The engine, policy, learned tables and filters are those that decide for pods; nothing is reserved. Kueue's check and
+the replay of a snapshot use it. Pure; not thread-safe: one owner calls it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Trial:
         self._seen: NeighbourSnapshot = NO_NEIGHBOURS
         self._repelled = False
         self._there: Neighbourhood | None = None
-        """Made of `_seen` once a pod is tried that other pods or volumes have a say in."""
+        """Made from `_seen` once a pod is tried to which rules about other pods or volumes apply."""
         self._placed: list[tuple[NodeState | None, str, PodKind | None]] = []
         """What was done since the trial began: the node as it was before, its name, and the pod that came."""
         self.changes = 0
@@ -92,13 +92,13 @@ class Trial:
         return reference.by_preference(lambda form: self.engine.decide(form, refused), ask)
 
     def concerns(self, rules: PodRules) -> bool:
-        """Whether other pods, volumes or a profile may have a say in where the pod goes."""
+        """Whether other pods, volumes or a profile may matter for where the pod goes."""
         if rules.constrained or self._repelled or rules.profile in self._seen.profiles:
             return True
         return any(kind is not None and bool(kind.anti_affinity) for _, _, kind in self._placed)
 
     def refused(self, rules: PodRules, needs: PodNeeds) -> Mapping[str, Reason]:
-        """The nodes on which other pods and volumes do not let the pod be, with the reason."""
+        """The nodes that other pods and volumes refuse for the pod, with the reason."""
         if not self.concerns(rules):
             return NOWHERE_REFUSED
         return self._neighbourhood().refused(rules, needs, self._nodes.values())
@@ -121,7 +121,7 @@ class Trial:
         return decision
 
     def open(self, node: NodeState) -> None:
-        """A node that has come, in thought."""
+        """Add a node that does not exist yet."""
         self._note(None, node.name, None)
         self._put(node)
         if self._there is not None:

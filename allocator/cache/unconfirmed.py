@@ -2,8 +2,8 @@
 What admissions may hold before their pods are stored: how much, for how long, and which pods must be stored first.
 
 A share is reserved before quotas and storage decide about the pod, so pods that are refused afterwards hold shares for
-nothing. Three bounds: what one namespace may hold so, what all of them may, and nothing for a namespace whose pods did
-not come lately. Beyond them a pod is gated instead, and gets its share once it is stored, a moment later.
+nothing. Three bounds: what one namespace may hold this way, what all of them may, and nothing for a namespace whose
+recent pods did not come. Beyond them a pod is gated instead, and gets its share once it is stored, a moment later.
 
 How long a pod may take to come is learnt from those that came (`Arrivals`). Pure: times are passed in.
 """
@@ -18,7 +18,7 @@ from allocator.cache.ledger import Reservation
 from contract.model import WHOLE, Allocation, PodRequest
 
 _PART_OF_ONE, _PART_OF_ALL = 4, 2
-"""A namespace may hold a quarter of the cluster's GPUs unconfirmed, all namespaces together the half."""
+"""A namespace may hold a quarter of the cluster's GPUs unconfirmed, all namespaces together half."""
 OVERDUE = 2.0
 """Seconds after which a pod that was not seen counts as one that may not come; most come within some milliseconds."""
 PROBATION = 60.0
@@ -100,9 +100,9 @@ def _weight(holdings: Iterable[Reservation], sharers: int) -> int:
 
 class Arrivals:
     """
-    How long pods take from their admission until the watch brings them, and so when one will not come any more.
+    How long pods take from their admission until the watch brings them, and so when to stop expecting one.
 
-    The bound is several times what the slowest took lately, in the pod's namespace and in all of them; until some have
+    The bound is several times what the slowest recent pod took, in its namespace and in all of them; until some have
     been seen, and at most, it is `longest`. A pod that comes after its reservation ended counts too. Not thread-safe:
     one owner calls it.
     """
@@ -114,7 +114,7 @@ class Arrivals:
         self._given_back: dict[str, tuple[str, float]] = {}
 
     def came(self, namespace: str, took: float) -> None:
-        """A pod was seen so many seconds after its share was reserved."""
+        """A pod was seen this many seconds after its share was reserved."""
         known = self._of.pop(namespace, None) or deque[float](maxlen=32)
         self._of[namespace] = known
         known.append(took)
@@ -129,7 +129,7 @@ class Arrivals:
             del self._given_back[next(iter(self._given_back))]
 
     def came_late(self, allocation: str, now: float) -> None:
-        """A pod carries this allocation, which nobody holds any more."""
+        """A pod carries this allocation, which is no longer held."""
         found = self._given_back.pop(allocation, None)
         if found is not None:
             self.came(found[0], now - found[1])

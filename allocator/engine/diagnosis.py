@@ -1,8 +1,8 @@
 """
 Why a pod fits nowhere, added up over all nodes at once.
 
-The same counts as `reasons.tally` over the reasons that `reference.evaluate` gives node by node. A full cluster says
-"no" more often than anything else, so that answer may not cost more than a "yes".
+The same counts as `reasons.tally` over the reasons that `reference.evaluate` gives node by node. A full cluster mostly
+answers "no", so that answer may not cost more than a "yes".
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class FirstReasons:
         return tuple(found)
 
     def _code(self, number: int, here: Flags) -> NodeCode:
-        """The code of this number. A filter may have one that is not in the table; then its reason has it."""
+        """The code of this number. A filter may have a code that is not in the table; it is then in its reason."""
         known = CODES.get(number)
         return known or next(reason.code for row, reason in self._refused.items() if here[row])
 

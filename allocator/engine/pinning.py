@@ -1,5 +1,5 @@
 """
-How a placed pod is tied to its node, and what its place was chosen by.
+How a placed pod is tied to its node, and what its placement depends on.
 
 `choose`: `nodeName` binds at admission, `affinity` leaves the binding to kube-scheduler. `nodeName` is only right where
 everything that kube-scheduler would have checked has been checked here, where nothing is left to do when the pod is
@@ -7,7 +7,7 @@ bound, and where whatever kube-scheduler may bind in the same moment changes not
 kubelet would refuse the second of the two, and no rule between pods applies.
 
 `Judged`: admission may call the allocator again for one creation, after other webhooks have changed the pod. The first
-answer stands only while nothing has changed that the node, its GPUs or the pin were chosen by. Pure.
+answer is kept only while nothing has changed on which the choice of node, GPUs or pin depends. Pure.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from contract.scheduling.needs import PodNeeds, SchedulingRequest
 Pin = Literal["nodeName", "affinity"]
 
 _HEADROOM = 4
-"""One part in 4 of a node's CPU and memory stays free under `nodeName`: what others see of the node may lag behind what
-we see, and what we see behind what is."""
+"""One part in 4 of a node's CPU and memory stays free under `nodeName`: other programs may see an older state of the
+node than we do, and we see an older state than the real one."""
 _NOTHING = Compute()
 _DEFAULT_SCHEDULERS = ("", "default-scheduler")
 NOT_EVALUATED = ("scheduler", "claims")
@@ -51,8 +51,8 @@ def choose(
     place somewhere. `left_open`: what it has to say or to do about the pod on this node. A mode other than `nodeName`
     and `affinity` counts as `auto`.
 
-    Nobody would judge a pod by what is left to its scheduler, or bind its claims, if it had its node already. So such a
-    pod is pinned by affinity even where `nodeName` is wanted, unless it names its node itself.
+    If such a pod already had its node, its scheduler would not judge it or bind its claims. So it is pinned by affinity
+    even if `nodeName` is wanted, unless it names its node itself.
     """
     if needs.node_name:
         return "nodeName"
@@ -68,21 +68,21 @@ def other_scheduler(spec: Mapping[str, Any]) -> str:
 
 
 def not_evaluated(pod: Mapping[str, Any]) -> tuple[str, ...]:
-    """What decides where the pod can go and is not evaluated here, or not wholly: words of `NOT_EVALUATED`."""
+    """What decides where the pod can go but is not, or not fully, evaluated here: words of `NOT_EVALUATED`."""
     spec = pod.get("spec") or {}
     found = bool(other_scheduler(spec)), bool(resourceclaims.without_claim(spec).get("resourceClaims"))
     return tuple(what for what, holds in zip(NOT_EVALUATED, found, strict=True) if holds)
 
 
 def only_scheduler_can_judge(pod: Mapping[str, Any]) -> bool:
-    """Whether another scheduler judges the pod, whatever it asks for."""
+    """Whether another scheduler judges the pod, regardless of its request."""
     return bool(other_scheduler(pod.get("spec") or {}))
 
 
 def has_headroom(needs: PodNeeds, node: NodeState, pending: Compute = _NOTHING) -> bool:
     """
-    Whether the node stays clear of its limits with the pod and all that is pending on it, by a pod slot besides. Nodes
-    have few of other resources, so a pod that needs those never has headroom.
+    Whether the node keeps headroom with the pod and everything pending on it, including one pod slot. Nodes have few of
+    other resources, so a pod that needs those never has headroom.
     """
     if needs.compute.scalars:
         return False
@@ -109,11 +109,11 @@ class Judged:
     foreign_gates: frozenset[str] = frozenset()
     """Other systems' scheduling gates."""
     rules: PodRules = NO_RULES
-    """What other pods have a say in: labels, affinity to pods, topology spread."""
+    """The rules between pods: labels, affinity to pods, topology spread."""
 
 
 def judged(pod: Mapping[str, Any], ask: SchedulingRequest, default_pin: str, rules: PodRules = NO_RULES) -> Judged:
-    """What is decided by for this pod, which carries no pin of ours. `default_pin` is the administrator's."""
+    """What the decision for this pod, which has no pin of ours, depends on. `default_pin` is the administrator's."""
     return Judged(
         ask=ask,
         pin=pods.annotations_of(pod).get(names.PLACEMENT, "") or default_pin,

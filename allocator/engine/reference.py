@@ -29,7 +29,7 @@ FINE = 1_000_000
 """Steps of the used share of a node."""
 
 LEARNED = frozenset(("fragmentation", "value"))
-"""Node policies that go by what was learnt of the demand, and choose the GPUs of the node too."""
+"""Node policies that use the learned demand, and choose the GPUs of the node too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Policy:
 
     @property
     def learned(self) -> bool:
-        """Whether the policy goes by what was learnt of the demand."""
+        """Whether the policy uses the learned demand."""
         return self.node in LEARNED
 
 
@@ -53,7 +53,7 @@ DEFAULT_POLICY = Policy()
 
 
 def policy_of(request: SchedulingRequest, default: Policy) -> Policy:
-    """The tenant's choice where there is one; what it leaves open is best fit where the default would learn."""
+    """The tenant's choice if there is one; where it leaves something open and the default would learn, best fit."""
     wanted = request.request
     if default.learned:
         if not wanted.node_policy and not wanted.gpu_policy:
@@ -104,7 +104,7 @@ NODE_SCORES: Mapping[str, Callable[[int], int]] = {"binpack": fullest, "spread":
 Prefer = Callable[[Sequence[NodeState]], Sequence[int]]
 """How much the pod prefers each of these nodes, in their order; more is better. Asked of nodes of the same score."""
 NOWHERE: Mapping[str, Reason] = {}
-"""No node is refused for what is beyond it."""
+"""No node is refused for anything beyond it."""
 Snapshot = Mapping[str, NodeState]
 """Every node by name, each value frozen. A changed node is a new value."""
 
@@ -126,7 +126,7 @@ class Unschedulable:
 
 Decision = Placement | Unschedulable
 NodeResult = tuple[int, Fit] | Reason
-"""What one node answers: its score (smaller is better) and the fit, or why not."""
+"""The answer of one node: its score (smaller is better) and the fit, or why not."""
 
 
 def tables_of(request: SchedulingRequest, policy: Policy, tables: Tables | None) -> Tables | None:
@@ -141,10 +141,10 @@ def tables_of(request: SchedulingRequest, policy: Policy, tables: Tables | None)
 
 def forms_of(request: SchedulingRequest, policy: Policy, tables: Tables | None) -> tuple[SchedulingRequest, ...]:
     """
-    What is asked one after the other until something fits; the last one is the pod as it came.
+    The requests that are tried one after the other until one fits; the last one is the pod as it came.
 
-    Where tables decide, containers that may be on the same GPUs are first requested as the one share that they add
-    up to: the tables know what a share does to a card, and not what several on several cards do together.
+    Where tables decide, containers that may be on the same GPUs are first requested as the one share that they add up
+    to: the tables know the effect of a share on a card, but not of several on several cards.
     """
     if not policy.learned or tables is None or request.together or request.numa_bound:
         return (request,)
@@ -245,13 +245,13 @@ def _choose(
 
 
 def given(node: NodeState, request: PodRequest, chosen: fit.GpuChoice, limits: Limits) -> Placement:
-    """The decision for a node and its GPUs, of those alike the ones that reach each other best."""
+    """The decision for a node and its GPUs; of equal GPUs, those with the best paths between them."""
     return Placement(node.name, fit.allocate(node, request, fit.connected(node, request, chosen, limits)))
 
 
 def could_ever(snapshot: Snapshot, ask: SchedulingRequest, *, limits: Limits = DEFAULT_LIMITS) -> Unschedulable | None:
     """
-    None if some node would take the pod with all its GPUs free and well; else why not.
+    None if some node would take the pod with all its GPUs free and healthy; else why not.
 
     What passes with time is left out: usage, health, cordon, readiness, and everything of the node but its GPUs, since
     another node of the same kind may join. A cluster without any GPU counts as one whose nodes are still to come.
@@ -268,6 +268,6 @@ def could_ever(snapshot: Snapshot, ask: SchedulingRequest, *, limits: Limits = D
 
 
 def emptied(node: NodeState) -> NodeState:
-    """The node with all its GPUs free and well."""
+    """The node with all its GPUs free and healthy."""
     gpus = tuple(gpu if gpu.healthy else replace(gpu, healthy=True, reason="", withheld="") for gpu in node.gpus)
     return NodeState(node.name, gpus, (Usage(),) * len(gpus))

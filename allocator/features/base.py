@@ -48,17 +48,17 @@ class Shell:
     limits: Limits
     metrics: Metrics
     options: Callable[[], PoolOptions]
-    """Those that hold now."""
+    """The options that apply now."""
     recorder: EventRecorder
     leading: Callable[[], bool]
     covered: Callable[[], Covered | None] | None
-    """Which time this replica answers for; None where it answers for all."""
+    """The part of the time for which this replica answers; None if it answers always."""
     by_claims: bool
     """Whether pods name ResourceClaims, by which some nodes deliver."""
     claims: ClaimReader | None
     """Reads the ResourceClaims that pods name; None where they ask for no shares by them."""
     new_nodes_within: float | None
-    """Seconds that a new node of a declared pool may take; None where no nodes are requested."""
+    """Seconds that a new node of a declared pool may take; None if no nodes are requested."""
     write_timeout: float
     """Seconds that one write may take."""
     restarted: Callable[[str, str], None]
@@ -80,7 +80,7 @@ class Running:
     decided: Callable[[], None] | None = None
     """To be called after each scheduling cycle."""
     routes: Routes = field(default_factory=dict)
-    """What it answers to the webhook, on its socket."""
+    """Its routes for the webhook, on the socket."""
     carries: Mapping[type, Callable[[Any], None]] = field(default_factory=dict)
     """Carries out the effects of its part, by type."""
 
@@ -105,7 +105,7 @@ class Feature(Generic[S, I]):
     serves_claims: bool = False
     """Whether pods may ask for shares by ResourceClaims where it is on."""
     nodes_within: Callable[[S], float] | None = None
-    """Seconds that a node may take which the feature asks for; None where it asks for none."""
+    """Seconds that a node requested by the feature may take; None if it requests none."""
 
     def chosen(self, settings: Settings) -> S:
         """Its group of the settings."""
@@ -119,7 +119,7 @@ class Feature(Generic[S, I]):
 
 
 def nothing(core: Core, settings: object) -> None:
-    """Of a feature that has nothing in the core."""
+    """The part of a feature that has nothing in the core."""
 
 
 @dataclass(slots=True)

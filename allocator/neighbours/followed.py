@@ -1,5 +1,5 @@
 """
-Objects that are followed only once they are needed: until then nobody reads them.
+Objects that are watched only once they are needed.
 
 What is kept of each kind, by namespace and name. Pure; not thread-safe: one owner calls it.
 """
@@ -18,13 +18,13 @@ JSON = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FollowedKind:
-    """One kind of object: where it lives, what is kept of it, and what is made of that."""
+    """One kind of object: its path, what is kept of it, and what is made from that."""
 
     group_version: str
     of: ObjectKind
     read: Callable[[JSON], object]
     cure: Cure
-    """What an object of this kind that changes is called."""
+    """The name of a change of such an object."""
 
     @property
     def plural(self) -> str:
@@ -52,7 +52,7 @@ class Followed:
         self._found: dict[str, dict[Key, Any]] = {plural: {} for plural in kinds}
         self._unlisted = set(self._found)
         self.wanted = False
-        """Whether they are needed, so that they are to be followed."""
+        """Whether they are needed, and so must be watched."""
         self.changes = 0
         """How often something has changed."""
 

@@ -75,9 +75,9 @@ class Neighbours:
         self._storage: tuple[tuple[int, int, int], StorageObjects] = ((-1, 0, 0), NO_STORAGE)
         """Claims and volumes with what is assumed, and what they were made from."""
         self.spreading = Spreading(self._cures)
-        """Whose selectors default constraints count by; to others it is for reading."""
+        """Whose selectors default constraints use; to others it is for reading."""
         self.changes = self._node_changes = 0
-        """How often something has changed that a constrained pod is judged by; and how often a node has."""
+        """How often something that affects constrained pods has changed, and how often a node has."""
         self._frozen = NeighbourSnapshot()
         self._frozen_at = -1
         self.readmissions = 0
@@ -95,7 +95,7 @@ class Neighbours:
         self._note(Cure.POD)
 
     def drop(self, key: str) -> None:
-        """The pod is on no node any more."""
+        """The pod is no longer on any node."""
         place = self._places.pop(key, None)
         if place is not None:
             self._note(Cure.POD)
@@ -103,7 +103,7 @@ class Neighbours:
             self._there.remove(place.kind, place.node)
 
     def assume_volumes(self, allocation: str, rules: PodRules, node: str) -> None:
-        """A pod was given a node and is not bound yet: what its claims get there is nobody else's."""
+        """A pod was given a node and is not bound yet: what its claims get there is reserved for them."""
         if rules.volumes:
             self._awaiting.add(allocation)
             self._assumed.put(allocation, rules, node)
@@ -157,7 +157,7 @@ class Neighbours:
         return self.storage if plural in KINDS else self.spreading
 
     def _changed(self, cure: Cure) -> None:
-        """What domains and namespaces are made of has changed."""
+        """Domains or namespaces have changed."""
         self._note(cure)
         self._node_changes += 1
         self.readmissions += self._there.excludes
@@ -187,12 +187,12 @@ class Neighbours:
 
     def concerns(self, rules: PodRules) -> bool:
         """
-        Whether other pods, volumes or a profile may have a say in where this one goes. False costs little to decide.
+        Whether other pods, volumes or a profile may matter for where this one goes. The answer False is cheap.
         """
         return self._there.concerns(rules)
 
     def refused(self, rules: PodRules, needs: PodNeeds, nodes: Iterable[NodeState]) -> Mapping[str, Reason]:
-        """Those of the nodes on which the pod cannot be because of other pods, with the reason."""
+        """The nodes that other pods refuse for the pod, with the reason."""
         scalars = bool(needs.compute.scalars)
         if not scalars and not self.concerns(rules):
             return NOWHERE_REFUSED
@@ -221,7 +221,7 @@ class Neighbours:
         return self._there.preference(self.with_defaults(rules), needs)
 
     def with_defaults(self, rules: PodRules) -> PodRules:
-        """The rules with the default constraints of the pod's profile, where it has none of its own."""
+        """The rules with the default constraints of the pod's profile, if it has none of its own."""
         profile = default_spread.profile_for(rules, self._there.profiles)
         if profile is NO_PROFILE or not self.spreading.known:
             return rules
@@ -247,7 +247,7 @@ class Neighbours:
             return self.refused(rules, needs, nodes)
 
     def hindering(self, rules: PodRules, uids: Iterable[str]) -> list[str]:
-        """Those of the pods that may be why a pod with these rules is refused where they are, in the order given."""
+        """The pods that may be why a pod with these rules is refused on their nodes, in the given order."""
         places = ((uid, place) for uid in uids if (place := self._places.get(uid)) is not None)
         return [uid for uid, place in places if neighbourhood.hinders(place.kind, rules, self._there.namespaces)]
 
@@ -255,8 +255,8 @@ class Neighbours:
         self, rules: PodRules, needs: PodNeeds, node: NodeState, hindering: Sequence[str]
     ) -> frozenset[str] | None:
         """
-        Those of the pods `hindering` that must end before a node that is refused no longer is; None where it is refused
-        all the same. Those that should go first are first.
+        Those of the pods `hindering` that must end before a node that is refused no longer is; None if it is refused
+        anyway. Those that should go first are first.
 
         As kube-scheduler does, all of them are taken off, and each of those that are most worth keeping is put back
         where the pod can be there in spite of it.
@@ -271,7 +271,7 @@ class Neighbours:
         return frozenset(going)
 
     def attracted_by(self, rules: PodRules, uids: Iterable[str]) -> frozenset[str]:
-        """Those of the pods that required affinity of a pod with these rules means: without them it may be refused."""
+        """The pods to which the required affinity of a pod with these rules applies: without them it may be refused."""
         if not rules.affinity:
             return frozenset()
         places = ((uid, place) for uid in uids if (place := self._places.get(uid)) is not None)

@@ -1,6 +1,5 @@
 """
-Services and controllers, whose selectors say which pods belong together: what default topology spread constraints
-count by.
+Services and controllers, whose selectors say which pods belong together, for default topology spread constraints.
 
 They are followed only once the administrator has set default constraints. Pure; not thread-safe: one owner calls it.
 """

@@ -1,8 +1,8 @@
 """
-Claims, volumes, devices and what belongs to them, as far as filters read them.
+Claims, volumes, devices and what belongs to them, as filters read them.
 
-They are followed only once a pod that asks for a share needs them: until then nobody reads them, and until all of them
-were listed such a pod waits. Pure; not thread-safe: one owner calls it.
+They are watched only once a pod that asks for a share needs them; such a pod waits until all of them were listed. Pure;
+not thread-safe: one owner calls it.
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ class AssumedVolumes:
 
     A pod that is placed and has a claim without a volume is bound by kube-scheduler a moment later, and only then its
     claim shows the volume, or the node for which one is made. Until then the volume counts as the claim's, as it does
-    for kube-scheduler itself. What the claim shows goes before what was assumed. Pods are known by the id of the
-    allocation with which they were given their node. Not thread-safe: one owner calls it.
+    for kube-scheduler itself. What the claim shows takes precedence over what was assumed. Pods are known by the id of
+    the allocation with which they were given their node. Not thread-safe: one owner calls it.
     """
 
     def __init__(self, cures: set[Cure]) -> None:
@@ -174,7 +174,7 @@ class AssumedVolumes:
         self._assumed: dict[str, _Assumed] = {}
         self._cures = cures
         self.changes = 0
-        """How often something was assumed, or is not assumed any more."""
+        """How often an assumption was made or dropped."""
 
     def put(self, key: str, rules: PodRules, node: str) -> None:
         """A pod was given a node and is not bound yet. Putting it again changes nothing."""
@@ -214,7 +214,7 @@ def _with(assumed: _Assumed, node: NodeState, storage: StorageObjects) -> Storag
         key = claim.namespace, claim.name
         taken = assumed.plan.taken.get(key)
         if claim.volume:
-            continue  # it shows by itself what it has
+            continue  # the claim itself shows what it has
         if taken is not None and volumes[taken].claim is None:
             volumes[taken] = _given(volumes[taken], claim)
         elif key in assumed.plan.made and claim.selected_node is None:
@@ -223,7 +223,7 @@ def _with(assumed: _Assumed, node: NodeState, storage: StorageObjects) -> Storag
 
 
 def _is_possible(plan: VolumePlan, storage: StorageObjects) -> bool:
-    """Whether the volumes of the plan are there, and nobody else's."""
+    """Whether the volumes of the plan exist and belong to no other claim."""
     found = ((storage.volumes.get(name), storage.claims.get(claim)) for claim, name in plan.taken.items())
     return all(
         volume is not None and (volume.claim is None or (claim is not None and volume.is_for(claim)))

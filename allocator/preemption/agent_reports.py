@@ -1,10 +1,9 @@
 """
 What follows from the reports of the nodes' agents: an Event on the pod, and its eviction where the agent asks for it.
 
-An agent is not trusted. So a report counts only where the pod holds the named share on the agent's own node, by the
-pod's uid. It is a code of a closed list with figures, so no text of the agent's reaches a pod. And a node has so many
-Events and evictions in a time, whatever it reports. A lying agent thus harms pods of its own node only, which it could
-end by itself.
+An agent is not trusted. So a report counts only if the pod, by its uid, holds the named share on the agent's own node.
+It is a code from a closed list with figures, so no text of the agent reaches a pod. A node's Events and evictions are
+limited over time. A lying agent thus harms only pods of its own node, which it could end by itself.
 
 Every replica takes the reports in, and the one that leads acts on them. A new leader finds them in the GPUNodes and
 acts once more: an Event's name follows from its report, so that it is written once, and a pod is evicted by its uid.
@@ -29,7 +28,7 @@ _PER_TICK, _NODE_PER_TICK = 32, 8
 """Events and evictions in one tick, which comes about once a second, of all nodes and of one; the nodes take turns."""
 _NODE_BURST, _NODE_EVERY = 64, 1.0
 _POD_BURST, _POD_EVERY = 6, 300.0
-"""So many at once and then one each so many seconds, of a node and of a pod. Honest agents stay far below."""
+"""How many at once, and then one in how many seconds, for a node and for a pod. Honest agents stay far below."""
 _FIRST, _LONGEST = 10.0, 300.0
 """Seconds until an eviction is requested again while the pod is still there."""
 _STRANGE_AFTER, _STRANGE_EVERY = 60.0, 3600.0
@@ -38,7 +37,7 @@ _STRANGE_AFTER, _STRANGE_EVERY = 60.0, 3600.0
 
 @dataclass(slots=True)
 class _Bucket:
-    """What is left of an allowance, as of a time."""
+    """What is left of an allowance at a time."""
 
     left: float
     at: float
@@ -69,7 +68,7 @@ class AgentReports:
         self._holds = holds
         self._wake = wake
         self._nodes: dict[str, tuple[PodReport, ...]] = {}
-        """Only those that report something; the node whose turn is next first."""
+        """Only those that report something; the node whose turn is next comes first."""
         self._recorded: dict[str, set[PodReport]] = {}
         """By node: the reports whose Event is written."""
         self._retries: dict[str, _Retry] = {}
@@ -113,7 +112,7 @@ class AgentReports:
         return evictions
 
     def _of(self, node: str, most: int, now: float) -> tuple[list[Eviction], int]:
-        """What one node's reports bring about, and how many acts of at most `most` that took."""
+        """The effects of one node's reports, and how many acts of at most `most` they took."""
         evictions: list[Eviction] = []
         acts = 0
         recorded, strange = self._recorded.setdefault(node, set()), False
@@ -184,7 +183,7 @@ class AgentReports:
             self._wake()
 
     def _tidy(self, now: float) -> None:
-        """Forget what is about pods that hold nothing any more, and allowances that are whole again."""
+        """Forget pods that no longer hold anything, and allowances that are full again."""
         for uid in [uid for uid in (*self._retries, *self._by_pod) if self._cache.allocated.get(uid) is None]:
             self._retries.pop(uid, None)
             self._by_pod.pop(uid, None)
@@ -198,7 +197,7 @@ class AgentReports:
 
 
 def _name(report: PodReport) -> str:
-    """What makes one Event of one report, no matter which replica writes it."""
+    """The key by which one report makes one Event, no matter which replica writes it."""
     parts = (report.code, report.pod, report.container, report.gpu, report.since, "evict" if report.evict else "warn")
     return "|".join(map(str, parts))
 

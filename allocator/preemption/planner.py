@@ -1,10 +1,10 @@
 """
 Choose the pods whose eviction makes room for a waiting pod: pods of lower priority, or others that agreed to it.
 
-Pure: node states and holders in, a node and the pods to evict there out. The choice is the fewest pods; of equally few
-those among whom the one most worth keeping has the lowest priority, then the least age, then likewise the next. No pod
-is evicted for one of lower priority, nor for one of the same unless it agreed to give way, and none where that would
-not make enough room. The shares of pods that leave anyway are counted first.
+Pure: node states and holders in, a node and the pods to evict there out. The choice is the fewest pods; of equally few,
+those whose most valuable pod has the lowest priority, then the least age, then likewise the next. No pod is evicted for
+one of lower priority, nor for one of the same unless it agreed to give way, and none if that would not make enough
+room. The shares of pods that leave anyway are counted first.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PreemptionPlan:
 
     @property
     def cost(self) -> tuple[int, list[tuple[int, float, str]], str]:
-        """The plan of the lesser cost is the better one."""
+        """The plan with the lower cost is better."""
         return len(self.victims), sorted((v.worth for v in self.victims), reverse=True), self.node
 
 
@@ -64,7 +64,7 @@ class PreemptionRequest:
     else all pods of lower priority are.
     """
     in_the_way: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By node the uids of pods that must end before the pod may be there, whatever room there is."""
+    """By node, the uids of pods that must end before the pod may be there, regardless of room."""
     needed: Container[str] = ()
     """uids of pods that the pod has to be alongside, so that it would be refused without them."""
     unserved: Container[str] = ()
@@ -112,7 +112,7 @@ def _promising(
 
 
 def may_end(sharers: Iterable[AllocatedPod], question: PreemptionRequest) -> list[AllocatedPod]:
-    """Those that end anyway, and then the candidates, spared ones too; who should go first is first."""
+    """Those that end anyway, and then the candidates, spared ones too; those that should end first come first."""
     unspared = replace(question, spared=())
     ending = [sharer for sharer in sharers if sharer.uid in question.leaving]
     return [*ending, *sorted((sharer for sharer in sharers if _may_go(sharer, unspared)), key=lambda s: s.worth)]

@@ -1,5 +1,5 @@
 """
-The fewest of several givers that together give enough of everything, and of equally few those that matter least.
+The fewest of several givers that together give enough of everything; of equally few, those that matter least.
 
 Pure arithmetic of amounts, exact within a bound on the search: covering several amounts at once with as few givers as
 possible has no quick exact way. Past the bound the answer still covers everything, and no giver in it could be left
@@ -23,7 +23,7 @@ class Budget:
 
     @property
     def spent(self) -> bool:
-        """Whether there are none left, so that what is found from now on may not be the best."""
+        """Whether no steps are left, so that later results may not be the best."""
         return self.steps < 0
 
 

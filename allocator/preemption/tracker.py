@@ -1,11 +1,11 @@
 """
-The preemptions that are under way, and which pods must not be evicted, or planned for, again yet.
+The preemptions in progress, and the pods that must not be evicted or planned for again yet.
 
-Several are under way at a time, since a pod takes as long to end as its grace period is, and a queue of pods would wait
-that long for each. They do not overlap: each is planned as if those before it were carried out, so that no two count on
-one victim or on one share, and what is made free for one pod is left alone by the others.
-`allocator.preemption.planner` chooses the victims; the workers write the evictions; the tracker takes in what became of
-them, so that no pod is evicted twice for one pod, and none for nothing. Pure: time is passed in.
+Several are in progress at a time, because a pod takes its grace period to end, and a queue of pods would wait that long
+for each. They do not overlap: each is planned as if the earlier ones were carried out, so that no two count on one
+victim or on one share, and the room made for one pod is left alone by the others. `allocator.preemption.planner`
+chooses the victims; the workers write the evictions; the tracker takes in their results, so that no pod is evicted
+twice for one pod, and none in vain. Pure: time is passed in.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from contract.scheduling import nodeinfo
 from contract.scheduling.nodeinfo import AllocatedPod
 
 MOST = 16
-"""Under way at a time: a cluster whose priorities were given by mistake does not lose its pods all at once."""
+"""Preemptions at a time: a cluster with mistaken priorities does not lose its pods all at once."""
 STUCK = 600.0
-"""Seconds after which a pod that ends is no longer counted on: its node may have failed for good."""
+"""Seconds after which an ending pod no longer counts as leaving: its node may have failed permanently."""
 _SPARED = 30.0
-"""Seconds for which a pod is not chosen whose disruption budget did not allow its eviction."""
+"""Seconds for which a pod whose disruption budget did not allow its eviction is not chosen."""
 _FRUITLESS = 15.0
 """Seconds until the next plan for a pod that no eviction helped."""
 _PAUSE, _PAUSE_CAP = 30.0, 600.0
-"""Seconds before a pod may preempt again that was not placed after all: the first pause, and the longest."""
+"""Seconds before a pod that was not placed after its preemption may preempt again: the first pause, and the longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class EvictionCause:
     name: str
     """For the metric of evictions."""
     why: str
-    """What a victim is told; `{node}` stands for its node."""
+    """The message for a victim; `{node}` stands for its node."""
     one: str
-    """Who is evicted, in words for the pod that waits."""
+    """What is evicted, as text for the pod that waits."""
     more: str
     """The plural of it."""
     event: PodEventReason
@@ -87,11 +87,11 @@ class OngoingPreemption:
 
 @dataclass(slots=True)
 class _Attempts:
-    """What came of preemptions for one waiting pod."""
+    """The results of preemptions for one waiting pod."""
 
     paused_until: float = float("-inf")
     vain: int = 0
-    """How often in a row room was made for the pod and it was not placed after all."""
+    """How often in a row room was made for the pod but it was not placed."""
     says: tuple[ReasonName, str] | None = None
     """What preemption means for the pod now, as a code and an addition to why it waits."""
     served: bool = False
@@ -148,7 +148,7 @@ class PreemptionTracker:
         attempts.served = served
 
     def unsay(self, uid: str, code: ReasonName) -> None:
-        """What was said by this code does not hold any more."""
+        """The text with this code no longer holds."""
         if (self.says(uid) or ("",))[0] == code:
             self._attempts[uid].says = None
 
@@ -165,8 +165,8 @@ class PreemptionTracker:
 
     def granted(self, order: Eviction) -> EvictionCause:
         """
-        One of the evictions was granted; returns why it was asked for. Only now that is reported: where a budget
-        forbids an eviction that is asked for again and again, what was reported before still holds.
+        One of the evictions was granted; returns why it was requested. It is reported only now: if a budget forbids an
+        eviction that is requested repeatedly, the earlier report still holds.
         """
         under_way = self._of(order)
         if under_way is None:
@@ -200,7 +200,7 @@ class PreemptionTracker:
         self._spared[uid] = now + _SPARED
 
     def failed(self, order: Eviction, now: float) -> None:
-        """An eviction could not be requested, whatever the reason."""
+        """An eviction could not be requested, for any reason."""
         under_way = self._of(order)
         if under_way is not None:
             self.over(under_way.pod.uid)
@@ -229,8 +229,8 @@ class PreemptionTracker:
 
     def helped(self, uid: str) -> None:
         """
-        Evictions will make room for the pod after all: that those for another cause help nothing, as was found a moment
-        before, must not keep them back.
+        Evictions will make room for the pod after all; a recent finding that those for another cause do not help must
+        not prevent them.
         """
         if uid in self._attempts:
             self._attempts[uid].paused_until = float("-inf")
@@ -257,7 +257,7 @@ class PreemptionTracker:
 
 
 def leaving(sharers: tuple[AllocatedPod, ...], now: float) -> frozenset[str]:
-    """uids of those of these pods that are ending, and whose shares are still expected back."""
+    """uids of those pods that are ending and whose shares are still expected back."""
     return frozenset(s.uid for s in sharers if s.ending is not None and now - s.ending < STUCK)
 
 

@@ -1,9 +1,9 @@
 """
-Which waiting pods of a namespace are kept in memory, and which are parked: known by name only.
+Which waiting pods of a namespace are kept in memory, and which are parked, that is, known by name only.
 
 Tenants choose how many pods wait and how much each of them says. So each namespace has a budget in bytes, and all of
-them together have one. Beyond it a pod is parked: nothing is kept of it but its place in the order. It is read again
-from the API server when its turn comes.
+them together have one. Beyond it a pod is parked: only its place in the order is kept. It is read again from the API
+server when its turn comes.
 
                 new, beyond the budget                          room, or its turn
     (arrives) ───────────────────────────▶ parked ──────────▶ reading ──────────▶ kept
@@ -13,10 +13,10 @@ from the API server when its turn comes.
 
 - The first of a namespace in the order are kept. One that comes later and precedes others in the order, such as a pod
   of higher priority, takes the place of the last.
-- Half of the budget is for the first in the order. The other half goes round: pods that were tried and did not fit give
-  their place to those that have not been tried for longest. So no pod waits for ever behind others that nothing fits.
-- A namespace's budget is its own. Where all of them are beyond the budget that they have together, the namespace that
-  uses most gives way.
+- Half of the budget is for the first in the order. The other half rotates: pods that were tried and did not fit give
+  their place to those that have not been tried for longest. So no pod waits forever behind others that fit nowhere.
+- A namespace's budget is its own. If all of them together exceed the common budget, the namespace that uses most gives
+  way.
 - A namespace has at least one pod in memory, and a pod whose binding is being written stays.
 
 A parked pod leaves by its deletion, by losing its gate, or by being read. Not thread-safe: one owner calls it. Pure.
@@ -63,7 +63,7 @@ class ParkedPod:
     """`namespace/name`."""
     order: Order
     size: int
-    """Bytes that it takes when it is read, as far as it was seen."""
+    """Bytes that it takes when it is read, if it was seen."""
     version: int | None
     foreign: bool
     """Another system's gate holds it too."""
@@ -101,7 +101,7 @@ class _Namespace:
         return cost.own + (0 if self.requests[cost.shared] else cost.request)
 
     def add(self, uid: str, kept: _Kept) -> int:
-        """Keep a pod; how many bytes that takes. One that is known keeps its place among those kept for longest."""
+        """Keep a pod; how many bytes that takes. A known pod keeps its place among those kept for longest."""
         more = self.more(kept.cost)
         self.kept[uid] = kept
         self.requests[kept.cost.shared] += 1
@@ -169,7 +169,7 @@ class Parking:
 
     def put(self, uid: str, namespace: str, order: Order, cost: PodCost, *, turn: bool = False) -> list[str]:
         """
-        A waiting pod is new or changed. Returns the uids of the pods that are not kept any more, this one perhaps.
+        A waiting pod is new or changed. Returns the uids of the pods that are no longer kept, perhaps this one.
 
         turn: it was read because its turn has come. A pod that is new is kept where it precedes all parked ones and
         fits, or precedes others that are kept. One that is known stays what it is.
@@ -227,7 +227,7 @@ class Parking:
         self.number += 1
 
     def _make_room(self, home: _Namespace, cost: PodCost) -> list[str]:
-        """Have those give way that were tried, those kept for longest first, and none of the first in the order."""
+        """Make tried pods give way, those kept for longest first, and none of the first in the order."""
         parked: list[str] = []
         for uid in self._round(home):
             if home.used + home.more(cost) <= self.each and self.used + home.more(cost) <= self.total:
@@ -276,7 +276,7 @@ class Parking:
         del self._home[uid]
 
     def drop(self, uid: str) -> None:
-        """The pod waits no longer."""
+        """The pod no longer waits."""
         self._reading.discard(uid)
         namespace = self._home.get(uid)
         if namespace is None:
@@ -295,7 +295,7 @@ class Parking:
     # -- turns ------------------------------------------------------------------------------------------------------
 
     def begin_round(self) -> None:
-        """Every pod is to be tried again."""
+        """Try every pod again."""
         self._turn += 1
 
     def tried(self, uid: str) -> None:

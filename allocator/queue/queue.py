@@ -37,14 +37,14 @@ BUDGET = 400
 LEAST = 8
 """What each namespace has however many there are."""
 _SEVERAL = 20
-"""As how many decisions one counts that searches for several containers' GPUs."""
+"""The decisions that a search for several containers' GPUs counts as."""
 _IN_ORDER = 8
 """Models in order of preference for which a pod is decided one after the other, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedPodInfo:
-    """A pod that is gated by us. `foreign` names other gates, whose owners must have let it go before we place it."""
+    """A pod that is gated by us. `foreign` names other gates, whose owners must remove them before we place it."""
 
     uid: str
     key: str
@@ -56,13 +56,13 @@ class QueuedPodInfo:
     """`pods.outline` of it: no more than its commit and its condition need."""
     foreign: tuple[str, ...] = ()
     rules: PodRules = NO_RULES
-    """What other pods and volumes have a say in."""
+    """The rules about other pods and volumes."""
     owner: str = ""
     """As in `PodInfo`."""
     came: int = 0
     """How many pods were seen before it: creation times have whole seconds, and a Deployment makes many pods in one."""
     gang: Membership | None = None
-    """Where it starts together with others."""
+    """Set if it starts together with others."""
 
     @property
     def requester(self) -> Requester:
@@ -116,7 +116,7 @@ class Shared(Generic[T]):
         return users.of
 
     def give_back(self, value: T) -> None:
-        """One that `take` gave is not used any more."""
+        """One that `take` gave is no longer used."""
         users = self._used[value]
         users.number -= 1
         if not users.number:
@@ -134,7 +134,7 @@ class SchedulingQueue:
 
     def __init__(self, parking: Parking | None = None) -> None:
         self.reads_gangs = False
-        """Whether pods that say so start together; otherwise each of them is placed by itself."""
+        """Whether pods that ask for it start together; otherwise each of them is placed by itself."""
         self.parking = parking or Parking()
         """Who of the waiting pods is known by name only."""
         self._turns: set[str] = set()
@@ -244,11 +244,11 @@ class SchedulingQueue:
             return True
         changed = _asked_as(known) != _asked_as(entry)
         if changed:
-            self._joined.add(uid)  # what it lacked before says nothing of what it lacks now
+            self._joined.add(uid)  # what it lacked before says nothing about what it lacks now
         return changed
 
     def drop(self, uid: str) -> bool:
-        """A pod waits no longer. True if it was in the queue."""
+        """A pod no longer waits. True if it was in the queue."""
         self.unreadable.pop(uid, None)
         self.parking.drop(uid)
         return self._remove(uid)
@@ -356,13 +356,13 @@ class CycleTrigger:
         self.requeued = False
         """Something happened that may help a pending pod; no later pod is placed before the queue is tried."""
         self.again = False
-        """A round is to begin: pods are to be tried again, and not only those that have joined the queue."""
+        """A round must begin: all pods are tried again, not only those that have joined the queue."""
         self.everyone = False
-        """In that round each pod is to be tried, and not only those that what happened can help."""
+        """In that round each pod is tried, not only those that the changes can help."""
         self.outdated = False
-        """Something happened that helps no pending pod, but the figures that were reported may be old."""
+        """Something happened that helps no pending pod, but outdates reported figures."""
         self.running = False
-        """A cycle is under way."""
+        """A cycle is in progress."""
 
     def requeue(self) -> None:
         """Have every pending pod tried again."""
@@ -371,8 +371,7 @@ class CycleTrigger:
 
     def requeue_helped(self) -> None:
         """
-        Have those pods tried again that something has helped: by what the cache says that has changed, and pods of
-        which nobody knows what they lack.
+        Have the pods tried again that changes of the cache may help, and those with unknown reasons.
         """
         self.requeued = self.again = True
         self.wake()
@@ -382,7 +381,7 @@ class CycleTrigger:
         self.outdated = self.again = self.everyone = True
 
     def join(self) -> None:
-        """A pod has joined the queue: it is to be tried. It helps no other pod."""
+        """A pod has joined the queue and must be tried. It helps no other pod."""
         self.requeued = True
         self.wake()
 
@@ -410,8 +409,8 @@ class Rounds:
     the following cycles; these cycles together are a round. The decisions of a cycle are written before the next cycle
     begins.
 
-    The order of the queue holds within what the budget allows: a pod is passed over only for what its own namespace
-    asks besides it, never for the budget of another one. Half of a namespace's budget is for those first in the queue,
+    The order of the queue holds within what the budget allows: a pod is passed over only because of other requests of
+    its own namespace, never for another one's budget. Half of a namespace's budget is for those first in the queue,
     half for those that were not tried for longest. So every pod is tried within a bounded number of cycles, even where
     freed shares start new rounds all the time. Not thread-safe: one owner calls it.
     """
@@ -424,14 +423,14 @@ class Rounds:
         self._lacks: dict[str, frozenset[NodeCode]] = {}
         """By uid: the codes of all nodes, of a pod that was found not to fit when it was tried last."""
         self.unfinished = False
-        """Whether some of the queue is left for the next cycle."""
+        """Whether a part of the queue is left for the next cycle."""
 
     def begin(self, happened: frozenset[Cure] | None = None) -> list[str]:
         """
-        A new round. `happened`: what may have let pods fit since the last one began; a pod that was tried since, and
-        of whose reasons this cures none, counts as tried. None tries every pod, since its reason may change.
+        A new round. `happened`: what may have let pods fit since the last one began; a pod that was tried since counts
+        as tried if this cures none of its reasons. None tries every pod, because its reason may change.
 
-        Returns the pods that are left as they are.
+        Returns the pods that are skipped.
         """
         before = self._round
         self._round += 1
@@ -471,7 +470,7 @@ class Rounds:
         The uids of the pods that are tried in this cycle, in the order of the queue. `free`: whether trying a pod costs
         no decision.
         """
-        # A pod that has just come counts as tried a round ago: it is not before those that have waited for their turn.
+        # A new pod counts as tried a round ago, so it does not precede those that have waited for their turn.
         self._tried = {entry.uid: self._tried.get(entry.uid, self._round - 1) for entry in line}
         if len(self._lacks) > len(self._tried):
             self._lacks = {uid: codes for uid, codes in self._lacks.items() if uid in self._tried}
@@ -517,12 +516,12 @@ def _shape(entry: QueuedPodInfo) -> object:
 
 class QueueOrder:
     """
-    In which order pods of the queue are tried: by age, or fair between namespaces (`contract.scheduling.fairness`); and
-    who is behind whom.
+    The order in which pods of the queue are tried: by age, or fair between namespaces (`contract.scheduling.fairness`);
+    and which pods are behind others.
 
-    The fair order is worked out from what namespaces hold at this moment, so a new leader has it at once. Within a
-    namespace it is the queue's own order. Pods compete with those of their Kubernetes priority, whatever their dialect
-    says. Not thread-safe: one owner calls it.
+    The fair order depends only on what namespaces hold now, so a new leader has it at once. Within a namespace it is
+    the queue's own order. Pods compete with those of their Kubernetes priority, whatever their dialect says. Not
+    thread-safe: one owner calls it.
     """
 
     def __init__(self, cache: Cache, queue: SchedulingQueue, *, fair: bool) -> None:
@@ -534,8 +533,8 @@ class QueueOrder:
         self._waiting: dict[int, Counter[str]] = {}
         """How many pods compete, by priority and namespace."""
         self._least: dict[int, float] = {}
-        """By priority the least share of a namespace with a competing pod, as found since the last placement; infinite
-        where none competes."""
+        """By priority, the least share of a namespace with a competing pod since the last placement; infinite if none
+        competes."""
 
     def weigh(self, weights: Mapping[str, int]) -> bool:
         """The weights of all namespaces that have one. True if they changed."""
@@ -573,7 +572,7 @@ class QueueOrder:
             yield pod.uid
 
     def placed(self, pod: QueuedPodInfo) -> None:
-        """The pod waits no longer, and its namespace holds more."""
+        """The pod no longer waits, and its namespace holds more."""
         self._least.clear()
         if self.fair and not pod.ask.request.claim:
             self._waiting.get(pod.priority, Counter())[namespace_of(pod)] -= 1

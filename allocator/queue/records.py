@@ -1,5 +1,6 @@
 """
-One record a pod: what it was last reported, whether a binding is being written, and when it may be tried again.
+One record for each pod: what was last reported to it, whether a binding is being written, and when it may be tried
+again.
 
 `PodRecords` keeps the records by uid. It knows neither nodes nor GPUs and decides nothing: which pods wait, and in what
 order, is in `allocator.queue.queue`. The parts of a record are values: how often a write failed (`Backoff`), what of a
@@ -28,9 +29,9 @@ from contract.reasons.pods import PodReason
 _BACKOFF, _BACKOFF_CAP = 0.5, 60.0
 """Seconds before a pod whose write failed is tried again: the first pause, and the longest."""
 _FRESH = 60.0
-"""Seconds for which the figures that a waiting pod was reported are new enough."""
+"""Seconds for which the figures reported to a waiting pod are new enough."""
 _FRESHENED = 50
-"""Pods that are reported new figures in one second, at most: each is a write, and the first in the queue come first."""
+"""The most pods that get new figures in one second: each is a write, and the first in the queue come first."""
 PAUSE, PAUSE_CAP = 3.0, 300.0
 """Seconds until a condition is written once more: at first, and at most."""
 _QUIET = 900.0
@@ -38,11 +39,11 @@ _QUIET = 900.0
 _AT_ONCE = 50
 """Conditions that are written once more in one call, at most."""
 READING = "pod"
-"""The place of an error in reading a pod; all others come of what is done for it."""
+"""The place of an error in reading a pod; all other errors come from handling it."""
 _UNCHANGED = 600.0
 """Seconds for which a pod that does not change is left alone."""
 _CHANGED = 1.0
-"""Seconds for which one that changes is, at first; doubled with each error in a row, up to `_UNCHANGED`."""
+"""Seconds for which a changing pod is left alone, at first; doubled with each error in a row, up to `_UNCHANGED`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,11 @@ class StatusUpdate:
     allocated: bool
     code: ReasonName
     reason: str
-    """Made fit to be shown, and bounded: it has words of others."""
+    """Made fit to be shown, and bounded, because it contains other programs' text."""
     warning: ReasonName | None = None
     """The reason of a Warning Event; None where a Normal one does."""
     turned: bool = True
-    """Whether the condition's status is another than before, which its time of transition is about."""
+    """Whether the condition's status has changed, which sets its time of transition."""
     event: bool = True
     """Whether there is an Event too; new figures alone are none."""
     gated: bool = True
@@ -111,8 +112,8 @@ Report = StatusUpdate | EventRecord
 @dataclass(frozen=True, slots=True)
 class Eviction:
     """
-    A pod that must go. `cause` is why, for the metric: unbound, repair, preemption, idle, defragmentation, overuse or
-    unhealthy.
+    A pod that must be evicted. `cause` is why, for the metric: unbound, repair, preemption, idle, defragmentation,
+    overuse or unhealthy.
     """
 
     key: str
@@ -143,11 +144,10 @@ class Backoff:
 @dataclass(frozen=True, slots=True)
 class Repair:
     """
-    A condition that the watch does not show as it was written: lost on the way, or overwritten or removed by others.
+    A condition that the watch does not show as it was written: lost, or overwritten or removed by others.
 
-    A write is expected to show on the watch. Where it does not within a pause, it is written once more; the pause
-    doubles each time, so that two writers who do not agree cost the API server next to nothing. After a quiet while it
-    is short again.
+    A write is expected to show on the watch. If it does not within a pause, it is written again; the pause doubles each
+    time, so that two conflicting writers cost the API server little. After a quiet time it is short again.
     """
 
     key: str
@@ -162,12 +162,12 @@ class Repair:
 
     @classmethod
     def expected(cls, before: Repair | None, key: str, now: float, turned: bool = True) -> Repair:
-        """From now on the watch should show the condition soon."""
+        """The watch should now show the condition soon."""
         count, last = (before.count, before.last) if before is not None else (0, 0.0)
         return cls(key, now + _pause(_in_a_row(count, last, now)), turned, count, last)
 
     def shown(self, now: float) -> Repair | None:
-        """The watch shows what was written. None where nothing has to be remembered of it."""
+        """The watch shows what was written. None if nothing must be remembered."""
         return replace(self, due=None) if self.count and now - self.last <= _QUIET else None
 
     def repeated(self, now: float) -> Repair:
@@ -187,19 +187,19 @@ def _pause(count: int) -> float:
 @dataclass(frozen=True, slots=True)
 class Fault:
     """
-    The errors of ours that came of one pod.
+    The internal errors that one pod caused.
 
-    No pod may end the allocator, or hold up others, by what it is made of. So a pod that an error came of is not tried
-    until it changes or a long pause is over; a pod that changes again and again is tried less and less often. What it
-    holds goes on being counted; where that is unknown its node takes no new pods (`Cache.close`).
+    No pod's content may end the allocator or delay other pods. So a pod that caused an error is not tried until it
+    changes or a long pause is over; a pod that keeps changing is tried less and less often. What it holds is still
+    counted; if that is unknown, its node takes no new pods (`Cache.close`).
     """
 
     id: str
-    """Of the last error; the log has what happened under it."""
+    """The id of the last error, under which the log has the details."""
     place: str
     """What was done for the pod."""
     made_of: object
-    """Tells one state of the pod from another; its version would change with each condition that we write."""
+    """Distinguishes states of the pod; its version would change with each condition that we write."""
     since: float
     number: int = 1
     """Errors in a row."""
@@ -207,13 +207,13 @@ class Fault:
     """When the pod is tried again."""
 
     def ends(self, made_of: object) -> float:
-        """When the pod is tried again, if it is made of this by now."""
+        """When the pod is tried again, if this is its content now."""
         if made_of == self.made_of:
             return self.since + _UNCHANGED
         return self.since + backoff(self.number, _CHANGED, _UNCHANGED)
 
     def message(self) -> str:
-        """What the pod is reported."""
+        """The report to the pod."""
         return (
             f"internal error of gpufraction (fault {self.id}). The pod is tried again when its spec or annotations "
             "change, or after 10 min; the allocator's log has the fault"
@@ -222,14 +222,14 @@ class Fault:
 
 @dataclass(slots=True)
 class PodRecord:
-    """What is noted of one pod."""
+    """What is noted about one pod."""
 
     waits_since: float | None = None
     """When this process first saw it wait."""
     reported: LastReported | None = None
-    """What it was last reported."""
+    """The last report to it."""
     binding: Binding | None = None
-    """A binding that was handed out to be written, until it is known whether that took effect."""
+    """A binding that was given out to be written, until it is known whether it took effect."""
     written: int | None = None
     """The version of the pod that our last write made, until the watch shows it."""
     backoff: Backoff | None = None
@@ -252,19 +252,19 @@ class _Records(defaultdict[str, PodRecord]):
         super().__init__(PodRecord)
 
     def tidy(self, uid: str) -> None:
-        """Drop the record if nothing is noted in it any more."""
+        """Drop the record if nothing is noted in it."""
         if self.get(uid) == _BLANK:
             del self[uid]
 
 
 class Quarantine:
-    """The pods that an error of ours came of. Not thread-safe: one owner calls it."""
+    """The pods that caused internal errors. Not thread-safe: one owner calls it."""
 
     def __init__(self, records: _Records) -> None:
         self._records = records
         self._faulty: set[str] = set()
         self._held: set[str] = set()
-        """Those whose pause was not over when it was last looked."""
+        """Those whose pause was not over at the last look."""
 
     def __len__(self) -> int:
         """How many pods have had an error that no success has followed."""
@@ -282,7 +282,7 @@ class Quarantine:
         return fault is not None and fault.until > now
 
     def put(self, uid: str, made_of: object, place: str, fault: str, now: float) -> Fault:
-        """An error came of the pod, which was made of this."""
+        """The pod, with this content, caused an error."""
         record = self._records[uid]
         number = record.fault.number + 1 if record.fault is not None else 1
         self._faulty.add(uid)
@@ -294,7 +294,7 @@ class Quarantine:
         return fault
 
     def taken_in(self, uid: str, made_of: object) -> None:
-        """The pod, new or changed, could be read; if it is not what it was, it may be tried sooner."""
+        """The pod, new or changed, could be read; if it has changed, it may be tried sooner."""
         fault = self._records[uid].fault if uid in self._faulty else None
         if fault is not None and fault.place == READING:
             self.drop(uid)
@@ -302,20 +302,20 @@ class Quarantine:
             self._hold(uid, fault, made_of)
 
     def tried(self, uid: str) -> None:
-        """The pod was tried, and no error came of it."""
+        """The pod was tried without an error."""
         fault = self._records[uid].fault if uid in self._faulty else None
         if fault is not None and fault.place != READING:
             self.drop(uid)
 
     def known(self, uid: str, place: str, made_of: object, now: float) -> Fault | None:
-        """The error of the pod as it is, where it is not to be reported again."""
+        """The error of the pod in its present state, if it must not be reported again."""
         fault = self._records[uid].fault if uid in self._faulty else None
         if fault is None or fault.place != place or fault.ends(made_of) <= now:
             return None
         return fault
 
     def drop(self, uid: str) -> None:
-        """No error is noted of the pod any more."""
+        """Forget the pod's errors."""
         if uid in self._faulty:
             self._faulty.remove(uid)
             self._held.discard(uid)
@@ -330,12 +330,12 @@ class Quarantine:
 
 
 class PodRecords:
-    """The records, and what is to be reported next. Not thread-safe: one owner calls it."""
+    """The records, and the next reports. Not thread-safe: one owner calls it."""
 
     def __init__(self) -> None:
         self._records = _Records()
         self.quarantine = Quarantine(self._records)
-        # The few pods of which something is under way, so that nothing has to look at all of them.
+        # The few pods with something in progress, so that nothing has to look at all of them.
         self._writing: set[str] = set()
         self._paused: set[str] = set()
         self._not_shown: dict[str, None] = {}
@@ -349,10 +349,10 @@ class PodRecords:
 
     def tell(self, news: StatusUpdate, now: float, stands: LastReported | None = None) -> bool:
         """
-        Report it unless that was reported before. True if it is news.
+        Report it unless it was reported before. True if it is new.
 
-        `stands`: what the pod's condition says, which counts where this process has reported nothing: another leader
-        has. Of the same code a waiting pod is reported new figures in its condition only, when the old ones are a
+        `stands`: what the pod's condition says, which counts if this process has reported nothing, because another
+        leader has. For the same code, a waiting pod gets new figures only in its condition, once the old ones are a
         minute old.
         """
         record = self._records[news.uid]
@@ -385,7 +385,7 @@ class PodRecords:
             self._not_shown.pop(uid, None)
 
     def shows(self, uid: str, key: str, stands: LastReported | None, now: float) -> None:
-        """What the watch shows of a pod's condition: somebody else may have overwritten or removed ours."""
+        """Take in what the watch shows of a pod's condition: others may have overwritten or removed ours."""
         record = self._records.get(uid)
         if record is None or (record.reported is None and record.repair is None):
             return
@@ -401,7 +401,8 @@ class PodRecords:
             self._expect(uid, replace(repair, key=key, turned=turned))
 
     def repeat_overwritten(self, now: float) -> list[StatusUpdate]:
-        """Conditions that do not show what was written, although they should by now; they are no news and no Event."""
+        """Conditions that do not show what was written, although they should by now; they are not news and have no
+        Event."""
         late = [uid for uid in self._not_shown if uid not in self._writing and self._is_late(uid, now)][:_AT_ONCE]
         return [again for uid in late if (again := self._repeated(uid, now)) is not None]
 
@@ -436,7 +437,7 @@ class PodRecords:
         return True
 
     def forget_reports(self) -> None:
-        """Another leader may have reported something else meanwhile: from now on the pods' conditions count."""
+        """Another leader may have reported something else meanwhile: the pods' conditions count now."""
         for uid, record in list(self._records.items()):
             record.reported = None
             if record.repair is not None:
@@ -445,7 +446,7 @@ class PodRecords:
         self._not_shown.clear()
 
     def take_back(self, uid: str) -> None:
-        """What the pod was to be reported is not so."""
+        """The pending report to the pod is not true."""
         if uid in self._records:
             self._expect(uid, None)
         self._news = [news for news in self._news if not isinstance(news, StatusUpdate) or news.uid != uid]
@@ -456,7 +457,7 @@ class PodRecords:
         return owing
 
     def note(self, news: EventRecord) -> None:
-        """Report it; whether that was reported before is the caller's to know."""
+        """Report it; the caller knows whether it was reported before."""
         self._news.append(news)
 
     def take_news(self) -> list[Report]:
@@ -496,7 +497,7 @@ class PodRecords:
         self._writing.add(binding.pod.uid)
 
     def writing(self) -> frozenset[str]:
-        """Ids of the allocations of which nobody knows yet whether their write took effect."""
+        """Ids of the allocations whose writes have an unknown outcome."""
         bindings = (self._records[uid].binding for uid in self._writing)
         return frozenset(binding.allocation.id for binding in bindings if binding is not None)
 
@@ -509,7 +510,7 @@ class PodRecords:
         self._unresolved[binding.pod.uid] = replace(binding, again=True)
 
     def take_unresolved(self) -> list[Binding]:
-        """The unresolved bindings, to be written once more or read back."""
+        """The unresolved bindings, to be written again or read back."""
         unresolved = list(self._unresolved.values())
         self._unresolved.clear()
         return unresolved
@@ -560,7 +561,7 @@ class PodRecords:
         return self.quarantine.resume(now) or bool(over)
 
     def noted(self) -> frozenset[str]:
-        """Every pod of which something is noted, except that its binding is being written, or a fault."""
+        """Every pod with a note other than that its binding is being written, or a fault."""
         return frozenset(uid for uid, record in self._records.items() if record.must_be_dropped())
 
     def drop(self, uid: str) -> None:
@@ -582,7 +583,7 @@ def tried_as(entry: QueuedPodInfo) -> object:
 
 
 class PodFaults:
-    """Sets pods aside that an error of ours came of, so that no other pod is held up."""
+    """Sets pods aside that caused internal errors, so that no other pod is delayed."""
 
     def __init__(
         self,
@@ -603,15 +604,15 @@ class PodFaults:
         self.surfaced = faulted
 
     def leave_alone(self, place: str, entry: QueuedPodInfo) -> None:
-        """To be called as an error of ours is handled that came of what is done for a pod in the queue."""
+        """Call it while an internal error from handling a pod in the queue is handled."""
         self.set_aside(place, entry.uid, entry.key, entry.pod, tried_as(entry))
 
     def set_aside(self, place: str, uid: str, key: str, pod: Mapping[str, Any], made_of: object) -> None:
         """
-        To be called as an error of ours is handled that came of a pod: the pod is left alone, and that is reported.
+        Call it while an internal error caused by a pod is handled: the pod is left alone, and that is reported.
 
-        Where the pod may hold a share only an Event is written: its condition says that it has one, which stays true.
-        `made_of`: a pod of which this changes may be tried again.
+        If the pod may hold a share, only an Event is written, because its condition, which says that it has one, stays
+        true. `made_of`: the pod may be tried again when this changes.
         """
         now = self._clock()
         fault = self._records.quarantine.known(uid, place, made_of, now)

@@ -1,20 +1,20 @@
 """
 Reserve a node for a starving pod: the first in the queue that has waited past a bound and that some node could serve.
 
-Filling gaps with whatever fits keeps GPUs busy, and would let a large pod wait for ever: a smaller one takes each share
-that comes back. So past the bound one node is reserved for the pod, the one that has the least still to give back. Only
-pods of higher priority are placed there meanwhile, until the pod is placed or deleted, or its namespace has used up the
-time for which a node may be reserved for it (`HoldingBudget`).
+Filling gaps with whatever fits keeps GPUs busy, but would let a large pod wait forever: smaller ones take each released
+share. So past the bound one node is reserved for the pod, the one with the least still to be released. Only pods of
+higher priority are placed there meanwhile, until the pod is placed or deleted, or its namespace has used up the time
+for which a node may be reserved for it (`HoldingBudget`).
 
-The bound counts from when this process first saw the pod wait. Past it a pod need not have been the first all that
-time: of many large pods, each has its turn as soon as the one before it is placed.
+The bound counts from when this process first saw the pod wait. A pod need not have been the first all that time: of
+many large pods, each has its turn as soon as the one before it is placed.
 
-What pods of its own namespace hold does not count as given back: their author decides when they end, and could else
-close a node to others for ever. Where no node would serve the pod otherwise, one is reserved against its own namespace
-only.
+What pods of its own namespace hold does not count as given back: their author decides when they end, and could
+otherwise close a node to others forever. If no node would serve the pod otherwise, one is reserved against its own
+namespace only.
 
-At most one node is reserved so at a time. The choice only ever moves to a node that lacks less, and on a reserved node
-what is lacking only shrinks, so it comes to rest. Pure over the cache and the queue's records.
+At most one node is reserved this way at a time. The choice only moves to a node that lacks less, and what a reserved
+node lacks only shrinks, so the choice becomes stable. Pure over the cache and the queue's records.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LONGEST_PAUSE = 8
 @dataclass(slots=True)
 class _Spent:
     seconds: float = 0.0
-    """For which a node was reserved since the last pause."""
+    """Seconds for which a node was reserved since the last pause."""
     pauses: int = 0
     until: float = 0.0
     """The end of the last pause."""
@@ -57,8 +57,8 @@ class _Spent:
 
 class HoldingBudget:
     """
-    How long a node may be reserved for pods of a namespace: `most` seconds, until one of them is placed. Then comes a
-    pause of as many seconds, and of twice as many each time that no pod was placed again. 0: no bound.
+    How long a node may be reserved for pods of a namespace: `most` seconds, until one of them is placed. A pause of as
+    many seconds follows, and of twice as many each time that again no pod was placed. 0: no bound.
 
     The time is counted by namespace: a pod that is deleted and created again gets no fresh time. Not thread-safe: one
     owner calls it.
@@ -74,7 +74,7 @@ class HoldingBudget:
         self._since = 0.0
 
     def passes(self, namespace: str, now: float) -> None:
-        """From now on a node is reserved for this namespace; for none where it is empty."""
+        """A node is now reserved for this namespace; for none if it is empty."""
         if self._kept and self._most:
             self._spend(self._of.setdefault(self._kept, _Spent()), now)
         self._kept = namespace
@@ -98,11 +98,11 @@ class HoldingBudget:
         return spent is None or now >= spent.until
 
     def rests(self, namespace: str, now: float) -> bool:
-        """Whether a pod of this namespace was placed on a reserved node a short while ago."""
+        """Whether a pod of this namespace was recently placed on a reserved node."""
         return now < self._rests_until.get(namespace, now)
 
     def served(self, namespace: str) -> None:
-        """The pod for which a node was reserved is placed, so the budget is whole again."""
+        """The pod for which a node was reserved is placed, so the budget is full again."""
         self._of.pop(namespace, None)
         self._kept = ""
 
@@ -147,11 +147,11 @@ def choose_held(
     A pod whose namespace has used up its budget is passed over. A node whose room other namespaces hold is preferred to
     one whose room the pod's own namespace holds.
 
-    The longest wait counts, whatever the order of the queue: a place in the fair order changes with each placement.
-    There a backlog that is older than others would have one node after the other reserved for it, and so be served
-    before them. Therefore a namespace that rests is passed over while it is `behind` another one.
+    The longest wait counts, not the order of the queue: a place in the fair order changes with each placement. In that
+    order an older backlog would have one node after the other reserved for it, and so be served before others.
+    Therefore a namespace that rests is passed over while it is `behind` another one.
 
-    `failed` is called in the handler of an error that came of a pod; the next one in the queue is looked at.
+    `failed` is called in the handler of an error caused by a pod; the next one in the queue is then looked at.
     """
     waiting = (
         entry
@@ -224,7 +224,7 @@ def first_held(
 ) -> HeldNode | None:
     """
     A node for the first of these pods, which are in the order of the queue, that some node could serve. `refused` are
-    the nodes on which other pods do not let it be.
+    the nodes that other pods refuse for it.
 
     `held_by` gives what the pods of a namespace hold. `lack` is `shortage`, or remembers what it answered.
     """
@@ -272,8 +272,8 @@ def soonest(
     lack: Shortage | None = None,
 ) -> str | None:
     """
-    The node that lacks least until it takes the pod, where all that is taken of its GPUs comes back but for what is
-    `staying`; None where none would take it even then.
+    The node that lacks least until it takes the pod, if everything taken of its GPUs is released except what is
+    `staying`; None if none would take it even then.
 
     A node that is reserved already (`kept`) stays the choice unless another lacks strictly less. Ties go to the lesser
     name. `lack` is `shortage`, or remembers what it answered.
@@ -327,7 +327,7 @@ def _lack(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits) -> 
     lack = max(lack, in_all * FINE // max(limits.in_all(gpu), 1))
     lack = max(lack, sharers * FINE // limits.sharers(gpu))
     if usage.exclusive or (fraction.exclusive and usage.sharers):
-        # All pods on it must end, however little they use.
+        # All pods on it must end, even if they use little.
         lack = max(lack, FINE * usage.sharers)
     return lack
 

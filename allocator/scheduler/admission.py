@@ -83,8 +83,8 @@ class Admission:
         """
         Place a pod at admission, or say why not. Raises `NotReady` where this replica has not seen the cluster.
 
-        A replica that may not decide reserves nothing, and says what it sees: a refusal is the same as the leader's,
-        and a pod that fits waits for the leader with the memory counted that it will have at least.
+        A replica that may not decide reserves nothing, and answers from its own view: a refusal is the same as the
+        leader's, and a pod that fits waits for the leader, counted with the least memory that it will have.
 
         Admission may pass a pod through us twice. The placement from the first time is valid only while everything that
         it was based on is unchanged. Otherwise the reservation is forgotten and the pod decided again.
@@ -109,7 +109,7 @@ class Admission:
         return self._pools.cards(self._cache.engine)
 
     def pools_declared(self, event: PoolsDeclared, now: float) -> None:
-        """Other nodes may come from now on. The messages of waiting pods may be outdated."""
+        """Other nodes may now be added. The messages of waiting pods may be outdated."""
         if self._pools.put(event.nodes, event.learned):
             self._trigger.retell()
 
@@ -125,7 +125,7 @@ class Admission:
             return Never(AnswerReason.REFUSED, "the webhook refused the pod")
         ask, smallest = seen.ask, self._smallest
         if held is not None and held.key != question.held:
-            # The earlier creation may be stored and not seen yet, and then the share is that pod's.
+            # The earlier creation may be stored but not seen yet, and then the share belongs to that pod.
             return messages.wait_until_stored(_SAME_NAME, ask.request, smallest)
         if seen.foreign_gates:
             return messages.wait_for_gate(min(seen.foreign_gates), ask.request, smallest)
@@ -154,7 +154,7 @@ class Admission:
         return Placed(allocation, pin, self._protects)
 
     def _why_stored_first(self, question: Question, ask: SchedulingRequest, allocation: Allocation) -> str:
-        """Why the pod gets its share only once it is stored; empty where it gets it now."""
+        """Why the pod gets its share only once it is stored; empty if it gets it now."""
         if self._settings.placement.when == "stored":
             return "the setting placement.when is stored"
         if allocation.by_claim:
@@ -167,17 +167,17 @@ class Admission:
         return self._unconfirmed.why_stored_first(wanted, held, self._cache.gpus, sharers, self._clock())
 
     def _take_back(self, held: Reservation, why: str) -> None:
-        """Others changed or refused the pod after its reservation was made. Queued pods may take that room now."""
+        """Others changed or refused the pod after its reservation. Queued pods may take that room now."""
         if self._cache.forget(held.key):
             self._forgotten(why)
             self._trigger.requeue_helped()
 
     def _somebody_is_before(self, priority: int, namespace: str) -> bool:
         """
-        Whether a pod waits that what has just come free is for, rather than for one that comes only now.
+        Whether a waiting pod has precedence over a new one for what was just released.
 
-        Who is left for a later cycle or parked because of its namespace's budget is before those of the same namespace
-        only.
+        A pod that is left for a later cycle or parked because of its namespace's budget precedes only those of the same
+        namespace.
         """
         anybody, left = self._trigger.requeued or self._trigger.running, self._rounds.unfinished
         if self._queue.parking.is_before(namespace, priority) or self._gangs.is_completing():
@@ -195,9 +195,9 @@ class Admission:
 
     def _held(self, question: Question) -> Reservation | None:
         """
-        The live reservation that the pod carries already, since admission passed it through us a second time; or that
-        an earlier creation of its name was given: the API server stores one of the two at most, and perhaps it has
-        stored the earlier one already.
+        The live reservation that the pod already carries because admission passed it through us a second time, or that
+        of an earlier creation of its name: the API server stores at most one of the two, and may already have stored
+        the earlier one.
         """
         key, named = messages.key_of(question), bool((question.pod.get("metadata") or {}).get("name"))
         oldest = self._clock() - unconfirmed.OVERDUE
@@ -231,13 +231,13 @@ class Admission:
 
     def _stands_still(self, held: Reservation, seen: Judged) -> bool:
         """
-        Whether a place that was given before is right for the pod as it is now. Its labels count only where some pod's
-        rules read them: other webhooks add labels to most pods.
+        Whether an earlier placement is right for the pod as it is now. Its labels count only where some pod's rules
+        read them: other webhooks add labels to most pods.
         """
         before = held.judged
         if before is None:
             return False
         if not self._cache.neighbours.concerns(before.rules) and not seen.rules.constrained:
-            # What it prefers is its own, and its labels do not matter to that.
+            # Its preferences are its own, and do not depend on its labels.
             before, seen = (replace(each, rules=PodRules(prefers=each.rules.prefers)) for each in (before, seen))
         return pinning.stands(before, seen, held.allocation.node)

@@ -1,5 +1,5 @@
 """
-What a fresh list of pods says, held against what the allocator knows, and what is wrong on the GPUs by either.
+A fresh list of pods compared with the allocator's state, and what is wrong on the GPUs by either.
 
 Pure. A difference alone proves nothing, since the list and the watch are never of the same moment:
 `allocator.workers.resync` decides by a second look which of them are drift.
@@ -42,7 +42,7 @@ class ListedPod:
     key: str
     version: int | None
     known: TrackedPod
-    """Where it stands by that."""
+    """Its state according to that."""
     uncounted: bool = False
     """Its namespace is served, it asks for a share, and it has neither share nor gate."""
 
@@ -81,12 +81,12 @@ def _is_missed(pod: Mapping[str, Any], options: PoolOptions, served: Container[s
 
 @dataclass(frozen=True, slots=True)
 class OvercommittedGpu:
-    """A GPU that is promised beyond what it has, and the pod that must go first, unless somebody goes already."""
+    """A GPU that is promised beyond what it has, and the pod that must be evicted first, unless one already is."""
 
     node: str
     uuid: str
     what: str
-    """What there is too much of, with figures; it names no pod."""
+    """What exceeds the GPU, with figures; it names no pod."""
     youngest: AllocatedPod | None = None
 
 
@@ -115,7 +115,7 @@ def overcommitted(cache: Cache) -> list[OvercommittedGpu]:
 
 
 def too_much_for(cache: Cache, holding: Reservation) -> str:
-    """What there is too much of on the GPUs of one holding, with figures; empty where there is not, or for a claim."""
+    """What exceeds the GPUs of one holding, with figures; empty if nothing does, or for a claim."""
     state = cache.snapshot.get(holding.allocation.node)
     if state is None or holding.allocation.claim:
         return ""
@@ -132,7 +132,7 @@ def _message(gpu: Gpu, node: str, what: str) -> str:
 
 
 def _too_much(gpu: Gpu, usage: Usage, limits: Limits) -> str:
-    """In words; empty where it is not too much."""
+    """As text; empty if it does not exceed."""
     return ", ".join(_excess(each) for each in overcommitment(gpu, usage, limits))
 
 
@@ -148,7 +148,7 @@ def _excess(reason: Reason) -> str:
 
 
 class OvercommitReporter:
-    """Tells of GPUs that are promised too much and of pods that nobody counts, each once for as long as it lasts."""
+    """Reports GPUs that are promised too much and pods that are not counted, each once for as long as it lasts."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class OvercommitReporter:
         clock: Callable[[], float],
         evict: Callable[[Eviction], None] | None,
     ) -> None:
-        """`evict` has the youngest pod of such a GPU evicted; None where that is not wanted."""
+        """`evict` evicts the youngest pod of such a GPU; None if that is not wanted."""
         self._cache = state.cache
         self._records = state.records
         self._trigger = state.trigger
@@ -171,7 +171,7 @@ class OvercommitReporter:
 
     def report_overcommitted(self) -> None:
         """
-        Say which GPUs are promised beyond what they have, and have the youngest go where that is wanted.
+        Report which GPUs are promised beyond what they have, and evict the youngest pod if that is wanted.
 
         Call it about once a second. A GPU is reported once it has been overcommitted for some seconds: while pods are
         listed again, a new pod is seen before the pod that it replaces is removed.
@@ -198,7 +198,7 @@ class OvercommitReporter:
             self._evict(Eviction(youngest.key, youngest.uid, None, "repair", text))
 
     def uncounted_found(self, event: UncountedFound, now: float) -> None:
-        """Report the pods that ask for a share and have none that is counted."""
+        """Report the pods that ask for a share but have none that is counted."""
         found = event.pods
         for uid in found.keys() - self._uncounted:
             self._records.note(EventRecord("Pod", found[uid], uid, PodEventReason.SHARE_UNCOUNTED, _UNCOUNTED))

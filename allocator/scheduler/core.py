@@ -8,13 +8,13 @@ are one step, and no two can take the same share.
 
 | part | what it does |
 |---|---|
-| `SchedulerState` | what is where; who waits; what pods were told and what is written; what other parts share |
+| `SchedulerState` | what is where; who waits; what was reported to pods and what is written; what other parts share |
 | `Leadership` | whether this replica may decide |
-| `EventHandlers` | takes in what the watches bring; its `Fence` and `LatePods` know what is owed to the leader before |
+| `EventHandlers` | takes in what the watches bring; its `Fence` and `LatePods` handle the former leader's writes |
 | `Admission` | answers the webhook |
-| `SchedulingCycle` | decides for pending pods; its `Bindings` take in what became of each write |
+| `SchedulingCycle` | decides for pending pods; its `Bindings` take in the result of each write |
 | `Preemptor` | makes room |
-| `Housekeeping` | what time brings; it reserves nodes, and reports what is wrong and what nodes' agents report |
+| `Housekeeping` | what depends on time; it reserves nodes, and reports what is wrong and what nodes' agents report |
 | `Core`, `FeaturePart` | what a feature may use, and what it adds |
 """
 
@@ -129,10 +129,10 @@ class Controller:
         `on_request` once for each pod that asks for a share, with its CPU in thousandths.
 
         `faulted` is called in the handler of an error that must stay with one pod. `give_way` is called between two
-        turns of what takes long, without the lock. It must let other threads run: a thread that waits for a lock does
-        not get it where another takes it again at once.
+        turns of what takes long, without the lock. It must let other threads run: a waiting thread does not get a lock
+        that another one takes again at once.
 
-        `hints`: whether an event wakes those waiting pods alone that it can help; without, each event wakes them all.
+        `hints`: whether an event wakes only those waiting pods that it can help; without, each event wakes all of them.
 
         `parts` make what the features add.
 
@@ -292,12 +292,12 @@ class Controller:
             self._stamp(now)
 
     def tick(self, phase: TickPhase) -> list[object]:
-        """What is to be done in this phase, each effect once; to be called about once a second."""
+        """The effects of this phase, each once; call it about once a second."""
         with self._lock:
             now = self._clock()
             effects: list[object] = [*self._phases[phase](now)]
             for tick in self._feature_ticks[phase]:
-                # What the core has decided leaves it only once, so no feature's error may cost it.
+                # The core gives out its decisions only once, so an error of a feature must not lose them.
                 try:
                     effects.extend(tick(now))
                 except Exception:
@@ -332,8 +332,8 @@ class Controller:
 
     def take_changes(self) -> tuple[list[tuple[float, Change]], bool]:
         """
-        The changes of shares and cards since the last call, each with its time; and whether all is known that was so
-        when this replica began to lead, if it leads.
+        The changes of shares and cards since the last call, each with its time; and whether everything from the time
+        when this replica began to lead is known, if it leads.
         """
         with self._lock:
             settled = not self._leadership.unready() and self._leadership.unlisted() is None
@@ -384,8 +384,8 @@ class Controller:
         """
         One scheduling cycle: reserve for each pod that fits, and report what changed for pods since the last cycle.
 
-        As much of the queue as `allocator.queue.queue` allows; where some is left, another cycle is requested at once.
-        In turns, since even that takes a while at thousands of nodes, and the webhook waits for less.
+        As much of the queue as `allocator.queue.queue` allows; if some is left, another cycle is requested at once. In
+        turns, since even that takes a while at thousands of nodes, and the webhook waits for less.
         """
         self.in_turns(self._cycle.turns())
         with self._lock:
@@ -405,13 +405,13 @@ class Controller:
             self._give_way()
 
     def adopt(self, tables: Tables) -> None:
-        """Decide by what was learnt from now on. In turns, so that decisions go on."""
+        """Decide by what was learned from now on. In turns, so that decisions continue."""
         self.in_turns(self._cache.engine.adopting(tables))
 
     # -- leadership -----------------------------------------------------------------------------------------------
 
     def decides(self) -> bool:
-        """Whether this replica may decide, and so must look after the state."""
+        """Whether this replica may decide, and so must maintain the state."""
         with self._lock:
             return self._leadership.holds()
 
@@ -421,7 +421,7 @@ class Controller:
             return self._leadership.holds(), self._leadership.number()
 
     def term(self) -> int | None:
-        """The leadership that we are in; None where there is no election, or another leads."""
+        """The present leadership; None if there is no election, or another replica leads."""
         with self._lock:
             return self._leadership.number()
 
@@ -431,8 +431,8 @@ class Controller:
 
     def preempt(self) -> list[Eviction]:
         """
-        Look for the first pods in the queue for which evictions would make room; returns who must go, if anybody must:
-        first those of whom that was decided before.
+        Look for the first pods in the queue for which evictions would make room; returns the pods to evict, if any,
+        earlier decisions first.
 
         The search takes a while where there are many nodes, so it runs without the lock and its result is checked
         under it.
@@ -470,7 +470,7 @@ class Controller:
             return self._handlers.tracks(uid)
 
     def differs(self, listed: ListedPod) -> bool:
-        """Whether the list says something else of the pod than the watches did."""
+        """Whether the list says something different about the pod than the watches did."""
         with self._lock:
             if listed.uid in self._records.quarantine.uids():
                 return False  # reading it again would end in the same error
@@ -528,12 +528,12 @@ class Controller:
             return self._cache.facts()
 
     def frozen(self) -> tuple[FrozenCluster, bool]:
-        """The cluster at this moment; False where pods of the queue are about to be given what has come free."""
+        """The cluster at this moment; False if pods of the queue are about to get what was released."""
         with self._lock:
             return self._cache.frozen(self._pools.nodes), not (self._trigger.requeued or self._trigger.running)
 
     def asks(self, uids: Iterable[str]) -> dict[str, SchedulingRequest]:
-        """What those of these pods ask for that wait in the queue."""
+        """What those of these pods that wait in the queue ask for."""
         with self._lock:
             found = {uid: self._queue.pod(uid) for uid in uids}
             return {uid: entry.ask for uid, entry in found.items() if entry is not None}

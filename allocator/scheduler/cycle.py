@@ -1,6 +1,6 @@
 """
-The scheduling cycle: every pending pod that fits gets a share, every other a reason why it waits; and what becomes
-of each binding. Pure; the shell holds the lock.
+The scheduling cycle: every pending pod that fits gets a share, every other a reason why it waits; and the result of
+each binding. Pure; the shell holds the lock.
 
 A pending pod is tried again only when something happened that can cure one of the reasons that its nodes had
 (`contract.reasons`): a share came back, a node or its GPUs changed. Where only the figures in its message are
@@ -49,19 +49,18 @@ from contract.scheduling.needs import SchedulingRequest
 
 JSON = dict[str, Any]
 _REPORTED_AFTER = 3
-"""Bindings that fail in a row after which the pod gets a reason, where nobody refused it in so many words."""
+"""Bindings that fail in a row before the pod gets a reason, if nothing refused it explicitly."""
 _TELL_AFTER = 2.0
 """Seconds that the binding of a claim, or the making of one, may take before its pod gets a reason."""
 _REFRESH_EVERY = 15.0
 """Seconds after which pods get new figures."""
 _TURN, _DECIDED = 1_000, 100
-"""Pods of the queue that are looked at in one turn, and as how many a decision counts: some ten milliseconds at 5,000
-nodes."""
+"""Pods of the queue in one turn, and how many of them a decision counts as: some ten milliseconds at 5,000 nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """What is known not to fit: each pod of one shape gets the same words, which are made once."""
+    """What is known not to fit: each pod of one shape gets the same message, which is made once."""
 
     code: ReasonName
     why: str
@@ -72,19 +71,19 @@ class _Refusal:
 
     @classmethod
     def of(cls, decision: Unschedulable, ask: SchedulingRequest, pool: str, dialects: Dialects) -> _Refusal:
-        """`pool`: the declared pool of which only a new node would serve it, if any."""
+        """`pool`: the declared pool of which a new node would serve it, if any."""
         codes = codes_of(decision.reasons)
         why, base = (words(decision, ask.request, pool, dialects) for words in (messages.why, messages.base))
         return cls(messages.code(decision), why, base, codes)
 
 
 _NOTHING_HELPS = frozenset[NodeCode]()
-"""Of a pod that no event helps but its own change."""
+"""For a pod that only its own change helps."""
 _Shape = tuple[SchedulingRequest, tuple[HeldNode, ...], PodRules, int, str]
 """
-What pods have in common that get one decision: the request, the reserved nodes to which they may go, what other pods
-have a say in, how often that has changed where a pod that is placed may help another one, and their family where
-kube-scheduler has refused a node to it.
+What pods with one decision have in common: the request, the reserved nodes to which they may go, the rules about other
+pods, how often those have changed if a placed pod may help another one, and their family if kube-scheduler has refused
+a node to it.
 """
 _Failed = dict[_Shape, _Refusal]
 """What does not fit."""
@@ -126,7 +125,7 @@ class SchedulingCycle:
         self._dialects = state.dialects
         self._hints = hints
         self._decided: list[Binding] = []
-        """Bindings to be written, until they are handed out; a cycle that ends in an error loses none of them."""
+        """Bindings to be written, until they are given out; a cycle that ends in an error loses none of them."""
         self.began = 0.0
         """When the last round began."""
         self._failed: _Failed = {}
@@ -144,9 +143,9 @@ class SchedulingCycle:
 
     def turns(self) -> Iterator[None]:
         """
-        One cycle, a turn at a time. While nothing is given back room only shrinks, so a shape that did not fit is not
-        tried again in the round; where something was given back between two turns, another round follows. What was
-        given back is for the pods that were tried already, so no later pod of this cycle is placed on such a node.
+        One cycle, a turn at a time. While nothing is released, room only shrinks, so a shape that did not fit is not
+        tried again in the round; if something was released between two turns, another round follows. What was released
+        is for the pods that were already tried, so no later pod of this cycle is placed on such a node.
         """
         if not self._leadership.holds():
             return
@@ -190,7 +189,7 @@ class SchedulingCycle:
             self.began = now
         else:
             for uid in self._rounds.begin(happened):
-                self._queue.tried(uid)  # a parked pod may have its room, as if it had been tried
+                self._queue.tried(uid)  # a parked pod may take its room, as if it had been tried
         self._queue.parking.begin_round()
         self._failed.clear()
         self._gangs.begin_round()
@@ -204,7 +203,7 @@ class SchedulingCycle:
         return self._order.fair and not self._trigger.again and self._trigger.requeued
 
     def is_outdated(self, now: float) -> bool:
-        """Whether pods may have had old figures for a while."""
+        """Whether pods may have had old figures for some time."""
         return self._trigger.outdated and now - self.began >= _REFRESH_EVERY
 
     def neighbours_changed(self) -> bool:
@@ -219,7 +218,7 @@ class SchedulingCycle:
         return before[1] != now[1] and len(self._queue) > 0
 
     def weighed(self, event: QueueWeighed, now: float) -> None:
-        """Namespaces weigh something else in the fair order; the messages of waiting pods may be outdated."""
+        """Weights of namespaces changed in the fair order; the messages of waiting pods may be outdated."""
         if self._order.weigh(event.weights):
             self._trigger.outdated = True
 
@@ -242,7 +241,7 @@ class SchedulingCycle:
                 self._claims.bind_the_rest()
 
     def _costs_nothing(self, now: float) -> Callable[[QueuedPodInfo], bool]:
-        """Whether it takes no decision to say what becomes of a pod. A gang is looked at once, for all its pods."""
+        """Whether the pod needs no decision. A gang is looked at once, for all its pods."""
         gangs: dict[GangKey, bool] = {}
 
         def costs_nothing(entry: QueuedPodInfo) -> bool:
@@ -270,7 +269,7 @@ class SchedulingCycle:
         return entry.ask, theirs, rules, helped, family if self._cache.refusals.of(family) else ""
 
     def _try_alone(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> int:
-        """`_try`, of which no error reaches another pod. How many decisions that took."""
+        """`_try`, isolated so that no error reaches another pod. How many decisions it took."""
         if self._records.quarantine.holds(entry.uid, now):
             return 0
         try:
@@ -282,7 +281,7 @@ class SchedulingCycle:
         return tried
 
     def _try(self, entry: QueuedPodInfo, now: float, failed: _Failed, bindings: list[Binding]) -> int:
-        """Place one pod of the queue, or say why not. How many decisions that took."""
+        """Place one pod of the queue, or say why not. How many decisions it took."""
         self._records.waits(entry.uid, now)
         if not self._records.is_schedulable(entry.uid, now):
             return 0
@@ -328,7 +327,7 @@ class SchedulingCycle:
         found = self._claims.place(entry)
         if isinstance(found, Allocation):
             return (self._reserve_waiting(entry, found),)
-        # What is over in a moment is not worth a write to the pod, which would be in the way of its binding.
+        # A condition that ends in a moment is not worth a write to the pod, which would conflict with its binding.
         if found.code != PodOfClaim.BINDING or now - self._records.waits(entry.uid, now) > _TELL_AFTER:
             self._tell(entry, found.code, f"waiting: {found.text}", now)
         return ()
@@ -347,7 +346,7 @@ class SchedulingCycle:
     def _of_gang(
         self, entry: QueuedPodInfo, found: Together | Allocation | GangWaits, bindings: list[Binding], now: float
     ) -> None:
-        """What becomes of a pod of a gang, and of the others with it where they start together."""
+        """The result for a pod of a gang, and for the others with which it starts."""
         if isinstance(found, GangWaits):
             if found.text:
                 self._rounds.lacks(entry.uid, found.codes)
@@ -407,7 +406,7 @@ class SchedulingCycle:
 
 
 class Bindings:
-    """What became of each binding: it succeeded, failed, or nobody knows."""
+    """The result of each binding: succeeded, failed or unknown."""
 
     def __init__(
         self,
@@ -431,7 +430,7 @@ class Bindings:
         """
         The binding took effect.
 
-        Where the pod has left the queue, the watch was faster than the answer: the pod may have finished or be deleted.
+        If the pod has left the queue, the watch was faster than the answer: the pod may have finished or be deleted.
         """
         uid = event.binding.pod.uid
         if self._queue.pod(uid) is None:
@@ -446,8 +445,8 @@ class Bindings:
         """
         The binding did not take effect.
 
-        The pod is tried again after a pause that doubles with each failure in a row. It learns why where the API server
-        refused the binding, or where the binding fails again and again though nobody has changed the pod.
+        The pod is tried again after a pause that doubles with each failure in a row. It learns why if the API server
+        refused the binding, or if the binding keeps failing although the pod has not changed.
         """
         binding, pod, uid = event.binding, event.pod, event.binding.pod.uid
         if pod is not None and self._handlers.tracks(uid) and self._gangs.keeps(binding):
@@ -469,7 +468,7 @@ class Bindings:
         self._trigger.requeue_helped()
 
     def unknown(self, event: BindUnknown, now: float) -> None:
-        """Nobody knows what became of the binding: its share stays reserved."""
+        """The result of the binding is unknown: its share stays reserved."""
         self._records.leave_unresolved(event.binding)
 
     def _tell_refused(self, entry: QueuedPodInfo, text: str, now: float) -> None:
@@ -478,16 +477,16 @@ class Bindings:
             self._records.tell(news, now, stands(entry.pod))
 
     def fence_refused(self, event: FenceRefused, now: float) -> None:
-        """The API server refuses for good what would fence the pod: the pod is skipped, and learns why."""
+        """The API server permanently refuses the write that would fence the pod: the pod is skipped, and learns why."""
         if isinstance(event.pod, QueuedPodInfo):
             self._tell_refused(event.pod, messages.fence_refused(event.words), now)
         self._handlers.pod_fenced(PodFenced(event.pod.uid, None), now)
 
     def faulted(self, event: BindFaulted, now: float) -> None:
         """
-        An error of ours came of the binding, and is being handled.
+        The binding caused an internal error, which is being handled.
 
-        What became of the write is unknown, unless nothing was sent.
+        The result of the write is unknown, unless nothing was sent.
         """
         binding, entry = event.binding, event.binding.pod
         self._faults.leave_alone("write", entry)

@@ -1,9 +1,9 @@
 """
-What the core takes in, and what it wants done: values only.
+The core's input and output: values only.
 
 An **event** is something that happened: the watch brought an object, a write was answered, a check came back. The core
 takes it in with `Controller.handle`. An **effect** is something that a worker must do: `Controller.tick` gives the
-effects of a phase, each once. The worker carries them out and reports what became of them by events.
+effects of a phase, each once. The worker carries them out and reports the results by events.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ JSON = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class PodsListed:
     """
-    The list of pods, or a part of it: between two parts others get the lock, and nobody holds all of it.
+    The list of pods, or a part of it: other threads get the lock between two parts, and the whole list is never in
+    memory.
 
     `first`, `last`: this part begins the list, and ends it. `term`: the list was requested in this term of leadership,
     after it began.
@@ -71,7 +72,7 @@ class NamespacesLabelled:
 
 @dataclass(frozen=True, slots=True)
 class ProfilesDeclared:
-    """What the administrator says of kube-scheduler's profiles, by `schedulerName`."""
+    """What the administrator says about kube-scheduler's profiles, by `schedulerName`."""
 
     profiles: Mapping[str, Profile]
 
@@ -146,8 +147,8 @@ class InventoryDeleted:
 @dataclass(frozen=True, slots=True)
 class HeldBeyondChanged:
     """
-    What a GPUNode says of what pods hold beyond its GPUs' promise, and of its cards that other nodes report too; empty
-    where it says nothing.
+    What a GPUNode says about what pods hold beyond its GPUs' promise, and about its cards that other nodes also report;
+    empty if it says nothing.
     """
 
     node: str
@@ -172,7 +173,7 @@ class ExcludedGpusChanged:
 
 @dataclass(frozen=True, slots=True)
 class IdleSharesReported:
-    """What a GPUNode says of the shares of its node that compute nothing; `listed`: it came with a list."""
+    """What a GPUNode says about the idle shares of its node; `listed`: it came with a list."""
 
     node: str
     report: IdleReport
@@ -181,7 +182,7 @@ class IdleSharesReported:
 
 @dataclass(frozen=True, slots=True)
 class AgentsHeard:
-    """What GPUNodes say of when their agents wrote, by node; `listed`: these are all GPUNodes that there are."""
+    """When the agents of GPUNodes last wrote, by node; `listed`: these are all existing GPUNodes."""
 
     beats: Mapping[str, Heartbeat]
     listed: bool = False
@@ -189,7 +190,7 @@ class AgentsHeard:
 
 @dataclass(frozen=True, slots=True)
 class PodsReported:
-    """What GPUNodes report about the pods of their nodes, by node; `listed`: these are all GPUNodes that there are."""
+    """What GPUNodes report about the pods of their nodes, by node; `listed`: these are all existing GPUNodes."""
 
     reports: Mapping[str, tuple[PodReport, ...]]
     listed: bool = False
@@ -211,7 +212,7 @@ class BindFailed:
     """
     The binding did not take effect; the pod as it is now, None if it was deleted.
 
-    `refused`: the API server will not have it as it is, such as by somebody's policy, though nobody changed the pod.
+    `refused`: the API server rejects it, such as because of a policy, although the pod has not changed.
     """
 
     binding: Binding
@@ -223,10 +224,10 @@ class BindFailed:
 @dataclass(frozen=True, slots=True)
 class BindUnknown:
     """
-    Nobody knows whether the binding took effect, or still may.
+    It is unknown whether the binding took effect, or still may.
 
-    Its share stays reserved, however long it takes, until the same binding is written again or, where this replica may
-    not write, the pod is read back (`ReadBack`).
+    Its share stays reserved until the same binding is written again or, if this replica may not write, the pod is read
+    back (`ReadBack`).
     """
 
     binding: Binding
@@ -235,7 +236,7 @@ class BindUnknown:
 
 @dataclass(frozen=True, slots=True)
 class BindFaulted:
-    """An error of ours came of the binding and is being handled; `sent`: the write may have taken effect."""
+    """The binding caused an internal error, which is being handled; `sent`: the write may have taken effect."""
 
     binding: Binding
     sent: bool = True
@@ -250,7 +251,7 @@ class BindAbandoned:
 
 @dataclass(frozen=True, slots=True)
 class PodFenced:
-    """A pod has a later version, which came with `pod`; None where it cannot be written any more."""
+    """A pod has a later version, which came with `pod`; None if it can no longer be written."""
 
     uid: str
     pod: PodEvent | None
@@ -258,7 +259,7 @@ class PodFenced:
 
 @dataclass(frozen=True, slots=True)
 class ParkedRead:
-    """A parked pod was read; None where it could not be. `deleted`: there is no such pod."""
+    """A parked pod was read; None if it could not be. `deleted`: there is no such pod."""
 
     uid: str
     pod: PodEvent | None
@@ -267,7 +268,7 @@ class ParkedRead:
 
 @dataclass(frozen=True, slots=True)
 class FenceRefused:
-    """The API server refuses for good what would fence the pod, in these words."""
+    """The API server permanently refuses the write that would fence the pod, with this message."""
 
     pod: QueuedPodInfo | ParkedPod
     words: str
@@ -282,26 +283,26 @@ class LatePodFailed:
 
 @dataclass(frozen=True, slots=True)
 class ShareTaken:
-    """A share was taken off its pod, or the pod was deleted."""
+    """A share was removed from its pod, or the pod was deleted."""
 
     take: TakeShare
 
 
 @dataclass(frozen=True, slots=True)
 class AssumedChecked:
-    """`exist`: the allocation ids that existing pods carry; None where nobody could find out."""
+    """`exist`: the allocation ids that existing pods carry; None if that could not be found out."""
 
     reservations: tuple[Reservation, ...]
     exist: Container[str] | None
 
 
 EvictionOutcome = Literal["evicted", "gone", "budget", "failed"]
-"""What became of an eviction; `budget`: a PodDisruptionBudget does not allow it now."""
+"""The result of an eviction; `budget`: a PodDisruptionBudget does not allow it now."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionAnswered:
-    """What became of one eviction of a preemption, or of the question whether it would be granted."""
+    """The result of one eviction of a preemption, or of its dry run."""
 
     eviction: Eviction
     outcome: EvictionOutcome
@@ -314,7 +315,7 @@ class DriftFound:
 
 @dataclass(frozen=True, slots=True)
 class UncountedFound:
-    """Pods that ask for a share and have none that is counted: `namespace/name` by uid. All there are now."""
+    """All pods that ask for a share but have none that is counted: `namespace/name` by uid."""
 
     pods: Mapping[str, str]
 
@@ -324,7 +325,7 @@ class PoolsDeclared:
     """
     What an empty node of each declared pool looks like, under the pool's name; all of them.
 
-    `learned`: the pools of which nodes were seen, so that the GPUs are theirs and not only what the options declare.
+    `learned`: the pools of which nodes were seen, so that the GPUs are real and not only declared.
     """
 
     nodes: tuple[NodeState, ...]
@@ -333,7 +334,7 @@ class PoolsDeclared:
 
 @dataclass(frozen=True, slots=True)
 class QueueWeighed:
-    """What namespaces weigh in the fair order of the queue. All that have a weight; the others weigh 1."""
+    """The weights of namespaces in the fair order of the queue. All that have one; the others have 1."""
 
     weights: Mapping[str, int]
 
@@ -405,21 +406,21 @@ class ReadParked:
 
 @dataclass(frozen=True, slots=True)
 class LatePod:
-    """Fail this pod: it came when its share had been given to others. `why` is its message."""
+    """Fail this pod: it came after its share had been given to others. `why` is its message."""
 
     key: str
     """`namespace/name`."""
     uid: str
     why: str
     annotations: tuple[str, ...] = ()
-    """Those that its containers' environment is read from."""
+    """Those from which its containers' environment is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeShare:
     """
-    Take the share off a pod that another system's gate holds, or that kube-scheduler does not bind, so that the share
-    can go to others.
+    Remove the share from a pod that another system's gate holds, or that kube-scheduler does not bind, so that others
+    can get it.
     """
 
     key: str
@@ -428,7 +429,7 @@ class TakeShare:
     version: int | None
     """The version of the pod that was behind the gate, or had no node; no other is changed."""
     annotations: tuple[str, ...]
-    """The allocation, and those that the containers' environment is read from."""
+    """The allocation, and those from which the containers' environment is read."""
     gate: str = ""
     withdrawn_from: str = ""
     """The node on which kube-scheduler does not bind the pod; it is noted on the pod."""
@@ -466,7 +467,7 @@ Effect = (
 
 
 class TickPhase(StrEnum):
-    """The parts of a tick. Each is carried out by itself, so that one which fails keeps none of the others from it."""
+    """The parts of a tick. Each is carried out separately, so that a failure does not affect the others."""
 
     TAKE_OVER = "take-over"
     """`Relist`, `FencePods`: what must be done before anything is decided."""

@@ -1,9 +1,9 @@
 """
 What the watches bring, taken into the cache and the queue. Pure; the shell holds the lock.
 
-An event decides nothing: where it might help a pod that waits, it asks for a scheduling cycle. An error of ours that
-comes of one pod stays with that pod (`allocator.queue.records`): all others are taken in, and if it may hold a share
-that is not counted, its node takes no new pods.
+An event decides nothing: if it might help a waiting pod, it asks for a scheduling cycle. An internal error caused by
+one pod affects only that pod (`allocator.queue.records`): all others are taken in, and if it may hold a share that is
+not counted, its node takes no new pods.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ class EventHandlers:
         self._kept_out = ExcludedGpus()
         self._repeated = state.repeated
         self._listed: set[str] = set()
-        """The uids in the parts of a list that have come so far."""
+        """The uids in the parts of a list that were taken in so far."""
         self._told_unread: set[str] = set()
-        """The uids of pods that were told in this term that their share cannot be read."""
+        """The uids of pods that were told in this term that their share is unreadable."""
         self._reported_in: int | None = None
         """The term in which the conditions in the records were written."""
         self.listing = False
-        """Part of a list was taken in and part was not: pods that are deleted may still be tracked."""
+        """Only a part of a list was taken in: deleted pods may still be tracked."""
         self._cache.hold()
 
     def pods_listed(self, event: PodsListed, now: float) -> None:
@@ -123,8 +123,8 @@ class EventHandlers:
 
     def _begin_leadership(self, term: int | None) -> None:
         """
-        Our record of pods' conditions may be old, since another replica may have led meanwhile. From here on the
-        pods' conditions are the record, and only a condition that is no longer true is written again.
+        Our record of pods' conditions may be old, since another replica may have led meanwhile. From now on the pods'
+        conditions are the record, and only a condition that is no longer true is written again.
         """
         if term is not None and term != self._reported_in:
             self._reported_in = term
@@ -141,7 +141,7 @@ class EventHandlers:
 
     def take_in(self, event: PodEvent, now: float) -> bool:
         """
-        Take in a pod, whatever it is made of. What it has held goes on being counted where it cannot be read.
+        Take in a pod of any shape. If it cannot be read, what it held is still counted.
 
         True if that may help a pending pod.
         """
@@ -173,7 +173,7 @@ class EventHandlers:
             self._trigger.wake()
 
     def take_out(self, uid: str) -> bool:
-        """`_drop_pod`, whatever is known of the pod. What cannot be given back is counted on."""
+        """`_drop_pod`, for any pod. What cannot be given back is still counted."""
         self._told_unread.discard(uid)
         try:
             return self._drop_pod(uid) | self._cache.open(uid)
@@ -229,7 +229,7 @@ class EventHandlers:
             self._tell_unreadable(uid, now)
             self._tell_parked(pod, now)
             if not self.tracks(uid):
-                self._records.drop(uid)  # nobody would notice if its end were missed
+                self._records.drop(uid)  # otherwise a missed end would go unnoticed
             return might_help
         bound = was_unbound and not self._cache.allocated.is_reported_unbound(uid)
         shown = pod.condition is not None and pod.condition.allocated
@@ -241,7 +241,7 @@ class EventHandlers:
         """
         A pod whose condition says something else gets the condition that it has its share.
 
-        All others have it in their annotations from the moment at which they could be read, so nothing is written.
+        All others have it in their annotations from the beginning, so nothing is written.
         """
         told = pod.condition is not None or self._records.has_told(pod.uid)
         if not (told or self._tells_all) or not self._may_tell():
@@ -249,20 +249,20 @@ class EventHandlers:
         inventory = self._cache.inventory(holding.allocation.node)
         models = {gpu.uuid: gpu.model for gpu in inventory.gpus} if inventory is not None else {}
         text = messages.allocated(holding.request, holding.allocation, models)
-        # Of a pod that kube-scheduler has yet to bind, its Event `Scheduled` will say the node.
+        # If kube-scheduler has yet to bind the pod, its Event `Scheduled` will name the node.
         news = StatusUpdate(holding.pod, pod.uid, True, PodReason.ALLOCATED, text, event=pod.bound)
         if self._records.tell(news, now):
             self._trigger.wake()
 
     def _may_tell(self) -> bool:
-        """Whether this replica writes conditions now; what is not written now is written when it does."""
+        """Whether this replica writes conditions now; otherwise they are written when it does."""
         if self._leadership.leads():
             return True
         self._leadership.leave_untold()
         return False
 
     def _tell_unreadable(self, uid: str, now: float) -> None:
-        """A pod behind our gate that cannot be placed as it is learns why; nothing would let it go otherwise."""
+        """A pod behind our gate that cannot be placed as it is learns why; nothing would release it otherwise."""
         found = self._queue.unreadable.get(uid)
         if found is None or not self._may_tell():
             return
@@ -270,7 +270,7 @@ class EventHandlers:
             self._trigger.wake()
 
     def _tell_parked(self, pod: PodInfo, now: float) -> None:
-        """Pods that are parked learn it: this one, and those that were parked for it."""
+        """Tell parked pods: this one, and those that were parked because of it."""
         parked = {each.uid: each for each in self._queue.take_parked()}
         known = self._queue.parking.pod(pod.uid)
         if known is not None:
@@ -285,7 +285,7 @@ class EventHandlers:
 
     def parked_read(self, event: ParkedRead, now: float) -> None:
         """
-        A parked pod was read, whose turn it is. What is older than what the watch has brought meanwhile does not count.
+        A parked pod whose turn it is was read. A state that is older than the watch's does not count.
         """
         uid, parked = event.uid, self._queue.parking.pod(event.uid)
         if parked is None:
@@ -304,13 +304,13 @@ class EventHandlers:
             self._records.touched(uid, read.version)
 
     def read_parked(self) -> list[Effect]:
-        """The parked pods whose turn it is, where this replica may decide."""
+        """The parked pods whose turn it is, if this replica may decide."""
         return [ReadParked(each) for each in self._queue.parking.due()] if self._leadership.holds() else []
 
     def _report_request(self, pod: PodInfo, holding: Reservation | None) -> None:
         waiting = self._queue.pod(pod.uid)
         if (waiting is not None and waiting.ask.request.claim) or (holding is not None and holding.allocation.claim):
-            return  # how much a claim asks for is not the pod's to say
+            return  # the pod does not say how much a claim asks for
         if waiting is not None:
             self._on_request(waiting.ask.request, waiting.ask.needs.compute.cpu)
         elif holding is not None:
@@ -353,7 +353,7 @@ class EventHandlers:
         self.synced("namespaces")
 
     def profiles_declared(self, event: ProfilesDeclared, now: float) -> None:
-        """The administrator says something else of kube-scheduler's profiles; pods may fit that did not."""
+        """The administrator's profiles of kube-scheduler changed; pods may fit that did not."""
         self._cache.neighbours.declare(event.profiles)
         self._trigger.wake()
 
@@ -424,12 +424,12 @@ class EventHandlers:
             self._trigger.event(self._cache.put_inventory(self._kept_out.inventory(inventory)))
 
     def held_beyond_changed(self, event: HeldBeyondChanged, now: float) -> None:
-        """What a GPUNode says of what pods hold beyond its GPUs' promise."""
+        """What a GPUNode says about what pods hold beyond its GPUs' promise."""
         self._capacities.see(event.node, event.text)
         self._repeated.note(event.node, event.repeated)
 
     def idle_shares_reported(self, event: IdleSharesReported, now: float) -> None:
-        """What a GPUNode says of the shares that compute nothing."""
+        """What a GPUNode says about idle shares."""
         self._cache.report_idle(event.node, event.report, now, listed=event.listed)
 
     def excluded_gpus_listed(self, event: ExcludedGpusListed, now: float) -> None:
@@ -474,7 +474,7 @@ class EventHandlers:
             self._cache.prepare()
 
     def pod_fenced(self, event: PodFenced, now: float) -> None:
-        """A pod has a later version now, or none will ever be written."""
+        """A pod now has a later version, or will never have one."""
         self.fence.fenced(event.uid)
         if event.pod is not None and self._queue.pod(event.uid) is not None:
             self._trigger.event(self.take_in(event.pod, now))

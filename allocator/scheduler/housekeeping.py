@@ -1,8 +1,8 @@
 """
-Housekeeping about once a second: what becomes of pods and reservations when nothing happens for too long.
+Housekeeping about once a second, for pods and reservations to which nothing happens for too long.
 
-A reservation whose pod never came is given back, and a share behind another system's gate. Pure; the shell holds the
-lock.
+A reservation whose pod never came is given back, and so is a share behind another system's gate. Pure; the shell holds
+the lock.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from contract.reasons.gpunodes import NodeEventReason
 from contract.reasons.pods import PodEventReason
 
 _HARD_END = 3
-"""Times `assume_ttl` after which a reservation ends though nobody could say whether its pod exists."""
+"""Times `assume_ttl` after which a reservation ends although it is unknown whether its pod exists."""
 _TAKE_AGAIN = 5.0
-"""Seconds until it is tried again to take a share off a pod that another system's gate holds."""
+"""Seconds until the next try to remove a share from a pod that another system's gate holds."""
 _RELISTED = 100
-"""Reservations for which the pods were listed again, that are remembered so that it is not done twice for them."""
+"""Remembered reservations for which the pods were listed again, so that this is done only once for them."""
 
 
 class Housekeeping:
-    """What time brings about: `starvation`, `overcommit`, `reports` and `silence` have parts of it."""
+    """What depends on time: `starvation`, `overcommit`, `reports` and `silence` have parts of it."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class Housekeeping:
         self._forgotten = forgotten
         self._evictions: list[Eviction] = []
         self._relist = False
-        """The pods are to be listed again, since what is known is not what the API server says."""
+        """The pods must be listed again, because the state differs from the API server's."""
         self._relisted_in: int | None = None
         """The last term of leadership for which the pods were listed again."""
         self._existed: set[str] = set()
-        """Overdue reservations whose pods were found to exist, though the watch had not brought them."""
+        """Overdue reservations whose pods exist, although the watch had not brought them."""
         self._relisted_for: tuple[str, ...] = ()
 
     def tick(self, now: float) -> None:
@@ -119,7 +119,7 @@ class Housekeeping:
         return updates
 
     def evictions(self, now: float) -> list[Effect]:
-        """The pods that must go, each once; none where this replica may not decide."""
+        """The pods to evict, each once; none if this replica may not decide."""
         evictions, self._evictions = self._evictions, []
         return [*(evictions if self._leadership.holds() else ()), *self.reports.tick(now)]
 
@@ -146,7 +146,7 @@ class Housekeeping:
         """
         `CheckAssumed` for the reservations from admissions whose pods should have been seen by now.
 
-        The watch may be behind, so nothing is forgotten before the API server was asked.
+        The watch may be behind, so nothing is forgotten before the API server is asked.
         """
         writing = self._records.writing()
         late = (h for h in self._cache.ledger.assumed() if now - h.since > self._waited_for(h))
@@ -164,9 +164,9 @@ class Housekeeping:
         Give back the overdue reservations, except those whose allocation id a pod that exists carries: these the watch
         will bring, and are given their time once more. If it has not brought them by then, the pods are listed again.
 
-        Where nobody could find out, a reservation outlives that three times its own time at most, so that no failure
-        makes it last. Should its pod be stored all the same and never have been seen, it comes too late, and is failed
-        before it uses a GPU that others were given meanwhile (`LatePods`).
+        If that could not be found out, a reservation lasts at most three times its own time longer, so that no failure
+        makes it permanent. If its pod is stored anyway without having been seen, it comes too late, and is failed
+        before it uses a GPU that others got meanwhile (`LatePods`).
         """
         if event.exist is None:
             end = now - _HARD_END * self._settings.assume_ttl
@@ -183,7 +183,7 @@ class Housekeeping:
         self._existed &= {holding.key for holding in self._cache.ledger.assumed()}
 
     def _relist_for(self, holding: Reservation) -> None:
-        """Once for each: a pod whose annotations are damaged is never brought as one that holds this share."""
+        """Once for each: the watch never shows a pod with damaged annotations as a holder of this share."""
         if holding.key in self._existed and holding.key not in self._relisted_for:
             self._relisted_for = (*self._relisted_for[-_RELISTED:], holding.key)
             self._relist = True
@@ -202,8 +202,8 @@ class ForeignGates:
     """
     Pods that have a share although another system's scheduling gate holds them.
 
-    Admission gives no share to such a pod. But a webhook may add its gate after ours was called for the last time. Then
-    the share would be held for as long as the other system makes the pod wait, so it is taken off the pod.
+    Admission gives no share to such a pod. But a webhook may add its gate after ours was called for the last time. The
+    share would then be held for as long as the other system makes the pod wait, so it is removed from the pod.
     """
 
     def __init__(self, state: SchedulerState) -> None:
@@ -212,7 +212,7 @@ class ForeignGates:
         self._trigger = state.trigger
         self._leadership = state.leadership
         self.pods: dict[str, tuple[PodInfo, float]] = {}
-        """By uid: the pod, and when its share is to be taken off."""
+        """By uid: the pod, and when its share is removed."""
 
     def see(self, pod: PodInfo) -> None:
         """A gate holds this pod, and it has a share."""
@@ -221,7 +221,7 @@ class ForeignGates:
         self._trigger.wake()
 
     def tick(self, now: float) -> list[Effect]:
-        """`TakeShare` for each such pod; once more after a pause, until the watch shows the pod without it."""
+        """`TakeShare` for each such pod; again after a pause, until the watch shows the pod without it."""
         if not self.pods or not self._leadership.holds():
             return []
         found: list[Effect] = []
@@ -236,8 +236,8 @@ class ForeignGates:
 
     def taken(self, event: ShareTaken, now: float) -> None:
         """
-        The share was taken off: the pod learns it by an Event, and pods in the queue may fit now. What becomes of a pod
-        that kube-scheduler does not bind is reported when the watch shows it.
+        The share was removed: the pod gets an Event, and pods in the queue may fit now. For a pod that kube-scheduler
+        does not bind, the result is reported when the watch shows it.
         """
         take = event.take
         if not take.gate:

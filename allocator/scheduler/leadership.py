@@ -1,10 +1,10 @@
 """
 Whether this replica may decide now, and the state that the scheduler's parts share.
 
-A replica may decide once it has seen the cluster, it leads, it has listed since then what is booked, and no write of
-the leader before can take effect any more. The last two keep two leaders from giving the same share away one after the
-other: what the leader before has written is on the API server and perhaps not in our watch yet, and what it was about
-to write may still be on its way (`Fence`). Leadership ends by the clock, so it is asked again right before a write.
+A replica may decide once it has seen the cluster, it leads, it has since listed what is booked, and no write of the
+former leader can still take effect. The last two keep two leaders from giving away the same share one after the other:
+what the former leader has written is on the API server but perhaps not yet in our watch, and a write of its may still
+be in transit (`Fence`). Leadership ends by the clock, so it is asked again right before a write.
 
 Not thread-safe: the shell's lock guards it.
 """
@@ -32,13 +32,13 @@ KEPT_OUT = "configmaps"
 _LISTED = frozenset(("pods", "namespaces", "nodes", "gpunodes", KEPT_OUT))
 """What must have been seen before anything is decided."""
 _BOOKED = frozenset(("pods",))
-"""What says which shares are taken."""
+"""The kinds that say which shares are taken."""
 
 
 class Leadership:
     """
     `leading` says whether we lead; `term` gives the number of our leadership, None while another leads. No `term`
-    at all where there is no election: then nobody else ever writes.
+    without an election: then no other replica ever writes.
     """
 
     def __init__(self, leading: Callable[[], bool], term: Callable[[], int | None] | None) -> None:
@@ -51,7 +51,7 @@ class Leadership:
         self._untold = False
 
     def needs(self, kinds: Iterable[str], booked: Iterable[str]) -> None:
-        """These collections must have been seen too; by those that are `booked` shares are taken."""
+        """These collections must also have been seen; those that are `booked` say which shares are taken."""
         self._unsynced.update(kinds)
         self._booked.update(booked)
 
@@ -63,12 +63,12 @@ class Leadership:
 
     @property
     def _trusted(self) -> int | None:
-        """The term in which everything was listed that shares are booked by."""
+        """The term in which everything that books shares was listed."""
         terms = {self._listed_in.get(kind) for kind in self._booked}
         return terms.pop() if len(terms) == 1 else None
 
     def unready(self) -> str:
-        """What is still to be seen for the first time; empty if nothing is."""
+        """What has not been seen yet; empty if everything has."""
         return f"still listing {', '.join(sorted(self._unsynced))}" if self._unsynced else ""
 
     def lacks(self) -> str:
@@ -84,7 +84,7 @@ class Leadership:
         return ""
 
     def leads(self) -> bool:
-        """Whether it is on us to tell pods what became of them, though we may not decide yet."""
+        """Whether we must report to pods, although we may not decide yet."""
         return self._leading()
 
     def holds(self) -> bool:
@@ -92,14 +92,14 @@ class Leadership:
         return not self.lacks()
 
     def unlisted(self) -> int | None:
-        """The term for which what is booked is still to be listed; None where all is well or another leads."""
+        """The term for which the booked shares must still be listed; None if they were, or if another replica leads."""
         term = self.number()
         return term if term != self._trusted else None
 
     def leave_untold(self) -> None:
         """
-        A pod should learn something, and this replica does not lead. Another does, or nobody: then it is on us once we
-        lead on in the same term.
+        A pod should learn something, and this replica does not lead. Another does, or none: then we must report it once
+        we lead again in the same term.
         """
         self._untold = True
 
@@ -113,20 +113,20 @@ class Leadership:
         return untold
 
     def unfenced(self) -> int | None:
-        """The term in which everything was listed and the leader before is to be fenced; None where that is done."""
+        """The term in which everything was listed and the former leader must be fenced; None if that is done."""
         term = self.number()
         return term if term is not None and term == self._trusted and term != self._fenced_in else None
 
     def fenced(self, term: int) -> None:
-        """Whatever the leader before this term was about to write cannot take effect any more."""
+        """No write of the former leader can still take effect."""
         self._fenced_in = term
 
     def number(self) -> int | None:
-        """The term we are in, to be noted with what is decided in it."""
+        """The present term, to be noted with the decisions made in it."""
         return self._term() if self._term is not None else None
 
     def covers(self, noted: int | None) -> bool:
-        """Whether what was decided in the term so noted may still be written."""
+        """Whether a decision of that term may still be written."""
         return self._leading() if self._term is None else noted is not None and noted == self._term()
 
 
@@ -162,7 +162,7 @@ class SchedulerState:
         wake: Callable[[], None],
         faulted: Faulted,
     ) -> SchedulerState:
-        """That of a replica that has seen pods nowhere but in the cache. The arguments are those of `Controller`."""
+        """The state of a replica that has seen pods only in the cache. The arguments are those of `Controller`."""
         records = PodRecords()
         parking = Parking(each=settings.queue.memory, total=settings.queue.memory_total, stays=records.is_writing)
         queue = SchedulingQueue(parking)

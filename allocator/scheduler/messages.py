@@ -1,5 +1,5 @@
 """
-The allocator's answers in words and figures: what a "no" is called, and what a pod that waits has to reckon with.
+The allocator's answers as text with figures: the reason of a refusal, and what a waiting pod can expect.
 
 Pure functions of decisions. The sentences over nodes are made in `contract.reasons`; here they become
 what the webhook and a pod get.
@@ -33,7 +33,7 @@ _LISTED = 8
 
 
 def code(decision: Unschedulable) -> ReasonName:
-    """The one word for why a pod was not placed."""
+    """The code for why a pod was not placed."""
     return reasons.leading(decision.reasons).word
 
 
@@ -41,13 +41,13 @@ def why(decision: Unschedulable, request: PodRequest, pool: str = "", dialects: 
     """
     Why the pod was not placed: our sentence, and after it the message of the system whose format it uses.
 
-    `pool`: no node that there is would ever serve the pod, and a node of this pool would.
+    `pool`: no existing node would ever serve the pod, but a node of this pool would.
     """
     return f"{_ONLY_NEW}; a node of pool {pool} would" if pool else _why(decision, request, dialects)
 
 
 def base(decision: Unschedulable, request: PodRequest, pool: str = "", dialects: Dialects = DIALECTS) -> str:
-    """The same where something else is added to it than the pool."""
+    """The same with an addition other than the pool."""
     return _ONLY_NEW if pool else _why(decision, request, dialects)
 
 
@@ -67,22 +67,22 @@ def wait(
 
 
 def wait_in_line(request: PodRequest, smallest: Smallest) -> Wait:
-    """A share came back a moment ago, and those who wait have not been asked yet."""
+    """A share was just released, and the waiting pods have not been tried yet."""
     return Wait(AnswerReason.QUEUED, "the pods ahead in the queue are placed first", floor(request, smallest))
 
 
 def wait_for_gang(gang: str, request: PodRequest, smallest: Smallest) -> Wait:
-    """The pod starts together with others, which must be there too."""
+    """The pod starts together with others, which must also exist."""
     return Wait(AnswerReason.GANG, f"{gang}: placed together with the other pods of the gang", floor(request, smallest))
 
 
 def wait_for_leader(request: PodRequest, smallest: Smallest) -> Wait:
-    """The pod fits, as far as a replica knows that must not reserve."""
+    """The pod fits, according to a replica that must not reserve."""
     return Wait(AnswerReason.NOT_LEADING, "the leading allocator places the pod shortly", floor(request, smallest))
 
 
 def parked(size: int, budget: int) -> str:
-    """Of a pod of which only the name is kept, since its namespace's budget is used. Sizes in bytes."""
+    """For a pod of which only the name is kept, because its namespace's budget is used up. Sizes in bytes."""
     return (
         f"waiting: parked, since the waiting pods of this namespace use all the memory that gpufraction allows them "
         f"({mib(budget)} MiB); this pod takes {max(size >> 10, 1)} KiB of it and is read again when its turn comes. "
@@ -92,7 +92,7 @@ def parked(size: int, budget: int) -> str:
 
 
 def share_taken(gate: str) -> str:
-    """The Event of a pod whose share went back, since another system's gate holds it."""
+    """The Event of a pod whose share went back because another system's gate holds it."""
     return (
         f"the scheduling gate {gate} was added after the pod had its share, so the share was released. The pod sees "
         f"no GPU: delete it and create it again. Make the webhook that adds the gate run before "
@@ -107,7 +107,7 @@ def wait_until_stored(why: str, request: PodRequest, smallest: Smallest) -> Wait
 
 
 def wait_for_gate(gate: str, request: PodRequest, smallest: Smallest) -> Wait:
-    """Somebody else's scheduling gate holds the pod, so that it must not take a share yet."""
+    """Another system's scheduling gate holds the pod, so it must not take a share yet."""
     return Wait(
         PodReason.FOREIGN_GATE, f"the pod is held by the scheduling gate {gate} first", floor(request, smallest)
     )
@@ -115,7 +115,7 @@ def wait_for_gate(gate: str, request: PodRequest, smallest: Smallest) -> Wait:
 
 def never(found: Unschedulable, models: Iterable[str] = ()) -> Never:
     """
-    No GPU of the cluster could ever serve it; the figures are then the largest that there are, not what is free.
+    No GPU of the cluster could ever serve it; the figures are then the largest existing ones, not the free ones.
 
     `models`: those of the cluster, which are named to a pod that wishes another one.
     """
@@ -154,7 +154,7 @@ def _and(parts: Sequence[str], between: str) -> str:
 
 
 def refused(node: str, words: str) -> str:
-    """The message of a pod whose placement the API server does not store; `words` are the API server's."""
+    """The message of a pod whose placement the API server does not store; `words` is the API server's message."""
     return (
         f"waiting: node {node} has room, but the API server rejects the placement: {_short(words)}. It is retried "
         "with backoff"
@@ -162,19 +162,19 @@ def refused(node: str, words: str) -> str:
 
 
 def fence_refused(words: str) -> str:
-    """The message of a pod that none of our programs may write."""
+    """The message of a pod that our programs may not write."""
     return f"waiting: the API server refuses what gpufraction writes to this pod: {_short(words)}"
 
 
 def _short(words: str) -> str:
-    """Others' words on one line, and not too many of them."""
+    """Other programs' text on one line, and bounded."""
     return plain(" ".join(words.split()), _LONGEST)
 
 
 def not_bound(stuck: UnboundPod, after: float | None) -> str:
     """
-    The message of a pod that holds a share and cannot be bound; its scheduler's words may be long. `after`: seconds
-    from the first refusal on until the share goes back; None where it stays the pod's.
+    The message of a pod that holds a share and cannot be bound; its scheduler's message may be long. `after`: seconds
+    from the first refusal until the share goes back; None if the pod keeps it.
     """
     cure = (
         "delete the pod to release the share"
@@ -211,7 +211,7 @@ def withdrawn(pod: PodInfo, *, evicts: bool) -> tuple[ReasonName, str]:
 
 
 def unread(why: str) -> str:
-    """For a pod with a share of which this version cannot read how much it is."""
+    """For a pod with a share whose size this version cannot read."""
     return (
         f"its GPU share cannot be counted, so its GPUs accept no other pods: {why}. Run the version of gpufraction "
         f"that placed the pod, or a later one. Otherwise, delete the pod"

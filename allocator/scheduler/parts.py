@@ -1,5 +1,5 @@
 """
-The seam between the core and the features: what a feature's part may use of the core, and what it adds.
+The interface between the core and the features: what a feature's part may use of the core, and what it adds.
 
 The shell makes the parts and calls them under its lock; the core knows none of them by name. Pure.
 """
@@ -63,7 +63,7 @@ class ClaimedShares(Protocol):
 
 
 class NoClaims:
-    """There are no claims; a pod that names one waits, and learns it."""
+    """There are no claims; a pod that names one waits, and is told."""
 
     def exist(self) -> bool:
         """Never."""
@@ -123,13 +123,13 @@ class Gangs(Protocol):
         """Whether pods are about to get shares that were decided for them before."""
 
     def due(self, now: float) -> Iterable[tuple[QueuedPodInfo, Allocation]]:
-        """The pods that are to be bound before anything is decided, each with its share, assumed or not."""
+        """The pods to bind before anything is decided, each with its share, assumed or not."""
 
     def held(self, entry: QueuedPodInfo, now: float) -> tuple[HeldNode, ...] | None:
-        """The nodes that are to be reserved for the starving pod's whole gang; None where it is placed by itself."""
+        """The nodes to reserve for the starving pod's whole gang; None if it is placed by itself."""
 
     def known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> GangWaits | None:
-        """Why the pod's gang waits, where no decision is needed to say so. `shape`: what decides about a pod."""
+        """Why the pod's gang waits, if that needs no decision. `shape`: what decides about a pod."""
 
     def place(
         self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float
@@ -140,7 +140,7 @@ class Gangs(Protocol):
         """
 
     def opening(self, first: Binding, others: Sequence[Binding]) -> None:
-        """The shares of a gang are assumed; the first binding is handed out, and the others wait for its outcome."""
+        """The shares of a gang are assumed; the first binding is given out, and the others wait for its outcome."""
 
     def succeeded(self, binding: Binding) -> None:
         """A binding took effect."""
@@ -212,8 +212,8 @@ class Search(Protocol):
 
     def run(self) -> Callable[[], list[Eviction] | None]:
         """
-        Search, and give what concludes: called under the lock, it checks what was found against the present, and says
-        who must go; None where evictions do not help.
+        Search, and return a function that concludes: called under the lock, it checks the result against the present,
+        and returns the pods to evict; None if evictions do not help.
         """
 
 
@@ -250,11 +250,11 @@ class FeaturePart:
     claims: ClaimedShares | None = None
     gangs: Gangs | None = None
     explains: Callable[[str], Explanation | None] | None = None
-    """What is to be added to why a pod waits, by its uid."""
+    """What is added to why a pod waits, by its uid."""
     adds: Callable[[str], str] | None = None
-    """What stands behind every reason why a pod waits, by its uid; empty for nothing. It changes no code."""
+    """What follows every reason why a pod waits, by its uid; empty for nothing. It changes no code."""
     victims: tuple[VictimKind, ...] = ()
-    """Kinds of pods that may be evicted for one that waits, where pods of lower priority make no room for it."""
+    """Kinds of pods that may be evicted for a waiting one, if pods of lower priority make no room for it."""
     searches: Callable[[], Iterable[Search]] | None = None
     """
     The searches for pods to evict that are worth their time now. Asked in the order of the table, and only where those

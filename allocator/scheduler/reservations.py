@@ -1,8 +1,8 @@
 """
 Nodes reserved for pods: for a starving pod, and for a pod for which others are evicted.
 
-A pod that has waited past a bound has a node reserved. Where the administrator wants that, a pod of higher priority has
-room made for it, and features bring other pods that may be evicted. Pure; the shell holds the lock.
+A node is reserved for a pod that has waited past a bound. If the administrator wants it, room is made for a pod of
+higher priority, and features add other pods that may be evicted. Pure; the shell holds the lock.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from contract.model import NodeState
 from contract.scheduling.nodeinfo import AllocatedPod
 
 _RESERVE_EVERY = 5.0
-"""Seconds until the choice of the reserved node is made again; it takes a look at every GPU of the cluster."""
+"""Seconds until the reserved node is chosen again; this looks at every GPU of the cluster."""
 _MOST_IN_THE_WAY = 32
-"""Refused nodes of which it is found out which evictions would open them; each takes some rounds of the filters."""
+"""Refused nodes for which the search finds the evictions that would open them; each takes some rounds of the
+filters."""
 _TRIES = 4
 """Pending pods for which victims are looked for at a time; each costs a look at many nodes."""
 
@@ -49,9 +50,9 @@ class VictimKind:
     cause: EvictionCause
     candidates: Callable[[], Candidates]
     begin: Callable[[QueuedPodInfo, PreemptionPlan], list[Eviction]]
-    """Makes room by a plan that holds now; gives who must go at once."""
+    """Makes room by a plan that holds now; returns the pods to evict at once."""
     plans: Mapping[str, OngoingPreemption] = field(default_factory=dict)
-    """Those that are still to be carried out, by the uid of the waiting pod; no others are made for it."""
+    """Plans that are still to be carried out, by the uid of the waiting pod; no others are made for it."""
     overdue: Callable[[], list[Eviction]] = list
     """Who must go by what was decided before."""
 
@@ -115,7 +116,7 @@ class Preemptor:
         self._faults = faults
         self._clock = clock
         self.begun_at = float("-inf")
-        """When room was last begun to be made for a pod."""
+        """When making room for a pod last began."""
 
     def overdue(self) -> list[Eviction]:
         """Who must go by what was decided before."""
@@ -159,7 +160,7 @@ class Preemptor:
         return found
 
     def conclude(self, search: VictimSearch, plan: PreemptionPlan | None, blocked: int) -> list[Eviction] | None:
-        """Who must go by a search that is over, checked against the present; None where evictions do not help now."""
+        """The pods to evict by a finished search, checked against the present; None if evictions do not help now."""
         if plan is None:
             self.preemptions.fruitless(search.pod.uid, blocked, self._clock(), search.kind.cause)
             self._requeue_if_reported(search.pod)
@@ -168,7 +169,7 @@ class Preemptor:
         return search.kind.begin(search.pod, now_best) if now_best is not None else None
 
     def set_aside(self, entry: QueuedPodInfo) -> None:
-        """To be called as an error is handled that came of the pod's search."""
+        """Call it while an error from the pod's search is handled."""
         self._faults.leave_alone("preemption", entry)
         self.preemptions.over(entry.uid)
 
@@ -178,9 +179,9 @@ class Preemptor:
 
     def as_planned(self, sharers: dict[str, tuple[AllocatedPod, ...]]) -> list[NodeState]:
         """
-        Every node as it will be once what is under way is carried out. Of `sharers` those are taken out who go.
+        Every node as it will be once everything in progress is carried out. Pods that leave are removed from `sharers`.
 
-        A pod that is being written is on its node already.
+        A pod that is being written is already on its node.
         """
         found = dict(self._cache.snapshot)
         for name in {each.node for each in self.preemptions.under_way.values()} & found.keys():
@@ -252,7 +253,7 @@ class Preemptor:
     ) -> PreemptionRequest:
         """
         The question with the pods that keep this one off nodes that are `refused` only because of pods which end anyway
-        or may be evicted. Whom a disruption budget spares now counts too, so that the pod's message can say so.
+        or may be evicted. Pods that a disruption budget protects now also count, so that the pod's message can say so.
         """
         neighbours, found, tried = self._cache.neighbours, dict[str, frozenset[str]](), 0
         by_scheduler = self._cache.refusals.of(entry.family)  # which no eviction changes
@@ -275,7 +276,7 @@ class Preemptor:
     def best_there_now(
         self, entry: QueuedPodInfo, plan: PreemptionPlan, kind: VictimKind, agreed: Container[str] | None
     ) -> PreemptionPlan | None:
-        """The plan on that node as things stand under the lock; None where it got worse or the pod does not wait."""
+        """The plan on that node in the present state under the lock; None if it got worse or the pod does not wait."""
         on = {plan.node: self.sharers.on(plan.node)}
         node = next((state for state in self._as_planned_by(kind, on) if state.name == plan.node), None)
         waits = self._queue.pod(entry.uid) == entry and self._records.is_schedulable(entry.uid, self._clock())
@@ -290,7 +291,7 @@ class Preemptor:
         return found if found is not None and len(found.victims) <= len(plan.victims) else None
 
     def begin(self, entry: QueuedPodInfo, plan: PreemptionPlan, cause: EvictionCause = PRIORITY) -> list[Eviction]:
-        """Carry out a plan that holds now; returns who must go."""
+        """Carry out a plan that holds now; returns the pods to evict."""
         now = self._clock()
         ending = tracker.leaving(self.sharers.on(plan.node), now)
         orders = self.preemptions.begin(entry, plan, ending, now, cause)
@@ -305,7 +306,7 @@ class Preemptor:
             self._trigger.requeue()
 
     def eviction_answered(self, event: EvictionAnswered, now: float) -> None:
-        """What became of one of the evictions, or of the question whether it would be granted."""
+        """The result of one of the evictions, or of its dry run."""
         order = event.eviction
         match event.outcome:
             case "evicted":
@@ -321,7 +322,7 @@ class Preemptor:
         self._trigger.requeue()
 
     def tick(self, now: float) -> None:
-        """End what is under way where its pod is placed or deleted, or where room was made and did not help."""
+        """End preemptions whose pod is placed or deleted, or for which room was made but did not help."""
         for uid, under_way in tuple(self.preemptions.under_way.items()):
             entry = self._queue.pod(uid)
             late = now - under_way.since > tracker.STUCK
@@ -332,7 +333,7 @@ class Preemptor:
                 self.preemptions.in_vain(uid, now)
 
     def _tried_since(self, uid: str, now: float) -> bool:
-        """Whether the pod has been tried since something last came free."""
+        """Whether the pod has been tried since something was last released."""
         return self._records.is_schedulable(uid, now) and not self._trigger.requeued and self._rounds.has_tried(uid)
 
     def hold_nodes(self) -> None:
@@ -372,8 +373,8 @@ class StarvationGuard:
 
     def tick(self, now: float) -> None:
         """
-        Keep the node where room is made, else one for the first in line that has waited past the bound. Where a pod
-        waits for several whole cards, other pods spare the nodes with many free ones from its first moment on.
+        Keep the node where room is made, else one for the first in the queue that has waited past the bound. If a pod
+        waits for several whole cards, other pods avoid the nodes with many free ones from the beginning.
         """
         self._cache.engine.spare(self._queue.cards())
         held = reservation.held_nodes(self._cache, self._queue, self._records)
@@ -382,7 +383,7 @@ class StarvationGuard:
         if self._preemptor.preemptions.under_way:
             self._preemptor.hold_nodes()
             return
-        # Once a preemption is over, its node stays reserved not a moment longer.
+        # Once a preemption is over, its node is released immediately.
         current = now < self._look_again and self._preemptor.begun_at < self._looked_at
         if current and held == self._cache.reservations:
             return
@@ -404,7 +405,7 @@ class StarvationGuard:
             self._trigger.requeue()
 
     def _count_what_is_kept(self, held: HeldNode | None, now: float) -> None:
-        """Whose node is kept, until its pod is placed or its time is over."""
+        """The pod whose node is kept, until it is placed or its time is over."""
         for kept in self._cache.reservations:
             placed = self._records.is_writing(kept.uid) or self._cache.ledger.holding(kept.uid) is not None
             if held is None and placed:

@@ -1,9 +1,9 @@
 """
 Pods that use one ResourceClaim at the same time: they have one share together, on the node of the first of them.
 
-A claim can be used so where it stands alone, has one request, and is the only one of ours that its pods name. Which
-pods use it now says the ledger, by the claim's uid on their allocations, and not the claim: what is on the pods is the
-truth. The first pod is placed as any other. The next ones go to the cards of the first, or wait.
+A claim can be used this way if it has no template, has one request, and is the only one of ours that its pods name. The
+ledger says which pods use it now, by the claim's uid on their allocations: the pods, and not the claim, are the source
+of truth. The first pod is placed as any other. The next ones go to the cards of the first, or wait.
 
 Pure; the shell holds the lock.
 """
@@ -28,7 +28,7 @@ TAKEN = Reason(Code.RESOURCE_CLAIM, what=f"that {MOST_CONSUMERS} pods use")
 
 def claim_of(entry: QueuedPodInfo, devices: DeviceObjects) -> DeviceClaim | None:
     """
-    The claim that the pod may use at the same time as others; None where it has none.
+    The claim that the pod may use at the same time as others; None if it has none.
 
     The pods of a gang are placed by a plan for all of them, in which each has a share of its own.
     """
@@ -44,16 +44,16 @@ def claim_of(entry: QueuedPodInfo, devices: DeviceObjects) -> DeviceClaim | None
 
 
 def users(cache: Cache, claim: DeviceClaim) -> tuple[Reservation, ...]:
-    """The pods that have the claim's share now, those included that are about to."""
+    """The pods that have the claim's share now, including those that are about to."""
     return cache.ledger.users(Allocation("", "", (), shared=claim.uid).group)
 
 
 def join(cache: Cache, entry: QueuedPodInfo, claim: DeviceClaim, holders: tuple[Reservation, ...]) -> Decision:
     """
-    The claim's cards for a pod that names it too; or why it waits. `holders`: what `users` says, one at least.
+    The claim's cards for another pod that names it; or why it waits. `holders`: the result of `users`, at least one.
 
-    Everything that a node is asked for a new share is asked of the claim's, but with its cards alone, and with the room
-    on them that the claim has.
+    The claim's node is checked as for a new share, but with only the claim's cards, and with the room that the claim
+    has on them.
     """
     first = holders[0]
     node, others = first.allocation.node, len(cache.snapshot) - 1
@@ -77,7 +77,7 @@ def join(cache: Cache, entry: QueuedPodInfo, claim: DeviceClaim, holders: tuple[
 
 
 def _of_claim(cache: Cache, state: NodeState, holder: Reservation) -> NodeState:
-    """The node with the cards of the claim alone, as they are without its share."""
+    """The node with only the claim's cards, as they are without its share."""
     cards, group = gpus_of(holder), holder.allocation.group
     pairs = [(gpu, usage) for gpu, usage in zip(state.gpus, state.usage, strict=True) if gpu.uuid in cards]
     usage = tuple(

@@ -1,9 +1,8 @@
 """
 Nodes whose agents are silent take no new pods, and an Event says so once for each silence.
 
-Only a replica that decides judges silence, and it counts from when it began to: before, it may have been cut off from
-the API server, as the agents may have been. So an outage of the API server closes no node. Pure; the shell holds the
-lock.
+Only a deciding replica judges silence, and counts from when it began to decide: before, it or the agents may have been
+cut off from the API server. So an outage of the API server closes no node. Pure; the shell holds the lock.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _MESSAGE = "its agent has not reported for {} s: the node accepts no new pods un
 
 
 class SilentAgents:
-    """What becomes of nodes whose agents do not write."""
+    """Handles nodes whose agents do not write."""
 
     def __init__(self, state: SchedulerState) -> None:
         self._cache = state.cache
@@ -47,6 +46,6 @@ class SilentAgents:
             text = _MESSAGE.format(round(seconds))
             self._records.note(EventRecord("Node", node, node, NodeEventReason.AGENT_SILENT, text))
         if found:
-            # Pods learn a new reason, and nothing else becomes of them.
+            # Pods get a new reason, and nothing else happens to them.
             self._trigger.retell()
             self._trigger.wake()

@@ -1,10 +1,10 @@
 """
-What a new leader does about the writes of the leader before: it fences bindings that may still be on their way, and
-fails pods that come too late. Pure; the shell holds the lock.
+What a new leader does about the former leader's writes: it fences bindings that may still be in transit, and fails pods
+that come too late. Pure; the shell holds the lock.
 
-An admitted pod may take long to be stored, because other webhooks take their time. A new leader does not know of it. It
-shows itself when it comes: a pod with a share that this leader neither listed nor gave, on a GPU that has no more room
-for it, is failed before it uses a GPU.
+Storing an admitted pod may take long because of slow webhooks. A new leader does not know such a pod. It is recognised
+when it comes: a pod with a share that this leader neither listed nor gave, on a GPU without room for it, is failed
+before it uses a GPU.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ class Fence:
     """
     Pending pods that a new leader must still give a later version, before anything is decided.
 
-    A binding names the version of its pod, so it cannot take effect once the pod has a later one. Where a new leader
-    has given every pending pod a new version, a binding of the leader before that is still on its way, however long it
-    is held up, finds a newer version. A pod that another system's gate holds cannot have been placed by anybody, and
-    one that was created since was never seen by the leader before.
+    A binding names the version of its pod, so it cannot take effect once the pod has a later one. Once a new leader has
+    given every pending pod a new version, a delayed binding of the former leader finds a newer version. A pod that
+    another system's gate holds cannot have been placed, and the former leader never saw pods that were created later.
 
-    Without this, who is placed and who waits would depend on how long a network can hold a request back, and
-    no clock of ours knows that.
+    Without this, placements would depend on how long a network can delay a request, which no clock of ours measures.
     """
 
     def __init__(self, state: SchedulerState) -> None:
@@ -70,7 +68,7 @@ class Fence:
 
 
 class LatePods:
-    """Which pods come unannounced, and which of them must be failed."""
+    """Which pods are unexpected, and which of them must be failed."""
 
     def __init__(self, state: SchedulerState) -> None:
         self._cache = state.cache
@@ -78,21 +76,21 @@ class LatePods:
         self._trigger = state.trigger
         self._leadership = state.leadership
         self._newcomers: set[str] = set()
-        """Pods with a share that this leader neither listed at its beginning nor gave, and that were not judged yet."""
+        """Pods with a share that this leader neither listed at its start nor gave, and that were not judged yet."""
         self.failing: set[str] = set()
         """Pods that were asked to fail and hold their share until they have failed."""
 
     def took_in(self, uid: str) -> None:
-        """A pod that holds a share was taken in, and nobody had announced it."""
+        """An unexpected pod that holds a share was taken in."""
         if self._leadership.holds():
             self._newcomers.add(uid)
             self._trigger.wake()
 
     def due(self, *, listing: bool) -> tuple[LatePod, ...]:
         """
-        Who must be failed now: pods that nobody had announced, and whose GPU is promised beyond what it has with them.
+        The pods to fail now: unexpected pods with which their GPU is promised beyond what it has.
 
-        Not while a list is being read, which may bring a pod before it takes away the one in whose place it came.
+        Not while a list is being read, which may bring a pod before it removes the one that it replaces.
         """
         if listing or not self._newcomers:
             return ()

@@ -1,13 +1,12 @@
 """
-Pods that hold a share and that kube-scheduler does not bind: they learn who refuses them and why, and after a bounded
-time their share goes back to others. Pure; the shell holds the lock.
+Pods that hold a share but that kube-scheduler does not bind: they learn what refuses them and why, and after a bounded
+time their share goes to others. Pure; the shell holds the lock.
 
-kube-scheduler may bind such a pod at any moment, so the share is taken back in two steps. First one write, bound to the
-version of the pod at which it had no node, removes the allocation and what the containers' environment is read from.
-Where the pod was bound first, the write fails and the pod keeps its share. Where it is bound later, its containers see
-no GPU. Only then, when the watch shows the pod without its allocation, the share is free in the ledger. So a write
-whose outcome is unknown frees nothing, and a leader that ends between the two steps leaves nothing behind: the pod says
-what it holds.
+kube-scheduler may bind such a pod at any moment, so the share is taken back in two steps. First one write, tied to the
+version of the pod at which it had no node, removes the allocation and the source of the containers' environment. If the
+pod was bound first, the write fails and the pod keeps its share. If it is bound later, its containers see no GPU. The
+share is free in the ledger only when the watch shows the pod without its allocation. So a write with an unknown outcome
+frees nothing, and a leader that ends between the two steps leaves nothing behind: the pod says what it holds.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from contract.encoding import codec
 from contract.reasons.pods import PodEventReason, PodReason
 
 SOON = 10.0
-"""Seconds after which a pod learns it: kube-scheduler often binds a pod that it refused a moment ago."""
+"""Seconds after which a pod is told: kube-scheduler often binds a pod that it refused a moment ago."""
 _AGAIN = 5.0
-"""Seconds until a write is tried again, as long as the watch does not show what came of it."""
+"""Seconds until a write is tried again while the watch does not show its result."""
 _AT_ONCE = 8
 """Shares that are taken back in one turn: each is a round trip, and other pods wait for the loop meanwhile."""
 
@@ -58,7 +57,8 @@ class UnboundPods:
         """When the next write about a pod may be tried."""
 
     def see(self, pod: PodInfo, now: float) -> None:
-        """A pod is new or changed. One whose share was taken back teaches its replacement, and gets the cure."""
+        """A pod is new or changed. If its share was taken back, its replacement avoids the node, and the pod gets the
+        cure."""
         if not pod.withdrawn:
             self._forget(pod.uid)
             return
@@ -86,11 +86,11 @@ class UnboundPods:
             self._due.pop(uid, None)
 
     def _is_evicted(self, pod: PodInfo) -> bool:
-        """Whether the administrator agreed, and a controller makes another; one that is bound runs, and stays."""
+        """Whether the administrator agreed, and a controller creates another; a bound pod runs, and stays."""
         return self._settings.unbound == "delete" and bool(pod.owner) and not pod.bound and not pod.deleting
 
     def upkeep(self, now: float) -> None:
-        """Tell pods that are not bound, evict those whose share is lost where that is wanted, and forget refusals."""
+        """Tell pods that are not bound, evict those whose share is lost if that is wanted, and forget refusals."""
         if self._cache.expire_refusals(now):
             self._trigger.requeue()
         if not self._leadership.holds():

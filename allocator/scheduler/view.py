@@ -1,5 +1,5 @@
 """
-What others see of the state: the figures that are scraped, and the view that a decision can be replayed from. Pure.
+The state for others: the scraped figures, and the view from which a decision can be replayed. Pure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SchedulerFigures:
     unread: int = 0
     """Pods and claims whose share cannot be counted."""
     parked: int = 0
-    """Those of the waiting pods of which only the name is kept."""
+    """Those of the waiting pods that are known by name only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +79,15 @@ class SchedulerView:
     reserved: tuple[HeldNode, ...] = ()
     """The reserved nodes, and for which pods."""
     demand: tuple[tuple[Demanded, float], ...] = ()
-    """What was learnt of the requests, where the policy is one that learns."""
+    """What was learned of the requests, if the policy learns."""
     scarcity: tuple[int, ...] = ()
     """The tables' scarcity of each kind of card, which depends on how full the cluster was when they were made."""
     largest: int = 0
     """The number of cards of the largest node when the tables were made."""
     awaited: int = 0
-    """The most whole cards of one node that a waiting pod requested at the last look; 0 where none asks for several."""
+    """The most whole cards of one node that a waiting pod requested at the last look; 0 if none asks for several."""
     neighbours: NeighbourSnapshot = NO_NEIGHBOURS
-    """As much of other nodes, pods on nodes and volumes as decides about the queue."""
+    """The part of other nodes, pods on nodes and volumes that decides about the queue."""
 
     def tables(self) -> Tables | None:
         """The tables that decide, made again."""
@@ -104,7 +104,7 @@ class SchedulerView:
 
 
 def _not_alone(pod: QueuedPodInfo, cache: Cache) -> str:
-    """What decides for the pod besides nodes; a view has neither claims nor gangs. Empty of most pods."""
+    """What decides about the pod apart from nodes; a view has neither claims nor gangs. Empty for most pods."""
     shared = sharing.claim_of(pod, cache.neighbours.devices.objects())
     if pod.ask.request.claim or (shared is not None and sharing.users(cache, shared)):
         return "by claim"

@@ -3,10 +3,9 @@ What a request is to a card: sizes and remainders on one scale, though a share h
 
 A card counts `CARD` (1000). A share is as large as its larger side, of memory or of cores; what is left of a card is
 what is left on its scarcer side. Both are rounded down, so that a rest that just fits a share counts as fitting. So a
-card on which three shares of 40% memory and 10% cores were asked has room for no third one, and one of 10% memory and
-60% cores is spoilt for every other like it: both are seen. Where the sides disagree this judges a card to hold too
-little. What the card really has left after a placement is computed from bytes and percent, not from sizes, so nothing
-accumulates.
+card has no room for a third share of 40% memory and 10% cores, nor for a second one of 10% memory and 60% cores: both
+limits are seen. Where the sides disagree this judges a card to hold too little. The real remainder after a placement is
+computed from bytes and percent, not from sizes, so errors do not accumulate.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def kind_of(gpu: Gpu, limits: Limits) -> Kind:
 @dataclass(frozen=True, slots=True)
 class Demanded:
     """
-    One container's request as the policies tell requests apart: what it takes of each of `count` cards, and `cpu`
+    One container's request as the policies distinguish requests: what it takes of each of `count` cards, and `cpu`
     (thousandths) of the node in all. `count` 0 is a pod that takes CPU only.
     """
 
@@ -127,7 +126,7 @@ def remainder(gpu: Gpu, usage: Usage, limits: Limits) -> int:
 
 
 def left(capacity: int, memory: int, cores: int) -> int:
-    """What is left of a card of so many bytes with so many bytes and percent of cores taken."""
+    """What is left of a card of this many bytes with these bytes and percent of cores taken."""
     return max(0, min(sides_left(capacity, memory, cores)))
 
 
@@ -138,7 +137,7 @@ def sides_left(capacity: int, memory: int, cores: int) -> tuple[int, int]:
 
 
 def place(by_memory: int, by_cores: int) -> int:
-    """Where a table by both sides has the card of which so much is left; 0 if nothing is left of a side."""
+    """The place, in a table by both sides, of a card with this much left; 0 if nothing is left of a side."""
     if min(by_memory, by_cores) <= 0:
         return 0
     return by_memory // _PER_PERCENT * SIDE + by_cores // _PER_PERCENT
@@ -172,8 +171,8 @@ class Stock:
 @dataclass(frozen=True, slots=True)
 class Supply:
     """
-    What the cluster has in all. `cpu` in thousandths, of the nodes with GPUs, whatever is taken of it; `largest` is the
-    number of cards of the node that has most.
+    What the cluster has in total. `cpu` in thousandths, of the nodes with GPUs, including what is taken; `largest` is
+    the number of cards of the node that has most.
     """
 
     stocks: Mapping[Kind, Stock]

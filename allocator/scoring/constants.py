@@ -1,5 +1,5 @@
 """
-Every constant by which the score was tuned, and what happens if you change it.
+Every tuned constant of the score, and what happens if you change it.
 
 `python -m benchmarks.placement` shows what a change does to the allocation of the published traces, one constant at a
 time (`benchmarks.placement.sensitivity`). The modules read these when they need them, so that it can vary them.
@@ -16,8 +16,8 @@ The unit of every cost: a whole card's worth. Whole numbers, so that every machi
 
 STEP = ONE // 50
 """
-Losses of worth count in steps of 2 % of a card. With finer steps chance would decide: each request would prefer another
-node than the last one did, which would break up all of them.
+Losses of worth count in steps of 2 % of a card. With finer steps chance would decide: each request would prefer a
+different node, which would break up all of them.
 """
 STEP_OF_PRESSED = ONE * 15 // 100
 """
@@ -44,8 +44,7 @@ for the requests that name them.
 """
 PER_SPARED_NODE = ONE // 5
 """
-What it costs to use a node that may one day give a waiting pod its several whole cards. Other pods then go to smaller
-nodes.
+What it costs to use a node that may later give a waiting pod several whole cards. Other pods then go to smaller nodes.
 """
 PER_FREE_CARD = STEP
 """
@@ -124,12 +123,12 @@ and at 78 % it makes a tenth of it. Below, it only led to whole nodes being open
 """
 MOST_SCARCE = 8.0
 """
-Of a kind that is nearly used up the next card is worth so many times its price at most. More would decide alone.
+The next card of a nearly exhausted kind is worth at most this many times its price. More would decide alone.
 """
 SCARCITY_STEPS = 3
 """
 Scarcity counts in so many steps per price of a card. An exact difference of a tenth would decide every placement: it
-would fill the kind that nobody names before all others, and requests for its whole nodes would find none.
+would fill the kind that no request names before all others, and requests for its whole nodes would find none.
 """
 MOST_SIZES = 64
 """

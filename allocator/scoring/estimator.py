@@ -52,7 +52,7 @@ class Learner:
         return True
 
     def target(self) -> dict[Demanded, float]:
-        """How much of each class, as of now; the last request counts 1."""
+        """The present amount of each class; the last request counts 1."""
         return {each: amount / self._weight for each, amount in self._amounts.items()}
 
     def _forget(self) -> None:
@@ -62,14 +62,14 @@ class Learner:
 
 
 def filled(before: Supply, now: Supply) -> bool:
-    """Whether so much was taken or given back that other kinds of card may be scarce now."""
+    """Whether so much was taken or released that other kinds of card may be scarce now."""
     if not before.cards or not now.cards:
         return False
     return abs(before.free / before.cards - now.free / now.cards) >= constants.FILLED * CARD
 
 
 def make(policy: str, target: Mapping[Demanded, float], supply: Supply) -> Tables | None:
-    """Tables of one of the policies that learn; None where there is nothing to learn from."""
+    """Tables of one of the learning policies; None if there is nothing to learn from."""
     if not target or not supply.stocks:
         return None
     return tables.BUILDERS[policy](target, supply)

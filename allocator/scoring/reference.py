@@ -71,8 +71,9 @@ def spared(node: NodeState, limits: Limits, tables: Tables) -> int:
     """
     What it costs to use a node from which a waiting pod may get its whole cards, by the cards that are free there.
 
-    So other pods go to smaller nodes, and to those with fewer free cards, and the rest become free as a whole. Not
-    where some requests can be served by some kinds of card only: those would be filled with what may be anywhere.
+    So other pods go to smaller nodes, and to those with fewer free cards, and the rest become entirely free. This does
+    not apply if only some kinds of card can serve some requests: those kinds would be filled with pods that fit
+    anywhere.
     """
     if not tables.awaited or tables.limited or len(node.gpus) < tables.awaited:
         return 0

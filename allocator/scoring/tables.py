@@ -46,13 +46,12 @@ class Tables:
     """
     One state of what was learnt, for one of the policies: `target` is the demand from which the rest was made.
 
-    `kinds` numbers the kinds of card from 1; 0 stands for a kind that joined since, on which nothing has any worth.
+    `kinds` numbers the kinds of card from 1; 0 stands for a kind that joined later, on which nothing has any worth.
     `worth[kind, remainder]` holds `LANES` numbers per function of worth, none under `fragmentation`; `cpu_prices` is
     their price of a thousandth of a core. `cpu_steps` are the CPU amounts at which requests become possible;
-    `single[kind, step, remainder]` and `several[kind, step, free cards]` say what can be used of the free
-    thousandths, times weight, and `weight` is the sum of weights. `levels` are the bounds between which changes of
-    fragmentation count as equal. `scarcity` per kind: in millionths, how much more than its part is requested by
-    name.
+    `single[kind, step, remainder]` and `several[kind, step, free cards]` say what can be used of the free thousandths,
+    times weight, and `weight` is the sum of weights. `levels` are the bounds between which changes of fragmentation
+    count as equal. `scarcity` per kind: in millionths, how much more than its part is requested by name.
 
     `roomy`: whether neither CPU nor models are scarce. Then worth does not go by CPU, and nodes of
     equal cost are taken in the order of best fit: whole cards stay together for requests that nothing announced.
@@ -236,7 +235,7 @@ def is_roomy(target: Target, supply: Supply) -> bool:
 
 
 def without_cpu(target: Target) -> Target:
-    """The same demand, with CPU for the asking: what a card is worth does not go by the CPU alongside it."""
+    """The same demand with unlimited CPU: a card's worth does not depend on the CPU alongside it."""
     found: dict[Demanded, float] = {}
     for each, amount in target.items():
         bare = replace(each, cpu=0)
@@ -262,8 +261,8 @@ def scarce(target: Target, supply: Supply, kind: Kind) -> float:
     The part of the demand that only some kinds can serve, this one among them, over this kind's part of what is free.
 
     Because it names models, or because it is too large for other cards. Where models are named, so are the kinds that
-    have enough cards on one node: else who names nothing would fill the large nodes for the sake of the small ones.
-    Demand that several kinds can serve is split between them by what is free of them.
+    have enough cards on one node: otherwise requests that name nothing would fill the large nodes for the sake of the
+    small ones. Demand that several kinds can serve is split between them by what is free of them.
     """
     total = only = 0.0
     named = names_models(target)

@@ -1,11 +1,11 @@
 """
 What a decision saw, as a value that can be written to a file, and the same decisions made again from it.
 
-`GET /debug/snapshot` gives a `SchedulerView` as JSON, `python -m allocator replay` reads it. The person on call thus
-asks "why is this pod there, why does that one wait" of the very state that decided, on another machine, without the
-cluster. It holds node names, labels and taints, GPUs and what is taken of them, and the pods in the queue with what
-they ask for; where rules between pods or volumes decide, also the labels that these rules ask about, and claims and
-volumes. No environment, no annotation, no secret. Pure.
+`GET /debug/snapshot` gives a `SchedulerView` as JSON, `python -m allocator replay` reads it. The person on call can
+thus ask why a pod is placed there or waits, of exactly the state that decided, on another machine, without the cluster.
+It holds node names, labels and taints, GPUs and what is taken of them, and the pods in the queue with what they ask
+for; where rules between pods or volumes decide, also the labels that these rules ask about, and claims and volumes. No
+environment, no annotation, no secret. Pure.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def from_json(document: Any) -> SchedulerView:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one pod in the queue: a decision, or why there was none (a foreign gate, a write under way)."""
+    """The result for one pod in the queue: a decision, or why there was none (a foreign gate, a write in progress)."""
 
     position: int
     """From 1."""
@@ -77,7 +77,7 @@ def trial(view: SchedulerView) -> Trial:
 
 
 def one_cycle(view: SchedulerView) -> Iterator[Outcome]:
-    """One scheduling cycle: each pod that fits is placed, and what it takes is not there for the pods behind it."""
+    """One scheduling cycle: each pod that fits is placed, and what it takes is not available for the pods behind it."""
     cluster = trial(view)
     failed: dict[_Shape, Decision] = {}
     for position, pod in enumerate(view.queue, 1):

@@ -3,8 +3,8 @@ The allocator's two servers: the unix socket on which the webhook alongside it a
 
 Requests come in on their own threads and go straight to the controller, whose lock makes them one at a time; a decision
 takes well under a millisecond, so there is nothing to queue. `/debug/...` on the same socket shows what decisions see:
-it copies under the lock and does its work outside. Who can open the socket file may reserve GPUs, so its mode lets in
-only this pod's user and group.
+it copies under the lock and does its work outside. A client that can open the socket file may reserve GPUs, so its mode
+admits only this pod's user and group.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def socket_routes(
     faulted: Faulted = surfaced,
     review: Review = lambda token: ScrapeVerdict.UNAVAILABLE,
 ) -> Routes:
-    """What is served on the unix socket. `review`: whose token a scraper of the webhook shows, which has no token."""
+    """The routes on the unix socket. `review`: reviews a scraper's token for the webhook, which has no token of its
+    own."""
     outcomes = metrics.counter(specs.DECISIONS)
     seconds = metrics.histogram(specs.DECISION_SECONDS)
 
@@ -63,7 +64,7 @@ def socket_routes(
         except NotReady as error:
             return json_reply({"error": str(error)}, 503)
         except Exception:
-            # The webhook gates the pod, and whatever is wrong with it or with us stays with it in the queue.
+            # The webhook gates the pod, and its error stays with it in the queue.
             fault = faulted("admission", about)
             return json_reply({"error": f"an error of gpufraction; the allocator's log has it as fault {fault}"}, 500)
         seconds.observe(clock() - started)

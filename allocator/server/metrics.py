@@ -1,7 +1,7 @@
 """
 The allocator's figures for scrapers: read from the controller at each scrape, and not stored in between.
 
-Which GPUs there are changes, so their gauges are read row by row and a node that has left is not reported for ever.
+GPUs come and go, so their gauges are read row by row, and a removed node is no longer reported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def scraped(routes: Routes, refresh: Callable[[], None]) -> Routes:
     def fresh(request: Request) -> Reply:
         try:
             refresh()
-        except Exception:  # the other metrics are wanted all the more then
+        except Exception:  # the other metrics are needed even more then
             log.exception("gauges not brought up to date")
         return render(request)
 

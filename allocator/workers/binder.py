@@ -2,8 +2,8 @@
 The only place that writes for the allocator: the commit of a placement, conditions and Events.
 
 A commit is one JSON patch: annotations, the node's pin, the gate removed, all under the resourceVersion that the
-decision saw. Its outcome is one of three values; where nobody can tell, the pod is read back before anything else is
-done with its share. Conditions and Events are written at most once a change and are never waited for.
+decision saw. Its outcome is one of three values; if it is unknown, the pod is read back before anything else is done
+with its share. Conditions and Events are written at most once for each change, and nothing waits for them.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ JSON = dict[str, Any]
 Tellable = Report | HeldBeyond | RepeatedNote
 log = logging.getLogger(__name__)
 _LONGEST_WHY = 300
-"""Characters of why a pod is evicted, in the request for it."""
+"""Characters of the reason in the request for an eviction."""
 _VERSIONS = {"ElasticGPUClaim": "elasticgpu.io/v1alpha1"}
 """API versions of the kinds that Events are about, where they are not `v1`."""
 _COMPONENT = "gpufraction-allocator"
 _TRIES = 8
 _PAUSE, _PAUSE_CAP = 0.5, 30.0
-"""Seconds before a condition that an API server did not take is written again: the first pause, and the longest."""
+"""Seconds before a condition that the API server did not accept is written again: the first pause, and the longest."""
 
 
 REFUSALS = (KubeForbidden, KubeInvalid)
-"""A write that will not be carried out however often it is requested, unless the pod or the cluster's rules change."""
+"""A write that is always refused, unless the pod or the cluster's rules change."""
 
 
 class Unwritable(Exception):
-    """A commit could not be put into words, so nothing was sent."""
+    """A commit could not be rendered, so nothing was sent."""
 
 
 def operations(binding: Binding, now_ns: int, *, protects: bool = False, dialects: Dialects = DIALECTS) -> list[JSON]:
@@ -116,11 +116,11 @@ def write(
     dialects: Dialects = DIALECTS,
 ) -> BindSucceeded | BindFailed | BindUnknown:
     """
-    Write a commit and find out what became of it. `protects`: as in `operations`.
+    Write a commit and find out its result. `protects`: as in `operations`.
 
-    A write without an answer that has left no trace is unknown, not undone: the API server may be at it still. Writing
-    the same commit again ends the doubt, since only one of the two can find the version that both of them name. Raises
-    `Unwritable` where an error of ours leaves nothing to be written.
+    A write without an answer or a visible effect is unknown, not undone: the API server may still be carrying it out.
+    Writing the same commit again resolves this, because only one of the two can find the version that both name. Raises
+    `Unwritable` if an internal error leaves nothing to write.
     """
     try:
         path = paths.pods(*binding.pod.key.split("/", 1))
@@ -174,9 +174,9 @@ def read_back(
     kube: Kube, binding: Binding, after: KubeError = _STILL, *, timeout: float | None = None
 ) -> BindSucceeded | BindFailed | BindUnknown:
     """
-    What became of a commit, by a look at the pod. `after`: how the write ended, if it was this replica's own just now.
+    The result of a commit, from the pod. `after`: how the write ended, if this replica just made it.
 
-    It is unknown as long as the pod is at the version that the commit names and the write may be on its way; with any
+    It is unknown as long as the pod is at the version that the commit names and the write may be in transit; with any
     other version the commit took effect or never will.
     """
     why = str(after)
@@ -201,8 +201,8 @@ def take_share(kube: Kube, take: TakeShare, *, timeout: float | None = None) -> 
     """
     Remove a pod's allocation and what its containers' environment reads, so that they see no GPU from now on.
 
-    The write names the version of the pod that was judged, so it changes nothing once the pod was bound, however late
-    it arrives. Raises `KubeError`.
+    The write names the version of the pod that was judged, so it changes nothing once the pod was bound, even if it
+    arrives late. Raises `KubeError`.
     """
     changes: dict[str, str | None] = dict.fromkeys(take.annotations)
     if take.withdrawn_from:
@@ -215,8 +215,8 @@ def evict(kube: Kube, order: Eviction, *, dry_run: bool = False) -> EvictionOutc
     """
     Ask for a pod's eviction (policy/v1), which honours PodDisruptionBudgets; a dry run asks if it would be granted.
 
-    The pod must be the very one that was judged, and at that version where it is named: one that was bound or changed
-    in between is left alone.
+    The pod must be exactly the judged one, and at that version if one is named: a pod that was bound or changed in
+    between is left alone.
     """
     namespace, name = order.key.split("/", 1)
     fields = {"pod": order.key, "cause": order.cause}
@@ -237,7 +237,7 @@ def evict(kube: Kube, order: Eviction, *, dry_run: bool = False) -> EvictionOutc
 
 
 def record(kube: Kube, news: Report, now: datetime) -> None:
-    """Write an Event. Raises `KubeError` if it is not taken."""
+    """Write an Event. Raises `KubeError` if it is not accepted."""
     once = ""
     match news:
         case StatusUpdate():
@@ -259,11 +259,11 @@ class EventRecorder:
     """
     Writes conditions and Events from a bounded queue on a thread of its own.
 
-    An API server that is busy or away is asked again for a while, since nothing else would ever tell a pod for which
-    nothing changes. Where it is slower than the news, each pod gets the latest only, and namespaces take turns, so
-    that nobody waits for the conditions of thousands of another's pods. `size`: how many may wait to be written;
-    beyond, the oldest of the namespace that has most is dropped. `leading`: a replica that does not lead any more says
-    nothing, because its news is old; each leader writes all conditions again.
+    Writes to a busy or unavailable API server are tried again for some time, because otherwise a pod for which nothing
+    changes would never be told. If it is slower than the news, each pod gets only the latest, and namespaces take
+    turns, so that none waits for the conditions of another's thousands of pods. `size`: how many may wait to be
+    written; beyond this, the oldest of the namespace with the most is dropped. `leading`: a replica that no longer
+    leads writes nothing, because its news is old; each leader writes all conditions again.
     """
 
     def __init__(
@@ -286,7 +286,7 @@ class EventRecorder:
         self._count = 0
 
     def put(self, news: Tellable) -> None:
-        """Write it soon, in place of what was still to be written of the same pod."""
+        """Write it soon, in place of pending news about the same pod."""
         about, namespace = _about(news), news.key.rpartition("/")[0]
         with self._changed:
             theirs = self._news.setdefault(namespace, {})
@@ -300,7 +300,7 @@ class EventRecorder:
             self._changed.notify()
 
     def _pop(self, namespace: str) -> Tellable:
-        """The oldest of a namespace, whose turn it then is no more."""
+        """The oldest of a namespace, whose turn is then over."""
         theirs = self._news.pop(namespace)
         news = theirs.pop(next(iter(theirs)))
         if theirs:
@@ -309,7 +309,7 @@ class EventRecorder:
         return news
 
     def take(self, within: float) -> Tellable | None:
-        """What is to be written next, waiting so many seconds for it at most."""
+        """What to write next, waiting for it at most this many seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._news, within)
             return self._pop(next(iter(self._news))) if self._news else None
@@ -325,7 +325,8 @@ class EventRecorder:
                     self._faulted("tell", news.key)
 
     def tell(self, news: Tellable, wait: Callable[[float], bool]) -> bool:
-        """Tell it, and try again while that may help. `wait`: so many seconds; true when there is no time left."""
+        """Write it, and try again while that may help. `wait`: waits this many seconds; true when there is no time
+        left."""
         for attempt in range(_TRIES):
             if not self._leading():
                 return False
@@ -355,7 +356,7 @@ class EventRecorder:
             try:
                 pod = self._set_condition(news, moments.stamp(now.timestamp()))
                 owners.show(self._kube, news, pod, now.timestamp(), _COMPONENT)
-            except REFUSALS as error:  # the Event may be taken all the same, and then somebody learns of it
+            except REFUSALS as error:  # the Event may still be accepted, and then users can see it
                 log.info("condition refused", extra={"pod": news.key, "reason": str(error)})
             if not news.event:
                 return
@@ -370,8 +371,8 @@ class EventRecorder:
         Write our condition, and for a pod behind our gate the message of the API server's own as well. Returns the pod
         as it is then.
 
-        Raises the API server's refusal. A policy of an older release refuses the second condition, so that ours is
-        then written alone.
+        Raises the API server's refusal. A policy of an older release refuses the second condition; ours is then written
+        alone.
         """
         ours = {
             "type": str(names.ALLOCATED_CONDITION),
@@ -399,7 +400,7 @@ def _unformatted(reason: str) -> str:
 
 
 def _about(news: Tellable) -> tuple[str, ...]:
-    """What the news is about: of two about the same only the later is written."""
+    """What the news is about: only the later of two about the same is written."""
     match news:
         case StatusUpdate():
             return (news.uid,)

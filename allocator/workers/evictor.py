@@ -1,9 +1,9 @@
 """
 Evictions, written: those that were ordered, and those that make room for a waiting pod.
 
-For room it may need several pods, and a disruption budget may refuse any of them. So all are asked about first, as a
-dry run, and the first real refusal ends it: nobody is evicted for a plan that cannot be carried out, as far as that can
-be known. What became of each goes back to the controller, which decides what follows.
+Making room may need several evictions, and a disruption budget may refuse any of them. So all are first tried as a dry
+run, and the first real refusal ends it: no pod is evicted for a plan that is known not to work. The results go back to
+the controller, which decides what follows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GRANTED = ("evicted", "gone")
 
 
 def ask(kube: Kube, order: Eviction, faulted: Faulted, *, dry_run: bool = False) -> EvictionOutcome:
-    """Ask for one eviction; an error of ours is a failure."""
+    """Ask for one eviction; an internal error is a failure."""
     try:
         return evict(kube, order, dry_run=dry_run)
     except Exception:
@@ -49,7 +49,7 @@ class Evictor:
         self._counted(order.cause, ask(self._kube, order, self._faulted))
 
     def preempt(self) -> None:
-        """Make room for a waiting pod, if somebody's going would."""
+        """Make room for a waiting pod, if evictions would."""
         orders = self._controller.preempt()
         for dry_run in (True, False):
             for order in orders:

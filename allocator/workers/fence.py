@@ -1,9 +1,9 @@
 """
 The writes by which a new leader fences the bindings of the previous leader, and fails the pods that came too late.
 
-The controller knows which pods, and when all are done. A pod that cannot be reached is tried again in the next pass,
+The controller knows which pods, and when all are done. A pod that cannot be written is tried again in the next pass,
 and nothing is decided until then: a replica that cannot write to pods could not place any either. A pod whose fencing
-is refused for good, such as by somebody's policy, is skipped, since the same policy would refuse its binding too.
+is permanently refused, such as by a policy, is skipped, because the same policy would refuse its binding too.
 """
 
 from __future__ import annotations

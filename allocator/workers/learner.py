@@ -3,8 +3,8 @@ Learning alongside the decisions, on threads of its own: the requests seen becom
 whole; the nodes seen, and the options, become empty nodes of the declared pools.
 
 `see` is called wherever a pod asks for the first time, and only counts. Making tables takes from tens of milliseconds
-to a second, so decisions go on by the old ones meanwhile. A leader that has just started learns from the pods that it
-lists, so nothing has to be kept anywhere. Where the policy does not learn there is no lesson.
+to a second, so decisions use the old ones meanwhile. A new leader learns from the pods that it lists, so nothing must
+be stored. If the policy does not learn, nothing is done.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 JSON = dict[str, Any]
 
 _LOOK_EVERY = 30.0
-"""Seconds between two looks at what the cluster has, which the tables may not know."""
+"""Seconds between two looks at the cluster, which may have something unknown to the tables."""
 _POOLS_EVERY = 5.0
 """Seconds between two looks at the options and the nodes of declared pools."""
 
 
 class LearningWorker:
-    """What was requested, and the tables of it. `see` may be called by any thread."""
+    """What was requested, and its tables. Any thread may call `see`."""
 
     def __init__(self, *, policy: str, limits: Limits) -> None:
         self._policy = policy
@@ -48,7 +48,7 @@ class LearningWorker:
         """What the cluster had when the last tables were made."""
 
     def see(self, request: PodRequest, cpu: int) -> None:
-        """A pod asked, for the first time; `cpu` in thousandths of a core."""
+        """A pod asked for the first time; `cpu` in thousandths of a core."""
         if self._policy in LEARNED:
             with self._lock:
                 if self._learner.see(request, cpu):
@@ -95,7 +95,7 @@ class LearningWorker:
 class PoolWatcher:
     """
     What empty nodes of the declared pools look like: by the options, which may change at any time, and by the nodes
-    that were seen. A pool that shrinks to no node keeps what was learned of it while this process runs.
+    that were seen. What was learned about a pool that shrinks to no node is kept while this process runs.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class PoolWatcher:
         self._declare = declare
         self._limits = limits
         self._seen: dict[str, list[NodeState]] = {}
-        """The known nodes of each declared pool, as they were when there were any."""
+        """The last known nodes of each declared pool."""
         self._last = PoolsDeclared(())
 
     def run(self, stop: threading.Event) -> None:

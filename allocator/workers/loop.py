@@ -1,9 +1,9 @@
 """
 The loop that places pending pods: each wake-up, and each second, it runs a scheduling cycle and the phases of a tick.
 
-It decides nothing: it carries the core's effects out and reports what became of them by events. Bindings go out side by
-side, since each costs a round trip and decisions must not wait for it. Each phase is supervised by itself, so that one
-which fails keeps none of the others from its work, and an error that comes of one pod's write stays with that pod.
+It decides nothing: it carries out the core's effects and reports the results by events. Bindings are written in
+parallel, because each costs a round trip and decisions must not wait for it. Each phase is supervised separately, so
+that a failure does not affect the others, and an error of one pod's write affects only that pod.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from runtime.supervision import Unsupervised, Workers
 log = logging.getLogger(__name__)
 _SETTLE_EVERY = 1.0
 _NAMESPACES = 16
-"""In which it is looked at a time for pods that were not seen."""
+"""Namespaces that are searched at a time for unseen pods."""
 _LIST_TIMEOUT = 10.0
 _AFTER_THE_CYCLE = (
     TickPhase.UPKEEP,
@@ -94,7 +94,7 @@ class LoopCounters:
 
 
 class SchedulingLoop:
-    """One pass a wake-up, and the clock's part about once a second."""
+    """One pass for each wake-up, and the clock's part about once a second."""
 
     def __init__(
         self,
@@ -139,11 +139,11 @@ class SchedulingLoop:
         )
 
     def run(self, stop: threading.Event) -> None:
-        """Until stopped. Commits under way are finished, so that none is left in doubt for no reason."""
+        """Until stopped. Commits in progress are finished, so that none is left with an unknown result without need."""
         try:
             while not stop.is_set():
                 woken = self._woken.wait(_SETTLE_EVERY)
-                if woken:  # a wake-up that comes after the wait must not be lost
+                if woken:  # a wake-up after the wait must not be lost
                     self._woken.clear()
                 self._cycle_due |= woken
                 self._turn()
@@ -174,7 +174,7 @@ class SchedulingLoop:
         """
         Carry out the effects of one phase.
 
-        The writes of bindings go out side by side, since each is a round trip; everything else in its order.
+        Bindings are written in parallel, because each is a round trip; everything else in its order.
         """
         effects = self._controller.tick(phase)
         list(self._pool.map(self._resolve, (each for each in effects if isinstance(each, Binding | ReadBack))))
@@ -203,7 +203,7 @@ class SchedulingLoop:
                     self._carries[type(effect)](effect)
 
     def _resolve(self, effect: Binding | ReadBack) -> None:
-        """A binding whose outcome is unknown: written once more where this replica may, else its pod is read back."""
+        """A binding with an unknown outcome: written again if this replica may, else its pod is read back."""
         if isinstance(effect, Binding):
             self._bind(effect)
         else:
@@ -224,8 +224,8 @@ class SchedulingLoop:
 
     def _take_share(self, take: TakeShare) -> None:
         """
-        Take a share off a pod; a pod that has changed is evaluated again. Whatever is not known to have happened frees
-        nothing: the share is counted until the watch shows the pod without it.
+        Remove a share from a pod; a pod that has changed is evaluated again. An unknown result frees nothing: the share
+        is counted until the watch shows the pod without it.
         """
         fields = {"pod": take.key, **({"gate": take.gate} if take.gate else {"node": take.withdrawn_from})}
         try:
@@ -244,7 +244,7 @@ class SchedulingLoop:
 
     def _check(self, overdue: Iterable[Reservation]) -> None:
         """
-        Ask for the pods of reservations that were not seen in time, since the watch may be what is late.
+        Ask for the pods of reservations that were not seen in time, because the watch may be late.
 
         Some namespaces at a time, those that have waited longest first: tenants choose how many namespaces there are.
         """
@@ -257,7 +257,7 @@ class SchedulingLoop:
             self._controller.handle(AssumedChecked(tuple(holdings), answers.get(namespace)))
 
     def _held_in(self, namespace: str) -> set[str] | None:
-        """Ids of the allocations that a namespace's pods carry; None where that could not be found out."""
+        """Ids of the allocations that a namespace's pods carry; None if that could not be found out."""
         if not reading.is_label(namespace):
             return set()
         try:
@@ -273,7 +273,7 @@ class SchedulingLoop:
         return {item["id"] for item in listing.items}
 
     def _read_parked(self, parked: ParkedPod) -> None:
-        """Read a pod of which only the name is kept. Whatever happens is answered, or it would never be read again."""
+        """Read a pod that is known by name only. Every outcome is reported, or it would never be read again."""
         found: PodEvent | None = None
         deleted = False
         try:
@@ -287,13 +287,13 @@ class SchedulingLoop:
         self._controller.handle(ParkedRead(parked.uid, found, deleted))
 
     def _bind(self, binding: Binding) -> None:
-        """Write it and tell the controller. No error keeps others from being written, or leaves this one as it is."""
+        """Write it and tell the controller. No error prevents other writes, or leaves this one unreported."""
         try:
             self._write_one(binding)
         except Unwritable:
             self._controller.handle(BindFaulted(binding, sent=False))
         except Exception:
-            # Whether it went out is not known, so its share stays reserved until the pod has been looked at.
+            # It is unknown whether it was sent, so its share stays reserved until the pod has been read.
             self._controller.handle(BindFaulted(binding))
 
     def _write_one(self, binding: Binding) -> None:

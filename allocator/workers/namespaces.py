@@ -1,8 +1,8 @@
 """
 What namespaces say by labels that mean a number: weights in the fair queue, and after how long idle pods give way.
 
-Only namespaces with the label are requested. Where the API server does not answer, what was read before goes on
-counting. A value that cannot be read is logged once, and is left out.
+Only namespaces with the label are requested. If the API server does not answer, the former values still count. A value
+that cannot be read is logged once, and is left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EVERY = 10.0
 @dataclass(frozen=True, slots=True)
 class NamespaceLabel:
     """
-    A label, and who reads it: `tell` with what `read` makes of each value, by namespace, after each look.
+    A label, and its reader: `tell` gets what `read` makes of each value, by namespace, after each look.
 
     `read` gives None for a value that it cannot read, and `misread` the sentence about it.
     """

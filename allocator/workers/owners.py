@@ -2,8 +2,8 @@
 Why a pod waits, written where the program that created the pod looks for it.
 
 Most programs show nothing of our own condition. Each row of the table is one program and what it shows instead: another
-condition of its pods, or the Events of its own object. The pod is as the API server answered it, and what it says of
-its owner was written by a tenant.
+condition of its pods, or the Events of its own object. The pod comes from the API server, and a tenant wrote what it
+says about its owner.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ControllingOwner:
 
 Show = Callable[[Kube, StatusUpdate, ControllingOwner, float, str], None]
 """
-Shows the news by the owner of the pod that it is about, at a time in seconds, as which component. Raises `KubeError`.
+Shows the news at the owner of its pod, at a time in seconds, as a component. Raises `KubeError`.
 """
 
 
@@ -51,7 +51,7 @@ def show(kube: Kube, news: StatusUpdate, pod: Mapping[str, Any], now: float, com
 
 
 def owner_of(pod: Mapping[str, Any]) -> ControllingOwner | None:
-    """The pod's controller; None without one, or where its name or uid is none."""
+    """The pod's controller; None without one, or if its name or uid is invalid."""
     for each in (pod.get("metadata") or {}).get("ownerReferences") or ():
         if each.get("controller"):
             owner = ControllingOwner(*(str(each.get(field, "")) for field in ("apiVersion", "kind", "name", "uid")))
@@ -87,7 +87,7 @@ def _by_event(kube: Kube, news: StatusUpdate, owner: ControllingOwner, now: floa
 PROGRAMS: Mapping[tuple[str, str], Show] = {
     # The message of a step is that of the first condition with this reason, whatever its type.
     ("argoproj.io", "Workflow"): _by_condition,
-    # Its conditions say nothing of workers, and of the head only what a kubelet says.
+    # Its conditions say nothing about workers, and about the head only what a kubelet says.
     ("ray.io", "RayCluster"): _by_event,
 }
 """By API group and kind of a pod's controller."""

@@ -1,5 +1,5 @@
 """
-What the leader does at the start of its leadership and then now and then, in a thread of its own.
+What the leader does at the start of its leadership and then periodically, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def while_leading(
     missed: str,
 ) -> None:
     """
-    Call `look` at once when this replica begins to lead, and then again and again, until stopped.
+    Call `look` at once when this replica begins to lead, and then repeatedly, until stopped.
 
-    `every`: seconds between two calls. `pause`: how often leadership is looked at. `missed`: what the log says where
-    the API server gave no answer; the call is made again after `every`.
+    `every`: seconds between two calls. `pause`: how often leadership is looked at. `missed`: the log's message if the
+    API server gave no answer; the call is made again after `every`.
     """
     waited = every
     while not stop.wait(pause):

@@ -1,4 +1,4 @@
-"""What the options say of kube-scheduler's profiles, sent to the scheduler whenever it changes."""
+"""What the options say about kube-scheduler's profiles, sent to the scheduler whenever it changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVERY = 5.0
 
 
 class ProfileWatcher:
-    """Looks at the options again and again; they may change at any time."""
+    """Looks at the options repeatedly; they may change at any time."""
 
     def __init__(
         self, options: Callable[[], PoolOptions | None], *, declare: Callable[[ProfilesDeclared], None]

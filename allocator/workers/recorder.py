@@ -2,9 +2,8 @@
 Annotations of the older systems that change while a pod lives, such as Aliyun's `ALIYUN_COM_GPU_MEM_ASSIGNED`.
 
 The dialects say what changes and when; here it is written, by the leader alone, from a bounded queue on a thread of its
-own, so that the watch never waits for a write. Nothing depends on these annotations but other people's tools: what is
-lost here (a full queue, a failed write) is written when the pod is next heard of, at the latest when the watch is read
-again.
+own, so that the watch never waits for a write. Only other tools depend on these annotations: what is lost here (a full
+queue, a failed write) is written when the pod changes next, or at the latest when the watch is read again.
 """
 
 from __future__ import annotations

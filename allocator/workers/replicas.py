@@ -11,14 +11,14 @@ JSON = dict[str, Any]
 REPLICAS = {"labelSelector": "app.kubernetes.io/component=admission"}
 """The query for them."""
 NO_IMAGE = "gpufraction"
-"""Where no allocator runs in a pod."""
+"""If no allocator runs in a pod."""
 
 
 def image_of(replicas: Iterable[JSON]) -> str:
     """
     The image of the allocators' own pods, which nodes can pull: that of the youngest pod; `NO_IMAGE` without any.
 
-    So the image's name, with its registry, is given once, to kustomize.
+    So the image's name, with its registry, is configured only once, in kustomize.
     """
     found = max(replicas, key=moments.created, default={})
     containers = (found.get("spec") or {}).get("containers") or []

@@ -2,13 +2,13 @@
 Periodic repair: at the start of a leadership and every few minutes, a fresh list of pods against the allocator's state.
 
 A list and a watch are never of the same moment, so a difference is looked at twice. A pod that was known before the
-list was requested and is not in it was deleted; if it is known still some seconds later, the watch has lost its
-end. A pod that is listed otherwise than it is known is read again after those seconds; if it has not changed meanwhile,
-the watch has lost what it is. Drift is repaired by reading all pods again through a new watch, since only within one
-stream a list and the events after it are in order, and since a watch that loses events is not to be trusted further.
+list was requested and is not in it was deleted; if it is still known some seconds later, the watch has lost its end. A
+pod that differs from the list is read again after those seconds; if it has not changed meanwhile, the watch has lost
+its change. Drift is repaired by reading all pods again through a new watch, because a list and its later events are in
+order only within one stream, and because a watch that loses events cannot be trusted.
 
-The thread that reads is not the one that places, so that a large list keeps no pod waiting. Findings are logged and
-evicted by the controller. A failure to read leaves everything as it is and is tried again soon.
+The reading thread is not the placing one, so a large list delays no pod. Findings are logged and evicted by the
+controller. A failure to read leaves everything as it is and is tried again soon.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 _TICK = 1.0
 _GRACE = 5.0
-"""Seconds that the watch is given to bring what the list has shown."""
+"""Seconds within which the watch should bring what the list has shown."""
 _RETRY = 30.0
-"""Seconds until a pass that could not read is tried again, at most."""
+"""The most seconds until a pass that could not read is tried again."""
 _MOST_READS = 50
 """Pods that are read again one by one; where more differ, the state is mended without that."""
 _SHOWN = 5
@@ -49,7 +49,7 @@ _NOTHING: JSON = {}
 
 @dataclass(frozen=True, slots=True)
 class ResyncCounters:
-    """Called with the outcome of each pass: drift by kind, and how many pods nobody counts."""
+    """Called with the outcome of each pass: drift by kind, and how many pods are not counted."""
 
     passed: Callable[[str], None] = lambda outcome: None
     drifted: Callable[[str, int], None] = lambda kind, count: None
@@ -68,7 +68,7 @@ class ResyncCounters:
 
 @dataclass(frozen=True, slots=True)
 class Doubts:
-    """What differed at the first look: pods listed otherwise than known, and pods known and not listed."""
+    """What differed at the first look: pods that differ from the list, and known pods that are not in it."""
 
     differing: tuple[ListedPod, ...]
     deleted: tuple[str, ...]
@@ -107,7 +107,7 @@ class Resync:
             self.tick()
 
     def tick(self) -> None:
-        """Do what is due; to be called about once a second."""
+        """Do what is due; call it about once a second."""
         now = self._clock()
         if not self._controller.decides():
             if self._due is not None:
@@ -135,7 +135,7 @@ class Resync:
         options = self._reading()
 
         def see(pod: JSON) -> JSON:
-            """Nothing is kept of most pods: a large cluster's list would not fit alongside what is known of it."""
+            """Most pods are not kept: a large cluster's list would not fit alongside its known state."""
             deleted.discard(podinfo.named(pod)[0])
             try:
                 listed = consistency.listed(pod, options, served, self._dialects)
@@ -177,7 +177,7 @@ class Resync:
         self._controller.handle(DriftFound())
 
     def _reading(self) -> PoolOptions:
-        """How pods are read now; as without a document where it could never be read."""
+        """How pods are read now; without a document if it could never be read."""
         return self._options() or NO_OPTIONS
 
     def _is_still_so(self, pod: ListedPod) -> bool:

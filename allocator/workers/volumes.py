@@ -3,8 +3,8 @@ Informers that start once they are needed: of claims, volumes and what belongs t
 has a claim; of ResourceClaims and DeviceClasses, once such a pod names one, or an extended resource; of Services and
 controllers, once the administrator has set default topology spread constraints.
 
-A cluster that does not need them pays nothing. Objects are trimmed as they come: a claim has some hundred bytes then.
-One that cannot be read counts as absent, so that a pod that needs it waits.
+A cluster that does not need them has no cost. Objects are trimmed as they come: a claim then has some hundred bytes. An
+unreadable one counts as absent, so a pod that needs it waits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EVERY = 0.2
 
 
 class InformersOnDemand:
-    """Waits until some kinds are wanted, and then follows all of them. `why`: what that is for, in the log."""
+    """Waits until some kinds are needed, and then watches all of them. `why`: the purpose, for the log."""
 
     def __init__(
         self,

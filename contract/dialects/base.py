@@ -180,8 +180,8 @@ class ContainerReader:
         The amount of a resource as a whole number, the limit before the request; None where it is absent.
 
         Raises `ReadingRefused` outside `least`..`most`, for text that is not a quantity, and for fractions. `largest`:
-        `most` in the tenant's words, for a refusal of more. `units`: the resource counts units of its own, so an amount
-        with a suffix (`10G`, `5Gi`) is refused with `cure`, however large it is.
+        `most` in the tenant's unit, for the refusal of a larger amount. `units`: the resource counts units of its own,
+        so an amount with a suffix (`10G`, `5Gi`) is refused with `cure`, however large it is.
         """
         if not self.asks(resource):
             return None
@@ -220,7 +220,7 @@ class ContainerReader:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One name of a dialect for its documentation: the kind of place it stands in, and its meaning."""
+    """One name of a dialect for its documentation: the kind of place where it is written, and its meaning."""
 
     name: str
     on: str
@@ -279,8 +279,8 @@ class Dialect:
     """All names that it reads, for the documentation."""
     examples: tuple[Example, ...] = ()
     charges: Callable[[Options], tuple[Charge, ...]] = lambda options: ()
-    """What its resources count in a template, for systems that charge a quota before admission. Those that are not here
-    cannot be counted without the GPU, or count nothing that another one does not."""
+    """What its resources count in a template, for systems that charge a quota before admission. The others cannot be
+    counted without the GPU, or another resource counts the same."""
 
 
 @dataclass(frozen=True, slots=True)

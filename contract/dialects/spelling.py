@@ -24,15 +24,15 @@ MOST_REPORTED = 16
 LONGEST = 100
 """Characters of a name that may be a misspelt one; the known names have at most 60."""
 UNKNOWN, UNREAD, REMOVE = "an unknown resource", "nothing reads it", "remove it"
-"""What is found of a misspelt resource and of a misspelt annotation, and the cure where it resembles nothing."""
+"""The finding for a misspelt resource and for a misspelt annotation, and the cure if it resembles nothing."""
 UNDER_LIMITS = "put the amount under resources.limits of a container"
 """The cure for a resource that is written as an annotation."""
 
 _SEPARATORS = re.compile(r"[-_.]")
 _LONG = 5
-"""Characters of a name, without separators, from which one letter may be wrong: shorter names resemble too many."""
+"""Shortest name, in characters without separators, in which one letter may be wrong: shorter ones resemble too many."""
 _SLIPS = 8
-"""Characters from which two may be."""
+"""Shortest name in which two letters may be wrong."""
 _ALIKE = 0.6
 """Of `SequenceMatcher.ratio`, from which on two names of our own domain are alike."""
 
@@ -62,7 +62,7 @@ class Spelling:
         self._most_pairs = most_pairs
         self.looked_at = self.compared = 0
         self.exhausted = False
-        """Whether a name was not compared since there were too many before it."""
+        """Whether a name was not compared because too many came before it."""
 
     def suggest(self, name: str, known: Known) -> str | None:
         """
@@ -109,13 +109,13 @@ class Spelling:
         return best[1] if best is not None else None
 
     def _one_more_name(self) -> bool:
-        """Count a name that is looked at; False where there may be no more."""
+        """Count a name that is looked at; False if the bound is reached."""
         self.exhausted = self.looked_at >= self._most_names
         self.looked_at += not self.exhausted
         return not self.exhausted
 
     def _one_more_pair(self) -> bool:
-        """Count a comparison; False where there may be no more."""
+        """Count a comparison; False if the bound is reached."""
         self.exhausted = self.compared >= self._most_pairs
         self.compared += not self.exhausted
         return not self.exhausted

@@ -96,7 +96,7 @@ class Dialects:
                 _refuse_two(pod, speaking[0], speaking[1])
             context.bounded()  # first: reading one container looks at others, so the work grows with their square
             for misspelt in self._misspelt_resources(context, spelling):
-                return misspelt  # the share would not be the one that was meant
+                return misspelt  # the share would not be the intended one
             if spelling.exhausted:
                 return _too_many_unknown()
             request = speaking[0].read(context) if speaking else None
@@ -126,8 +126,8 @@ class Dialects:
         """
         The pod without the resources of a LimitRange that do not belong to its request, and those that are left.
 
-        `earlier`: the request with which the pod was admitted before. What a LimitRange writes into its containers
-        again is no new request.
+        `earlier`: the request with which the pod was admitted before. Amounts that a LimitRange writes into its
+        containers again are not a new request.
         """
         standard_of = dict(options.resource_names)
         wrote = {
@@ -392,13 +392,13 @@ def _mentions(pod: Mapping[str, Any], dialect: Dialect) -> Iterator[str]:
 
 
 def _too_many_unknown() -> Refusal:
-    """Of so many unknown resources some are misspelt, and the share would not be the one that was meant."""
+    """Some of so many unknown resources are misspelt, and the share would not be the intended one."""
     found = "too many unknown resources with names similar to those of GPU shares"
     return Refusal("spec.containers[].resources", found, "remove those that have no effect")
 
 
 def _refuse_two(pod: Mapping[str, Any], first: Dialect, second: Dialect) -> None:
-    # Of several LimitRanges the API server's annotation names one, so any of them may have written one of the two.
+    # The API server's annotation names only one of several LimitRanges, so any of them may have written one of the two.
     where = " from the pod or the namespace's LimitRange" if limitranges.ranged_requests(pod) else ""
     raise ReadingRefused(
         next(_mentions(pod, second)),

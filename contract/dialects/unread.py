@@ -14,7 +14,7 @@ from contract.dialects.spelling import MOST_REPORTED, REMOVE, UNDER_LIMITS, UNRE
 from contract.encoding.reading import shown
 
 OURS = f"{names.GROUP}/"
-"""Before the slash, what our own names have."""
+"""The part before the slash in our own names."""
 _ALL = tuple(str(key) for key in names.REGISTRY if key.on.startswith("Pod annotation"))
 _WHOLE_NAMES = frozenset(_ALL)
 _TENANTS = tuple(
@@ -24,7 +24,7 @@ _PREFIXES = (*(name if name.endswith(".") else f"{name}." for name in _ALL), *na
 
 
 def unread_annotations(annotations: Iterable[str], spelling: Spelling | None = None) -> Iterator[str]:
-    """A warning for each annotation in our own domain that nothing reads; of very many one warning in the end."""
+    """A warning for each annotation in our own domain that nothing reads; one at the end stands for the rest."""
     spelling = spelling or Spelling()
     unread = sorted(
         each

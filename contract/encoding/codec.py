@@ -6,8 +6,7 @@ recognizes a newer one.
 
 A pod's author may have written the text. So names, a dialect's too, are names as Kubernetes has them, and no text of
 another form goes further: it would become part of a path, a series, a message on other objects or a line on somebody's
-terminal. A share that is held counts whatever such a text is: what only identifies something is read as a name that
-stands for it.
+terminal. A held share counts whatever its text is: an invalid identifier is replaced by a name that stands for it.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _LONGEST = 256 << 10
 _LONGEST_UUID = 128
 """Characters of the longest text that may be the UUID of a card."""
 _UNITS = (MIB, GIB)
-"""Units in which a dialect may count memory. Others' tables show all pods in the smallest that one of them has."""
+"""Units in which a dialect may count memory. Other tools' tables show all pods in the smallest one."""
 _NO_KIND = f"{names.GROUP}/none"
 """A CDI kind that no node has: the runtime refuses a container with such a device, which so gets no GPU."""
 
@@ -126,7 +125,7 @@ def _sharing_wishes(fractions: tuple[FractionRequest, ...]) -> tuple[FractionReq
 
 _REQUEST = _request(_WORDS, wire.matching(is_subdomain, "at most 253 of a-z, 0-9, - and .", empty=True), MOST_SHARING)
 _ADMITTED = _request(wire.listed(wire.line(4 * LONGEST_WORD)), wire.TEXT.then(lambda name: name and _named(name)), None)
-"""Of a pod that holds its share, which must be counted however large it was allowed to be when it was admitted."""
+"""For a pod that holds its share, which must be counted even if today's bounds are smaller."""
 
 
 def _named(name: str) -> str:
@@ -250,7 +249,7 @@ def texts_of(text: object) -> tuple[str, frozenset[str]]:
     """
     The node that an allocation of any version names, and its short texts, among which are the UUIDs of its cards.
 
-    Empty where the text tells neither. Every version names its node as `node`, and its cards by their UUIDs somewhere.
+    Both are empty if the text has neither. Every version has the field `node`, and the UUIDs of the cards somewhere.
     """
     try:
         document = wire.load(text, "allocation", most=_LONGEST)
@@ -284,8 +283,8 @@ def container_annotations(allocation: Allocation) -> dict[str, str]:
 
     The limiters number a container's GPUs in their own order, or have one limit for all. So where the shares differ (a
     percentage of unequal cards), every GPU gets the smallest, since no limit may exceed its share. To limiters 0 means
-    no limit, so a share below one MiB is written as 1. Limiters get the limit of a share that may burst, and the
-    program its booked part: what it takes at its start must be there.
+    no limit, so a share below one MiB is written as 1. If a share may burst, limiters get the limit and the program
+    gets the booked part, because what it takes at its start must be available.
     """
     values: dict[str, str] = {}
     for container in allocation.containers:
@@ -293,7 +292,7 @@ def container_annotations(allocation: Allocation) -> dict[str, str]:
         smallest = max(1, mib(min(share.memory for share in shares)))
         limit = max(1, mib(min(share.limit for share in shares)))
         cores = min(0 if share.cores_free else share.cores for share in shares)
-        # A claim brings the devices: nothing that reads the variable shall bring them too.
+        # A claim brings the devices: nothing that reads the variable may bring them too.
         by_claim = any(share.dra for share in shares)
         devices = names.NO_DEVICES if by_claim else ",".join(visible(allocation, share) for share in shares)
         values[names.per_container(names.DEVICES_PREFIX, name)] = devices
@@ -321,8 +320,8 @@ _PARTS = 1_000_000
 
 def _fraction_text(shares: Iterable[GpuShare], held: int, limit: int) -> str:
     """
-    The part of the memory that the container sees which it may take, as a decimal. `held`, `limit`: its memory on each
-    GPU in MiB, at most the card's and as it is limited.
+    The part of the visible memory that the container may take, as a decimal. `held`, `limit`: its memory on each GPU in
+    MiB, at most the card's and as it is limited.
 
     It is never 0, which some programs read as no limit. A GPU whose memory is not known has the smallest part.
     """

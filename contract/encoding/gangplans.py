@@ -1,8 +1,8 @@
 """
 The text of a gang's plan: which share each of its members gets.
 
-The allocator writes it on the first member that is placed, by the write that places it. From then on the gang is begun:
-whichever allocator leads gives the other members these very shares. Reading it raises `Malformed` and nothing else.
+The allocator writes it on the first member that is placed, by the write that places it. The gang has then begun: the
+leading allocator, even a new one, gives the other members exactly these shares. Reading it raises only `Malformed`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ LONGEST = 128 << 10
 
 def to_text(members: Mapping[str, Allocation]) -> str:
     """
-    The plan for these pods, by uid. One that is too long is empty: then a new leader decides for the members that are
-    left, before it decides anything else.
+    The plan for these pods, by uid. A plan that is too long is empty: a new leader then decides for the remaining
+    members before anything else.
     """
     shares = {uid: codec.allocation_to_json(allocation) for uid, allocation in members.items()}
     text = json.dumps({"v": _VERSION, "members": shares}, separators=(",", ":"), sort_keys=True)

@@ -2,7 +2,7 @@
 Times: read and written as Kubernetes writes them, and shown to people as an age.
 
 An object keeps "asked for at 2026-01-05T08:00:00Z", which stays true; "asked for 40 s ago" would be wrong a second
-later. Who shows the sentence makes the age of it (`spoken`). Pure: the present is passed in.
+later. The program that shows the sentence turns the time into an age (`spoken`). Pure: the present is passed in.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _LATEST = 253_402_300_800
 """The year 10000, in seconds since 1970, which cannot be written."""
 _FINE = 120
-"""Up to this many of a unit the smaller one is shown: 90 s, and 5 min."""
+"""Up to this many, the smaller unit is shown: 90 s, but 5 min."""
 
 
 def stamp(moment: float) -> str:
@@ -36,7 +36,7 @@ def at(moment: float) -> str:
 
 
 def seconds(text: object) -> float | None:
-    """Seconds since 1970 of a time as Kubernetes writes it; None of anything else, such as a time without a zone."""
+    """Seconds since 1970 of a time as Kubernetes writes it; None for anything else, such as a time without a zone."""
     try:
         found = datetime.fromisoformat(text)  # type: ignore[arg-type]  # others are a TypeError
         moment = found.timestamp() if found.tzinfo else -1.0
@@ -46,7 +46,7 @@ def seconds(text: object) -> float | None:
 
 
 def created(document: Mapping[str, Any]) -> float:
-    """When the API server stored an object first: seconds since 1970, 0 where it does not say."""
+    """When the API server first stored an object, in seconds since 1970; 0 if the object does not say."""
     metadata = document.get("metadata")
     return (seconds(metadata.get("creationTimestamp")) if isinstance(metadata, Mapping) else None) or 0.0
 
@@ -57,7 +57,7 @@ def spoken(text: str, now: float) -> str:
 
 
 def duration(length: float) -> str:
-    """`40 s`, `5 min`, `3 h`, `2 d`, of seconds: the largest unit of which there are enough, rounded down."""
+    """`40 s`, `5 min`, `3 h`, `2 d`, of seconds: the largest unit with enough of them, rounded down."""
     whole = max(0, int(length))
     size, name = next((unit for unit in _UNITS if whole >= max(unit[0] * 2, _FINE) and unit[0] > 1), _UNITS[-1])
     return f"{whole // size} {name}"

@@ -2,8 +2,8 @@
 Text that others wrote, made fit to be shown: on one line, without control characters, and of bounded length.
 
 A terminal obeys control characters, a log line ends at a line break, no encoder takes half of a surrogate pair, and
-characters that turn the direction of text make a sentence say something else. So each such character is replaced
-wherever text of others is kept, written or printed. Pure.
+characters that turn the direction of text make a sentence say something else. Therefore each such character is replaced
+wherever other people's text is kept, written or printed. Pure.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def stand_in(text: str) -> str:
     """
     A name for text that is no name: equal texts have the same one, different texts different ones.
 
-    What is counted by such a text is counted all the same, and the text itself goes nowhere.
+    What is counted by such a text is still counted, and the text itself is not passed on.
     """
     return f"odd-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:32]}"
 

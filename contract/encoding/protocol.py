@@ -1,10 +1,11 @@
 """
 The protocol between the webhook and the allocator over the unix socket: the question, and its three answers.
 
-JSON over HTTP, `POST /v1/reserve`. The webhook has read the pod's dialect, so the question has the canonical request,
-and the pod trimmed to what a placement needs. A replica that does not lead reserves nothing. It answers by its own view
-of the cluster, and where the pod fits with a `Wait` of the code `NotLeading`. Without an answer (no socket, late, HTTP
-503 before the cluster was listed) the webhook gates the pod, and the leader places it a moment later.
+JSON over HTTP, `POST /v1/reserve`. The webhook has read the pod's dialect, so the question contains the canonical
+request, and the pod trimmed to what a placement needs. A replica that does not lead reserves nothing. It answers from
+its own view of the cluster; if the pod fits, the answer is a `Wait` with the code `NotLeading`. Without an answer (no
+socket, late, HTTP 503 before the cluster was listed) the webhook gates the pod, and the leader places it a moment
+later.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ T = TypeVar("T")
 
 RESERVE_PATH = "/v1/reserve"
 OFFERED_PATH = "/v1/offered"
-"""The question which GPUs NVIDIA's own plugin offers on a node; every replica answers that has listed the cluster."""
+"""Which GPUs does NVIDIA's own plugin offer on a node? Every replica that has listed the cluster answers."""
 SCRAPER_PATH = "/v1/scraper"
 """
-The question whether a scraper's token lets it read metrics. The webhook has no token with which to ask the API server.
+Does a scraper's token let it read metrics? The webhook has no token with which to ask the API server.
 """
 CARDS_PATH = "/v1/cards"
-"""The question which kinds of GPUs there are; every replica answers that has listed the cluster."""
+"""Which kinds of GPUs are there? Every replica that has listed the cluster answers."""
 CLAIMS_PATH = "/v1/claims"
-"""The question what the ResourceClaims ask for that a pod names; every replica answers that reaches the API server."""
+"""What do a pod's ResourceClaims ask for? Every replica that reaches the API server answers."""
 MOST_CARDS = 4_096
 """Kinds of GPUs in an answer; a cluster has a few."""
 MOST_QUESTION = 1 << 20
-"""Bytes of a question. A trimmed pod within the bounds of `contract.bounds` has half of that at most."""
+"""Bytes of a question. A trimmed pod within `contract.bounds` has at most half of that."""
 
 JSON = dict[str, Any]
 _LISTS = ("initContainers", "containers", "schedulingGates", "volumes", "tolerations")
@@ -225,7 +226,7 @@ class ClaimsQuestion:
 @dataclass(frozen=True, slots=True)
 class ClaimsAnswer:
     """
-    The requests of each claim, by the pod's name for it; none of one that is of other drivers. `refused`: why the pod
+    The requests of each claim, by the pod's name for it; none for a claim of other drivers. `refused`: why the pod
     cannot be served, in words for its author; empty where it can.
     """
 

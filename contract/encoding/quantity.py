@@ -41,7 +41,7 @@ class BadQuantity(ValueError):
 
 
 def _remembered(read: Callable[[object], T]) -> Callable[[object], T]:
-    """Caches `read`: a cluster's pods have few different amounts, and parsing one costs ten times its look-up."""
+    """Caches `read`: a cluster's pods have few different amounts, and parsing costs ten times as much as a look-up."""
     known = functools.lru_cache(maxsize=4096)(read)
 
     @functools.wraps(read)
@@ -85,7 +85,7 @@ def integer(value: object) -> int:
 
 
 def integer_or(value: object, default: int) -> int:
-    """As `integer`, with the default for what is no whole number."""
+    """As `integer`, with the default for anything that is not a whole number."""
     try:
         return integer(value)
     except BadQuantity:
@@ -93,7 +93,7 @@ def integer_or(value: object, default: int) -> int:
 
 
 def is_zero(value: object) -> bool:
-    """Whether the value is a quantity of nothing; False for what is no quantity."""
+    """Whether the value is a quantity of zero; False if it is not a quantity."""
     try:
         return parse(value) == 0
     except BadQuantity:

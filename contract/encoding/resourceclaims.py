@@ -9,8 +9,8 @@ The ResourceClaim by which a card reaches a container (Dynamic Resource Allocati
 A claim has a request for each container with a share, and the request has the container's name. kube-scheduler never
 allocates our claims: there is no DeviceClass of our name and no ResourceSlice of our driver.
 
-A tenant's own claim of the DeviceClass `share.gpufraction.io` delivers likewise: `shared_status`. Its pod names no
-other one of ours.
+A tenant's own claim of the DeviceClass `share.gpufraction.io` delivers in the same way: `shared_status`. Its pod names
+no other claim of ours.
 
 Pure. Must not: decide on which card a share is.
 """
@@ -39,7 +39,7 @@ MOST_RESULTS = 32
 """Devices, and requests, of one claim (resource.k8s.io/v1, AllocationResultsMaxSize)."""
 _LABELS = {"app.kubernetes.io/name": "gpufraction", "app.kubernetes.io/managed-by": "gpufraction-allocator"}
 FINALIZER = "resource.kubernetes.io/delete-protection"
-"""Kubernetes' own: kube-controller-manager takes the allocation of a claim away with it, once nobody uses the claim."""
+"""Kubernetes' own: with it, kube-controller-manager removes the allocation of a claim that nobody uses any more."""
 _KIND = "Share"
 _NOT_IN_LABELS = re.compile(r"[^a-z0-9]+")
 _LONGEST_LABEL = 63
@@ -50,7 +50,7 @@ _LONGEST_LABEL = 63
 
 def fits_claim(request: PodRequest, each: int = 0) -> bool:
     """
-    Whether one claim can have all shares of the pod. A pod of more gets no claim, and no node that needs one.
+    Whether one claim can have all shares of the pod. Otherwise the pod gets no claim, and no node that needs one.
 
     `each`: the GPUs of every container, where the pod names an ElasticGPUClaim, whose pods do not say how many.
     """
@@ -214,8 +214,8 @@ def shared_status(
     The status of a tenant's claim after the decision. `given`: the shares of its requests, each with the request's
     name; `at`: the time of the decision. Where the node delivers in another way, the claim has no device.
 
-    kube-scheduler, which reserves a claim for further pods, wants to write the time where there is none, and may not.
-    A claim that other pods may use too says so, and gives the same whichever of them it is written for.
+    kube-scheduler reserves a claim for further pods, and would write a missing time, for which it has no right. A claim
+    that other pods may also use says so, and gives the same result for each of them.
     """
     unique = allocation.shared or allocation.id
     pairs = [(request, share) for request, share in given if share.dra]
@@ -290,7 +290,7 @@ def version(claim: Mapping[str, Any]) -> tuple[str, int] | None:
 
 
 def gives_the_same(claim: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two allocations of ours have the same node and cards, whatever decisions they are of."""
+    """Whether two allocations of ours have the same node and cards, even from different decisions."""
     return _given_by(claim) == _given_by(other)
 
 
@@ -315,7 +315,7 @@ def requests_of(claim: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def holders(claim: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """For whom a claim is reserved: uid and name of each."""
+    """The pods for which a claim is reserved: uid and name of each."""
     reserved = (claim.get("status") or {}).get("reservedFor") or []
     return tuple((str(each.get("uid", "")), str(each.get("name", ""))) for each in reserved)
 
@@ -358,10 +358,10 @@ def prepared(claim: Mapping[str, Any], *, uid: str, node: str) -> tuple[Prepared
     """
     What the containers of the claim's pods get on this node. `uid`: the claim that kubelet asks for.
 
-    Raises `Malformed` for a claim that our allocator did not write, or not for this node, or that another pod uses than
-    those it is for: of such a claim nothing is given. Whose a claim of ours is says its owner. Whose a tenant's is says
-    what the allocator wrote into its allocation: one pod's, or all pods' for which it is reserved. A policy has nobody
-    but the allocator reserve it, and kubelet starts no other pod with it.
+    Raises `Malformed` for a claim that our allocator did not write, or not for this node, or that is used by a pod that
+    it is not for: such a claim gives nothing. The owner of a claim of ours is its pod. A tenant's claim is for the pod
+    that the allocator wrote into its allocation, or for all pods for which it is reserved. A policy lets only the
+    allocator reserve it, and kubelet starts no other pod with it.
     """
     found = _CLAIM.from_json(claim, "claim")
     metadata, status = found["metadata"], found["status"]

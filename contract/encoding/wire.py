@@ -31,7 +31,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 JSON = dict[str, Any]
 ABSENT: Any = object()
-"""In place of the value of a field that a document lacks, and of a default that there is not."""
+"""Stands for the value of a field that the document lacks, and for a missing default."""
 _SNAKE = re.compile(r"_([a-z])")
 
 
@@ -56,12 +56,12 @@ class Misfit(Malformed):
 class Schema(Generic[T]):
     """
     How values of one type are read and written. `read` raises `Misfit`; it gets `ABSENT` for a required field that is
-    absent. What follows it is how a record has such a value.
+    absent. The other fields describe such a value in a record.
     """
 
     read: Callable[[Any], T]
     write: Callable[[Any], Any] | None = None
-    """None: as it is."""
+    """None: written as it is."""
     key: str = ""
     """The field's name in JSON, where it is not the attribute's in camel case."""
     default: Any = ABSENT
@@ -246,7 +246,7 @@ def parts(*schemas: Schema[Any]) -> Schema[tuple[Any, ...]]:
 
 
 def readable(schema: Schema[T], found: object, most: int) -> Iterator[T]:
-    """Those of the first `most` items of a list that can be read; none of anything else. Never raises."""
+    """Those of the first `most` items of a list that can be read; empty for anything else. Never raises."""
     for item in found[:most] if isinstance(found, list) else ():
         with contextlib.suppress(Malformed):
             yield schema.read(item)
@@ -280,7 +280,7 @@ def record(
     """
     An object with a field for each row. A field is required if the dataclass `kind` has no default for it.
 
-    `make`: what makes the value of its attributes, where that is not `kind`; those that are absent are left out.
+    `make`: the function that makes the value from its attributes, if it is not `kind`; absent ones are left out.
     `whole`: fields are written also at their default.
     """
     own = fields(kind) if is_dataclass(kind) else ()
@@ -384,7 +384,7 @@ _PLAIN: Mapping[type, Schema[Any]] = {
 def typed(kind: Any, *, whole: bool = False) -> Schema[Any]:
     """
     The schema of a declared type: dataclasses, tuples, frozensets, mappings and plain values. Names are those of the
-    attributes. A mapping whose keys are no texts is a list of pairs. A field with `stored` False in its metadata is
+    attributes. A mapping whose keys are not text is a list of pairs. A field with `stored` False in its metadata is
     left out. `whole`: as for `record`.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)

@@ -11,7 +11,7 @@ from contract.metrics.spec import Program
 
 PROGRAM = Program("allocator")
 
-# A decision is asked to take under 5 ms at 1,000 nodes.
+# The goal for a decision is under 5 ms at 1,000 nodes.
 _DECISION_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5)
 
 DECISIONS = PROGRAM.counter(

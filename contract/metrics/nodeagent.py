@@ -1,8 +1,8 @@
 """
-The node agent's metrics: the node's GPUs, what containers have of them, what holds them to it, and MPS.
+The node agent's metrics: the node's GPUs, what containers have of them, what limits them to it, and MPS.
 
 Labels name pods here, since what a container uses is known on its node alone; a series ends with its container. Must
-not: tell what is booked on a GPU, which is the allocator's to tell.
+not: report what is booked on a GPU, which only the allocator does.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from contract.metrics.spec import Program
 
 PROGRAM = Program("webhook")
 
-# An admission is asked to take under 20 ms and may take 3 s at most (the webhook's timeoutSeconds).
+# The goal for an admission is under 20 ms, and it may take 3 s at most (the webhook's timeoutSeconds).
 _ADMISSION_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0)
 
 ADMISSION_REQUESTS = PROGRAM.counter(

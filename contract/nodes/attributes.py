@@ -34,7 +34,7 @@ class NodeFacts:
     ready: bool = False
     allocatable: Compute = _NOTHING
     created: float = 0.0
-    """When the Node was made, in seconds since 1970; 0 where it does not say."""
+    """When the Node was created, in seconds since 1970; 0 if it does not say."""
     vendors: frozenset[str] = frozenset()
     """Resources by which NVIDIA's own plugin offers GPUs here (`contract.nodes.capacity`)."""
     features: frozenset[str] = frozenset()
@@ -77,7 +77,7 @@ def _taints(listed: list[JSON]) -> tuple[Taint, ...]:
     """
     The node's taints; of more than `MOST_TAINTS` the first ones, and one that stands for the others.
 
-    Each is compared with every toleration of every pod, and a kubelet can write any number of them.
+    Each taint is compared with every toleration of every pod, and a kubelet can write any number of taints.
     """
     found = tuple(Taint(t.get("key", ""), t.get("value") or "", t.get("effect", "")) for t in listed[:MOST_TAINTS])
     return found if len(listed) <= MOST_TAINTS else (*found, TOO_MANY)

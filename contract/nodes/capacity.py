@@ -6,8 +6,8 @@ amounts must not be taken from the healthy GPUs. So a Node's capacity is the pro
 beyond it, GPU by GPU. The agent knows the promise. The allocator knows the rest and writes it to the GPUNode as a
 `Beyond`, with a digest of the promise that it was computed from, so that an outdated one is recognized.
 
-A ResourceClaim that
-several pods use is held once, and Kubernetes counts it for each of them: that is held beyond the promise too.
+A ResourceClaim that several pods use is held once, but Kubernetes counts it for each of them: the difference is also
+held beyond the promise.
 
 NVIDIA's own device plugin may offer GPUs of the node alongside our shares, under its own resource names.
 
@@ -42,7 +42,7 @@ are not GPUs: NICs, channels, or invented names.
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Memory of each card that no pod gets: the greatest of these bytes, this percent, and the driver's own reserve."""
+    """Memory of each card that no pod gets: the largest of these bytes, this percent, and the driver's own reserve."""
 
     least: int = 0
     percent: int = 0
@@ -74,8 +74,8 @@ class Amounts:
         """
         The same with the resource of memory limits, where a GPU may have such limits.
 
-        It is as much as any limits add up to whose requests have room: no kubelet or scheduler refuses what the
-        allocator has allowed, also while the option changes. What limits add up to, the allocator decides.
+        It is as much as any limits can add up to whose requests have room, so no kubelet or scheduler refuses what the
+        allocator has allowed, even while the option changes. The allocator decides what limits may add up to.
         """
         allowed = any(gpu.sharing.limit_ratio for gpu in gpus)
         return replace(self, limits=self.memory * MOST_LIMIT_RATIO if allowed else 0)

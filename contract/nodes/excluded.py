@@ -3,7 +3,7 @@ The cards that an administrator of Aliyun gpushare excludes: the ConfigMap `unhe
 
 Its `gpus` is a comma list of cards by index; UUIDs are read too, since an index changes with the machine. That system's
 scheduler read an unreadable entry as card 0. Here a list with such an entry excludes every card of its node, and says
-so: it was written to keep pods away from a card, and it is unknown from which. An empty list excludes none.
+so: it was written to keep pods away from a card, but it is unknown which one. An empty list excludes none.
 
 Pure. Must not: know how the cards are excluded.
 """
@@ -52,7 +52,7 @@ class KeptOut:
         )
 
     def without(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-        """The cards, of which the listed ones take no new pods; the same tuple where none is listed."""
+        """The cards, with the listed ones closed to new pods; the same tuple if none is listed."""
         if not any(gpu.healthy and self.covers(gpu) for gpu in gpus):
             return gpus
         why = f"named in the ConfigMap {NAMESPACE}/{PREFIX}{self.node}"
@@ -63,7 +63,7 @@ class KeptOut:
 
 
 def read(configmap: Mapping[str, Any]) -> KeptOut | None:
-    """The list in a ConfigMap; None where it is another one."""
+    """The list in a ConfigMap; None for any other ConfigMap."""
     metadata = configmap.get("metadata") or {}
     name, uid = str(metadata.get("name") or ""), str(metadata.get("uid") or "")
     if not name.startswith(PREFIX):

@@ -1,7 +1,7 @@
 """
 When a node's agent wrote its GPUNode (`status.observedAt`), and within which time it writes again (`heartbeatSeconds`).
 
-The two fields are the agent's own, so a node speaks for itself alone. What is damaged counts as absent. Pure.
+The two fields are the agent's own, so a node speaks only for itself. What is damaged counts as absent. Pure.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ LONGEST = 86_400
 """Seconds: the longest interval that counts."""
 PATIENCE = 300.0
 """
-Seconds for which an agent may be silent by default: longer than a new version's image takes to be pulled, so a roll-out
-closes no node; and as long as Kubernetes by default leaves pods on a node that does not report.
+Seconds for which an agent may be silent by default: longer than pulling a new version's image takes, so a roll-out
+closes no node, and as long as Kubernetes by default leaves pods on a node that does not report.
 """
 _UNPROMISED = 900.0
 """Seconds after which an agent of an older version, which writes every 5 minutes, is shown as silent."""
 _MISSED = 2.25
-"""Heartbeats in whose time an agent is silent: two were missed, and the second is not only late."""
+"""Heartbeats after which an agent counts as silent: two were missed, and the second is not only late."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a GPUNode says of its agent."""
+    """What a GPUNode says about its agent."""
 
     observed: int | None = None
     """When the agent last wrote, in seconds since 1970 by its own clock; None where it never did."""
     every: int = 0
-    """Seconds within which it writes again; 0: it does not say, as agents of older versions."""
+    """Seconds within which it writes again; 0 if it does not say, as agents of older versions."""
 
     def bound(self, patience: float) -> float | None:
         """Seconds without a write after which the agent is silent, at least `patience`; None: it cannot be judged."""
@@ -56,7 +56,7 @@ def heartbeat_of(gpunode: object) -> Heartbeat:
 
 def shown_silent_after(gpunode: object) -> float:
     """
-    Seconds without a write after which a user is shown that the agent is silent: the allocator's bound, unless the
-    administrator chose another.
+    Seconds without a write after which tools show the agent as silent: the allocator's bound, unless the administrator
+    chose another.
     """
     return heartbeat_of(gpunode).bound(PATIENCE) or _UNPROMISED

@@ -1,8 +1,8 @@
 """
 The shares of a node that compute nothing, as its agent publishes them in the status of the GPUNode (`status.idle`).
 
-A pod is named by its uid, since tenants who may read GPUNodes must not learn which other teams' pods there are. What is
-damaged counts as absent: nobody is idle because of a field that cannot be read. Pure.
+A pod is named by its uid, since tenants who may read GPUNodes must not learn which other teams' pods there are. A
+damaged field counts as absent: no pod is idle because of a field that cannot be read. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contract.encoding import moments
 from contract.encoding.wire import TIME, UID, readable, record
 
 MOST_IDLE = 256
-"""Idle shares that one GPUNode lists; those that have been idle for the longest time."""
+"""Idle shares that one GPUNode lists, those with the longest idle time first."""
 FIELD = "idle"
 
 
@@ -29,7 +29,7 @@ class IdleShare:
 
 @dataclass(frozen=True, slots=True)
 class IdleReport:
-    """What a GPUNode says of its idle shares."""
+    """What a GPUNode says about its idle shares."""
 
     shares: Mapping[str, int] = field(default_factory=dict)
     """Since when each computes nothing, by the pod's uid."""

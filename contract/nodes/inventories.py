@@ -5,8 +5,8 @@ The node's agent writes the GPUNode; all other programs read it, in older and ne
 is, reading it raises `Malformed` and no other exception. This is the part that programs read; the agent adds fields for
 people, and decides when to write.
 
-A stranger may have one node's agent. So names are names as Kubernetes has them, levels of isolation are those that are
-known, and text for people is made fit to be shown, each field within its bound.
+A stranger may have one node's agent. So names must be valid in Kubernetes, levels of isolation must be known, and text
+for people is made fit to be shown, each field within its bound.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def sharing_of(options: Mapping[str, str]) -> PoolSharing:
     except quantity.BadQuantity as error:
         raise Malformed(f"status.options: {error}") from error
     except OverflowError:
-        factor = ratio = math.inf  # more than a float holds is more than a GPU can bear
+        factor = ratio = math.inf  # a number that no float holds is more than any GPU has
     if not 0 <= sharers <= 1024 or not all(times == 0 or 1 <= times <= 10 for times in (factor, ratio)):
         raise Malformed("status.options asks for sharers, scaling or limits beyond what a GPU can bear")
     return PoolSharing(sharers, factor, options.get("disablecorelimit") == "true", ratio)

@@ -1,8 +1,8 @@
 """
-What the leading allocator publishes of the declared pools, for people: the text of a ConfigMap of our namespace.
+What the leading allocator publishes about the declared pools, for people: the text of a ConfigMap in our namespace.
 
-`document` writes it and `read` reads it. Nothing decides by it: the requests and the nodes themselves are what counts,
-so a text that is lost or out of date misleads nobody but its reader, who is shown when it was written.
+`document` writes it and `read` reads it. Nothing decides by it: only the requests and the nodes themselves count. A
+lost or outdated text misleads only its reader, who sees when it was written.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from contract.encoding.wire import TEXT, listed, load, record, typed
 FILE = "pools.json"
 """The ConfigMap's key."""
 FRESHENED = 60.0
-"""Seconds after which the text is written again though nothing changed; it is old after a few times as many."""
+"""Seconds after which the text is written again even if nothing changed; it is old after a few times as many."""
 
 State = Literal["", "asked", "coming", "not-asked", "paused", "full", "idle-node", "unknown"]
 """
-What goes on in a pool, the first that applies: it could not be asked; it gave nothing and is not requested for a while;
-nodes are requested; nodes have come and are not ready; an idle node does not serve the pods that wait; it has as many
-nodes as it may have and pods wait; too little is known of what a node has. Empty: nothing.
+The state of a pool, the first that applies: it could not be asked; it gave nothing and is not asked for a while; nodes
+are requested; nodes exist and are not ready; an idle node does not serve the waiting pods; it has as many nodes as it
+may have and pods wait; too little is known about its nodes. Empty: nothing.
 """
 BLOCKED: tuple[State, ...] = ("not-asked", "paused", "full", "idle-node", "unknown")
 """States in which the allocator asks for no node of the pool, even if pods wait for one."""
@@ -43,18 +43,18 @@ class PoolStatus:
     coming: int = 0
     """Its nodes that exist and are not ready."""
     asked: int = 0
-    """Nodes that were requested and have not come."""
+    """Nodes that were requested and do not exist yet."""
     since: float = 0.0
-    """Since when the first of those is requested; 0 where none is."""
+    """Since when the first of those is requested; 0 if none is."""
     state: State = ""
     waits: bool = False
-    """Whether a pod waits that an empty node would serve, and for which none is asked."""
+    """Whether a pod waits that an empty node would serve, but for which no node is requested."""
     failures: int = 0
     """Requests in a row that gave nothing."""
     until: float = 0.0
-    """When a pool in the state `paused` is asked again."""
+    """When a node is requested again of a pool in the state `paused`."""
     outcome: str = ""
-    """How the last of those requests failed, in a word."""
+    """How the last of those requests failed, in one word."""
     why: str = ""
     """Why a pool could not be asked, or the autoscaler's message."""
 

@@ -1,7 +1,7 @@
 """
 The proof that a node holds programs to their shares: written by the allocator on a GPUNode, and read by its agent.
 
-A canary, which is a pod with a share on an idle card, has tried to exceed it. `held`: it was refused. The annotation is
+A canary, which is a pod with a share on an idle card, tried to exceed it. `held`: it was refused. The annotation is
 three words: `held` or `exceeded`, when the canary was created, and the driver's version then. Pure.
 """
 
@@ -19,12 +19,12 @@ _DRIVER = re.compile(r"[0-9][0-9.]{0,31}")
 
 
 class ProofState(StrEnum):
-    """Where a node's levels stand, as `status.isolationProof` of its GPUNode says. Empty text: no proof is required."""
+    """The state of a node's levels, in `status.isolationProof` of its GPUNode. Empty text: no proof is required."""
 
     HELD = "held"
     """A fresh proof; the levels that limit are published."""
     DUE = "due"
-    """As `held`, and half of its time is over: a canary may renew it."""
+    """As `held`, but half of its time is over: a canary may renew it."""
     MISSING = "missing"
     """No fresh proof; no level that limits is published."""
     FAILED = "failed"
@@ -32,7 +32,7 @@ class ProofState(StrEnum):
 
 
 AWAITED = frozenset((ProofState.DUE, ProofState.MISSING, ProofState.FAILED))
-"""Where a canary shall try again."""
+"""States in which a canary tries again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def to_text(proof: Proof) -> str:
 
 
 def from_text(text: str) -> Proof | None:
-    """Read the annotation; what cannot be read is no proof."""
+    """Read the annotation; an unreadable one is not a proof."""
     words = text[:_MOST].split(" ") if len(text) <= _MOST else []
     if len(words) != 3 or words[0] not in (_HELD, _EXCEEDED) or not _DRIVER.fullmatch(words[2]):
         return None

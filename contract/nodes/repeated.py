@@ -1,8 +1,8 @@
 """
 Cards whose UUID several nodes report, as the allocator notes them on a GPUNode and its agent shows them.
 
-A driver gives each card a UUID of its own. Two nodes report one where two kubelets run on one machine, where a machine
-was cloned, or where somebody who controls a node lies. Pure.
+A driver gives each card a UUID of its own. Two nodes report the same one if two kubelets run on one machine, if a
+machine was cloned, or if somebody who controls a node lies. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from contract.encoding.reading import is_subdomain
 
 MOST_NOTED = 64
-"""Cards of one node that are noted; the others are counted in no less."""
+"""Cards of one node that are noted. All others are counted as usual."""
 _OPEN, _CLOSED = "open", "closed"
 
 
@@ -39,7 +39,7 @@ def to_text(found: Iterable[RepeatedGpu]) -> str:
 
 
 def from_text(text: str) -> tuple[RepeatedGpu, ...]:
-    """Read the annotation. What cannot be read counts as absent."""
+    """Read the annotation. An unreadable annotation counts as absent."""
     found = []
     for item in text.split(",")[:MOST_NOTED]:
         uuid, _, rest = item.partition(" ")

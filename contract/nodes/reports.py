@@ -1,10 +1,10 @@
 """
 What a node's agent reports about the pods on its node, in the status of the GPUNode (`status.reports`).
 
-An agent has no right to write about pods or to evict them, since a stolen one would have it for all pods. It reports,
-and the allocator writes the Event and evicts: for a pod that has a share on that very node, and for no other.
+An agent may not write about pods or evict them, because a stolen agent could then do so for all pods. It reports, and
+the allocator writes the Event and evicts, only for pods with a share on that same node.
 
-A report is a code of a closed list and figures, and no text of its author. The pod is named by its uid and the
+A report is a code from a closed list and figures; it has no text of its author. The pod is named by its uid and the
 container by its place in the allocation, since tenants who may read GPUNodes must not learn which other teams' pods
 there are. What is damaged counts as absent. Pure.
 """
@@ -56,10 +56,10 @@ class PodReport:
     evict: bool = False
     """Whether the pod is to be evicted."""
     evict_after: int = 0
-    """Seconds after this report until it is to be evicted, where nothing changes; 0: never, or now."""
+    """Seconds after this report until the pod is evicted if nothing changes; 0: never, or now."""
 
     def share(self, allocation: Allocation) -> GpuShare | None:
-        """The share that is reported about; None where the allocation has none such."""
+        """The share that is reported about; None if the allocation has no such share."""
         if self.container >= len(allocation.containers):
             return None
         shares = allocation.containers[self.container].shares

@@ -1,8 +1,8 @@
 """
 Which nodes the leading allocator keeps for which waiting pods: an annotation of its Lease, for people.
 
-The annotation names pods by their uids, so a reader of the Lease learns no pod's name from it.
-Nothing decides by it. What cannot be read counts as absent. Pure.
+The annotation names pods by their uids, so a reader of the Lease learns no pod's name from it. Nothing decides by it.
+An unreadable annotation counts as absent. Pure.
 """
 
 from __future__ import annotations

@@ -122,18 +122,18 @@ class Reasons(StrEnum):
 
 
 class SpelledReason(str):
-    """The name of a reason that is no member of a table of names: of a node's code, or made from a claim's reason."""
+    """The name of a reason that is not in a table of names: of a node's code, or made from a claim's reason."""
 
     __slots__ = ()
 
 
 def written_before(text: str) -> SpelledReason:
-    """The reason that a condition of ours has, as the version spelled it that wrote it."""
+    """The reason in a condition of ours, in the spelling of the version that wrote it."""
     return SpelledReason(text)
 
 
 ReasonName = Reasons | SpelledReason
-"""What conditions and Events take as a reason. Only the registry makes one, so no other can be written."""
+"""The type of reasons in conditions and Events. Only the registry makes values of it, so no other can be written."""
 
 
 def cures(rows: Iterable[Row]) -> frozenset[Cure]:

@@ -1,4 +1,4 @@
-"""The reasons of what is about no pod and no claim: conditions of GPUNodes and checks, Events about Nodes and lists."""
+"""The reasons that are not about pods or claims: conditions of GPUNodes and checks, Events about Nodes and lists."""
 
 from __future__ import annotations
 

@@ -22,14 +22,14 @@ from contract.reslicing import STATE_LABEL
 
 _FIXED = either(Cure.NODE, Cure.RESERVATION)
 """
-A node that joins may have whatever others lack, and so may one that was reserved for another pod: they can cure every
+A node that joins may have what others lack, and so may a node that was reserved for another pod: both can cure every
 code.
 """
 _CARDS = _FIXED | {Cure.GPUS}
 _HELD = _CARDS | {Cure.SHARE}
 """
-Of several GPUs the node reports the one that came furthest. A GPU with an earlier code may still become the one that
-fits, so each code of a GPU has the cures of the codes before it.
+A node with several GPUs reports the one that passed the most checks. A GPU with an earlier code may still become the
+one that fits, so each code of a GPU has the cures of the codes before it.
 """
 _NODES_ROOM = _FIXED | {Cure.ROOM, Cure.ALLOCATABLE}
 _VOLUMES = _FIXED | STORAGE | {Cure.LABELS, Cure.NODE_GONE}
@@ -49,8 +49,8 @@ class NodeCode(IntEnum):
     """
     Base of the tables of what a node lacks. Of several reasons on one node, the highest is reported.
 
-    A member has its name in conditions and Events as `word`, and what is said of it as `row`. Its text may have the
-    figures of `ReasonCount`; `{free}` is left out where figures are not of now.
+    `word` is the member's name in conditions and Events, and `row` is its text. Its text may have the figures of
+    `ReasonCount`; `{free}` is left out where figures are not of now.
     """
 
     word: ReasonName
@@ -560,7 +560,7 @@ def leading(tallies: Iterable[ReasonCount]) -> NodeCode:
 
 @lru_cache(maxsize=4096)
 def cured_by(codes: frozenset[NodeCode]) -> frozenset[Cure]:
-    """What can cure one of these: nothing else lets a pod fit whose nodes have them."""
+    """What can cure one of these: nothing else makes room for a pod whose nodes have these codes."""
     return cures(code.row for code in codes)
 
 

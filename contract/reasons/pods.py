@@ -198,7 +198,7 @@ def _answer(text: str, cure: str) -> Row:
 
 
 class AnswerReason(Reasons):
-    """Reasons of an answer at admission that no condition has."""
+    """Reasons in an answer at admission that are never in a condition."""
 
     NOT_LEADING = (
         "NotLeading",
@@ -242,7 +242,7 @@ def _event(text: str, cure: str = "", page: str = "") -> Row:
 
 
 class PodEventReason(Reasons):
-    """Reasons of Events about pods. A reason of a condition is one too where it is a warning."""
+    """Reasons of Events about pods. A condition's reason is also used for an Event if it is a warning."""
 
     ALLOCATED = (
         "GPUAllocated",

@@ -1,17 +1,17 @@
 """
-Whether Kubernetes has room on a node for what it counts of a pod.
+Whether Kubernetes has room on a node for what it counts for a pod.
 
-Of a few pods Kubernetes counts more than they hold of a node's GPUs: the amount is fixed when the pod is stored, and
-the cards are chosen later. So a node may have room on its GPUs, and none for Kubernetes: a kubelet would reject the
-pod, or kube-scheduler never bind it. These are pods with init containers (`demand.uncounted`), and shares by percent
-that were stored before smaller cards came (`PodRequest.counted`).
+For a few pods, Kubernetes counts more than they hold on a node's GPUs: the amount is fixed when the pod is stored, and
+the cards are chosen later. So a node may have room on its GPUs but not in Kubernetes' count: a kubelet would reject the
+pod, or kube-scheduler would never bind it. These are pods with init containers (`demand.uncounted`), and shares by
+percent that were stored before smaller cards came (`PodRequest.counted`).
 
     the node's capacity   what the GPUs promise, or what is held of a GPU where that is more (`contract.nodes.capacity`)
     is counted            what is held, and the pods' overcount
     is left               what is free of each GPU's promise, less the overcount
 
-A pod of which as much is counted as it holds fits wherever its GPUs take it, unless others are overcounted there. So
-nothing is asked of it on any other node.
+A pod whose count equals what it holds fits wherever its GPUs take it, unless others are overcounted there. So it is
+checked on no other node.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def concerned(node: NodeState, ask: SchedulingRequest) -> bool:
 
 
 def concerned_anywhere(ask: SchedulingRequest) -> bool:
-    """Whether that may be so on a node without an overcount, whatever the size of its GPUs."""
+    """Whether that is possible on a node without an overcount, for any size of its GPUs."""
     containers = ask.as_stored.containers
     by_percent = any(fraction.percent for fraction in containers)
     return any(fraction.init for fraction in containers) and (by_percent or exceeds(ask, 0))
 
 
 def concerned_by_size(ask: SchedulingRequest) -> bool:
-    """Whether that depends on the sizes of a node's GPUs: `exceeds` says so of the smallest."""
+    """Whether that depends on the sizes of a node's GPUs: `exceeds` is true for the smallest."""
     return bool(ask.as_stored.counted)
 
 
@@ -68,7 +68,7 @@ def shortage(node: NodeState, ask: SchedulingRequest) -> Reason | None:
 
 
 def short(memory: int, cores: int, free_memory: int, free_cores: int) -> Reason | None:
-    """Why Kubernetes, which has so much left, has no room for a pod that it counts with so much; None where it has."""
+    """Why Kubernetes, with this much left, has no room for a pod that it counts with this much; None if it has."""
     if memory > max(0, free_memory):
         return Reason(Code.RESOURCE, -(-memory >> 20), max(0, free_memory) >> 20, _MEMORY)
     if cores > max(0, free_cores):
@@ -99,7 +99,7 @@ def room(node: NodeState) -> tuple[int, int]:
     return memory, cores
 
 
-# By the pod to place, whose hash is known: that of a request takes microseconds.
+# By the pod to place, whose hash is known: hashing a request takes microseconds.
 @lru_cache(maxsize=256)
 def _counted(ask: SchedulingRequest, usable: int) -> tuple[int, int]:
     request = ask.as_stored

@@ -33,7 +33,7 @@ SELECTING: Mapping[str, tuple[str, Callable[[JSON], LabelSelector]]] = {
     "replicasets": ("apps/v1", _by_selector),
     "statefulsets": ("apps/v1", _by_selector),
 }
-"""Every kind whose selector counts, by its plural: its API version, and what reads the selector."""
+"""Every kind whose selector counts, by its plural: its API version, and the function that reads the selector."""
 NO_SELECTOR = LabelSelector(absent=True)
 
 
@@ -53,7 +53,7 @@ def selector_of(
 ) -> LabelSelector:
     """
     Which pods belong together with one that has these labels: those that the `services` of its namespace and its
-    controller, whose selector is `own`, select. Without expressions where none of them says so. `DefaultSelector` of
+    controller, whose selector is `own`, select. Without expressions if none of them selects it. `DefaultSelector` of
     kube-scheduler (plugins/helper/spread.go).
     """
     by_label: dict[str, Expression] = {}

@@ -33,7 +33,7 @@ from contract.model import (
 class Demand:
     """
     What one pod takes of one GPU: bytes, percent of cores, and whether it needs the whole GPU. `burst`: bytes above
-    `memory` that its containers' limits add up to; nothing of them is booked.
+    `memory` that its containers' limits add up to; these are not booked.
     """
 
     memory: int
@@ -156,12 +156,12 @@ def per_gpu(request: PodRequest, placed: Iterable[PlacedShare]) -> Mapping[str, 
 #
 # Kubernetes counts for a pod the most that its containers have at one time. A GPU's share is held for the pod's whole
 # life, so where an init container uses another card than the containers after it, more is held than is counted. So a
-# pod is placed only where it holds no more than `held_at_most`, which is what Kubernetes counts wherever the init
-# containers can use the cards of the others; and `uncounted` is what the accounting resources need besides.
+# pod is placed only where it holds no more than `held_at_most`, which is what Kubernetes counts if the init containers
+# can use the cards of the others; and `uncounted` is what the accounting resources need in addition.
 
 
 _PERCENT = GIB
-"""As how many bytes a percent counts where containers are compared: what is counted must not depend on any card."""
+"""The bytes that a percent counts as when containers are compared: the count must not depend on any card."""
 
 
 @dataclass(slots=True)
@@ -177,12 +177,12 @@ class _Card:
     wishes: Wishes
 
     def more(self, amount: int, position: int) -> int:
-        """What an init container at this position needs here that is not held anyway."""
+        """What an init container at this position needs here beyond what is held anyway."""
         beside = self.load if self.users[0] < position else 0
         return max(0, beside + amount - self.held)
 
     def takes(self, wishes: Wishes) -> bool:
-        """Whether one GPU may be what both wish for."""
+        """Whether one GPU can satisfy both wishes."""
         return ANY_GPU in (self.wishes, wishes) or self.wishes == wishes
 
 
@@ -230,14 +230,14 @@ def held_at_most(request: PodRequest, memory_of: Callable[[FractionRequest], int
 
 @dataclass(frozen=True, slots=True)
 class Uncounted:
-    """What is held beyond what Kubernetes counts, and the container whose accounting resources have it besides."""
+    """What is held beyond what Kubernetes counts, and the container whose accounting resources include it."""
 
     container: str = ""
     memory: int = 0
     cores: int = 0
 
     def of(self, container: str) -> tuple[int, int]:
-        """What this container has besides its own share."""
+        """What this container has in addition to its own share."""
         return (self.memory, self.cores) if container == self.container else (0, 0)
 
 
@@ -245,7 +245,8 @@ ALL_COUNTED = Uncounted()
 
 
 def uncounted(request: PodRequest, totals: Mapping[str, int]) -> Uncounted:
-    """What is to be counted besides each container's own share. `totals`: bytes over all GPUs of each container."""
+    """What must be counted in addition to each container's own share. `totals`: bytes over all GPUs of each
+    container."""
     containers = request.containers
     if request.same_gpus or request.claim or not any(fraction.init for fraction in containers):
         return ALL_COUNTED
@@ -287,7 +288,7 @@ def overcount(request: PodRequest, allocation: Allocation, held: Iterable[Demand
 
 
 def _lacking(held: int, amounts: list[tuple[int, bool]], at: int) -> int:
-    """What the container at this place needs besides, so that Kubernetes counts this much for the pod."""
+    """What the container at this position needs in addition, so that Kubernetes counts this much for the pod."""
     running, peaks = 0, []
     for position, (amount, init) in enumerate(amounts):
         peaks.append((running + amount, position == at or (position > at and not amounts[at][1])))

@@ -1,13 +1,13 @@
 """
 The order of the queue between namespaces, and within one.
 
-Across namespaces only the Kubernetes priority counts. Within one, pods of equal priority come in the order that their
-dialect's own priority says (`own_order`). In the fair order, among pods of equal priority, the namespace that holds
-least for its weight is next.
+Across namespaces only the Kubernetes priority counts. Within one, the dialect's own priority orders pods of equal
+priority (`own_order`). In the fair order, among pods of equal priority, the namespace that holds least for its weight
+is next.
 
 What a namespace holds is its dominant share: the larger of its part of the cluster's GPU memory and its part of the
-cluster's cores, now. No history counts, so who computes it needs to know nothing but the objects. The allocator orders
-its queue by these functions, and the plugin shows places by them. Pure.
+cluster's cores, now. No history counts, so the objects are all that is needed to compute it. The allocator orders its
+queue by these functions, and the plugin shows places by them. Pure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 MOST_WEIGHT = 1000
 _WEIGHT = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 BEHIND = "behind a namespace with a smaller share"
-"""What a tenant reads, who must not learn which other namespaces there are."""
+"""The text for a tenant, who must not learn which other namespaces there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def misread(namespace: str, value: str) -> str:
 
 
 class Shares:
-    """What namespaces' amounts are worth, in a cluster with these totals and weights (1 where there is none)."""
+    """The shares of namespaces in a cluster with these totals and weights (1 if there is none)."""
 
     def __init__(self, total: Held, weights: Mapping[str, int]) -> None:
         self._total = total
@@ -92,8 +92,8 @@ class Shares:
 
     def of(self, namespace: str, held: Held) -> int:
         """
-        The dominant share divided by the weight, as a whole number that is only good to be compared with others of
-        these shares: in exact figures equal shares are equal.
+        The dominant share divided by the weight, as a whole number that can only be compared with others of these
+        shares: in exact figures equal shares are equal.
         """
         dominant = max(held.memory * self._total.cores, held.cores * self._total.memory)
         return dominant * (self._scale // self._weights.get(namespace, 1))
@@ -131,8 +131,8 @@ def own_order(waiting: Iterable[T], of: Callable[[T], QueuePlace]) -> Iterator[T
     The pods in the order in which each namespace wants its own. `waiting`: the same by Kubernetes priority and age.
 
     A preferred pod keeps its place; the others of its namespace and priority that are older wait until the last
-    preferred one has had its turn. So no pod ever comes before another namespace's pod that its age puts it behind: a
-    namespace that prefers a young pod delays its old ones, and gains no place.
+    preferred one has had its turn. So no pod ever overtakes an older pod of another namespace: a namespace that prefers
+    a young pod delays its own old ones, and gains no place.
     """
     placed = [(pod, of(pod)) for pod in waiting]
     left = Counter(place.line for _, place in placed if place.preferred)
@@ -149,7 +149,7 @@ def own_order(waiting: Iterable[T], of: Callable[[T], QueuePlace]) -> Iterator[T
 
 
 def counts_as_created(places: Iterable[QueuePlace]) -> Callable[[QueuePlace], float]:
-    """By which creation time a pod has its place in `own_order` of all these pods."""
+    """The creation time that gives a pod its place in `own_order` of all these pods."""
     last: dict[tuple[int, str], float] = {}
     for place in places:
         if place.preferred:
@@ -160,7 +160,7 @@ def counts_as_created(places: Iterable[QueuePlace]) -> Callable[[QueuePlace], fl
 def in_turn(waiting: Iterable[T], of: Callable[[T], QueuePlace], share: Callable[[str], int]) -> Iterator[T]:
     """
     The pods in fair order. `waiting`: the same in `own_order`, which holds within a namespace. `share`: what a
-    namespace holds for its weight at this moment; it is asked again after each pod, so that a pod that the caller has
+    namespace holds for its weight at this moment; it is called again after each pod, so that a pod that the caller has
     placed counts for the next one.
 
     Namespaces with equal shares come in the order of their oldest pods, then by name: the order in which the pods of

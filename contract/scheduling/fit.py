@@ -4,7 +4,7 @@ Fit one pod onto the GPUs of one node: which GPUs each container gets, or why no
 Pure. The common case, one container on one GPU, is a single pass. For several containers or GPUs the search goes depth
 first in the policy's order of preference, so a greedy first choice cannot turn away a pod that fits. The search is
 bounded, and a node on which it gives up counts as not fitting. It is a loop rather than a recursion, since tenants
-choose the number of containers. At last `connected` exchanges like GPUs for those with the best paths between them.
+choose the number of containers. Finally `connected` exchanges equal GPUs for those with the best paths between them.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def shown_as_whole(node: NodeState, gpu: Gpu) -> bool:
 
 
 def shown_now(node: NodeState, shares: Iterable[GpuShare]) -> tuple[GpuShare, ...]:
-    """Shares that were given earlier, as the node brings them to a container that starts now."""
+    """Shares that were given earlier, as the node delivers them to a container that starts now."""
     gpus, way = {gpu.uuid: gpu for gpu in node.gpus}, node.delivery or Delivery()
     return tuple(
         replace(
@@ -327,8 +327,8 @@ class _Load:
     """
     What the GPUs of a node have to take with the containers that are on them so far, in the order of the request.
 
-    It grows with each container, so a choice is given up at the first container that is too much. What the pod holds
-    in all is bounded too: init containers use the cards of the others, as far as a quota could not count it otherwise.
+    It grows with each container, so a choice is given up at the first container that is too much. What the pod holds in
+    total is bounded too: init containers use the cards of the others where a quota could not count it otherwise.
     """
 
     def __init__(self, node: NodeState, request: PodRequest, limits: Limits, steps: Steps) -> None:

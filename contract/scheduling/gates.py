@@ -1,9 +1,9 @@
 """
 Which of kube-scheduler's feature gates are on, as far as its filters depend on them.
 
-The version of the API server says it, since each gate has a default in each version; a setting of the administrator
-says otherwise where kube-scheduler was started otherwise. Only gates that differ between 1.30 and 1.36 are here. The
-API server drops a field whose gate is off when it stores an object, so most gates matter at admission only. Pure.
+The version of the API server determines this, because each gate has a default in each version; the administrator sets
+what differs for their kube-scheduler. Only gates that differ between 1.30 and 1.36 are here. The API server drops a
+field whose gate is off when it stores an object, so most gates matter at admission only. Pure.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Gates = frozenset[Gate]
 
 
 def of_version(version: Version, overrides: Mapping[Gate, bool] | None = None) -> Gates:
-    """The gates that are on in this version of Kubernetes, but for those that the administrator turned on or off."""
+    """The gates that are on in this version of Kubernetes, with the administrator's changes applied."""
     given = overrides or {}
     default = {gate: since is not None and version >= since for gate, since in SINCE.items()}
     return frozenset(gate for gate, on in {**default, **given}.items() if on)
@@ -57,7 +57,7 @@ NEWEST = of_version((1, 36))
 """Those of the newest version that was compared with the original."""
 STORED: Gates = frozenset(Gate)
 """
-What counts of a pod that is stored: the API server has refused or dropped whatever depends on a gate that is off.
+The gates for a stored pod: the API server has refused or dropped whatever depends on a gate that is off.
 """
 
 

@@ -55,7 +55,7 @@ def pin_operations(spec: Mapping[str, Any], node: str) -> list[JSON]:
 
 def outline(spec: Mapping[str, Any]) -> JSON:
     """
-    The part of a pod's spec that `pin_operations` reads, which yields the same operations and is small.
+    The small part of a pod's spec that `pin_operations` reads, from which it makes the same operations.
 
     It has the terms, whether each is empty, and the pins that they have; nothing else of their requirements.
     """

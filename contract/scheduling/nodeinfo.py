@@ -37,7 +37,7 @@ class AllocatedPod:
     idle_after: int | None = None
     """After how many idle seconds it consents to eviction, 0 for never; None if its namespace decides."""
     successor: SchedulingRequest | None = None
-    """What the pod asks for that its controller makes instead; None where it makes none, or the pod must not move."""
+    """What the replacement by its controller asks for; None if there is no replacement, or the pod must not move."""
     owner: str = ""
     """uid of its controller."""
     overcount: Overcount = NO_OVERCOUNT
@@ -61,7 +61,7 @@ def booked(node: NodeState, ask: SchedulingRequest, containers: Iterable[Contain
 
 
 def starting_on(gpus: Iterable[Gpu], usage: Iterable[Usage], starting: Mapping[str, int]) -> tuple[Usage, ...]:
-    """The usage that runs parallel to the GPUs, with so many more pods on them that start alone, by GPU UUID."""
+    """The usage, parallel to the GPUs, with this many more pods that start alone, by GPU UUID."""
     return tuple(
         replace(taken, starting=taken.starting + more) if (more := starting.get(gpu.uuid, 0)) else taken
         for gpu, taken in zip(gpus, usage, strict=True)
@@ -69,7 +69,7 @@ def starting_on(gpus: Iterable[Gpu], usage: Iterable[Usage], starting: Mapping[s
 
 
 def holding(node: NodeState, pods: Iterable[tuple[Mapping[str, Demand], PodNeeds]]) -> NodeState:
-    """The node with these pods on it: what each takes, by GPU UUID, and what it needs of the node besides."""
+    """The node with these pods on it: what each takes, by GPU UUID, and what else it needs of the node."""
     usage = {gpu.uuid: taken for gpu, taken in zip(node.gpus, node.usage, strict=True)}
     requested, ports = node.requested, node.host_ports
     for demands, needs in pods:
@@ -100,7 +100,7 @@ def without(gpu: Gpu, taken: Usage, going: Iterable[AllocatedPod], staying: Iter
     """
     back = [sharer.demands[gpu.uuid] for sharer in going if gpu.uuid in sharer.demands]
     held_whole = any(gpu.uuid in s.demands and s.demands[gpu.uuid].exclusive for s in staying)
-    # A reservation without a pod so far is not among the sharers; it may be the one that holds the whole GPU.
+    # A reservation without a pod is not among the sharers; it may hold the whole GPU.
     unknown = not any(demand.exclusive for demand in back)
     return Usage(
         taken.memory - sum(demand.memory for demand in back),

@@ -122,7 +122,7 @@ def _check_expression(path: str, value: object, is_key: Callable[[object], bool]
 
 
 def _check_constraint(path: str, value: object) -> None:
-    # A selector comes of each pod's Services and controller, and takes the place of one that is given.
+    # Each pod's Services and controller give the selector, which replaces one that is written here.
     item = _object(path, value, _CONSTRAINT)
     if not _is_label_key(item.get("topologyKey")):
         raise Malformed(f"{path}.topologyKey: found {shown(item.get('topologyKey'))}; give a label of nodes")

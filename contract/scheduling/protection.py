@@ -6,9 +6,9 @@ Cluster Autoscaler removes no node with a pod of `safe-to-evict: "false"`, and K
 lists those that we wrote, so that they end with the share.
 
 Cluster Autoscaler also removes no node with a pod that has an emptyDir or a hostPath, unless an annotation names the
-volume. The volumes that we add to pods hold nothing that is worth a node, so `evictable` names them there.
+volume. The volumes that we add to pods hold no data that justifies keeping a node, so `evictable` names them there.
 
-Pure. Must not: touch any other annotation, whatever that list names.
+Pure. Must not: change any other annotation, even if that list names it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def written(annotations: Mapping[str, str]) -> tuple[str, ...]:
 
 def stays(annotations: Mapping[str, str]) -> bool:
     """
-    Whether the pod's author forbids that it is moved. Ours keeps a node from scale-down, and no pod from making room
-    for another.
+    Whether the pod's author forbids moving it. Our own annotation protects a node from scale-down, but lets the pod
+    make room for another.
     """
     return annotations.get(SAFE_TO_EVICT) == "false" and SAFE_TO_EVICT not in written(annotations)
 

@@ -1,6 +1,6 @@
 """
 The lines of the audit: fixed messages with the fields of `FIELDS`, which docs/audit.md documents. A field is never
-renamed; new ones may come.
+renamed; new ones may be added.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-The feature's part of the core: what changed of the shares that pods hold, and why.
+The feature's part of the core: which shares pods got or lost, and why.
 
-Once a second the holders are compared with those before. Why a share ended is told by the eviction that was granted, by
-the pod's deletion, or by its end. Pure.
+Once a second the holders are compared with those before. The reason for a share's end is the eviction that was granted,
+the pod's deletion, or its end. Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ End = Literal["evicted", "deleted", "finished", "taken"]
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A pod has a share that it had not at the last look. by: at its admission, or from the queue."""
+    """A pod has a share that it did not have at the last look. by: at its admission, or from the queue."""
 
     pod: AllocatedPod
     dialect: str
@@ -35,7 +35,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """A pod has its share no more. held: seconds for which it was seen to have it."""
+    """A pod no longer has its share. held: seconds for which it was seen to have it."""
 
     pod: AllocatedPod
     allocation: str

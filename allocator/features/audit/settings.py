@@ -1,4 +1,4 @@
-"""Whether the log says who got and who lost which card."""
+"""Whether the log says which pods got and lost which cards."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ When a canary is created, what its end means, and when it gives way.
                                                └──a pod waits that would fit there, or its card
                                                   has another share───────▶ removed at once
 
-The canaries that exist are read from the API server at each step, so a new leader knows what the one before has made.
-In memory is only when a node is tried next. Pure: time is passed in.
+The existing canaries are read from the API server at each step, so a new leader knows those of the one before. Only the
+time of a node's next try is in memory. Pure: time is passed in.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from contract.nodes.proofs import Proof
 AT_ONCE = 4
 """Canaries of a cluster at a time."""
 LONGEST = 180.0
-"""Seconds that a canary has from its creation, with the pull of its image."""
+"""Seconds that a canary has from its creation, including the pull of its image."""
 _PAUSE, _LONGEST_PAUSE = 60.0, 3600.0
 """Seconds until a node is tried again after a canary without a verdict; doubled each time."""
 _AFTER_FAILURE = 900.0
-"""Seconds until a node is tried again whose canary exceeded its share."""
+"""Seconds until a node whose canary exceeded its share is tried again."""
 _AFTER_PROOF = 60.0
 """Seconds until a node is tried again after a proof, which its agent has read by then."""
 
@@ -61,7 +61,7 @@ class CanaryPod:
 class CanaryView:
     """
     The cluster as a step sees it. `wanted`: nodes on which a pod that waits would fit if there were no canary.
-    `crowded`: uids of canaries on whose card somebody else has a share. `drivers`: the driver's version of every node
+    `crowded`: uids of canaries on whose card another pod has a share. `drivers`: the driver's version of every node
     that has an agent.
     """
 
@@ -108,7 +108,7 @@ class Canaries:
         """Canaries in a row without a verdict, by node."""
 
     def step(self, now: float, view: CanaryView, pods: Collection[CanaryPod]) -> list[CanaryAction]:
-        """What is to be done now, over all canaries that exist. `now`: seconds since 1970."""
+        """What to do now, for all existing canaries. `now`: seconds since 1970."""
         actions = [action for pod in pods if not pod.ending and (action := self._of(pod, view, now)) is not None]
         self._forget(view)
         return actions + self._started(now, view, pods)
@@ -145,7 +145,7 @@ class Canaries:
         return [StartCanary(each.name, each.idle[0]) for each in due[:room]]
 
     def _is_due(self, node: str, now: float) -> bool:
-        # A clock that was set back must not stop canaries for good.
+        # A clock that was set back must not stop canaries permanently.
         return not 0 < self._next.get(node, 0.0) - now <= _LONGEST_PAUSE
 
     def _forget(self, view: CanaryView) -> None:

@@ -21,7 +21,7 @@ from contract.scheduling.filters import Limits, node_reason
 from contract.scheduling.fit import Fit
 
 _MOST_ASKED = 32
-"""Waiting pods that are asked whether they would fit, the first of the queue: some milliseconds under the lock."""
+"""Waiting pods that are tried, the first of the queue: some milliseconds under the lock."""
 _OURS = f"{names.CANARY_NAMESPACE}/"
 _STARTED_AT_ONCE = 4
 """Nodes that await a proof and are looked at in one step, the first ones by name: canaries are few at a time."""
@@ -37,8 +37,8 @@ class CanaryPart:
 
     def view(self, pods: Collection[CanaryPod], limits: Limits) -> CanaryView | None:
         """
-        The cluster as a step of the machine sees it; None where another replica decides. While the queue has to be
-        tried no node awaits a canary, since a pod may be about to get its cards.
+        The cluster as a step of the machine sees it; None where another replica decides. While the queue must be tried,
+        no node awaits a canary, because a pod may be about to get its cards.
         """
         if not self._state.leadership.holds():
             return None
@@ -62,8 +62,8 @@ class CanaryPart:
 
     def _wanted(self, pods: Collection[CanaryPod], limits: Limits) -> Iterator[str]:
         """
-        The nodes with canaries on which a pod that waits would fit without them. Where there is no canary, the queue
-        has been tried: what waits does not fit.
+        The nodes with canaries on which a pod that waits would fit without them. Nodes without a canary are left out:
+        the queue has been tried there, and what waits does not fit.
         """
         first = islice(self._state.order.in_order(), 4 * _MOST_ASKED) if pods else ()
         waiting = [each for each in first if not each.key.startswith(_OURS) and not each.foreign][:_MOST_ASKED]
@@ -75,7 +75,7 @@ class CanaryPart:
                     yield name
 
     def _crowded(self, pods: Collection[CanaryPod]) -> Iterator[str]:
-        """The uids of canaries on whose card somebody else has a share."""
+        """The uids of canaries on whose card another pod has a share."""
         for pod in pods:
             used = self._state.cache.ledger.used(pod.node)
             if any(used[uuid].sharers > 1 for uuid in self._cards(pod, pod.node) if uuid in used):
@@ -102,7 +102,7 @@ class CanaryPart:
 
 
 def _without(state: NodeState, uuids: Collection[str]) -> NodeState:
-    """The node as it is when nobody has a share of these cards."""
+    """The node as it is when no pod has a share of these cards."""
     usage = tuple(FREE if gpu.uuid in uuids else usage for gpu, usage in zip(state.gpus, state.usage, strict=True))
     return replace(state, usage=usage)
 

@@ -18,7 +18,7 @@ JSON = dict[str, Any]
 CONTAINER = "canary"
 LABEL = {str(names.CANARY): "true"}
 SHARE_MIB, CHUNK_MIB = 2048, 64
-"""A canary's share, of which a context takes some hundred; and what it tries to take beyond it."""
+"""A canary's share, of which a context takes some hundred MiB, and what it tries to take beyond it."""
 SHARE = SHARE_MIB << 20
 
 
@@ -60,7 +60,7 @@ def canary(name: str, node: str, uuid: str, image: str) -> JSON:
 
 
 def read(pod: Mapping[str, Any]) -> CanaryPod | None:
-    """A canary; None for a pod that is none of ours."""
+    """A canary; None for a pod that is not ours."""
     metadata = pod.get("metadata") or {}
     if (metadata.get("labels") or {}).get(str(names.CANARY)) != LABEL[str(names.CANARY)]:
         return None
@@ -89,7 +89,7 @@ def _node(pod: Mapping[str, Any]) -> str:
 
 
 def _held(pod: Mapping[str, Any]) -> bool | None:
-    """By the exit code of its program; None for any end that is no verdict."""
+    """The verdict by the exit code of its program; None for any other end."""
     found = (pod.get("status") or {}).get("containerStatuses") or ()
     states = [each.get("state") or {} for each in found if each.get("name") == CONTAINER]
     codes = [(state.get("terminated") or {}).get("exitCode") for state in states]

@@ -1,5 +1,5 @@
 """
-What an administrator chooses of canaries.
+The administrator's settings of canaries.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from runtime.settings import setting
 
 @dataclass(frozen=True)
 class CanarySettings:
-    """Pods that try to exceed their share, on cards that nobody uses."""
+    """Pods that try to exceed their share, on unused cards."""
 
     enabled: bool = setting(
         False,

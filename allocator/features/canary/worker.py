@@ -1,8 +1,8 @@
 """
 Canaries on the API server: the leader creates them, writes what they found, and removes them, as the machine says.
 
-Every pass reads the canaries that exist, so a lost answer or another leader changes nothing. A failure is tried again
-with the next pass; a canary that nobody removes ends by its own deadline.
+Every pass reads the canaries that exist, so a lost answer or another leader changes nothing. The next pass tries again
+after a failure; a canary that is not removed ends by its own deadline.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class CanaryWorker:
             self._kube.delete(paths.pods(names.CANARY_NAMESPACE, name), options)
 
     def _say(self, why: str) -> None:
-        """Into the log, once for each reason in a row."""
+        """Log it, once for each reason in a row."""
         if why != self._said:
             log.warning("isolation not tried", extra={"reason": why})
             self._said = why

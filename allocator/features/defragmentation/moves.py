@@ -1,10 +1,10 @@
 """
 Defragmentation: which running pods move to other nodes so that a larger pod, which waits, starts.
 
-What `kubectl gpufraction advise` says by hand. Evictions are few and all on one node; each pod that is evicted is
-smaller than the pod that waits, is of its priority or lower, and has a place on another node at once. An evicted pod
-starts over, so its work is lost: all of them together have not worked longer, in card seconds, than the waiting pod
-could have worked while it waited. The replay with departures says what that gains (docs/benchmarks.md).
+`kubectl gpufraction advise` proposes the same for a single pod. Evictions are few and all on one node. Each evicted pod
+is smaller than the waiting pod, has its priority or a lower one, and has a place on another node at once. An evicted
+pod starts over, so its work is lost: all of them together have not worked longer, in card seconds, than the waiting pod
+could have worked while it waited. The replay with departures measures the gain (docs/benchmarks.md).
 
 Pure: time is passed in.
 """
@@ -34,7 +34,7 @@ DEFRAGMENTATION = EvictionCause(
 )
 HOUR = 3600.0
 _TRIES = 4
-"""Searches for the fewest evictions, each without a victim more that has no place elsewhere."""
+"""Searches for the fewest evictions, each without one more victim that has no place elsewhere."""
 ALLOWED = "allowed"
 """The value of the namespace's label that agrees."""
 
@@ -45,7 +45,7 @@ def agreed(value: str) -> int | None:
 
 
 def misread(namespace: str, value: str) -> str:
-    """The sentence about a label that does not agree."""
+    """The sentence about a label with another value."""
     return f"namespace {namespace}: the label {names.DEFRAGMENT}={value} is no consent; it must be {ALLOWED}"
 
 
@@ -54,11 +54,11 @@ class Movable:
     """A pod that may be evicted. `cards`: what it holds of cards; `work`: card seconds that it would lose."""
 
     ask: SchedulingRequest
-    """As its successor would ask."""
+    """The request of its successor."""
     cards: float
     work: float
     refused: frozenset[str] = frozenset()
-    """Nodes on which other pods do not let its successor be."""
+    """Nodes that other pods refuse for its successor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Larger:
 
 
 Home = tuple[SchedulingRequest, frozenset[str]]
-"""What decides whether a pod that may be evicted has a place elsewhere: its successor's request, and `refused`."""
+"""What decides whether a pod has a place elsewhere: its successor's request, and `refused`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Move:
 
 
 def cards_of(request: PodRequest, usable: int) -> float:
-    """What a request asks for, in cards with so many usable bytes: of each the larger part of memory and cores."""
+    """What a request asks for, in cards with this many usable bytes: of each the larger part of memory and cores."""
     return sum(
         fraction.count
         * (1.0 if fraction.exclusive else max(fraction.memory_on(usable) / usable, fraction.cores / WHOLE))
@@ -120,8 +120,8 @@ def choose(
     """
     The evictions that let the pod start; None where none were found. `nodes` are all on which pods may start.
 
-    A victim whose place another one takes is left out, and the fewest are sought again, some times. `homes`: whether a
-    node has room for such a pod as things are; it is added to, and serves further calls over the same nodes.
+    A victim whose place another one takes is left out, and the search is repeated some times. `homes`: whether a node
+    has room for such a pod now; it is filled here, and serves further calls over the same nodes.
     """
     homes = homes if homes is not None else {}
     here, states = [node for node in nodes if node.name in sharers], {node.name: node for node in nodes}
@@ -201,7 +201,7 @@ def _with_places(
     movable: Mapping[str, Movable],
 ) -> Move | str:
     """
-    The plan with a place for each victim, the largest first, once the pod is where its room was made; the uid of the
+    The plan with a place for each victim, the largest first, after the pod took the room that was made; the uid of the
     first victim that has none.
     """
     leaving = {victim.uid for victim in plan.victims}
@@ -225,9 +225,9 @@ def _room(nodes: Iterable[NodeState], pod: Movable, larger: Larger) -> Preemptio
 
 class MoveBudget:
     """
-    How many pods may still be evicted: `an_hour` of them, and none whose owner had one evicted `rest` seconds ago.
+    How many pods may still be evicted: `an_hour` of them, and none whose owner lost one within `rest` seconds.
 
-    It is in memory alone: a new leader starts with a whole budget. Not thread-safe: one owner calls it.
+    It is only in memory: a new leader starts with a full budget. Not thread-safe: one owner calls it.
     """
 
     def __init__(self, an_hour: int, rest: float) -> None:
@@ -243,11 +243,11 @@ class MoveBudget:
         return max(0, self._an_hour - len(self._evicted))
 
     def rests(self, owner: str, now: float) -> bool:
-        """Whether a pod of this owner was evicted a short while ago; pods are made again under other names."""
+        """Whether a pod of this owner was evicted recently; pods are created again under other names."""
         return now - self._owners.get(owner, float("-inf")) < self._rest
 
     def count(self, owners: Iterable[str], now: float) -> None:
-        """Pods of these owners are evicted, one of each entry."""
+        """Pods of these owners are evicted, one for each entry."""
         self._owners = {owner: at for owner, at in self._owners.items() if now - at < self._rest}
         for owner in owners:
             self._evicted.append(now)

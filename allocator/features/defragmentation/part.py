@@ -29,14 +29,14 @@ class MoveSearch:
     """The search for pods that may move, over frozen values: it may run without the lock."""
 
     waiting: tuple[tuple[QueuedPodInfo, Larger], ...]
-    """Pods that wait, first the one that has missed most work."""
+    """Pods that wait, the one that has missed most work first."""
     nodes: tuple[NodeState, ...]
     open_to: Mapping[str, frozenset[str]]
     """Names of the nodes that are not reserved for another pod, by the uid of the pod that waits."""
     sharers: Mapping[str, tuple[AllocatedPod, ...]]
     movable: Mapping[str, Movable]
     homes: dict[Home, bool] = field(default_factory=dict)
-    """Whether a node has room for such a pod, as far as that was asked."""
+    """Whether a node has room for such a pod, where that was asked."""
 
     def run(self, entry: QueuedPodInfo, larger: Larger) -> Move | None:
         """The move that lets one of them start."""
@@ -46,7 +46,7 @@ class MoveSearch:
 
 @dataclass(frozen=True, slots=True)
 class DefragmentationAgreed:
-    """The namespaces that agreed to have pods evicted so that larger ones start. All that did."""
+    """All namespaces that agreed to have pods evicted so that larger ones start."""
 
     namespaces: frozenset[str]
 
@@ -94,7 +94,7 @@ class Defragmenter:
         return FeaturePart(handlers={DefragmentationAgreed: self.agreed}, searches=self.searches, evicted=self._evicted)
 
     def searches(self) -> Iterable[Search]:
-        """One search for each pod of the one that is worth its time now."""
+        """One search for each pod of the search that is worth its time now."""
         search = self.search()
         return [SearchForOne(self, search, *each) for each in search.waiting] if search is not None else []
 
@@ -103,7 +103,7 @@ class Defragmenter:
             self._budget.count([owner], now)
 
     def agreed(self, event: DefragmentationAgreed, now: float) -> None:
-        """Namespaces agreed, or do not agree any more."""
+        """Namespaces agreed, or no longer agree."""
         self._agreed = event.namespaces
 
     def search(self) -> MoveSearch | None:
@@ -129,7 +129,7 @@ class Defragmenter:
         return MoveSearch(waiting, nodes, open_to, sharers, movable) if movable else None
 
     def conclude(self, entry: QueuedPodInfo, larger: Larger, move: Move) -> list[Eviction]:
-        """Who must go by a search that is over, checked against the present; nobody where it does not hold."""
+        """The victims of a finished search, checked against the present; none if it no longer holds."""
         now = self._clock()
         waits = self._queue.pod(entry.uid) == entry and self._records.is_schedulable(entry.uid, now)
         if not waits or not self._leadership.holds():
@@ -174,7 +174,7 @@ class Defragmenter:
             yield pod.uid, Movable(pod.successor, cards, work, self._refused_elsewhere(pod, pod.successor))
 
     def _refused_elsewhere(self, pod: AllocatedPod, successor: SchedulingRequest) -> frozenset[str]:
-        """The nodes on which other pods do not let the pod's successor be; a pod with rules of its own has none."""
+        """The nodes that other pods refuse for the pod's successor; a pod with rules of its own has none."""
         neighbours, rules = self._cache.neighbours, self._cache.neighbours.rules_of(pod.uid)
         if not neighbours.concerns(rules):
             return frozenset()

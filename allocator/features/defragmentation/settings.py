@@ -1,5 +1,5 @@
 """
-What an administrator chooses of moves.
+The administrator's settings of moves.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-Removes ResourceClaims whose pods are deleted, and makes those again that are missing.
+Removes ResourceClaims whose pods are deleted, and creates missing ones again.
 
 A crash between a claim and its pod's patch leaves a claim behind that no pod will use; its owner is deleted by then,
-and the garbage collector removes it. This is the second net, and the only one for a claim that somebody removed: a pod
-that has its share and no claim would wait for ever. It looks at each start of a leadership, and now and then.
+and the garbage collector removes it. This is a second safety net, and the only one for a claim that somebody removed: a
+pod with a share but no claim would wait forever. It runs at each start of a leadership, and from time to time.
 
 `sweep` decides, from two lists. Only the leader writes, and it asks for each pod again before it removes anything.
 """
@@ -43,7 +43,7 @@ class ClaimState:
     """The uid of its pod; empty where it has none."""
     owner_name: str
     reserved: bool
-    """It is allocated, and reserved for somebody, and not being deleted."""
+    """It is allocated, reserved for a pod, and not being deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def holder(pod: Mapping[str, Any]) -> Holder | None:
 
 def sweep(claims: Iterable[ClaimState], holders: Iterable[Holder]) -> Sweep:
     """
-    What to remove and what to make again. The claims were listed before the pods, so the pod of each claim that was
+    What to remove and what to create again. The claims were listed before the pods, so the pod of each claim that was
     listed is among the holders, unless it was deleted.
     """
     there = {(claim.namespace, claim.name): claim for claim in claims}
@@ -126,13 +126,13 @@ class ClaimSweeper:
         self._faulted = faulted
 
     def run(self, stop: threading.Event, *, pause: float = 1.0) -> None:
-        """Look at once when this replica begins to lead, and then again and again, until stopped."""
+        """Run once when this replica begins to lead, and then repeatedly, until stopped."""
         periodic.while_leading(
             self.once, stop, self._leading, every=self._every, pause=pause, missed="resource claims not looked at"
         )
 
     def once(self) -> Sweep:
-        """One look, and what follows from it. Raises `KubeError` where the lists cannot be read."""
+        """One run. Raises `KubeError` if the lists cannot be read."""
         claims = [claim_state(each) for each in self._claims()]
         listed = self._kube.list(paths.pods(), of=kinds.PODS, trim=_holding, timeout=_LIST_TIMEOUT).items
         found = sweep(claims, (each["holder"] for each in listed if each))
@@ -143,7 +143,7 @@ class ClaimSweeper:
         return found
 
     def _claims(self) -> list[JSON]:
-        """Those of ours, of all that there are."""
+        """Our claims, among all claims."""
         listed = self._kube.list(paths.resourceclaims(), of=kinds.RESOURCECLAIMS, trim=_ours, timeout=_LIST_TIMEOUT)
         return [each for each in listed.items if each]
 
@@ -180,13 +180,13 @@ class ClaimSweeper:
 
 def _ours(claim: JSON) -> JSON:
     """
-    The claim where it is ours, else nothing of it. Ours is known by the name, which nobody can change: labels are what
-    users make of them.
+    The claim if it is ours, else nothing. The name identifies our claims, because it cannot change: users can change
+    labels.
     """
     return claim if resourceclaims.is_ours((claim.get("metadata") or {}).get("name")) else {}
 
 
 def _holding(pod: JSON) -> JSON:
-    """What is read of a pod that names a claim of ours; nothing of all others."""
+    """What is read of a pod that names a claim of ours; nothing for all others."""
     found = holder(pod)
     return {"holder": found} if found is not None else {}

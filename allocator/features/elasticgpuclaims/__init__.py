@@ -1,6 +1,6 @@
 """
-ElasticGPUClaims (elasticgpu.io): shares that outlive pods. `store` has what the watch brings, `manager` decides,
-`steps` says what is written next, and `worker` writes.
+ElasticGPUClaims (elasticgpu.io): shares that outlive pods. `store` keeps what the watch brings, `manager` decides,
+`steps` gives the next writes, and `worker` writes.
 """
 
 from __future__ import annotations

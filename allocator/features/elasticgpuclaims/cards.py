@@ -1,10 +1,10 @@
 """
-What the GPU objects show: one for each card, with what of it is still to be had.
+What the GPU objects show: one for each card, with what is still available.
 
 `status.allocatable` is what is left after every share that is booked, those of claims that nobody uses included. Memory
-and cores stand there twice: in the words of that system's own agent (`qgpu-core`, and `qgpu-memory` in whole GiB), and
-exactly (`elasticgpu.io/gpu-core`, and `elasticgpu.io/gpu-memory` in MiB). Who has the shares is not shown: an object
-that is not in a namespace must not name tenants.
+and cores are there twice: in the format of that system's own agent (`qgpu-core`, and `qgpu-memory` in whole GiB), and
+exactly (`elasticgpu.io/gpu-core`, and `elasticgpu.io/gpu-memory` in MiB). The holders of shares are not shown: an
+object without a namespace must not name tenants.
 
 Pure: node states in, writes out, each only where something differs from what was written last.
 """
@@ -38,7 +38,7 @@ class CardWrite:
 
 
 def wanted(nodes: Iterable[NodeState], limits: Limits) -> dict[str, JSON]:
-    """Every GPU object as it should be, by name. Of cards that give one name, the first counts."""
+    """Every GPU object as it should be, by name. If several cards give one name, the first counts."""
     found: dict[str, JSON] = {}
     for node in nodes:
         for gpu, usage in zip(node.gpus, node.usage, strict=True):
@@ -48,9 +48,9 @@ def wanted(nodes: Iterable[NodeState], limits: Limits) -> dict[str, JSON]:
 
 def writes(known: Mapping[str, JSON], documents: Mapping[str, JSON]) -> Iterator[CardWrite]:
     """
-    What makes `known`, the objects as they stand, what they should be. Those that are not ours are left alone.
+    The writes that turn `known`, the present objects, into the wanted ones. Objects that are not ours are left alone.
 
-    A card that took the place of another is a new object of the same name: the one before is deleted first.
+    A card that replaced another is a new object of the same name: the former is deleted first.
     """
     for name, document in sorted(documents.items()):
         before = known.get(name)

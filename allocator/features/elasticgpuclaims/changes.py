@@ -1,5 +1,5 @@
 """
-What the feature takes in: what the watch brings of claims, their classes and shares, and what became of their writes.
+The input of the feature: claims, their classes and shares from the watch, and the results of their writes.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class ClaimDeleted:
 
 
 ClaimOutcome = Literal["succeeded", "failed", "unknown"] | Refused
-"""What became of a claim's binding; `Refused` has the API server's words."""
+"""The result of a claim's binding; `Refused` has the API server's message."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimBindingAnswered:
-    """What became of a claim's binding."""
+    """The result of a claim's binding."""
 
     binding: ClaimBinding
     outcome: ClaimOutcome
@@ -52,7 +52,7 @@ class ClaimBindingAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ClaimStepAnswered:
-    """A step for a claim, and the object that the API server answered with; `Refused` or None where it failed."""
+    """A step for a claim, and the object in the API server's answer; `Refused` or None if it failed."""
 
     step: Step
     answer: JSON | Refused | None

@@ -2,8 +2,8 @@
 The Events of a claim: that it is bound, waits, is refused, in use or lost, each when its status says so
 again.
 
-The status is written only where phase or reason have changed, by one leader, and the Event follows that write: so none
-is reported twice, even if the leader changes. Pure.
+One leader writes the status, only if phase or reason have changed, and the Event follows that write. So none is
+reported twice, even if the leader changes. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contract.encoding.plain import plain
 from contract.reasons.claims import ClaimEventReason, ClaimReason
 
 _LONGEST = 300
-"""Bytes of the API server's words."""
+"""Bytes of the API server's message."""
 
 
 def event(step: Step, answer: Mapping[str, Any]) -> EventRecord | None:
@@ -39,12 +39,13 @@ def event(step: Step, answer: Mapping[str, Any]) -> EventRecord | None:
 
 
 def refused(claim: Claim, words: str) -> EventRecord:
-    """The Event on a claim for which the API server does not store what we write; `words` are the API server's."""
+    """The Event on a claim for which the API server does not store what we write; `words` is the API server's
+    message."""
     return EventRecord("ElasticGPUClaim", claim.key, claim.uid, ClaimEventReason.WRITE_REFUSED, refused_text(words))
 
 
 def refused_text(words: str) -> str:
-    """The message of a refused write, in the claim's status too. Others' words are on one line, and not too many."""
+    """The message of a refused write, also for the claim's status. Other programs' text is on one line, and bounded."""
     return (
         f"the API server refuses what gpufraction writes for this claim: {plain(words, _LONGEST)}. The write is "
         f"retried; change the policy or quota that refuses it"

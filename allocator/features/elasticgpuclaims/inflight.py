@@ -1,8 +1,8 @@
 """
-Bindings under way: decided and to be written, being written, or written and not seen by the watch yet.
+Bindings in progress: decided and to be written, being written, or written and not yet seen by the watch.
 
 The share of each is reserved in the ledger until the watch brings its ElasticGPU, or it is certain that there will be
-none. That may be after the claim is deleted, so a binding is no part of the claim's record. Keyed by the claim's uid;
+none. That may be after the claim is deleted, so a binding is not part of the claim's record. Keyed by the claim's uid;
 times are passed in. Must not: decide where a share goes, or when a claim whose binding failed is tried again.
 """
 
@@ -17,9 +17,9 @@ from allocator.features.elasticgpuclaims.rendering import CLAIMED, ClaimBinding
 from contract.model import Allocation, Compute
 
 _SEEN_WITHIN = 10.0
-"""Seconds until a share that was written must have been seen, or is written again."""
+"""Seconds after which a written share that was not seen is written again."""
 _DOUBT = 1.0
-"""Seconds until a write whose outcome nobody knows is repeated."""
+"""Seconds until a write with an unknown outcome is repeated."""
 
 
 @dataclass(slots=True)
@@ -27,9 +27,9 @@ class _Going:
     bind: ClaimBinding
     due: float
     out: bool = False
-    """It is being written, and the outcome is not in yet."""
+    """It is being written, and the outcome is not known yet."""
     sent: bool = False
-    """It was written at least once, so that it may be on the API server."""
+    """It was written at least once, so it may be on the API server."""
     term: int | None = None
     """The leadership in which it was sent last."""
 
@@ -57,7 +57,7 @@ class InFlight:
         self._going[bind.claim.uid] = _Going(bind, now)
 
     def seen(self, claim_uid: str, allocation: str) -> None:
-        """The ElasticGPU is there. Where it carries another share than the one being bound, that one is void."""
+        """The ElasticGPU exists. If it carries a different share, the one being bound is void."""
         going = self._going.get(claim_uid)
         if going is None or (going.bind.moves and going.bind.allocation.id != allocation):
             return
@@ -67,11 +67,11 @@ class InFlight:
 
     def take(self, now: float, term: int | None = None) -> list[ClaimBinding]:
         """
-        What is to be written now in this leadership, each until its outcome is in. One that was not seen in time is
-        written again, or looked for where it is known to have been written.
+        What to write now in this leadership, each until its outcome is known. One that was not seen in time is written
+        again, or looked for where it is known to have been written.
 
-        To be called once all ElasticGPUs were listed for the leadership: what was sent in an earlier one and is not
-        known to have been written is given up, because that list does not have it.
+        Call it after all ElasticGPUs were listed for the leadership: what an earlier one sent without a known outcome
+        is given up, because the list does not have it.
         """
         self._give_up(lambda going: going.sent and going.term != term and not going.bind.written)
         due = [going for going in self._going.values() if not going.out and going.due <= now]
@@ -82,8 +82,8 @@ class InFlight:
 
     def abandon(self) -> None:
         """
-        Give up what was never sent, since this replica does not decide. What was sent may be on the API server, and
-        stays reserved: where nobody else has led meanwhile, nothing is listed again that would show it.
+        Give up what was never sent, because this replica does not decide. What was sent may be on the API server, and
+        stays reserved: if no other replica has led meanwhile, no new list would show it.
         """
         self._give_up(lambda going: not going.sent)
 
@@ -101,11 +101,11 @@ class InFlight:
         self._again(bind, now + _SEEN_WITHIN)
 
     def unresolved(self, bind: ClaimBinding, now: float) -> None:
-        """Nobody knows whether it was written."""
+        """It is unknown whether it was written."""
         self._again(bind, now + _DOUBT)
 
     def failed(self, bind: ClaimBinding) -> bool:
-        """It was not written, and will not be. True if it was still the one under way for its claim."""
+        """It was not written, and will not be. True if it was still the claim's binding in progress."""
         current = self._is_current(bind)
         if current:
             del self._going[bind.claim.uid]

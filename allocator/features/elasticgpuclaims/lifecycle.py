@@ -6,11 +6,11 @@ What to write next for a claim and its ElasticGPU, given their state on the API 
                                                         ├──its ElasticGPU is gone┘  (for good)
                                                         └──deleted, no pod uses it──▶ Released, or deleted with it
 
-The creation of the ElasticGPU is the commit: from then on the share is booked, and every later step can be read off
-the two objects. So the next leader continues where the previous one stopped, between whichever two writes that was.
-Each step names the version of the object that it was decided by, and changes nothing where another came first.
+The creation of the ElasticGPU is the commit: from then on the share is booked, and every later step follows from the
+two objects. So the next leader continues where the previous one stopped, between any two writes. Each step names the
+version of the object on which it is based, and changes nothing if another write came first.
 
-Pure. The answer is one step at a time; None is rest.
+Pure. The answer is one step at a time; None if there is nothing to do.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The API server refuses a write as it is, by somebody's policy or for its size: asking again does not help."""
+    """The API server refuses a write because of a policy or its size: trying again does not help."""
 
     words: str
     """The API server's."""
@@ -79,7 +79,7 @@ def of_claim(
     """
     The next step for a claim. `share` is its own ElasticGPU, if there is one.
 
-    `in_use`: a pod has the share. `card`: its GPUs are there. `pending`: why it is not bound, where that is known.
+    `in_use`: a pod has the share. `card`: its GPUs are there. `pending`: why it is not bound, if that is known.
     """
     if claim.deleting:
         return _end(claim, share, in_use, card)
@@ -119,7 +119,8 @@ def of_orphan(share: ElasticShare, *, in_use: bool) -> Step | None:
 
 
 def _end(claim: Claim, share: ElasticShare | None, in_use: bool, card: bool) -> Step | None:
-    """A claim that is deleted: its share goes first, by the reclaim policy, and then our hold on the claim."""
+    """A deleted claim: first its share is handled by the reclaim policy, and then our finalizer is removed from the
+    claim."""
     if not claim.kept:
         return None
     if in_use:

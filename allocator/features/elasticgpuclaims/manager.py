@@ -5,8 +5,8 @@ Which share a claim gets, and whether a pod may use it.
 and it decides only when the controller may.
 
 A claim is bound in two ways. A pod in the queue that names it binds it where that pod can go. With binding mode
-Immediate a claim that no pod waits for is bound anywhere. A bound claim that no pod uses moves, where a pod comes that
-cannot go to it: a share holds nothing that would be lost.
+Immediate a claim that no pod waits for is bound anywhere. A bound claim that no pod uses moves if a new pod cannot go
+to it: moving a share loses no data.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ClaimManager:
         self._most_memory = most_memory
         self._by_claims = by_claims
         self.bindings = InFlight(cache)
-        """Those under way."""
+        """Those in progress."""
         self.store = ClaimStore(cache, self.bindings, clock=clock, faulted=faulted)
         """What the watch brings."""
         self.steps = ClaimSteps(self.store, self.bindings, clock=clock)
@@ -82,7 +82,7 @@ class ClaimManager:
 
     def place(self, entry: QueuedPodInfo) -> Allocation | Explanation:
         """
-        The share of the claim that a pod in the queue names; or why it waits, and where that helps the claim is bound.
+        The share of the claim that a pod in the queue names, or why it waits. Binds the claim if that helps.
         """
         found = self._place(entry)
         return found if isinstance(found, Allocation) else Explanation(found.reason, found.message)
@@ -145,7 +145,7 @@ class ClaimManager:
         return Status(objects.BOUND, reason.code.word, text)
 
     def _refused(self, state: NodeState, entry: QueuedPodInfo, count: int) -> Reason | None:
-        """Why the pod cannot be on the claim's node. Its pin stays, so what others have a say in is asked before."""
+        """Why the pod cannot be on the claim's node. Its pin is final, so rules about other pods are checked first."""
         needs = _needs(entry.ask, count)
         others = self._cache.refused_by_others(replace(entry.ask, needs=needs), entry.requester, (state,))
         return node_reason(state, needs) or others.get(state.name)
@@ -200,8 +200,8 @@ class ClaimManager:
         """
         A place for a share that no pod waits for. Its pods will tolerate the taints there, and name the class.
 
-        They will also name a ResourceClaim, where pods do: the webhook gives one to each. The share moves for one that
-        was created before that.
+        They will also name a ResourceClaim if pods do: the webhook gives one to each. The share moves for a pod that
+        was created earlier.
         """
         nodes = self._cache.snapshot.values()
         keys = {taint.key for node in nodes for taint in node.taints if not taint.key.startswith(_OF_THE_SYSTEM)}
@@ -225,7 +225,7 @@ class ClaimManager:
     def _decided(
         self, record: ClaimRecord, wanted: ClaimTerms, decision: Decision, share: ElasticShare | None = None
     ) -> Status | None:
-        """Start the binding that was decided; or why no node has room, in the record too."""
+        """Start the decided binding; or return why no node has room, and note it in the record."""
         claim = record.claim
         if not isinstance(decision, Placement):
             text = reasons.summary(decision.reasons)
@@ -236,7 +236,7 @@ class ClaimManager:
             beyond = quota.beyond(claim, decision.containers, *taken, most=self._most_memory)
             if beyond:
                 record.pending = Status(PENDING, ClaimReason.NAMESPACE_LIMIT, beyond)
-                return None  # another namespace's claim of the same kind may well have it
+                return None  # another namespace's claim of the same kind may have it
         record.pending = None
         allocation = Allocation(OWN + self._new_id(), decision.node, decision.containers, claim.own_share)
         self.bindings.start(ClaimBinding(claim, wanted.reclaim, allocation, share), self._clock())
@@ -253,7 +253,7 @@ def _needs(ask: SchedulingRequest, count: int) -> PodNeeds:
     """
     What a pod that names a claim needs of the claim's node. `count`: the GPUs of the claim, which each container gets.
 
-    Its ResourceClaim does not help it where that cannot hold them all.
+    A ResourceClaim that cannot hold all of them does not help it.
     """
     claim = ask.needs.claim and resourceclaims.fits_claim(ask.request, count)
     return replace(ask.needs, several=count > 1, claim=claim)

@@ -1,11 +1,11 @@
 """
-The objects of `elasticgpu.io/v1alpha1` as values: what of them a decision or a next step depends on.
+The objects of `elasticgpu.io/v1alpha1` as values: the parts on which a decision or a next step depends.
 
 Names and words are made fit to be shown when they are read: they become parts of messages on other objects.
 
 Two spellings of a field mean the same: the published schemas say `elasticGPUClassName` and `elasticGPUName`, their
-README `egpuClassName` and `egpuName`. Reading never fails: what is missing or of the wrong type reads as empty, since
-a damaged object may cost nobody but its owner.
+README `egpuClassName` and `egpuName`. Reading never fails: what is missing or of the wrong type reads as empty, because
+a damaged object must affect only its owner.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PENDING, BOUND, LOST, RELEASED, FAILED = "Pending", "Bound", "Lost", "Released",
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A phase, and why in a word of the registry and in a sentence."""
+    """A phase, and why: a word of the registry and a sentence."""
 
     phase: str
     reason: ReasonName
@@ -52,7 +52,7 @@ class PublishedStatus:
 
 @dataclass(frozen=True, slots=True)
 class GpuClass:
-    """An ElasticGPUClass. Empty texts are what its author did not say."""
+    """An ElasticGPUClass. Empty texts were not set by its author."""
 
     name: str
     provisioner: str = ""
@@ -86,7 +86,7 @@ class Claim:
 
     @property
     def own_share(self) -> str:
-        """The name of its ElasticGPU: made from the claim's uid, so that a claim can never have two."""
+        """The name of its ElasticGPU, made from the claim's uid so that a claim never has two."""
         return f"egpu-{self.uid}"
 
     @property

@@ -1,5 +1,5 @@
 """
-The feature's part of the core: it takes in what is watched and written of claims, and gives what is to be written.
+The feature's part of the core: it takes in what is watched and written about claims, and gives what to write.
 """
 
 from __future__ import annotations

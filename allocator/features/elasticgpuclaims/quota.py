@@ -1,8 +1,8 @@
 """
-What the claims of one namespace may have together, where the administrator bounds it.
+What the claims of one namespace may have together, if the administrator bounds it.
 
-Quotas count what is on pods, and a claim's share is on its ElasticGPU; so this is their counterpart for claims.
-A share counts from the moment that it is decided until it is given back, also where its claim is deleted (`Retain`).
+Quotas count what is on pods, and a claim's share is on its ElasticGPU; so this is their counterpart for claims. A share
+counts from the decision until it is given back, even if its claim is deleted (`Retain`).
 
 Pure.
 """
@@ -26,7 +26,7 @@ def beyond(
     most: int,
 ) -> str:
     """
-    Why the claim may not have what was found for it, in a sentence, or empty.
+    Why the claim may not have the share that was found for it, as a sentence, or empty.
 
     `shares`: every ElasticGPU. `going`: bindings under way. `most`: bytes.
     """

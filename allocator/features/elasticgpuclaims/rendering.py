@@ -1,8 +1,8 @@
 """
 The binding of a claim as it is written: an ElasticGPU that carries the share, made once, or moved while nobody uses it.
 
-The name is made from the claim's uid. So there is one at most whatever happens, and a second attempt finds the first.
-Pure: rendering only.
+The name is made from the claim's uid, so there is at most one, and a second attempt finds the first. Pure: rendering
+only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contract.scheduling import node_pin
 JSON = dict[str, Any]
 
 CLAIMED = PodRequest("claims", (FractionRequest(CONTAINER),))
-"""The request under which they are booked: how much they are is in their allocation."""
+"""The request under which they are booked; the amounts are in their allocation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class ClaimBinding:
     allocation: Allocation
     share: ElasticShare | None = None
     written: bool = False
-    """The API server has said that it was written: if it is not there any more, somebody deleted or changed it."""
+    """The API server has confirmed the write: if the object no longer exists, somebody deleted or changed it."""
 
     @property
     def moves(self) -> bool:
-        """Whether an ElasticGPU that is there moves."""
+        """Whether an existing ElasticGPU moves."""
         return self.share is not None
 
 

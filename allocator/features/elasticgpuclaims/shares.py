@@ -1,5 +1,5 @@
 """
-How much a claim asks for, and by which rules: the claim and its class, read together.
+How much a claim asks for, and under which rules: the claim and its class, read together.
 
 A claim counts memory in GiB where a pod's resource of the same name counts MiB: that is how every manifest of that
 system was written. The class may say otherwise. A "no" is a `Problem`, which names the field, what was found and what
@@ -27,7 +27,7 @@ from contract.reasons.claims import ClaimReason
 CONTAINER = "claim"
 """The name under which a claim's share is booked, where a pod has containers."""
 GROUPS = (PROVISIONER, "elasticgpu.io", "elasticgpu.com")
-"""What the names of a claim's amounts may start with."""
+"""Prefixes of the names of a claim's amounts."""
 _UNITS = {"GiB": quantity.GIB, "MiB": quantity.MIB}
 REFUSALS = (ClaimReason.NAMES_ELASTIC_GPU, ClaimReason.CLASS_MISSING, ClaimReason.INVALID)
 """Codes of problems."""
@@ -44,7 +44,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ClaimTerms:
-    """What a claim asks for, when it is bound, and what becomes of its share with it."""
+    """What a claim asks for, when it is bound, and what happens to its share when it is deleted."""
 
     request: PodRequest
     binding: str = IMMEDIATE
@@ -56,7 +56,7 @@ class _Wrong(Exception):
 
 
 def wanted(claim: Claim, found: GpuClass | None) -> ClaimTerms | Problem:
-    """Read a claim by its class, which is None where there is none of that name."""
+    """Read a claim by its class, which is None if it does not exist."""
     if claim.share_name and not claim.bound:
         text = f"spec.elasticGPUName: found {shown(claim.share_name)}; leave it empty, it is filled in when bound"
         return Problem(ClaimReason.NAMES_ELASTIC_GPU, text)

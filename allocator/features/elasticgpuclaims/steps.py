@@ -1,5 +1,5 @@
 """
-What is written next for claims and their ElasticGPUs, what came of it, and when it is tried again.
+What is written next for claims and their ElasticGPUs, the results, and when a write is tried again.
 
 `lifecycle` says what a step is; here it is looked up for every record that may be written to now.
 """
@@ -21,7 +21,7 @@ from contract.reasons.claims import ClaimReason
 _PAUSE = 2.0
 """Seconds until a write that failed is tried again."""
 _PAUSE_REFUSED = 15.0
-"""The same, where the API server refused it."""
+"""The same, if the API server refused it."""
 
 
 class ClaimSteps:
@@ -43,8 +43,8 @@ class ClaimSteps:
 
     def not_written(self, bind: ClaimBinding, refused: Refused | None = None) -> EventRecord | None:
         """
-        It was not written, and will not be. Where the API server refuses it, the Event about that; None where the last
-        one has the same words. The claim's status says it too, and so do the pods that name the claim.
+        It was not written, and will not be. If the API server refuses it, the Event about that; None if the last one
+        has the same message. The claim's status says it too, and so do the pods that name the claim.
         """
         record = self._store.record(bind.claim)
         if self._bindings.failed(bind) and record is not None:
@@ -58,7 +58,7 @@ class ClaimSteps:
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def take(self) -> list[Step]:
-        """What is to be written next, at most one step for each claim. `stepped` or `failed` takes in the outcome."""
+        """What to write next, at most one step for each claim. `stepped` or `failed` takes in the outcome."""
         steps = list[Step | None]()
         for record in self._store.records():
             try:
@@ -99,14 +99,14 @@ class ClaimSteps:
             claim.refusal = ""
         if isinstance(step, lifecycle.Delete):
             if "deletionTimestamp" not in (answer.get("metadata") or {}):
-                self.failed(step)  # it is deleted; until the watch says so, there is nothing to be done again
+                self.failed(step)  # it is deleted; nothing is repeated until the watch says so
             return self._store.put(objects.SHARES, answer, existing_only=True)
         return self._store.put(step.plural, answer, existing_only=True)
 
     def failed(self, step: Step, refused: Refused | None = None) -> EventRecord | None:
         """
-        A step was not taken; its object is looked at again a little later. Where the API server refuses it, the Event
-        on its claim; None without a claim, or where the last one has the same words.
+        A step was not taken; its object is looked at again a little later. If the API server refuses it, the Event on
+        its claim; None without a claim, or if the last one has the same message.
         """
         written, record = self._record_of(step), self._claim_of(step)
         if written is not None:
@@ -126,7 +126,7 @@ class ClaimSteps:
 
 
 def _refusal(claim: Claim, record: ClaimRecord | None, refused: Refused) -> EventRecord | None:
-    """The Event about a refused write; None where the last one has the same words. A deleted claim has no record."""
+    """The Event about a refused write; None if the last one has the same message. A deleted claim has no record."""
     if record is not None:
         if record.refusal == refused.words:
             return None

@@ -1,5 +1,5 @@
 """
-What is kept of claims, classes and ElasticGPUs: one record for each, made when the watch brings it and dropped with it.
+What is kept of claims, classes and ElasticGPUs: one record for each, made and dropped as the watch says.
 
 Two lookups need no index of their own, since they follow from the objects: the ElasticGPU of a claim has a name made
 from the claim's uid, and an ElasticGPU names its claim. The share of an ElasticGPU is booked in the ledger here, where
@@ -56,7 +56,7 @@ class ClaimRecord:
     unbindable: float | None = None
     """Its binding is not tried until then."""
     refusal: str = ""
-    """The API server's words in the last Event about a refused write, until a write succeeds."""
+    """The API server's message in the last Event about a refused write, until a write succeeds."""
     round: int = 0
     """The last round of the queue in which a pod that names it was tried, from 1; 0 for none."""
 
@@ -111,13 +111,13 @@ class ClaimStore:
             self.take_in(plural, document)
 
     def take_in(self, plural: str, document: Mapping[str, Any]) -> bool:
-        """`put`, whatever the object is made of. A share that cannot be booked closes its cards to new pods."""
+        """`put`, for an object of any shape. A share that cannot be booked closes its cards to new pods."""
         key = _key(plural, document)
         try:
             helps = self.put(plural, document)
         except Exception:
             self._faulted(plural, OWN + key)
-            self._tables[plural].pop(key, None)  # so that it is read again when it comes again
+            self._tables[plural].pop(key, None)  # so that it is read again the next time
             if plural == objects.SHARES:
                 self._cache.close(OWN + key, may_hold(document))
             return False
@@ -131,7 +131,7 @@ class ClaimStore:
         """
         An object is new or changed. True if that may help a pod or a claim.
 
-        `existing_only`: it is the answer to a write, so it is news only of an object that still has a record.
+        `existing_only`: it is the answer to a write, so it counts only for an object that still has a record.
         """
         key = _key(plural, document)
         if existing_only and key not in self._tables[plural]:
@@ -183,7 +183,7 @@ class ClaimStore:
     # -- pauses -------------------------------------------------------------------------------------------------------
 
     def set_aside(self, record: Record) -> None:
-        """To be called while an internal error that an object caused is handled: it is left alone for a while."""
+        """Call it while an internal error caused by an object is handled: the object is left alone for a while."""
         if isinstance(record, ClaimRecord):
             fault = self._faulted("claim", record.claim.key)
             record.pending = Status(PENDING, ClaimReason.INTERNAL_ERROR, f"{_ERROR} (fault {fault})")
@@ -204,7 +204,7 @@ class ClaimStore:
         yield from self.shares.values()
 
     def record(self, claim: Claim) -> ClaimRecord | None:
-        """The record of this very claim, and of no other that has its name."""
+        """The record of exactly this claim, not of another with its name."""
         record = self.claims.get(claim.key)
         return record if record is not None and record.claim.uid == claim.uid else None
 

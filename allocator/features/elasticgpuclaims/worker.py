@@ -1,9 +1,9 @@
 """
 The thread that writes for claims, and the GPU objects alongside them.
 
-It runs in every replica and writes in the one that leads: the controller gives work to no other, and right before each
-write it is asked again. GPU objects come last and in small numbers: what a card has left may change with every pod,
-and only the last state of a moment is worth a write.
+It runs in every replica and writes only in the leading one: the controller gives work to no other, and is asked again
+right before each write. GPU objects come last and in small numbers: a card's free part may change with every pod, and
+only the latest state is worth a write.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Claims:
         self._clock = clock
         self._card_writes = card_writes
         self._cards: dict[str, dict[str, JSON]] | None = None
-        """GPU objects as they stand, by node and by name, since they were listed in `_listed_in`."""
+        """The present GPU objects, by node and by name, since they were listed in `_listed_in`."""
         self._right: dict[str, NodeState | None] = {}
-        """The node's state by which its objects were found right."""
+        """The node's state for which its objects were found right."""
         self._listed_in: int | None = None
         self._next_cards = self._list_again = 0.0
 
@@ -82,7 +82,7 @@ class Claims:
                 self.write_cards()
 
     def once(self) -> None:
-        """Write until nothing is left to be written: what was answered may call for the next step at once."""
+        """Write until nothing is left: an answer may require the next step at once."""
         while self._round():
             pass
 
@@ -117,7 +117,7 @@ class Claims:
         """
         Bring the GPU objects up to date, so many of them as a second allows.
 
-        Only nodes whose state is another than when their objects were last found right are looked at.
+        Only nodes whose state has changed since their objects were last found right are looked at.
         """
         decides, term = self._controller.deciding()
         if not decides or not self._card_writes:

@@ -2,7 +2,7 @@
 The writes of claims: ElasticGPUs made or moved, steps of their life, GPU objects.
 
 Each outcome is one of few values. A binding whose answer was lost is unresolved, and is written again: the name is the
-claim's own and a patch names the version that it changes, so the second attempt finds what became of the first.
+claim's own and a patch names the version that it changes, so the second attempt finds the result of the first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def path(plural: str, namespace: str = "", name: str | None = None, sub: str | N
 
 
 def bind(kube: Kube, order: ClaimBinding, *, timeout: float) -> ClaimOutcome:
-    """Write a binding and find out what became of it."""
+    """Write a binding and find out its result."""
     fields = {"claim": order.claim.key, "node": order.allocation.node, "moves": order.moves}
     where = path(objects.SHARES, name=order.claim.own_share)
     if order.written:
@@ -62,7 +62,7 @@ def bind(kube: Kube, order: ClaimBinding, *, timeout: float) -> ClaimOutcome:
 
 
 def _still_there(kube: Kube, order: ClaimBinding, where: str, timeout: float) -> ClaimOutcome:
-    """What is there of a binding that was written and that the watch has not shown."""
+    """The object of a binding that was written but not shown by the watch."""
     try:
         found = objects.share(kube.get(where, timeout=timeout))
     except KubeNotFound:
@@ -118,7 +118,7 @@ def card(kube: Kube, order: CardWrite, *, timeout: float) -> JSON | None:
             case "create":
                 return kube.create(path(objects.CARDS), order.body, timeout=timeout)
             case "status":
-                # A merge would keep amounts that no longer exist, so the whole status is put there.
+                # A merge would keep amounts that no longer exist, so the whole status is replaced.
                 operations = [{"op": "add", "path": "/status", "value": order.body}]
                 return kube.patch_json(f"{where}/status", operations, timeout=timeout)
         kube.delete(where, timeout=timeout)

@@ -19,7 +19,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 def finished(pod: JSON) -> PodFinished | None:
-    """How long a finished pod held its share, as far as it says."""
+    """How long a finished pod held its share, if it says."""
     status = pod.get("status")
     if not isinstance(status, Mapping) or status.get("phase") not in _ENDED:
         return None

@@ -1,10 +1,9 @@
 """
-When waiting pods will probably start: the queue is played forward by when the pods that hold shares will probably end.
+When waiting pods will probably start: the queue is simulated with the probable ends of the pods that hold shares.
 
-It is played several times, each time with other ends, drawn from how long pods like those ran: the first of many pods
-ends sooner than any one of them probably does. In each, one pod of the queue after the other gets the node on which it
-fits first, as pods there end, and counts as running there from then on. If no estimate is possible, the answer says
-why.
+Several runs are made, each with other ends, drawn from how long similar pods ran: the first of many pods ends sooner
+than a single one probably does. In each run, one pod of the queue after the other gets the node on which it fits first,
+as pods there end, and counts as running there from then on. If no estimate is possible, the answer says why.
 
 A draw follows from the pod's uid, so the same question has the same answer. Pure.
 """
@@ -26,19 +25,19 @@ from contract.scheduling.needs import SchedulingRequest
 from contract.scheduling.nodeinfo import AllocatedPod
 
 MOST_WAITING = 32
-"""Pods of the queue for which it is played; what is behind them depends on too much."""
+"""Pods of the queue that are simulated; those behind them depend on too much."""
 _NODES = 32
 """Nodes that are compared for one pod: those that lack least."""
 
 
 DRAWS = 8
-"""How often the queue is played."""
+"""How often the queue is simulated."""
 SURE = 0.75
-"""The part of the draws in which the pod has started by the time that is said."""
+"""The part of the draws in which the pod has started by the given time."""
 
 
 class NoEstimate(StrEnum):
-    """Why nothing can be said."""
+    """Why there is no estimate."""
 
     HISTORY = "history"
     """Too little is known of how long the pods on its cards run."""
@@ -47,7 +46,7 @@ class NoEstimate(StrEnum):
     TOO_FAR = "too-far"
     """Too many pods are before it."""
     RULES = "rules"
-    """Other pods, volumes, a claim or another system's gate have a say."""
+    """Other pods, volumes, a claim or another system's gate matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class Waiting:
     ask: SchedulingRequest
     lasts: Sequence[float]
     ruled: bool = False
-    """Something else than room has a say in when it starts."""
+    """Something other than room decides when it starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +77,11 @@ class _Node:
     state: NodeState
     holders: list[AllocatedPod]
     ends: dict[str, float]
-    """When each holder probably ends, of those of which that is known."""
+    """When each holder probably ends, if that is known."""
     free: float
-    """From when on the state is so."""
+    """The time from which the state holds."""
     lacks: dict[SchedulingRequest, int | None]
-    """What the state lacks for each request, as far as that was asked."""
+    """What the state lacks for each request, where that was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ def forecast(
     now: float,
 ) -> dict[str, Forecast]:
     """
-    What can be said of each pod of the queue, which is in its order, by uid.
+    The estimate for each pod of the queue, which is in its order, by uid.
 
     holders: all that hold shares, by node. left: for how many seconds one of them may go on, each as likely; none where
     that is unknown.
@@ -179,7 +178,7 @@ def _on(ask: SchedulingRequest, node: _Node, limits: Limits, before: float | Non
     room = _room(node, known, ask, limits)
     if not room:
         return before is None and len(known) < len(node.holders) and bool(_room(node, node.holders, ask, limits))
-    low, high = 0, len(known)  # it fits without so many of those that end first; room only grows with each of them
+    low, high = 0, len(known)  # it fits without this many of those that end first; room only grows with each of them
     while low < high:
         middle = (low + high) // 2
         less = _room(node, known[:middle], ask, limits)
@@ -202,7 +201,7 @@ def _room(
 
 
 def _book(pod: Waiting, node: _Node, start: _Start, draw: int) -> None:
-    """The pod runs there from then on, and who had to end has ended."""
+    """The pod runs there from then on, and the pods that had to end have ended."""
     after = nodeinfo.unbooked(node.state, node.holders, start.gone)
     gone = {each.uid for each in start.gone}
     demands = per_gpu(pod.ask.request, shares_of(start.containers))

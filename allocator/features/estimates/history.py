@@ -1,10 +1,10 @@
 """
 How long pods ran, by owner: the pods of a namespace whose names differ only in their generated parts.
 
-A controller's uid would not do, since each Job and each rollout has a new one. What a namespace makes up of names costs
-that namespace its own history: families, samples and namespaces are bounded, and the one that is longest unused goes
-first. Kept in memory alone; a new leader learns it from the finished pods that there still are and from those that end
-from then on. Pure: times are passed in. Not thread-safe: one owner calls it.
+A controller's uid would not do, since each Job and each rollout has a new one. Invented names cost a namespace only its
+own history: families, samples and namespaces are bounded, and the least recently used goes first. It is only in memory;
+a new leader learns it from finished pods that still exist and from pods that end later. Pure: times are passed in. Not
+thread-safe: one owner calls it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 NAMESPACES, FAMILIES, SAMPLES = 200, 32, 16
 """The most of each: namespaces, families of a namespace, durations of a family."""
 LEAST_OF_FAMILY, LEAST_OF_NAMESPACE = 3, 8
-"""Durations that must be known before one is expected; of a namespace more, since its pods differ more."""
+"""Durations that must be known before one is expected; more for a namespace, because its pods differ more."""
 _GENERATED = re.compile(r"(?:[-.](?:[0-9]+|[0-9a-f]{8,10}|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")
 """What controllers add to a name: numbers, a template's hash, and random letters (Kubernetes leaves out vowels)."""
 
@@ -34,7 +34,7 @@ class DurationHistory:
         self._namespaces: OrderedDict[str, OrderedDict[str, deque[float]]] = OrderedDict()
 
     def ended(self, key: str, ran: float) -> None:
-        """The pod `namespace/name` ran for so long."""
+        """The pod `namespace/name` ran for this long."""
         namespace, family = family_of(key)
         families = self._namespaces.setdefault(namespace, OrderedDict())
         samples = families.setdefault(family, deque(maxlen=SAMPLES))
@@ -48,8 +48,8 @@ class DurationHistory:
 
     def left(self, key: str, ran: float = 0.0) -> tuple[float, ...]:
         """
-        For how long a pod that has run for `ran` may go on, as the pods like it did: seconds, ascending, each as likely
-        as the others. Empty where nothing can be said: too few pods like it have ended, or all of them sooner.
+        For how long a pod that has run for `ran` may go on, by similar pods: seconds, ascending, each as likely as the
+        others. Empty if too few similar pods have ended, or all of them sooner.
         """
         namespace, family = family_of(key)
         families = self._namespaces.get(namespace)

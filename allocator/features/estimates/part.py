@@ -1,6 +1,6 @@
 """
-The feature's part of the core: it learns from pods that end, hands out what a forecast needs, and adds what came of it
-to the reasons of pods that wait. The forecast itself is made without the lock.
+The feature's part of the core: it learns from pods that end, gives out what a forecast needs, and adds the result to
+the reasons of pods that wait. The forecast itself is made without the lock.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from contract.scheduling.nodeinfo import AllocatedPod
 _EVERY = 5.0
 """Seconds between two looks at who holds a share."""
 _MOST_SCORED = 1_000
-"""Pods whose first estimate is remembered, to be compared with what came."""
+"""Pods whose first estimate is remembered, to be compared with the outcome."""
 _MOST_ENDED = 4_096
 Outcome = Literal["by-then", "sooner", "later"]
-"""What came of an estimate; sooner: before half of the time that was said had passed."""
+"""The outcome of an estimate; sooner: before half of the estimated time had passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodFinished:
-    """A finished pod that there still is: how long it held its share, in seconds."""
+    """A finished pod that still exists: how long it held its share, in seconds."""
 
     uid: str
     key: str
@@ -81,11 +81,11 @@ class _Told:
     at: float
     by: float
     raw: float
-    """As it was played, before it was scaled."""
+    """As simulated, before it was scaled."""
 
 
 class EstimatesPart:
-    """What is known of durations, and what was said last."""
+    """The known durations, and the last estimates."""
 
     def __init__(self, core: Core, settings: EstimateSettings) -> None:
         self._core = core
@@ -122,7 +122,7 @@ class EstimatesPart:
             self._finished.popitem(last=False)
 
     def _look(self, now: float) -> Iterable[Scored]:
-        """Who has got a share, and whose has ended."""
+        """Which pods got a share, and whose shares ended."""
         if now < self._next:
             return ()
         self._next = now + _EVERY
@@ -215,7 +215,7 @@ def outcome(told: float, by: float, started: float) -> Outcome:
 
 
 def _differs(before: Forecast, found: Forecast, now: float) -> bool:
-    """Whether it is worth a write: another answer, or a time that is over or off by more than a tenth."""
+    """Whether it is worth a write: a different answer, or a time that has passed or is off by more than a tenth."""
     if isinstance(before, Estimate) and isinstance(found, Estimate):
         off = abs(found.by - before.by)
         return now > words.rounded(before.by) or off > max(words.STEP, (before.by - now) / 10)

@@ -1,8 +1,8 @@
 """
-How much longer or shorter pods wait than is played: learnt from what came of the estimates before.
+How much longer or shorter pods wait than simulated: learned from the outcome of earlier estimates.
 
-The play knows nothing of pods that come later with a higher priority, nor of the gaps that a later pod fills. What it
-is off by is much the same from one day to the next, so the next estimate is scaled by it. Bounded; pure.
+The simulation does not know later pods of a higher priority, nor the gaps that a later pod fills. Its error changes
+little from one day to the next, so the next estimate is scaled by it. Bounded; pure.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections import deque
 
 SURE = 0.75
-"""The part of the pods before that had started by the time that is said."""
+"""The part of the earlier pods that had started by the estimated time."""
 _SAMPLES = 64
 _LEAST = 8
 """Outcomes that must be known before anything is scaled."""
 _MOST = 100.0
-"""By how much an estimate is made longer or shorter at most."""
+"""The largest factor by which an estimate is lengthened or shortened."""
 _SHORT = 60.0
-"""Seconds below which a wait says nothing of the scale."""
+"""Seconds below which a wait says nothing about the scale."""
 
 
 class Scale:
-    """The ratio of waits to what was played."""
+    """The ratio of waits to simulated waits."""
 
     def __init__(self) -> None:
         self._ratios: deque[float] = deque(maxlen=_SAMPLES)
 
     def came(self, played: float, waited: float) -> None:
-        """A pod waited for so many seconds where the play said so many."""
+        """A pod waited for this many seconds, and this many were simulated."""
         ratio = max(waited, _SHORT) / max(played, _SHORT)
         self._ratios.append(min(_MOST, max(1 / _MOST, ratio)))
 

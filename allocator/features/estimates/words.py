@@ -1,6 +1,6 @@
 """
-What a waiting pod reads of an estimate. A pod of another namespace is never named, and no other team's history is shown
-beyond the time itself. Pure.
+The text of an estimate for a waiting pod. A pod of another namespace is never named, and no other team's history is
+shown beyond the time itself. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from allocator.features.estimates.forecast import Estimate, Forecast, NoEstimate
 
 STEP = 300
-"""Times are said to five minutes: they are no more exact, and each new one is a write of the pod's condition."""
+"""Times are rounded to five minutes: they are no more exact, and each new one is a write of the pod's condition."""
 _WHY: Mapping[NoEstimate, str] = {
     NoEstimate.HISTORY: "too little is known of how long the pods on these GPUs run",
     NoEstimate.NO_ROOM: "the end of no single running pod makes room for it",

@@ -1,8 +1,8 @@
 """
 Who is in which gang: the pods that wait, those that hold a share, and the plan of a gang that has begun.
 
-A gang has **begun** while a pod of it holds a share and nobody has deleted that pod, or while a plan names a pod that
-still waits. The plan stands on the first pod that was placed; it outlives that pod here until no pod of it waits.
+A gang has **begun** while one of its pods, which is not deleted, holds a share, or while a plan names a pod that still
+waits. The plan is on the first pod that was placed; here it outlives that pod until none of its pods waits.
 
 Filled from what the watch brings; it decides nothing. Not thread-safe: one owner calls it. Pure.
 """
@@ -20,11 +20,11 @@ from contract.gangs import GangKey
 from contract.model import Allocation
 
 Plan = dict[str, Allocation | None]
-"""The share of each member by uid; None where it is still to be decided."""
+"""The share of each member by uid; None if it is not decided yet."""
 _ENDS_AFTER = 60.0
 """Seconds."""
 _FORMER = 16
-"""Shares of pods that have left a gang which are remembered, so that a pod in their place returns to them."""
+"""Remembered shares of pods that have left a gang, so that a replacement returns to them."""
 
 
 @dataclass(slots=True)
@@ -33,19 +33,19 @@ class Members:
 
     waiting: dict[str, None] = field(default_factory=dict)
     placed: dict[str, Allocation] = field(default_factory=dict)
-    """Those with a share that nobody has deleted."""
+    """Those with a share that are not deleted."""
     plans: dict[str, str] = field(default_factory=dict)
-    """Plans as text, by the pod that they stood on."""
+    """Plans as text, by the pod that had them."""
     former: deque[Allocation] = field(default_factory=lambda: deque(maxlen=_FORMER))
     """Shares of pods that have left it while it ran."""
     version: int = 0
     """How often its pods have changed."""
     alone_since: float | None = None
-    """Since when its leader is known to wait without any other pod."""
+    """Since when its leader has waited without any other pod."""
     _read: dict[str, Plan] = field(default_factory=dict)
 
     def has_begun(self) -> bool:
-        """Whether a pod of it has its share, or is about to get it by a plan."""
+        """Whether one of its pods has its share, or is about to get it by a plan."""
         return bool(self.placed) or next(self.planned(), None) is not None
 
     def planned(self) -> Iterator[tuple[str, Allocation | None]]:
@@ -62,7 +62,7 @@ class Members:
                     break
 
     def settle(self) -> list[str]:
-        """Forget the plans that nobody waits for. The pods without a share that they stood on."""
+        """Forget the plans for which no pod waits. Returns the pods without a share that had them."""
         waits = {uid for uid, _ in self.planned()} if self.waiting and self.plans else set[str]()
         over = [pod for pod in self.plans if pod not in self.placed and waits.isdisjoint(self._read.get(pod, ()))]
         for pod in over:
@@ -90,7 +90,7 @@ class GangIndex:
         self.open: dict[GangKey, None] = {}
         """Those with a plan and with pods that wait."""
         self._ended: dict[GangKey, float | None] = {}
-        """Those with a plan on a pod that has no share any more, or without pods, and since when; None: not noted."""
+        """Those with a plan on a pod that no longer has a share, or without pods, and since when; None: not noted."""
 
     def of(self, key: GangKey) -> Members | None:
         """The pods of a gang; None where it has none."""
@@ -130,7 +130,7 @@ class GangIndex:
         self._settle(key, members)
 
     def drop(self, uid: str) -> None:
-        """A pod is in no gang any more."""
+        """A pod is no longer in any gang."""
         key = self._of.pop(uid, None)
         members = self._gangs.get(key) if key is not None else None
         if key is None or members is None:
@@ -157,8 +157,8 @@ class GangIndex:
 
     def prune(self, now: float) -> None:
         """
-        Forget plans that nobody waits for, and gangs without pods, once they have been so for a while: a list may bring
-        the pod with the plan, which has ended, before the pods that wait.
+        Forget plans for which no pod waits, and gangs without pods, after a while: a list may bring the ended pod with
+        the plan before the pods that wait.
         """
         for key, since in tuple(self._ended.items()):
             if since is None:

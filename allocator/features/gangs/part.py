@@ -5,10 +5,10 @@ The feature's part of the core: which pods of a gang get which shares, and when.
        ▲                                         │
        └──────────it did not take effect─────────┘
 
-While a gang is opening, all its shares are assumed, and only the first pod is written, with the plan of all of them on
-it. Nothing has started if that write fails. Once it took effect the gang is begun: the others are written by the plan,
-by this replica or by whichever leads next, before anything else is decided. A pod of a begun gang that is in no plan
-(it was created later, or in place of another) is placed by itself, first on the cards that a pod of its gang had.
+While a gang is opening, all its shares are assumed, and only the first pod is written, with the plan for all of them.
+If that write fails, nothing has started. Once it took effect, the gang has begun: this replica or the next leader
+writes the others by the plan before it decides anything else. A pod of a begun gang that is in no plan (it was created
+later, or in place of another) is placed by itself, preferably on the cards that a pod of its gang had.
 
 Pure; the shell holds the lock.
 """
@@ -46,18 +46,18 @@ _NOTHING_HELPS = frozenset[NodeCode]()
 _MOST_REFUSED = 5
 """Writes of one pod of a begun gang that fail in a row until it gives its share back."""
 _STARTING = GangWaits(PodReason.GANG_INCOMPLETE, "", _NOTHING_HELPS)
-"""Of a further pod of a gang that is opening: it is tried again in a moment."""
+"""The answer for a further pod of a gang that is opening: it is tried again in a moment."""
 _MOST_HELD = 64
-"""Nodes that are reserved for one starving gang at most."""
+"""The most nodes that are reserved for one starving gang."""
 _LEADS_ALONE_AFTER = 30.0
 """Seconds for which the leader of a LeaderWorkerSet waits for workers that are not created."""
 _SHAPES = 4096
-"""Gangs of different pods that do not fit and are remembered in one round."""
+"""The most different gangs that do not fit and are remembered in one round."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """Why a gang waits, for all its pods. `version`: what `Members` it was said of."""
+    """Why a gang waits, for all its pods. `version`: the version of `Members` that it is about."""
 
     version: int
     waits: GangWaits
@@ -65,7 +65,7 @@ class _Verdict:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """The pods of a gang that start together, and what decides about each; `state`: what that was read from."""
+    """The pods of a gang that start together, and what decides about each; `state`: what this was read from."""
 
     state: tuple[int, int, int]
     first: list[QueuedPodInfo]
@@ -88,10 +88,10 @@ class _First:
 
 def _minimum(queued: Sequence[QueuedPodInfo], members: Members, now: float) -> int:
     """
-    How many start together: the most that a pod of the gang says.
+    How many start together: the largest number that a pod of the gang gives.
 
-    The leader of a LeaderWorkerSet starts alone once it has waited for a while and no other pod of its group is there:
-    with `startupPolicy: LeaderReady` none is created before it runs.
+    The leader of a LeaderWorkerSet starts alone once it has waited for a while without any other pod of its group: with
+    `startupPolicy: LeaderReady` none is created before it runs.
     """
     alone = len(queued) == len(members.waiting) == 1 and queued[0].gang is not None and queued[0].gang.leads
     if not alone:
@@ -120,11 +120,11 @@ class GangScheduling:
         self._index = GangIndex()
         self._verdicts: dict[GangKey, _Verdict] = {}
         self._looks: dict[GangKey, _Look] = {}
-        """The gangs for which this round has found nothing yet."""
+        """The gangs that this round has not tried yet."""
         self._short: dict[tuple[Hashable, ...], FellShort] = {}
-        """Of this round: what does not fit, by what decides about it."""
+        """In this round: what does not fit, by what decides about it."""
         self._opening: dict[str, tuple[Binding, ...]] = {}
-        """By the pod that is written first: the others, which are not handed out yet."""
+        """By the pod that is written first: the others, which are not given out yet."""
         self._starting: set[GangKey] = set()
         """The gangs that are opening."""
         self._assumed: dict[str, str] = {}
@@ -133,7 +133,7 @@ class GangScheduling:
         """How often in a row the write of a pod of a begun gang has failed."""
         self._trial: Trial | None = None
         self._trial_at = -1
-        """`Cache.changes` of which the trial knows."""
+        """The value of `Cache.changes` that the trial knows."""
 
     def part(self) -> FeaturePart:
         """What it adds to the core."""
@@ -170,7 +170,7 @@ class GangScheduling:
     # -- the cycle ------------------------------------------------------------------------------------------------
 
     def begin_round(self) -> None:
-        """Every gang is to be tried again."""
+        """Try every gang again."""
         self._verdicts.clear()
         self._looks.clear()
         self._short.clear()
@@ -186,7 +186,7 @@ class GangScheduling:
                 yield from members.planned()
 
     def due(self, now: float) -> Iterator[tuple[QueuedPodInfo, Allocation]]:
-        """The pods of begun gangs that are to be written now, by their plans; each share is assumed by the caller."""
+        """The pods of begun gangs to write now, by their plans; the caller assumes each share."""
         for uid, planned in list(self._planned()):
             entry = self._queue.pod(uid)
             if entry is None or entry.foreign or not self._records.is_schedulable(uid, now):
@@ -253,7 +253,7 @@ class GangScheduling:
         return self._decide(entry.gang, members, first.pods, shape)
 
     def known(self, entry: QueuedPodInfo, shape: Callable[[QueuedPodInfo], Hashable], now: float) -> GangWaits | None:
-        """Why the pod's gang waits, as far as that was found in this round for it or for one like it."""
+        """Why the pod's gang waits, if that was found in this round for it or for an equal one."""
         members = self._whole(entry)
         if members is None or entry.gang is None:
             return None
@@ -278,8 +278,8 @@ class GangScheduling:
         self, gang: Membership, members: Members, shape: Callable[[QueuedPodInfo], Hashable], now: float
     ) -> GangWaits | None:
         """
-        Why the gang waits, where too few of its pods can be placed or one like it was found not to fit. What the gang
-        is made of is read once, until its pods or the cluster change: each of its pods leads here.
+        Why the gang waits, if too few of its pods can be placed or an equal one was found not to fit. The gang is read
+        once, until its pods or the cluster change, because each of its pods comes here.
         """
         look, state = self._looks.get(gang.key), (members.version, self._cache.changes, self._cache.neighbours.version)
         if look is None or look.state != state:
@@ -291,7 +291,7 @@ class GangScheduling:
         return self._short_of(gang, look.first, short) if short is not None else None
 
     def _former(self, entry: QueuedPodInfo) -> Allocation | None:
-        """The cards that a pod of the gang had, for one in its place."""
+        """The cards that a pod of the gang had, for its replacement."""
         members = self._index.of(entry.gang.key) if entry.gang is not None else None
         for former in members.former if members is not None else ():
             found = self._again(entry, former)
@@ -335,9 +335,9 @@ class GangScheduling:
 
     def held(self, entry: QueuedPodInfo, now: float) -> tuple[HeldNode, ...] | None:
         """
-        The nodes that take the pod's gang soonest, once those end that hold them; None where it is placed by itself.
+        The nodes that take the pod's gang soonest, once their holders end; None if it is placed by itself.
 
-        As for one pod, what pods of its own namespace hold does not count as given back; where the gang has no room
+        As for one pod, what pods of its own namespace hold does not count as given back; if the gang has no room
         otherwise, nodes are reserved against its own namespace only.
         """
         members = self._whole(entry)
@@ -395,7 +395,7 @@ class GangScheduling:
             trial, [Member(each.ask, each.requester, dict(refusals.of(each.family))) for each in first]
         )
         if isinstance(found, Arranged):
-            self._trial_at = -1  # until the caller has assumed what stands on the trial
+            self._trial_at = -1  # until the caller has assumed what is on the trial
         return found
 
     def _current(self) -> Trial:
@@ -426,8 +426,8 @@ class GangScheduling:
 
     def keeps(self, binding: Binding) -> bool:
         """
-        A binding did not take effect and its pod still exists: whether its share stays assumed for another try. The
-        first of a gang gives all shares of the gang back: nothing has started.
+        A binding did not take effect and its pod still exists: whether its share stays assumed for another try. If it
+        was the first of a gang, all shares of the gang go back: nothing has started.
         """
         uid = binding.pod.uid
         if uid in self._opening or uid not in self._assumed:
@@ -459,7 +459,7 @@ class GangScheduling:
             self._trigger.requeue_helped()
 
     def _tick(self, now: float) -> tuple[()]:
-        """A replica that may not decide any more holds nothing for pods that it has not written."""
+        """A replica that may no longer decide holds nothing for pods that it has not written."""
         self._index.prune(now)
         if self._trial is not None:
             self._trial.rest()

@@ -1,5 +1,5 @@
 """
-What an administrator chooses of gangs.
+The administrator's settings of gangs.
 """
 
 from __future__ import annotations

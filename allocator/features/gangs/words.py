@@ -35,14 +35,14 @@ def ordinal(number: int) -> str:
 
 
 def falls_short(gang: Membership, pod: QueuedPodInfo, minimum: int, found: FellShort, dialects: Dialects) -> str:
-    """Of a gang that does not fit; `pod` is the one that finds no room."""
+    """For a gang that does not fit; `pod` is the one without room."""
     why = messages.why(found.decision, pod.ask.request, "", dialects)
     name = pod.key.split("/", 1)[1]
     return f"{gang.shown}: {found.placed} of {minimum} members fit; the {ordinal(found.placed + 1)} ({name}): {why}"
 
 
 def incomplete(gang: Membership, ready: int, minimum: int, *, foreign: int, parked: int, busy: int) -> str:
-    """Of a gang of which too few pods can be placed, with what keeps the others."""
+    """For a gang of which too few pods can be placed, with what keeps the others."""
     kept = [
         text
         for number, text in (
@@ -59,7 +59,7 @@ def incomplete(gang: Membership, ready: int, minimum: int, *, foreign: int, park
 
 
 def lost(gang: Membership | None) -> str:
-    """Of a pod whose share went back though its gang has begun."""
+    """For a pod whose share went back although its gang has begun."""
     shown = gang.shown if gang is not None else "its gang"
     return (
         f"{shown} has begun, but the API server does not store the placement of this pod. Its share was released; the "

@@ -5,12 +5,11 @@ Idle pods that are evicted for a waiting pod: warned first, and evicted only if 
        │                  │
        └──────────────────┴── one of them computes or ends, or the waiting pod needs no room any more ──▶ withdrawn
 
-Nothing is kept free meanwhile, since nothing has come free: the plan is made once more before anybody is evicted.
+Nothing is kept free meanwhile, because nothing was released: the plan is made again before a pod is evicted.
 
-A warning counts for the pod and not for the plan. Where a plan is withdrawn and another one names the same pod soon
-after, the pod is not warned twice. It counts no more once the pod has computed, however shortly, or some time after its
-grace: nobody is evicted hours after a warning that came to nothing. All of this is in memory alone, so a new leader
-warns again.
+A warning belongs to the pod and not to the plan. If a plan is withdrawn and another one names the same pod soon after,
+the pod is not warned twice. The warning ends once the pod has computed, even briefly, or some time after its grace: no
+pod is evicted hours after a warning that had no effect. All of this is only in memory, so a new leader warns again.
 
 Pure: time is passed in.
 """
@@ -37,7 +36,7 @@ MOST = 16
 STANDS = 600.0
 """Seconds after its grace for which a warning counts."""
 _LATE = 900.0
-"""Seconds after its grace after which a plan is withdrawn, since the agent does not say that its victims are idle."""
+"""Seconds after its grace after which a plan is withdrawn because the agent does not say that its victims are idle."""
 
 
 class GivingWay:
@@ -51,18 +50,18 @@ class GivingWay:
         self.grace = grace
         self._since = since
         self.plans: dict[str, OngoingPreemption] = {}
-        """By the uid of the pod for which room is to be made, in the order in which they were made."""
+        """By the uid of the pod that needs room, in the order in which they were made."""
         self._warned: dict[str, tuple[float, int | None]] = {}
         """When a pod was warned, and since when it was idle, by uid."""
         self._to_warn: dict[str, tuple[AllocatedPod, ...]] = {}
-        """The victims of each plan that are still to be warned, by the uid of its pod."""
+        """The victims of each plan that must still be warned, by the uid of its pod."""
 
     def may_plan(self, uid: str) -> bool:
-        """Whether idle pods may be sought for this pod."""
+        """Whether idle pods may be looked for on behalf of this pod."""
         return uid not in self.plans and len(self.plans) < MOST
 
     def begin(self, pod: QueuedPodInfo, plan: PreemptionPlan, leaving: frozenset[str], now: float) -> None:
-        """The plan's victims are to give way for the pod. `leaving`: pods that leave anyway."""
+        """The plan's victims must give way for the pod. `leaving`: pods that leave anyway."""
         awaited = leaving | {victim.uid for victim in plan.victims}
         self.plans[pod.uid] = OngoingPreemption(pod, plan, awaited, now, IDLE)
         to_warn = tuple(victim for victim in plan.victims if self.warned(victim, now) is None)
@@ -88,7 +87,7 @@ class GivingWay:
         self._warned[pod.uid] = (now, self._since(pod))
 
     def over(self, uid: str) -> None:
-        """The pod for which room was to be made is placed or deleted, or the plan is carried out or withdrawn."""
+        """The pod that needed room is placed or deleted, or the plan is carried out or withdrawn."""
         self.plans.pop(uid, None)
         self._to_warn.pop(uid, None)
 
@@ -100,7 +99,7 @@ class GivingWay:
         """
         Withdraw the plans of which a victim has computed or is deleted, or whose agent is silent; returns them.
 
-        Such victims are warned again before they are asked to give way another time.
+        Such victims are warned again before another plan evicts them.
         """
         ended = {
             victim.uid
@@ -116,12 +115,12 @@ class GivingWay:
         return withdrawn
 
     def forget(self, uids: Iterable[str]) -> None:
-        """Warnings of these pods count no more."""
+        """Warnings of these pods no longer count."""
         for uid in uids:
             self._warned.pop(uid, None)
 
     def clear(self) -> None:
-        """This replica does not decide any more."""
+        """This replica no longer decides."""
         self.plans.clear()
         self._warned.clear()
         self._to_warn.clear()

@@ -30,7 +30,7 @@ _EVERY = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ConsentsListed:
-    """After how many seconds the idle pods of namespaces give way that do not say it themselves. All that say so."""
+    """After how many seconds idle pods without an annotation give way, by namespace. All namespaces that say so."""
 
     namespaces: Mapping[str, int]
 
@@ -51,12 +51,12 @@ class WarnIdlePods:
 
 
 WarningOutcome = Literal["warned", "gone", "budget", "failed"]
-"""What became of a warning; one whose eviction would not be allowed now is not given."""
+"""The result of a warning; it is not given if the eviction would not be allowed now."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdlePodWarned:
-    """What became of the warning of an idle pod."""
+    """The result of the warning of an idle pod."""
 
     warning: IdleWarning
     outcome: WarningOutcome
@@ -117,8 +117,8 @@ class IdlePods:
 
     def _candidates(self) -> Candidates:
         """
-        Those that agreed to give way by now, and that were not asked to yet. Who is idle is looked up every few
-        seconds, since that means to look at all that agents list.
+        Those that have agreed to give way by now and were not warned yet. They are looked up every few seconds, because
+        this reads everything that agents list.
         """
         now = self._clock()
         if not len(self._queue):
@@ -135,8 +135,8 @@ class IdlePods:
 
     def _begin(self, entry: QueuedPodInfo, plan: PreemptionPlan) -> list[Eviction]:
         """
-        The victims are to be warned; nobody is evicted yet. Without victims the pod waits for what comes free anyway,
-        such as by the plan of another one.
+        The victims must be warned; no pod is evicted yet. Without victims the pod waits for shares that are released
+        anyway, such as by another pod's plan.
         """
         now = self._clock()
         if not plan.victims:
@@ -164,7 +164,7 @@ class IdlePods:
         )
 
     def _warned(self, event: IdlePodWarned, now: float) -> None:
-        """What became of a warning: only a pod that has it, and whose eviction is allowed, may be evicted later."""
+        """The result of a warning: only a warned pod whose eviction is allowed may be evicted later."""
         order = event.warning.eviction
         plan = self._giving_way.of(order.uid)
         if event.outcome == "warned":
@@ -193,8 +193,7 @@ class IdlePods:
 
     def _overdue(self) -> list[Eviction]:
         """
-        Who must go after a warning that came to its end: for one pod, and by a plan that is made again over those that
-        were warned.
+        The victims after their grace period: for one pod, by a plan that is made again over the warned pods.
         """
         now = self._clock()
         if not self._leadership.holds() or self._trigger.requeued:
@@ -216,7 +215,7 @@ class IdlePods:
         return []
 
     def _withdraw(self, now: float) -> tuple[()]:
-        """Ask nobody any more for a pod that is placed or deleted, nor a pod that computes again."""
+        """Drop the plans for pods that are placed or deleted, and those with victims that compute again."""
         if not self._leadership.holds():
             for plan in tuple(self._kind.plans.values()):
                 self._over(plan)

@@ -1,5 +1,5 @@
 """
-What an administrator chooses of idle shares.
+The administrator's settings of idle shares.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 Warnings of idle pods, written.
 
-A disruption budget may refuse the eviction of any victim of a plan. So all are asked about first, as a dry run, and
-nobody is warned for a plan that cannot be carried out.
+A disruption budget may refuse the eviction of any victim of a plan. So all evictions are tried first as a dry run, and
+no pod is warned for a plan that cannot be carried out.
 """
 
 from __future__ import annotations

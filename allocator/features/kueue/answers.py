@@ -1,8 +1,8 @@
 """
-The answer to a verdict in Kueue's states and in our words, and its write.
+The answer to a verdict, in Kueue's states and with our message, and its write.
 
-The words are those that a waiting pod reads, so they name no other tenant. A write names the version that was judged,
-so of two writes at most one takes effect, and none on a Workload that has changed since.
+The message is that of a waiting pod, so it names no other tenant. A write names the version that was judged, so at most
+one of two writes takes effect, and none on a Workload that has changed since.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class CheckAnswer:
 
 
 def answer_to(verdict: Verdict, *, rejects: bool, retry_after: int, dialects: Dialects = DIALECTS) -> CheckAnswer:
-    """The answer. `rejects`: whether what no GPU could ever serve is rejected, rather than tried again later."""
+    """The answer. `rejects`: whether a Workload that no GPU could ever serve is rejected, rather than tried again
+    later."""
     match verdict:
         case Fits(0):
             return CheckAnswer(READY, "no pod of the Workload requests a GPU share")

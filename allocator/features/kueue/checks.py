@@ -1,14 +1,14 @@
 """
-Which Workloads wait for our answer, and what was answered Ready and has no share yet.
+Which Workloads wait for our answer, and which were answered Ready but have no shares yet.
 
         quota reserved, our check Pending             judged: all fit
     ──▶ DUE ────────────────────────────────────────────▶ ASSUMED ──▶ out: all pods have shares, the Workload was
          │  judged: falls short                                            evicted, finished or deleted, or the
          └──▶ Retry, and Kueue evicts it                                   time is over
 
-Between the answer Ready and the pods' shares nothing in the cluster shows that the room is promised. So it stays
-counted for that time, or two Workloads would be started for the same room. Every replica follows this, the leader's
-answers included, so a new leader knows them. Pure: times are passed in; not thread-safe.
+Between the answer Ready and the pods' shares, nothing in the cluster shows that the room is promised. So it is counted
+for that time; otherwise two Workloads would be started for the same room. Every replica follows this, including the
+leader's answers, so a new leader knows them. Pure: times are passed in; not thread-safe.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from contract.encoding import codec
 
 JSON = dict[str, Any]
 _AGAIN = 60.0
-"""Seconds after which a Workload is tried again that could not be judged."""
+"""Seconds after which a Workload that could not be judged is tried again."""
 _MOST_ARRIVED = 100_000
 """Shares that are remembered while a Workload is assumed."""
 
@@ -47,14 +47,14 @@ class AssumedWorkload:
     workload: Workload
     until: float
     gang: Gang | None = None
-    """None where it has not been read here."""
+    """None if it has not been read here."""
     arrived: dict[str, set[str]] = field(default_factory=dict)
-    """The allocations that were given in its namespace since, by the text of the request."""
+    """The allocations in its namespace since then, by the text of the request."""
     is_in_doubt: bool = False
     """Whether a write of the answer at this version had an unknown outcome: it may have taken effect."""
 
     def left(self) -> Gang | None:
-        """Its pods that have no share yet; None where all of them have, or none asks for one."""
+        """Its pods that have no share yet; None if all of them have, or none asks for one."""
         if self.gang is None:
             return None
         arrived = {request: len(found) for request, found in self.arrived.items()}
@@ -69,7 +69,7 @@ class AssumedWorkload:
 
 
 class FitChecks:
-    """What the watches of Kueue's objects brought, as far as an answer depends on it."""
+    """What the watches of Kueue's objects brought that an answer depends on."""
 
     def __init__(self, *, hold: float, age_of: Callable[[str], float]) -> None:
         """`hold`: seconds for which what was judged Ready is counted. `age_of`: seconds since a time (RFC 3339)."""
@@ -143,7 +143,7 @@ class FitChecks:
         self._count_answered(found, found.checks, now)
 
     def _count_answered(self, found: Workload, checks: Sequence[CheckEntry], now: float) -> None:
-        """Where all these checks are Ready, a leader promised room, which may have been another one."""
+        """If all these checks are Ready, a leader promised room, perhaps a former one."""
         ready = [check.since for check in checks if check.state == READY]
         if len(ready) == len(checks) and ready and found.key not in self._assumed:
             left = self._hold - max(self._age_of(max(ready)), 0.0)
@@ -201,7 +201,7 @@ class FitChecks:
         return version == workload.version and now < until
 
     def assumed(self, now: float) -> list[AssumedWorkload]:
-        """The Workloads that are counted though their pods have no shares yet; those whose time is over end here."""
+        """The Workloads that are counted although their pods have no shares yet; expired ones end here."""
         for key, held in list(self._assumed.items()):
             ours = held.workload.of(self._checks)
             if held.until <= now or not ours or (held.gang is not None and held.left() is None):
@@ -215,8 +215,8 @@ class FitChecks:
         An answer is about to be written. `gang`: what is counted from now on, where the answer is Ready; `extra`:
         seconds for which it is counted beyond the usual time, where nodes must come for it.
 
-        Before the write: its pods may come before the write's own answer. What an earlier write of this version may
-        have promised stays counted, without the shares that came since, and no shorter.
+        Call it before the write: its pods may come before the write's own answer. What an earlier write of this version
+        may have promised stays counted for as long, without the shares that came since.
         """
         self._answered[workload.key] = workload.version
         if not isinstance(gang, Gang) or not gang.parts:
@@ -230,8 +230,8 @@ class FitChecks:
 
     def not_answered(self, workload: Workload, now: float, *, unknown: bool) -> None:
         """
-        The write failed; `unknown`: it may have taken effect, so what was judged Ready stays counted. It stays counted
-        too where a repeated write of this version is refused, for which the earlier one may be the reason.
+        The write failed; `unknown`: it may have taken effect, so what was judged Ready stays counted. It also stays
+        counted if a repeated write of this version is refused, because the earlier one may be the reason.
 
         The Workload is judged again: at a later version as soon as the watch shows one, at this version soon where the
         outcome is unknown, and after a pause where it was refused.
@@ -256,7 +256,8 @@ class FitChecks:
         """
         This version cannot be judged or answered; the Workload is tried again once it changes, or after a minute.
 
-        The watch may have brought a later version already, which is why this one is refused: that one does not wait.
+        The watch may already have brought a later version, which is why this one is refused: the later one does not
+        wait.
         """
         self._pausing[workload.key] = (workload.version, now + _AGAIN)
 
@@ -274,7 +275,7 @@ def _is_reset(before: Workload, now: Workload) -> bool:
 
 
 def _scheduled_at(pod: Mapping[str, Any]) -> str:
-    """When kube-scheduler bound the pod; empty where it has not."""
+    """When kube-scheduler bound the pod; empty if it has not."""
     for each in (pod.get("status") or {}).get("conditions") or ():
         if each.get("type") == "PodScheduled" and each.get("status") == "True":
             return str(each.get("lastTransitionTime") or "")

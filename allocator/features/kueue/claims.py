@@ -1,8 +1,8 @@
 """
 What the ResourceClaims of a Workload's pods ask for.
 
-Claims of templates are made with the pods, so a Workload's pods have none yet: the templates are read. A claim that
-stands alone is one share for all pods that name it, so it counts once, and not at all where it has its cards already.
+Claims of templates are made with the pods, so a Workload's pods have none yet: the templates are read. A claim without
+a template is one share for all pods that name it, so it counts once, and not at all if it already has its cards.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from runtime.kubernetes.client import KubeError
 
 class TemplateClaimReader:
     """
-    Reads the claims that the templates of Workloads name. What it has read it says again until `forget`. Not
-    thread-safe: one owner calls it.
+    Reads the claims that the templates of Workloads name, and remembers them until `forget`. Not thread-safe: one owner
+    calls it.
     """
 
     def __init__(self, reader: ClaimReader) -> None:
@@ -29,11 +29,11 @@ class TemplateClaimReader:
         self._read: dict[tuple[str, tuple[ClaimEntry, ...]], ClaimsRead | Refusal] = {}
 
     def forget(self) -> None:
-        """Read again what was read."""
+        """Forget what was read, so that it is read again."""
         self._read.clear()
 
     def read(self, workload: Workload) -> dict[str, TemplateClaims | Refusal]:
-        """By the names of the pod sets that name claims. Raises `NotSeen` for what cannot be read now."""
+        """By the names of the pod sets that name claims. Raises `NotSeen` for claims that cannot be read now."""
         found: dict[str, TemplateClaims | Refusal] = {}
         counted: set[str] = set()
         named = 0
@@ -59,7 +59,7 @@ class TemplateClaimReader:
 
 
 def _claims(entries: Iterable[ClaimEntry], read: ClaimsRead, counted: set[str]) -> TemplateClaims:
-    """What one pod set's claims say. `counted`: the claims that stand alone of the pod sets before it; it grows."""
+    """What one pod set's claims say. `counted`: the claims without a template of the pod sets before it; it grows."""
     ours = [each for each in entries if read.readings[each.name]]
     if not ours:
         return NO_CLAIMS

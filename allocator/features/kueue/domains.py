@@ -2,8 +2,8 @@
 Where Kueue's topology-aware scheduling puts the pods of a pod set: how many into which domain, such as a rack.
 
 Each version of Kueue's API has a form of its own. v1beta1 lists the domains; v1beta2 has slices of domains, in which a
-value that is common to all of them, or the beginning and end of it, is written once. Pure. Reading raises whatever a
-document of another shape makes it raise.
+value that is common to all of them, or the beginning and end of it, is written once. Pure. Reading may raise any
+exception for a document of another shape.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 JSON = dict[str, Any]
 MOST_DOMAINS = 4096
-"""Domains of one pod set that are read; each has a pod at least."""
+"""Domains of one pod set that are read; each has at least one pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyDomain:
-    """So many pods run on nodes with these labels."""
+    """This many pods run on nodes with these labels."""
 
     selector: tuple[tuple[str, str], ...]
     count: int

@@ -1,8 +1,8 @@
 """
 Watch events of Kueue's objects, in the version that is served.
 
-A cluster may have no Kueue, or get it later, or a newer one. So the versions are requested now and then, and the
-watches follow. Where none is served nothing is watched and nothing is logged.
+A cluster may have no Kueue, or get it later, or a newer one. So the versions are requested from time to time, and the
+watches follow. If none is served, nothing is watched and nothing is logged.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 KINDS = (CHECKS, FLAVORS, WORKLOADS)
 _READ = {CHECKS: kinds.ADMISSIONCHECKS, FLAVORS: kinds.RESOURCEFLAVORS, WORKLOADS: kinds.WORKLOADS}
 _LOOK_AGAIN = 10.0
-"""Seconds between two questions for the versions that are served."""
+"""Seconds between two requests for the served versions."""
 
 
 def served_version(kube: Kube) -> str:
-    """The version of Kueue's API to use; empty where none is served that is understood. Raises `KubeError`."""
+    """The version of Kueue's API to use; empty if no supported one is served. Raises `KubeError`."""
     try:
         group = kube.get(f"/apis/{GROUP}")
     except KubeNotFound:
@@ -120,7 +120,7 @@ class KueueInformers:
         )
 
     def _trim(self, document: JSON) -> JSON:
-        """One that cannot be read counts as one without quota, and keeps no other from being read."""
+        """An unreadable one counts as one without quota; the others are still read."""
         try:
             return workloads.trim(document)
         except UnreadableObject as error:
@@ -144,7 +144,7 @@ class KueueInformers:
         self._changed()
 
     def _put(self, plural: str, document: JSON) -> None:
-        """No object keeps another one from being taken in."""
+        """An object that fails does not affect the others."""
         try:
             with self._lock:
                 self._checks.changed(plural, document, self._clock())

@@ -2,8 +2,8 @@
 Whether all pods of a Workload fit on the cards as they are, together.
 
 Pods are placed one after another on a trial, the cluster at one moment with all that decides for pods, filters of other
-pods and volumes included. What does not fit as a whole is taken off again, so that the next Workload is judged by what
-is free. Pure.
+pods and volumes included. A gang that does not fit as a whole is taken off again, so that the next Workload is judged
+by what is free. Pure.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class TemplateReading:
 
 @dataclass(frozen=True, slots=True)
 class TemplateClaims:
-    """What the ResourceClaims say that the pods of a template name."""
+    """What the ResourceClaims of a template's pods say."""
 
     readings: shares_by_claims.Readings = field(default_factory=dict)
     """Those of ours, by the pod's own names for them."""
     standing: frozenset[str] = frozenset()
-    """The names of those of ours that stand alone."""
+    """The names of ours without a template."""
     most: int | None = None
-    """How many of the pods have a share of their own; None: each of them. The others use a claim that stands alone."""
+    """How many of the pods have a share of their own; None: all of them. The others use a claim without a template."""
 
 
 NO_CLAIMS = TemplateClaims()
@@ -80,7 +80,7 @@ class GangPart:
     count: int
     ask: SchedulingRequest
     rules: PodRules = NO_RULES
-    """What other pods and volumes have a say in."""
+    """The rules about other pods and volumes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,12 @@ class Gang:
 
     @property
     def has_volumes(self) -> bool:
-        """Whether volumes have a say in where they go."""
+        """Whether volumes matter for where they go."""
         return any(part.rules.volumes for part in self.parts)
 
     @property
     def has_devices(self) -> bool:
-        """Whether ResourceClaims of other drivers have a say in where they go."""
+        """Whether ResourceClaims of other drivers matter for where they go."""
         return any(part.rules.claims for part in self.parts)
 
 
@@ -112,12 +112,12 @@ class Fits:
 
     pods: int
     opened: tuple[tuple[str, int], ...] = ()
-    """(pool, nodes of it that must come for some of them); none where all fit on the nodes that there are."""
+    """(pool, nodes of it that some of them need); empty if all fit on the existing nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FallsShort:
-    """So many of them fit, and this is why the next one, of `part`, does not."""
+    """This many of them fit, and this is why the next one, of `part`, does not."""
 
     part: GangPart
     placed: int
@@ -140,14 +140,14 @@ class NotAdmitted:
     pod_set: str
     message: str
     curable: bool = False
-    """Whether another object is to blame, such as a ResourceClaimTemplate: the Workload may be admitted as it is."""
+    """Whether another object is the cause, such as a ResourceClaimTemplate: the Workload may be admitted unchanged."""
 
 
 Verdict = Fits | FallsShort | NeverFits | NotAdmitted
 
 
 class NotSeen(Exception):
-    """What the Workload depends on has not been seen yet: a flavor, or a pod that exists."""
+    """Something that the Workload depends on has not been seen yet: a flavor, or an existing pod."""
 
 
 def may_open(pools: PoolOptions, nodes: Iterable[NodeState]) -> dict[str, int]:
@@ -201,7 +201,7 @@ def gang_of(
 
 def rules_of(pod: JSON, namespace: str, ours: Collection[str] = ()) -> PodRules:
     """
-    What other pods, volumes and devices have a say in, of the pods of a template. Claims that are made for one pod are
+    The rules about other pods, volumes and devices for the pods of a template. Claims that are made for one pod are
     left out, since they exist only once the pod does, and so are `ours`, the ResourceClaims that were read.
     """
     metadata = {**(pod.get("metadata") or {}), "namespace": namespace}
@@ -287,7 +287,7 @@ def _by_claims(
 
 
 def _is_new(name: str) -> bool:
-    """Whether that is a node which must come: no name of a node has a slash."""
+    """Whether that is a node that must be added: no node's name has a slash."""
     return "/" in name
 
 
@@ -323,7 +323,7 @@ class GangTrial:
         self._trial.begin(cluster)
 
     def rest(self) -> None:
-        """Keep nothing of pods, volumes and reservations until the trial begins again."""
+        """Drop pods, volumes and reservations until the trial begins again."""
         self._trial.rest()
 
     def judge(self, gang: Gang) -> Verdict:
@@ -391,7 +391,7 @@ class GangTrial:
         return bool(self._to_come) and reference.could_ever(self._to_come, ask, limits=limits) is None
 
     def assume(self, gang: Gang) -> None:
-        """Place those of a gang that was judged before; what does not fit any more is left out."""
+        """Place those of a gang that was judged before; pods that no longer fit are left out."""
         number = 0
         for part in gang.parts:
             for _ in range(min(part.count, MOST_PODS - number)):
@@ -400,7 +400,7 @@ class GangTrial:
                     break
 
     def _place(self, part: GangPart, who: Requester, opened: list[str]) -> Decision:
-        """Place one pod, on a node that must come if no other takes it. `opened`: those that must come; it grows."""
+        """Place one pod, on a new node if no other takes it. `opened`: the new nodes; it grows."""
         self._give_way()
         requester = replace(who, rules=part.rules)
         decision = self._trial.place(part.ask, requester)

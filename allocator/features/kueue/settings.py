@@ -1,5 +1,5 @@
 """
-What an administrator chooses of Kueue's check.
+The administrator's settings of Kueue's check.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
 The thread that answers Kueue's check `gpufraction.io/fits`.
 
-It follows Kueue's objects in every replica and answers in the one that leads. A turn takes the cluster as it is, counts
-what was answered Ready a moment ago, and judges the Workloads that wait, one after another. Judging takes no lock of
-the scheduler's, so pods are placed meanwhile; what they take counts from the next turn on.
+It follows Kueue's objects in every replica and answers in the leading one. A turn takes the present cluster, counts
+what was recently answered Ready, and judges the Workloads that wait, one after another. Judging takes no lock of the
+scheduler, so pods are placed meanwhile; what they take counts from the next turn on.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ JSON = dict[str, Any]
 log = logging.getLogger(__name__)
 _AT_LEAST_EVERY = 1.0
 _PATIENCE = 2.0
-"""Seconds for which pods of the queue are given what has come free, before Workloads are judged all the same."""
+"""Seconds for which pods of the queue have precedence, before Workloads are judged anyway."""
 _FRESH = 2.0
 """Seconds for which Workloads are judged by one look at the cluster."""
 _NAMESPACES_EVERY = 10.0
-"""Seconds between two questions for the namespaces that are served."""
+"""Seconds between two requests for the served namespaces."""
 _UNSEEN = 10.0
 """Seconds for which a Workload's pods and flavors may be unseen; then it is judged by what is seen, if it can be."""
 
@@ -166,7 +166,7 @@ class FitsWorker:
             if not self._controller.may_write_in(term):
                 return
             if self._clock() >= until:
-                self._woken.set()  # the others are judged by the cluster as it is by then
+                self._woken.set()  # the others are judged by the cluster of that time
                 return
             self._answer_alone(workload, term)
 
@@ -227,7 +227,7 @@ class FitsWorker:
         return {} if self._nodes_within is None else may_open(self._reading().pools, cluster.nodes)
 
     def _claims_of(self, workload: Workload) -> ClaimsOf:
-        """What the ResourceClaims of its pods say. Raises `NotSeen` where they cannot be read now."""
+        """What the ResourceClaims of its pods say. Raises `NotSeen` if they cannot be read now."""
         if self._claims is None or workload.namespace not in self._by_claims:
             return {}
         return self._claims.read(workload)
@@ -297,7 +297,7 @@ class FitsWorker:
             self._controller.follow_devices()
         if isinstance(gang, NotAdmitted):
             verdict = gang
-        elif counted:  # it was answered Ready, and whether that was written is not known
+        elif counted:  # it was answered Ready, and it is unknown whether that was written
             verdict = Fits(gang.pods)
         else:
             verdict = self._trial.judge(gang)

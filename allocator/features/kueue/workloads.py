@@ -1,5 +1,5 @@
 """
-Kueue's objects, as far as the check `gpufraction.io/fits` reads them: Workloads, AdmissionChecks and ResourceFlavors.
+Kueue's objects that the check `gpufraction.io/fits` reads: Workloads, AdmissionChecks and ResourceFlavors.
 
 Versions v1beta1 and v1beta2 of `kueue.x-k8s.io` differ in what is read here in one field only, where a Workload's
 priority comes from. Pure: documents in, frozen values out, and the JSON patches of what is answered.
@@ -35,7 +35,7 @@ class UnreadableObject(Exception):
 
 @contextlib.contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Raise `UnreadableObject` for what a document of another shape makes the code inside raise."""
+    """Raise `UnreadableObject` for errors of the code inside on a document of another shape."""
     try:
         yield
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -192,7 +192,7 @@ def _read(document: Mapping[str, Any]) -> Workload:
 
 
 def _priority(spec: Mapping[str, Any]) -> int:
-    """The priority of its pods, where it is that; a WorkloadPriorityClass says nothing about pods."""
+    """The priority, if it is that of its pods; a WorkloadPriorityClass says nothing about pods."""
     ref = spec.get("priorityClassRef") or {}
     of_pods = ref.get("group") == _POD_PRIORITY or str(spec.get("priorityClassSource", "")).startswith(_POD_PRIORITY)
     return int(spec.get("priority") or 0) if of_pods else 0
@@ -294,5 +294,5 @@ def activating(check: Mapping[str, Any], *, now: str) -> list[JSON]:
 
 
 def shortened(words: str) -> str:
-    """The words on one line, and not too many of them."""
+    """The text on one line, and bounded."""
     return plain(" ".join(words.split()))

@@ -15,8 +15,8 @@ class CardHours:
     """
     The counters of card hours. `counted` gives what was counted, `new` for how many seconds a new series reads 0.
 
-    Prometheus does not count what a series had when it first saw it. Without the pause a short job would be missing
-    from the bill, and so would the time between two leaders, which the new one has when it begins.
+    Prometheus does not count what a series had when it first saw it. Without the pause, a short job would be missing
+    from the bill, and so would the time between two leaders, which the new leader already has when it begins.
     """
 
     def __init__(

@@ -7,12 +7,12 @@ has much memory and another many cores, each counts for less in proportion. So w
 add up to the time for which the card was there, in any history, exactly: amounts are whole numbers, millionths of a
 card times microseconds.
 
-Of several replicas each sees every change, and only who answers for a moment counts it (`Span`). What changed is kept
-until it is known who answers for that time, so a replica that begins to lead counts the time from where the leader
-before it stopped, by what it saw meanwhile; and where it saw nothing yet, by what pods say of themselves.
+Every replica sees every change, and only the one that answers for a moment counts it (`Span`). Changes are kept until
+it is known who answers for their time. So a replica that begins to lead counts from where the former leader stopped, by
+what it saw meanwhile, or else by the times on the pods.
 
-Accounts are bounded, and nobody uses up another one's: a namespace has so many, and so has each node's agent that
-names models. What goes beyond is counted in an account of the rest, under the namespace's own name.
+Accounts are bounded for each namespace, and for each node's agent, which names models, so none uses up another's. The
+rest is counted in one more account under the namespace's own name.
 
 A change costs the same however many shares there are; a reading costs one step for each account. Pure: times are passed
 in. Not thread-safe: one owner calls it.
@@ -42,13 +42,13 @@ MOST_MODELS = 16
 """Models of one node within the time for which accounts are kept; a node has one or two, and some kinds of slices."""
 A = TypeVar("A", bound=tuple[object, ...])
 OTHERS = "(others)"
-"""The name of what comes once there are that many; no namespace and no dialect has it."""
+"""The name of the rest beyond that number; no namespace and no dialect has it."""
 
 
 class Span(NamedTuple):
     """
-    The time that this replica answers for: from `since` until `until`, by the injected clock. Another one answers for
-    the time before `until` where `since` is None.
+    The time that this replica answers for: from `since` until `until`, by the injected clock. If `since` is None,
+    another one answers for the time before `until`.
     """
 
     since: float | None
@@ -128,10 +128,10 @@ class _Card:
     model: str = ""
     takes_pods: bool = False
     capacity: int | None = None
-    """Bytes that it may promise; None while it is not there, and then nobody holds anything of it."""
+    """Bytes that it may promise; None while it does not exist, and then no share of it is held."""
     shares: dict[str, _Share] = field(default_factory=dict)
     parts: int = 0
-    """Of all its shares; they may come to more than the card."""
+    """The sum of its shares, which may exceed the card."""
     free: FreeAccount = _NO_CARD
     """In which it is counted now."""
 
@@ -290,7 +290,7 @@ class Meter:
             if sign < 0:
                 self._take(share)
             else:
-                # Each bound is rounded, not each part, so that the parts add up to the card.
+                # The bounds are rounded, not the parts, so that the parts add up to the card.
                 self._add(card, share, (before + share.part) * CARD // whole - before * CARD // whole)
                 before += share.part
         if sign > 0:
@@ -350,7 +350,7 @@ class Meter:
         return self._accounts.setdefault(account, account)
 
     def _model(self, node: str, model: str) -> str:
-        """The model as it is counted: the rest's, where the node has named too many of late."""
+        """The model as it is counted: the rest, if the node has recently named too many."""
         models, now = self._models.setdefault(node, {}), self._now or 0
         if model not in models and len(models) >= MOST_MODELS:
             here = {card.model for card in self._cards.get(node, {}).values()}
@@ -379,7 +379,7 @@ def _recent(models: Mapping[str, int], now: int) -> frozenset[str]:
 
 
 def _forget(flows: dict[A, _Flow], now: int) -> list[A]:
-    """Drop the accounts that ended long ago; which they were."""
+    """Drop the accounts that ended long ago; returns them."""
     ended = [account for account, flow in flows.items() if flow.ended(now)]
     for account in ended:
         del flows[account]

@@ -32,7 +32,7 @@ class MeteringWorker:
     ) -> None:
         """
         `clock` is the controller's. `covered` says which time this replica answers for; without it, it answers for all
-        time since its start. `faulted` is called in the handler of an error that must not cost a scrape.
+        time since its start. `faulted` is called in the handler of an error that must not break a scrape.
         """
         self._faulted = faulted
         self._controller = controller

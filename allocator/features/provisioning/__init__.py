@@ -1,5 +1,5 @@
 """
-Provisioning: an autoscaler is asked for nodes of declared pools, while pods wait that no node serves.
+Provisioning: an autoscaler is asked for nodes of declared pools while pods wait that no node serves.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _IN_VAIN: Mapping[Outcome, str] = {
 
 
 def expected_code(expectation: Expectation) -> ReasonName:
-    """The one word for what a pod may expect of a pool whose empty node would serve it."""
+    """The word for what a pod may expect of a pool whose empty node would serve it."""
     if expectation.requested is not None:
         return PodReason.NODE_REQUESTED
     return PodReason.NODE_NOT_BROUGHT if expectation.until else PodReason.POOL_FULL

@@ -3,7 +3,7 @@ The states that nodes get as pods are put on them, and how much room each state 
 
 Pure. The rules of placement (`contract.scheduling`) are asked once for each pair of a state and a kind of request, so
 that a search may look at the same pair many times. States that differ only in which of several equal GPUs is used are
-one state, and so are nodes that differ in nothing that any of the requests asks about.
+one state, and so are nodes that are equal for all of the requests.
 
 Which pods fit on a GPU depends on their order in one case: a pod without a request for cores may not follow pods that
 take all the cores, but may precede them. Here such pods precede. So pods share a node if they fit there in some order,
@@ -29,7 +29,7 @@ from contract.scheduling.needs import EVERY_PORT, SchedulingRequest
 _MOST_MEASURED = 8_000
 """Evaluations of shapes on the given nodes, some 50 us each; one with many GPUs or containers counts as several."""
 RESERVE = 4_000
-"""Evaluations that a search leaves for what comes after it, and as many again for what is done without any steps."""
+"""Evaluations that a search leaves for those after it, and as many again for work without steps."""
 EVALUATION = 3
 """What an evaluation takes of the steps of a packing."""
 _MOST_CHOICES = 256
@@ -117,7 +117,7 @@ class NodeStates:
         Evaluate the shapes on the given nodes, those in the states `most` first, and make the measures of room. No node
         is given afterwards.
 
-        Each shape has its part of the evaluations, and what those before it left, the lightest first: so no pod uses up
+        Each shape has its part of the evaluations, plus what earlier ones left, the lightest first, so no pod uses up
         what others need.
         """
         kinds = list(dict.fromkeys((*most, *sorted(self._outlines.values()))))
@@ -139,7 +139,7 @@ class NodeStates:
         return self._measures
 
     def _measured(self, kind: int, shape: int, least: int) -> list[dict[int, Demand]]:
-        """What a pod of this shape takes of the GPUs, for each choice; one that takes nothing for choices not known."""
+        """What a pod of this shape takes of the GPUs, for each choice; empty for unknown choices."""
         found: list[dict[int, Demand]] = []
         for chosen in self._choices(kind, shape, max(_LEAST_STEPS, _STEPS_EACH * (self._left - least))):
             if found and self._left <= least:
@@ -261,7 +261,7 @@ def _is_mixed(ask: SchedulingRequest) -> bool:
 
 
 class _RelevantAttributes:
-    """What the requests ask about of a node; nodes that are equal in it are one kind."""
+    """The properties of a node that the requests depend on; nodes that are equal in them are one kind."""
 
     def __init__(self, shapes: Sequence[SchedulingRequest]) -> None:
         needs = [ask.needs for ask in shapes]

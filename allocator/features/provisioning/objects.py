@@ -35,7 +35,7 @@ CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 _LONGEST = 4096
 """Characters of an autoscaler's message that are read."""
 _MOST_NAMED = 2_000
-"""Nodes that a template names to keep off them, at most."""
+"""The most nodes that a template excludes by name."""
 _HOSTNAME = "kubernetes.io/hostname"
 _SPARE = "-spare"
 
@@ -50,7 +50,7 @@ class RequestForm:
     selector: Mapping[str, str]
     """Labels that the pool's nodes get from their group."""
     off: tuple[str, ...]
-    """Names of the nodes that its pods are kept off."""
+    """Names of the nodes to which its pods must not go."""
     image: str = NO_IMAGE
 
 
@@ -104,7 +104,7 @@ def is_spare_name(name: str) -> bool:
 
 
 def request_of(document: Mapping[str, Any]) -> NodeRequest | None:
-    """A ProvisioningRequest or a placeholder pod of ours, read; None for one that cannot be, or that is ending."""
+    """A ProvisioningRequest or a placeholder pod of ours, read; None if it is unreadable or ending."""
     metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
     pool = (metadata.get("labels") or {}).get(names.POOL)
     try:
@@ -120,7 +120,7 @@ def request_of(document: Mapping[str, Any]) -> NodeRequest | None:
 
 
 def _refusal(document: Mapping[str, Any]) -> str:
-    """The autoscaler's words where it has given up."""
+    """The autoscaler's message if it has given up."""
     for condition in (document.get("status") or {}).get("conditions") or []:
         if isinstance(condition, Mapping) and (condition.get("type"), condition.get("status")) == ("Failed", "True"):
             message = f"{condition.get('reason', '')}: {condition.get('message', '')}"[:_LONGEST]
@@ -172,7 +172,7 @@ def _spec(form: RequestForm) -> JSON:
                 "name": "placeholder",
                 "image": form.image,
                 "command": ["sleep", "infinity"],
-                # Images for GPUs ask the container runtime for all of them; a placeholder is to see none.
+                # Images for GPUs ask the container runtime for all of them; a placeholder must see none.
                 "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
                 "resources": {"requests": more_than_half(form.empty.allocatable, form.empty.requested)},
                 "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},

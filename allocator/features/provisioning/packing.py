@@ -1,5 +1,5 @@
 """
-Pack the pods that wait onto nodes that are on their way, and onto as few new nodes of the pools as possible.
+Pack waiting pods onto nodes that are being added, and onto as few new nodes of the pools as possible.
 
 Pure: the same question always has the same answer. The rules of placement themselves say what fits
 (`allocator.features.provisioning.node_states`).
@@ -30,7 +30,7 @@ from contract.scheduling.fit import Steps
 from contract.scheduling.needs import SchedulingRequest
 
 MOST_ASKS = 1_000
-"""Pods of one packing. Those after them are not served by it; they are when they move up."""
+"""Pods of one packing. Later ones are served when they move up."""
 _STEPS = 24_000
 """Pods put on a node, and what is evaluated for that; some 20 us each."""
 _MOST_TRIES = 24
@@ -38,7 +38,7 @@ _MOST_TRIES = 24
 _MOST_REMEMBERED = 10_000
 """Pods of different kinds of which it is remembered whether a node would serve them."""
 _NEVER = 1 << 50
-"""Farther than any need is from any room."""
+"""A distance larger than between any need and any room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Packing:
     places: tuple[str, ...]
     """Per pod the name of its node, one that is coming or `POOL/1`, `POOL/2` and so on; empty where none serves it."""
     exact: bool
-    """Whether it is known that fewer nodes do not serve these pods, and that no earlier pod can be served."""
+    """Whether it is certain that fewer nodes do not serve these pods, and that no earlier pod can be served."""
 
 
 _Question = tuple[tuple[SchedulingRequest, ...], tuple[NodeState, ...], tuple[PoolRoom, ...]]
@@ -69,7 +69,7 @@ _Question = tuple[tuple[SchedulingRequest, ...], tuple[NodeState, ...], tuple[Po
 
 class Packer:
     """
-    `pack`, with its answers remembered: while the same pods wait for the same nodes nothing is packed again.
+    `pack` with remembered answers: while the same pods wait for the same nodes, nothing is packed again.
 
     Not thread-safe: one owner calls it.
     """
@@ -113,7 +113,7 @@ def pack(
 
     An earlier pod is never left out for later ones. For the pods that are served, the fewest nodes of the last pool are
     opened, of equally few of these the fewest of the last but one, and so on: pools are listed with the preferred one
-    first. Nodes that come anyway are filled first. No node is opened that serves nobody.
+    first. Nodes that are coming anyway are filled first. No node is opened that serves no pod.
 
     Where `steps` are not enough, the answer is the best that was found. Pods that would need more than their part of
     the evaluations are then left out, and the others are not.
@@ -254,7 +254,7 @@ class _Packer:
         for number, shape in enumerate(possible, 1):
             if shape in hopeless:
                 continue
-            # A pod that is hard to evaluate has its part of the reserve only, and leaves to others what they need.
+            # A pod that is hard to evaluate has only its part of the reserve, and leaves the rest to others.
             is_light = self._states.weights[shape] == 1
             self._states.reserve = 0 if is_light else RESERVE * (len(possible) - number) // len(possible)
             step = next(self._ways(shape, bins), None)

@@ -1,5 +1,5 @@
 """
-The feature's part of the core: which pods no node serves, and what those may expect that a node is requested.
+The feature's part of the core: which pods no node serves, and what pods may expect of requested nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOOKED_AT = 256
 
 @dataclass(frozen=True, slots=True)
 class NodesExpected:
-    """What waiting pods may expect of the pools of the options, by uid. All there are now."""
+    """What waiting pods may expect of the pools of the options, by uid, for all of them."""
 
     expectations: Mapping[str, Expectation]
 
@@ -40,7 +40,7 @@ class ProvisioningPart:
         return FeaturePart(handlers={NodesExpected: self._nodes_expected}, explains=self._explains)
 
     def _nodes_expected(self, event: NodesExpected, now: float) -> None:
-        """What pods may expect of pools has changed, perhaps; their messages follow soon."""
+        """What pods may expect of pools may have changed; their messages follow soon."""
         before, after = (_codes(expected) for expected in (self._expected, event.expectations))
         if before != after:
             self._state.trigger.retell()
@@ -52,11 +52,11 @@ class ProvisioningPart:
         return messages.expected(expectation) if expectation is not None else None
 
     def unserved(self, after: float) -> UnservedPods:
-        """The pods that have waited so many seconds and fit on no node that there is."""
+        """The pods that have waited this many seconds and fit on no existing node."""
         return UnservedPods(self, after)
 
     def settled(self) -> bool:
-        """Whether the queue has been tried since something changed that may help a pod, as far as a budget allowed."""
+        """Whether the queue has been tried, within its budget, since a change that may help a pod."""
         trigger = self._state.trigger
         return self._state.leadership.holds() and not trigger.requeued and not trigger.running
 
@@ -66,10 +66,10 @@ class ProvisioningPart:
 
     def is_unserved(self, entry: QueuedPodInfo, after: float) -> bool:
         """
-        Whether a pod has waited so many seconds and fits on no node that there is, while the queue is settled.
+        Whether a pod has waited this many seconds and fits on no existing node, while the queue is settled.
 
-        A pod that a claim serves is none of them, and neither is one for which evictions make room, or that waits
-        until a neighbour has started, which is over sooner than a node comes.
+        This excludes pods that a claim serves, pods for which evictions make room, and pods that wait until a neighbour
+        has started, which takes less time than a node.
         """
         now, records = self._core.clock(), self._state.records
         return (
@@ -97,15 +97,15 @@ class ProvisioningPart:
 
 
 class UnservedPods:
-    """A look for pods that no node serves, in turns between which others get the lock."""
+    """A search for pods that no node serves, in turns between which others get the lock."""
 
     def __init__(self, part: ProvisioningPart, after: float) -> None:
         self._part = part
         self._after = after
         self.found: tuple[Unserved, ...] | None = None
         """
-        In the order of the queue, once the turns are over. None where that is not known: something has changed, and
-        the queue has not been tried since.
+        In the order of the queue, after the last turn. None if unknown: something has changed, and the queue has not
+        been tried since.
         """
 
     def turns(self) -> Iterator[None]:
@@ -131,7 +131,7 @@ class UnservedPods:
 
 
 def _one_after_the_other(ask: SchedulingRequest) -> SchedulingRequest:
-    """Pods that start alone share a card all the same, once the first of them has started."""
+    """Pods that start alone still share a card, once the first of them has started."""
     if not ask.request.alone:
         return ask
     containers = tuple(replace(each, alone=False) for each in ask.request.containers)

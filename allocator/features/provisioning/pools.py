@@ -1,5 +1,5 @@
 """
-The declared pools as they are: the nodes of each, and what an empty one of them has.
+The present state of the declared pools: the nodes of each, and what an empty one has.
 
 Pure: the options, the nodes and their GPUs in, a `PoolView` for each pool out.
 """
@@ -52,7 +52,8 @@ def _node(node: NodeFacts, state: NodeState | None, empty: NodeState, occupied: 
 
 
 def _lacks(node: NodeFacts, state: NodeState | None, empty: NodeState) -> str:
-    """Why the node is not ready; empty if it is. One that is about to go, or is cordoned, was ready once."""
+    """Why the node is not ready; empty if it is. A node that is about to be removed, or is cordoned, was ready
+    before."""
     if state is None or not state.gpus:
         return "no GPUs are published for it"
     if not templates.shares_gpus(state):

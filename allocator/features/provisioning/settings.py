@@ -1,5 +1,5 @@
 """
-What an administrator chooses of nodes that are requested.
+The administrator's settings of requested nodes.
 """
 
 from __future__ import annotations

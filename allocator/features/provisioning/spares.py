@@ -2,7 +2,7 @@
 How many nodes of each pool are kept spare, and on which nodes a spare one cannot be.
 
 Pure: the pools, their nodes and the GPUs in, a `Spare` for each pool out. A spare node is a node without shares, or one
-that comes. So each node that takes its first share is no spare one any more, and the autoscaler brings another.
+that is being added. So a node that takes its first share is no longer spare, and the autoscaler adds another.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contract.options import PoolOptions
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """What an autoscaler is to keep of a pool. `off`: nodes of the pool that are not spare."""
+    """What an autoscaler keeps spare of a pool. `off`: nodes of the pool that are not spare."""
 
     pool: str
     nodes: int

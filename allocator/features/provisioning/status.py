@@ -1,5 +1,5 @@
 """
-The declared pools in words for people, from one pass over them: what is requested, and why nothing is.
+The declared pools as text for people, from one pass over them: what is requested, or why nothing is.
 
 Pure.
 """
@@ -19,7 +19,7 @@ def of_pools(
     """
     The status of each declared pool, in the order of the options.
 
-    `views`: those of which enough is known. `failed`: why a pool could not be asked, by its name.
+    `views`: those about which enough is known. `failed`: why a pool could not be asked, by its name.
     """
     return tuple(_of_pool(now, pool, views.get(pool.name), plan, failed.get(pool.name, "")) for pool in declared)
 

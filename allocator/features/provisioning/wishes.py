@@ -2,8 +2,8 @@
 The nodes that were requested: what to ask for now, what has come, and what is given up.
 
 A **node request** asks for some nodes of a pool. `reconcile` compares the requests that exist, the nodes that exist and
-the pods that wait, and says which requests to make and which to delete. It keeps nothing but the pause after a failure,
-so another leader continues from what is on the API server.
+the pods that wait, and says which requests to make and which to delete. It keeps only the pause after a failure, so
+another leader continues from what is on the API server.
 
 A request is filled by the nodes of its pool that are created after it, the oldest request first; a placeholder pod by
 the node to which it is bound, once it is. It has ended when all its nodes are ready: they have published their GPUs. It
@@ -27,9 +27,9 @@ from contract.model import NodeState
 from contract.scheduling.needs import Requirement, SchedulingRequest
 
 _PAUSE, _PAUSE_CAP = 60.0, 1800.0
-"""Seconds until a pool is asked again that gave nothing: the first pause, and the longest."""
+"""Seconds until a pool that gave nothing is asked again: the first pause, and the longest."""
 _SETTLING = 10.0
-"""Seconds within which a node that is ready shows in what is placed."""
+"""Seconds within which pods are placed on a ready node."""
 _POOL = "/pool"
 """The label of an empty node that says its pool, while pods are packed; no label's key begins with a slash."""
 MOST_NODES = 1_000
@@ -45,8 +45,8 @@ class PoolNode:
     """
     A node of a pool.
 
-    `ready`: its agent has published its GPUs, and it takes pods. `occupied`: a placeholder pod is there still.
-    `idle`: it is ready, and has as much room as an empty node of its pool. `lacks`: why it is not ready, in words.
+    `ready`: its agent has published its GPUs, and it takes pods. `occupied`: a placeholder pod is still there. `idle`:
+    it is ready, and has as much room as an empty node of its pool. `lacks`: why it is not ready, in words.
     """
 
     name: str
@@ -65,7 +65,7 @@ class PoolView:
     empty: NodeState
     """An empty node of it."""
     most: int
-    """Nodes that it may have, those included that exist."""
+    """Nodes that it may have, including existing ones."""
     nodes: tuple[PoolNode, ...] = ()
 
 
@@ -78,26 +78,26 @@ class NodeRequest:
     count: int
     created: float
     refused: str = ""
-    """Why the autoscaler says that it cannot bring the nodes, in its words."""
+    """The autoscaler's message that it cannot add the nodes."""
     bound: tuple[str, ...] | None = None
     """The nodes to which its placeholder pods are bound. None: it has none, and is filled by the nodes that come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """A pod that waits and fits on no node that there is."""
+    """A pod that waits and fits on no existing node."""
 
     uid: str
     ask: SchedulingRequest
     closed: frozenset[str] = frozenset()
-    """Pools on whose empty node other pods or volumes would not let it be."""
+    """Pools whose empty node other pods or volumes refuse for it."""
     apart: int | None = None
-    """Equal for pods of which no two may be on one node; None for a pod that may share its node with its like."""
+    """Equal for pods of which no two may be on one node; None for a pod that may share its node with equal pods."""
 
     def as_packed(self) -> SchedulingRequest:
         """
-        The request with requirements in place of what other pods and volumes have a say in, as if its author had
-        written them: against the pools that are closed to it, and a host port that only its like has.
+        The request with requirements in place of the rules about other pods and volumes, as if its author had written
+        them: against the pools that are closed to it, and a host port that only equal pods have.
         """
         needs = self.ask.needs
         if self.closed:
@@ -126,12 +126,12 @@ class Pause:
     until: float
     outcome: Outcome = "too-late"
     why: str = ""
-    """The autoscaler's words, if it refused."""
+    """The autoscaler's message, if it refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What one call of `reconcile` leaves for the next."""
+    """What one call of `reconcile` keeps for the next."""
 
     pauses: Mapping[str, Pause] = field(default_factory=dict)
     """By pool."""
@@ -183,7 +183,7 @@ class Plan:
     memory: Memory = Memory()
     packing: Packing | None = None
     live: tuple[OpenRequest, ...] = ()
-    """The requests that go on."""
+    """The requests that continue."""
     needed: frozenset[str] = frozenset()
     """Pools whose empty node would serve a pod for which no node is asked."""
 
@@ -198,11 +198,11 @@ def reconcile(
     packer: Packer,
 ) -> Plan:
     """
-    What is to be done now.
+    What to do now.
 
-    `pools` in the administrator's order; `unserved` in the queue's. A request of a pool that is not declared any more
-    is withdrawn. `patience`: seconds that a request may take until its nodes have published their GPUs. `packer`
-    remembers what it packed in the last call.
+    `pools` in the administrator's order; `unserved` in the queue's. A request of a pool that is no longer declared is
+    withdrawn. `patience`: seconds that a request may take until its nodes have published their GPUs. `packer` remembers
+    what it packed in the last call.
     """
     pools = [replace(pool, empty=_labelled(pool)) for pool in pools]
     asks = [pod.as_packed() for pod in unserved]
@@ -241,8 +241,8 @@ def _open_requests(pools: Mapping[str, PoolView], requests: Iterable[NodeRequest
     Each request, the oldest first, with the nodes that came for it: each node came for one request.
 
     A placeholder pod's node is the one to which it is bound. A pod is bound a while after its node has come: until then
-    a new node of the pool is its as it is any other request's. Else the node would serve the pods that wait, the
-    placeholder would look needless, and without it the autoscaler would take the node away again.
+    a new node of the pool is its as it is any other request's. Otherwise the node would serve the waiting pods, the
+    placeholder would look unnecessary, and without it the autoscaler would remove the node.
     """
     left = {name: sorted(pool.nodes, key=lambda node: (node.created, node.name)) for name, pool in pools.items()}
     ordered = sorted(requests, key=lambda each: (each.created, each.name))
@@ -404,7 +404,7 @@ class _Later:
         """Pools whose empty node would serve one of them."""
 
     def expectation(self, ask: SchedulingRequest) -> Expectation | None:
-        """What the pod may expect; None where nobody knows."""
+        """What the pod may expect; None if that is unknown."""
         if ask not in self._of_shape:
             self._of_shape[ask] = self._find(ask)
         return self._of_shape[ask]

@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 _EVERY, _SOON = 2.0, 0.25
 """Seconds from one pass to the next, and to the next try where the queue had to be tried first."""
 _RESTS, _LONGEST_REST = 4.0, 30.0
-"""The pause after a long pass: so many times what it took, and at most so many seconds."""
+"""The pause after a long pass: this many times its duration, and at most this many seconds."""
 _NO_WAY = (
     "ProvisioningRequests are not served, or are turned off; run Cluster Autoscaler with "
     "--enable-provisioning-requests, or add manifests/components/node-placeholders"
@@ -75,7 +75,7 @@ _NO_BUFFERS = (
 
 @dataclass(frozen=True, slots=True)
 class ProvisioningCounters:
-    """Counts the nodes that were requested in a pool, and what became of each request's nodes."""
+    """Counts the nodes that were requested in a pool, and the outcome of each request's nodes."""
 
     requested: Callable[[str, int], None] = lambda pool, nodes: None
     ended: Callable[[str, str, int], None] = lambda pool, outcome, nodes: None
@@ -109,7 +109,7 @@ class PoolReport:
             metrics.rows(specs.POOL_BLOCKED, self._blocked)
 
     def show(self, status: PoolsStatus, wanted: Mapping[str, int]) -> None:
-        """This is so from now on. Raises `KubeError` where it could not be written."""
+        """Publish this state. Raises `KubeError` if it could not be written."""
         self._pools = status.pools
         self._wanted = wanted
         last = self._last
@@ -123,7 +123,7 @@ class PoolReport:
         self.show(PoolsStatus(now, self._pools, why), self._wanted)
 
     def clear(self) -> None:
-        """This replica decides no more: the leader's word counts."""
+        """This replica no longer decides: the leader's text counts."""
         self._pools = ()
         self._wanted = {}
         self._last = PoolsStatus(0.0)
@@ -138,7 +138,7 @@ class PoolReport:
 
 def pause_after(tried: bool, took: float) -> float:
     """
-    Seconds until the next pass, after one that took so long; `tried`: whether the queue had been tried.
+    Seconds until the next pass, after one that took this long; `tried`: whether the queue had been tried.
 
     Thousands of pods of many shapes take seconds to pack. The pauses are longer then, so that packing takes little of
     the processor's time, which decisions need too.
@@ -181,7 +181,7 @@ class Provisioner:
         self._memory = Memory()
         self._packer = packer or Packer(limits)
         self._poison: set[SchedulingRequest] = set()
-        """Requests of waiting pods of which an error came. No node is requested for them."""
+        """Requests of waiting pods that caused an error. No node is requested for them."""
         self._logged: dict[str, str] = {}
         self._spares = SpareKeeper(kube, self._counted.spare)
         self._image = ""
@@ -240,7 +240,7 @@ class Provisioner:
     def _reconciled(
         self, now: float, views: Sequence[PoolView], requests: Sequence[NodeRequest], unserved: Sequence[Unserved]
     ) -> Plan:
-        """`reconcile`, without pods of which an error comes: no pod keeps the others from their nodes."""
+        """`reconcile`, without pods that cause an error, so that one pod does not affect the others."""
         while True:
             sound = [pod for pod in unserved if pod.ask not in self._poison]
             try:
@@ -261,7 +261,7 @@ class Provisioner:
         return True
 
     def _publish(self, write: Callable[[], None]) -> None:
-        """What people see is worth no pass that fails."""
+        """A failure to publish for people does not fail the pass."""
         try:
             write()
         except KubeError as error:
@@ -314,13 +314,13 @@ class Provisioner:
                     self._ask(views[pool], selectors[pool], count)
                     self._logged.pop(pool, None)
             except KubeError as error:
-                # The request may have been made all the same; the next pass finds it.
+                # The request may have been made anyway; the next pass finds it.
                 failed[pool] = str(error)
                 self._say("nodes not asked for", str(error), pool)
         return failed
 
     def _say(self, what: str, why: str, pool: str = "") -> None:
-        """Into the log, once for each reason in a row."""
+        """Log it, once for each reason in a row."""
         if self._logged.get(pool) != why:
             self._logged[pool] = why
             log.warning(what, extra={"pool": pool, "reason": why})
@@ -390,8 +390,8 @@ class SpareKeeper:
     """
     Keeps a CapacityBuffer and its PodTemplate for each pool with spare nodes.
 
-    What was written is written again only when it is to be different, or when it is not there as it was left: the
-    template names the nodes that have shares, and every pass looks. It comes last in a pass: a failure delays no pod.
+    They are written again only if they must differ, or are no longer as they were written: the template names the nodes
+    that have shares, and every pass looks. This comes last in a pass, so a failure delays no pod.
     """
 
     def __init__(self, kube: Kube, counted: Callable[[str, int], None]) -> None:
@@ -471,7 +471,7 @@ def _labelled(node: JSON) -> JSON:
 
 
 def _state(document: JSON | None) -> tuple[Any, ...]:
-    """Which state of an object it is; what others write into its status is not part of it."""
+    """The state of an object, without what others write into its status."""
     metadata = (document or {}).get("metadata") or {}
     return metadata.get("uid"), metadata.get("generation")
 

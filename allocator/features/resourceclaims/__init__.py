@@ -1,6 +1,6 @@
 """
 ResourceClaims of the DeviceClass `share.gpufraction.io` as a dialect: `reading` tells the webhook what a pod's claims
-ask for, and `keeper` allocates again what somebody has deallocated. `allocator.workers.share_claims` allocates.
+ask for, and `keeper` allocates deallocated claims again. `allocator.workers.share_claims` allocates.
 """
 
 from __future__ import annotations

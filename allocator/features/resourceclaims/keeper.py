@@ -1,9 +1,9 @@
 """
-Allocates the ResourceClaims of placed pods again where somebody has taken their allocation away.
+Allocates the ResourceClaims of placed pods again if somebody has removed their allocation.
 
-What is on the pods is the truth: a pod with a share holds it, whatever becomes of its claims. A claim without its
-allocation keeps such a pod from starting, though, or from starting again after a reboot. So the leader looks at each
-start of its leadership, and now and then.
+The pods are the source of truth: a pod with a share holds it, even if its claims are lost. But a claim without its
+allocation keeps such a pod from starting, or from starting again after a reboot. So the leader looks at each start of
+its leadership, and from time to time.
 
 `lacking` decides, from two lists. Claims of pods that have ended are for kube-controller-manager to release.
 
@@ -49,7 +49,7 @@ class ClaimHolder:
     request: PodRequest
     allocation: Allocation
     unbound: PodInfo | None = None
-    """What was read of one that has no node; None also where it could not be read."""
+    """What was read of one that has no node; None also if it could not be read."""
 
 
 def holder(pod: Mapping[str, Any]) -> ClaimHolder | None:
@@ -69,7 +69,7 @@ def holder(pod: Mapping[str, Any]) -> ClaimHolder | None:
 
 
 def lacking(claims: Iterable[Mapping[str, Any]], holders: Iterable[ClaimHolder]) -> tuple[ClaimHolder, ...]:
-    """Those whose claim is there and not allocated, or not reserved for them."""
+    """Those whose claim exists but is not allocated, or not reserved for them."""
     without: dict[tuple[str, str], frozenset[str]] = {}
     for claim in claims:
         metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
@@ -146,7 +146,7 @@ class ClaimKeeper:
         self._faulted = faulted
 
     def run(self, stop: threading.Event, *, pause: float = 1.0) -> None:
-        """Look at once when this replica begins to lead, and then again and again, until stopped."""
+        """Run once when this replica begins to lead, and then repeatedly, until stopped."""
         periodic.while_leading(
             self.once,
             stop,
@@ -157,7 +157,7 @@ class ClaimKeeper:
         )
 
     def once(self) -> tuple[ClaimHolder, ...]:
-        """One look, and what follows from it. Raises `KubeError` where the lists cannot be read."""
+        """One run. Raises `KubeError` if the lists cannot be read."""
         claims = self._kube.list(paths.resourceclaims(), of=kinds.SHARE_CLAIMS, timeout=_LIST_TIMEOUT).items
         listed = self._kube.list(paths.pods(), of=kinds.PODS, trim=_holding, timeout=_LIST_TIMEOUT).items
         claims, holders = [each for each in claims if each], [each["holder"] for each in listed if each]
@@ -182,6 +182,6 @@ class ClaimKeeper:
 
 
 def _holding(pod: JSON) -> JSON:
-    """What is read of a pod with a share by claims; nothing of all others."""
+    """What is read of a pod with a share by claims; nothing for all others."""
     found = holder(pod)
     return {"holder": found} if found is not None else {}

@@ -16,7 +16,7 @@ from runtime.kubernetes.client import KubeError
 
 
 def answer(reader: ClaimReader, request: Request) -> Reply:
-    """The reply to the webhook's question; 503 where it is to be asked again."""
+    """The reply to the webhook's question; 503 if it must be asked again."""
     try:
         question = protocol.claims_question_from_json(request.json())
     except Malformed as error:

@@ -2,8 +2,8 @@
 What is measured of pods that wait for a share: how long each waited, and whether it got its share in time.
 
 A pod is counted once: in time when it gets its share within the time, late at the moment when that time is over,
-whether it ever gets a share or not. So a full cluster shows at once, and not only when somebody leaves it. The time
-begins when nobody else's scheduling gate holds the pod. Pure: times are passed in. Not thread-safe: one owner calls it.
+whether it ever gets a share or not. So a full cluster shows at once, not only when a pod ends. The time begins when no
+other scheduling gate holds the pod. Pure: times are passed in. Not thread-safe: one owner calls it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SYSTEM = 2_000_000_000
 
 
 class ObservedWait(NamedTuple):
-    """A pod in the queue. created: seconds since 1970, 0 where it does not say. held: by another system's gate."""
+    """A pod in the queue. created: seconds since 1970, 0 if it does not say. held: by another system's gate."""
 
     uid: str
     namespace: str
@@ -91,7 +91,7 @@ class Levels:
         parked: Callable[[str], bool] = lambda uid: False,
     ) -> Iterator[Started | ServiceJudgement]:
         """
-        What became of pods since the last look. holders: the uids of all that hold a share. came: those of them that
+        What happened to pods since the last look. holders: the uids of all that hold a share. came: those of them that
         the last call did not see (`new`). now: seconds since 1970. parked: whether a pod waits that is not among
         `waiting`.
         """
@@ -128,7 +128,7 @@ class Levels:
             return
         if wait is None:
             since = min(pod.created or now, now)
-            # What was late before this term was counted by the leader before.
+            # The former leader counted pods that were late before this term.
             wait = self._waits[pod.uid] = _Wait(since, first and now - since > self._within)
         if wait.since is None:
             wait.since = now

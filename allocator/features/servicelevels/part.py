@@ -1,5 +1,5 @@
 """
-The feature's part of the core: once a second it looks at who waits and who holds a share.
+The feature's part of the core: once a second it looks at which pods wait and which hold a share.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _EVERY = 1.0
 
 
 class ServiceLevelsPart:
-    """Who waits and who holds a share, as `Levels` takes it."""
+    """Which pods wait and which hold a share, as `Levels` takes it."""
 
     def __init__(self, core: Core, settings: ServiceLevelSettings) -> None:
         self._queue = core.state.queue

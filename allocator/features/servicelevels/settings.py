@@ -1,4 +1,4 @@
-"""What an administrator promises of waiting times."""
+"""The waiting times that an administrator promises."""
 
 from __future__ import annotations
 

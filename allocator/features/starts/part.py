@@ -1,8 +1,8 @@
 """
-The feature's part of the core: it ends starts that take longer than the bound, and tells how many pods are starting.
+The feature's part of the core: it ends starts that take longer than the bound, and reports how many pods are starting.
 
-That a GPU is closed to other such pods is part of what nodes are like (`Usage.starting`), so that every decision sees
-it: at admission, in the queue, for gangs, for pods in whose favour others are evicted. Pure; the shell holds the lock.
+Closed GPUs are part of the nodes' state (`Usage.starting`), so every decision sees them: at admission, in the queue,
+for gangs, for pods in whose favour others are evicted. Pure; the shell holds the lock.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StartScheduling:
             f"the pod starts alone and has not been ready for {moments.duration(self._within)}: from now on, other "
             f"pods that start alone may start on its GPU"
         )
-        # A new leader finds the same of a pod that was told by the one before.
+        # A new leader finds the same about a pod that the former leader has told.
         once = f"{pod.uid}/{pod.since}"
         self._records.note(EventRecord("Pod", pod.key, pod.uid, PodEventReason.START_OVERDUE, text, once=once))
         self._trigger.wake()

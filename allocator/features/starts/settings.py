@@ -1,5 +1,5 @@
 """
-What an administrator chooses of pods that start alone.
+The administrator's settings of pods that start alone.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ The filters of kube-scheduler that look beyond one node: volumes, claims, affini
 
 Each module reads one plugin of kube-scheduler's default profile and has `check`: a pod and the cluster in, and out what
 refuses a node; None where the plugin has nothing to say about the pod. `FILTERS` lists them in about the order in which
-kube-scheduler runs them; a node is refused for the first reason. Pure, and written to be read alongside the original:
-what decides fast is held against it.
+kube-scheduler runs them; a node is refused for the first reason. Pure, and written to be read alongside the original;
+tests compare the fast filters with it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FILTERS: tuple[Filter, ...] = (
 
 
 def checks(pod: PodRules, needs: PodNeeds, cluster: Cluster, filters: Iterable[Filter] = FILTERS) -> tuple[Check, ...]:
-    """What is to be asked of each node for this pod; empty where nothing about other pods or volumes concerns it."""
+    """The checks to run on each node for this pod; empty if no rule about other pods or volumes concerns it."""
     return tuple(found for found in (each(pod, needs, cluster) for each in filters) if found is not None)
 
 

@@ -1,8 +1,8 @@
 """
 Disks of cloud providers as the CSI volumes that they have become (k8s.io/csi-translation-lib of 1.36).
 
-Volumes and pods may still name a disk by the provider's own field. Its CSI driver attaches it all the same, so it
-counts against the driver's limit, and what it says of zones is read by the driver's label. Pure.
+Volumes and pods may still name a disk by the provider's own field. Its CSI driver attaches it anyway, so it counts
+against the driver's limit, and its zones are read by the driver's label. Pure.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def of_inline(volume: JSON) -> tuple[str, str] | None:
 
 def _translated(affinity: tuple[Term, ...] | None, labels: Mapping[str, str], csi_zone: str) -> tuple[Term, ...] | None:
     """
-    The node affinity by the driver's label: what it says of zones, else what the volume's label says. Of regions by the
-    old label, the same by the new one.
+    The node affinity in terms of the driver's label: its zones, or else those of the volume's label. Regions by the old
+    label become the same by the new one.
     """
     old = _is_old(affinity, labels)
     zone = _BETA_ZONE if old else _GA_ZONE
@@ -130,7 +130,7 @@ def _translated(affinity: tuple[Term, ...] | None, labels: Mapping[str, str], cs
 
 
 def _is_old(affinity: tuple[Term, ...] | None, labels: Mapping[str, str]) -> bool:
-    """Whether zones and regions have the old labels: affinity goes before labels, and new before old."""
+    """Whether zones and regions have the old labels: affinity takes precedence over labels, and new over old."""
     keys = {each.key for term in affinity or () for each in term if not each.field}
     for found in (keys, labels):
         if _GA_ZONE in found:

@@ -1,7 +1,7 @@
 """
 What is left to kube-scheduler about a pod on a node that all filters accept.
 
-A pod with `spec.nodeName` meets no filter any more, so it may be bound so only where nothing is left open. Pure.
+No filter sees a pod with `spec.nodeName` any more, so a pod may be bound that way only if nothing is left open. Pure.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class OpenRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeftOpen:
-    """`NOTHING` where the answer is whole and stays right."""
+    """`NOTHING` if the answer is complete and stays right."""
 
     unevaluated: frozenset[OpenRule] = frozenset()
     """What was not judged."""
     binding: bool = False
     """Something must be done when the pod is bound: a volume is bound or made, or devices are allocated."""
     changing: bool = False
-    """A pod that kube-scheduler binds in the same moment may make the node the wrong one."""
+    """A pod that kube-scheduler binds at the same time may make the node unsuitable."""
 
 
 NOTHING = LeftOpen()
@@ -60,7 +60,7 @@ def _unevaluated(pod: PodRules, needs: PodNeeds, cluster: Cluster, node: NodeSta
 
 
 def _may_change(pod: PodRules, needs: PodNeeds, cluster: Cluster, node: NodeState) -> bool:
-    """Whether other pods have a say: by affinity, spread, a disk or claim that is used alone, or the volumes there."""
+    """Whether other pods matter: by affinity, spread, an exclusive disk or claim, or the volumes there."""
     if pod.affinity or pod.anti_affinity or pod.spread or pod.disks:
         return True
     claims = (cluster.storage.claims.get((pod.namespace, each.claim)) for each in pod.volumes)

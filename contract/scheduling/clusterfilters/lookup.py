@@ -3,7 +3,7 @@ Which pods on nodes the filters need to look at for one pod: the same answers, w
 
 The filters compare a pod with every kind of pod that they are given, and a large cluster has thousands of kinds. So
 they are given those that can matter: kinds with a label that a term's selector wants, kinds with volumes for a pod with
-volumes, and the anti-affinity that can mean the pod. Pure; not thread-safe: one owner calls it.
+volumes, and the anti-affinity that can apply to the pod. Pure; not thread-safe: one owner calls it.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def _equality(selector: LabelSelector) -> tuple[str, tuple[str, ...]] | None:
 
 
 class _Excluding:
-    """The kinds with anti-affinity, by what the pods are like that they may exclude."""
+    """The kinds with anti-affinity, by properties of the pods that they may exclude."""
 
     def __init__(self) -> None:
         self._by_label: dict[tuple[str, str, str], Kinds] = {}
         """By namespace (empty for a term that selects namespaces), label and value."""
         self._others: Kinds = {}
-        """Those of which a term names no label that a pod must have."""
+        """Kinds with a term that requires no particular label."""
 
     def put(self, kind: PodKind, on_nodes: Counts) -> None:
         """A kind with anti-affinity is new."""
@@ -76,7 +76,7 @@ class _Excluding:
 
     @staticmethod
     def _keys(kind: PodKind) -> set[tuple[str, str, str]] | None:
-        """Where the kind belongs; None: among the others."""
+        """The entries for the kind; None: among the others."""
         found: set[tuple[str, str, str]] = set()
         for term in kind.anti_affinity:
             named = _equality(term.selector)
@@ -168,7 +168,7 @@ class Lookup:
             self._excluding.drop(kind)
 
     def excludes(self, rules: PodRules) -> bool:
-        """Whether the anti-affinity of some kind may mean the pod."""
+        """Whether the anti-affinity of some kind may apply to the pod."""
         return self._excluding.any_about(rules)
 
     @property

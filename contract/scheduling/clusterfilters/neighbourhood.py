@@ -41,7 +41,7 @@ from contract.scheduling.preferences.taints import SOFT
 UNREAD = Reason(Code.CLAIM, what="that is still being read")
 UNREAD_DEVICES = Reason(Code.RESOURCE_CLAIM, what="that is still being read")
 NOWHERE_REFUSED: Mapping[str, Reason] = {}
-"""No node is refused for what is beyond it."""
+"""No node is refused for anything beyond it."""
 _HOSTNAME = "kubernetes.io/hostname"
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -70,14 +70,14 @@ class NeighbourSnapshot:
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     """Of kube-scheduler, by `schedulerName`."""
     filters: tuple[Filter, ...] = field(default=FILTERS, metadata={"stored": False})
-    """Those of the program, which no file has."""
+    """The program's own, which are in no file."""
 
 
 NO_NEIGHBOURS = NeighbourSnapshot()
 
 
 def attracts(kind: PodKind, rules: PodRules, namespaces: Mapping[str, Labels]) -> bool:
-    """Whether required affinity of a pod with these rules means such pods."""
+    """Whether the required affinity of a pod with these rules applies to such pods."""
     return bool(rules.affinity) and all(_means(term, kind, namespaces) for term in rules.affinity)
 
 
@@ -114,9 +114,9 @@ class Neighbourhood:
         self._holding: dict[str, dict[PodKind, int]] = {}
         """On each node the kinds with volumes, and of each how many pods."""
         self._wishes: dict[PodWishes, tuple[PodWishes, dict[str, int]]] = {}
-        """Wishes, as they are kept for all pods that have them, and how many pods on each node do."""
+        """Wishes, kept once for all pods that have them, with the number of such pods on each node."""
         self._wishing: dict[str, dict[PodWishes, dict[str, int]]] = {}
-        """The same by the namespaces of the pods that are meant."""
+        """The same by the namespaces of the pods that the wishes are about."""
         self._tainted: set[str] = set()
         """Nodes with taints that pods only prefer to avoid."""
         self.profiles = start.profiles
@@ -125,7 +125,7 @@ class Neighbourhood:
         self._frozen: dict[PodKind, PodsOfKind] | None = None
         """What the last snapshot had of each kind; None before the first. Most kinds are the same in the next one."""
         self._changed: dict[PodKind, None] = {}
-        """The kinds of which pods were added or removed since the last snapshot."""
+        """The kinds whose pods were added or removed since the last snapshot."""
         self.nodes: dict[str, NodeState] = {}
         """All nodes, those without GPUs too; only their labels and taints are read."""
         self.namespaces: Mapping[str, Labels] = start.namespaces
@@ -154,7 +154,7 @@ class Neighbourhood:
         self._tainted.discard(name)
 
     def add(self, kind: PodKind, node: str, number: int = 1) -> PodKind:
-        """So many pods of a kind are on a node. Returns the kind as it is kept, one value for all that are equal."""
+        """Set how many pods of a kind are on a node. Returns the stored kind, one value for all equal kinds."""
         if kind.wishes:
             kind = replace(kind, wishes=self._wish(kind.wishes, node, number))
         on_nodes = self._pods.setdefault(kind.namespace, {}).get(kind)
@@ -192,7 +192,7 @@ class Neighbourhood:
                     del self._wishing[namespace]
 
     def remove(self, kind: PodKind, node: str) -> None:
-        """One pod of a kind is on that node no more."""
+        """Remove one pod of a kind from that node."""
         if self._frozen is not None:
             self._changed[kind] = None
         if kind.wishes:
@@ -212,7 +212,7 @@ class Neighbourhood:
 
     @contextmanager
     def without(self, pods: Iterable[tuple[PodKind, str]]) -> Iterator[None]:
-        """As if these pods, each on its node, had ended."""
+        """The neighbourhood as if these pods, each on its node, had ended."""
         removed = tuple(pods)
         for kind, node in removed:
             self.remove(kind, node)
@@ -230,7 +230,7 @@ class Neighbourhood:
     # -- questions ------------------------------------------------------------------------------------------------
 
     def concerns(self, rules: PodRules) -> bool:
-        """Whether other pods, volumes or a profile may have a say in where a pod goes. False costs little to decide."""
+        """Whether other pods, volumes or a profile may matter for where a pod goes. The answer False is cheap."""
         if rules.constrained or rules.profile in self.profiles:
             return True
         return bool(self._repelling) and self._lookup.excludes(rules)
@@ -275,11 +275,11 @@ class Neighbourhood:
             del self.nodes[new.name]
 
     def narrowed(self, rules: PodRules) -> Cluster:
-        """As `cluster`, with the pods alone that can matter to the filters for a pod with these rules."""
+        """As `cluster`, with only the pods that can matter to the filters for a pod with these rules."""
         return self._lookup.narrowed(self.cluster(rules), rules)
 
     def cluster(self, rules: PodRules) -> Cluster:
-        """What filters read, for a pod with these rules; it lives on with this."""
+        """What filters read for a pod with these rules; it changes along with this object."""
         follows = rules.volumes or rules.inline
         return Cluster(
             nodes=self.nodes,
@@ -342,7 +342,7 @@ class Neighbourhood:
 
 
 def _decrement(counts: dict[_Key, int], key: _Key) -> None:
-    """One less; none is not kept."""
+    """Reduce a count by one, and remove it at 0."""
     counts[key] -= 1
     if not counts[key]:
         del counts[key]

@@ -64,11 +64,11 @@ class PodTerm:
     namespace_selector: LabelSelector
 
     def matches(self, namespace: str, namespace_labels: Labels, labels: Labels) -> bool:
-        """Whether a pod of that namespace with these labels is meant."""
+        """Whether the term applies to a pod of that namespace with these labels."""
         return self.selects_namespace(namespace, namespace_labels) and self.selector.matches(labels)
 
     def selects_namespace(self, namespace: str, labels: Labels) -> bool:
-        """Whether pods of a namespace with these labels are meant at all."""
+        """Whether the term applies to any pods of a namespace with these labels."""
         return namespace in self.namespaces or self.namespace_selector.matches(labels)
 
 
@@ -90,12 +90,12 @@ PodWish = tuple[int, PodTerm]
 """A preferred term about other pods, and its weight, which is below 0 for anti-affinity."""
 PodWishes = tuple[PodWish, ...]
 HARD_AFFINITY = 1
-"""What a required term of a pod's affinity weighs for the pods that it means (`hardPodAffinityWeight`)."""
+"""The weight of a required term of a pod's affinity for the pods to which it applies (`hardPodAffinityWeight`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """What a pod prefers and can be without."""
+    """What a pod prefers but does not need."""
 
     nodes: tuple[NodeWish, ...] = ()
     pods: PodWishes = ()
@@ -152,9 +152,9 @@ class Disk:
 
     kind: Literal["gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd"]
     names: tuple[str, ...]
-    """What the disk is known by."""
+    """What identifies the disk."""
     hosts: frozenset[str] = frozenset()
-    """Ceph monitors, of which two names of one disk share one at least; empty for other kinds."""
+    """Ceph monitors: two names of one disk share at least one; empty for other kinds."""
     read_only: bool = False
 
     def conflicts(self, other: Disk) -> bool:
@@ -196,7 +196,7 @@ class PodRules:
     volumes: tuple[PodVolume, ...] = ()
     disks: tuple[Disk, ...] = ()
     uid: str = ""
-    """Only where a claim is made for this pod, which must be its own."""
+    """Set only if a claim is made for this pod, which must be its own."""
     prefers: Preferences = NO_PREFERENCES
     profile: str = DEFAULT_SCHEDULER
     """The `schedulerName`."""
@@ -285,7 +285,7 @@ def read_rules(pod: JSON, gates: Gates = STORED) -> PodRules:
 
 
 def _pod_claims(pod: JSON) -> Iterator[PodClaim]:
-    """The claims of others that a pod names, but for those that turned out not to be needed."""
+    """The claims of other drivers that a pod names, except those that turned out not to be needed."""
     made = {
         each.get("name"): each.get("resourceClaimName") or ""
         for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
@@ -477,7 +477,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class CsiNode:
-    """A CSINode: how many volumes of each driver it can have attached, and which plugins' disks are drivers' there."""
+    """A CSINode: how many volumes of each driver it can have attached, and which plugins' disks CSI drivers handle."""
 
     limits: Mapping[str, int] = field(default_factory=dict)
     migrated: frozenset[str] = frozenset()
@@ -554,11 +554,11 @@ class Cluster:
     repelling: Mapping[PodKind, Mapping[str, int]] = field(default_factory=dict)
     """Of these the kinds that have anti-affinity."""
     holding: Mapping[str, Collection[PodKind]] | None = None
-    """On each node those of the kinds that have volumes; None where nobody keeps that, so that it is to be found."""
+    """On each node the kinds that have volumes; None if nobody keeps that, so that it must be computed."""
     wishing: Mapping[str, Mapping[PodWishes, Mapping[str, int]]] = field(default_factory=dict)
     """
-    How many pods on each node have these wishes, by the namespace of the pods that are meant; those of `EVERYWHERE`
-    select namespaces by labels.
+    How many pods on each node have these wishes, by the namespace of the pods that they are about; those of
+    `EVERYWHERE` select namespaces by labels.
     """
     namespaces: Mapping[str, Labels] = field(default_factory=dict)
     """The labels of each namespace."""
@@ -577,7 +577,7 @@ EVERYWHERE = ""
 
 
 def namespaces_of(wishes: PodWishes) -> frozenset[str]:
-    """Where the pods are that some of the wishes mean: namespaces, or `EVERYWHERE` alone."""
+    """The namespaces of the pods that some of the wishes are about, or `EVERYWHERE` alone."""
     if any(not term.namespace_selector.absent for _, term in wishes):
         return frozenset((EVERYWHERE,))
     return frozenset(namespace for _, term in wishes for namespace in term.namespaces)
@@ -711,7 +711,7 @@ def _classes(spec: JSON) -> Iterator[str]:
 
 
 def _has_failed(allocation: JSON, status: JSON) -> bool:
-    """Whether a device of the claim has a condition that says that it cannot be bound."""
+    """Whether a condition of one of the claim's devices says that it cannot be bound."""
     failures = {
         _device(each): frozenset(each.get("bindingFailureConditions") or ())
         for each in (allocation.get("devices") or {}).get("results") or ()

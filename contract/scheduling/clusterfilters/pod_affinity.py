@@ -3,7 +3,7 @@ Affinity and anti-affinity between pods: kube-scheduler's InterPodAffinity.
 
 Its three rules (pkg/scheduler/framework/plugins/interpodaffinity/filtering.go of 1.36): each required term of the pod's
 affinity has a pod in the node's domain; no pod of a term of its anti-affinity is in the node's domain; and no pod there
-has an anti-affinity that means this pod.
+has an anti-affinity that applies to this pod.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _attracting(pod: PodRules, cluster: Cluster) -> Counter[Domain]:
 
 
 def _holding(term: PodTerm, cluster: Cluster) -> frozenset[Domain]:
-    """The domains in which a pod that the term means is."""
+    """The domains with a pod to which the term applies."""
     return frozenset(
         _domain(term, node)
         for on_nodes in _matching((term,), cluster)
@@ -88,7 +88,7 @@ def _holding(term: PodTerm, cluster: Cluster) -> frozenset[Domain]:
 
 
 def _excluding(pod: PodRules, cluster: Cluster) -> frozenset[Domain]:
-    """The domains in which a pod does not want this one."""
+    """The domains with a pod whose anti-affinity excludes this one."""
     return frozenset(
         _domain(term, node)
         for other, on_nodes in cluster.repelling.items()
@@ -100,7 +100,7 @@ def _excluding(pod: PodRules, cluster: Cluster) -> frozenset[Domain]:
 
 
 def _matching(terms: tuple[PodTerm, ...], cluster: Cluster) -> Iterator[Mapping[str, int]]:
-    """Where the pods are that all of the terms mean."""
+    """The nodes of the pods to which all of the terms apply."""
     for namespace, kinds in cluster.pods.items():
         of_namespace = cluster.namespaces.get(namespace, {})
         if all(term.selects_namespace(namespace, of_namespace) for term in terms):
@@ -114,6 +114,6 @@ def _nodes(on_nodes: Mapping[str, int], cluster: Cluster) -> Iterator[NodeState]
 
 
 def _means(terms: tuple[PodTerm, ...], pod: PodRules | PodKind, cluster: Cluster) -> bool:
-    """Whether the pod is meant by all of the terms, of which there is one at least."""
+    """Whether all of the terms, at least one, apply to the pod."""
     of_namespace = cluster.namespaces.get(pod.namespace, {})
     return bool(terms) and all(term.matches(pod.namespace, of_namespace, pod.labels) for term in terms)

@@ -2,13 +2,12 @@
 ResourceClaims of other drivers: the part of kube-scheduler's DynamicResources that looks at claims and not at devices.
 
 A claim that a pod names must exist, must not be going, and must be the pod's own where it was made for it. Devices that
-are allocated tie the pod to the nodes that reach them. Which devices a claim gets that has none yet is for
-kube-scheduler to say: such a pod is `unallocated`, and its node may turn out to be the wrong one. That binding has
-failed for lack of time is not noticed here. Claims of ours for delivery are not asked about (pkg/scheduler/framework/
-plugins/dynamicresources of 1.36).
+are allocated tie the pod to the nodes that reach them. kube-scheduler decides which devices a claim without any gets:
+such a pod is `unallocated`, and its node may turn out to be the wrong one. A binding that failed for lack of time is
+not noticed here. Our claims for delivery are not checked (pkg/scheduler/framework/ plugins/dynamicresources of 1.36).
 
-A claim of our DeviceClass is for the allocator to allocate. It must be there and be nobody else's at the moment; its
-node is what is decided, so an allocation that an ended process left ties the pod to no node.
+The allocator allocates claims of our DeviceClass. Such a claim must exist and be free at the moment. Its node is being
+decided, so an allocation that an ended process left ties the pod to no node.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
 
 
 def _beside_devices(needs: PodNeeds, cluster: Cluster) -> Scalars:
-    """The extended resources that no DeviceClass stands for, of a pod that asks for one of which one does."""
+    """The extended resources without a DeviceClass, for a pod that also asks for one with a DeviceClass."""
     extended = tuple(each for each in needs.compute.scalars or () if "/" in each[0] and "kubernetes.io/" not in each[0])
     if not extended or Gate.EXTENDED_RESOURCES_BY_CLAIM not in cluster.gates:
         return ()
@@ -76,7 +75,7 @@ def unallocated(pod: PodRules, cluster: Cluster) -> bool:
 
 
 def _unusable(claim: DeviceClaim | None, named: PodClaim, pod: PodRules, cluster: Cluster) -> str:
-    """Why the pod cannot use the claim on whatever node; empty where it can."""
+    """Why the pod cannot use the claim on any node; empty if it can."""
     if not named.name:
         return "that is not made yet"
     if claim is None:

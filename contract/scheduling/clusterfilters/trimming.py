@@ -1,9 +1,9 @@
 """
-As much of the cluster as decides about some pods, for a file that a decision is repeated from.
+The part of the cluster that decides about some pods, for a file from which a decision can be repeated.
 
-Labels are a stranger's text, and most of them say nothing to any filter: of each pod and namespace only the labels stay
-that some selector asks about. Of pods that nobody's rules mean, and of volumes that nobody has a claim to, nothing
-stays. The filters answer for these pods as they do with the whole; what pods prefer is left out. Pure.
+Labels are a stranger's text, and most of them matter to no filter: each pod and namespace keeps only the labels that
+some selector asks about. Pods to which no rule applies, and volumes without a claim, are left out. For these pods the
+filters answer as they do with the whole cluster; preferences are left out. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from contract.scheduling.clusterfilters.selectors import Labels, LabelSelector
 
 
 def trimmed(whole: NeighbourSnapshot, waiting: Sequence[PodRules]) -> tuple[NeighbourSnapshot, tuple[PodRules, ...]]:
-    """What decides about pods with these rules, and their rules with no more labels than that takes."""
+    """What decides about pods with these rules, and the rules with only the labels that this needs."""
     waiting = [replace(each, prefers=NO_PREFERENCES, controller=None) for each in waiting]
     rules = [each for each in set(waiting) if each.constrained or each.profile in whole.profiles]
     kept = tuple(each for each in whole.pods if each.kind.anti_affinity or _matters(each.kind, rules, whole))

@@ -3,8 +3,8 @@ Claims and the volumes that they have or may get: kube-scheduler's VolumeBinding
 
 A bound claim ties the pod to the nodes that reach its volume. A claim that waits for its first consumer takes a volume
 that is there, or has one made for the node. As the original, volumes are chosen greedily, the smallest claim first
-(pkg/scheduler/framework/plugins/volumebinding of 1.36), and each claim is held against the capacity alone. A bound disk
-of a cloud provider is read as the CSI volume that it has become, on nodes whose CSINode says that it has.
+(pkg/scheduler/framework/plugins/volumebinding of 1.36), and each claim is compared with the capacity by itself. A bound
+disk of a cloud provider is read as the CSI volume that it has become, on nodes whose CSINode says that it has.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
 
 
 def unusable(claim: VolumeClaim | None, volume: PodVolume, pod: PodRules) -> Reason | None:
-    """Why the pod cannot use what its volume names, on whatever node; None where it can."""
+    """Why the pod cannot use what its volume names on any node; None if it can."""
     if claim is None:
         return Reason(Code.CLAIM, what="that does not exist")
     if claim.lost:

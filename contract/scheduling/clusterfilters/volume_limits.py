@@ -23,7 +23,7 @@ _LIMIT = Reason(Code.VOLUME_LIMIT)
 
 
 def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
-    """The volumes that the pod brings; None for a pod without any that count."""
+    """The volumes that the pod brings; None if none of them counts."""
     if not pod.volumes and not pod.inline:
         return None
     for each in pod.volumes:
@@ -43,7 +43,7 @@ def check(pod: PodRules, needs: PodNeeds, cluster: Cluster) -> Check | None:
         if not limits:
             return None
         most, own = len(brought) + len(cluster.storage.attached.get(node.name, ())), False
-        for other in there:  # thousands, so what is counted below is counted for nodes alone that may be full
+        for other in there:  # thousands, so the counts below are made only for nodes that may be full
             most += len(other.volumes) + len(other.inline)
             own |= other.uid != ""
         if own and any(_is_foreign(other, cluster) for other in there):
@@ -76,7 +76,7 @@ def limits_of(node: str, cluster: Cluster) -> Mapping[str, int]:
 
 
 def _is_foreign(pod: PodKind, cluster: Cluster) -> bool:
-    """Whether a claim has the name of one that is made for the pod, and belongs to somebody else."""
+    """Whether a claim has the name of the one made for the pod, but belongs to somebody else."""
     made = (cluster.storage.claims.get((pod.namespace, each.claim)) for each in pod.volumes if each.ephemeral)
     return any(claim is not None and claim.controller != pod.uid for claim in made)
 

@@ -59,5 +59,5 @@ def _zones(volume: Volume) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def _value(labels: Mapping[str, str], key: str) -> str | None:
-    """The node's value; of an old key that it lacks, the value of the new one."""
+    """The node's value; if it lacks an old key, the value of the new one."""
     return labels.get(key, labels.get(_STABLE.get(key, "")))

@@ -5,8 +5,8 @@ CPU, memory and ephemeral storage, and every other resource by its name: extende
 resources are counted by the GPUs that they stand for and not here. A pod's effective request is the most that runs at
 one time. Resources of the pod itself (1.34) replace those of its containers, and overhead is added.
 
-A pod that is resized in place takes the largest of what its spec asks for, what its node has granted and what runs, as
-in the original (component-helpers/resource/helpers.go): a shrinking pod keeps its size until that is done. Pure.
+A pod that is resized in place takes the largest of its spec, what its node has granted and what runs, as in the
+original (component-helpers/resource/helpers.go): a shrinking pod keeps its size until the resize is done. Pure.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ CORE = frozenset((CPU, MEMORY, STORAGE))
 MOST_SCALARS = 64
 """Other resources of one pod that are read; a pod that asks for a share has no more."""
 MOST_OF_A_NODE = 256
-"""Other resources of one node that are read; of further ones it counts as having none."""
+"""Other resources of one node that are read; it counts as having none of the rest."""
 BY_CLAIM = MOST_COMPUTE
 """The amount that a node counts as having of an extended resource that it has as devices alone (DRAExtendedResource):
 only kube-scheduler knows how many are left."""
 _HUGE_PAGES = "hugepages-"
 _PLAIN = (_HUGE_PAGES, "attachable-volumes-")
-"""How names of other resources begin that have no domain."""
+"""Prefixes of other resources without a domain in their names."""
 _OURS = f"{names.GROUP}/"
 _NOTHING: Mapping[str, Any] = {}
 _RESIZE = "PodResizePending"
@@ -152,7 +152,7 @@ def of_containers(spec: Mapping[str, Any], own: Callable[[Mapping[str, Any], boo
 
 
 def _of_container(container: Mapping[str, Any], counts: Callable[[str], bool]) -> Amounts:
-    """A container's own requests; of what it has only a limit of, that, as Kubernetes sets the request."""
+    """A container's own requests; a limit without a request is the request, as in Kubernetes."""
     resources = container.get("resources")
     if not resources:
         return {}
@@ -170,8 +170,8 @@ def _is_of_pod(name: str) -> bool:
 
 def _of_pod(spec: Mapping[str, Any], containers: Amounts, counts: Callable[[str], bool]) -> Amounts:
     """
-    What the pod itself asks for, in place of its containers. Of what it has only a limit of, Kubernetes makes the limit
-    the request where no container asks, and for huge pages.
+    What the pod itself asks for, in place of its containers. For a limit without a request, Kubernetes makes the limit
+    the request if no container asks, and for huge pages.
     """
     resources = spec.get("resources") or _NOTHING
     limits = {

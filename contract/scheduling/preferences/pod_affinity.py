@@ -1,8 +1,8 @@
 """
 Preferred affinity and anti-affinity between pods, in both directions: kube-scheduler's InterPodAffinity.
 
-Each term of the pod counts its weight for each pod that it means, in that pod's domain. Each preferred term of a pod on
-a node that means this one counts there as well, and so does its required affinity, with the weight 1.
+Each term of the pod counts its weight for each pod to which it applies, in that pod's domain. Each preferred term of a
+pod on a node that applies to this one counts there too, and so does its required affinity, with the weight 1.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from contract.scheduling.needs import PodNeeds
 from contract.scheduling.preferences.normalised import MOST
 
 MOST_COMPARED = 100_000
-"""Pairs of a term and a kind of pod, or of another pod's wishes and this pod, that are looked at for each direction:
-a fraction of a second. Other tenants choose how many there are; what is beyond is no preference."""
+"""Pairs of a term and a kind of pod, or of another pod's wishes and this pod, that are looked at for each direction: a
+fraction of a second. Other tenants choose how many there are; those beyond the bound do not count."""
 
 _Weights = Mapping[str, Counter[str]]
 """By topology key and domain."""
@@ -52,7 +52,7 @@ _Weighed = tuple[PodTerm, int, Mapping[str, int]]
 
 
 def _own(pod: PodRules, cluster: Cluster, most: int) -> Iterator[_Weighed]:
-    """What the pod wants of those that are there."""
+    """What the pod wants of the existing pods."""
     for weight, term, kind, on_nodes in islice(_pairs(pod, cluster), most):
         if term.selector.matches(kind.labels):
             yield term, weight, on_nodes
@@ -67,7 +67,7 @@ def _pairs(pod: PodRules, cluster: Cluster) -> Iterator[tuple[int, PodTerm, PodK
 
 
 def _of_others(pod: PodRules, cluster: Cluster, most: int) -> Iterator[_Weighed]:
-    """What those that are there want of the pod."""
+    """What the existing pods want of the pod."""
     of_namespace = cluster.namespaces.get(pod.namespace, {})
     for weight, term, on_nodes in islice(_wishes(pod, cluster), most):
         if term.matches(pod.namespace, of_namespace, pod.labels):

@@ -12,6 +12,7 @@ from tests.cluster.acceptance.reader import Reader, follow
 from tests.cluster.system.test_playground_command import playground
 
 pytestmark = [pytest.mark.system, pytest.mark.kubectl, pytest.mark.long]
+FOLLOWED = ("tutorial.md", "fire-drill.md")
 
 
 @pytest.fixture
@@ -24,10 +25,10 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 @pytest.mark.timeout(600)
 def test_the_tutorial_prints_what_its_page_says(reader: Reader) -> None:
-    follow(reader, "tutorial.md")
+    follow(reader, FOLLOWED[0])
 
 
 @pytest.mark.timeout(600)
 def test_the_fire_drill_prints_what_its_page_says(reader: Reader) -> None:
     """`test_playground_command.py` breaks and mends one part in less time."""
-    follow(reader, "fire-drill.md")
+    follow(reader, FOLLOWED[1])

@@ -1,8 +1,8 @@
 """
 The commands of pages without output, typed from top to bottom on a cluster as those pages suppose it: each succeeds.
 
-`test_tutorial.py`, `test_older_guides.py` and others type further pages, and
-`tests/unit/manifests/test_commands_of_pages.py` reads the commands of every page.
+`test_every_command.py` knows who types the other commands, and `tests/unit/manifests/test_commands_of_pages.py` reads
+the commands of every page.
 """
 
 from __future__ import annotations
@@ -28,13 +28,20 @@ from tests.unit.manifests.kube import ROOT
 pytestmark = [pytest.mark.system, pytest.mark.kubectl, pytest.mark.long]
 PAGES = (
     *("operations", "operations-reference", "troubleshooting", "kubectl", "claims", "tenants", "runbooks", "isolation"),
-    *("settings", "monitoring", "multitenant", "dra"),
+    *("settings", "monitoring", "multitenant", "dra", "installing", "migrating", "kueue", "autoscaling", "upstream"),
+    *("compatibility", "why", "playground/README", "clouds/oke", "clouds/openshift", "clouds/eks", "clouds/aks"),
+    "clouds/gke",
 )
-"""Those that change what nodes and namespaces are come last."""
-GIVEN = {"NODE": "t4", "n1": "t4", "NAMESPACE": "team-a", "NAME": "web", "POD": "trainer", "POOL": "gpu=on"}
-"""What the reader writes in place of a word in capitals."""
+"""Those that change what nodes and namespaces are come last; that of GKE needs what that of OKE creates."""
+PROGRAMS = ("kubectl", "oc", "sed", "openssl")
+GIVEN = {
+    **{"NODE": "t4", "n1": "t4", "NAMESPACE": "team-a", "NAME": "web", "POD": "trainer", "POOL": "gpu=on"},
+    **{f"{name}.yaml": "samples/check.yaml" for name in ("trainer", "web", "pod")},
+    "team-a/trainer": "team-a/later",
+}
+"""What the reader writes in place of a word in capitals, of a file of their own, and of a pod that waits."""
 CANNOT = {
-    r" exec ": "nothing runs in a playground's pod but sleep",
+    r" exec gets-": "nothing runs in a playground's pod but sleep",
     r"^kubectl logs gets-": "the pods wait, because no level is enforced",
     r" get podmonitors| get prometheusrules": "no Prometheus operator",
     r"create namespace team-a$": "it is there",
@@ -43,14 +50,19 @@ CANNOT = {
     r"^kubectl gpufraction advise trainer": "for a pod that waits; tests/unit/kubectl_gpufraction/test_advice.py",
     r"^kubectl gpufraction completion": "tests/unit/kubectl_gpufraction has shells",
     r" --as mia": "only a user who may impersonate",
-    r" apply -k \.| apply -k YOUR| rollout status ": "tests/unit/manifests applies the kustomizations of pages",
+    r" (?:apply|delete) -k \.| apply -k YOUR| rollout status (?:deployment/gpu|daemonset/)": (
+        "tests/unit/manifests applies the kustomizations of pages"
+    ),
     r" diff -k |(?:apply|delete) -k manifests| delete mutatingwebhook": "test_pages.py, on a real API server",
     r" delete (?:daemonset|serviceaccount|configmap)": "test_pod_security_for_real.py goes on from an older version",
     r" set env daemonset| rollout restart ": "programs of the playground are processes, without a pod to restart",
     r"\begpuc? |\$namespace": "it removes what an uninstallation leaves; test_installation_lifecycle.py",
     r" patch node NODE ": "test_installing_for_real.py",
     r"gpufraction.io/inject-": "later commands need the label",
-    r"trainer.yaml|web.yaml": "the reader's own file",
+    r" -w$": "it goes on until Ctrl-C",
+    r"AdmissionCheck|admissioncheck|clusterqueue|get workloads": "tests/cluster/engines/test_kueue_check.py has Kueue",
+    r"-f cluster-autoscaler/": "a file of the autoscaler's repository",
+    r" machinesets?|clusterpolicy|\$CSV| adm policy |gpufraction-webhook-tls": "OpenShift's own",
     r" patch configmap ": "a setting takes effect with a restart",
     r"quota gpus ": "the pods that are there were not counted; test_fair_queue.py has quotas",
 }
@@ -71,13 +83,41 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
             cluster.kube.create(paths.path("apps/v1", "deployments", namespace), deployment("web"))
         for namespace, count in (("default", 2), ("team-a", 2), ("team", 1)):
             scenarios.settled(cluster.kube, count, namespace, running=count)
-        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        yield {"PATH": programs, "HOME": str(directory), "KUBECONFIG": str(cluster.kubeconfig)}
+        cluster.kube.create(paths.pods("team-a"), pod("later", isolation="driver"))
+        programs = (str(commands(directory, cluster)), str(Path(sys.executable).parent), os.environ["PATH"])
+        checkout = directory / "checkout"
+        checkout.mkdir()
+        for each in ROOT.iterdir():
+            (checkout / each.name).symlink_to(each)
+        yield {"PATH": os.pathsep.join(programs), "HOME": str(checkout), "KUBECONFIG": str(cluster.kubeconfig)}
 
 
-def pod(name: str) -> dict[str, object]:
+def commands(directory: Path, cluster: Cluster) -> Path:
+    """
+    A folder with kubectl and `oc`, which has all of kubectl's commands.
+
+    Programs of the playground are not in pods, so this kubectl runs what a page executes in an allocator's container.
+    """
+    folder, kubectl = directory / "bin", shutil.which("kubectl")
+    folder.mkdir()
+    executed = f'"{sys.executable}" "$@" --socket "{cluster.replicas[0].socket}"'
+    script = (
+        "#!/bin/bash\n"
+        'if [[ " $* " == *" exec deployment/gpufraction -c allocator -- python "* ]]; then\n'
+        '  while [ "$1" != "--" ]; do shift; done; shift 2\n'
+        f'  cd "{ROOT}" && exec {executed}\nfi\n'
+        f'exec "{kubectl}" "$@"\n'
+    )
+    for name in ("kubectl", "oc"):
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def pod(name: str, **annotations: str) -> dict[str, object]:
     containers = [{"name": "c", "image": "i", "resources": {"limits": {names.GPU_MEMORY: "1Gi"}}}]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}}
+    metadata = {"name": name, "annotations": {f"{names.GROUP}/{key}": value for key, value in annotations.items()}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}}
 
 
 def deployment(name: str) -> dict[str, object]:
@@ -93,25 +133,51 @@ def reason(line: str) -> str:
 
 def typed(page: str) -> list[Shown]:
     """What a test can type of a page."""
-    return [each for each in in_blocks() if each.page == f"docs/{page}.md" and each.words[0] in ("kubectl", "sed")]
+    path = f"{page}.md" if page.startswith("playground/") else f"docs/{page}.md"
+    programs = [each for each in in_blocks(PROGRAMS) if each.page == path]
+    return [*programs, *(each for each in in_blocks(("python",)) if each.page == path and "allocator" in each.words)]
 
 
 def types(line: str, environment: dict[str, str]) -> None:
-    """One command as a reader types it, until it succeeds: a page's pods are placed, and come and go, in moments."""
+    """
+    One command as a reader types it, until it succeeds: a page's pods are placed, and come and go, in moments.
+
+    A command with the comment `Forbidden` must be refused.
+    """
+    refused = line.endswith("# Forbidden")
     for word, instead in GIVEN.items():
         line = re.sub(rf"(?<![\w-]){word}(?![\w-])", instead, line)
     printed: list[str] = []
 
     def works() -> bool:
         done = subprocess.run(
-            ["bash", "-c", line], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=90, check=False
+            ["bash", "-c", line],
+            cwd=environment["HOME"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
         )
         printed[:] = [done.stdout + done.stderr]
-        return done.returncode == 0
+        return "forbidden" in done.stderr if refused else done.returncode == 0
 
     wait_for(works, lambda: f"`{line}` fails: {printed[0]}", timeout=30)
 
 
+@pytest.fixture
+def removed(reader: dict[str, str]) -> Iterator[None]:
+    """After each page, what it creates is removed, because another page creates it too."""
+    yield
+    for command in (
+        f"kubectl delete secret/registry -n {names.NAMESPACE} --ignore-not-found",
+        *(f"kubectl delete pod gpu-check -n {namespace} --ignore-not-found" for namespace in ("default", "team-a")),
+        f"kubectl label node {GIVEN['NODE']} nvidia.com/gpu.deploy.device-plugin- {names.OWNERSHIP}-",
+    ):
+        subprocess.run(command.split(), env=reader, capture_output=True, timeout=60, check=True)
+
+
+@pytest.mark.usefixtures("removed")
 @pytest.mark.parametrize("page", PAGES)
 def test_each_command_of_the_page_succeeds(page: str, reader: dict[str, str]) -> None:
     lines = [each.line for each in typed(page) if not reason(each.line)]

@@ -46,6 +46,11 @@ ADMISSION = [workload("gpufraction", {"readyReplicas": 2}, ("webhook", IMAGE), (
 AGENT = workload("gpufraction-nodeagent", {"numberReady": 1, "desiredNumberScheduled": 1}, ("nodeagent", IMAGE))
 
 
+def examples() -> list[str]:
+    """What is typed behind `kubectl gpufraction` in the page's examples."""
+    return [command for command, _ in _EXAMPLE.findall(PAGE.read_text(encoding="utf-8"))]
+
+
 def printed(command: str, tmp_path: Path) -> str:
     """What the command prints of the cluster of the tests."""
     manifest = tmp_path / "web.yaml"

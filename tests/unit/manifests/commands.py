@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from tests.unit.manifests.kube import ROOT
 
 PROGRAMS = ("kubectl", "make", "python", ".venv/bin/python", "helm", "oc", "sed")
+OTHERS = (
+    *("aws", "az", "eksctl", "gcloud", "oci", "podman", "docker", "skopeo", "cosign", "git", "go", "curl", "jq", "tar"),
+    *("openssl", "sha256sum", "sudo", "install", "kustomize", "nvidia-ctk", "nvidia-modprobe", "bash"),
+)
+"""Programs that the pages use as well, which come with neither Kubernetes nor this repository."""
 SHELLS = ("", "console", "sh", "bash")
 PAGES = sorted(
     path
@@ -25,7 +32,12 @@ PAGES = sorted(
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A command that a page shows. words: as a shell splits it, without a comment, a pipe and a redirection."""
+    """
+    A command that a page shows.
+
+    line: as it is typed, with its here document. words: as a shell splits the first line, without a comment, a pipe
+    and a redirection.
+    """
 
     page: str
     line: str
@@ -39,7 +51,7 @@ def blocks(text: str) -> Iterator[str]:
     """What is typed in each block of a page for a shell, without prompts and output."""
     for language, body in re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
         if language in SHELLS:
-            yield _typed(body)
+            yield _typed(textwrap.dedent(body))
     rest = re.sub(r"^( *```).*?^\1", "", text, flags=re.MULTILINE | re.DOTALL)
     for body in re.findall(r"(?:^ {4}.*\n(?:\n(?= {4}))?)+", rest, re.MULTILINE):
         yield _typed(re.sub(r"^ {4}", "", body, flags=re.MULTILINE))
@@ -51,12 +63,22 @@ def _typed(body: str) -> str:
     return "\n".join(prompts) if prompts else body
 
 
-def in_blocks() -> Iterator[Shown]:
-    """The commands in the blocks of all pages."""
-    for path in PAGES:
-        for block in blocks(path.read_text(encoding="utf-8")):
-            for line in block.replace("\\\n", " ").splitlines():
-                yield from shown(str(path.relative_to(ROOT)), line.strip())
+@cache
+def in_blocks(programs: tuple[str, ...] = PROGRAMS) -> tuple[Shown, ...]:
+    """The commands of these programs in the blocks of all pages."""
+    return tuple(
+        each
+        for path in PAGES
+        for block in blocks(path.read_text(encoding="utf-8"))
+        for line in lines(block)
+        for each in shown(str(path.relative_to(ROOT)), line, programs)
+    )
+
+
+def lines(block: str) -> Iterator[str]:
+    """What is typed at once: a line with those that it continues on, or with its here document."""
+    for found in re.finditer(r"^.*<<'?(\w+)'?\n(?:.*\n)*?\1$|^.*$", block.replace("\\\n", " "), re.MULTILINE):
+        yield found[0].strip()
 
 
 def in_text() -> Iterator[Shown]:
@@ -68,13 +90,13 @@ def in_text() -> Iterator[Shown]:
                 yield from shown(str(path.relative_to(ROOT)), " ".join(line.replace(r"\|", "|").split()))
 
 
-def shown(page: str, line: str) -> Iterator[Shown]:
-    """The line as a command, if it is one of `PROGRAMS` with arguments."""
+def shown(page: str, line: str, programs: tuple[str, ...] = PROGRAMS) -> Iterator[Shown]:
+    """The line as a command, if it is one of the programs with arguments."""
     try:
-        words = shlex.split(line, comments=True)
-    except ValueError:  # a here document, or output that looks like a command
+        words = shlex.split(line.partition("\n")[0], comments=True)
+    except ValueError:  # a part of a here document, or output that looks like a command
         return
-    ends = [at for at, word in enumerate(words) if word in ("|", ">", "<<END", "<<EOF", "||", "&&", ";")]
+    ends = [at for at, word in enumerate(words) if word in ("|", ">", ">>", "<<END", "<<EOF", "||", "&&", ";")]
     words = words[: ends[0] if ends else None]
-    if len(words) > 1 and words[0] in PROGRAMS:
+    if len(words) > 1 and words[0] in programs:
         yield Shown(page, line, tuple(words))

@@ -222,17 +222,21 @@ def test_uninstalling_leaves_running_pods_as_they_are(installed: Installed) -> N
     finalizers_are_taken_off(installed)
 
 
+def marks() -> list[str]:
+    """The commands of the page that take our marks off a node."""
+    page = PAGE.read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```\n(kubectl patch node .*?)```$", page, re.MULTILINE | re.DOTALL)
+    return str(block).splitlines()
+
+
 def test_the_page_takes_our_marks_off_a_node(installed: Installed) -> None:
-    block = re.findall(
-        r"^```\n(kubectl patch node .*?)```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
     labels = {str(names.OWNERSHIP): "dedicated", "kubernetes.io/os": "linux"}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worn", "labels": labels}}
     capacity = {str(names.GPU_MEMORY): "16Gi", str(names.GPU_CORES): "100", "cpu": "8"}
     made = installed.cluster.must("POST", "/api/v1/nodes", node)
     installed.cluster.must("PUT", "/api/v1/nodes/worn/status", {**made, "status": {"capacity": capacity}})
-    for line in block[0].replace("NODE", "worn").splitlines():
-        done = installed.kubectl(*shlex.split(line)[1:])
+    for line in marks():
+        done = installed.kubectl(*shlex.split(line.replace("NODE", "worn"))[1:])
         assert (done.returncode, done.stderr) == (0, ""), line
     after = installed.cluster.must("GET", "/api/v1/nodes/worn")
     assert after["status"]["capacity"] == {"cpu": "8"}

@@ -116,8 +116,16 @@ def left(cluster: RealCluster) -> list[tuple[str, str]]:
     return [(each.level, each.cure) for each in install.findings(facts) if each.check == "left-behind"]
 
 
+def former_agent() -> tuple[str, str]:
+    """The commands of docs/operations.md that remove a former agent, before the upgrade and after it."""
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    [section] = re.findall(r"\*\*From a version whose agent ran in (?:.+\n)+\n((?:    .*\n)+)", page)
+    commands = [line.strip() for line in section.splitlines()]
+    return commands[0], commands[-1]
+
+
 def test_an_upgrade_leaves_no_agent_in_the_former_namespace(cluster: RealCluster) -> None:
-    """By the commands of docs/operations.md; who forgets the first one is told by `check`."""
+    """By the commands of docs/operations.md; `check` reports that the first one was forgotten."""
     kubectl(cluster, "delete", "daemonset", "--all", "--all-namespaces")
     items = with_components("node-access")
     text = yaml.safe_dump_all([item for item in former(items) if item["kind"] in APPLIED])
@@ -126,10 +134,7 @@ def test_an_upgrade_leaves_no_agent_in_the_former_namespace(cluster: RealCluster
     applied(cluster, items)
     assert agents(cluster) == {SYSTEM, NODES}
     assert left(cluster) == [(FAIL, f"kubectl -n {SYSTEM} delete daemonset gpufraction-nodeagent")]
-    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    [section] = re.findall(r"\*\*From a version whose agent ran in (?:.+\n)+\n((?:    .*\n)+)", page)
-    commands = [line.strip() for line in section.splitlines()]
-    first, cleanup = commands[0], commands[-1]
+    first, cleanup = former_agent()
     assert first == f"kubectl -n {SYSTEM} delete daemonset gpufraction-nodeagent --ignore-not-found"
     for command in (first, cleanup):
         kubectl(cluster, *command.split()[1:])

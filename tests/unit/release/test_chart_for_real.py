@@ -79,6 +79,15 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield Cluster(server.kubeconfig, tmp_path)
 
 
+SECTIONS = (
+    ("installing.md", "Helm"),
+    ("helm.md", "Upgrade"),
+    ("helm.md", "Uninstall"),
+    ("helm.md", "From kustomize to Helm"),
+)
+"""Whose commands are typed."""
+
+
 def commands(page: str, heading: str) -> list[str]:
     """The lines of a section's blocks that begin with a program's name, with those that they continue on."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
@@ -90,7 +99,7 @@ def commands(page: str, heading: str) -> list[str]:
 
 
 def test_the_pages_commands_install_upgrade_and_uninstall(cluster: Cluster) -> None:
-    for line in commands("installing.md", "Helm"):
+    for line in commands(*SECTIONS[0]):
         done = cluster.types(line)
         if line.startswith("helm install"):
             [label] = re.findall(r"kubectl label --overwrite namespace .*", done.stdout)
@@ -101,12 +110,12 @@ def test_the_pages_commands_install_upgrade_and_uninstall(cluster: Cluster) -> N
     trusted = {"webhooks": [{"name": "pods.gpufraction.io", "clientConfig": {"caBundle": "eA=="}}]}
     cluster.kube.patch_merge(SECRET, {"data": written})
     cluster.kube.patch_strategic(f"{HOOK}/zz-gpufraction-webhook", trusted)
-    for line in commands("helm.md", "Upgrade"):
+    for line in commands(*SECTIONS[1]):
         cluster.types(line)
     *_, ours = cluster.kube.get(f"{HOOK}/zz-gpufraction-webhook")["webhooks"]
     assert (ours["name"], ours["clientConfig"]["caBundle"]) == ("pods.gpufraction.io", "eA==")
     assert cluster.kube.get(SECRET)["data"] == written
-    uninstall = commands("helm.md", "Uninstall")
+    uninstall = commands(*SECTIONS[2])
     kept = next(i for i, line in enumerate(uninstall) if line.startswith("helm uninstall"))
     for line in uninstall[: kept + 1]:
         cluster.types(line)
@@ -123,7 +132,7 @@ def test_from_kustomize_to_helm(cluster: Cluster) -> None:
     wait_for(lambda: _applied(cluster), "the base is not applied")
     before = cluster.labels()
     uid = cluster.kube.get(SECRET)["metadata"]["uid"]
-    for line in commands("helm.md", "From kustomize to Helm"):
+    for line in commands(*SECTIONS[3]):
         cluster.types(line)
     assert cluster.labels() == before
     assert cluster.kube.get(SECRET)["metadata"]["uid"] == uid
