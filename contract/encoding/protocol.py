@@ -13,11 +13,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from contract.encoding import codec, wire
+from contract.encoding import codec, selectors, wire
 from contract.encoding.reading import Malformed, is_beginning, is_subdomain, is_uid, shown
 from contract.encoding.resourceclaims import MOST_RESULTS
 from contract.isolation import ISOLATION
-from contract.model import MOST_CLAIMS, MOST_MEMORY, WHOLE, Allocation, ClaimEntry, DeviceRequest, GpuKind, PodRequest
+from contract.model import (
+    MOST_ALTERNATIVES,
+    MOST_CLAIMS,
+    MOST_MEMORY,
+    MOST_SELECTORS,
+    WHOLE,
+    Allocation,
+    Alternative,
+    ClaimEntry,
+    DeviceRequest,
+    GpuKind,
+    PodRequest,
+)
 
 T = TypeVar("T")
 
@@ -244,6 +256,8 @@ _CLAIMS_QUESTION = wire.record(
         ),
     },
 )
+_EXPRESSIONS = wire.listed(wire.matching(selectors.is_accepted, "an accepted expression"), MOST_SELECTORS)
+_ALTERNATIVE = wire.record(Alternative, {"name": wire.LABEL, "selectors": _EXPRESSIONS})
 _DEVICE_REQUEST = wire.record(
     DeviceRequest,
     {
@@ -253,6 +267,8 @@ _DEVICE_REQUEST = wire.record(
         "cores": wire.number(WHOLE),
         "limit": wire.number(MOST_MEMORY),
         "isolation": wire.one_of(("", *ISOLATION)),
+        "selectors": _EXPRESSIONS,
+        "alternatives": wire.listed(_ALTERNATIVE, MOST_ALTERNATIVES),
     },
 )
 _CLAIMS_ANSWER = wire.record(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,6 +27,9 @@ pytestmark = pytest.mark.system
 NODES = (
     gpu_node("plain", "1 x Tesla T4 15109MiB", labels={"pool": "plain"}, address="10.0.0.11"),
     gpu_node("dra", "2 x Tesla T4 15109MiB", labels={"pool": "dra", names.DELIVERY: names.BY_DRA}, address="10.0.0.12"),
+    gpu_node(
+        "large", "1 x NVIDIA A10 23028MiB", labels={"pool": "a10", names.DELIVERY: names.BY_DRA}, address="10.0.0.13"
+    ),
 )
 BOOKED = "gpufraction_gpu_memory_allocated_bytes"
 
@@ -43,7 +47,8 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     ) as cluster:
         labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
         cluster.kube.patch_merge(paths.namespaces("default"), labels)
-        wait_for(lambda: by_claim(cluster, "dra"), "the agent does not publish its delivery", 30)
+        for node in ("dra", "large"):
+            wait_for(partial(by_claim, cluster, node), "the agent does not publish its delivery", 30)
         yield cluster
 
 
@@ -78,6 +83,25 @@ def asks(memory: str = "", cores: str = "", *, name: str = "gpu", count: int = 1
     amounts = {key: value for key, value in {"memory": memory, "cores": cores}.items() if value}
     capacity = {"capacity": {"requests": amounts}} if amounts else {}
     return {"name": name, "exactly": {"deviceClassName": "share.gpufraction.io", "count": count, **capacity, **more}}
+
+
+def selecting(expression: str) -> JSON:
+    """The selectors of a request."""
+    return {"selectors": [{"cel": {"expression": expression}}]}
+
+
+def first_available(**alternatives: str) -> JSON:
+    """A request for 1 GiB of a card, by the names of its alternatives and their expressions."""
+    listed = []
+    for name, expression in alternatives.items():
+        listed.append({"name": name, **asks("1Gi")["exactly"], **selecting(expression)})
+    return {"name": "gpu", "firstAvailable": listed}
+
+
+A10 = "device.attributes['gpufraction.io'].productName.contains('A10')"
+T4 = "device.attributes['gpu.nvidia.com'].productName.lowerAscii().matches('^.*t4$')"
+LARGE = "device.capacity['gpufraction.io'].memory.compareTo(quantity('20Gi')) >= 0"
+GONE = "device.attributes['gpufraction.io'].productName == 'none'"
 
 
 def template(cluster: Cluster, name: str, *requests: JSON, namespace: str = "default") -> JSON:
@@ -318,10 +342,76 @@ def test_a_quota_of_gpu_memory_counts_claims(cluster: Cluster) -> None:
         cluster.kube.delete(paths.resourcequotas("default", "gpus"))
 
 
+def node_of(cluster: Cluster, name: str) -> str:
+    allocation = pods.carried_allocation(run(cluster, name))
+    assert allocation is not None
+    return allocation.node
+
+
+def test_selectors_choose_the_card(cluster: Cluster) -> None:
+    template(cluster, "a10", asks("1Gi", **selecting(f"{A10} && {LARGE}")))
+    template(cluster, "t4", asks("1Gi", **selecting(T4)))
+    for number in range(3):
+        create(cluster, pod(f"large-{number}", of="a10"))
+    create(cluster, pod("small", of="t4"))
+    assert {node_of(cluster, f"large-{number}") for number in range(3)} == {"large"}
+    assert node_of(cluster, "small") in ("dra", "plain")
+    (made,) = claims_of(cluster, "large-0")
+    (result,) = made["status"]["allocation"]["devices"]["results"]
+    assert (result["request"], result["pool"]) == ("gpu", "large")
+
+
+def test_selectors_that_no_card_satisfies_refuse_the_pod(cluster: Cluster) -> None:
+    template(cluster, "none", asks("1Gi", **selecting(GONE)))
+    with pytest.raises((KubeForbidden, KubeInvalid), match="3 without enough GPUs that the selectors of the pod's"):
+        create(cluster, pod("one", of="none"))
+
+
+def test_a_pod_waits_for_the_cards_that_its_selectors_accept(cluster: Cluster) -> None:
+    template(cluster, "whole", asks(**selecting(A10)))
+    template(cluster, "part", asks("1Gi", **selecting(LARGE)))
+    create(cluster, pod("all", of="whole"))
+    run(cluster, "all")
+    create(cluster, pod("waits", of="part"))
+    wait_for(
+        lambda: "2 without enough GPUs that the selectors" in said(cluster, "waits"),
+        lambda: f"it is told something else: {said(cluster, 'waits')}",
+        30,
+    )
+    cluster.kube.delete(paths.pods("default", "all"))
+    assert node_of(cluster, "waits") == "large"
+
+
+def test_the_first_alternative_with_room_is_allocated_and_named(cluster: Cluster) -> None:
+    template(cluster, "some", first_available(best=GONE, large=A10, any=T4))
+    template(cluster, "whole", asks(**selecting(A10)))
+    create(cluster, pod("first", of="some"))
+    assert node_of(cluster, "first") == "large"
+    (made,) = claims_of(cluster, "first")
+    assert [each["request"] for each in made["status"]["allocation"]["devices"]["results"]] == ["gpu/large"]
+    printed = scenarios.printed(cluster.kube, found(cluster, "first"), "main")
+    assert printed.count("(UUID: ") == 1
+    cluster.kube.delete(paths.pods("default", "first"))
+    wait_for(lambda: not scenarios.all_pods(cluster.kube), "the pod does not end", 30)
+    create(cluster, pod("all", of="whole"))
+    run(cluster, "all")
+    create(cluster, pod("second", pool="dra", of="some", uses={"main": [{"name": "gpu", "request": "gpu"}]}))
+    assert node_of(cluster, "second") == "dra"
+    (made,) = claims_of(cluster, "second")
+    assert [each["request"] for each in made["status"]["allocation"]["devices"]["results"]] == ["gpu/any"]
+    assert scenarios.printed(cluster.kube, found(cluster, "second"), "main").count("(UUID: ") == 1
+
+
 REFUSED = {
-    "alternatives": (
-        {"name": "gpu", "firstAvailable": [{"name": "a", "deviceClassName": "share.gpufraction.io"}]},
-        "ResourceClaimTemplate t: spec.spec.devices.requests\\[0\\].firstAvailable",
+    "an alternative of another size": (
+        {
+            "name": "gpu",
+            "firstAvailable": [
+                {"name": "a", "deviceClassName": "share.gpufraction.io"},
+                {"name": "b", "deviceClassName": "share.gpufraction.io", "count": 2},
+            ],
+        },
+        "requests\\[0\\].firstAvailable\\[1\\]: found another count or capacity than in the first alternative",
     ),
     "all devices": (
         {"name": "gpu", "exactly": {"deviceClassName": "share.gpufraction.io", "allocationMode": "All"}},
@@ -334,9 +424,13 @@ REFUSED = {
         },
         "capacity.requests\\[compute\\]: found '5'; give memory, and cores",
     ),
-    "a selector": (
-        asks("1Gi", selectors=[{"cel": {"expression": "true"}}]),
-        "exactly.selectors: found .*; leave it out",
+    "a selector with a function that is not known": (
+        asks("1Gi", **selecting("device.driver.replace('a', 'b') == ''")),
+        r"exactly.selectors\[0\].cel.expression: found the function 'replace'; use only",
+    ),
+    "a selector of the wrong types": (
+        asks("1Gi", **selecting("device.capacity['gpufraction.io'].memory > 40")),
+        r"selectors\[0\].cel.expression: found .*, of which CEL says: No such overload",
     ),
     "a toleration": (
         asks("1Gi", tolerations=[{"operator": "Exists"}]),
