@@ -29,6 +29,10 @@ MOST_CONTAINERS = 256
 message, annotation and decision about the pod grows with their number."""
 MOST_CLAIMS = 64
 """ResourceClaims that a pod names which asks for a share, those of other drivers included."""
+NUMA, PRODUCT_NAME, UUID = "numa", "productName", "uuid"
+"""Attributes of cards about which a ResourceClaim may have constraints."""
+MOST_CONSTRAINTS = 32
+"""Constraints of one claim (resource.k8s.io/v1, DeviceConstraintsMaxSize)."""
 MOST_CONSUMERS = 256
 """Pods that use one ResourceClaim at the same time (resource.k8s.io/v1, ResourceClaimReservedForMaxSize)."""
 MOST_SHARING = 64
@@ -141,6 +145,8 @@ class FractionRequest:
     """All its GPUs on one NUMA node. GPUs without a known NUMA node count as being on one of their own."""
     one_model: bool = False
     """All its GPUs of one model."""
+    apart: bool = False
+    """On no GPU of another such container of its pod."""
     limit: int = 0
     alone: bool = False
     """On no GPU on which another such pod is starting: `names.START`. It is the same for all containers of a pod."""
@@ -273,11 +279,23 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class Constraint:
+    """
+    What the cards of some requests of a ResourceClaim have in common: `attribute`, one of `NUMA`, `PRODUCT_NAME` and
+    `UUID`. `distinct`: in which each differs from the others instead.
+    """
+
+    attribute: str
+    requests: tuple[str, ...]
+    distinct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceRequest:
     """
     One request of a ResourceClaim: `count` cards, and the same share of each. `memory`: bytes; 0: whole cards. `limit`:
     as in `FractionRequest`. `isolation`: the least that it accepts; empty for any. `selectors`, `alternatives`: which
-    cards it accepts, as in `Wishes`.
+    cards it accepts, as in `Wishes`. `constraints`: those of its claim that are about it.
     """
 
     name: str
@@ -288,6 +306,7 @@ class DeviceRequest:
     isolation: str = ""
     selectors: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

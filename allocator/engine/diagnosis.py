@@ -125,6 +125,13 @@ def add_alike(found: FirstReasons, fraction: FractionRequest, alike: Amounts | N
         found.add(alike < fraction.count, Code.ALIKE, fraction.count, alike)
 
 
+def add_apart(found: FirstReasons, columns: Columns, fractions: Iterable[FractionRequest]) -> None:
+    """Nodes with fewer GPUs than containers on different GPUs ask for together."""
+    wanted = sum(fraction.count for fraction in fractions if fraction.apart)
+    if wanted:
+        found.add(columns.gpus < wanted, Code.TOO_FEW_GPUS, wanted, columns.gpus)
+
+
 def _furthest(
     columns: Columns, fraction: FractionRequest, wanted: Amounts, limit: Amounts, wished: Wished
 ) -> tuple[Amounts, Amounts, Amounts]:

@@ -500,6 +500,7 @@ def _refusal(columns: Columns, query: NodeQuery) -> Unschedulable:
         diagnosis.add_gpus(found, columns, share.fraction, share.wanted, share.limit, share.bears, share.wished)
         diagnosis.add_numa(found, columns, share.fraction, share.bears)
         diagnosis.add_alike(found, share.fraction, share.alike)
+    diagnosis.add_apart(found, columns, query.ask.request.containers)
     diagnosis.add_together(found, columns, query.ask.request.containers)
     return Unschedulable(found.counts())
 

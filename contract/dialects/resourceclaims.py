@@ -3,9 +3,10 @@ Upstream's own objects: a pod names ResourceClaims of the DeviceClass `share.gpu
 
 A request of such a claim says what it needs on each GPU: `capacity.requests` with `memory` as a quantity (`8Gi`), and
 `cores` in percent of the GPU's multiprocessors, from 1 to 100. Memory alone reserves no cores, as in HAMi. A request
-without capacity gets whole GPUs. `count` is the number of GPUs; several requests of one container get different GPUs. A
-claim's `config` for the driver `gpufraction.io` may request isolation and a memory limit above the request. CEL
-`selectors` say which GPUs are accepted, and `firstAvailable` lists alternatives, the preferred ones first.
+without capacity gets whole GPUs. `count` is the number of GPUs; several requests of one container get different GPUs.
+CEL `selectors` say which GPUs are accepted, `firstAvailable` lists alternatives, the preferred ones first, and
+`constraints` say what the GPUs have in common. A claim's `config` for the driver `gpufraction.io` may request isolation
+and a memory limit above the request.
 [upstream.md](upstream.md) explains who may use claims, how several pods use one, and what is refused.
 """
 
@@ -36,13 +37,18 @@ from contract.encoding.resourceclaims import MOST_RESULTS
 from contract.isolation import ISOLATION
 from contract.model import (
     MOST_ALTERNATIVES,
+    MOST_CONSTRAINTS,
     MOST_EXPRESSED,
     MOST_MEMORY,
     MOST_SELECTORS,
+    NUMA,
+    PRODUCT_NAME,
     RESOURCE_CLAIMS,
+    UUID,
     WHOLE,
     Alternative,
     ClaimEntry,
+    Constraint,
     DeviceRequest,
     FractionRequest,
     PodRequest,
@@ -59,7 +65,14 @@ _EXACT = "ExactCount"
 _REQUEST_FIELDS = frozenset(("name", "exactly", "firstAvailable"))
 _EXACTLY_FIELDS = frozenset(("deviceClassName", "allocationMode", "count", "capacity", "selectors"))
 _ALTERNATIVE_FIELDS = _EXACTLY_FIELDS | {"name"}
-_DEVICES_FIELDS = frozenset(("requests", "config"))
+_DEVICES_FIELDS = frozenset(("requests", "config", "constraints"))
+_CONSTRAINT_FIELDS = frozenset(("requests", "matchAttribute", "distinctAttribute"))
+_MATCHING = {f"{domain}/{name}": name for domain in selectors.DOMAINS for name in (NUMA, PRODUCT_NAME, UUID)}
+"""The attributes that constraints may name, with and without what NVIDIA's driver calls them."""
+_UNMATCHED = f"give {selectors.OURS}/{NUMA} or {selectors.OURS}/{PRODUCT_NAME}"
+_CURES_OF_ATTRIBUTES = {
+    "resource.kubernetes.io/pcieRoot": f"give {selectors.OURS}/{NUMA}, which keeps the GPUs on one NUMA node",
+}
 _CONFIG_FIELDS = frozenset(("requests", "opaque"))
 _PARAMETER_FIELDS = frozenset(("apiVersion", "kind", "isolation", "memoryLimit"))
 API_VERSION, KIND = f"{names.GROUP}/{names.VERSION}", "ShareParameters"
@@ -69,7 +82,6 @@ _MOST_NAMED = 4
 _MOST_CONFIGS = 32
 """Configurations of one claim (resource.k8s.io/v1, DeviceConfigMaxSize)."""
 _CURES = {
-    "constraints": "leave it out; the requests of one container always get different GPUs",
     "adminAccess": "leave it out; kubectl gpufraction nodes shows the GPUs and their pods",
     "tolerations": "leave it out; an unhealthy GPU accepts no pods",
 }
@@ -125,6 +137,7 @@ def _read_devices(devices: Mapping[str, Any], requests: list[Any], field: str, c
     reader = _SelectorReader(check)
     found = tuple(_read_request(each, f"{field}.requests[{at}]", reader) for at, each in enumerate(requests))
     found = _configured(found, devices.get("config"), f"{field}.config")
+    found = _constrained(found, devices.get("constraints"), f"{field}.constraints")
     if len({each.name for each in found}) < len(found):
         raise ReadingRefused(f"{field}.requests", "two requests with the same name", "give each its own name")
     cards = sum(each.count for each in found)
@@ -150,11 +163,7 @@ def _with_config(requests: ClaimReading, config: Mapping[str, Any], field: str) 
     if opaque.get("driver") != names.GROUP:
         cure = f"give {names.GROUP}, or leave the configuration out"
         raise ReadingRefused(f"{field}.opaque.driver", shown(opaque.get("driver")), cure)
-    listed = config.get("requests")
-    meant = listed if isinstance(listed, list) and listed else [each.name for each in requests]
-    strange = next((each for each in meant if each not in [known.name for known in requests]), None)
-    if strange is not None:
-        raise ReadingRefused(f"{field}.requests", shown(strange), f"give requests of this claim: {_names(requests)}")
+    meant = _meant(config.get("requests"), requests, f"{field}.requests")
     parameters, field = object_of(opaque.get("parameters")), f"{field}.opaque.parameters"
     _only(parameters, _PARAMETER_FIELDS, field)
     for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
@@ -175,6 +184,43 @@ def _with_config(requests: ClaimReading, config: Mapping[str, Any], field: str) 
         else each
         for each in requests
     )
+
+
+def _constrained(requests: ClaimReading, listed: object, field: str) -> ClaimReading:
+    """The requests with the claim's constraints about them."""
+    constraints = listed if isinstance(listed, list) else []
+    if len(constraints) > MOST_CONSTRAINTS:
+        raise ReadingRefused(field, f"{len(constraints)} constraints", f"give at most {MOST_CONSTRAINTS}")
+    read = [_read_constraint(object_of(each), requests, f"{field}[{at}]") for at, each in enumerate(constraints)]
+    return tuple(
+        replace(request, constraints=tuple(dict.fromkeys(each for each in read if request.name in each.requests)))
+        for request in requests
+    )
+
+
+def _read_constraint(constraint: Mapping[str, Any], requests: ClaimReading, field: str) -> Constraint:
+    _only(constraint, _CONSTRAINT_FIELDS, field)
+    meant = _meant(constraint.get("requests"), requests, f"{field}.requests")
+    match, distinct = (constraint.get(key) for key in ("matchAttribute", "distinctAttribute"))
+    if distinct is not None:
+        if _MATCHING.get(str(distinct)) != UUID or match is not None:
+            cure = f"give {selectors.OURS}/{UUID} alone, for different GPUs"
+            raise ReadingRefused(f"{field}.distinctAttribute", shown(distinct), cure)
+        return Constraint(UUID, meant, distinct=True)
+    name = _MATCHING.get(str(match))
+    if name is None or name == UUID:
+        raise ReadingRefused(f"{field}.matchAttribute", shown(match), _CURES_OF_ATTRIBUTES.get(str(match), _UNMATCHED))
+    return Constraint(name, meant)
+
+
+def _meant(listed: object, requests: ClaimReading, field: str) -> tuple[str, ...]:
+    """The requests of a claim that a configuration or a constraint names; all where it names none."""
+    known = [each.name for each in requests]
+    found = listed if isinstance(listed, list) and listed else known
+    strange = next((each for each in found if each not in known), None)
+    if strange is not None:
+        raise ReadingRefused(field, shown(strange), f"give requests of this claim: {_names(requests)}")
+    return tuple(name for name in known if name in found)
 
 
 def _names(requests: ClaimReading) -> str:
@@ -431,17 +477,43 @@ def _fraction(use: ContainerUse, context: PodReader) -> FractionRequest:
         cure = "give all requests of a container the same selectors and no alternatives, or use several containers"
         raise ReadingRefused(field, "requests with different selectors, or one with firstAvailable among several", cure)
     [(memory, cores, limit)] = shares
+    count, common = sum(request.count for request in requests), _common(use)
     return FractionRequest(
         container=use.container.name,
-        count=sum(request.count for request in requests),
+        count=count,
         memory=memory,
         percent=0 if memory else WHOLE,
         cores=cores if memory else WHOLE,
         exclusive=not memory,
         init=use.container.init,
         wishes=_wishes(use, requests[0], context),
+        one_numa=count > 1 and NUMA in common,
+        one_model=count > 1 and PRODUCT_NAME in common,
+        apart=UUID in common,
         limit=limit,
     )
+
+
+def _common(use: ContainerUse) -> set[str]:
+    """
+    The attributes about which there are constraints for the container's GPUs; of `UUID`, if it is about the GPUs of
+    other containers too. Raises `ReadingRefused` for one that is about some of the container's GPUs only, or that has
+    different containers' GPUs be alike.
+    """
+    own, found = {(name, request.name) for name, request in use.requests}, set()
+    field = f"{use.container.path}.resources.claims"
+    for name, constraint in {(name, each) for name, request in use.requests for each in request.constraints}:
+        about = {(name, request) for request in constraint.requests}
+        if about <= own and constraint.distinct:
+            continue  # the GPUs of one container are always different
+        if not own <= about:
+            cure = "have the constraint name all requests that the container uses, or none of them"
+            raise ReadingRefused(field, f"a constraint of claim {name} about some of the container's requests", cure)
+        if about != own and not constraint.distinct:
+            cure = "leave it out, or have one container use all requests that it names"
+            raise ReadingRefused(field, f"a matchAttribute of claim {name} for several containers", cure)
+        found.add(constraint.attribute)
+    return found
 
 
 def _wishes(use: ContainerUse, request: DeviceRequest, context: PodReader) -> Wishes:
@@ -478,14 +550,18 @@ def in_two_ways(other: str) -> Refusal:
 
 def is_as_counted(request: PodRequest, read: PodRequest) -> bool:
     """Whether claims that were read again ask for what the pod was admitted with; its annotations are not theirs."""
-    return _amounts(request.containers) == _amounts(read.containers)
+    # Our annotation asks for one NUMA node too, and may have been written later.
+    by_claim = (
+        one.one_numa or not other.one_numa for one, other in zip(request.containers, read.containers, strict=False)
+    )
+    return _amounts(request.containers) == _amounts(read.containers) and all(by_claim)
 
 
 def _amounts(containers: Sequence[FractionRequest]) -> list[tuple[object, ...]]:
     return [
         (
             *(each.container, each.count, each.memory, each.percent, each.cores, each.exclusive, each.init, each.limit),
-            *(each.wishes.selectors, each.wishes.alternatives),
+            *(each.wishes.selectors, each.wishes.alternatives, each.one_model, each.apart),
         )
         for each in containers
     ]
@@ -522,6 +598,10 @@ DIALECT = Dialect(
         Word("count", "ResourceClaim request", "cards"),
         Word("selectors", "ResourceClaim request", "CEL expressions that each card must satisfy"),
         Word("firstAvailable", "ResourceClaim request", "alternatives, the preferred ones first"),
+        Word(
+            "matchAttribute", "ResourceClaim constraint", "the cards of a container on one NUMA node, or of one model"
+        ),
+        Word("distinctAttribute", "ResourceClaim constraint", "different cards for several containers"),
         Word("isolation", "ResourceClaim config", "the least isolation, as the annotation `gpufraction.io/isolation`"),
         Word("memoryLimit", "ResourceClaim config", "as the resource `gpufraction.io/gpu-memory-limit`"),
     ),

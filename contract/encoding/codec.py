@@ -45,8 +45,8 @@ from contract.model import (
 _VERSION = 1
 _SELECTING_VERSION = 2
 """
-Of a request that not every program of version 1 would keep to: one with expressions, or with GPUs of one model. They
-would place its pod on other GPUs, so they must not read it.
+Of a request that not every program of version 1 would keep to: one with expressions, with GPUs of one model, or with
+containers on different GPUs. They would place its pod on other GPUs, so they must not read it.
 """
 _LONGEST = 256 << 10
 """Characters of a text that is read: Kubernetes stores no more annotations of an object."""
@@ -104,6 +104,7 @@ def _request(words: wire.Schema[tuple[str, ...]], claim: wire.Schema[str], most:
             ),
             "one_numa": wire.FLAG,
             "one_model": wire.FLAG,
+            "apart": wire.FLAG,
             "limit": _BYTES,
             "alone": wire.FLAG,
         },
@@ -152,7 +153,7 @@ def request_to_json(request: PodRequest) -> dict[str, Any]:
 
 
 def _version_of(request: PodRequest) -> int:
-    selecting = any(each.one_model or each.wishes.selects for each in request.containers)
+    selecting = any(each.one_model or each.apart or each.wishes.selects for each in request.containers)
     return _SELECTING_VERSION if selecting else _VERSION
 
 

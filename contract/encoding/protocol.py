@@ -20,12 +20,17 @@ from contract.isolation import ISOLATION
 from contract.model import (
     MOST_ALTERNATIVES,
     MOST_CLAIMS,
+    MOST_CONSTRAINTS,
     MOST_MEMORY,
     MOST_SELECTORS,
+    NUMA,
+    PRODUCT_NAME,
+    UUID,
     WHOLE,
     Allocation,
     Alternative,
     ClaimEntry,
+    Constraint,
     DeviceRequest,
     GpuKind,
     PodRequest,
@@ -258,6 +263,14 @@ _CLAIMS_QUESTION = wire.record(
 )
 _EXPRESSIONS = wire.listed(wire.matching(selectors.is_accepted, "an accepted expression"), MOST_SELECTORS)
 _ALTERNATIVE = wire.record(Alternative, {"name": wire.LABEL, "selectors": _EXPRESSIONS})
+_CONSTRAINT = wire.record(
+    Constraint,
+    {
+        "attribute": wire.one_of((NUMA, PRODUCT_NAME, UUID)),
+        "requests": wire.listed(wire.LABEL, MOST_RESULTS),
+        "distinct": wire.FLAG,
+    },
+)
 _DEVICE_REQUEST = wire.record(
     DeviceRequest,
     {
@@ -269,6 +282,7 @@ _DEVICE_REQUEST = wire.record(
         "isolation": wire.one_of(("", *ISOLATION)),
         "selectors": _EXPRESSIONS,
         "alternatives": wire.listed(_ALTERNATIVE, MOST_ALTERNATIVES),
+        "constraints": wire.listed(_CONSTRAINT, MOST_CONSTRAINTS),
     },
 )
 _CLAIMS_ANSWER = wire.record(

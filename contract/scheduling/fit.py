@@ -218,7 +218,7 @@ def joined(request: PodRequest) -> PodRequest | None:
     A container with a memory limit above its request is one share that a GPU must hold, and stays one.
     """
     containers = request.containers
-    if len(containers) < 2 or request.same_gpus or request.bursts:
+    if len(containers) < 2 or request.same_gpus or request.bursts or any(each.apart for each in containers):
         return None
     if len({(f.count, f.wishes, bool(f.memory)) for f in containers}) > 1:
         return None
@@ -243,6 +243,9 @@ def _search(
             if most < fraction.count:
                 return Reason(Code.ALIKE, fraction.count, most)
         candidates.append(fitting)
+    apart = sum(fraction.count for fraction in request.containers if fraction.apart)
+    if apart > len(node.gpus):
+        return Reason(Code.TOO_FEW_GPUS, apart, len(node.gpus))
     load = _Load(node, request, limits, steps or Steps())
     chosen = next(choices(node, request, candidates, limits, load), None)
     if chosen is not None:
@@ -323,7 +326,7 @@ def choices(
         return
     chosen: list[tuple[int, ...]] = []
     used: Counter[int] = Counter()
-    to_try = [_options(node, request, candidates, 0, used, limits)]
+    to_try = [_options(node, request, candidates, chosen, used, limits)]
     while to_try and not (load is not None and load.spent):
         taken = next(to_try[-1], None)
         if taken is None:
@@ -341,7 +344,7 @@ def choices(
         else:
             chosen.append(taken)
             used.update(taken)
-            to_try.append(_options(node, request, candidates, len(chosen), used, limits))
+            to_try.append(_options(node, request, candidates, chosen, used, limits))
 
 
 def fitting(node: NodeState, request: PodRequest, limits: Limits, score: GpuScore, steps: Steps) -> Iterator[GpuChoice]:
@@ -359,16 +362,20 @@ def _options(
     node: NodeState,
     request: PodRequest,
     candidates: Sequence[Sequence[int]],
-    place: int,
+    chosen: Sequence[tuple[int, ...]],
     used: Mapping[int, int],
     limits: Limits,
 ) -> Iterator[tuple[int, ...]]:
     """
-    The GPUs that one container may get. GPUs that the pod uses already come first: then it uses fewer cards, and init
-    containers need nothing more there.
+    The GPUs that the next container may get after those that were chosen. GPUs that the pod uses already come first:
+    then it uses fewer cards, and init containers need nothing more there.
     """
+    place = len(chosen)
     fraction = request.containers[place]
     preferred = sorted(candidates[place], key=lambda position: not used.get(position))
+    if fraction.apart:
+        others = {at for each, taken in zip(request.containers, chosen, strict=False) if each.apart for at in taken}
+        preferred = [position for position in preferred if position not in others]
     groups = alike_groups(node, fraction, preferred, limits.selects) if fraction.alike else [preferred]
     return chain.from_iterable(combinations(group, fraction.count) for group in groups)
 

@@ -104,12 +104,15 @@ LARGE = "device.capacity['gpufraction.io'].memory.compareTo(quantity('20Gi')) >=
 GONE = "device.attributes['gpufraction.io'].productName == 'none'"
 
 
-def template(cluster: Cluster, name: str, *requests: JSON, namespace: str = "default") -> JSON:
+def template(
+    cluster: Cluster, name: str, *requests: JSON, namespace: str = "default", constraints: tuple[JSON, ...] = ()
+) -> JSON:
+    more = {"constraints": list(constraints)} if constraints else {}
     body = {
         "apiVersion": resourceclaims.API,
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": name},
-        "spec": {"spec": {"devices": {"requests": list(requests)}}},
+        "spec": {"spec": {"devices": {"requests": list(requests), **more}}},
     }
     return cluster.kube.create(paths.resourceclaimtemplates(namespace), body)
 
@@ -402,7 +405,38 @@ def test_the_first_alternative_with_room_is_allocated_and_named(cluster: Cluster
     assert scenarios.printed(cluster.kube, found(cluster, "second"), "main").count("(UUID: ") == 1
 
 
+def test_constraints_keep_containers_on_different_cards(cluster: Cluster) -> None:
+    """Without the constraint both containers are on one card, and the node with one card would do."""
+    apart = {"distinctAttribute": "gpufraction.io/uuid"}
+    template(cluster, "apart", asks("1Gi", name="one"), asks("1Gi", name="two"), constraints=(apart,))
+    uses = {name: [{"name": "gpu", "request": name}] for name in ("one", "two")}
+    for number in range(3):
+        create(cluster, pod(f"p{number}", of="apart", uses=uses))
+    for number in range(3):
+        allocation = pods.carried_allocation(run(cluster, f"p{number}"))
+        assert allocation is not None
+        assert allocation.node == "dra"
+        assert len({share.uuid for each in allocation.containers for share in each.shares}) == 2
+    create(cluster, pod("waits", pool="a10", of="apart", uses=uses))
+    wait_for(
+        lambda: "1 with too few GPUs (most 1, wanted 2)" in said(cluster, "waits"),
+        lambda: f"it is told something else: {said(cluster, 'waits')}",
+        30,
+    )
+
+
+def test_cards_of_one_model_are_of_one_node_with_enough_of_them(cluster: Cluster) -> None:
+    alike = ({"matchAttribute": "gpufraction.io/productName"}, {"matchAttribute": "gpufraction.io/numa"})
+    template(cluster, "alike", asks("1Gi", count=2), constraints=alike)
+    create(cluster, pod("one", of="alike"))
+    assert node_of(cluster, "one") == "dra"
+
+
 REFUSED = {
+    "a constraint that does not map": (
+        asks("1Gi"),
+        "constraints\\[0\\].matchAttribute: found 'resource.kubernetes.io/pcieRoot'; give gpufraction.io/numa",
+    ),
     "an alternative of another size": (
         {
             "name": "gpu",
@@ -428,9 +462,9 @@ REFUSED = {
         asks("1Gi", **selecting("device.driver.replace('a', 'b') == ''")),
         r"exactly.selectors\[0\].cel.expression: found the function 'replace'; use only",
     ),
-    "a selector of the wrong types": (
-        asks("1Gi", **selecting("device.capacity['gpufraction.io'].memory > 40")),
-        r"selectors\[0\].cel.expression: found .*, of which CEL says: No such overload",
+    "a selector with a wrong quantity": (
+        asks("1Gi", **selecting("quantity('many') == quantity('1')")),
+        r"selectors\[0\].cel.expression: found .*, of which CEL says: 'many' is not",
     ),
     "a toleration": (
         asks("1Gi", tolerations=[{"operator": "Exists"}]),
@@ -441,7 +475,8 @@ REFUSED = {
 
 @pytest.mark.parametrize(("request_", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_is_not_read_is_refused_by_its_field(cluster: Cluster, request_: JSON, words: str) -> None:
-    template(cluster, "t", request_)
+    constraints = ({"matchAttribute": "resource.kubernetes.io/pcieRoot"},) if "constraints" in words else ()
+    template(cluster, "t", request_, constraints=constraints)
     with pytest.raises((KubeForbidden, KubeInvalid), match=words):
         create(cluster, pod("one", of="t"))
 

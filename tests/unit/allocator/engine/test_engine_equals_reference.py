@@ -102,6 +102,7 @@ def fractions(draw: st.DrawFn, name: str) -> FractionRequest:
         wishes=draw(wishes),
         one_numa=draw(st.integers(0, 4)) == 0,
         one_model=draw(st.integers(0, 4)) == 0,
+        apart=draw(st.integers(0, 3)) == 0,
         limit=limit if limit > max(memory, percent) else 0,
     )
 

@@ -39,6 +39,7 @@ fractions = st.builds(
     wishes=wishes,
     one_model=st.booleans(),
     one_numa=st.integers(0, 3).map(lambda drawn: drawn == 0),
+    apart=st.booleans(),
 )
 
 
@@ -79,6 +80,9 @@ def ways(state: NodeState, request: PodRequest, combination: tuple[int, ...]) ->
     """Every choice of cards by which the pod fits with these alternatives."""
     every = range(len(state.gpus))
     for chosen in product(*(combinations(every, fraction.count) for fraction in request.containers)):
+        apart = [at for each, taken in zip(request.containers, chosen, strict=True) if each.apart for at in taken]
+        if len(set(apart)) < len(apart):
+            continue
         together: dict[int, int] = {}
         for fraction, positions in zip(request.containers, chosen, strict=True):
             for position in positions:

@@ -27,7 +27,16 @@ from contract.dialects.resourceclaims import (
 from contract.encoding import codec
 from contract.encoding.quantity import GIB
 from contract.encoding.reading import Malformed
-from contract.model import WHOLE, Alternative, ClaimEntry, DeviceRequest, FractionRequest, PodRequest, Wishes
+from contract.model import (
+    WHOLE,
+    Alternative,
+    ClaimEntry,
+    Constraint,
+    DeviceRequest,
+    FractionRequest,
+    PodRequest,
+    Wishes,
+)
 from contract.options import DEFAULTS
 from tests.unit.contract.strategies import JSON as ANY
 
@@ -66,6 +75,8 @@ def other(**fields: Any) -> JSON:
     return {"name": "nic", "exactly": {"deviceClassName": "nic.example.com", **fields}}
 
 
+CONSTRAINT = "spec.devices.constraints[0]"
+DISTINCT = Constraint("uuid", ("a", "b", "c"), distinct=True)
 EXPRESSION = f"{FIRST}.exactly.selectors[0].cel.expression"
 READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
     "memory alone reserves no cores": (spec(exactly(**capacity(memory="8Gi"))), (DeviceRequest("gpu", 1, 8 * GIB),)),
@@ -144,12 +155,58 @@ READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
         Refusal(f"{FIRST}.exactly", "exactly together with firstAvailable", "give one of the two"),
     ),
     "constraints": (
-        spec(exactly(), constraints=[{"matchAttribute": "a/b"}]),
-        Refusal(
-            "spec.devices.constraints",
-            "[{'matchAttribute': 'a/b'}]",
-            "leave it out; the requests of one container always get different GPUs",
+        spec(
+            *(exactly(name) for name in "abc"),
+            constraints=[
+                {"matchAttribute": "gpufraction.io/numa", "requests": ["b", "a"]},
+                {"matchAttribute": "gpu.nvidia.com/productName", "requests": ["c"]},
+                {"distinctAttribute": "gpufraction.io/uuid"},
+            ],
         ),
+        (
+            *(DeviceRequest(name, constraints=(Constraint("numa", ("a", "b")), DISTINCT)) for name in "ab"),
+            DeviceRequest("c", constraints=(Constraint("productName", ("c",)), DISTINCT)),
+        ),
+    ),
+    "a constraint about an attribute of others": (
+        spec(exactly(), constraints=[{"matchAttribute": "a/b"}]),
+        Refusal(f"{CONSTRAINT}.matchAttribute", "'a/b'", "give gpufraction.io/numa or gpufraction.io/productName"),
+    ),
+    "a constraint about the PCIe root": (
+        spec(exactly(), constraints=[{"matchAttribute": "resource.kubernetes.io/pcieRoot"}]),
+        Refusal(
+            f"{CONSTRAINT}.matchAttribute",
+            "'resource.kubernetes.io/pcieRoot'",
+            "give gpufraction.io/numa, which keeps the GPUs on one NUMA node",
+        ),
+    ),
+    "the same UUID": (
+        spec(exactly(), constraints=[{"matchAttribute": "gpufraction.io/uuid"}]),
+        Refusal(
+            f"{CONSTRAINT}.matchAttribute",
+            "'gpufraction.io/uuid'",
+            "give gpufraction.io/numa or gpufraction.io/productName",
+        ),
+    ),
+    "different models": (
+        spec(exactly(), constraints=[{"distinctAttribute": "gpufraction.io/productName"}]),
+        Refusal(
+            f"{CONSTRAINT}.distinctAttribute",
+            "'gpufraction.io/productName'",
+            "give gpufraction.io/uuid alone, for different GPUs",
+        ),
+    ),
+    "a constraint without an attribute": (
+        spec(exactly(), constraints=[{"requests": ["gpu"]}]),
+        Refusal(f"{CONSTRAINT}.matchAttribute", "None", "give gpufraction.io/numa or gpufraction.io/productName"),
+    ),
+    "a constraint about a request that there is not": (
+        spec(exactly(), constraints=[{"matchAttribute": "gpufraction.io/numa", "requests": ["gpu/a"]}]),
+        Refusal(f"{CONSTRAINT}.requests", "'gpu/a'", "give requests of this claim: gpu"),
+    ),
+    "many constraints": (
+        spec(exactly(), constraints=[{"matchAttribute": "gpufraction.io/numa"}] * 33),
+        Refusal("spec.devices.constraints", "33 constraints", "give at most 32"),
     ),
     "isolation and a memory limit": (
         spec(
@@ -363,6 +420,13 @@ def asked(*fractions: FractionRequest) -> PodRequest:
     return PodRequest("resourceclaims", fractions)
 
 
+def constrained(*requests: DeviceRequest, about: tuple[str, ...] = (), distinct: bool = False) -> ClaimReading:
+    """The requests with constraints about all of them."""
+    meant = tuple(each.name for each in requests)
+    found = [Constraint(each, meant) for each in about] + [Constraint("uuid", meant, distinct=True)] * distinct
+    return tuple(replace(each, constraints=tuple(found)) for each in requests)
+
+
 DIFFERENT = (
     "requests with different selectors, or one with firstAvailable among several",
     "give all requests of a container the same selectors and no alternatives, or use several containers",
@@ -434,6 +498,48 @@ PODS: dict[str, tuple[JSON, Readings, PodRequest | Refusal | None]] = {
             "spec.containers",
             "9 combinations of alternatives",
             "give at most 8: the numbers of alternatives of all containers are multiplied",
+        ),
+    ),
+    "constraints about all GPUs of a container": (
+        pod(("main", [ref()])),
+        {"gpu": constrained(SMALL, TWO, about=("numa", "productName"))},
+        asked(FractionRequest("main", 3, GIB, cores=10, one_numa=True, one_model=True)),
+    ),
+    "constraints about one GPU say nothing": (
+        pod(("main", [ref()])),
+        {"gpu": constrained(SMALL, about=("numa", "productName"))},
+        asked(FractionRequest("main", 1, GIB, cores=10)),
+    ),
+    "different GPUs of one container": (
+        pod(("main", [ref()])),
+        {"gpu": constrained(SMALL, TWO, distinct=True)},
+        asked(FractionRequest("main", 3, GIB, cores=10)),
+    ),
+    "different GPUs of several containers": (
+        pod(("one", [ref("gpu", "a")]), ("two", [ref("gpu", "b")]), ("three", [ref("own")])),
+        {"gpu": constrained(SMALL, TWO, distinct=True), "own": (SMALL,)},
+        asked(
+            FractionRequest("one", 1, GIB, cores=10, apart=True),
+            FractionRequest("two", 2, GIB, cores=10, apart=True),
+            FractionRequest("three", 1, GIB, cores=10),
+        ),
+    ),
+    "GPUs of several containers on one NUMA node": (
+        pod(("one", [ref("gpu", "a")]), ("two", [ref("gpu", "b")])),
+        {"gpu": constrained(SMALL, TWO, about=("numa",))},
+        Refusal(
+            CLAIMS,
+            "a matchAttribute of claim gpu for several containers",
+            "leave it out, or have one container use all requests that it names",
+        ),
+    ),
+    "some GPUs of a container on one NUMA node": (
+        pod(("main", [ref(), ref("own")])),
+        {"gpu": constrained(TWO, about=("numa",)), "own": (SMALL,)},
+        Refusal(
+            CLAIMS,
+            "a constraint of claim gpu about some of the container's requests",
+            "have the constraint name all requests that the container uses, or none of them",
         ),
     ),
     "claims of other drivers only": (pod(("main", [ref("own")])), {}, None),
@@ -543,7 +649,8 @@ def test_a_request_with_expressions_is_no_text_of_the_first_version() -> None:
     """A program of that version would place the pod on other cards."""
     plain = FractionRequest("main", 2, GIB)
     by_wishes = [Wishes(selectors=("true",)), Wishes(alternatives=(("true",), ()))]
-    for request in (asked(replace(plain, one_model=True)), *(asked(replace(plain, wishes=each)) for each in by_wishes)):
+    others = [replace(plain, one_model=True), replace(plain, apart=True)]
+    for request in (*map(asked, others), *(asked(replace(plain, wishes=each)) for each in by_wishes)):
         text = codec.request_to_text(request)
         assert json.loads(text)["v"] == 2
         assert codec.request_from_text(text) == request
