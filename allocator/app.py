@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from allocator import selectors
 from allocator.cache.cache import Cache
 from allocator.cache.ledger import Journal
 from allocator.engine.engine import Engine
@@ -48,7 +49,7 @@ from contract.nodes.reservations import annotation
 from contract.options import NO_OPTIONS, PoolOptions, pool_options
 from contract.scheduling import fairness, gates
 from contract.scheduling.clusterfilters import FILTERS, Filter
-from contract.scheduling.filters import DEFAULT_LIMITS
+from contract.scheduling.filters import Limits
 from runtime.httpserver import Serve, Server, serve_http, serve_probes
 from runtime.kubernetes import lease as leader
 from runtime.kubernetes.client import Kube
@@ -63,6 +64,8 @@ from runtime.tokenreview import kube_review
 
 JSON = dict[str, Any]
 log = logging.getLogger(__name__)
+LIMITS = Limits(selects=selectors.holds)
+"""What all decisions go by."""
 OLDEST_KUBERNETES = (1, 30)
 """Scheduling gates, matchConditions and ValidatingAdmissionPolicy are stable from here on."""
 
@@ -141,14 +144,14 @@ def start(
     metrics = Metrics((*metrics_of("allocator"), *(spec for each in registry.features for spec in each.metrics)))
     workers, faulted = _counted(process.workers, metrics), _faulted(metrics)
     elected = _leader(settings, kube, woken)
-    teaching = LearningWorker(policy=settings.placement.node_policy, limits=DEFAULT_LIMITS)
+    teaching = LearningWorker(policy=settings.placement.node_policy, limits=LIMITS)
     by_claims = settings.dra and _has_claims(kube)
     controller = _controller(
         settings, registry, elected, woken, metrics, teaching, faulted, on, by_claims=by_claims, parts=parts
     )
     options = yaml_file(settings.options, pool_options)
     metrics.gauge(specs.ALLOCATOR_OPTIONS_REFUSED).set_function(lambda: float(bool(options.trouble)))
-    pools = PoolWatcher(options.value, idle=controller.idle_nodes, declare=controller.handle, limits=DEFAULT_LIMITS)
+    pools = PoolWatcher(options.value, idle=controller.idle_nodes, declare=controller.handle, limits=LIMITS)
     pools.once()  # before the first question is answered
     profiles = ProfileWatcher(options.value, declare=controller.handle)
     profiles.once()
@@ -158,7 +161,7 @@ def start(
         controller=controller,
         settings=settings,
         dialects=registry.dialects,
-        limits=DEFAULT_LIMITS,
+        limits=LIMITS,
         metrics=metrics,
         options=lambda: options.value() or NO_OPTIONS,
         recorder=recorder,
@@ -426,7 +429,7 @@ def _controller(
 ) -> Controller:
     journal = Journal()
     engine = Engine(
-        limits=DEFAULT_LIMITS,
+        limits=LIMITS,
         policy=_policy(settings),
     )
     forgotten = metrics.counter(specs.RESERVATIONS_FORGOTTEN)

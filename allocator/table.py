@@ -44,6 +44,7 @@ from contract.scheduling.filters import (
 )
 from contract.scheduling.needs import PodNeeds, Requirement, SchedulingRequest, Term
 from contract.scheduling.nodefilters.resources import scalar_shortage
+from contract.scheduling.selecting import CardSeen, kind_seen
 
 Amounts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -75,6 +76,7 @@ _PER_GPU: Mapping[str, type] = {
             "sharers",
             "most_sharers",
             "model",
+            "sight",
             "numa",
             "withheld",
             "largest_limit",
@@ -122,6 +124,8 @@ class Columns:
     sharers: Amounts
     most_sharers: Amounts
     model: Amounts
+    sight: Amounts
+    """Which of `sights` it is."""
     numa: Amounts
     withheld: Amounts
     """The code of why an unhealthy GPU takes no new pods; 0 of a healthy one."""
@@ -165,6 +169,9 @@ class Columns:
         self.models: list[Gpu] = []
         """One GPU of each sort, alike in model, memory and sharing, by the number that `model` has for them."""
         self._model_ids: dict[tuple[str, int, int, PoolSharing], int] = {}
+        self.sights: list[Gpu] = []
+        """One GPU of each kind that selectors tell apart, by the number that `sight` has for them."""
+        self._sight_ids: dict[CardSeen, int] = {}
         height, self.width = len(self.nodes), max((len(node.gpus) for node in self.nodes), default=1) or 1
         for name, kind in _PER_GPU.items():
             setattr(self, name, np.zeros((self.width, height), kind))
@@ -294,6 +301,7 @@ class Columns:
         self.capacity[:width, row] = [self.limits.capacity(gpu) for gpu in gpus]
         self.most_sharers[:width, row] = [self.limits.sharers(gpu) for gpu in gpus]
         self.model[:width, row] = [self._model_id(gpu) for gpu in gpus]
+        self.sight[:width, row] = [self._sight_id(gpu) for gpu in gpus]
         self.numa[:width, row] = [gpu.numa for gpu in gpus]
         self.largest_limit[:width, row] = [largest_limit(gpu) for gpu in gpus]
         self.limit_factor[:width, row] = [limit_factor(gpu) for gpu in gpus]
@@ -308,6 +316,14 @@ class Columns:
         if number is None:
             number = self._model_ids[sort] = len(self.models)
             self.models.append(gpu)
+        return number
+
+    def _sight_id(self, gpu: Gpu) -> int:
+        seen = kind_seen(gpu)
+        number = self._sight_ids.get(seen)
+        if number is None:
+            number = self._sight_ids[seen] = len(self.sights)
+            self.sights.append(gpu)
         return number
 
     def _write_usage(self, row: int, node: NodeState) -> None:

@@ -7,6 +7,7 @@ thousandths. No I/O and no Kubernetes JSON, which the codecs read and write.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 WHOLE = 100
@@ -28,6 +29,10 @@ MOST_CONTAINERS = 256
 message, annotation and decision about the pod grows with their number."""
 MOST_CLAIMS = 64
 """ResourceClaims that a pod names which asks for a share, those of other drivers included."""
+NUMA, PRODUCT_NAME, UUID = "numa", "productName", "uuid"
+"""Attributes of cards about which a ResourceClaim may have constraints."""
+MOST_CONSTRAINTS = 32
+"""Constraints of one claim (resource.k8s.io/v1, DeviceConstraintsMaxSize)."""
 MOST_CONSUMERS = 256
 """Pods that use one ResourceClaim at the same time (resource.k8s.io/v1, ResourceClaimReservedForMaxSize)."""
 MOST_SHARING = 64
@@ -37,6 +42,13 @@ MOST_SHARES = 256
 """GPUs of one pod, each counted once for every container that asks for it: 64 containers with 4 each, or 4 with 64."""
 MOST_WORDS, LONGEST_WORD = 256, 128
 """Words of one list of models or UUIDs, and characters of one word; a UUID has 40."""
+MOST_SELECTORS, MOST_ALTERNATIVES = 8, 8
+"""
+CEL expressions of one request of a ResourceClaim, and alternatives (resource.k8s.io/v1, FirstAvailableDeviceRequestMax)
+of one; also the orders in which a pod's alternatives are tried.
+"""
+MOST_EXPRESSED = 2 << 10
+"""Characters of all expressions of a pod, equal ones counted once."""
 MOST_WISHED = 1_000
 """Words of all such lists of a pod, lists that are equal counted once."""
 MOST_COMPUTE = 1 << 52
@@ -80,6 +92,25 @@ class Wishes:
     least_memory: int = 0
     ordered: bool = False
     """Whether the first of `use_models` is preferred to the second, and so on."""
+    selectors: tuple[str, ...] = ()
+    """CEL expressions of a ResourceClaim, all of which must accept a GPU: `contract.encoding.selectors`."""
+    alternatives: tuple[tuple[str, ...], ...] = ()
+    """
+    Lists of such expressions, the preferred ones first: all GPUs of the container must be accepted by one and the same
+    list. Empty: there are no alternatives.
+    """
+    first: int = 0
+    """The place of the first of `alternatives` in the container's own list, where a decision considers only some."""
+
+    @property
+    def selects(self) -> bool:
+        """Whether there are expressions."""
+        return bool(self.selectors or self.alternatives)
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """All expressions."""
+        return (*self.selectors, *(each for alternative in self.alternatives for each in alternative))
 
     @property
     def lists(self) -> tuple[tuple[str, ...], ...]:
@@ -112,9 +143,18 @@ class FractionRequest:
     wishes: Wishes = ANY_GPU
     one_numa: bool = False
     """All its GPUs on one NUMA node. GPUs without a known NUMA node count as being on one of their own."""
+    one_model: bool = False
+    """All its GPUs of one model."""
+    apart: bool = False
+    """On no GPU of another such container of its pod."""
     limit: int = 0
     alone: bool = False
     """On no GPU on which another such pod is starting: `names.START`. It is the same for all containers of a pod."""
+
+    @property
+    def alike(self) -> bool:
+        """Whether its GPUs depend on each other: each alone may be accepted, and not all of them together."""
+        return self.count > 1 and (self.one_numa or self.one_model or len(self.wishes.alternatives) > 1)
 
     def memory_on(self, gpu_memory: int) -> int:
         """Bytes of this share on a GPU with `gpu_memory` usable bytes; a percentage is rounded down."""
@@ -173,6 +213,11 @@ class PodRequest:
         return self.dialect == RESOURCE_CLAIMS
 
     @property
+    def selects(self) -> bool:
+        """Whether a container's GPUs are chosen by CEL expressions too."""
+        return any(fraction.wishes.selects for fraction in self.containers)
+
+    @property
     def several(self) -> bool:
         """Whether a container asks for more than one GPU."""
         return any(fraction.count > 1 for fraction in self.containers)
@@ -203,6 +248,16 @@ class PodRequest:
         wished = sum(map(len, lists))
         if wished > MOST_WISHED:
             return f"{wished} models and UUIDs", f"name at most {MOST_WISHED} in all lists together"
+        return self._excess_of_expressions()
+
+    def _excess_of_expressions(self) -> tuple[str, str] | None:
+        listed = {each for fraction in self.containers for each in fraction.wishes.expressions}
+        if sum(map(len, listed)) > MOST_EXPRESSED:
+            return f"CEL expressions of {sum(map(len, listed))} characters", f"give at most {MOST_EXPRESSED} in all"
+        orders = math.prod(max(1, len(fraction.wishes.alternatives)) for fraction in self.containers)
+        if orders > MOST_ALTERNATIVES:
+            cure = f"give at most {MOST_ALTERNATIVES}: the numbers of alternatives of all containers are multiplied"
+            return f"{orders} combinations of alternatives", cure
         return None
 
 
@@ -216,10 +271,31 @@ class ClaimEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """One of several ways to serve a request of a ResourceClaim: its name, and the selectors of its cards."""
+
+    name: str
+    selectors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """
+    What the cards of some requests of a ResourceClaim have in common: `attribute`, one of `NUMA`, `PRODUCT_NAME` and
+    `UUID`. `distinct`: in which each differs from the others instead.
+    """
+
+    attribute: str
+    requests: tuple[str, ...]
+    distinct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceRequest:
     """
     One request of a ResourceClaim: `count` cards, and the same share of each. `memory`: bytes; 0: whole cards. `limit`:
-    as in `FractionRequest`. `isolation`: the least that it accepts; empty for any.
+    as in `FractionRequest`. `isolation`: the least that it accepts; empty for any. `selectors`, `alternatives`: which
+    cards it accepts, as in `Wishes`. `constraints`: those of its claim that are about it.
     """
 
     name: str
@@ -228,6 +304,9 @@ class DeviceRequest:
     cores: int = 0
     limit: int = 0
     isolation: str = ""
+    selectors: tuple[str, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +346,8 @@ class ContainerAllocation:
 
     container: str
     shares: tuple[GpuShare, ...]
+    alternative: int = 0
+    """The place of the alternative that they are of (`Wishes.alternatives`); 0 without alternatives."""
 
 
 def claim_group(share: str) -> str:

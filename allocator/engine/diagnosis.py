@@ -17,8 +17,8 @@ from contract.reasons.nodes import CODES, Code, NodeCode, Reason, ReasonCount
 from contract.scheduling.needs import PodNeeds
 
 Amount = Amounts | int
-Wished = tuple[Flags | None, Flags | None]
-"""GPUs that the wishes accept by UUID and by model; None where all are."""
+Wished = tuple[Flags | None, Flags | None, Flags | None]
+"""GPUs that the wishes accept by UUID, by model and by selectors; None where all are."""
 
 
 class FirstReasons:
@@ -119,16 +119,31 @@ def add_numa(found: FirstReasons, columns: Columns, fraction: FractionRequest, b
         found.add(most < fraction.count, Code.NUMA, fraction.count, most)
 
 
+def add_alike(found: FirstReasons, fraction: FractionRequest, alike: Amounts | None) -> None:
+    """Nodes on which enough GPUs take the share, but not of one model or alternative."""
+    if alike is not None:
+        found.add(alike < fraction.count, Code.ALIKE, fraction.count, alike)
+
+
+def add_apart(found: FirstReasons, columns: Columns, fractions: Iterable[FractionRequest]) -> None:
+    """Nodes with fewer GPUs than containers on different GPUs ask for together."""
+    wanted = sum(fraction.count for fraction in fractions if fraction.apart)
+    if wanted:
+        found.add(columns.gpus < wanted, Code.TOO_FEW_GPUS, wanted, columns.gpus)
+
+
 def _furthest(
     columns: Columns, fraction: FractionRequest, wanted: Amounts, limit: Amounts, wished: Wished
 ) -> tuple[Amounts, Amounts, Amounts]:
     """Per node the furthest code among GPUs that do not take the share, what was wanted, and the most free there."""
-    by_uuid, by_model = wished
+    by_uuid, by_model, by_selector = wished
     found = _Furthest(columns)
     if by_uuid is not None:
         found.refuse(Code.UUID, ~by_uuid)
     if by_model is not None:
         found.refuse(Code.MODEL, ~by_model)
+    if by_selector is not None:
+        found.refuse(Code.GPU_SELECTOR, ~by_selector)
     if fraction.limit:
         allowed = columns.allowed_limit(fraction)
         found.refuse(Code.LIMIT_TOO_LARGE, (limit > wanted) & (limit > allowed), limit, allowed)

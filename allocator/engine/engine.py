@@ -33,12 +33,13 @@ from allocator.engine.reference import (
 from allocator.scoring.ranking import Ranks
 from allocator.scoring.tables import Tables
 from allocator.table import Amounts, Columns, Flags, StaticFilterResult
-from contract.model import WHOLE, FractionRequest, Gpu, GpuKind, NodeState, PoolSharing
+from contract.model import WHOLE, FractionRequest, Gpu, GpuKind, NodeState, PoolSharing, Wishes
 from contract.reasons.nodes import NodeCode, Reason, ReasonCount
 from contract.scheduling import fit
 from contract.scheduling.filters import DEFAULT_LIMITS, Limits, kind_accepted, wishes_for_kind
 from contract.scheduling.fit import Fit, Steps
 from contract.scheduling.needs import PodNeeds, SchedulingRequest
+from contract.scheduling.selecting import is_selected, named_uuids
 
 _NEVER = np.iinfo(np.int64).max
 _NOWHERE: Flags = np.zeros(0, np.bool_)
@@ -48,8 +49,11 @@ _WISHES = 64
 """Wishes for models whose GPUs are remembered; tenants choose them, so there must be a bound."""
 
 
-Kind = tuple[tuple[str, int, int, PoolSharing, int, bool], ...]
-"""Model, memory in all, usable memory, how it is shared, its NUMA node, whether it is a slice: of each GPU in turn."""
+Kind = tuple[tuple[str, int, int, PoolSharing, int, bool, str], ...]
+"""
+Model, memory in all, usable memory, how it is shared, its NUMA node, whether it is a slice, its compute capability: of
+each GPU in turn.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,8 @@ class ShareQuery:
     """GPUs that take the share."""
     enough: Flags
     """Nodes with as many of those as the container asks for."""
+    alike: Amounts | None = None
+    """Per node the most of those that may be the GPUs of the container together; None where any may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,9 @@ class NodeClasses:
             self.drop(node.name)
             before = None
         if before is None and node.gpus:
-            kind = tuple((g.model, g.memory, g.usable, g.sharing, g.numa, bool(g.parent)) for g in node.gpus)
+            kind = tuple(
+                (g.model, g.memory, g.usable, g.sharing, g.numa, bool(g.parent), g.capability) for g in node.gpus
+            )
             self._kind_of[node.name] = kind
             self._members.setdefault(kind, {})[node.name] = None
             alone = (node.name,)
@@ -138,8 +146,7 @@ class NodeClasses:
 
     def could_ever(self, ask: SchedulingRequest, limits: Limits) -> Unschedulable | None:
         """The same as `reference.could_ever` on all nodes."""
-        wishes = [fraction.wishes for fraction in ask.request.containers]
-        named = {uuid for wish in wishes for uuid in (*wish.use_uuids, *wish.avoid_uuids)}
+        named = {uuid for fraction in ask.request.containers for uuid in _named(fraction)}
         apart = {name for name, _ in self.owners(named)}
         total: dict[NodeCode, ReasonCount] = {}
         for node, number in self._groups(apart):
@@ -159,12 +166,13 @@ class NodeClasses:
             if number:
                 yield self._nodes[next(name for name in members if name not in apart)], number
 
-    def smallest_accepted(self, fraction: FractionRequest) -> int:
-        """Usable bytes of the smallest GPU that the request accepts by kind and UUID; 0 where there is none."""
-        wishes = fraction.wishes
-        apart = {name for name, _ in self.owners((*wishes.use_uuids, *wishes.avoid_uuids))}
+    def smallest_accepted(self, fraction: FractionRequest, limits: Limits = DEFAULT_LIMITS) -> int:
+        """
+        Usable bytes of the smallest GPU that the request accepts by kind, UUID and selectors; 0 where there is none.
+        """
+        apart = {name for name, _ in self.owners(_named(fraction))}
         gpus = (gpu for node, _ in self._groups(apart) for gpu in node.gpus)
-        return min((gpu.usable for gpu in gpus if _accepted(gpu, fraction)), default=0)
+        return min((gpu.usable for gpu in gpus if _accepted(gpu, fraction, limits)), default=0)
 
     def cards(self) -> set[GpuKind]:
         """The kinds of GPUs that there are."""
@@ -293,7 +301,7 @@ class Engine:
 
     def smallest_accepted(self, fraction: FractionRequest) -> int:
         """Usable bytes of the smallest GPU whose model the share accepts, whatever its state; 0 where there is none."""
-        return self._classes.smallest_accepted(fraction)
+        return self._classes.smallest_accepted(fraction, self.limits)
 
     def cards(self) -> set[GpuKind]:
         """The kinds of GPUs of all nodes."""
@@ -320,14 +328,18 @@ class Engine:
         ask, shares, passing = query.ask, query.shares, query.passing
         if reference.tables_of(ask, policy_of(ask, self.policy), self.tables) is not None:
             return self._by_ranks(columns, ask, shares, passing, prefer)
-        alike = ask.together and shares and not ask.numa_bound
-        search = self._by_columns if alike else self._node_by_node
+        by_columns = ask.together and shares and not ask.alike
+        search = self._by_columns if by_columns else self._node_by_node
         return search(columns, ask, shares, passing, prefer)
 
     def _share(self, columns: Columns, fraction: FractionRequest) -> ShareQuery:
         wanted = _wanted(columns, fraction)
         limit = _limit(columns, fraction, wanted)
-        wished = self._wished_uuids(columns, fraction), self._wished_models(columns, fraction)
+        wished = (
+            self._wished_uuids(columns, fraction),
+            self._wished_models(columns, fraction),
+            self._selected(columns, fraction.wishes),
+        )
         bears: Flags = columns.open & (columns.free >= wanted) & (columns.free_cores >= (fraction.cores or 1))
         if fraction.limit:
             most = np.minimum(columns.allowed_limit(fraction), columns.free_limits)
@@ -342,7 +354,10 @@ class Engine:
         enough: Flags = bears.sum(axis=0, dtype=np.int16) >= fraction.count
         if fraction.one_numa:
             enough &= columns.most_on_one_numa(bears) >= fraction.count
-        return ShareQuery(fraction, wanted, limit, wished, bears, enough)
+        alike = self._most_alike(columns, fraction, bears) if fraction.alike else None
+        if alike is not None:
+            enough &= alike >= fraction.count
+        return ShareQuery(fraction, wanted, limit, wished, bears, enough, alike)
 
     def _wished_uuids(self, columns: Columns, fraction: FractionRequest) -> Flags | None:
         use, avoid = fraction.wishes.use_uuids, fraction.wishes.avoid_uuids
@@ -370,6 +385,40 @@ class Engine:
                 self._wished.clear()
             self._wished[key] = columns.layout, wished
         return wished
+
+    def _selected(self, columns: Columns, wishes: Wishes) -> Flags | None:
+        """GPUs that the selectors accept; None where all are."""
+        if not wishes.selects:
+            return None
+        selects = self.limits.selects
+        kinds = [is_selected(replace(gpu, uuid=""), wishes, selects) for gpu in columns.sights] or [False]
+        accepted: Flags = np.array(kinds, np.bool_)[columns.sight] & columns.exists
+        for name, uuid in self._classes.owners(named_uuids(wishes)):
+            row = columns.row_of[name]
+            for position, gpu in enumerate(columns.nodes[row].gpus):
+                if gpu.uuid == uuid:
+                    accepted[position, row] = is_selected(gpu, wishes, selects)
+        return accepted
+
+    def _most_alike(self, columns: Columns, fraction: FractionRequest, bears: Flags) -> Amounts:
+        """Per node the most GPUs of one of `fit.alike_groups` among those that bear the share."""
+        wishes, groups = fraction.wishes, [bears]
+        if len(wishes.alternatives) > 1:
+            groups = []
+            for alternative in wishes.alternatives:
+                accepted = self._selected(columns, replace(wishes, alternatives=(alternative,)))
+                groups.append(bears if accepted is None else bears & accepted)
+        if fraction.one_numa:
+            groups = [group & (columns.numa == numa) for group in groups for numa in np.unique(columns.numa)]
+        if fraction.one_model:
+            named: dict[str, list[int]] = {}
+            for number, gpu in enumerate(columns.models):
+                named.setdefault(gpu.model, []).append(number)
+            groups = [group & np.isin(columns.model, numbers) for group in groups for numbers in named.values()]
+        most: Amounts = np.zeros(len(columns.nodes), np.int64)
+        for group in groups:
+            np.maximum(most, np.count_nonzero(group, axis=0), out=most)
+        return most
 
     def _by_ranks(
         self,
@@ -450,6 +499,8 @@ def _refusal(columns: Columns, query: NodeQuery) -> Unschedulable:
     for share in query.shares:
         diagnosis.add_gpus(found, columns, share.fraction, share.wanted, share.limit, share.bears, share.wished)
         diagnosis.add_numa(found, columns, share.fraction, share.bears)
+        diagnosis.add_alike(found, share.fraction, share.alike)
+    diagnosis.add_apart(found, columns, query.ask.request.containers)
     diagnosis.add_together(found, columns, query.ask.request.containers)
     return Unschedulable(found.counts())
 
@@ -570,9 +621,17 @@ def _room_together(columns: Columns, shares: list[ShareQuery], rows: Amounts) ->
     return few
 
 
-def _accepted(gpu: Gpu, fraction: FractionRequest) -> bool:
+def _named(fraction: FractionRequest) -> tuple[str, ...]:
+    """The GPUs that the wishes name one by one."""
+    wishes = fraction.wishes
+    return (*wishes.use_uuids, *wishes.avoid_uuids, *named_uuids(wishes))
+
+
+def _accepted(gpu: Gpu, fraction: FractionRequest, limits: Limits) -> bool:
     wishes = fraction.wishes
     if (wishes.use_uuids and gpu.uuid not in wishes.use_uuids) or gpu.uuid in wishes.avoid_uuids:
+        return False
+    if wishes.selects and not is_selected(gpu, wishes, limits.selects):
         return False
     return kind_accepted(gpu.model, gpu.memory, fraction)
 

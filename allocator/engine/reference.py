@@ -133,10 +133,10 @@ def tables_of(request: SchedulingRequest, policy: Policy, tables: Tables | None)
     """
     The tables that decide, if any.
 
-    Nothing learnt yet, containers on GPUs of their own, or several GPUs that must be on one NUMA node: the best
-    fit, `DEFAULT_POLICY`, decides.
+    Nothing learnt yet, containers on GPUs of their own, or several GPUs that depend on each other (on one NUMA node, of
+    one model): the best fit, `DEFAULT_POLICY`, decides.
     """
-    return tables if policy.learned and request.together and not request.numa_bound else None
+    return tables if policy.learned and request.together and not request.alike else None
 
 
 def forms_of(request: SchedulingRequest, policy: Policy, tables: Tables | None) -> tuple[SchedulingRequest, ...]:
@@ -146,7 +146,7 @@ def forms_of(request: SchedulingRequest, policy: Policy, tables: Tables | None) 
     Where tables decide, containers that may be on the same GPUs are first requested as the one share that they add up
     to: the tables know the effect of a share on a card, but not of several on several cards.
     """
-    if not policy.learned or tables is None or request.together or request.numa_bound:
+    if not policy.learned or tables is None or request.together or request.alike:
         return (request,)
     joined = fit.joined(request.request)
     return (request,) if joined is None else (replace(request, request=joined, stored=request.as_stored), request)
@@ -246,7 +246,8 @@ def _choose(
 
 def given(node: NodeState, request: PodRequest, chosen: fit.GpuChoice, limits: Limits) -> Placement:
     """The decision for a node and its GPUs; of equal GPUs, those with the best paths between them."""
-    return Placement(node.name, fit.allocate(node, request, fit.connected(node, request, chosen, limits)))
+    connected = fit.connected(node, request, chosen, limits)
+    return Placement(node.name, fit.allocate(node, request, connected, limits.selects))
 
 
 def could_ever(snapshot: Snapshot, ask: SchedulingRequest, *, limits: Limits = DEFAULT_LIMITS) -> Unschedulable | None:

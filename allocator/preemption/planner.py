@@ -168,7 +168,11 @@ def _room(
     if node_reason(after, question.ask.needs) is not None or counting.shortage(after, question.ask) is not None:
         return ()
     found = fit.fit(after, question.ask.request, question.limits, fit.least_free)
-    return () if isinstance(found, Reason) else fit.allocate(after, question.ask.request, found.chosen)
+    return (
+        ()
+        if isinstance(found, Reason)
+        else fit.allocate(after, question.ask.request, found.chosen, question.limits.selects)
+    )
 
 
 def _targets(node: NodeState, request: PodRequest, limits: Limits) -> Iterator[Mapping[int, Demand]]:
@@ -183,7 +187,7 @@ def _targets(node: NodeState, request: PodRequest, limits: Limits) -> Iterator[M
         ]
         for fraction in request.containers
     ]
-    choices = fit.choices(node, request, accepted)
+    choices = fit.choices(node, request, accepted, limits)
     return (fit.demands_of(node, request, chosen) for chosen in islice(choices, _TARGETS))
 
 

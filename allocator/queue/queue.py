@@ -40,6 +40,8 @@ _SEVERAL = 20
 """The decisions that a search for several containers' GPUs counts as."""
 _IN_ORDER = 8
 """Models in order of preference for which a pod is decided one after the other, at most."""
+_EXPRESSED = 64
+"""Characters of CEL expressions that cost as much as a decision, when they are compiled and evaluated first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,8 +342,11 @@ def weight(entry: QueuedPodInfo) -> int:
     request = entry.ask.request
     several = 1 if entry.ask.together else _SEVERAL
     ordered = max((len(f.wishes.use_models) for f in request.containers if f.wishes.ordered), default=0)
+    combinations = math.prod(max(1, len(f.wishes.alternatives)) for f in request.containers)
+    expressed = sum(map(len, {each for f in request.containers for each in f.wishes.expressions}))
     together = entry.gang.minimum if entry.gang is not None else 1
-    return several * together * (1 + min(ordered, _IN_ORDER))
+    forms = 1 + min(ordered, _IN_ORDER) + (combinations if combinations > 1 else 0)
+    return several * together * (forms + expressed // _EXPRESSED)
 
 
 class CycleTrigger:

@@ -153,7 +153,8 @@ class Ranks:
         if fraction is not None:
             key = (cpu, fraction.count, fraction.memory, fraction.percent, fraction.cores, fraction.exclusive)
             wishes = fraction.wishes
-            if self._mixed or wishes.use_uuids or wishes.avoid_uuids:  # they take some cards of a node and not others
+            by_card = wishes.use_uuids or wishes.avoid_uuids or wishes.selects
+            if self._mixed or by_card:  # they take some cards of a node and not others
                 key = (key, wishes)
         known = self._known.get(key)
         if known is None:

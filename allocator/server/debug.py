@@ -11,9 +11,10 @@ environment, no annotation, no secret. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from allocator import selectors
 from allocator.cache import reserved
 from allocator.cache.cache import FrozenCluster
 from allocator.cache.reserved import HeldNode, Requester
@@ -51,7 +52,7 @@ def from_json(document: Any) -> SchedulerView:
     for node in view.nodes:
         if len(node.usage) != len(node.gpus):
             raise Malformed(f"snapshot: node {node.name} has {len(node.gpus)} GPUs and {len(node.usage)} usages")
-    return view
+    return replace(view, limits=replace(view.limits, selects=selectors.holds))
 
 
 @dataclass(frozen=True, slots=True)

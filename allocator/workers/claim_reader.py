@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from allocator.selectors import problem
 from contract.dialects.base import Refusal
 from contract.dialects.resourceclaims import SINCE, ClaimReading, Readings, read_claim
 from contract.model import ClaimEntry
@@ -62,9 +63,8 @@ class ClaimReader:
 
     def _found(self, entry: ClaimEntry, document: JSON) -> ClaimReading | Refusal:
         spec, what = document.get("spec") or {}, _what(entry)
-        found = (
-            read_claim(spec.get("spec"), f"{what}: spec.spec") if entry.template else read_claim(spec, f"{what}: spec")
-        )
+        spec, field = (spec.get("spec"), "spec.spec") if entry.template else (spec, "spec")
+        found = read_claim(spec, f"{what}: {field}", problem)
         if found and self.version < SINCE:
             version, since = (".".join(map(str, each)) for each in (self.version, SINCE))
             cure = f"it drops capacity.requests; name resources such as gpufraction.io/gpu-memory, or use {since}"

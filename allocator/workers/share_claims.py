@@ -21,11 +21,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from allocator.selectors import problem
 from allocator.workers.resource_claims import TRIES, Deadline, NotWritten, written
 from contract.dialects import resourceclaims as dialect
 from contract.dialects.base import PodReader, Refusal
 from contract.encoding import resourceclaims
-from contract.model import MOST_CONSUMERS, Allocation, ClaimEntry, GpuShare, PodRequest
+from contract.model import MOST_CONSUMERS, Allocation, ClaimEntry, DeviceRequest, GpuShare, PodRequest
 from contract.options import DEFAULTS
 from runtime.kubernetes import paths
 from runtime.kubernetes.client import Kube, KubeConflict, KubeNotFound
@@ -75,7 +76,7 @@ def _claims_of(kube: Kube, pod: Mapping[str, Any], left: Deadline) -> dict[str, 
             claim = kube.get(paths.resourceclaims(pod["metadata"]["namespace"], name), timeout=left())
         except KubeNotFound as error:
             raise NotWritten(f"the ResourceClaim {name} does not exist") from error
-        reading = dialect.read_claim(claim.get("spec"), f"ResourceClaim {name}: spec")
+        reading = dialect.read_claim(claim.get("spec"), f"ResourceClaim {name}: spec", problem)
         if isinstance(reading, Refusal):
             raise NotWritten(str(reading), refused=True)
         if reading:
@@ -114,12 +115,23 @@ def _given(pod: Mapping[str, Any], request: PodRequest, allocation: Allocation, 
             "pod again",
             refused=True,
         )
-    shares = {each.container: iter(each.shares) for each in allocation.containers}
+    containers = {each.container: each for each in allocation.containers}
+    shares = {name: iter(each.shares) for name, each in containers.items()}
     given: Pairs = {name: [] for name in readings}
     for use in dialect.uses(context, readings):
         for name, each in use.requests:
-            given[name] += [(each.name, next(shares[use.container.name])) for _ in range(each.count)]
+            named = _named(each, containers[use.container.name].alternative)
+            given[name] += [(named, next(shares[use.container.name])) for _ in range(each.count)]
     return given
+
+
+def _named(request: DeviceRequest, alternative: int) -> str:
+    """The request as an allocation names it: with the alternative that was chosen."""
+    if not request.alternatives:
+        return request.name
+    if alternative >= len(request.alternatives):
+        raise NotWritten(f"request {request.name} has no alternative {alternative}", refused=True)
+    return f"{request.name}/{request.alternatives[alternative].name}"
 
 
 def _allocate(kube: Kube, pod: Mapping[str, Any], claim: JSON, status: JSON, left: Deadline, *, several: bool) -> None:

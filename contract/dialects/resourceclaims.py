@@ -3,8 +3,10 @@ Upstream's own objects: a pod names ResourceClaims of the DeviceClass `share.gpu
 
 A request of such a claim says what it needs on each GPU: `capacity.requests` with `memory` as a quantity (`8Gi`), and
 `cores` in percent of the GPU's multiprocessors, from 1 to 100. Memory alone reserves no cores, as in HAMi. A request
-without capacity gets whole GPUs. `count` is the number of GPUs; several requests of one container get different GPUs. A
-claim's `config` for the driver `gpufraction.io` may request isolation and a memory limit above the request.
+without capacity gets whole GPUs. `count` is the number of GPUs; several requests of one container get different GPUs.
+CEL `selectors` say which GPUs are accepted, `firstAvailable` lists alternatives, the preferred ones first, and
+`constraints` say what the GPUs have in common. A claim's `config` for the driver `gpufraction.io` may request isolation
+and a memory limit above the request.
 [upstream.md](upstream.md) explains who may use claims, how several pods use one, and what is refused.
 """
 
@@ -12,7 +14,7 @@ claim's `config` for the driver `gpufraction.io` may request isolation and a mem
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,18 +31,28 @@ from contract.dialects.base import (
     too_large,
     wishes,
 )
-from contract.encoding import quantity, resourceclaims
+from contract.encoding import quantity, resourceclaims, selectors
 from contract.encoding.reading import is_label, is_subdomain, shown
 from contract.encoding.resourceclaims import MOST_RESULTS
 from contract.isolation import ISOLATION
 from contract.model import (
+    MOST_ALTERNATIVES,
+    MOST_CONSTRAINTS,
+    MOST_EXPRESSED,
     MOST_MEMORY,
+    MOST_SELECTORS,
+    NUMA,
+    PRODUCT_NAME,
     RESOURCE_CLAIMS,
+    UUID,
     WHOLE,
+    Alternative,
     ClaimEntry,
+    Constraint,
     DeviceRequest,
     FractionRequest,
     PodRequest,
+    Wishes,
 )
 from contract.options import DEFAULTS
 
@@ -50,9 +62,17 @@ SINCE = (1, 36)
 """The first Kubernetes version that keeps `capacity.requests`; earlier ones drop the field silently."""
 MEMORY, CORES = "memory", "cores"
 _EXACT = "ExactCount"
-_REQUEST_FIELDS = frozenset(("name", "exactly"))
-_EXACTLY_FIELDS = frozenset(("deviceClassName", "allocationMode", "count", "capacity"))
-_DEVICES_FIELDS = frozenset(("requests", "config"))
+_REQUEST_FIELDS = frozenset(("name", "exactly", "firstAvailable"))
+_EXACTLY_FIELDS = frozenset(("deviceClassName", "allocationMode", "count", "capacity", "selectors"))
+_ALTERNATIVE_FIELDS = _EXACTLY_FIELDS | {"name"}
+_DEVICES_FIELDS = frozenset(("requests", "config", "constraints"))
+_CONSTRAINT_FIELDS = frozenset(("requests", "matchAttribute", "distinctAttribute"))
+_MATCHING = {f"{domain}/{name}": name for domain in selectors.DOMAINS for name in (NUMA, PRODUCT_NAME, UUID)}
+"""The attributes that constraints may name, with and without what NVIDIA's driver calls them."""
+_UNMATCHED = f"give {selectors.OURS}/{NUMA} or {selectors.OURS}/{PRODUCT_NAME}"
+_CURES_OF_ATTRIBUTES = {
+    "resource.kubernetes.io/pcieRoot": f"give {selectors.OURS}/{NUMA}, which keeps the GPUs on one NUMA node",
+}
 _CONFIG_FIELDS = frozenset(("requests", "opaque"))
 _PARAMETER_FIELDS = frozenset(("apiVersion", "kind", "isolation", "memoryLimit"))
 API_VERSION, KIND = f"{names.GROUP}/{names.VERSION}", "ShareParameters"
@@ -62,9 +82,6 @@ _MOST_NAMED = 4
 _MOST_CONFIGS = 32
 """Configurations of one claim (resource.k8s.io/v1, DeviceConfigMaxSize)."""
 _CURES = {
-    "firstAvailable": "give one choice under exactly, or several templates",
-    "constraints": "leave it out; the requests of one container always get different GPUs",
-    "selectors": f"leave it out; the pod's annotation {names.USE_MODELS} chooses GPUs",
     "adminAccess": "leave it out; kubectl gpufraction nodes shows the GPUs and their pods",
     "tolerations": "leave it out; an unhealthy GPU accepts no pods",
 }
@@ -76,12 +93,19 @@ ClaimReading = tuple[DeviceRequest, ...]
 """What a claim requests; nothing for one that is of other drivers."""
 Readings = Mapping[str, ClaimReading]
 """The claims of ours that a pod names, by the pod's own names for them."""
+Check = Callable[[str], str]
+"""What is wrong with a CEL expression; empty where nothing is. Who cannot evaluate CEL does not ask."""
+
+
+def unchecked(expression: str) -> str:
+    """For those who read a claim that somebody else has checked, or that is not going to be served."""
+    return ""
 
 
 # -- the claim ----------------------------------------------------------------------------------------------------
 
 
-def read_claim(spec: object, field: str = "spec") -> ClaimReading | Refusal:
+def read_claim(spec: object, field: str = "spec", check: Check = unchecked) -> ClaimReading | Refusal:
     """
     Read the spec of a claim, or of a template's claim; `field` is its path for messages.
 
@@ -94,7 +118,7 @@ def read_claim(spec: object, field: str = "spec") -> ClaimReading | Refusal:
     if not any(names.SHARE_CLASS in classes for classes in map(_classes, requests)):
         return ()
     try:
-        return _read_devices(devices, requests, f"{field}.devices")
+        return _read_devices(devices, requests, f"{field}.devices", check)
     except ReadingRefused as refused:
         return refused.refusal
 
@@ -106,12 +130,14 @@ def _classes(request: object) -> tuple[object, ...]:
     return tuple(object_of(each).get("deviceClassName") for each in choices)
 
 
-def _read_devices(devices: Mapping[str, Any], requests: list[Any], field: str) -> ClaimReading:
+def _read_devices(devices: Mapping[str, Any], requests: list[Any], field: str, check: Check) -> ClaimReading:
     _only(devices, _DEVICES_FIELDS, field)
     if len(requests) > MOST_RESULTS:
         raise ReadingRefused(f"{field}.requests", f"{len(requests)} requests", f"give at most {MOST_RESULTS}")
-    found = tuple(_read_request(each, f"{field}.requests[{at}]") for at, each in enumerate(requests))
+    reader = _SelectorReader(check)
+    found = tuple(_read_request(each, f"{field}.requests[{at}]", reader) for at, each in enumerate(requests))
     found = _configured(found, devices.get("config"), f"{field}.config")
+    found = _constrained(found, devices.get("constraints"), f"{field}.constraints")
     if len({each.name for each in found}) < len(found):
         raise ReadingRefused(f"{field}.requests", "two requests with the same name", "give each its own name")
     cards = sum(each.count for each in found)
@@ -137,11 +163,7 @@ def _with_config(requests: ClaimReading, config: Mapping[str, Any], field: str) 
     if opaque.get("driver") != names.GROUP:
         cure = f"give {names.GROUP}, or leave the configuration out"
         raise ReadingRefused(f"{field}.opaque.driver", shown(opaque.get("driver")), cure)
-    listed = config.get("requests")
-    meant = listed if isinstance(listed, list) and listed else [each.name for each in requests]
-    strange = next((each for each in meant if each not in [known.name for known in requests]), None)
-    if strange is not None:
-        raise ReadingRefused(f"{field}.requests", shown(strange), f"give requests of this claim: {_names(requests)}")
+    meant = _meant(config.get("requests"), requests, f"{field}.requests")
     parameters, field = object_of(opaque.get("parameters")), f"{field}.opaque.parameters"
     _only(parameters, _PARAMETER_FIELDS, field)
     for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
@@ -162,6 +184,43 @@ def _with_config(requests: ClaimReading, config: Mapping[str, Any], field: str) 
         else each
         for each in requests
     )
+
+
+def _constrained(requests: ClaimReading, listed: object, field: str) -> ClaimReading:
+    """The requests with the claim's constraints about them."""
+    constraints = listed if isinstance(listed, list) else []
+    if len(constraints) > MOST_CONSTRAINTS:
+        raise ReadingRefused(field, f"{len(constraints)} constraints", f"give at most {MOST_CONSTRAINTS}")
+    read = [_read_constraint(object_of(each), requests, f"{field}[{at}]") for at, each in enumerate(constraints)]
+    return tuple(
+        replace(request, constraints=tuple(dict.fromkeys(each for each in read if request.name in each.requests)))
+        for request in requests
+    )
+
+
+def _read_constraint(constraint: Mapping[str, Any], requests: ClaimReading, field: str) -> Constraint:
+    _only(constraint, _CONSTRAINT_FIELDS, field)
+    meant = _meant(constraint.get("requests"), requests, f"{field}.requests")
+    match, distinct = (constraint.get(key) for key in ("matchAttribute", "distinctAttribute"))
+    if distinct is not None:
+        if _MATCHING.get(str(distinct)) != UUID or match is not None:
+            cure = f"give {selectors.OURS}/{UUID} alone, for different GPUs"
+            raise ReadingRefused(f"{field}.distinctAttribute", shown(distinct), cure)
+        return Constraint(UUID, meant, distinct=True)
+    name = _MATCHING.get(str(match))
+    if name is None or name == UUID:
+        raise ReadingRefused(f"{field}.matchAttribute", shown(match), _CURES_OF_ATTRIBUTES.get(str(match), _UNMATCHED))
+    return Constraint(name, meant)
+
+
+def _meant(listed: object, requests: ClaimReading, field: str) -> tuple[str, ...]:
+    """The requests of a claim that a configuration or a constraint names; all where it names none."""
+    known = [each.name for each in requests]
+    found = listed if isinstance(listed, list) and listed else known
+    strange = next((each for each in found if each not in known), None)
+    if strange is not None:
+        raise ReadingRefused(field, shown(strange), f"give requests of this claim: {_names(requests)}")
+    return tuple(name for name in known if name in found)
 
 
 def _names(requests: ClaimReading) -> str:
@@ -188,22 +247,96 @@ def _only(found: Mapping[str, Any], known: frozenset[str], field: str) -> None:
             raise ReadingRefused(f"{field}.{shown(key)[1:-1]}", shown(found[key]), _CURES.get(key, _UNKNOWN))
 
 
-def _read_request(request: object, field: str) -> DeviceRequest:
+def _read_request(request: object, field: str, reader: _SelectorReader) -> DeviceRequest:
     whole = object_of(request)
     _only(whole, _REQUEST_FIELDS, field)
-    name = whole.get("name")
+    name = _label(whole, field)
+    listed = whole.get("firstAvailable")
+    if not isinstance(listed, list) or not listed:
+        return replace(_read_exactly(whole.get("exactly"), f"{field}.exactly", reader, _EXACTLY_FIELDS), name=name)
+    if object_of(whole.get("exactly")):
+        raise ReadingRefused(f"{field}.exactly", "exactly together with firstAvailable", "give one of the two")
+    return _read_alternatives(name, listed, f"{field}.firstAvailable", reader)
+
+
+def _read_alternatives(name: str, listed: list[Any], field: str, reader: _SelectorReader) -> DeviceRequest:
+    """A request with alternatives: a pod is counted before one is chosen, so all have the same amounts."""
+    if len(listed) > MOST_ALTERNATIVES:
+        raise ReadingRefused(field, f"{len(listed)} alternatives", f"give at most {MOST_ALTERNATIVES}")
+    found = [
+        replace(_read_exactly(each, f"{field}[{at}]", reader, _ALTERNATIVE_FIELDS), name=_label(each, f"{field}[{at}]"))
+        for at, each in enumerate(listed)
+    ]
+    for at, each in enumerate(found):
+        if replace(each, name="", selectors=()) != replace(found[0], name="", selectors=()):
+            cure = (
+                "give all alternatives the same: a quota counts the pod before one is chosen; or use several templates"
+            )
+            raise ReadingRefused(f"{field}[{at}]", "another count or capacity than in the first alternative", cure)
+    if len({each.name for each in found}) < len(found):
+        raise ReadingRefused(field, "two alternatives with the same name", "give each its own name")
+    alternatives = tuple(Alternative(each.name, each.selectors) for each in found)
+    return replace(found[0], name=name, selectors=(), alternatives=alternatives)
+
+
+def _label(named: object, field: str) -> str:
+    name = object_of(named).get("name")
     if not isinstance(name, str) or not is_label(name):
         raise ReadingRefused(f"{field}.name", shown(name), "give at most 63 of a-z, 0-9 and -")
-    exactly, field = object_of(whole.get("exactly")), f"{field}.exactly"
+    return name
+
+
+def _read_exactly(found: object, field: str, reader: _SelectorReader, known: frozenset[str]) -> DeviceRequest:
+    """What a request says of its devices, without its name."""
+    exactly = object_of(found)
     if exactly.get("deviceClassName") != names.SHARE_CLASS:
         cure = f"a claim has devices of one kind: give {names.SHARE_CLASS}, or create another claim for the others"
         raise ReadingRefused(f"{field}.deviceClassName", shown(exactly.get("deviceClassName")), cure)
-    _only(exactly, _EXACTLY_FIELDS, field)
+    _only(exactly, known, field)
     mode = exactly.get("allocationMode")
     if mode not in (None, "", _EXACT):
         raise ReadingRefused(f"{field}.allocationMode", shown(mode), f"give {_EXACT} and a count")
     memory, cores = _read_capacity(object_of(exactly.get("capacity")), f"{field}.capacity")
-    return DeviceRequest(name, _count(exactly.get("count"), f"{field}.count"), memory, cores)
+    count = _count(exactly.get("count"), f"{field}.count")
+    expressions = reader.read(exactly.get("selectors"), f"{field}.selectors")
+    return DeviceRequest("", count, memory, cores, selectors=expressions)
+
+
+class _SelectorReader:
+    """Reads the selectors of one claim, which has a bound for all of them together."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._known: set[str] = set()
+
+    def read(self, found: object, field: str) -> tuple[str, ...]:
+        """The expressions of one list, each once. Raises `ReadingRefused`."""
+        listed = found if isinstance(found, list) else []
+        if len(listed) > MOST_SELECTORS:
+            raise ReadingRefused(field, f"{len(listed)} selectors", f"give at most {MOST_SELECTORS}")
+        return tuple(dict.fromkeys(self._one(object_of(each), f"{field}[{at}]") for at, each in enumerate(listed)))
+
+    def _one(self, selector: Mapping[str, Any], field: str) -> str:
+        _only(selector, frozenset(("cel",)), field)
+        cel, field = object_of(selector.get("cel")), f"{field}.cel"
+        _only(cel, frozenset(("expression",)), field)
+        expression = cel.get("expression")
+        if not isinstance(expression, str):
+            raise ReadingRefused(f"{field}.expression", shown(expression), "give a CEL expression")
+        try:
+            selectors.read(expression)
+        except selectors.SelectorRefused as refused:
+            raise ReadingRefused(f"{field}.expression", refused.found, refused.cure) from None
+        if expression not in self._known:
+            self._known.add(expression)
+            if sum(map(len, self._known)) > MOST_EXPRESSED:
+                cure = f"give at most {MOST_EXPRESSED:,} characters in all expressions of a claim"
+                raise ReadingRefused(f"{field}.expression", "a longer sum of expressions", cure)
+            problem = self._check(expression)
+            if problem:
+                cure = f"give a condition about device, such as {selectors.EXAMPLE}"
+                raise ReadingRefused(f"{field}.expression", f"{shown(expression)}, of which CEL says: {problem}", cure)
+        return expression
 
 
 def _count(found: object, field: str) -> int:
@@ -333,12 +466,18 @@ def read_pod(context: PodReader, readings: Readings) -> PodRequest | Refusal | N
 
 
 def _fraction(use: ContainerUse, context: PodReader) -> FractionRequest:
-    shares = {(request.memory, request.cores, request.limit) for _, request in use.requests}
+    field, requests = f"{use.container.path}.resources.claims", [request for _, request in use.requests]
+    shares = {(request.memory, request.cores, request.limit) for request in requests}
     if len(shares) > 1:
         cure = "a container has the same share of each of its GPUs: make the requests equal, or use several containers"
-        raise ReadingRefused(f"{use.container.path}.resources.claims", "requests of different capacity or limit", cure)
+        raise ReadingRefused(field, "requests of different capacity or limit", cure)
+    if len({request.selectors for request in requests}) > 1 or (
+        len(requests) > 1 and any(request.alternatives for request in requests)
+    ):
+        cure = "give all requests of a container the same selectors and no alternatives, or use several containers"
+        raise ReadingRefused(field, "requests with different selectors, or one with firstAvailable among several", cure)
     [(memory, cores, limit)] = shares
-    count = sum(request.count for _, request in use.requests)
+    count, common = sum(request.count for request in requests), _common(use)
     return FractionRequest(
         container=use.container.name,
         count=count,
@@ -347,9 +486,42 @@ def _fraction(use: ContainerUse, context: PodReader) -> FractionRequest:
         cores=cores if memory else WHOLE,
         exclusive=not memory,
         init=use.container.init,
-        wishes=wishes(context, use.container),
+        wishes=_wishes(use, requests[0], context),
+        one_numa=count > 1 and NUMA in common,
+        one_model=count > 1 and PRODUCT_NAME in common,
+        apart=UUID in common,
         limit=limit,
     )
+
+
+def _common(use: ContainerUse) -> set[str]:
+    """
+    The attributes about which there are constraints for the container's GPUs; of `UUID`, if it is about the GPUs of
+    other containers too. Raises `ReadingRefused` for one that is about some of the container's GPUs only, or that has
+    different containers' GPUs be alike.
+    """
+    own, found = {(name, request.name) for name, request in use.requests}, set()
+    field = f"{use.container.path}.resources.claims"
+    for name, constraint in {(name, each) for name, request in use.requests for each in request.constraints}:
+        about = {(name, request) for request in constraint.requests}
+        if about <= own and constraint.distinct:
+            continue  # the GPUs of one container are always different
+        if not own <= about:
+            cure = "have the constraint name all requests that the container uses, or none of them"
+            raise ReadingRefused(field, f"a constraint of claim {name} about some of the container's requests", cure)
+        if about != own and not constraint.distinct:
+            cure = "leave it out, or have one container use all requests that it names"
+            raise ReadingRefused(field, f"a matchAttribute of claim {name} for several containers", cure)
+        found.add(constraint.attribute)
+    return found
+
+
+def _wishes(use: ContainerUse, request: DeviceRequest, context: PodReader) -> Wishes:
+    """What the pod's annotations and its claims say of the cards. Alternatives take the place of an order of models."""
+    found = wishes(context, use.container)
+    alternatives = tuple(each.selectors for each in request.alternatives)
+    ordered = found.ordered and not alternatives
+    return replace(found, ordered=ordered, selectors=request.selectors, alternatives=alternatives)
 
 
 def isolation_of(readings: Readings) -> str | Refusal:
@@ -377,13 +549,20 @@ def in_two_ways(other: str) -> Refusal:
 
 
 def is_as_counted(request: PodRequest, read: PodRequest) -> bool:
-    """Whether claims that were read again ask for what the pod was admitted with; what it wishes for is not theirs."""
-    return _amounts(request.containers) == _amounts(read.containers)
+    """Whether claims that were read again ask for what the pod was admitted with; its annotations are not theirs."""
+    # Our annotation asks for one NUMA node too, and may have been written later.
+    by_claim = (
+        one.one_numa or not other.one_numa for one, other in zip(request.containers, read.containers, strict=False)
+    )
+    return _amounts(request.containers) == _amounts(read.containers) and all(by_claim)
 
 
 def _amounts(containers: Sequence[FractionRequest]) -> list[tuple[object, ...]]:
     return [
-        (each.container, each.count, each.memory, each.percent, each.cores, each.exclusive, each.init, each.limit)
+        (
+            *(each.container, each.count, each.memory, each.percent, each.cores, each.exclusive, each.init, each.limit),
+            *(each.wishes.selectors, each.wishes.alternatives, each.one_model, each.apart),
+        )
         for each in containers
     ]
 
@@ -417,6 +596,12 @@ DIALECT = Dialect(
         Word("capacity.requests[memory]", "ResourceClaim request", "memory of each GPU; without it, whole GPUs"),
         Word("capacity.requests[cores]", "ResourceClaim request", "percent of each GPU's multiprocessors"),
         Word("count", "ResourceClaim request", "cards"),
+        Word("selectors", "ResourceClaim request", "CEL expressions that each card must satisfy"),
+        Word("firstAvailable", "ResourceClaim request", "alternatives, the preferred ones first"),
+        Word(
+            "matchAttribute", "ResourceClaim constraint", "the cards of a container on one NUMA node, or of one model"
+        ),
+        Word("distinctAttribute", "ResourceClaim constraint", "different cards for several containers"),
         Word("isolation", "ResourceClaim config", "the least isolation, as the annotation `gpufraction.io/isolation`"),
         Word("memoryLimit", "ResourceClaim config", "as the resource `gpufraction.io/gpu-memory-limit`"),
     ),

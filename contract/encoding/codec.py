@@ -17,14 +17,16 @@ from dataclasses import replace
 from typing import Any
 
 from contract import names
-from contract.encoding import wire
+from contract.encoding import selectors, wire
 from contract.encoding.plain import is_plain, stand_in
 from contract.encoding.quantity import GIB, MIB, mib
 from contract.encoding.reading import Malformed, are_kinds, is_label, is_subdomain, is_uid, shown
 from contract.model import (
     LONGEST_WORD,
+    MOST_ALTERNATIVES,
     MOST_GPUS,
     MOST_MEMORY,
+    MOST_SELECTORS,
     MOST_SHARING,
     MOST_WORDS,
     PARTITION_KIND,
@@ -40,6 +42,11 @@ from contract.model import (
 )
 
 _VERSION = 1
+_SELECTING_VERSION = 2
+"""
+Of a request that not every program of version 1 would keep to: one with expressions, with GPUs of one model, or with
+containers on different GPUs. They would place its pod on other GPUs, so they must not read it.
+"""
 _LONGEST = 256 << 10
 """Characters of a text that is read: Kubernetes stores no more annotations of an object."""
 _LONGEST_UUID = 128
@@ -65,6 +72,9 @@ _WORDS = wire.listed(
     2 * MOST_WORDS,  # the list may be joined from a dialect's own and ours
 )
 """Models or UUIDs within the bounds for tenants."""
+_EXPRESSIONS = wire.listed(
+    wire.matching(selectors.is_accepted, f"an expression of at most {selectors.LONGEST} characters"), MOST_SELECTORS
+)
 
 
 def _request(words: wire.Schema[tuple[str, ...]], claim: wire.Schema[str], most: int | None) -> wire.Schema[PodRequest]:
@@ -87,9 +97,13 @@ def _request(words: wire.Schema[tuple[str, ...]], claim: wire.Schema[str], most:
                     "avoid_uuids": words,
                     "least_memory": wire.AMOUNT,
                     "ordered": wire.FLAG.named("modelsInOrder"),
+                    "selectors": _EXPRESSIONS,
+                    "alternatives": wire.listed(_EXPRESSIONS, MOST_ALTERNATIVES),
                 },
             ),
             "one_numa": wire.FLAG,
+            "one_model": wire.FLAG,
+            "apart": wire.FLAG,
             "limit": _BYTES,
             "alone": wire.FLAG,
         },
@@ -134,7 +148,12 @@ def _named(name: str) -> str:
 
 def request_to_json(request: PodRequest) -> dict[str, Any]:
     """A request as JSON, without fields that have their default."""
-    return {"v": _VERSION, **_REQUEST.to_json(request)}
+    return {"v": _version_of(request), **_REQUEST.to_json(request)}
+
+
+def _version_of(request: PodRequest) -> int:
+    selecting = any(each.one_model or each.apart or each.wishes.selects for each in request.containers)
+    return _SELECTING_VERSION if selecting else _VERSION
 
 
 def request_to_text(request: PodRequest) -> str:
@@ -182,7 +201,10 @@ def _check(fraction: FractionRequest, *, by_claim: bool) -> None:
 
 def request_from_text(text: object, *, bounded: bool = True) -> PodRequest:
     """Read the `request` annotation. Raises `Malformed`."""
-    return request_from_json(wire.load(text, "request", most=_LONGEST, version=_VERSION), bounded=bounded)
+    document = wire.load(text, "request", most=_LONGEST)
+    if document.get("v") != _SELECTING_VERSION:
+        document = wire.load(text, "request", most=_LONGEST, version=_VERSION)
+    return request_from_json(document, bounded=bounded)
 
 
 # -- the allocation -----------------------------------------------------------------------------------------------
@@ -205,7 +227,11 @@ _SHARE = wire.record(
 )
 _CONTAINER = wire.record(
     ContainerAllocation,
-    {"container": wire.LABEL.named("name"), "shares": wire.listed(_SHARE, MOST_GPUS).named("gpus")},
+    {
+        "container": wire.LABEL.named("name"),
+        "shares": wire.listed(_SHARE, MOST_GPUS).named("gpus"),
+        "alternative": wire.number(MOST_ALTERNATIVES - 1),
+    },
 )
 _ALLOCATION = wire.record(
     Allocation,

@@ -14,11 +14,28 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from contract.encoding import codec, wire
+from contract.encoding import codec, selectors, wire
 from contract.encoding.reading import Malformed, is_beginning, is_subdomain, is_uid, shown
 from contract.encoding.resourceclaims import MOST_RESULTS
 from contract.isolation import ISOLATION
-from contract.model import MOST_CLAIMS, MOST_MEMORY, WHOLE, Allocation, ClaimEntry, DeviceRequest, GpuKind, PodRequest
+from contract.model import (
+    MOST_ALTERNATIVES,
+    MOST_CLAIMS,
+    MOST_CONSTRAINTS,
+    MOST_MEMORY,
+    MOST_SELECTORS,
+    NUMA,
+    PRODUCT_NAME,
+    UUID,
+    WHOLE,
+    Allocation,
+    Alternative,
+    ClaimEntry,
+    Constraint,
+    DeviceRequest,
+    GpuKind,
+    PodRequest,
+)
 
 T = TypeVar("T")
 
@@ -245,6 +262,16 @@ _CLAIMS_QUESTION = wire.record(
         ),
     },
 )
+_EXPRESSIONS = wire.listed(wire.matching(selectors.is_accepted, "an accepted expression"), MOST_SELECTORS)
+_ALTERNATIVE = wire.record(Alternative, {"name": wire.LABEL, "selectors": _EXPRESSIONS})
+_CONSTRAINT = wire.record(
+    Constraint,
+    {
+        "attribute": wire.one_of((NUMA, PRODUCT_NAME, UUID)),
+        "requests": wire.listed(wire.LABEL, MOST_RESULTS),
+        "distinct": wire.FLAG,
+    },
+)
 _DEVICE_REQUEST = wire.record(
     DeviceRequest,
     {
@@ -254,6 +281,9 @@ _DEVICE_REQUEST = wire.record(
         "cores": wire.number(WHOLE),
         "limit": wire.number(MOST_MEMORY),
         "isolation": wire.one_of(("", *ISOLATION)),
+        "selectors": _EXPRESSIONS,
+        "alternatives": wire.listed(_ALTERNATIVE, MOST_ALTERNATIVES),
+        "constraints": wire.listed(_CONSTRAINT, MOST_CONSTRAINTS),
     },
 )
 _CLAIMS_ANSWER = wire.record(

@@ -393,6 +393,17 @@ class Code(NodeCode):
             _CARDS,
         ),
     )
+    GPU_SELECTOR = (
+        "GPUSelector",
+        _row(
+            "without enough GPUs that the selectors of the pod's ResourceClaims accept",
+            "Change the selectors: `kubectl gpufraction nodes -o json` lists models and memory, and the page lists the "
+            "attributes. An expression that fails for a GPU, such as one about an attribute that it lacks, does not "
+            "accept it.",
+            _CARDS,
+            "upstream.md#choose-cards-by-selectors",
+        ),
+    )
     LIMIT_TOO_LARGE = (
         "LimitTooLarge",
         _row(
@@ -464,6 +475,15 @@ class Code(NodeCode):
             "without enough such GPUs on one NUMA node (most {most}, wanted {wanted})",
             "Wait, ask for fewer GPUs, or remove the requirement of one NUMA node.",
             _HELD,
+        ),
+    )
+    ALIKE = (
+        "Alike",
+        _row(
+            "without enough such GPUs of one model, or of one alternative (most {most}, wanted {wanted})",
+            "Wait, ask for fewer GPUs, or remove the constraint of the pod's ResourceClaim.",
+            _HELD,
+            "upstream.md#constraints",
         ),
     )
     RESERVED = (

@@ -29,14 +29,15 @@ def smallest_of(cards: Iterable[GpuKind]) -> Smallest:
     """
     The smallest of these cards that a share accepts by kind.
 
-    Of a share that wishes for single GPUs or avoids some, it is the largest: kinds do not tell which GPUs those are,
-    and a quota must not count less than the share has.
+    Of a share that wishes for single GPUs or avoids some, or has selectors, it is the largest: kinds do not tell which
+    GPUs those are, and a quota must not count less than the share has.
     """
     listed = tuple(cards)
 
     def smallest(fraction: FractionRequest) -> int:
         usable = [card.usable for card in listed if kind_accepted(card.model, card.memory, fraction)]
-        by_uuid = fraction.wishes.use_uuids or fraction.wishes.avoid_uuids
-        return (max if by_uuid else min)(usable, default=0)
+        wishes = fraction.wishes
+        unknown = wishes.use_uuids or wishes.avoid_uuids or wishes.selects
+        return (max if unknown else min)(usable, default=0)
 
     return smallest

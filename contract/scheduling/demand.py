@@ -175,6 +175,8 @@ class _Card:
     held: int
     """With the init containers, bytes."""
     wishes: Wishes
+    apart: bool = False
+    """Whether one of its containers is on no GPU of another such container."""
 
     def more(self, amount: int, position: int) -> int:
         """What an init container at this position needs here beyond what is held anyway."""
@@ -194,7 +196,7 @@ def _cards(request: PodRequest) -> tuple[tuple[int, ...], ...]:
     """
     amounts = [fraction.memory or fraction.percent * _PERCENT for fraction in request.containers]
     cards = [
-        _Card([position], amounts[position], amounts[position], fraction.wishes)
+        _Card([position], amounts[position], amounts[position], fraction.wishes, fraction.apart)
         for position, fraction in enumerate(request.containers)
         if not fraction.init
         for _ in range(fraction.count)
@@ -206,14 +208,15 @@ def _cards(request: PodRequest) -> tuple[tuple[int, ...], ...]:
 
 
 def _add_init(cards: list[_Card], fraction: FractionRequest, amount: int, position: int) -> None:
-    fitting = [card for card in cards if card.takes(fraction.wishes)]
+    fitting = [card for card in cards if card.takes(fraction.wishes) and not (card.apart and fraction.apart)]
     used = heapq.nsmallest(fraction.count, fitting, key=lambda card: card.more(amount, position))
     for card in used:
         card.held += card.more(amount, position)
         card.users.append(position)
+        card.apart = card.apart or fraction.apart
         card.wishes = fraction.wishes if card.wishes == ANY_GPU else card.wishes
     own = range(fraction.count - len(used))
-    cards.extend(_Card([position], 0, amount, fraction.wishes) for _ in own)
+    cards.extend(_Card([position], 0, amount, fraction.wishes, fraction.apart) for _ in own)
 
 
 def held_at_most(request: PodRequest, memory_of: Callable[[FractionRequest], int]) -> tuple[int, int]:

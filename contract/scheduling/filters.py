@@ -8,7 +8,7 @@ kube-scheduler never sees a pod that is pinned by nodeName.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from contract.isolation import ISOLATION, LIMITING
 from contract.model import WHOLE, FractionRequest, Gpu, NodeState, Taint, Usage
@@ -18,6 +18,7 @@ from contract.scheduling import needs as scheduling
 from contract.scheduling.demand import Demand
 from contract.scheduling.needs import PodNeeds
 from contract.scheduling.nodefilters import resources
+from contract.scheduling.selecting import Selects, is_selected, nothing_selected
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class Limits:
     """Pods on one GPU; 48 is the least client limit of NVIDIA MPS on GPUs since Volta."""
     memory_factor: float = 1.0
     """Oversubscription: how many times its usable memory a GPU may promise."""
+    selects: Selects = field(default=nothing_selected, metadata={"stored": False})
+    """How the selectors of claims are evaluated, which needs a CEL library."""
 
     def capacity(self, gpu: Gpu) -> int:
         """Bytes that the GPU may promise in all."""
@@ -173,11 +176,9 @@ def gpu_reason(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits
     """
     if not gpu.healthy:
         return Reason(of_withheld(gpu))
-    wishes = fraction.wishes
-    if (wishes.use_uuids and gpu.uuid not in wishes.use_uuids) or gpu.uuid in wishes.avoid_uuids:
-        return Reason(Code.UUID)
-    if wishes_for_kind(fraction) and not kind_accepted(gpu.model, gpu.memory, fraction):
-        return Reason(Code.MODEL)
+    unwished = _unwished(gpu, fraction, limits)
+    if unwished is not None:
+        return Reason(unwished)
     wanted = fraction.memory_on(gpu.usable)
     limit = wanted + fraction.burst_on(gpu.usable)
     if limit > wanted and limit > allowed_limit(gpu, fraction):
@@ -200,6 +201,16 @@ def gpu_reason(gpu: Gpu, usage: Usage, fraction: FractionRequest, limits: Limits
     if fraction.alone and usage.starting:
         return Reason(Code.NEIGHBOUR_STARTING)
     return None
+
+
+def _unwished(gpu: Gpu, fraction: FractionRequest, limits: Limits) -> Code | None:
+    """Why the container does not accept the GPU, however free it is."""
+    wishes = fraction.wishes
+    if (wishes.use_uuids and gpu.uuid not in wishes.use_uuids) or gpu.uuid in wishes.avoid_uuids:
+        return Code.UUID
+    if wishes_for_kind(fraction) and not kind_accepted(gpu.model, gpu.memory, fraction):
+        return Code.MODEL
+    return Code.GPU_SELECTOR if wishes.selects and not is_selected(gpu, wishes, limits.selects) else None
 
 
 def shortage(gpu: Gpu, usage: Usage, demand: Demand, limits: Limits) -> tuple[int, int, int, int]:

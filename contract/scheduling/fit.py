@@ -30,7 +30,8 @@ from contract.model import (
 )
 from contract.reasons.nodes import Code, Reason
 from contract.scheduling.demand import ConcurrentDemand, Demand, held_at_most, per_gpu
-from contract.scheduling.filters import Limits, gpu_reason
+from contract.scheduling.filters import DEFAULT_LIMITS, Limits, gpu_reason
+from contract.scheduling.selecting import Selects, accepted_by, nothing_selected
 
 _MOST_STEPS = 2_000
 """Steps of the search on one node, each one container on its GPUs: some ten milliseconds. 8 GPUs and 3 containers need
@@ -89,19 +90,32 @@ def fit(
     return _search(node, request, limits, score, steps)
 
 
-def allocate(node: NodeState, request: PodRequest, chosen: GpuChoice) -> tuple[ContainerAllocation, ...]:
+def allocate(
+    node: NodeState, request: PodRequest, chosen: GpuChoice, selects: Selects = nothing_selected
+) -> tuple[ContainerAllocation, ...]:
     """
     The shares on the chosen GPUs, each container's sorted by the GPUs' index.
 
     A container sees its GPUs in that order, and limits by position (`CUDA_MPS_PINNED_DEVICE_MEM_LIMIT`) must mean the
-    same card.
+    same card. `selects`: as in `Limits`.
     """
     return tuple(
         ContainerAllocation(
-            fraction.container, tuple(_share(node, fraction, position) for position in sorted(positions))
+            fraction.container,
+            tuple(_share(node, fraction, position) for position in sorted(positions)),
+            _alternative(node, fraction, positions, selects),
         )
         for fraction, positions in zip(request.containers, chosen, strict=True)
     )
+
+
+def _alternative(node: NodeState, fraction: FractionRequest, positions: Iterable[int], selects: Selects) -> int:
+    """The place of the first alternative that accepts all of these GPUs; 0 without alternatives."""
+    wishes = fraction.wishes
+    if not wishes.alternatives:
+        return 0
+    accepted = [set(accepted_by(node.gpus[position], wishes, selects)) for position in positions]
+    return wishes.first + min(set.intersection(*accepted), default=0)
 
 
 def _share(node: NodeState, fraction: FractionRequest, position: int) -> GpuShare:
@@ -204,7 +218,7 @@ def joined(request: PodRequest) -> PodRequest | None:
     A container with a memory limit above its request is one share that a GPU must hold, and stays one.
     """
     containers = request.containers
-    if len(containers) < 2 or request.same_gpus or request.bursts:
+    if len(containers) < 2 or request.same_gpus or request.bursts or any(each.apart for each in containers):
         return None
     if len({(f.count, f.wishes, bool(f.memory)) for f in containers}) > 1:
         return None
@@ -224,9 +238,16 @@ def _search(
             most = max(map(len, _by_numa(node, fitting)))
             if most < fraction.count:
                 return Reason(Code.NUMA, fraction.count, most)
+        if fraction.alike:
+            most = max(map(len, alike_groups(node, fraction, fitting, limits.selects)), default=0)
+            if most < fraction.count:
+                return Reason(Code.ALIKE, fraction.count, most)
         candidates.append(fitting)
+    apart = sum(fraction.count for fraction in request.containers if fraction.apart)
+    if apart > len(node.gpus):
+        return Reason(Code.TOO_FEW_GPUS, apart, len(node.gpus))
     load = _Load(node, request, limits, steps or Steps())
-    chosen = next(choices(node, request, candidates, load), None)
+    chosen = next(choices(node, request, candidates, limits, load), None)
     if chosen is not None:
         demands = demands_of(node, request, chosen)
         memory = sum(demand.memory for demand in demands.values())
@@ -265,8 +286,35 @@ def _by_numa(node: NodeState, positions: Iterable[int]) -> list[list[int]]:
     return list(groups.values())
 
 
+def alike_groups(
+    node: NodeState, fraction: FractionRequest, positions: Iterable[int], selects: Selects
+) -> list[list[int]]:
+    """
+    Groups of these positions of which one must have all GPUs of the container: those on one NUMA node, of one model, of
+    one alternative, as it asks. The order within a group is kept. A position may be in the groups of several
+    alternatives.
+    """
+    wishes, groups = fraction.wishes, [list(positions)]
+    if len(wishes.alternatives) > 1 and fraction.count > 1:
+        accepted = {at: accepted_by(node.gpus[at], wishes, selects) for at in groups[0]}
+        groups = [[at for at in groups[0] if place in accepted[at]] for place in range(len(wishes.alternatives))]
+    if fraction.one_numa:
+        groups = [part for group in groups for part in _by_numa(node, group)]
+    if fraction.one_model:
+        groups = [
+            [at for at in group if node.gpus[at].model == model]
+            for group in groups
+            for model in dict.fromkeys(node.gpus[at].model for at in group)
+        ]
+    return groups
+
+
 def choices(
-    node: NodeState, request: PodRequest, candidates: Sequence[Sequence[int]], load: _Load | None = None
+    node: NodeState,
+    request: PodRequest,
+    candidates: Sequence[Sequence[int]],
+    limits: Limits = DEFAULT_LIMITS,
+    load: _Load | None = None,
 ) -> Iterator[GpuChoice]:
     """
     Every choice of GPUs for the containers, in the order of preference of the first, then the next.
@@ -278,7 +326,7 @@ def choices(
         return
     chosen: list[tuple[int, ...]] = []
     used: Counter[int] = Counter()
-    to_try = [_options(node, request, candidates, 0, used)]
+    to_try = [_options(node, request, candidates, chosen, used, limits)]
     while to_try and not (load is not None and load.spent):
         taken = next(to_try[-1], None)
         if taken is None:
@@ -296,7 +344,7 @@ def choices(
         else:
             chosen.append(taken)
             used.update(taken)
-            to_try.append(_options(node, request, candidates, len(chosen), used))
+            to_try.append(_options(node, request, candidates, chosen, used, limits))
 
 
 def fitting(node: NodeState, request: PodRequest, limits: Limits, score: GpuScore, steps: Steps) -> Iterator[GpuChoice]:
@@ -307,19 +355,28 @@ def fitting(node: NodeState, request: PodRequest, limits: Limits, score: GpuScor
         yield from (chosen * len(containers) for chosen in fitting(node, whole, limits, score, steps))
         return
     candidates = [_candidates(node, fraction, limits, score)[0] for fraction in containers]
-    yield from choices(node, request, candidates, _Load(node, request, limits, steps))
+    yield from choices(node, request, candidates, limits, _Load(node, request, limits, steps))
 
 
 def _options(
-    node: NodeState, request: PodRequest, candidates: Sequence[Sequence[int]], place: int, used: Mapping[int, int]
+    node: NodeState,
+    request: PodRequest,
+    candidates: Sequence[Sequence[int]],
+    chosen: Sequence[tuple[int, ...]],
+    used: Mapping[int, int],
+    limits: Limits,
 ) -> Iterator[tuple[int, ...]]:
     """
-    The GPUs that one container may get. GPUs that the pod uses already come first: then it uses fewer cards, and init
-    containers need nothing more there.
+    The GPUs that the next container may get after those that were chosen. GPUs that the pod uses already come first:
+    then it uses fewer cards, and init containers need nothing more there.
     """
+    place = len(chosen)
     fraction = request.containers[place]
     preferred = sorted(candidates[place], key=lambda position: not used.get(position))
-    groups = _by_numa(node, preferred) if fraction.one_numa else (preferred,)
+    if fraction.apart:
+        others = {at for each, taken in zip(request.containers, chosen, strict=False) if each.apart for at in taken}
+        preferred = [position for position in preferred if position not in others]
+    groups = alike_groups(node, fraction, preferred, limits.selects) if fraction.alike else [preferred]
     return chain.from_iterable(combinations(group, fraction.count) for group in groups)
 
 
@@ -447,10 +504,14 @@ def connected(node: NodeState, request: PodRequest, chosen: GpuChoice, limits: L
     if len({far for row, others in enumerate(paths) for at, far in enumerate(others) if at != row}) < 2:
         return chosen
     one_numa = any(fraction.one_numa for fraction in request.containers)
+    chosen_from = [fraction.wishes for fraction in request.containers if len(fraction.wishes.alternatives) > 1]
     alike = [
         None
         if any(gpu_reason(gpu, usage, fraction, limits) for fraction in request.containers)
-        else (gpu.model, gpu.memory, gpu.usable, gpu.sharing, gpu.numa if one_numa else -1, usage)
+        else (
+            *(gpu.model, gpu.memory, gpu.usable, gpu.sharing, gpu.numa if one_numa else -1, usage),
+            *(accepted_by(gpu, wishes, limits.selects) for wishes in chosen_from),
+        )
         for gpu, usage in zip(node.gpus, node.usage, strict=True)
     ]
     sorts = [alike[position] for position in chosen[0]]

@@ -14,11 +14,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice, product
 from typing import Any, TypeVar
 
 from contract import names
 from contract.encoding import resourceclaims
-from contract.model import Compute, FractionRequest, NodeState, PodRequest, Taint
+from contract.model import MOST_ALTERNATIVES, Compute, FractionRequest, NodeState, PodRequest, Taint
 from contract.scheduling.gates import STORED, Gate, Gates
 from contract.scheduling.nodefilters import features as declared_features
 from contract.scheduling.nodefilters import ports as node_ports
@@ -390,6 +391,11 @@ class SchedulingRequest:
         """Whether some container's GPUs must all be on one NUMA node."""
         return any(fraction.one_numa for fraction in self.request.containers)
 
+    @property
+    def alike(self) -> bool:
+        """Whether some container's GPUs depend on each other: `FractionRequest.alike`."""
+        return any(fraction.alike for fraction in self.request.containers)
+
 
 def queue_order(priority: int, created: float) -> tuple[int, float]:
     """
@@ -404,16 +410,32 @@ def queue_order(priority: int, created: float) -> tuple[int, float]:
 
 def narrowed(ask: SchedulingRequest) -> Iterator[SchedulingRequest]:
     """
-    The pod limited to its most preferred models, then to the next ones; nothing where it has no order of models.
+    The pod limited to its most preferred models, or alternatives, then to the next ones; nothing where it has no order.
 
     The caller tries these first, and at last the pod itself, which may mix models. So the engines need one rule only,
-    whether a GPU is accepted, and only pods with such a wish cost more.
+    whether a GPU is accepted, and only pods with such a wish cost more. Of the alternatives of several containers every
+    combination is tried, those of the first container's preferred one first, as kube-scheduler does.
     """
     containers = ask.request.containers
+    if any(len(fraction.wishes.alternatives) > 1 for fraction in containers):
+        places = (range(max(1, len(fraction.wishes.alternatives))) for fraction in containers)
+        for combination in islice(product(*places), MOST_ALTERNATIVES):
+            yield _limited(ask, map(_with_alternative, containers, combination))
     choices = max((len(f.wishes.use_models) for f in containers if f.wishes.ordered), default=0)
     for rank in range(min(choices, MOST_MODELS)):
-        only = tuple(_only(fraction, rank) for fraction in containers)
-        yield replace(ask, request=replace(ask.request, containers=only), stored=ask.as_stored)
+        yield _limited(ask, (_only(fraction, rank) for fraction in containers))
+
+
+def _limited(ask: SchedulingRequest, containers: Iterable[FractionRequest]) -> SchedulingRequest:
+    return replace(ask, request=replace(ask.request, containers=tuple(containers)), stored=ask.as_stored)
+
+
+def _with_alternative(fraction: FractionRequest, place: int) -> FractionRequest:
+    wishes = fraction.wishes
+    if not wishes.alternatives:
+        return fraction
+    only = replace(wishes, alternatives=(wishes.alternatives[place],), first=wishes.first + place)
+    return replace(fraction, wishes=only)
 
 
 def _only(fraction: FractionRequest, rank: int) -> FractionRequest:

@@ -184,6 +184,8 @@ def run(session: Session) -> CommandOutput:
             raise Failed(f"pod {name!r} in namespace {session.namespace!r} does not wait for a GPU share")
         if waiter is None:
             return CommandOutput(COLUMNS, empty="No pod waits for a GPU share.")
+    if waiter is not None and waiter.pod.request.selects:
+        raise Failed(f"{waiter.pod.key}: its ResourceClaims have selectors, which only the allocator evaluates")
     report = report_for(cluster, waiter, given.gpus)
     done = carried_out(session.kube, report.evictions) if given.evict else {}
     refused = any(outcome != EVICTED for outcome in done.values())

@@ -44,6 +44,9 @@ Row = Mapping[str, Any]
 _REFUSED = "Denied"
 _OUR_PODS = ("Placed", "Waiting", "Partly")
 UNTRIED = "the further replicas were not tried: that needs the right to list nodes, GPUNodes and all pods"
+SELECTING = (
+    "the further replicas were not tried: their ResourceClaims have selectors, which only the allocator evaluates"
+)
 
 COLUMNS = (
     Column("object", "OBJECT"),
@@ -100,9 +103,9 @@ def row(template: Template, found: Verdict, rehearsal: Rehearsal | None) -> Row:
     wanted = _wanted(found.pod)
     if wanted is None or wanted.request.claim:  # the pods of a claim share what it has
         return _row(template, "Placed", (first,) * template.replicas, found.reason)
-    if rehearsal is None:
-        untried = template.replicas - 1
-        reason = "; ".join(filter(None, (found.reason, UNTRIED if untried else "")))
+    if rehearsal is None or wanted.request.selects:
+        untried, why = template.replicas - 1, UNTRIED if rehearsal is None else SELECTING
+        reason = "; ".join(filter(None, (found.reason, why if untried else "")))
         return _row(template, "Placed", (first,), reason, untried=untried)
     pending = replica_of(found.pod, wanted.needs)
     placed = [first] if rehearsal.book(wanted, found.allocation, pending) else []

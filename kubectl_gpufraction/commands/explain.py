@@ -213,6 +213,7 @@ def _models(state: ClusterView, pod: Pod) -> list[str]:
     return [f"The models of this cluster: {few(found)}"] if found else []
 
 
+SELECTING = "Its ResourceClaims have selectors, which only the allocator evaluates"
 _LEADS = "kubectl -n gpufraction-system get pods,leases"
 _MORE = (
     "To see its place in the queue, and which pods' end would make room, you need the right to list nodes, GPUNodes "
@@ -225,6 +226,8 @@ def _cures(state: ClusterView, pod: Pod, closed: frozenset[str]) -> list[str]:
         return _cures_of_claim(pod)
     if not _an_end_helps(pod):
         return []
+    if pod.request.selects:
+        return [f"{SELECTING}; the reason above counts the GPUs that they accept."]
     if not _one_share(pod):
         return ["It needs several shares at once, so no single pod's end is sure to make room."]
     room = list(_room(state, pod.request.containers[0], closed))
@@ -248,7 +251,7 @@ def _one_share(pod: Pod) -> bool:
 
 
 def _whose_end_helps(state: ClusterView, pod: Pod, closed: frozenset[str]) -> list[tuple[Node, Gpu, str]]:
-    if not pod.waits or pod.request.claim or not _an_end_helps(pod) or not _one_share(pod):
+    if not pod.waits or pod.request.claim or pod.request.selects or not _an_end_helps(pod) or not _one_share(pod):
         return []
     fraction = pod.request.containers[0]
     return [] if any(_room(state, fraction, closed)) else list(_freeing(state, fraction, closed))

@@ -25,6 +25,7 @@ from contract.scheduling.demand import Demand
 from contract.scheduling.filters import Limits, node_reason
 from contract.scheduling.fit import GpuChoice, Steps, least_free
 from contract.scheduling.needs import EVERY_PORT, SchedulingRequest
+from contract.scheduling.selecting import named_uuids
 
 _MOST_MEASURED = 8_000
 """Evaluations of shapes on the given nodes, some 50 us each; one with many GPUs or containers counts as several."""
@@ -242,7 +243,8 @@ class NodeStates:
     def _sort(self, gpu: Gpu) -> int:
         """GPUs of one sort are equal to every request, apart from their NUMA node."""
         uuid = gpu.uuid if gpu.uuid in self._relevant.uuids else ""
-        key = (gpu.model, gpu.memory, gpu.usable, gpu.healthy, gpu.withheld, gpu.sharing, bool(gpu.parent), uuid)
+        state = gpu.healthy, gpu.withheld, gpu.sharing
+        key = (gpu.model, gpu.memory, gpu.usable, gpu.capability, state, bool(gpu.parent), uuid)
         return self._sort_numbers.setdefault(key, len(self._sort_numbers))
 
     def _arranged(self, node: NodeState, sorts: tuple[int, ...]) -> tuple[Any, ...]:
@@ -269,9 +271,9 @@ class _RelevantAttributes:
         labels = {each.key for each in expressions if not each.field}
         self._labels = sorted(labels | {key for need in needs for key, _ in need.node_selector})
         self._name = any(each.field for each in expressions) or any(need.node_name for need in needs)
-        self.numa = any(ask.numa_bound for ask in shapes)
         wishes = {fraction.wishes for ask in shapes for fraction in ask.request.containers}
-        self.uuids = {uuid for wish in wishes for uuid in (*wish.use_uuids, *wish.avoid_uuids)}
+        self.numa = any(ask.numa_bound for ask in shapes) or any(wish.selects for wish in wishes)
+        self.uuids = {uuid for wish in wishes for uuid in (*wish.use_uuids, *wish.avoid_uuids, *named_uuids(wish))}
 
     def attributes(self, node: NodeState) -> tuple[Any, ...]:
         labels = tuple(node.labels.get(key) for key in self._labels)

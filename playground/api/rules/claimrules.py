@@ -44,7 +44,7 @@ def on_status_update(old: JSON, new: JSON) -> list[FieldError]:
     if after.get("reservedFor") and not allocation:
         detail = "may not be specified when `allocated` is not set"
         problems.append(forbidden_field("status.reservedFor", detail))
-    names = {request.get("name") for request in _requests(new)}
+    names = {name for request in _requests(new) for name in _names(request)}
     results = ((allocation or {}).get("devices") or {}).get("results") or []
     for i, result in enumerate(results):
         if result.get("request") not in names:
@@ -57,6 +57,13 @@ def on_status_update(old: JSON, new: JSON) -> list[FieldError]:
 
 def _requests(value: JSON) -> list[JSON]:
     return list(((value.get("spec") or {}).get("devices") or {}).get("requests") or [])
+
+
+def _names(request: JSON) -> list[object]:
+    """By which an allocation may name the request: those of its alternatives where it has some."""
+    alternatives = request.get("firstAvailable") or []
+    name = request.get("name")
+    return [f"{name}/{each.get('name')}" for each in alternatives] or [name]
 
 
 def _status(value: JSON) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,6 +27,9 @@ pytestmark = pytest.mark.system
 NODES = (
     gpu_node("plain", "1 x Tesla T4 15109MiB", labels={"pool": "plain"}, address="10.0.0.11"),
     gpu_node("dra", "2 x Tesla T4 15109MiB", labels={"pool": "dra", names.DELIVERY: names.BY_DRA}, address="10.0.0.12"),
+    gpu_node(
+        "large", "1 x NVIDIA A10 23028MiB", labels={"pool": "a10", names.DELIVERY: names.BY_DRA}, address="10.0.0.13"
+    ),
 )
 BOOKED = "gpufraction_gpu_memory_allocated_bytes"
 
@@ -43,7 +47,8 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     ) as cluster:
         labels = {"metadata": {"labels": {str(names.RESOURCE_CLAIMS_LABEL): "enabled"}}}
         cluster.kube.patch_merge(paths.namespaces("default"), labels)
-        wait_for(lambda: by_claim(cluster, "dra"), "the agent does not publish its delivery", 30)
+        for node in ("dra", "large"):
+            wait_for(partial(by_claim, cluster, node), "the agent does not publish its delivery", 30)
         yield cluster
 
 
@@ -80,12 +85,34 @@ def asks(memory: str = "", cores: str = "", *, name: str = "gpu", count: int = 1
     return {"name": name, "exactly": {"deviceClassName": "share.gpufraction.io", "count": count, **capacity, **more}}
 
 
-def template(cluster: Cluster, name: str, *requests: JSON, namespace: str = "default") -> JSON:
+def selecting(expression: str) -> JSON:
+    """The selectors of a request."""
+    return {"selectors": [{"cel": {"expression": expression}}]}
+
+
+def first_available(**alternatives: str) -> JSON:
+    """A request for 1 GiB of a card, by the names of its alternatives and their expressions."""
+    listed = []
+    for name, expression in alternatives.items():
+        listed.append({"name": name, **asks("1Gi")["exactly"], **selecting(expression)})
+    return {"name": "gpu", "firstAvailable": listed}
+
+
+A10 = "device.attributes['gpufraction.io'].productName.contains('A10')"
+T4 = "device.attributes['gpu.nvidia.com'].productName.lowerAscii().matches('^.*t4$')"
+LARGE = "device.capacity['gpufraction.io'].memory.compareTo(quantity('20Gi')) >= 0"
+GONE = "device.attributes['gpufraction.io'].productName == 'none'"
+
+
+def template(
+    cluster: Cluster, name: str, *requests: JSON, namespace: str = "default", constraints: tuple[JSON, ...] = ()
+) -> JSON:
+    more = {"constraints": list(constraints)} if constraints else {}
     body = {
         "apiVersion": resourceclaims.API,
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": name},
-        "spec": {"spec": {"devices": {"requests": list(requests)}}},
+        "spec": {"spec": {"devices": {"requests": list(requests), **more}}},
     }
     return cluster.kube.create(paths.resourceclaimtemplates(namespace), body)
 
@@ -318,10 +345,107 @@ def test_a_quota_of_gpu_memory_counts_claims(cluster: Cluster) -> None:
         cluster.kube.delete(paths.resourcequotas("default", "gpus"))
 
 
+def node_of(cluster: Cluster, name: str) -> str:
+    allocation = pods.carried_allocation(run(cluster, name))
+    assert allocation is not None
+    return allocation.node
+
+
+def test_selectors_choose_the_card(cluster: Cluster) -> None:
+    template(cluster, "a10", asks("1Gi", **selecting(f"{A10} && {LARGE}")))
+    template(cluster, "t4", asks("1Gi", **selecting(T4)))
+    for number in range(3):
+        create(cluster, pod(f"large-{number}", of="a10"))
+    create(cluster, pod("small", of="t4"))
+    assert {node_of(cluster, f"large-{number}") for number in range(3)} == {"large"}
+    assert node_of(cluster, "small") in ("dra", "plain")
+    (made,) = claims_of(cluster, "large-0")
+    (result,) = made["status"]["allocation"]["devices"]["results"]
+    assert (result["request"], result["pool"]) == ("gpu", "large")
+
+
+def test_selectors_that_no_card_satisfies_refuse_the_pod(cluster: Cluster) -> None:
+    template(cluster, "none", asks("1Gi", **selecting(GONE)))
+    with pytest.raises((KubeForbidden, KubeInvalid), match="3 without enough GPUs that the selectors of the pod's"):
+        create(cluster, pod("one", of="none"))
+
+
+def test_a_pod_waits_for_the_cards_that_its_selectors_accept(cluster: Cluster) -> None:
+    template(cluster, "whole", asks(**selecting(A10)))
+    template(cluster, "part", asks("1Gi", **selecting(LARGE)))
+    create(cluster, pod("all", of="whole"))
+    run(cluster, "all")
+    create(cluster, pod("waits", of="part"))
+    wait_for(
+        lambda: "2 without enough GPUs that the selectors" in said(cluster, "waits"),
+        lambda: f"it is told something else: {said(cluster, 'waits')}",
+        30,
+    )
+    cluster.kube.delete(paths.pods("default", "all"))
+    assert node_of(cluster, "waits") == "large"
+
+
+def test_the_first_alternative_with_room_is_allocated_and_named(cluster: Cluster) -> None:
+    template(cluster, "some", first_available(best=GONE, large=A10, any=T4))
+    template(cluster, "whole", asks(**selecting(A10)))
+    create(cluster, pod("first", of="some"))
+    assert node_of(cluster, "first") == "large"
+    (made,) = claims_of(cluster, "first")
+    assert [each["request"] for each in made["status"]["allocation"]["devices"]["results"]] == ["gpu/large"]
+    printed = scenarios.printed(cluster.kube, found(cluster, "first"), "main")
+    assert printed.count("(UUID: ") == 1
+    cluster.kube.delete(paths.pods("default", "first"))
+    wait_for(lambda: not scenarios.all_pods(cluster.kube), "the pod does not end", 30)
+    create(cluster, pod("all", of="whole"))
+    run(cluster, "all")
+    create(cluster, pod("second", pool="dra", of="some", uses={"main": [{"name": "gpu", "request": "gpu"}]}))
+    assert node_of(cluster, "second") == "dra"
+    (made,) = claims_of(cluster, "second")
+    assert [each["request"] for each in made["status"]["allocation"]["devices"]["results"]] == ["gpu/any"]
+    assert scenarios.printed(cluster.kube, found(cluster, "second"), "main").count("(UUID: ") == 1
+
+
+def test_constraints_keep_containers_on_different_cards(cluster: Cluster) -> None:
+    """Without the constraint both containers are on one card, and the node with one card would do."""
+    apart = {"distinctAttribute": "gpufraction.io/uuid"}
+    template(cluster, "apart", asks("1Gi", name="one"), asks("1Gi", name="two"), constraints=(apart,))
+    uses = {name: [{"name": "gpu", "request": name}] for name in ("one", "two")}
+    for number in range(3):
+        create(cluster, pod(f"p{number}", of="apart", uses=uses))
+    for number in range(3):
+        allocation = pods.carried_allocation(run(cluster, f"p{number}"))
+        assert allocation is not None
+        assert allocation.node == "dra"
+        assert len({share.uuid for each in allocation.containers for share in each.shares}) == 2
+    create(cluster, pod("waits", pool="a10", of="apart", uses=uses))
+    wait_for(
+        lambda: "1 with too few GPUs (most 1, wanted 2)" in said(cluster, "waits"),
+        lambda: f"it is told something else: {said(cluster, 'waits')}",
+        30,
+    )
+
+
+def test_cards_of_one_model_are_of_one_node_with_enough_of_them(cluster: Cluster) -> None:
+    alike = ({"matchAttribute": "gpufraction.io/productName"}, {"matchAttribute": "gpufraction.io/numa"})
+    template(cluster, "alike", asks("1Gi", count=2), constraints=alike)
+    create(cluster, pod("one", of="alike"))
+    assert node_of(cluster, "one") == "dra"
+
+
 REFUSED = {
-    "alternatives": (
-        {"name": "gpu", "firstAvailable": [{"name": "a", "deviceClassName": "share.gpufraction.io"}]},
-        "ResourceClaimTemplate t: spec.spec.devices.requests\\[0\\].firstAvailable",
+    "a constraint that does not map": (
+        asks("1Gi"),
+        "constraints\\[0\\].matchAttribute: found 'resource.kubernetes.io/pcieRoot'; give gpufraction.io/numa",
+    ),
+    "an alternative of another size": (
+        {
+            "name": "gpu",
+            "firstAvailable": [
+                {"name": "a", "deviceClassName": "share.gpufraction.io"},
+                {"name": "b", "deviceClassName": "share.gpufraction.io", "count": 2},
+            ],
+        },
+        "requests\\[0\\].firstAvailable\\[1\\]: found another count or capacity than in the first alternative",
     ),
     "all devices": (
         {"name": "gpu", "exactly": {"deviceClassName": "share.gpufraction.io", "allocationMode": "All"}},
@@ -334,9 +458,13 @@ REFUSED = {
         },
         "capacity.requests\\[compute\\]: found '5'; give memory, and cores",
     ),
-    "a selector": (
-        asks("1Gi", selectors=[{"cel": {"expression": "true"}}]),
-        "exactly.selectors: found .*; leave it out",
+    "a selector with a function that is not known": (
+        asks("1Gi", **selecting("device.driver.replace('a', 'b') == ''")),
+        r"exactly.selectors\[0\].cel.expression: found the function 'replace'; use only",
+    ),
+    "a selector with a wrong quantity": (
+        asks("1Gi", **selecting("quantity('many') == quantity('1')")),
+        r"selectors\[0\].cel.expression: found .*, of which CEL says: 'many' is not",
     ),
     "a toleration": (
         asks("1Gi", tolerations=[{"operator": "Exists"}]),
@@ -347,7 +475,8 @@ REFUSED = {
 
 @pytest.mark.parametrize(("request_", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_is_not_read_is_refused_by_its_field(cluster: Cluster, request_: JSON, words: str) -> None:
-    template(cluster, "t", request_)
+    constraints = ({"matchAttribute": "resource.kubernetes.io/pcieRoot"},) if "constraints" in words else ()
+    template(cluster, "t", request_, constraints=constraints)
     with pytest.raises((KubeForbidden, KubeInvalid), match=words):
         create(cluster, pod("one", of="t"))
 

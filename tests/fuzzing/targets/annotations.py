@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+from allocator.selectors import holds, problem
 from contract.dialects import DIALECTS
-from contract.encoding import codec, moments, quantity, reading
+from contract.encoding import codec, moments, quantity, reading, selectors
 from contract.encoding.quantity import BadQuantity
 from contract.encoding.reading import Malformed
+from contract.encoding.selectors import SelectorRefused
 from contract.model import (
     Allocation,
     ContainerAllocation,
@@ -19,14 +21,16 @@ from contract.model import (
 from contract.nodes import capacity
 from contract.nodes.capacity import Amounts, Beyond
 from contract.scheduling import consent, fairness, protection
+from contract.scheduling.selecting import CardSeen
 from nodeagent.gpus import simulated
 from nodeagent.gpus.simulated import BadSimulation
 from nodeagent.isolation import delivery
 from nodeagent.isolation.delivery import BadOverride
 from runtime import settings
-from tests.fuzzing.judge import Target, bounded, presentable, same
+from tests.fuzzing.judge import Finding, Target, bounded, presentable, same
 
 GIB = 1 << 30
+A100 = CardSeen("NVIDIA A100-SXM4-40GB", 40 * GIB, 0, "8.0", False, "")
 REQUESTS = (
     PodRequest("native", (FractionRequest("main", memory=8 * GIB, cores=30, count=2, limit=9 * GIB),), same_gpus=False),
     PodRequest(
@@ -98,6 +102,34 @@ def _quantity(data: bytes) -> None:
     whole = quantity.integer_or(text, -1)
     if 0 <= whole < 1 << 100:
         same(quantity.integer(quantity.format_bytes(whole)), whole, "reading an amount that was written")
+
+
+def _selector(data: bytes) -> None:
+    text = _text(data)
+    try:
+        found = selectors.read(text)
+    except SelectorRefused as refused:
+        presentable(str(refused), "why an expression is refused")
+        if holds(text, A100):
+            raise Finding("an expression that is refused accepts a GPU", "refused and held") from refused
+        return
+    bounded(sum(map(len, found.uuids)), len(text), "the UUIDs that an expression names")
+    presentable(problem(text), "what is wrong with an expression")
+    for uuid in ("", *sorted(found.uuids)[:1]):
+        holds(text, A100._replace(uuid=uuid))
+    # GPUs that an expression does not name are one to it.
+    same(holds(text, A100._replace(uuid="GPU-x")), holds(text, A100), "what an expression says of an unnamed GPU")
+
+
+def _expressions() -> tuple[bytes, ...]:
+    ours = "device.attributes['gpufraction.io']"
+    return (
+        f"{ours}.productName.lowerAscii().matches('^.*a100.*$') && {ours}.numa == 0".encode(),
+        f"{ours}.uuid in ['GPU-1', 'GPU-2'] || !has({ours}.uuid) ? true : false".encode(),
+        b"device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0",
+        f"['A100', 'H100'].exists(m, {ours}.productName.contains(m))".encode(),
+        f"{ours}.cudaComputeCapability.isGreaterThan(semver('7.5.0'))".encode(),
+    )
 
 
 def _words(data: bytes) -> None:
@@ -175,6 +207,13 @@ TARGETS = (
         _quantity,
         ("contract.encoding.quantity:parse", "contract.encoding.quantity:integer"),
         lambda: (b"5", b"500m", b"8Gi", b"1e3", b"0.1", b"-1", b".5Ki", b"8k", b"1E-3"),
+        form="text",
+    ),
+    Target(
+        "selector",
+        _selector,
+        ("contract.encoding.selectors:read",),
+        _expressions,
         form="text",
     ),
     Target(

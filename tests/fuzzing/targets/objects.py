@@ -395,13 +395,17 @@ def _share_claims() -> tuple[bytes, ...]:
     devices = {
         "requests": [{"name": "gpu", "exactly": exactly}],
         "config": [{"requests": ["gpu"], "opaque": {"driver": names.GROUP, "parameters": parameters}}],
+        "constraints": [{"requests": ["gpu"], "matchAttribute": "gpufraction.io/numa"}],
     }
+    selecting = {"selectors": [{"cel": {"expression": "device.driver == 'gpufraction.io'"}}]}
+    alternatives = [{"name": "a", **exactly, **selecting}, {"name": "b", **exactly}]
     spec = {
         "devices": devices,
         "resourceClaims": [{"name": "own", "resourceClaimTemplateName": "t"}],
         "containers": [{"name": "a", "resources": {"claims": [{"name": "own", "request": "gpu"}]}}],
     }
-    return _dumped({"metadata": {"annotations": {}}, "spec": spec})
+    some = {"devices": {"requests": [{"name": "gpu", "firstAvailable": alternatives}]}}
+    return _dumped(*({"metadata": {"annotations": {}}, "spec": each} for each in (spec, {**spec, **some})))
 
 
 def _share_claim(data: bytes) -> None:

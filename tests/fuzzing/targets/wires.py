@@ -11,7 +11,7 @@ from contract.encoding import codec, protocol
 from contract.encoding.protocol import ClaimsAnswer, ClaimsQuestion, Never, Placed, Question, Wait
 from contract.encoding.quantity import BadQuantity
 from contract.encoding.reading import Malformed
-from contract.model import ClaimEntry, DeviceRequest
+from contract.model import Alternative, ClaimEntry, Constraint, DeviceRequest
 from kubectl_gpufraction.cluster import targets as pods_named
 from kubectl_gpufraction.cluster.targets import BadTarget
 from kubectl_gpufraction.ui import server as page
@@ -97,8 +97,16 @@ def _review(data: bytes) -> None:
 _CLAIMS = protocol.claims_question_to_json(
     ClaimsQuestion("team-a", (ClaimEntry("gpu", template="t"), ClaimEntry("own", claim="c")))
 )
+SELECTING = DeviceRequest(
+    "b",
+    1,
+    1 << 30,
+    selectors=("true",),
+    alternatives=(Alternative("x"),),
+    constraints=(Constraint("numa", ("a", "b")),),
+)
 _READINGS = protocol.claims_answer_to_json(
-    ClaimsAnswer({"gpu": (DeviceRequest("a", 2, 1 << 30, 30, 2 << 30, "mps"),), "own": ()})
+    ClaimsAnswer({"gpu": (DeviceRequest("a", 2, 1 << 30, 30, 2 << 30, "mps"), SELECTING), "own": ()})
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,19 @@ def test_a_taint_keeps_the_ends_of_a_nodes_pods_out(tmp_path: Path) -> None:
     tainted["spec"]["taints"] = [{"key": "team", "value": "x", "effect": "NoSchedule"}]
     shown = called(tmp_path, "explain", "waits", given={"/api/v1/nodes": collection(tainted)})[1]
     assert shown.splitlines()[-1] == "No single pod's end would make room on a GPU that it accepts."
+
+
+def test_what_selectors_accept_is_left_to_the_allocator(tmp_path: Path) -> None:
+    """The plugin evaluates no CEL: it neither promises room nor names pods whose end would help."""
+    waits = copy.deepcopy(WAITS)
+    request = json.loads(waits["metadata"]["annotations"][names.REQUEST])
+    request["containers"][0]["selectors"] = ["device.driver == 'gpufraction.io'"]
+    waits["metadata"]["annotations"][str(names.REQUEST)] = json.dumps({**request, "v": 2})
+    given = {"/api/v1/pods": collection(RUNS, waits), "/api/v1/namespaces/default/pods": collection(RUNS, waits)}
+    last = called(tmp_path, "explain", "waits", given=given)[1].splitlines()[-1]
+    assert last == f"{explain.SELECTING}; the reason above counts the GPUs that they accept."
+    status, _, error = called(tmp_path, "advise", "waits", given=given)[:3]
+    assert (status, "default/waits: its ResourceClaims have selectors" in error) == (1, True)
 
 
 OLD = "no allocator leads: replica-1 last renewed its Lease"

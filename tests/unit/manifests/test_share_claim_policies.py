@@ -170,9 +170,34 @@ def test_no_class_of_ours_stands_for_an_extended_resource(bench: Bench) -> None:
     refused = "found example.com/gpu; remove it"
     for name, driver in ((str(names.SHARE_CLASS), "example.com"), ("own", names.GROUP)):
         assert refused in bench.call(TENANT, "POST", classes, device_class(name, driver, **resource))
-        assert not bench.call(TENANT, "POST", classes, device_class(name, driver))
+        assert not bench.call(TENANT, "POST", classes, device_class(name))
         patched = bench.call(TENANT, "PATCH", f"{classes}/{name}", {"spec": resource})
         assert "give gpufraction the option resourceName: example.com/gpu" in patched
     for driver in ("example.com", f"not-{names.GROUP}", f"{names.GROUP}.example.com"):
         name = f"of-{driver}"
         assert not bench.call(TENANT, "POST", classes, device_class(name, driver, **resource))
+
+
+def test_nobody_adds_to_our_class_what_the_allocator_does_not_read(bench: Bench) -> None:
+    classes = paths.path("resource.k8s.io/v1", "deviceclasses")
+    refused = "found selectors or config beside those that gpufraction installs"
+    other = {"cel": {"expression": "device.attributes['gpufraction.io'].productName == 'x'"}}
+    config = [{"opaque": {"driver": names.GROUP, "parameters": {"kind": "ShareParameters"}}}]
+    assert not bench.call(TENANT, "POST", classes, device_class(str(names.SHARE_CLASS)))
+    for spec in ({"selectors": [other]}, {"config": config}):
+        assert refused in bench.call(TENANT, "PATCH", f"{classes}/{names.SHARE_CLASS}", {"spec": spec})
+        assert not bench.call(TENANT, "POST", classes, device_class(f"own-{next(iter(spec))}", "example.com", **spec))
+
+
+def test_a_claim_with_alternatives_is_guarded_likewise(bench: Bench) -> None:
+    some = claim()
+    some["spec"]["devices"]["requests"] = [
+        {"name": "gpu", "firstAvailable": [{"name": "a", "deviceClassName": str(names.SHARE_CLASS)}]}
+    ]
+    assert not bench.call(TENANT, "POST", CLAIMS, some)
+    given = allocation()
+    given["devices"]["results"][0]["request"] = "gpu/a"
+    status = {"allocation": given, "reservedFor": [HOLDER]}
+    assert "only gpufraction's allocator" in bench.call(TENANT, "PATCH", f"{ONE}/status", {"status": status})
+    assert not bench.call(ALLOCATOR, "PATCH", f"{ONE}/status", {"status": status})
+    assert "is used by pod holder" in bench.call(TENANT, "DELETE", ONE)

@@ -16,6 +16,7 @@ from allocator.scoring import estimator
 from allocator.scoring.classes import supply_of
 from allocator.scoring.estimator import Learner
 from allocator.scoring.tables import Tables
+from allocator.selectors import holds
 from contract.encoding.quantity import GIB
 from contract.model import (
     NO_OVERCOUNT,
@@ -47,7 +48,7 @@ AFFINITIES = (
     ((Requirement("pool", "DoesNotExist"),), (Requirement("size", "Gt", ("3",)), Requirement("pool", "Exists"))),
     ((Requirement("metadata.name", "In", ("a", "c"), field=True),),),
 )
-LIMITS = Limits(max_sharers=3, memory_factor=1.25)
+LIMITS = Limits(max_sharers=3, memory_factor=1.25, selects=holds)
 NAMES = ("a", "b", "c", "d")
 _BEYOND = (
     Reason(Code.POD_ANTI_AFFINITY),
@@ -61,7 +62,17 @@ LIKED = st.none() | st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2))
 """How much the pod prefers each node; None for a pod without preferences."""
 MODELS = (("Tesla T4", 15109), ("V100", 32768), ("A10", 23028))
 
-wishes = st.sampled_from(
+_ATTRIBUTES = "device.attributes['gpufraction.io']"
+_T4, _SECOND_NUMA = f"{_ATTRIBUTES}.productName.contains('T4')", f"{_ATTRIBUTES}.numa == 1"
+_SOME = f"{_ATTRIBUTES}.uuid in ['GPU-a-0', 'GPU-b-1', 'GPU-c-0'] || {_ATTRIBUTES}.type == 'mig'"
+_LARGE = "device.capacity['gpufraction.io'].memory.isGreaterThan(quantity('20Gi'))"
+EXPRESSIONS = (_T4, _SECOND_NUMA, _SOME, _LARGE)
+selecting = st.builds(
+    Wishes,
+    selectors=st.sampled_from(((), (_T4,), (_SOME,), (_LARGE, _SECOND_NUMA))),
+    alternatives=st.lists(st.lists(st.sampled_from(EXPRESSIONS), max_size=2).map(tuple), max_size=3).map(tuple),
+)
+wishes = selecting | st.sampled_from(
     (
         Wishes(),
         Wishes(use_models=("t4", "A10")),
@@ -90,6 +101,8 @@ def fractions(draw: st.DrawFn, name: str) -> FractionRequest:
         init=draw(st.integers(0, 4)) == 0,
         wishes=draw(wishes),
         one_numa=draw(st.integers(0, 4)) == 0,
+        one_model=draw(st.integers(0, 4)) == 0,
+        apart=draw(st.integers(0, 3)) == 0,
         limit=limit if limit > max(memory, percent) else 0,
     )
 

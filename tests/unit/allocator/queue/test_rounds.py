@@ -89,6 +89,19 @@ def test_what_a_decision_costs() -> None:
     assert [weight(each) for each in (entry("x"), entry("x", containers=3), by_order)] == [1, 20, 3]
 
 
+def test_expressions_and_alternatives_cost_decisions() -> None:
+    """An expression is compiled and evaluated first; each combination of alternatives is a decision."""
+    found = [
+        weight(replace(entry("x"), ask=SchedulingRequest(PodRequest("resourceclaims", (fraction,)), NEEDS)))
+        for fraction in (
+            FractionRequest("c", memory=1, wishes=Wishes(selectors=("true",))),
+            FractionRequest("c", memory=1, wishes=Wishes(selectors=("x" * 640,))),
+            FractionRequest("c", memory=1, wishes=Wishes(alternatives=(("true",), (), ("true",)))),
+        )
+    ]
+    assert found == [1, 11, 4]
+
+
 @st.composite
 def lines(draw: st.DrawFn) -> list[QueuedPodInfo]:
     counts = draw(st.lists(st.integers(1, 60), min_size=1, max_size=4))

@@ -11,8 +11,8 @@ import pytest
 from allocator.workers import share_claims
 from allocator.workers.resource_claims import NotWritten
 from contract import names, pods
-from contract.dialects.base import PodReader
-from contract.dialects.resourceclaims import read_pod
+from contract.dialects.base import PodReader, Refusal
+from contract.dialects.resourceclaims import read_claim, read_pod
 from contract.encoding import resourceclaims
 from contract.model import (
     MOST_CONSUMERS,
@@ -156,6 +156,64 @@ def test_the_allocation_is_whole_in_one_write(bench: Bench) -> None:
     assert claim["metadata"]["finalizers"] == [resourceclaims.FINALIZER]
     given = resourceclaims.prepared(claim, uid=claim["metadata"]["uid"], node="a")
     assert [each.request for each in given] == ["one", "two", "two"]
+
+
+SELECTING = {"selectors": [{"cel": {"expression": "device.driver == 'gpufraction.io'"}}]}
+SOME = {
+    "name": "one",
+    "firstAvailable": [
+        {"name": name, "deviceClassName": "share.gpufraction.io", "capacity": {"requests": {"memory": "1Gi"}}, **more}
+        for name, more in (("best", SELECTING), ("any", {}))
+    ],
+}
+
+
+@pytest.mark.parametrize(("alternative", "name"), [(0, "best"), (1, "any"), (2, "")])
+def test_an_allocation_names_the_alternative_that_was_chosen(bench: Bench, alternative: int, name: str) -> None:
+    spec = {"devices": {"requests": [SOME]}}
+    bench.claim_for(None, "own", spec)
+    pod = bench.make("q", claim="own")
+    del pod["spec"]["containers"][1]["resources"]
+    reading = read_claim(spec)
+    assert not isinstance(reading, Refusal)
+    request = read_pod(PodReader(pod, DEFAULTS), {"gpu": reading})
+    assert isinstance(request, PodRequest)
+    share = GpuShare(UUIDS[0], 0, GIB, 0, 16 * GIB, "nvidia.com/gpu", dra=True)
+    decided = Allocation("one", "a", (ContainerAllocation("first", (share,), alternative),))
+    if not name:
+        with pytest.raises(NotWritten, match="request one has no alternative 2"):
+            share_claims.write(bench.kube, pod, request, decided, at=AT)
+        return
+    share_claims.write(bench.kube, pod, request, decided, at=AT)
+    claim = bench.claim("own")
+    assert [each["request"] for each in claim["status"]["allocation"]["devices"]["results"]] == [f"one/{name}"]
+    (given,) = resourceclaims.prepared(claim, uid=claim["metadata"]["uid"], node="a")
+    assert given.request == f"one/{name}"
+
+
+@pytest.mark.parametrize("change", ["a selector more", "alternatives", "none"])
+def test_a_claim_with_other_selectors_than_were_judged_is_not_written(bench: Bench, change: str) -> None:
+    """A template may be made again between a pod's admission and the claim."""
+    plain = {"deviceClassName": "share.gpufraction.io", "capacity": {"requests": {"memory": "1Gi"}}}
+    judged = {"name": "one", "exactly": {**plain, **SELECTING}}
+    more = {"selectors": [*SELECTING["selectors"], {"cel": {"expression": "true"}}]}
+    made = {
+        "a selector more": {"name": "one", "exactly": {**plain, **more}},
+        "alternatives": SOME,
+        "none": {"name": "one", "exactly": plain},
+    }[change]
+    bench.claim_for(None, "own", {"devices": {"requests": [made]}})
+    pod = bench.make("q", claim="own")
+    del pod["spec"]["containers"][1]["resources"]
+    reading = read_claim({"devices": {"requests": [judged]}})
+    assert not isinstance(reading, Refusal)
+    request = read_pod(PodReader(pod, DEFAULTS), {"gpu": reading})
+    assert isinstance(request, PodRequest)
+    share = GpuShare(UUIDS[0], 0, GIB, 0, 16 * GIB, "nvidia.com/gpu", dra=True)
+    decided = Allocation("one", "a", (ContainerAllocation("first", (share,)),))
+    with pytest.raises(NotWritten, match="something other than what was counted"):
+        share_claims.write(bench.kube, pod, request, decided, at=AT)
+    assert "status" not in bench.claim("own") or not bench.claim("own")["status"]
 
 
 def test_where_the_node_delivers_in_another_way_the_claim_has_no_device(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,7 +26,17 @@ from contract.dialects.resourceclaims import (
 )
 from contract.encoding import codec
 from contract.encoding.quantity import GIB
-from contract.model import WHOLE, ClaimEntry, DeviceRequest, FractionRequest, PodRequest, Wishes
+from contract.encoding.reading import Malformed
+from contract.model import (
+    WHOLE,
+    Alternative,
+    ClaimEntry,
+    Constraint,
+    DeviceRequest,
+    FractionRequest,
+    PodRequest,
+    Wishes,
+)
 from contract.options import DEFAULTS
 from tests.unit.contract.strategies import JSON as ANY
 
@@ -52,10 +63,21 @@ def config(*requests: str, **parameters: Any) -> JSON:
     return {"requests": list(requests), **opaque} if requests else opaque
 
 
+def alternative(name: str, **fields: Any) -> JSON:
+    return {"name": name, "deviceClassName": CLASS, **fields}
+
+
+def selecting(*expressions: str) -> JSON:
+    return {"selectors": [{"cel": {"expression": each}} for each in expressions]}
+
+
 def other(**fields: Any) -> JSON:
     return {"name": "nic", "exactly": {"deviceClassName": "nic.example.com", **fields}}
 
 
+CONSTRAINT = "spec.devices.constraints[0]"
+DISTINCT = Constraint("uuid", ("a", "b", "c"), distinct=True)
+EXPRESSION = f"{FIRST}.exactly.selectors[0].cel.expression"
 READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
     "memory alone reserves no cores": (spec(exactly(**capacity(memory="8Gi"))), (DeviceRequest("gpu", 1, 8 * GIB),)),
     "memory and cores": (
@@ -84,21 +106,107 @@ READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
             f"a claim has devices of one kind: give {CLASS}, or create another claim for the others",
         ),
     ),
-    "our class among alternatives": (
-        spec({"name": "gpu", "firstAvailable": [{"name": "a", "deviceClassName": CLASS}]}),
+    "alternatives": (
+        spec(
+            {
+                "name": "gpu",
+                "firstAvailable": [
+                    alternative("a", count=2, **capacity(memory="8Gi"), **selecting("true")),
+                    alternative("b", count=2, allocationMode="ExactCount", **capacity(memory="8192Mi")),
+                ],
+            },
+        ),
+        (DeviceRequest("gpu", 2, 8 * GIB, alternatives=(Alternative("a", ("true",)), Alternative("b"))),),
+    ),
+    "an alternative of another class": (
+        spec({"name": "gpu", "firstAvailable": [alternative("a"), {"name": "b", "deviceClassName": "x"}]}),
         Refusal(
-            f"{FIRST}.firstAvailable",
-            f"[{{'name': 'a', 'deviceClassName': '{CLASS}'}}]",
-            "give one choice under exactly, or several templates",
+            f"{FIRST}.firstAvailable[1].deviceClassName",
+            "'x'",
+            f"a claim has devices of one kind: give {CLASS}, or create another claim for the others",
         ),
     ),
-    "constraints": (
-        spec(exactly(), constraints=[{"matchAttribute": "a/b"}]),
+    "alternatives of different amounts": (
+        spec({"name": "gpu", "firstAvailable": [alternative("a"), alternative("b", **capacity(memory="8Gi"))]}),
         Refusal(
-            "spec.devices.constraints",
-            "[{'matchAttribute': 'a/b'}]",
-            "leave it out; the requests of one container always get different GPUs",
+            f"{FIRST}.firstAvailable[1]",
+            "another count or capacity than in the first alternative",
+            "give all alternatives the same: a quota counts the pod before one is chosen; or use several templates",
         ),
+    ),
+    "alternatives of one name": (
+        spec({"name": "gpu", "firstAvailable": [alternative("a"), alternative("a")]}),
+        Refusal(f"{FIRST}.firstAvailable", "two alternatives with the same name", "give each its own name"),
+    ),
+    "an alternative with a toleration": (
+        spec({"name": "gpu", "firstAvailable": [alternative("a", tolerations=[{"operator": "Exists"}])]}),
+        Refusal(
+            f"{FIRST}.firstAvailable[0].tolerations",
+            "[{'operator': 'Exists'}]",
+            "leave it out; an unhealthy GPU accepts no pods",
+        ),
+    ),
+    "many alternatives": (
+        spec({"name": "gpu", "firstAvailable": [alternative(f"a{number}") for number in range(9)]}),
+        Refusal(f"{FIRST}.firstAvailable", "9 alternatives", "give at most 8"),
+    ),
+    "alternatives and a choice": (
+        spec({**exactly(), "firstAvailable": [alternative("a")]}),
+        Refusal(f"{FIRST}.exactly", "exactly together with firstAvailable", "give one of the two"),
+    ),
+    "constraints": (
+        spec(
+            *(exactly(name) for name in "abc"),
+            constraints=[
+                {"matchAttribute": "gpufraction.io/numa", "requests": ["b", "a"]},
+                {"matchAttribute": "gpu.nvidia.com/productName", "requests": ["c"]},
+                {"distinctAttribute": "gpufraction.io/uuid"},
+            ],
+        ),
+        (
+            *(DeviceRequest(name, constraints=(Constraint("numa", ("a", "b")), DISTINCT)) for name in "ab"),
+            DeviceRequest("c", constraints=(Constraint("productName", ("c",)), DISTINCT)),
+        ),
+    ),
+    "a constraint about an attribute of others": (
+        spec(exactly(), constraints=[{"matchAttribute": "a/b"}]),
+        Refusal(f"{CONSTRAINT}.matchAttribute", "'a/b'", "give gpufraction.io/numa or gpufraction.io/productName"),
+    ),
+    "a constraint about the PCIe root": (
+        spec(exactly(), constraints=[{"matchAttribute": "resource.kubernetes.io/pcieRoot"}]),
+        Refusal(
+            f"{CONSTRAINT}.matchAttribute",
+            "'resource.kubernetes.io/pcieRoot'",
+            "give gpufraction.io/numa, which keeps the GPUs on one NUMA node",
+        ),
+    ),
+    "the same UUID": (
+        spec(exactly(), constraints=[{"matchAttribute": "gpufraction.io/uuid"}]),
+        Refusal(
+            f"{CONSTRAINT}.matchAttribute",
+            "'gpufraction.io/uuid'",
+            "give gpufraction.io/numa or gpufraction.io/productName",
+        ),
+    ),
+    "different models": (
+        spec(exactly(), constraints=[{"distinctAttribute": "gpufraction.io/productName"}]),
+        Refusal(
+            f"{CONSTRAINT}.distinctAttribute",
+            "'gpufraction.io/productName'",
+            "give gpufraction.io/uuid alone, for different GPUs",
+        ),
+    ),
+    "a constraint without an attribute": (
+        spec(exactly(), constraints=[{"requests": ["gpu"]}]),
+        Refusal(f"{CONSTRAINT}.matchAttribute", "None", "give gpufraction.io/numa or gpufraction.io/productName"),
+    ),
+    "a constraint about a request that there is not": (
+        spec(exactly(), constraints=[{"matchAttribute": "gpufraction.io/numa", "requests": ["gpu/a"]}]),
+        Refusal(f"{CONSTRAINT}.requests", "'gpu/a'", "give requests of this claim: gpu"),
+    ),
+    "many constraints": (
+        spec(exactly(), constraints=[{"matchAttribute": "gpufraction.io/numa"}] * 33),
+        Refusal("spec.devices.constraints", "33 constraints", "give at most 32"),
     ),
     "isolation and a memory limit": (
         spec(
@@ -166,12 +274,36 @@ READ: dict[str, tuple[Any, ClaimReading | Refusal]] = {
         ),
     ),
     "CEL selectors": (
-        spec(exactly(selectors=[{"cel": {"expression": "true"}}])),
+        spec(exactly(selectors=[*selecting("true")["selectors"], *selecting("false", "true")["selectors"]])),
+        (DeviceRequest("gpu", selectors=("true", "false")),),
+    ),
+    "a selector that is too long": (
+        spec(exactly(**selecting("true " * 500))),
+        Refusal(f"{EXPRESSION}", "2500 characters", "give at most 1,024"),
+    ),
+    "selectors that are too long together": (
+        spec(*(exactly(f"r{n}", **selecting(f"{n} == 1 || device.driver == '{'a' * 120}'")) for n in range(20))),
         Refusal(
-            f"{FIRST}.exactly.selectors",
-            "[{'cel': {'expression': 'true'}}]",
-            f"leave it out; the pod's annotation {names.USE_MODELS} chooses GPUs",
+            "spec.devices.requests[13].exactly.selectors[0].cel.expression",
+            "a longer sum of expressions",
+            "give at most 2,048 characters in all expressions of a claim",
         ),
+    ),
+    "many selectors": (
+        spec(exactly(**selecting(*(f"{number} == 1" for number in range(9))))),
+        Refusal(f"{FIRST}.exactly.selectors", "9 selectors", "give at most 8"),
+    ),
+    "a selector that is no CEL": (
+        spec(exactly(selectors=[{"jsonPath": "x"}])),
+        Refusal(f"{FIRST}.exactly.selectors[0].jsonPath", "'x'", "leave it out; gpufraction does not know the field"),
+    ),
+    "a selector without an expression": (
+        spec(exactly(selectors=[{"cel": {}}])),
+        Refusal(EXPRESSION, "None", "give a CEL expression"),
+    ),
+    "a selector that CEL does not accept": (
+        spec(exactly(**selecting("1 == wrong"))),
+        Refusal(EXPRESSION, "the name 'wrong'", "an expression knows only device"),
     ),
     "administrative access": (
         spec(exactly(adminAccess=True)),
@@ -288,6 +420,17 @@ def asked(*fractions: FractionRequest) -> PodRequest:
     return PodRequest("resourceclaims", fractions)
 
 
+def constrained(*requests: DeviceRequest, about: tuple[str, ...] = (), distinct: bool = False) -> ClaimReading:
+    """The requests with constraints about all of them."""
+    meant = tuple(each.name for each in requests)
+    found = [Constraint(each, meant) for each in about] + [Constraint("uuid", meant, distinct=True)] * distinct
+    return tuple(replace(each, constraints=tuple(found)) for each in requests)
+
+
+DIFFERENT = (
+    "requests with different selectors, or one with firstAvailable among several",
+    "give all requests of a container the same selectors and no alternatives, or use several containers",
+)
 PODS: dict[str, tuple[JSON, Readings, PodRequest | Refusal | None]] = {
     "a container with a claim": (
         pod(("main", [ref()])),
@@ -323,6 +466,81 @@ PODS: dict[str, tuple[JSON, Readings, PodRequest | Refusal | None]] = {
         pod(("main", [ref()]), init=(), **{str(names.USE_MODELS): "A100"}),
         {"gpu": (LARGE,)},
         asked(FractionRequest("main", memory=2 * GIB, wishes=Wishes(("A100",)))),
+    ),
+    "selectors are wishes": (
+        pod(("main", [ref()]), init=(), **{str(names.USE_MODELS): "A100,H100"}),
+        {"gpu": (replace(SMALL, selectors=("true",)), replace(TWO, selectors=("true",)))},
+        asked(
+            FractionRequest(
+                "main", 3, GIB, cores=10, wishes=Wishes(("A100", "H100"), ordered=True, selectors=("true",))
+            )
+        ),
+    ),
+    "alternatives take the place of an order of models": (
+        pod(("main", [ref()]), init=(), **{str(names.USE_MODELS): "A100,H100"}),
+        {"gpu": (replace(TWO, alternatives=(Alternative("a", ("true",)), Alternative("b"))),)},
+        asked(FractionRequest("main", 2, GIB, cores=10, wishes=Wishes(("A100", "H100"), alternatives=(("true",), ())))),
+    ),
+    "requests of one container with different selectors": (
+        pod(("main", [ref()])),
+        {"gpu": (replace(SMALL, selectors=("true",)), TWO)},
+        Refusal(CLAIMS, *DIFFERENT),
+    ),
+    "alternatives of one request among several of a container": (
+        pod(("main", [ref()])),
+        {"gpu": (replace(SMALL, alternatives=(Alternative("a"),)), TWO)},
+        Refusal(CLAIMS, *DIFFERENT),
+    ),
+    "many combinations of alternatives": (
+        pod(*((name, [ref("gpu", name)]) for name in ("a", "b"))),
+        {"gpu": tuple(DeviceRequest(name, alternatives=tuple(map(Alternative, "xyz"))) for name in ("a", "b"))},
+        Refusal(
+            "spec.containers",
+            "9 combinations of alternatives",
+            "give at most 8: the numbers of alternatives of all containers are multiplied",
+        ),
+    ),
+    "constraints about all GPUs of a container": (
+        pod(("main", [ref()])),
+        {"gpu": constrained(SMALL, TWO, about=("numa", "productName"))},
+        asked(FractionRequest("main", 3, GIB, cores=10, one_numa=True, one_model=True)),
+    ),
+    "constraints about one GPU say nothing": (
+        pod(("main", [ref()])),
+        {"gpu": constrained(SMALL, about=("numa", "productName"))},
+        asked(FractionRequest("main", 1, GIB, cores=10)),
+    ),
+    "different GPUs of one container": (
+        pod(("main", [ref()])),
+        {"gpu": constrained(SMALL, TWO, distinct=True)},
+        asked(FractionRequest("main", 3, GIB, cores=10)),
+    ),
+    "different GPUs of several containers": (
+        pod(("one", [ref("gpu", "a")]), ("two", [ref("gpu", "b")]), ("three", [ref("own")])),
+        {"gpu": constrained(SMALL, TWO, distinct=True), "own": (SMALL,)},
+        asked(
+            FractionRequest("one", 1, GIB, cores=10, apart=True),
+            FractionRequest("two", 2, GIB, cores=10, apart=True),
+            FractionRequest("three", 1, GIB, cores=10),
+        ),
+    ),
+    "GPUs of several containers on one NUMA node": (
+        pod(("one", [ref("gpu", "a")]), ("two", [ref("gpu", "b")])),
+        {"gpu": constrained(SMALL, TWO, about=("numa",))},
+        Refusal(
+            CLAIMS,
+            "a matchAttribute of claim gpu for several containers",
+            "leave it out, or have one container use all requests that it names",
+        ),
+    ),
+    "some GPUs of a container on one NUMA node": (
+        pod(("main", [ref(), ref("own")])),
+        {"gpu": constrained(TWO, about=("numa",)), "own": (SMALL,)},
+        Refusal(
+            CLAIMS,
+            "a constraint of claim gpu about some of the container's requests",
+            "have the constraint name all requests that the container uses, or none of them",
+        ),
     ),
     "claims of other drivers only": (pod(("main", [ref("own")])), {}, None),
     "two containers with one request": (
@@ -427,20 +645,81 @@ def test_a_request_survives_its_annotation() -> None:
     assert codec.request_from_text(codec.request_to_text(request)) == request
 
 
+def test_a_request_with_expressions_is_no_text_of_the_first_version() -> None:
+    """A program of that version would place the pod on other cards."""
+    plain = FractionRequest("main", 2, GIB)
+    by_wishes = [Wishes(selectors=("true",)), Wishes(alternatives=(("true",), ()))]
+    others = [replace(plain, one_model=True), replace(plain, apart=True)]
+    for request in (*map(asked, others), *(asked(replace(plain, wishes=each)) for each in by_wishes)):
+        text = codec.request_to_text(request)
+        assert json.loads(text)["v"] == 2
+        assert codec.request_from_text(text) == request
+    assert json.loads(codec.request_to_text(asked(plain)))["v"] == 1
+
+
+def test_no_text_brings_an_expression_past_its_bounds() -> None:
+    request = json.loads(
+        codec.request_to_text(asked(FractionRequest("main", 1, GIB, wishes=Wishes(selectors=("true",)))))
+    )
+    for expression in ("[1].map(x, x) == []", "", 3, "1 == 1 " * 300):
+        request["containers"][0]["selectors"] = [expression]
+        with pytest.raises(Malformed):
+            codec.request_from_text(json.dumps(request))
+
+
+def test_who_can_evaluate_cel_is_asked_about_each_expression_once() -> None:
+    seen = []
+
+    def check(expression: str) -> str:
+        seen.append(expression)
+        return "" if expression == "true" else "it is wrong"
+
+    good, bad = exactly("a", **selecting("true", "true")), exactly("b", **selecting("true", "1 == 'a'"))
+    assert read_claim(spec(good), check=check) == (DeviceRequest("a", selectors=("true",)),)
+    found = read_claim(spec(good, bad), "claim", check)
+    assert isinstance(found, Refusal)
+    assert found.field == "claim.devices.requests[1].exactly.selectors[1].cel.expression"
+    assert found.found == "\"1 == 'a'\", of which CEL says: it is wrong"
+    assert seen == ["true", "true", "1 == 'a'"]
+
+
+def test_a_claim_with_other_selectors_is_not_as_counted() -> None:
+    body, plain = pod(("main", [ref()])), DeviceRequest("a", 1, GIB)
+    forms = [plain, replace(plain, selectors=("true",)), replace(plain, alternatives=(Alternative("a", ("true",)),))]
+    read = [read_pod(PodReader(body, DEFAULTS), {"gpu": (each,)}) for each in forms]
+    for one in read:
+        for other_ in read:
+            assert isinstance(one, PodRequest)
+            assert isinstance(other_, PodRequest)
+            assert is_as_counted(one, other_) == (one is other_)
+
+
 LIKELY: st.SearchStrategy[Any] = st.sampled_from(
     [1, 2, "8Gi", "30", True, None, "", -1, "1e999", [], {}, "ExactCount", CLASS, "gpu"]
 )
 VALUES = LIKELY | ANY
+SELECTORS = st.lists(
+    st.sampled_from(["true", "1 == 1", "device.driver == ''", "wrong", ""]).map(
+        lambda each: selecting(each)["selectors"][0]
+    )
+    | ANY,
+    max_size=3,
+)
+ALTERNATIVES = st.lists(
+    st.builds(alternative, st.sampled_from(["a", "b"]), selectors=SELECTORS, count=LIKELY | st.just(1)) | ANY,
+    max_size=3,
+)
 REQUEST = st.fixed_dictionaries(
     {"name": st.sampled_from(["a", "b"]) | VALUES},
     optional={
         "exactly": st.dictionaries(
             st.sampled_from(["deviceClassName", "count", "allocationMode", "capacity", "selectors", "adminAccess"]),
             LIKELY
+            | SELECTORS
             | st.fixed_dictionaries({"requests": st.dictionaries(st.sampled_from(["memory", "cores", "x"]), VALUES)})
             | ANY,
         ).map(lambda found: {"deviceClassName": CLASS, **found}),
-        "firstAvailable": VALUES,
+        "firstAvailable": VALUES | ALTERNATIVES,
     },
 )
 SPECS = st.fixed_dictionaries(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,10 +21,17 @@ from tests.examples import examples
 
 
 def share(
-    name: str, gib: int, *, init: bool = False, count: int = 1, cores: int = 0, only: str = ""
+    name: str,
+    gib: int,
+    *,
+    init: bool = False,
+    count: int = 1,
+    cores: int = 0,
+    only: str = "",
+    apart: bool = False,
 ) -> FractionRequest:
     wishes = Wishes(use_models=(only,)) if only else ANY_GPU
-    return FractionRequest(name, count, gib * GIB, cores=cores, init=init, wishes=wishes)
+    return FractionRequest(name, count, gib * GIB, cores=cores, init=init, wishes=wishes, apart=apart)
 
 
 def of(*fractions: FractionRequest) -> PodRequest:
@@ -67,6 +76,14 @@ CASES: dict[str, tuple[PodRequest, Uncounted]] = {
         of(share("init", 4, init=True, only="A100"), share("main", 8, only="T4")),
         Uncounted("main", 4 * GIB, 0),
     ),
+    "containers on different cards": (
+        of(share("init", 4, init=True, apart=True), share("main", 8, apart=True)),
+        Uncounted("main", 4 * GIB, 0),
+    ),
+    "an init container that may be on any card": (
+        of(share("init", 4, init=True), share("main", 8, apart=True), share("other", 8, apart=True)),
+        ALL_COUNTED,
+    ),
     "init containers alone": (
         of(share("one", 8, init=True), share("two", 5, init=True, count=2)),
         Uncounted("two", 3 * GIB, 0),
@@ -91,14 +108,11 @@ REQUESTS = st.lists(
         count=st.sampled_from((1, 1, 2)),
         cores=st.sampled_from((0, 10, 40)),
         only=st.sampled_from(("", "", "T4")),
+        apart=st.booleans(),
     ),
     min_size=1,
     max_size=4,
-).map(
-    lambda found: of(
-        *(FractionRequest(f"c{i}", f.count, f.memory, 0, f.cores, False, f.init, f.wishes) for i, f in enumerate(found))
-    )
-)
+).map(lambda found: of(*(replace(each, container=f"c{at}") for at, each in enumerate(found))))
 
 
 @given(REQUESTS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.engine.engine import Engine
+from allocator.selectors import holds
 from contract.encoding import quantity
 from contract.encoding.protocol import CARDS_PATH, Answer, Question, Wait, cards_from_json, cards_to_json
 from contract.encoding.reading import Malformed
 from contract.metrics import metrics_of
 from contract.model import FractionRequest, Gpu, GpuKind, NodeState, Wishes
 from contract.scheduling.cards import floor, smallest_of
+from contract.scheduling.filters import Limits
 from playground.waiting import wait_for
 from runtime.httpserver import Reply, Request, json_reply, serve_http
 from runtime.metrics import Metrics
@@ -149,6 +152,7 @@ KINDS = st.builds(
     st.integers(8, 80),
     st.integers(0, 4),
 )
+MOST_OF_THEM = "device.capacity['gpufraction.io'].memory.isGreaterThan(quantity('2Gi'))"
 WORDS = st.lists(st.sampled_from(["A100", "T4", "h100", "L4", "X"]), max_size=2).map(tuple)
 UUIDS = st.lists(st.integers(0, 7).map("GPU-{}".format), max_size=3).map(tuple)
 
@@ -162,14 +166,19 @@ def test_no_share_is_counted_with_less_than_the_allocator_counts(
     avoids: tuple[str, ...],
     gib: int,
 ) -> None:
-    engine = Engine()
+    engine = Engine(limits=Limits(selects=holds))
     for at, card in enumerate(listed):
         engine.put(node_with(f"GPU-{at}", card))
-    fraction = FractionRequest("main", percent=50, wishes=Wishes(use, avoid, uses, avoids, gib * GIB))
+    wishes = Wishes(use, avoid, uses, avoids, gib * GIB)
+    fraction = FractionRequest("main", percent=50, wishes=wishes)
     found, exact = smallest_of(engine.cards())(fraction), engine.smallest_accepted(fraction)
     assert found >= exact
     if not uses and not avoids:
         assert found == exact
+    # The webhook evaluates no expressions: it counts the largest card that they may accept.
+    for expression in ("device.attributes['gpufraction.io'].uuid == 'GPU-1'", MOST_OF_THEM):
+        selecting = replace(fraction, wishes=replace(wishes, alternatives=((expression,),)))
+        assert smallest_of(engine.cards())(selecting) >= engine.smallest_accepted(selecting)
 
 
 def node_with(uuid: str, card: GpuKind) -> NodeState:
