@@ -110,6 +110,13 @@ _PROGRAMS = (
         "schedule_timeout_seconds of the operator",
         120,
     ),
+    _Program(
+        "KubernetesExecutor",
+        {"kubernetes_executor": "True"},
+        "it deletes this pod within 2 minutes; it creates another one twice, and then the task fails",
+        "task_queued_timeout in [scheduler] of Airflow's configuration",
+        600,
+    ),
 )
 
 
@@ -205,6 +212,16 @@ def _ray_job(document: JSON) -> Iterator[TimeLimit]:
         yield from _active(document, _who("RayJob", document), "it fails", f"spec.{field}", field=field)
 
 
+def _train_job(document: JSON) -> Iterator[TimeLimit]:
+    """Of Kubeflow Trainer; its time begins when it is created, and again each time that it is resumed."""
+    conditions = {each.get("type"): each for each in (document.get("status") or {}).get("conditions") or []}
+    suspended = conditions.get("Suspended") or {}
+    resumed = suspended.get("lastTransitionTime") if suspended.get("status") == "False" else None
+    begun = {"status": {"startTime": resumed or document["metadata"].get("creationTimestamp")}}
+    what = "it fails, and its pods are deleted"
+    yield from _active({**document, **begun}, _who("TrainJob", document), what, "spec.activeDeadlineSeconds")
+
+
 def _workflow(document: JSON) -> Iterator[TimeLimit]:
     stored = (document.get("status") or {}).get("storedWorkflowTemplateSpec") or {}
     spec = {**stored, **document["spec"]}
@@ -243,6 +260,8 @@ _OWNERS: Mapping[tuple[str, str], _Kind] = {
     ("apps", "ReplicaSet"): _Kind("replicasets", follow=True),
     ("apps", "Deployment"): _Kind("deployments", _deployment),
     ("batch", "Job"): _Kind("jobs", _job, follow=True),
+    ("jobset.x-k8s.io", "JobSet"): _Kind("jobsets", follow=True),
+    ("trainer.kubeflow.org", "TrainJob"): _Kind("trainjobs", _train_job),
     ("ray.io", "RayCluster"): _Kind("rayclusters", follow=True),
     ("ray.io", "RayJob"): _Kind("rayjobs", _ray_job),
     ("argoproj.io", "Workflow"): _Kind("workflows", _workflow),

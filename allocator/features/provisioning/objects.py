@@ -2,8 +2,9 @@
 Requests for nodes as Kubernetes objects: written and read here.
 
 A request asks for *nodes*, not for GPUs: each of its pods takes a node of the pool for itself, by anti-affinity and by
-more than half of the node's CPU or memory, and is kept off the nodes that exist. So it means the same with the vendor's
-device plugin on or off. It takes one of two forms:
+more than half of the node's CPU or memory, and is kept off the nodes that exist: by their names, or, where Karpenter
+brings the nodes, by the pods with shares on them. So it means the same with the vendor's device plugin on or off. It
+takes one of two forms:
 
 - **ProvisioningRequest** (`autoscaling.x-k8s.io/v1`, class `best-effort-atomic-scale-up`) with its PodTemplate, where
   the cluster serves that kind: no pod is made.
@@ -37,6 +38,13 @@ _LONGEST = 4096
 _MOST_NAMED = 2_000
 """The most nodes that a template excludes by name."""
 _HOSTNAME = "kubernetes.io/hostname"
+_FROM_TENANTS: JSON = {
+    "namespaceSelector": {"matchLabels": {str(names.INJECT_LABEL): names.INJECT_ENABLED}},
+    # A DaemonSet's pod may be the first on a new node, and must not keep the placeholder off it.
+    "labelSelector": {"matchExpressions": [{"key": "pod-template-generation", "operator": "DoesNotExist"}]},
+    "topologyKey": _HOSTNAME,
+}
+"""Off the nodes with a pod of a served namespace, other than those of DaemonSets, which have that label."""
 _SPARE = "-spare"
 
 
@@ -52,6 +60,8 @@ class RequestForm:
     off: tuple[str, ...]
     """Names of the nodes to which its pods must not go."""
     image: str = NO_IMAGE
+    karpenter: bool = False
+    """Whether Karpenter brings the nodes. It ignores a pod whose node affinity has a hostname or `matchFields`."""
 
 
 def pod_template(form: RequestForm) -> JSON:
@@ -138,18 +148,13 @@ def _labels(form: RequestForm) -> dict[str, str]:
 
 def _spec(form: RequestForm) -> JSON:
     """A pod that takes a node of the pool for itself, and does nothing there."""
-    terms: list[JSON] = []
-    if form.off:
+    apart: list[JSON] = [{"labelSelector": {"matchLabels": _labels(form)}, "topologyKey": _HOSTNAME}]
+    affinity: JSON = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}}
+    if form.off and form.karpenter:
+        apart.append(_FROM_TENANTS)
+    elif form.off:
         off = sorted(form.off)[:_MOST_NAMED]
         terms = [{"matchExpressions": [{"key": _HOSTNAME, "operator": "NotIn", "values": off}]}]
-    affinity: JSON = {
-        "podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [
-                {"labelSelector": {"matchLabels": _labels(form)}, "topologyKey": _HOSTNAME}
-            ]
-        }
-    }
-    if terms:
         affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     return {
         "nodeSelector": dict(form.selector),

@@ -17,6 +17,8 @@ from contract.reslicing import reslices
 
 _LEAVING = ("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted")
 """Taints of nodes that an autoscaler is about to delete."""
+_BY_KARPENTER = "karpenter.sh/nodepool"
+"""The label of nodes that Karpenter brought."""
 _REPELS = ("NoSchedule", "NoExecute")
 
 
@@ -34,12 +36,14 @@ def views(
     `states`: the nodes that have published GPUs. `occupied`: nodes on which a placeholder pod is.
     """
     nodes: dict[str, list[PoolNode]] = {name: [] for name in empty}
+    karpenter = False
     for node in facts:
+        karpenter = karpenter or _BY_KARPENTER in node.labels
         name, _ = options.of_node(node.labels)
         if name in nodes:
             nodes[name].append(_node(node, states.get(node.name), empty[name], node.name in occupied))
     return [
-        PoolView(pool.name, empty[pool.name], pool.node.most, tuple(nodes[pool.name]))
+        PoolView(pool.name, empty[pool.name], pool.node.most, tuple(nodes[pool.name]), karpenter)
         for pool in options.pools
         if pool.node is not None and pool.name in empty
     ]

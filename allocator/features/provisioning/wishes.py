@@ -67,6 +67,8 @@ class PoolView:
     most: int
     """Nodes that it may have, including existing ones."""
     nodes: tuple[PoolNode, ...] = ()
+    karpenter: bool = False
+    """Whether Karpenter has brought a node of the cluster, so that it may bring those of the pool."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -327,7 +327,8 @@ class Provisioner:
 
     def _ask(self, view: PoolView, selector: Mapping[str, str], count: int) -> None:
         chosen, off = self._settings, tuple(node.name for node in view.nodes)
-        form = RequestForm(f"{view.name}-{self._word()}", view.name, view.empty, selector, off)
+        name = f"{view.name}-{self._word()}"
+        form = RequestForm(name, view.name, view.empty, selector, off, karpenter=view.karpenter)
         if not self._served and not chosen.placeholders:
             raise KubeNotFound(_NO_WAY)
         self._sweep()
@@ -421,7 +422,7 @@ class SpareKeeper:
         for spare in wanted:
             view = by_name[spare.pool]
             name = objects.spare_name(spare.pool)
-            form = RequestForm(name, spare.pool, view.empty, selectors[spare.pool], spare.off)
+            form = RequestForm(name, spare.pool, view.empty, selectors[spare.pool], spare.off, karpenter=view.karpenter)
             self._write(spare, form, templates.get(spare.pool), buffers.get(spare.pool))
         for pool in (buffers.keys() | templates.keys()) - {spare.pool for spare in wanted}:
             self._end(pool, buffers.get(pool), templates.get(pool))

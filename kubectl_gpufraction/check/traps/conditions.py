@@ -59,6 +59,62 @@ def leader_never_ready(view: View, leaderworkerset: JSON) -> bool:
     return spec.get("startupPolicy") == "LeaderReady" and view.asks(leader) and is_gang(leader)
 
 
+TRAINING_RUNTIMES = ("clustertrainingruntimes.trainer.kubeflow.org", "trainingruntimes.trainer.kubeflow.org")
+_TRAINS = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+
+
+def trains_in_part(view: View, trainjob: JSON) -> bool:
+    """A TrainJob on several nodes whose runtime does not say how many start together."""
+    runtime = _runtime_of(view, trainjob)
+    nodes = _trainer(trainjob).get("numNodes") or (runtime.get("mlPolicy") or {}).get("numNodes") or 1
+    return nodes > 1 and any(view.asks(each) and is_undecided(each) for each in _train_templates(runtime, trainjob))
+
+
+def counts_memory_as_gpus(view: View, trainjob: JSON) -> bool:
+    """A TrainJob whose number of processes or workers is taken from a resource with `gpu` in its name."""
+    runtime = _runtime_of(view, trainjob)
+    policy = runtime.get("mlPolicy") or {}
+    chosen = _trainer(trainjob).get("numProcPerNode") or (policy.get("mpi") or {}).get("numProcPerNode", 1) > 1
+    counts = "flux" in policy or "xgboost" in policy or ("mpi" in policy and not chosen)
+    return counts and any(view.asks(each) for each in _train_templates(runtime, trainjob))
+
+
+def trainjob_deadline(view: View, trainjob: JSON) -> bool:
+    """A TrainJob with a deadline and a share, which has not ended."""
+    conditions = (trainjob.get("status") or {}).get("conditions") or []
+    ended = any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions)
+    limited = bool(trainjob["spec"].get("activeDeadlineSeconds")) and not ended
+    return limited and any(view.asks(each) for each in _train_templates(_runtime_of(view, trainjob), trainjob))
+
+
+def _trainer(trainjob: JSON) -> JSON:
+    return trainjob["spec"].get("trainer") or {}
+
+
+def _runtime_of(view: View, trainjob: JSON) -> JSON:
+    """The spec of the runtime that a TrainJob names; empty where it was not read."""
+    ref = trainjob["spec"]["runtimeRef"]
+    cluster = ref.get("kind", "ClusterTrainingRuntime") == "ClusterTrainingRuntime"
+    wanted = ref["name"], None if cluster else trainjob["metadata"]["namespace"]
+    for each in view.items(TRAINING_RUNTIMES[0 if cluster else 1]):
+        if (each["metadata"]["name"], each["metadata"].get("namespace")) == wanted:
+            return dict(each["spec"])
+    return {}
+
+
+def _train_templates(runtime: JSON, trainjob: JSON) -> Iterator[JSON]:
+    """The pods that train, with the resources of the TrainJob in place of the runtime's."""
+    resources = _trainer(trainjob).get("resourcesPerNode")
+    for job in ((runtime.get("template") or {}).get("spec") or {}).get("replicatedJobs") or []:
+        template = job["template"]["spec"]["template"]
+        if not has_labels(job["template"], _TRAINS):
+            continue
+        containers = template["spec"]["containers"]
+        if resources:
+            containers = [{**each, "resources": resources} if each["name"] == "node" else each for each in containers]
+        yield {**template, "spec": {**template["spec"], "containers": containers}}
+
+
 # -- quotas and nodes ---------------------------------------------------------------------------------------------
 
 _PERCENT = frozenset(

@@ -64,6 +64,9 @@ _NO_POOL = Trap(
     page=_AUTOSCALING,
 )
 
+_TRAINJOBS, _TRAINER = "trainjobs.trainer.kubeflow.org", "docs/workloads/kubeflow-trainer.md"
+_AIRFLOW = "docs/workloads/airflow.md"
+
 PROGRAMS: tuple[OtherProgram, ...] = (
     OtherProgram(
         "JobSet",
@@ -99,6 +102,42 @@ PROGRAMS: tuple[OtherProgram, ...] = (
                 applies=conditions.leader_never_ready,
                 kinds=("leaderworkersets.leaderworkerset.x-k8s.io",),
                 page="docs/workloads/leaderworkerset.md",
+            ),
+        ),
+    ),
+    OtherProgram(
+        "Kubeflow Trainer",
+        _TRAINJOBS,
+        traps=(
+            Trap(
+                when="a TrainJob of several nodes requests shares, and its runtime does not say how many pods start "
+                "together",
+                what="its pods get their shares one by one, and those with a share hold it until the last one starts",
+                cure="`gpufraction.io/gang-minimum` in the runtime's pod template, or `gpufraction.io/gang: none` if "
+                "that is meant",
+                applies=conditions.trains_in_part,
+                kinds=(_TRAINJOBS,),
+                besides=conditions.TRAINING_RUNTIMES,
+                page=_TRAINER,
+            ),
+            Trap(
+                when="a TrainJob whose runtime is for MPI, Flux or XGBoost requests a share",
+                what="Trainer reads an amount of GPU memory as a number of GPUs, and starts as many processes",
+                cure="for MPI, `numProcPerNode` in the TrainJob's `trainer`; for others, a share by a ResourceClaim",
+                applies=conditions.counts_memory_as_gpus,
+                kinds=(_TRAINJOBS,),
+                besides=conditions.TRAINING_RUNTIMES,
+                page=_TRAINER,
+            ),
+            Trap(
+                when="a TrainJob with `activeDeadlineSeconds` requests a share",
+                what="the time that its pods wait for their shares is part of it, so the TrainJob may fail before they "
+                "start",
+                cure="a longer `activeDeadlineSeconds`",
+                applies=conditions.trainjob_deadline,
+                kinds=(_TRAINJOBS,),
+                besides=conditions.TRAINING_RUNTIMES,
+                page=_TRAINER,
             ),
         ),
     ),
@@ -177,6 +216,7 @@ PROGRAMS: tuple[OtherProgram, ...] = (
                 applies=conditions.inference_asks,
                 kinds=("inferenceservices.serving.kserve.io",),
                 configmaps=(conditions.KSERVE_CONFIG,),
+                page="docs/workloads/kserve.md",
             ),
         ),
     ),
@@ -268,13 +308,16 @@ PROGRAMS: tuple[OtherProgram, ...] = (
                 cure="`schedule_timeout_seconds` of the operator; `startup_timeout_seconds` in older providers",
                 applies=conditions.operator_pod,
                 kinds=(PODS,),
+                page=_AIRFLOW,
             ),
             Trap(
                 when="a pod of the KubernetesExecutor has a share",
-                what="the scheduler gives up a task that is queued for more than 600 s by default",
+                what="the scheduler deletes a worker's pod that is not running after 600 s by default, and creates "
+                "another one, which is last in the queue; after the third one the task fails",
                 cure="`task_queued_timeout` in `[scheduler]` of Airflow's configuration",
                 applies=conditions.executor_pod,
                 kinds=(PODS,),
+                page=_AIRFLOW,
             ),
         ),
     ),

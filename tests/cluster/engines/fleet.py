@@ -1,4 +1,4 @@
-"""The part of nodes that an autoscaler brings: their kubelet's label, and our node agent on those that have GPUs."""
+"""The part of nodes that an autoscaler brings: what a kubelet reports, and our node agent on those with GPUs."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from tests.cluster.engines.autoscaler import GROUP_LABEL
 JSON = dict[str, Any]
 _PAUSE = 0.25
 _HOSTNAME = "kubernetes.io/hostname"
+_ADDRESS = {"type": "InternalIP", "address": "10.0.0.1"}
+"""A kubelet's address. Without one, the API server refuses the status of each pod of the node."""
 
 
 class Fleet:
@@ -76,13 +78,15 @@ class Fleet:
             agent.terminate()
             agent.wait()
         for name, node in there.items():
-            self._follow(name, node["metadata"]["labels"])
+            self._follow(name, node)
 
-    def _follow(self, name: str, labels: Mapping[str, str]) -> None:
+    def _follow(self, name: str, node: JSON) -> None:
         since = self._seen.setdefault(name, time.monotonic())
+        path, labels = paths.path("v1", "nodes", name=name), node["metadata"]["labels"]
         if labels.get(_HOSTNAME) != name:
-            labelled = {"metadata": {"labels": {_HOSTNAME: name}}}
-            self._cluster.kube.patch_merge(paths.path("v1", "nodes", name=name), labelled)
+            self._cluster.kube.patch_merge(path, {"metadata": {"labels": {_HOSTNAME: name}}})
+        if all(each["type"] != "InternalIP" for each in node["status"].get("addresses") or ()):
+            self._cluster.kube.patch_strategic(f"{path}/status", {"status": {"addresses": [_ADDRESS]}})
         group = labels[GROUP_LABEL]
         if name not in self._agents and group in self._gpus and time.monotonic() - since >= self._delay:
             self._agents[name] = self._agent(name, self._gpus[group])

@@ -53,8 +53,15 @@ _REQUESTED = re.compile(r"^(?P<at>\S+) INFO \S+ nodes asked for pool=t4 nodes=(?
 
 @contextlib.contextmanager
 def installed(directory: Path, *components: str, flags: Sequence[str] = (), replicas: int = 1) -> Iterator[Cluster]:
-    """A real control plane with us, a declared pool, and no node."""
+    """As `pool_declared`, where Cluster Autoscaler's program is there."""
     folder_of(autoscaler.assets())
+    with pool_declared(directory, *components, flags=flags, replicas=replicas) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def pool_declared(directory: Path, *components: str, flags: Sequence[str] = (), replicas: int = 1) -> Iterator[Cluster]:
+    """A real control plane with us, a declared pool, and no node."""
     with Cluster(
         nodes=(),
         directory=directory,

@@ -40,9 +40,18 @@ def job(seconds: int | None, owner: tuple[str, str, str] | None = None) -> JSON:
     return document("train", {"activeDeadlineSeconds": seconds}, owner=owner, startTime=BEGAN)
 
 
+def train_job(**suspended: str) -> JSON:
+    """Of 900 s, created when everything began. `suspended`: its condition `Suspended`."""
+    conditions = [{"type": "Suspended", **suspended}] if suspended else []
+    made = document("tune", {"activeDeadlineSeconds": 900}, conditions=conditions)
+    return {**made, "metadata": {**made["metadata"], "creationTimestamp": BEGAN}}
+
+
 DEPLOYMENT, JOB = Owner("apps/v1", "Deployment", "web"), Owner("batch/v1", "Job", "train")
 RAY_JOB, WORKFLOW = Owner("ray.io/v1", "RayJob", "tune"), Owner("argoproj.io/v1alpha1", "Workflow", "sweep")
+TRAIN_JOB = Owner("trainer.kubeflow.org/v1alpha1", "TrainJob", "tune")
 TASK_RUN = Owner("tekton.dev/v1", "TaskRun", "test")
+DELETED = "it fails, and its pods are deleted"
 KEPT = "it is marked as failed, and its pods keep their places in the queue"
 TO_ZERO = (
     "it is marked as failed, and scaled to zero 30 s later, unless autoscaling.knative.dev/min-scale keeps its pods"
@@ -68,14 +77,14 @@ CASES: dict[str, tuple[Owner, JSON, list[tuple[str, str, float]]]] = {
         deployment(600, REVISION),
         [("the annotation serving.knative.dev/progress-deadline in the Service's template", TO_ZERO, START + 600)],
     ),
-    "a Job": (JOB, job(600), [("spec.activeDeadlineSeconds", "it fails, and its pods are deleted", START + 600)]),
+    "a Job": (JOB, job(600), [("spec.activeDeadlineSeconds", DELETED, START + 600)]),
     "a Job of a JobSet": (
         JOB,
         job(600, ("jobset.x-k8s.io/v1alpha2", "JobSet", "all")),
         [
             (
                 "spec.replicatedJobs[].template.spec.activeDeadlineSeconds",
-                "it fails, and its pods are deleted",
+                DELETED,
                 START + 600,
             )
         ],
@@ -88,6 +97,12 @@ CASES: dict[str, tuple[Owner, JSON, list[tuple[str, str, float]]]] = {
             ("spec.preRunningDeadlineSeconds", "it fails", START + 300),
             ("spec.activeDeadlineSeconds", "it fails", START + 900),
         ],
+    ),
+    "a TrainJob": (TRAIN_JOB, train_job(), [("spec.activeDeadlineSeconds", DELETED, START + 900)]),
+    "a TrainJob that was resumed": (
+        TRAIN_JOB,
+        train_job(status="False", lastTransitionTime="2026-01-05T08:00:30Z"),
+        [("spec.activeDeadlineSeconds", DELETED, START + 930)],
     ),
     "a Workflow": (
         WORKFLOW,
@@ -119,6 +134,9 @@ def test_owners_are_followed_to_those_that_may_have_a_limit() -> None:
     assert next_owner(replicaset, document("web-1", {}, owner=("apps/v1", "Deployment", "web"))) == DEPLOYMENT
     assert next_owner(replicaset, document("web-1", {}, owner=("example.org/v1", "Other", "x"))) is None
     assert next_owner(JOB, job(1, ("ray.io/v1", "RayJob", "tune"))) == RAY_JOB
+    jobset = Owner("jobset.x-k8s.io/v1alpha2", "JobSet", "tune")
+    assert next_owner(JOB, job(1, ("jobset.x-k8s.io/v1alpha2", "JobSet", "tune"))) == jobset
+    assert next_owner(jobset, document("tune", {}, owner=(TRAIN_JOB.version, TRAIN_JOB.kind, "tune"))) == TRAIN_JOB
     assert next_owner(DEPLOYMENT, deployment(1, REVISION)) is None
 
 
@@ -131,6 +149,12 @@ def test_programs_without_an_owner_have_their_default_until_it_is_over() -> None
     )
     assert of_program(creator_of(pod), START, START + 300) == []
     assert of_program(creator_of({"metadata": {}}), START, NOW) == []
+
+
+@pytest.mark.parametrize(("label", "seconds"), [("kubernetes_pod_operator", 120), ("kubernetes_executor", 600)])
+def test_pods_of_airflow_have_the_default_of_what_created_them(label: str, seconds: int) -> None:
+    (limit,) = of_program(creator_of({"metadata": {"labels": {label: "True"}}}), START, NOW)
+    assert limit.ends == START + seconds
 
 
 @given(data=st.data())

@@ -119,6 +119,34 @@ def ours(*flags: str) -> JSON:
     return {"metadata": {"name": "gpufraction"}, "spec": {"template": {"spec": {"containers": [program]}}}}
 
 
+TRAINJOBS = "trainjobs.trainer.kubeflow.org"
+CLUSTER_RUNTIMES, RUNTIMES = "clustertrainingruntimes.trainer.kubeflow.org", "trainingruntimes.trainer.kubeflow.org"
+
+
+def trainjob(ref: str = "shared", kind: str = "", status: JSON | None = None, **spec: Any) -> JSON:
+    """A TrainJob, with a share per node unless `trainer` says otherwise."""
+    reference = {"name": ref, **({"kind": kind} if kind else {})}
+    trainer = {"resourcesPerNode": SHARE, **spec.pop("trainer", {})}
+    return item({"runtimeRef": reference, "trainer": trainer, **spec}, status=status or {})
+
+
+def runtime(annotations: Mapping[str, str] | None = None, nodes: int = 4, **policy: Any) -> JSON:
+    """A runtime for the whole cluster, with a launcher that has no share."""
+    made = template(annotations, resources={})
+    made["spec"]["containers"][0]["name"] = "node"
+    steps = {"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}}
+    jobs = [
+        {"name": "launcher", "template": {"spec": {"template": template(resources={})}}},
+        {"name": "node", "template": {**steps, "spec": {"template": made}}},
+    ]
+    spec = {"mlPolicy": {"numNodes": nodes, **policy}, "template": {"spec": {"replicatedJobs": jobs}}}
+    return {"metadata": {"name": "shared"}, "spec": spec}
+
+
+def training(job: JSON, *runtimes: JSON, kind: str = CLUSTER_RUNTIMES) -> Known:
+    return there(TRAINJOBS, job, besides={kind: runtimes})
+
+
 NODE = {"gpus": 4, "gpuMemory": "22Gi", "cpu": 46, "memory": "180Gi", "max": 3}
 POOL = pool_options({"pools": [{"name": "gpus", "nodeSelector": {"matchLabels": {"a": "b"}}, "node": NODE}]})
 ASKS = "--provisioning-enabled=true"
@@ -174,6 +202,54 @@ CASES: dict[str, tuple[str, tuple[Known, ...], tuple[Known, ...]]] = {
             there(LWS, leaderworkerset(GANG | NO_GANG)),
             there(LWS, leaderworkerset(GANG, "LeaderCreated")),
             there(LWS, leaderworkerset({"gpufraction.io/gang-minimum": "1"})),
+        ),
+    ),
+    "Kubeflow Trainer: in part": (
+        "hold it until the last one starts",
+        (
+            training(trainjob(), runtime()),
+            training(trainjob(trainer={"numNodes": 2}), runtime(nodes=1)),
+            training(
+                trainjob(kind="TrainingRuntime"),
+                {**runtime(), "metadata": {"name": "shared", "namespace": "team"}},
+                kind=RUNTIMES,
+            ),
+        ),
+        (
+            training(trainjob(), runtime(GANG)),
+            training(trainjob(), runtime(NO_GANG)),
+            training(trainjob(), runtime(nodes=1)),
+            training(trainjob(trainer={"numNodes": 1}), runtime()),
+            training(trainjob(trainer={"resourcesPerNode": None}), runtime()),
+            training(trainjob("another"), runtime()),
+            training(trainjob(kind="TrainingRuntime"), runtime()),
+        ),
+    ),
+    "Kubeflow Trainer: a number of GPUs": (
+        "reads an amount of GPU memory as a number of GPUs",
+        (
+            training(trainjob(), runtime(mpi={})),
+            training(trainjob(), runtime(mpi={"numProcPerNode": 1})),
+            training(trainjob(trainer={"numProcPerNode": 2}), runtime(flux={})),
+            training(trainjob(), runtime(xgboost={})),
+        ),
+        (
+            training(trainjob(), runtime(torch={})),
+            training(trainjob(trainer={"numProcPerNode": 1}), runtime(mpi={})),
+            training(trainjob(), runtime(mpi={"numProcPerNode": 8})),
+            training(trainjob(trainer={"resourcesPerNode": None}), runtime(xgboost={})),
+        ),
+    ),
+    "Kubeflow Trainer: its deadline": (
+        "so the TrainJob may fail before they start",
+        (training(trainjob(activeDeadlineSeconds=600), runtime(GANG)),),
+        (
+            training(trainjob(), runtime(GANG)),
+            training(trainjob(trainer={"resourcesPerNode": None}, activeDeadlineSeconds=600), runtime(GANG)),
+            training(
+                trainjob(activeDeadlineSeconds=600, status={"conditions": [{"type": "Failed", "status": "True"}]}),
+                runtime(GANG),
+            ),
         ),
     ),
     "Kueue's quotas": (
@@ -332,7 +408,7 @@ CASES: dict[str, tuple[str, tuple[Known, ...], tuple[Known, ...]]] = {
         (there(DEPLOYMENTS, AIRFLOW, pods=(waiting(),)),),
     ),
     "Airflow's executor": (
-        "the scheduler gives up a task",
+        "the scheduler deletes a worker's pod",
         (there(DEPLOYMENTS, AIRFLOW, pods=(waiting(labels={"kubernetes_executor": "True"}),)),),
         (
             there(DEPLOYMENTS, AIRFLOW, pods=(waiting(),)),
